@@ -75,7 +75,7 @@ PYTHON_ROOMS: dict[str, set[str]] = {
 # What a core module may import at module level beyond the standard library, with the reason.
 CORE_IMPORTS_OF: dict[str, set[str]] = {
     "pytest_plugin": {"pytest"},  # loaded by pytest itself, by nobody else
-    "scans": {"pyarrow"},  # loaded by falaj.arrow.scan(): its class is one of pyarrow's
+    "_scan": {"pyarrow"},  # loaded by falaj.arrow.scan(): its class is one of pyarrow's
 }
 
 # Only these may name a crate or module of the standard library that opens or locks files.

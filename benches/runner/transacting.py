@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from falaj.arguments import Sync
+    from falaj._arguments import Sync
     from runner.sizes import Sizes
 
 _TURNS = 10

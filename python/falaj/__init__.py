@@ -10,36 +10,112 @@ Example:
     [{'id': 1}]
 """
 
+from typing import TYPE_CHECKING
+
 from falaj import errors
 from falaj._core import Batch, NewRecord, Receipts, Record, __version__
+from falaj._slice import Slice
+from falaj._store import Store, open  # noqa: A004  # falaj.open is how it reads
+from falaj._topic import Topic
 from falaj.codecs import Codec
 from falaj.errors import Error
-from falaj.lean import TYPE_CHECKING
-from falaj.slices import Slice
-from falaj.stores import Store, open  # noqa: A004  # falaj.open is how it reads
-from falaj.topics import Topic
 
 if TYPE_CHECKING:
     from falaj import logging as logging  # no standard library is hidden: `falaj.logging`
-    from falaj.admin import repair, verify
-    from falaj.records import Position
-    from falaj.transactions import Cursor, Transaction
+    from falaj._admin import (
+        BackupReport,
+        ConsumerInfo,
+        CursorInfo,
+        Finding,
+        LockInfo,
+        LogInfo,
+        LogRepair,
+        LogReport,
+        MemberInfo,
+        PartitionInfo,
+        QueueState,
+        RepairReport,
+        SegmentInfo,
+        Skipped,
+        SkippedOfTopic,
+        SlotInfo,
+        Step,
+        StoreInfo,
+        TopicInfo,
+        TopicReach,
+        TrimReport,
+        Verification,
+        repair,
+        verify,
+    )
+    from falaj._arguments import Committed, QueueInfo
+    from falaj._bulk import BulkJob
+    from falaj._compaction import CompactReport, Last
+    from falaj._consumer import Consumer
+    from falaj._core import Follower, Job, Part
+    from falaj._producers import Producer
+    from falaj._queue import Jobs, Queue
+    from falaj._records import Position, Receipt
+    from falaj._retention import Cut, LogMaintenance, Maintenance, TopicRetention
+    from falaj._transaction import Cursor, Transaction
+    from falaj._wait import AsyncConsumer, AsyncFollower
 if not TYPE_CHECKING:
-    from falaj.lean import later as __getattr__  # noqa: F401  # Python itself calls it
+    from falaj._lazy import __dir__, __getattr__  # noqa: F401  # Python itself calls them
 
 __all__ = [
+    "AsyncConsumer",
+    "AsyncFollower",
+    "BackupReport",
     "Batch",
+    "BulkJob",
     "Codec",
+    "Committed",
+    "CompactReport",
+    "Consumer",
+    "ConsumerInfo",
     "Cursor",
+    "CursorInfo",
+    "Cut",
     "Error",
+    "Finding",
+    "Follower",
+    "Job",
+    "Jobs",
+    "Last",
+    "LockInfo",
+    "LogInfo",
+    "LogMaintenance",
+    "LogRepair",
+    "LogReport",
+    "Maintenance",
+    "MemberInfo",
     "NewRecord",
+    "Part",
+    "PartitionInfo",
     "Position",
+    "Producer",
+    "Queue",
+    "QueueInfo",
+    "QueueState",
+    "Receipt",
     "Receipts",
     "Record",
+    "RepairReport",
+    "SegmentInfo",
+    "Skipped",
+    "SkippedOfTopic",
     "Slice",
+    "SlotInfo",
+    "Step",
     "Store",
+    "StoreInfo",
     "Topic",
+    "TopicInfo",
+    "TopicReach",
+    "TopicRetention",
     "Transaction",
+    "TrimReport",
+    "Verification",
     "__version__",
     "errors",
     "open",

@@ -13,7 +13,7 @@ from typing import Any, Final, Generic, NoReturn, Self, SupportsIndex, TypeVar, 
 import pyarrow
 from typing_extensions import Buffer, disjoint_base
 
-from falaj.admin import (
+from falaj._admin import (
     BackupReport,
     ConsumerInfo,
     Progress,
@@ -23,12 +23,12 @@ from falaj.admin import (
     StoreInfo,
     Verification,
 )
-from falaj.arguments import Committed, QueueInfo, Sync, Visibility
-from falaj.compaction import CompactReport
-from falaj.records import Position, Receipt
-from falaj.retention import Changes, Maintenance, TopicRetention
-from falaj.slices import Slice
-from falaj.times import Time
+from falaj._arguments import Committed, QueueInfo, Sync, Visibility
+from falaj._compaction import CompactReport
+from falaj._records import Position, Receipt
+from falaj._retention import Changes, Maintenance, TopicRetention
+from falaj._slice import Slice
+from falaj._time import Time
 
 __all__ = [
     "ArrowBatch",

@@ -1,30 +1,29 @@
 """Topics as Arrow record batches: for pyarrow, Polars, DuckDB, pandas, and whoever else reads them.
 
 Owns which records and which columns are read; how a batch is filled is the compiled half's. A
-`falaj.scans.Scan` is asked again and again. A `Reader` is read once, and speaks the Arrow PyCapsule
+`falaj.Scan` is asked again and again. A `Reader` is read once, and speaks the Arrow PyCapsule
 interface, so nothing has to be installed for it but what takes the batches; `to_arrow()` and scans
 need pyarrow (`pip install 'falaj[arrow]'`).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from falaj import _core
+from falaj._numbers import number, plain
 from falaj.errors import Invalid, shown
-from falaj.whole import number, plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from typing import Any
 
     import pyarrow
 
     from falaj import Batch, Topic
-    from falaj.admin import Skipped
-    from falaj.arguments import Start
-    from falaj.scans import Scan
-    from falaj.times import Time
+    from falaj._admin import Skipped
+    from falaj._arguments import Start
+    from falaj._scan import Scan
+    from falaj._time import Time
 
 __all__ = [
     "BATCH_BYTES",
@@ -249,7 +248,7 @@ def scan(
     """
     check(batch_rows, batch_bytes, on_corrupt)
     _pyarrow()
-    from falaj.scans import Records, Scan
+    from falaj._scan import Records, Scan
 
     parts = [(topic, lane) for topic in topics for lane in lanes(topic, start, end)]
     skips = on_corrupt == "skip"

@@ -12,19 +12,18 @@ encoded (rust/py/src/plain.rs).
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from falaj import _core
 from falaj.errors import Invalid
-from falaj.lean import Generic, T
-
-TYPE_CHECKING = False  # see falaj.lean
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from json import JSONEncoder
-    from typing import Any
 
     Pair = tuple[Callable[[Any], Any] | None, Callable[[bytes], Any] | None]
+
+T = TypeVar("T")
 
 __all__ = ["Codec", "resolver"]
 

@@ -7,10 +7,7 @@ the remedy. The compiled half raises these; which one when is written in rust/py
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # see falaj.lean
-
-if TYPE_CHECKING:
-    from typing import Any
+from typing import Any
 
 __all__ = [
     "BadManifest",

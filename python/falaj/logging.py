@@ -12,7 +12,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from falaj.topics import Topic
+    from falaj._topic import Topic
 
 __all__ = ["Handler"]
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypedDict
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from falaj.admin import ConsumerInfo, LogInfo, QueueState, StoreInfo, TopicInfo
+    from falaj._admin import ConsumerInfo, LogInfo, QueueState, StoreInfo, TopicInfo
 
 __all__ = [
     "ConsumerMetrics",

@@ -28,15 +28,15 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from urllib.parse import quote
 
 from falaj._core import NewRecord, _expect_record
-from falaj.dead_rows import Refusal, letter
+from falaj._dead_rows import Refusal, letter
+from falaj._paths import local_path
 from falaj.errors import Closed, DuplicateUnknownOffset, Invalid, TooLarge, TopicDeleted, shown
-from falaj.paths import local_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from types import TracebackType
 
-    from falaj.topics import Topic
+    from falaj._topic import Topic
 
 __all__ = ["Outbox"]
 

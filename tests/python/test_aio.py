@@ -11,10 +11,10 @@ import pytest
 from children import child, ends_within
 
 import falaj
-from falaj.aio import AsyncFollower
-from falaj.consumers import Consumer
+from falaj._consumer import Consumer
+from falaj._queue import Queue
+from falaj._wait import AsyncFollower
 from falaj.errors import Closed, Invalid, LockTimeout, TopicDeleted
-from falaj.queues import Queue
 
 SOON_S = 5.0
 

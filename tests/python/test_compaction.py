@@ -12,7 +12,7 @@ import pytest
 from children import child
 
 import falaj
-from falaj.compaction import Last
+from falaj._compaction import Last
 from falaj.errors import Compacted, Invalid, ReadOnly, SettingsMismatch
 
 SEGMENT = 1 << 16

@@ -15,7 +15,7 @@ from falaj import errors
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from falaj.consumers import Consumer
+    from falaj._consumer import Consumer
 
 Work = tuple[falaj.Topic[Any], falaj.Topic[Any]]
 

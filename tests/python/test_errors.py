@@ -20,8 +20,9 @@ from children import run
 
 import falaj
 from falaj import errors
-from falaj.compaction import Last
-from falaj.consumers import position_of
+from falaj._compaction import Last
+from falaj._consumer import position_of
+from falaj._producers import Producer
 from falaj.errors import (
     BadName,
     Corrupt,
@@ -33,7 +34,6 @@ from falaj.errors import (
     SettingsMismatch,
     TopicDeleted,
 )
-from falaj.producers import Producer
 
 CLASSES = [c for _, c in inspect.getmembers(errors, inspect.isclass) if issubclass(c, falaj.Error)]
 

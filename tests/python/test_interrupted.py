@@ -17,10 +17,10 @@ import pytest
 from children import child, stop_in_the_middle_of_an_append
 
 import falaj
-from falaj.consumers import Consumer
+from falaj._consumer import Consumer
+from falaj._records import Receipt
 from falaj.errors import Closed
 from falaj.outbox import Outbox
-from falaj.records import Receipt
 
 # An alarm within a finalizer, as of a lock of the import system, is printed and comes to nothing.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

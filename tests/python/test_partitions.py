@@ -5,8 +5,8 @@ import zlib
 import pytest
 
 import falaj
+from falaj._records import Position
 from falaj.errors import Invalid, OffsetOutOfRange, SettingsMismatch
-from falaj.records import Position
 
 PARTITIONS = 4
 

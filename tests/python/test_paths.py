@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import falaj
+from falaj._paths import local_path
 from falaj.errors import Invalid
 from falaj.outbox import Outbox
-from falaj.paths import local_path
 
 
 @pytest.mark.parametrize(

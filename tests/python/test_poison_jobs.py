@@ -13,8 +13,8 @@ import pytest
 from children import child
 
 import falaj
+from falaj._queue import Jobs, Queue
 from falaj.errors import LeaseOver
-from falaj.queues import Jobs, Queue
 
 TEN = 10
 

@@ -13,7 +13,8 @@ import pytest
 from children import child, stop_in_the_middle_of_an_append
 
 import falaj
-from falaj import queues
+from falaj import _queue
+from falaj._queue import Job, Queue
 from falaj.errors import (
     Closed,
     Corrupt,
@@ -23,7 +24,6 @@ from falaj.errors import (
     TooLarge,
     TopicDeleted,
 )
-from falaj.queues import Job, Queue
 
 
 @pytest.fixture
@@ -139,7 +139,7 @@ def worn(queue: Queue[Any], value: bytes = b"worn") -> None:
 def test_a_letter_that_cannot_be_written_keeps_no_job_from_anybody(
     store: falaj.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queues, "_AGAIN", 0.1)
+    monkeypatch.setattr(_queue, "_AGAIN", 0.1)
     small = store.topic("small", segment_bytes=65536)
     queue = store.queue("jobs", max_attempts=1, dead_letter=small)
     worn(queue, bytes(20_000))

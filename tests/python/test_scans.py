@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import falaj
-from falaj import arrow, predicates
+from falaj import _predicates, arrow
 from falaj.errors import Corrupt, Invalid, OffsetOutOfRange
 
 DAY = datetime(2026, 11, 20, tzinfo=UTC)
@@ -240,11 +240,11 @@ def test_a_scan_gives_what_the_same_condition_leaves_of_all_that_was_read(
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[set[str], predicates.Wanted]]:
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[set[str], _predicates.Wanted]]:
     """Note what is read: the columns, and the box of records."""
-    from falaj.scans import Records
+    from falaj._scan import Records
 
-    noted: list[tuple[set[str], predicates.Wanted]] = []
+    noted: list[tuple[set[str], _predicates.Wanted]] = []
     read = Records.read
 
     def note(self: Records, columns: Any, wanted: Any, rows: int, **options: Any) -> Any:
@@ -257,13 +257,13 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[set[str], predicates.Wa
 
 AT = int(DAY.timestamp()) * 1_000_000
 CASES: list[tuple[Any, dict[str, Any], dict[str, Any]]] = [
-    (Compare("offset", ">=", 3), {"offset": (3, predicates.HIGHEST)}, {}),
+    (Compare("offset", ">=", 3), {"offset": (3, _predicates.HIGHEST)}, {}),
     (
         Both("and", Compare("offset", ">", 3), Compare("offset", "<", 9)),
         {"offset": (4, 8)},
         {},
     ),
-    (Compare("timestamp", ">=", AT), {"timestamp": (AT, predicates.HIGHEST)}, {}),
+    (Compare("timestamp", ">=", AT), {"timestamp": (AT, _predicates.HIGHEST)}, {}),
     (
         Both("and", Compare("partition", "==", 1), Compare("key", "==", b"a")),
         {"partition": (1, 1)},
@@ -278,7 +278,7 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, Any]]] = [
 @pytest.mark.parametrize(("predicate", "spans", "sets"), CASES)
 def test_bounds_and_columns_are_handed_down(
     known: Known,
-    asked: list[tuple[set[str], predicates.Wanted]],
+    asked: list[tuple[set[str], _predicates.Wanted]],
     predicate: Any,
     spans: dict[str, Any],
     sets: dict[str, Any],
@@ -303,7 +303,7 @@ def test_a_filter_that_is_a_function_is_left_to_polars(known: Known) -> None:
 
 
 def test_only_as_many_rows_are_read_as_are_asked_for(
-    known: Known, asked: list[tuple[set[str], predicates.Wanted]]
+    known: Known, asked: list[tuple[set[str], _predicates.Wanted]]
 ) -> None:
     lazy = known.scan.to_polars()
     assert lazy.head(5).select("offset").collect()["offset"].to_list() == [0, 1, 2, 3, 4]
@@ -456,7 +456,7 @@ def test_a_filter_that_leaves_little_lets_go_in_between(topic: falaj.Topic[memor
         topic.append(b"x" * 100, key=b"%d" % i)
     scan = topic.scan(batch_bytes=1_000)
     batches = list(
-        scan._records.read(["key"], predicates.Wanted(sets={"key": frozenset([b"99"])}), 10)
+        scan._records.read(["key"], _predicates.Wanted(sets={"key": frozenset([b"99"])}), 10)
     )
     assert len(batches) > 5
     sizes = [pyarrow.record_batch(batch).num_rows for batch in batches]

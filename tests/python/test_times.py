@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from falaj import times
+from falaj import _time
 from falaj.errors import Invalid
 
 LIMIT_S = 2**63 // 10**9
@@ -28,7 +28,7 @@ LIMIT_S = 2**63 // 10**9
     ],
 )
 def test_a_time_becomes_nanoseconds(time: Any, ns: int) -> None:
-    assert times.to_ns(time) == ns
+    assert _time.to_ns(time) == ns
 
 
 @pytest.mark.parametrize(
@@ -36,16 +36,16 @@ def test_a_time_becomes_nanoseconds(time: Any, ns: int) -> None:
 )
 def test_what_is_no_time_is_refused(time: Any) -> None:
     with pytest.raises(Invalid):
-        times.to_ns(time)
+        _time.to_ns(time)
 
 
 @pytest.mark.parametrize("time", [None, True, b"2026", [], timedelta(1)])
 def test_what_cannot_be_a_time_is_a_type_error(time: Any) -> None:
     with pytest.raises(TypeError, match="datetime"):
-        times.to_ns(time)
+        _time.to_ns(time)
 
 
 @given(st.datetimes(datetime(1700, 1, 1), datetime(2200, 1, 1), timezones=st.just(UTC)))  # noqa: DTZ001  # hypothesis asks for naive bounds
 def test_a_datetime_comes_back_as_it_was(moment: datetime) -> None:
-    assert times.from_ns(times.to_ns(moment)) == moment
-    assert times.to_ns(moment.isoformat()) == times.to_ns(moment)
+    assert _time.from_ns(_time.to_ns(moment)) == moment
+    assert _time.to_ns(moment.isoformat()) == _time.to_ns(moment)

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
+    from falaj._topic import Topic
     from falaj.cli.values import Made, Maker
-    from falaj.topics import Topic
 
 __all__ = ["BATCH_RECORDS", "Appending"]
 

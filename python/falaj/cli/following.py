@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from queue import Queue
 
     from falaj._core import Follower
+    from falaj._records import Record
+    from falaj._topic import Topic
     from falaj.cli.ranges import Part
     from falaj.cli.reading import Match, Show
-    from falaj.records import Record
-    from falaj.topics import Topic
 
 __all__ = ["follow"]
 

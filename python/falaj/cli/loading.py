@@ -11,12 +11,12 @@ import json
 from base64 import b64decode
 from typing import TYPE_CHECKING, Any
 
-from falaj import times
+from falaj import _time
+from falaj._records import NewRecord
 from falaj.cli.documents import json_key
 from falaj.cli.exits import Stop
 from falaj.cli.values import Made, packed
 from falaj.errors import Invalid
-from falaj.records import NewRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,7 +54,7 @@ def loader(codec: str) -> Callable[[bytes], Made]:
         if strange:
             raise ValueError(f"has a member {min(strange)!r}, which no record has")
         key, headers = _bytes_of(found, "key"), _headers(found.get("headers"))
-        time, partition = _time(found.get("time")), _partition(found.get("partition"))
+        time, partition = _moment(found.get("time")), _partition(found.get("partition"))
         if found.get("tombstone"):
             if key is None:
                 raise ValueError("is a tombstone without a key")
@@ -153,17 +153,17 @@ def _headers(given: Any) -> list[tuple[str, bytes | None]] | None:
     return read
 
 
-def _time(given: Any) -> Any:
+def _moment(given: Any) -> Any:
     """Read a time in any form that `--time-format` has; None is now."""
     if given is None:
         return None
     try:
         if isinstance(given, _Number):
-            return times.from_ns(int(given))
+            return _time.from_ns(int(given))
         seconds, point, rest = str(given).partition(".")
         if point and seconds.lstrip("-").isdecimal() and rest.isdecimal():
-            return times.from_ns(int(seconds) * 10**9 + int(rest[:9].ljust(9, "0")))
-        times.to_ns(given)
+            return _time.from_ns(int(seconds) * 10**9 + int(rest[:9].ljust(9, "0")))
+        _time.to_ns(given)
     except (Invalid, TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"has no time that can be read ({error})") from None
     return given

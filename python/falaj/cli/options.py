@@ -6,10 +6,10 @@ import os
 import re
 from typing import TYPE_CHECKING
 
+from falaj._paths import local_path
 from falaj.cli.arguments import Argument, Option
 from falaj.cli.units import SECONDS_MAX, moment, place, size_from, span_from
 from falaj.errors import Invalid
-from falaj.paths import local_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from falaj import times
+from falaj import _time
 from falaj.cli import options, units
 from falaj.cli.arguments import Argument, Option
 
@@ -39,7 +39,7 @@ def moment(given: str) -> str | int | datetime:
         return given
     if given.isascii() and given.isdecimal():
         return int(given)
-    return times.from_ns(units.moment(given))
+    return _time.from_ns(units.moment(given))
 
 
 INTO = Argument("into", "INTO", "The topic to write.")

@@ -8,7 +8,7 @@ from falaj.cli.arguments import Argument
 from falaj.cli.names import no_such
 
 if TYPE_CHECKING:
-    from falaj.stores import Store
+    from falaj._store import Store
 
 __all__ = ["NOT_BEFORE", "QUEUE", "expect_queue"]
 

@@ -17,8 +17,8 @@ from falaj.errors import Corrupt
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from falaj.records import Record
-    from falaj.topics import Topic
+    from falaj._records import Record
+    from falaj._topic import Topic
 
 __all__ = ["Part", "Range", "in_order"]
 

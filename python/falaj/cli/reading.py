@@ -15,9 +15,9 @@ from falaj.cli.show import Look, Several, printer
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from falaj._records import Record
+    from falaj._topic import Topic
     from falaj.cli.ranges import Part
-    from falaj.records import Record
-    from falaj.topics import Topic
 
     Match = Callable[[Record[Any]], bool]
     Show = Callable[[Record[Any]], bytes]

@@ -19,7 +19,7 @@ from falaj.cli.units import show_time
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from falaj.records import Record
+    from falaj._records import Record
 
     Show = Callable[[Record[Any]], bytes]
 

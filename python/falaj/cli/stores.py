@@ -11,18 +11,18 @@ import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from falaj._paths import local_path
+from falaj._store import Store
+from falaj._store import open as open_store
+from falaj._topic import Topic
 from falaj.cli.exits import Stop
 from falaj.cli.names import no_such
 from falaj.errors import Invalid, NotAStore
-from falaj.paths import local_path
-from falaj.stores import Store
-from falaj.stores import open as open_store
-from falaj.topics import Topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from falaj.arguments import Sync, Visibility
+    from falaj._arguments import Sync, Visibility
 
 __all__ = [
     "Access",

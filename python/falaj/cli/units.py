@@ -7,7 +7,7 @@ import re
 import time
 from datetime import UTC, datetime
 
-from falaj import times
+from falaj import _time
 from falaj.errors import Invalid
 
 __all__ = [
@@ -45,7 +45,7 @@ def place(text: str) -> int | datetime:
         >>> place("-10"), place("2026-11-20T08:00:00Z").year
         (-10, 2026)
     """
-    return _whole(text) if _OFFSET.fullmatch(text) else times.from_ns(moment(text))
+    return _whole(text) if _OFFSET.fullmatch(text) else _time.from_ns(moment(text))
 
 
 def _whole(digits: str, text: str = "", unit: int = 1) -> int:
@@ -71,13 +71,13 @@ def moment(text: str) -> int:
     span = _SPAN.fullmatch(text)
     if span and text:
         try:
-            return times.to_ns(time.time() - _seconds(span))
+            return _time.to_ns(time.time() - _seconds(span))
         except Invalid:
             raise Invalid(f"{text} ago is before all that a record can keep: choose less") from None
     if _NUMBER.fullmatch(text):
-        return times.to_ns(float(text) if "." in text else _whole(text))
+        return _time.to_ns(float(text) if "." in text else _whole(text))
     try:
-        return times.to_ns(text)
+        return _time.to_ns(text)
     except Invalid as error:
         if "time zone" in str(error):
             raise Invalid(f"{text} has no time zone: end it in Z or +02:00") from None
@@ -99,7 +99,7 @@ def show_time(ns: int, form: str) -> str:
         return str(ns)
     if form == "unix":
         return f"{ns // 10**9}.{ns % 10**9:09}"
-    when = times.from_ns(ns)
+    when = _time.from_ns(ns)
     if form == "local":
         return when.astimezone().isoformat(timespec="microseconds")
     return when.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"

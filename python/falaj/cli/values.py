@@ -12,9 +12,9 @@ import math
 import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from falaj._records import NewRecord
 from falaj.cli.documents import check_text, json_key, readable
 from falaj.cli.exits import Stop
-from falaj.records import NewRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable

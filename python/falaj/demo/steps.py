@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import falaj
+from falaj._paths import local_path
 from falaj.demo import check, late, rates, submit
 from falaj.demo import flights as source
 from falaj.demo.figures import Copied, Figures, Live
 from falaj.demo.stream import TOPIC, stream
 from falaj.errors import Invalid, shown
-from falaj.paths import local_path
 
 if TYPE_CHECKING:
     import os

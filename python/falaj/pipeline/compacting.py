@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import falaj
-from falaj.compaction import CompactReport, Last
+from falaj._compaction import CompactReport, Last
 from falaj.errors import Invalid, NoSuchTopic
 from falaj.pipeline import bitmaps
 from falaj.pipeline.frame import SILENT, Config, Result, watched

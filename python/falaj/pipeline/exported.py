@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import DateType, StructField, StructType
 
+from falaj._paths import local_path
 from falaj.errors import Corrupt, LockTimeout
-from falaj.paths import local_path
 from falaj.pipeline.folders import Folder
 from falaj.pipeline.pieces import DATE
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pyspark.errors import ParseException
 from pyspark.sql import functions as F  # noqa: N812  # as every Spark program names it
 
-from falaj import times
+from falaj import _time
 from falaj.errors import Invalid
 from falaj.pipeline import bad
 from falaj.pipeline.frame import Config
@@ -117,7 +117,7 @@ class FlowConfig(Config):
         if self.trigger not in (AVAILABLE_NOW, BATCH):
             interval("trigger", self.trigger, f'"{AVAILABLE_NOW}" or ')
         if self.start not in ("earliest", "latest"):
-            times.to_ns(self.start)
+            _time.to_ns(self.start)
 
     @property
     def continuous(self) -> bool:

@@ -36,8 +36,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
 from falaj import errors
+from falaj._paths import local_path, scheme_of
 from falaj.errors import Error, Invalid
-from falaj.paths import local_path, scheme_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import falaj
+from falaj._paths import local_path
 from falaj.errors import Conflict, Invalid
-from falaj.paths import local_path
 from falaj.pipeline import sources
 from falaj.pipeline.frame import Config, Result, watched
 from falaj.pipeline.ledgers import TOKEN, Ledger, SourceFile, expect_name, known

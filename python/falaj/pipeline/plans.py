@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from falaj import Store, Topic
-    from falaj.arguments import Start
+    from falaj._arguments import Start
+    from falaj._time import Time
     from falaj.arrow import Lane
-    from falaj.times import Time
 
 __all__ = ["Plan", "Plans"]
 

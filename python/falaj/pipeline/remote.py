@@ -12,8 +12,8 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812  # as every Spark program names it
 
+from falaj._paths import scheme_of
 from falaj.errors import Invalid
-from falaj.paths import scheme_of
 from falaj.pipeline.ledgers import SourceFile
 
 if TYPE_CHECKING:

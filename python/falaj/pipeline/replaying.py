@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from falaj import Record, Store, Topic
+    from falaj._consumer import Consumer
     from falaj.arrow import Lane
-    from falaj.consumers import Consumer
 
     Due = tuple[Record[Any], int | None]
     """A record, and the time that it gets where it is not its own."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import falaj
-from falaj import times
+from falaj import _time
 from falaj.errors import Error, Invalid
 from falaj.pipeline import bad
 from falaj.pipeline.flow import BAD, interval, part_rows, rows
@@ -261,7 +261,7 @@ def _at(part: Topic[Any], moment: Moment) -> int:
         return part.first if moment == "earliest" else part.end
     if isinstance(moment, int):
         return min(max(part._bound(moment), part.first), part.end)
-    found = part._offset_at(times.to_ns(moment))
+    found = part._offset_at(_time.to_ns(moment))
     return part.end if found is None else found
 
 

@@ -12,8 +12,8 @@ import difflib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from falaj._paths import local_path
 from falaj.errors import Invalid
-from falaj.paths import local_path
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from falaj import Store
-    from falaj.consumers import Consumer
+    from falaj._consumer import Consumer
     from falaj.spark.loss import Loss
     from falaj.spark.places import Places
 

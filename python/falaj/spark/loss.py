@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from falaj.errors import OffsetOutOfRange
 
 if TYPE_CHECKING:
+    from falaj._topic import Topic
     from falaj.errors import Error
-    from falaj.topics import Topic
 
 __all__ = ["BATCH_CHOICES", "STREAM_CHOICES", "Loss", "logger", "out_of_range"]
 

@@ -13,7 +13,7 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from falaj import times
+from falaj import _time
 from falaj.errors import Invalid
 from falaj.spark.loss import Loss, out_of_range
 
@@ -124,7 +124,7 @@ class Bound:
         if self.lenient:
             return end
         raise Invalid(
-            f"option {self.option} says {times.from_ns(ns).isoformat()}, and topic {part.name}, "
+            f"option {self.option} says {_time.from_ns(ns).isoformat()}, and topic {part.name}, "
             f"partition {part.partitions[0]}, has no record of then or later: give an earlier time,"
             " or .option('startingOffsetsByTimestampStrategy', 'latest') to begin at its end"
         )
@@ -165,10 +165,10 @@ def _bound(
     """Of the three options the first that was given."""
     name = f"{which}Timestamp"
     if (text := options.get(name.lower())) is not None:
-        return Bound(name, _time(name, text.strip()), {}, by_time=True, lenient=lenient)
+        return Bound(name, _read_time(name, text.strip()), {}, by_time=True, lenient=lenient)
     name = f"{which}OffsetsByTimestamp"
     if (text := options.get(name.lower())) is not None:
-        named = _named(name, text, '{"orders": {"0": 1795161600000}}', _time)
+        named = _named(name, text, '{"orders": {"0": 1795161600000}}', _read_time)
         return Bound(name, None, named, by_time=True, lenient=lenient)
     name = f"{which}Offsets"
     text = options.get(name.lower(), default)
@@ -222,15 +222,15 @@ def _offset(option: str, offset: object) -> int:
     return offset
 
 
-def _time(option: str, given: object) -> int:
+def _read_time(option: str, given: object) -> int:
     """Read milliseconds since 1970, as Kafka's source has them, or an ISO time."""
     try:
         if isinstance(given, int) and not isinstance(given, bool):
-            return times.to_ns(given // 1000) + given % 1000 * _NS_PER_MS
+            return _time.to_ns(given // 1000) + given % 1000 * _NS_PER_MS
         if isinstance(given, str) and given.isascii() and given.isdecimal():
-            return _time(option, int(given))
+            return _read_time(option, int(given))
         if isinstance(given, str):
-            return times.to_ns(given)
+            return _time.to_ns(given)
     except Invalid as error:
         raise Invalid(f"option {option}: {error}; or give milliseconds since 1970") from None
     raise Invalid(f"option {option} says {given!r}: a time is milliseconds since 1970")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from falaj.arguments import Visibility
+    from falaj._arguments import Visibility
     from falaj.spark.offsets import Bound
 
 __all__ = ["NAMES", "Kind", "ReadOptions", "Values"]

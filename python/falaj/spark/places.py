@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from falaj.consumers import position_of
+from falaj._consumer import position_of
 from falaj.errors import Corrupt, Invalid
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from falaj import times
+from falaj import _time
 from falaj.errors import Invalid
 
 if TYPE_CHECKING:
@@ -137,6 +137,6 @@ def _ns(value: Any) -> int | None:
     if not isinstance(value, datetime):
         return None
     try:
-        return times.to_ns(value if value.tzinfo else value.replace(tzinfo=UTC))
+        return _time.to_ns(value if value.tzinfo else value.replace(tzinfo=UTC))
     except Invalid:
         return None

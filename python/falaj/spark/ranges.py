@@ -22,7 +22,7 @@ from falaj.errors import Invalid, NoSuchTopic, NotAStore, TopicDeleted
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from falaj.arguments import Visibility
+    from falaj._arguments import Visibility
     from falaj.spark.loss import Loss
     from falaj.spark.options import ReadOptions
     from falaj.spark.pushdown import Pruning

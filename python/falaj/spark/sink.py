@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from falaj import Store
-    from falaj.arguments import Committed
+    from falaj._arguments import Committed
     from falaj.spark.sink_options import WriteOptions
 
 __all__ = ["FalajStreamWriter", "FalajWriter", "Staged"]

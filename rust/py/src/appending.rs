@@ -59,7 +59,7 @@ impl Topic {
             return Ok(went.1.into_pyobject(py)?.into_any());
         }
         static POSITION: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-        POSITION.import(py, "falaj.records", "Position")?.call1(went)
+        POSITION.import(py, "falaj._records", "Position")?.call1(went)
     }
 
     fn turn(&self) -> u32 {

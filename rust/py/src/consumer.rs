@@ -40,7 +40,7 @@ pub struct Consumer {
     pub(crate) home: Option<Opened>,
 }
 
-/// Where to begin: what `falaj.consumers` makes of `start=` and of what is sought.
+/// Where to begin: what `falaj._consumer` makes of `start=` and of what is sought.
 pub(crate) fn start_of(kind: &str, number: i64) -> Start {
     match kind {
         "latest" => Start::Latest,

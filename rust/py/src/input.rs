@@ -143,7 +143,7 @@ pub(crate) fn key<'py>(given: Option<&Bound<'py, PyAny>>) -> PyResult<Option<Bou
 pub(crate) fn time_ns(given: Option<&Bound<'_, PyAny>>) -> PyResult<Option<i64>> {
     static TO_NS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let Some(given) = given else { return Ok(None) };
-    let to_ns = TO_NS.import(given.py(), "falaj.times", "to_ns")?;
+    let to_ns = TO_NS.import(given.py(), "falaj._time", "to_ns")?;
     to_ns.call1((given,))?.extract().map(Some)
 }
 

@@ -1,4 +1,4 @@
-//! `Queue`: delivering the records of a topic as jobs. `falaj.queues.Queue` derives from it.
+//! `Queue`: delivering the records of a topic as jobs. `falaj.Queue` derives from it.
 //!
 //! What runs for each job is here; what becomes of jobs that were tried too often, and all words about
 //! it, are Python's.
@@ -28,7 +28,7 @@ use crate::record::Record;
 use crate::topic::Topic;
 use crate::wait::{patiently, seconds, wait};
 
-/// An open queue; see falaj.queues.Queue.
+/// An open queue; see falaj._queue.Queue.
 #[pyclass(frozen, subclass, weakref, module = "falaj._core", generic)]
 #[derive(Debug)]
 pub struct Queue {

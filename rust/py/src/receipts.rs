@@ -52,7 +52,7 @@ impl Receipts {
     #[getter]
     fn appended<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         static CLASS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-        let class = CLASS.import(py, "falaj.records", "Receipt")?;
+        let class = CLASS.import(py, "falaj._records", "Receipt")?;
         // Making one runs Python, in which another append may be noted down.
         let noted = self.0.borrow(py).clone();
         let receipts = noted.into_iter().map(|(shape, partition, offsets)| {

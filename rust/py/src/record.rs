@@ -196,7 +196,7 @@ impl Record {
     #[getter]
     fn timestamp<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         static FROM_NS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-        let from_ns = FROM_NS.import(slf.py(), "falaj.times", "from_ns")?;
+        let from_ns = FROM_NS.import(slf.py(), "falaj._time", "from_ns")?;
         from_ns.call1((Self::timestamp_ns(slf),))
     }
 

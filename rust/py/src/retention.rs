@@ -1,6 +1,6 @@
 //! Retention: settings that change, and letting go of what is beyond them.
 //!
-//! Which arguments mean what is left to `falaj.retention`; here come numbers, under the names that
+//! Which arguments mean what is left to `falaj._retention`; here come numbers, under the names that
 //! `topic.json` has for them.
 
 use falaj::format::retention::Retention;

@@ -208,7 +208,7 @@ fn running_task(asyncio: &Bound<'_, PyAny>) -> PyResult<usize> {
 /// The transaction that the caller's context is in, or was when its task or thread was begun.
 fn current<'py>(py: Python<'py>) -> PyResult<&'py Bound<'py, PyAny>> {
     static CURRENT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    CURRENT.import(py, "falaj.transactions", "_CURRENT")
+    CURRENT.import(py, "falaj._transaction", "_CURRENT")
 }
 
 #[pymethods]

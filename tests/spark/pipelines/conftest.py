@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import falaj
-from falaj import times
+from falaj import _time
 from falaj.demo import flights as data
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def fill(path: Path, wanted: Iterable[data.Flight], topic: str = TOPIC) -> Flown
         for flight in wanted:
             hour = flight["time_hour"]
             if hour not in hours:
-                hours[hour] = times.to_ns(hour) // 10**9
+                hours[hour] = _time.to_ns(hour) // 10**9
             job.append(
                 data.encode(flight),
                 key=flight["tailnum"].encode() if flight["tailnum"] else None,

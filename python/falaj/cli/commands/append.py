@@ -10,7 +10,9 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from falaj import times
+from falaj import _time
+from falaj._paths import local_path
+from falaj._records import NewRecord
 from falaj.cli import options
 from falaj.cli.appending import BATCH_RECORDS, Appending
 from falaj.cli.arguments import Argument, Command, Option
@@ -21,15 +23,13 @@ from falaj.cli.stores import Access, NewTopic, check_partition, expect_topics, r
 from falaj.cli.units import moment
 from falaj.cli.values import Line, Made, maker_of
 from falaj.errors import Invalid
-from falaj.paths import local_path
-from falaj.records import NewRecord
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from falaj.arguments import Sync
-    from falaj.stores import Store
-    from falaj.topics import Topic
+    from falaj._arguments import Sync
+    from falaj._store import Store
+    from falaj._topic import Topic
 
 __all__ = ["COMMAND", "CREATING", "append", "header"]
 
@@ -204,7 +204,7 @@ COMMAND = Command(
             "timestamp",
             "Time of every record, as for `falaj cat --since`.",
             "TIME",
-            lambda text: times.from_ns(moment(text)),
+            lambda text: _time.from_ns(moment(text)),
         ),
         Option(
             "--tombstone",

@@ -14,8 +14,8 @@ from falaj.cli.progress import bar
 from falaj.cli.units import count, size
 
 if TYPE_CHECKING:
+    from falaj._store import Store
     from falaj.cli.stores import Access
-    from falaj.stores import Store
 
 __all__ = ["COMMAND", "backup", "copied"]
 

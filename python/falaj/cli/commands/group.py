@@ -19,9 +19,9 @@ from falaj.cli.units import count
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from falaj.admin import ConsumerInfo, MemberInfo
+    from falaj._admin import ConsumerInfo, MemberInfo
+    from falaj._store import Store
     from falaj.cli.stores import Access
-    from falaj.stores import Store
 
 __all__ = ["COLUMNS", "GROUP", "idle", "rows"]
 

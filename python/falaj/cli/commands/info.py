@@ -19,9 +19,9 @@ from falaj.cli.tables import Column, facts, rows_of, table
 from falaj.cli.units import show_time, size, span
 
 if TYPE_CHECKING:
-    from falaj.admin import LockInfo, LogInfo, SlotInfo, StoreInfo, TopicInfo
+    from falaj._admin import LockInfo, LogInfo, SlotInfo, StoreInfo, TopicInfo
+    from falaj._retention import TopicRetention
     from falaj.cli.stores import Access
-    from falaj.retention import TopicRetention
 
 __all__ = ["COMMAND", "LIMITS", "LOGS", "TOPICS", "limits_of", "limits_row", "log_row", "problems"]
 

@@ -14,8 +14,8 @@ from falaj.cli.tables import Column, table
 from falaj.cli.units import count, size
 
 if TYPE_CHECKING:
+    from falaj._retention import Maintenance
     from falaj.cli.stores import Access
-    from falaj.retention import Maintenance
 
 __all__ = ["COMMAND", "maintain"]
 

@@ -7,17 +7,17 @@ import re
 import sys
 from typing import TYPE_CHECKING
 
+from falaj._time import to_ns
 from falaj.cli import options
 from falaj.cli.arguments import Argument, Command, Group, Option
 from falaj.cli.exits import Stop
 from falaj.cli.paint import is_terminal
 from falaj.cli.tables import Column, objects, table
 from falaj.cli.units import count, show_time
-from falaj.times import to_ns
 
 if TYPE_CHECKING:
+    from falaj._producers import Producer
     from falaj.cli.stores import Access
-    from falaj.producers import Producer
 
 __all__ = ["GROUP"]
 

@@ -6,7 +6,7 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
-from falaj import admin
+from falaj import _admin
 from falaj.cli import options
 from falaj.cli.arguments import Command
 from falaj.cli.exits import Stop, told
@@ -14,7 +14,7 @@ from falaj.cli.paint import Paint, is_terminal
 from falaj.cli.units import count, size
 
 if TYPE_CHECKING:
-    from falaj.admin import RepairReport, Step
+    from falaj._admin import RepairReport, Step
     from falaj.cli.stores import Access
 
 __all__ = ["COMMAND", "repair"]
@@ -23,7 +23,7 @@ __all__ = ["COMMAND", "repair"]
 def repair(access: Access, dry_run: bool, as_json: bool) -> None:
     """Repair a store, even one that cannot be opened."""
     path = access.expect()
-    done = admin.repair(path, dry_run=dry_run, timeout=access.timeout, force=access.force)
+    done = _admin.repair(path, dry_run=dry_run, timeout=access.timeout, force=access.force)
     if as_json:
         print(json.dumps(done))
     elif is_terminal(sys.stdout):

@@ -18,9 +18,9 @@ from falaj.cli.stores import Access, expect_topics, raw_topic
 from falaj.errors import Corrupt
 
 if TYPE_CHECKING:
-    from falaj.arguments import Visibility
+    from falaj._arguments import Visibility
+    from falaj._store import Store
     from falaj.cli.reading import Match
-    from falaj.stores import Store
 
 __all__ = ["COMMAND", "tail"]
 

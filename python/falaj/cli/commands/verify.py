@@ -10,7 +10,7 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
-from falaj import admin
+from falaj import _admin
 from falaj.cli import options
 from falaj.cli.arguments import Command
 from falaj.cli.exits import Exit, Stop
@@ -22,7 +22,7 @@ from falaj.cli.units import count, size
 from falaj.errors import Error
 
 if TYPE_CHECKING:
-    from falaj.admin import Finding, Verification
+    from falaj._admin import Finding, Verification
 
 __all__ = ["COMMAND", "verify"]
 
@@ -50,7 +50,9 @@ def verify(access: Access, topic: str | None, as_json: bool) -> None:
     if topic is not None:
         _expect(access, topic)
     with bar("verify") as advance:
-        found = admin.verify(path, topic, lambda done, total: advance(done, total=max(total, done)))
+        found = _admin.verify(
+            path, topic, lambda done, total: advance(done, total=max(total, done))
+        )
     if as_json:
         print(json.dumps(found))
     elif is_terminal(sys.stdout):

@@ -18,7 +18,7 @@ from falaj.cli.tables import Column, objects, table
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from falaj.admin import QueueState
+    from falaj._admin import QueueState
     from falaj.cli.stores import Access
 
 __all__ = ["COLUMNS", "COMMAND", "list_", "rows"]

@@ -20,8 +20,8 @@ from falaj.cli.values import Line, Made, Maker, maker_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from falaj._topic import Topic
     from falaj.cli.stores import Access
-    from falaj.topics import Topic
 
 __all__ = ["COMMAND", "put"]
 

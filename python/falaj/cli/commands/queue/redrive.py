@@ -9,17 +9,17 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
+from falaj._records import NewRecord
 from falaj.cli import options
 from falaj.cli.arguments import Command, Option
 from falaj.cli.paint import is_terminal
 from falaj.cli.queues import NOT_BEFORE, QUEUE, expect_queue
 from falaj.cli.stores import expect_topics, raw_topic
 from falaj.cli.units import count
-from falaj.records import NewRecord
 
 if TYPE_CHECKING:
+    from falaj._topic import Topic
     from falaj.cli.stores import Access
-    from falaj.topics import Topic
 
 __all__ = ["COMMAND", "redrive"]
 

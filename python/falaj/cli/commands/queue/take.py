@@ -19,9 +19,9 @@ from falaj.cli.stores import raw_topic
 from falaj.cli.units import count
 
 if TYPE_CHECKING:
+    from falaj._queue import Job, Queue
     from falaj.cli.reading import Show
     from falaj.cli.stores import Access
-    from falaj.queues import Job, Queue
 
 __all__ = ["COMMAND", "take"]
 

@@ -16,8 +16,8 @@ from falaj.cli.units import size, span
 from falaj.errors import Invalid
 
 if TYPE_CHECKING:
+    from falaj._retention import TopicRetention
     from falaj.cli.stores import Access
-    from falaj.retention import TopicRetention
 
 __all__ = ["COMMAND", "config"]
 

@@ -15,7 +15,7 @@ from falaj.cli.tables import facts, objects, rows_of, table
 from falaj.cli.units import show_time, size, span
 
 if TYPE_CHECKING:
-    from falaj.admin import StoreInfo, TopicInfo
+    from falaj._admin import StoreInfo, TopicInfo
     from falaj.cli.stores import Access
 
 __all__ = ["COMMAND", "describe"]

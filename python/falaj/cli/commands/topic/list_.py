@@ -15,8 +15,8 @@ from falaj.cli.units import show_time
 from falaj.errors import Error
 
 if TYPE_CHECKING:
+    from falaj._store import Store
     from falaj.cli.stores import Access
-    from falaj.stores import Store
 
 __all__ = ["COMMAND", "list_"]
 

@@ -7,16 +7,13 @@ several processes do the same with `Topic.stage` and `Topic.commit_job`.
 from __future__ import annotations
 
 import secrets
+from typing import TYPE_CHECKING, Any, Self
 
 from falaj.errors import Invalid
 
-TYPE_CHECKING = False  # see falaj.lean
-
 if TYPE_CHECKING:
-    from typing import Any, Self
-
     from falaj._core import Part
-    from falaj.topics import Topic
+    from falaj._topic import Topic
 
 __all__ = ["BulkJob"]
 

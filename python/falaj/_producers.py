@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
+from falaj._time import from_ns
 from falaj.errors import Invalid
-from falaj.times import from_ns
 
 if TYPE_CHECKING:
     from datetime import datetime

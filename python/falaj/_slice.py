@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from falaj.errors import Compacted, Corrupt, Invalid, OffsetOutOfRange
-from falaj.lean import Generic, T
-from falaj.whole import number
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, overload
 
-TYPE_CHECKING = False  # see falaj.lean
+from falaj._numbers import number
+from falaj.errors import Compacted, Corrupt, Invalid, OffsetOutOfRange
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
-    from typing import Any, NoReturn, overload
 
     from falaj._core import Batch, Record, Records
-    from falaj.topics import Topic
+    from falaj._topic import Topic
+
+T = TypeVar("T")
 
 __all__ = ["Slice", "backwards"]
 

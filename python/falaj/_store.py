@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
+
 from falaj import _core
+from falaj._topic import Topic
 from falaj.codecs import resolver
 from falaj.errors import Invalid
-from falaj.topics import Topic
-
-TYPE_CHECKING = False  # see falaj.lean
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
-    from typing import Any, Literal, Unpack, overload
 
-    from falaj.admin import BackupReport, Progress, StoreInfo, Verification
-    from falaj.arguments import Retention, Settings, Start, Sync, Visibility
+    from falaj._admin import BackupReport, Progress, StoreInfo, Verification
+    from falaj._arguments import Retention, Settings, Start, Sync, Visibility
+    from falaj._consumer import Consumer
+    from falaj._queue import Queue
+    from falaj._retention import Maintenance
+    from falaj._transaction import Transaction
     from falaj.codecs import Codec
-    from falaj.consumers import Consumer
-    from falaj.lean import T
     from falaj.metrics import Metrics
-    from falaj.queues import Queue
-    from falaj.retention import Maintenance
-    from falaj.transactions import Transaction
+
+T = TypeVar("T")
 
 __all__ = ["Store", "open"]
 
@@ -93,7 +93,7 @@ def open(  # noqa: A001  # falaj.open is how it reads
 def _local(path: str | os.PathLike[str]) -> str | os.PathLike[str]:
     if ":" not in getattr(path, "__fspath__", path.__str__)():
         return path  # no URL: importing `os` takes longer than opening a store
-    from falaj.paths import local_path
+    from falaj._paths import local_path
 
     return local_path(path)
 
@@ -111,7 +111,7 @@ _TRANSACTION: list[type[Transaction]] = []
 
 def _transaction() -> type[Transaction]:
     if not _TRANSACTION:
-        from falaj.transactions import Transaction
+        from falaj._transaction import Transaction
 
         _TRANSACTION.append(Transaction)
     return _TRANSACTION[0]
@@ -207,7 +207,7 @@ class Store(_core.Store):
         limits = None
         if retention:
             # few need it, and datetime takes its time
-            from falaj.retention import changes, check_names
+            from falaj._retention import changes, check_names
 
             check_names(retention, "topic()")
             limits = changes({name: each for name, each in retention.items() if each is not None})
@@ -304,9 +304,9 @@ class Store(_core.Store):
             >>> store.consumer("billing", ["orders"]).lag
             0
         """
-        from falaj import consumers  # many never need it
+        from falaj import _consumer  # many never need it
 
-        return consumers.open_consumer(
+        return _consumer.open_consumer(
             self, name, topics, start, visibility, auto_commit, cursor_in
         )
 
@@ -339,9 +339,9 @@ class Store(_core.Store):
             >>> store.reset_consumer("billing", "orders", -1)
             {0: 1}
         """
-        from falaj import consumers  # few need it
+        from falaj import _consumer  # few need it
 
-        return consumers.reset(self, name, topic, to, partition)
+        return _consumer.reset(self, name, topic, to, partition)
 
     def delete_consumer(self, name: str) -> None:
         """Delete a consumer that nobody has open, with its cursors.
@@ -425,7 +425,7 @@ class Store(_core.Store):
             >>> for job in queue.take(10):
             ...     job.ack()
         """
-        from falaj.queues import Queue  # few need it
+        from falaj._queue import Queue  # few need it
 
         over = name if topic is None else topic
         opened = self.topic(over) if isinstance(over, str) else over
@@ -480,7 +480,7 @@ class Store(_core.Store):
             >>> store.info()["retention_bytes"]
             10737418240
         """
-        from falaj.retention import limit  # as above
+        from falaj._retention import limit  # as above
 
         _core._configure_store(self, limit("retention_bytes", retention_bytes))
 

@@ -6,22 +6,22 @@ what is called once a read.
 
 from __future__ import annotations
 
-from falaj import _core
-from falaj.errors import Invalid, shown
-from falaj.lean import T
-from falaj.whole import number, plain
+from typing import TYPE_CHECKING, Any, TypeVar
 
-TYPE_CHECKING = False  # see falaj.lean
+from falaj import _core
+from falaj._numbers import number, plain
+from falaj.errors import Invalid, shown
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
-    from typing import Any
 
+    from falaj._arguments import Start, Visibility
     from falaj._core import Batch, Consumed, Record
-    from falaj.aio import AsyncConsumer
-    from falaj.arguments import Start, Visibility
-    from falaj.stores import Store
-    from falaj.topics import Topic
+    from falaj._store import Store
+    from falaj._topic import Topic
+    from falaj._wait import AsyncConsumer
+
+T = TypeVar("T")
 
 __all__ = ["Consumer", "open_consumer", "position_of", "reset", "start_of"]
 
@@ -128,7 +128,7 @@ class Consumer(_core.Consumer[T]):
             >>> asyncio.run(read())
             [b'one']
         """
-        from falaj.aio import AsyncConsumer  # asyncio takes as long to import as all of falaj
+        from falaj._wait import AsyncConsumer  # asyncio takes as long to import as all of falaj
 
         self._expect_open()
         return AsyncConsumer(self, timeout)
@@ -147,10 +147,10 @@ class Consumer(_core.Consumer[T]):
             >>> asyncio.run(billing.apoll(timeout=1))
             [<Record orders[0] b'one'>]
         """
-        from falaj import aio
+        from falaj import _wait
 
         _expect_some("apoll", "to return", max_records)
-        return aio.poll(self, max_records, timeout)
+        return _wait.poll(self, max_records, timeout)
 
     def abatches(self, size: int = _BATCH, timeout: float | None = None) -> AsyncIterator[Batch[T]]:
         """Iterate over batches from asyncio: `async for`; else as `batches`.
@@ -164,11 +164,11 @@ class Consumer(_core.Consumer[T]):
             >>> asyncio.run(read())
             [[b'one', b'two']]
         """
-        from falaj import aio
+        from falaj import _wait
 
         _expect_some("abatches", "a batch has", size)
         self._expect_open()
-        return aio.batches(self, size, timeout)
+        return _wait.batches(self, size, timeout)
 
     def poll(self, max_records: int = 500, timeout: float | None = 0.0) -> list[Record[T]]:
         """Return the next records, waiting for the first of them.
@@ -305,10 +305,10 @@ def start_of(start: Start) -> tuple[str, int]:
         if not -(1 << 63) <= start < 1 << 63:
             raise Invalid(f"no record of any topic has the offset {shown(start)}")
         return "offset", start
-    from falaj import times  # few need it, and datetime takes its time to import
+    from falaj import _time  # few need it, and datetime takes its time to import
 
     try:
-        return "time", times.to_ns(start)
+        return "time", _time.to_ns(start)
     except (Invalid, TypeError) as error:
         error.add_note('a consumer begins at "earliest", "latest", an offset or a time')
         raise

@@ -12,14 +12,14 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 from falaj import _core
+from falaj._numbers import number, plain
 from falaj.errors import Invalid, shown
-from falaj.whole import number, plain
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from falaj.admin import Progress
-    from falaj.topics import Topic
+    from falaj._admin import Progress
+    from falaj._topic import Topic
 
 __all__ = ["CompactReport", "Last", "compact"]
 

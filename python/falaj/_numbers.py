@@ -6,11 +6,7 @@ What Python can use as an index is one, such as a number of NumPy; a bool, a flo
 from __future__ import annotations
 
 from operator import index
-
-TYPE_CHECKING = False  # see falaj.lean
-
-if TYPE_CHECKING:
-    from typing import Any
+from typing import Any
 
 __all__ = ["number", "plain"]
 

@@ -6,7 +6,7 @@ Needs `typing`, so nothing that `import falaj` loads imports this at run time.
 from datetime import timedelta
 from typing import Literal, TypedDict
 
-from falaj.times import Time
+from falaj._time import Time
 
 __all__ = ["Committed", "QueueInfo", "Retention", "Settings", "Start", "Sync", "Visibility"]
 

@@ -12,12 +12,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, TypedDict
 
 from falaj import _core
-from falaj.paths import local_path
+from falaj._paths import local_path
 
 if TYPE_CHECKING:
     import os
 
-    from falaj.retention import TopicRetention
+    from falaj._retention import TopicRetention
 
 __all__ = [
     "BackupReport",

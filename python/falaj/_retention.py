@@ -10,8 +10,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
+from falaj._numbers import plain
 from falaj.errors import Invalid, shown
-from falaj.whole import plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -3,7 +3,7 @@
 A `Scan` is a dataset of pyarrow's: DuckDB takes it as a table by the name of its variable and hands
 down columns and filters; `to_polars` makes a LazyFrame that does the same, `to_pandas` a DataFrame.
 Invariant: which records it has is fixed when it is made, so every reading of it sees the same, or
-fails. Filters are read in `falaj.predicates`; what they do not leave out for sure is read, and
+fails. Filters are read in `falaj._predicates`; what they do not leave out for sure is read, and
 looked at again by whoever asked.
 
 This module needs pyarrow: `falaj.arrow.scan` imports it.
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pyarrow
 import pyarrow.dataset
 
-from falaj import _core, predicates
+from falaj import _core, _predicates
 from falaj.errors import Corrupt, Invalid
 
 if TYPE_CHECKING:
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from pyarrow import compute
 
     from falaj import Topic
-    from falaj.admin import Skipped
+    from falaj._admin import Skipped
+    from falaj._predicates import Wanted
     from falaj.arrow import Lane
-    from falaj.predicates import Wanted
 
 __all__ = ["Records", "Scan"]
 
@@ -66,7 +66,7 @@ class Records:
         """Say which columns there are; keys and values are copied."""
         if not self.parts:
             raise Invalid("a scan is of one topic at least")
-        return pyarrow.schema(self._stream(self.parts[0][0], [], self.columns, predicates.ALL))
+        return pyarrow.schema(self._stream(self.parts[0][0], [], self.columns, _predicates.ALL))
 
     def read(
         self,
@@ -149,9 +149,9 @@ def _cut(topic: Topic[Any], lane: Lane, wanted: Wanted) -> Lane | None:
     part = topic.partition(partition)
     since = wanted.span("timestamp")[0] * _US
     found: int | None = first
-    if since > predicates.HIGHEST:
+    if since > _predicates.HIGHEST:
         return None
-    if since >= predicates.LOWEST:
+    if since >= _predicates.LOWEST:
         # Times go up and down, so the last one says nothing about where to end.
         found = part._offset_at(since)
     if part.first > first:  # looked at after the search, which may have missed what is gone
@@ -217,14 +217,14 @@ class Scan(pyarrow.dataset.UnionDataset):  # type: ignore[misc] # pyarrow has no
         Returns:
             A scanner of pyarrow's. Damage ends it with falaj's own error.
         """
-        wanted = predicates.ALL if filter is None else predicates.of_arrow(filter)
+        wanted = _predicates.ALL if filter is None else _predicates.of_arrow(filter)
         names = self.schema.names
         if isinstance(columns, dict) or (columns is not None and not set(columns) <= set(names)):
             needed = names
         else:
             chosen = set(names if columns is None else columns)
             if not wanted.exact:
-                chosen |= predicates.columns_of(filter, names)
+                chosen |= _predicates.columns_of(filter, names)
             needed = [name for name in names if name in chosen]
         if wanted.exact:
             filter = None  # noqa: A001
@@ -272,10 +272,10 @@ class Scan(pyarrow.dataset.UnionDataset):  # type: ignore[misc] # pyarrow has no
             batch_size: int | None,
         ) -> Iterator[polars.DataFrame]:
             columns = self.schema.names if with_columns is None else with_columns
-            wanted = predicates.ALL
+            wanted = _predicates.ALL
             # The first rows are counted before any is left out.
             if predicate is not None and n_rows is None:
-                wanted = predicates.of_polars(predicate)
+                wanted = _predicates.of_polars(predicate)
             rows = min(batch_size or records.batch_rows, n_rows or records.batch_rows)
             left = n_rows
             yield empty.select(columns)

@@ -8,18 +8,16 @@ program that reads, works and writes does each piece of work exactly once, howev
 from __future__ import annotations
 
 from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
 
 from falaj import _core
+from falaj._numbers import number
 from falaj.errors import Invalid, shown
-from falaj.whole import number
-
-TYPE_CHECKING = False  # see falaj.lean
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from typing import Any
 
-    from falaj.topics import Topic
+    from falaj._topic import Topic
 
 __all__ = ["Cursor", "Transaction"]
 

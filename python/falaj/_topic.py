@@ -8,36 +8,35 @@ read.
 from __future__ import annotations
 
 from itertools import chain, islice
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from falaj import _core
+from falaj._numbers import number, plain
+from falaj._slice import Slice, backwards
 from falaj.errors import Invalid, shown
-from falaj.lean import T
-from falaj.slices import Slice, backwards
-from falaj.whole import number, plain
-
-TYPE_CHECKING = False  # see falaj.lean
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from datetime import timedelta
-    from typing import Any, Unpack
 
     import pyarrow
 
+    from falaj._admin import Progress, TrimReport
+    from falaj._arguments import Retention, Start, Sync, Visibility
+    from falaj._bulk import BulkJob
+    from falaj._compaction import CompactReport, Last
     from falaj._core import Batch, Follower, Opened, Record
-    from falaj.admin import Progress, TrimReport
-    from falaj.aio import AsyncFollower
-    from falaj.arguments import Retention, Start, Sync, Visibility
+    from falaj._producers import Producer
+    from falaj._records import Position
+    from falaj._retention import TopicRetention
+    from falaj._scan import Scan
+    from falaj._store import Store
+    from falaj._time import Time
+    from falaj._transaction import Cursor
+    from falaj._wait import AsyncFollower
     from falaj.arrow import Reader
-    from falaj.compaction import CompactReport, Last
-    from falaj.jobs import BulkJob
-    from falaj.producers import Producer
-    from falaj.records import Position
-    from falaj.retention import TopicRetention
-    from falaj.scans import Scan
-    from falaj.stores import Store
-    from falaj.times import Time
-    from falaj.transactions import Cursor
+
+T = TypeVar("T")
 
 __all__ = ["Topic"]
 
@@ -145,7 +144,7 @@ class Topic(_core.Topic[T]):
             >>> job.done, job.committed, len(flights)
             (True, False, 2)
         """
-        from falaj.jobs import BulkJob
+        from falaj._bulk import BulkJob
 
         return BulkJob(self, name, token)
 
@@ -251,7 +250,7 @@ class Topic(_core.Topic[T]):
             >>> orders.cursor("billing").offset, orders.cursor("shipping")
             (18, None)
         """
-        from falaj.transactions import Cursor  # few need it, and it imports contextvars
+        from falaj._transaction import Cursor  # few need it, and it imports contextvars
 
         key = Cursor(name, 0).name
         found = _core._cursor(self, key)
@@ -263,7 +262,7 @@ class Topic(_core.Topic[T]):
         Looks up the last record of each. Where several partitions are, those of all of them.
 
         Returns:
-            A `falaj.producers.Producer` for each, by id: names are kept as hashes alone.
+            A `falaj.Producer` for each, by id: names are kept as hashes alone.
 
         Example:
             >>> orders = store.topic("orders")
@@ -271,7 +270,7 @@ class Topic(_core.Topic[T]):
             >>> orders.producers()[0].sequence
             17
         """
-        from falaj.producers import producer  # few need it
+        from falaj._producers import producer  # few need it
 
         return [producer(row) for row in self._producers()]
 
@@ -298,7 +297,7 @@ class Topic(_core.Topic[T]):
             >>> orders.append(b"2 pears", producer="till-3", sequence=17)
             1
         """
-        from falaj.producers import split  # few need it
+        from falaj._producers import split  # few need it
 
         return self._forget_producers(*split(producers))
 
@@ -383,7 +382,7 @@ class Topic(_core.Topic[T]):
             >>> asyncio.run(read())
             [b'one', b'two']
         """
-        from falaj.aio import AsyncFollower  # asyncio takes as long to import as all of falaj
+        from falaj._wait import AsyncFollower  # asyncio takes as long to import as all of falaj
 
         return AsyncFollower(self.follow(start, visibility=visibility), timeout)
 
@@ -575,7 +574,7 @@ class Topic(_core.Topic[T]):
                 were ended early become one with others only while what is left of all of them is
                 small: so this is for a topic that nobody writes to for a while.
             last: Which records are the last of their keys, where that was found out elsewhere, by
-                partition: see `falaj.compaction.Last`. Of other partitions everything stays.
+                partition: see `falaj.Last`. Of other partitions everything stays.
             progress: Called with bytes done and bytes in all.
 
         Returns:
@@ -595,7 +594,7 @@ class Topic(_core.Topic[T]):
             >>> [record.offset for record in prices], len(prices)
             ([1, 2], 3)
         """
-        from falaj.compaction import compact  # few need it, and datetime takes its time to import
+        from falaj._compaction import compact  # few need it, and datetime takes its time to import
 
         self._expect()
         return compact(self, delete_retention, memory, seal, last, progress)
@@ -633,7 +632,7 @@ class Topic(_core.Topic[T]):
             >>> orders.configure(retention_age=7 * 86_400, retention_records=None)["age_ms"]
             604800000
         """
-        from falaj.retention import changes  # few need it, and datetime takes its time to import
+        from falaj._retention import changes  # few need it, and datetime takes its time to import
 
         self._expect()
         told = changes(settings)
@@ -706,9 +705,9 @@ class Topic(_core.Topic[T]):
         return self.end if offset is None else offset
 
     def _first_at(self, time: Time) -> int | None:
-        from falaj import times  # few need it, and datetime takes its time to import
+        from falaj import _time  # few need it, and datetime takes its time to import
 
-        return self._offset_at(times.to_ns(time))
+        return self._offset_at(_time.to_ns(time))
 
     def __enter__(self) -> Topic[T]:
         return self

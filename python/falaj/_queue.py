@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, SupportsIndex, TypeVar,
 
 from falaj import _core
 from falaj._core import Job
+from falaj._numbers import number
 from falaj.errors import Error, Invalid, LockTimeout, TopicDeleted, shown
-from falaj.whole import number
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Mapping
 
-    from falaj.arguments import QueueInfo, Sync
-    from falaj.topics import Topic
+    from falaj._arguments import QueueInfo, Sync
+    from falaj._topic import Topic
 
 __all__ = ["Job", "Jobs", "Queue"]
 
@@ -414,7 +414,7 @@ class Taking(Generic[T]):
         self._jobs: Jobs[T] | None = None
 
     def __await__(self) -> Generator[Any, None, Jobs[T]]:
-        from falaj.aio import take  # asyncio takes as long to import as all of falaj
+        from falaj._wait import take  # asyncio takes as long to import as all of falaj
 
         return take(self._queue, *self._what).__await__()
 

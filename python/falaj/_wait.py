@@ -23,9 +23,9 @@ from falaj.errors import Closed, Error, Invalid, LockTimeout, shown
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
 
+    from falaj._consumer import Consumer
     from falaj._core import Batch, Bell, Follower, Record, Watch
-    from falaj.consumers import Consumer
-    from falaj.queues import Jobs, Queue
+    from falaj._queue import Jobs, Queue
 
 __all__ = ["AsyncConsumer", "AsyncFollower"]
 

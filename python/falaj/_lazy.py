@@ -1,0 +1,77 @@
+"""The names of the package that are imported when a program asks for them.
+
+Importing all of falaj takes ten times as long as importing what every program needs. Leaves to
+`falaj/__init__.py` the list of all public names.
+"""
+
+import sys
+
+__all__ = ["LAZY", "__dir__", "__getattr__"]
+
+LAZY = {
+    "AsyncConsumer": "_wait",
+    "AsyncFollower": "_wait",
+    "BackupReport": "_admin",
+    "BulkJob": "_bulk",
+    "Committed": "_arguments",
+    "CompactReport": "_compaction",
+    "Consumer": "_consumer",
+    "ConsumerInfo": "_admin",
+    "Cursor": "_transaction",
+    "CursorInfo": "_admin",
+    "Cut": "_retention",
+    "Finding": "_admin",
+    "Follower": "_core",
+    "Job": "_core",
+    "Jobs": "_queue",
+    "Last": "_compaction",
+    "LockInfo": "_admin",
+    "LogInfo": "_admin",
+    "LogMaintenance": "_retention",
+    "LogRepair": "_admin",
+    "LogReport": "_admin",
+    "Maintenance": "_retention",
+    "MemberInfo": "_admin",
+    "Part": "_core",
+    "PartitionInfo": "_admin",
+    "Position": "_records",
+    "Producer": "_producers",
+    "Queue": "_queue",
+    "QueueInfo": "_arguments",
+    "QueueState": "_admin",
+    "Receipt": "_records",
+    "RepairReport": "_admin",
+    "SegmentInfo": "_admin",
+    "Skipped": "_admin",
+    "SkippedOfTopic": "_admin",
+    "SlotInfo": "_admin",
+    "Step": "_admin",
+    "StoreInfo": "_admin",
+    "TopicInfo": "_admin",
+    "TopicReach": "_admin",
+    "TopicRetention": "_retention",
+    "Transaction": "_transaction",
+    "TrimReport": "_admin",
+    "Verification": "_admin",
+    "repair": "_admin",
+    "verify": "_admin",
+}
+"""Public names, and the module that each comes from."""
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name of the package; Python calls this for one that is not there yet."""
+    if name != "logging" and name not in LAZY:
+        raise AttributeError(f"module 'falaj' has no attribute {name!r}")
+    from importlib import import_module  # few programs need it
+
+    if name == "logging":
+        return import_module("falaj.logging")
+    value: object = getattr(import_module(f"falaj.{LAZY[name]}"), name)
+    setattr(sys.modules["falaj"], name, value)
+    return value
+
+
+def __dir__() -> list[str]:
+    """List the public names of the package, imported or not."""
+    return sorted([*sys.modules["falaj"].__all__, "logging"])
