@@ -7,9 +7,9 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use falaj::storage::real::RealStorage;
-use falaj::storage::{Map, MapAccess, OpenMode, Storage};
-use falaj::sync::SharedWord;
+use falaj::internals::storage::real::RealStorage;
+use falaj::internals::storage::{Map, MapAccess, OpenMode, Storage};
+use falaj::internals::sync::SharedWord;
 
 const BLOCK: u64 = 136;
 

@@ -8,9 +8,9 @@ mod floor;
 use std::hint::black_box;
 use std::time::Instant;
 
-use falaj::segment::Check;
-use falaj::store::{Store, StoreOptions, TopicOptions};
-use falaj::topic::{NewRecord, SyncMode, Topic};
+use falaj::internals::segment::Check;
+use falaj::internals::store::{Store, StoreOptions, TopicOptions};
+use falaj::internals::topic::{NewRecord, SyncMode, Topic};
 
 /// Rounds in which every contestant runs once.
 const ROUNDS: usize = 7;

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use arrow_array::RecordBatch;
-use falaj::error::{Error, Result};
+use falaj::internals::error::{Error, Result};
 
 use crate::reader::{Lane, Reader};
 

@@ -13,8 +13,8 @@ use arrow_array::builder::make_view;
 use arrow_array::{ArrayRef, BinaryArray, BinaryViewArray};
 use arrow_buffer::{Buffer, NullBufferBuilder, OffsetBuffer, ScalarBuffer};
 use arrow_schema::ArrowError;
-use falaj::format::record::KeyedPlace;
-use falaj::topic::{BatchBlock, RecordBatch};
+use falaj::internals::format::record::KeyedPlace;
+use falaj::internals::topic::{BatchBlock, RecordBatch};
 
 /// Values of a column, as they are gathered.
 #[derive(Debug)]

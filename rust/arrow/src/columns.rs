@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use arrow_schema::ffi::FFI_ArrowSchema;
 use arrow_schema::{DataType, Field, Fields, Schema, SchemaRef, TimeUnit};
-use falaj::error::Error;
+use falaj::internals::error::Error;
 
 /// A column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

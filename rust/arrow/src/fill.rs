@@ -12,10 +12,10 @@ use arrow_array::{
 };
 use arrow_buffer::{OffsetBuffer, ScalarBuffer};
 use arrow_schema::{ArrowError, SchemaRef};
-use falaj::error::{Error, Result};
-use falaj::format::DecodeError;
-use falaj::format::record::{KeyedPlace, KeyedRecord, RecordCursor, headers};
-use falaj::topic::{BatchBlock, RecordBatch as Run, Skipped};
+use falaj::internals::error::{Error, Result};
+use falaj::internals::format::DecodeError;
+use falaj::internals::format::record::{KeyedPlace, KeyedRecord, RecordCursor, headers};
+use falaj::internals::topic::{BatchBlock, RecordBatch as Run, Skipped};
 
 use crate::bytes::Bytes;
 use crate::columns::{Column, Columns, header_field, header_fields};
@@ -76,7 +76,7 @@ impl Rest {
     /// All of a batch.
     ///
     /// # Errors
-    /// As [`falaj::topic::BatchBlock::records`].
+    /// As [`falaj::internals::topic::BatchBlock::records`].
     pub fn new(batch: Run) -> Result<Self> {
         let (walk, wanted) = (batch.block(0).records()?, batch.block(0).wanted());
         Ok(Self { batch, number: 0, walk, next: wanted.start, until: wanted.end })

@@ -12,7 +12,7 @@ use arrow_array::ffi_stream::{ArrowArrayStreamReader, FFI_ArrowArrayStream};
 use arrow_array::{Array, RecordBatch, StructArray};
 use arrow_data::ArrayData;
 use arrow_schema::{ArrowError, DataType};
-use falaj::error::{Error, Result};
+use falaj::internals::error::{Error, Result};
 
 /// A batch from an array of structs.
 ///

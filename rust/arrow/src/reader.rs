@@ -14,8 +14,8 @@ use arrow_array::ffi_stream::FFI_ArrowArrayStream;
 use arrow_array::{Array as _, RecordBatch, RecordBatchReader, StructArray};
 use arrow_schema::ffi::FFI_ArrowSchema;
 use arrow_schema::{ArrowError, SchemaRef};
-use falaj::error::{Error, Result};
-use falaj::topic::{RecordBatch as Run, Scan, Skipped, Topic};
+use falaj::internals::error::{Error, Result};
+use falaj::internals::topic::{RecordBatch as Run, Scan, Skipped, Topic};
 
 use crate::ahead::Ahead;
 use crate::columns::Columns;

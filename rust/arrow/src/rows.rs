@@ -12,9 +12,9 @@ use arrow_array::types::{
 };
 use arrow_array::{Array, ArrayRef, RecordBatch, StructArray};
 use arrow_schema::{DataType, TimeUnit};
-use falaj::error::{Error, Result};
-use falaj::sink::StagedPart;
-use falaj::topic::NewRecord;
+use falaj::internals::error::{Error, Result};
+use falaj::internals::sink::StagedPart;
+use falaj::internals::topic::NewRecord;
 
 /// Names of the columns that a batch may have.
 const COLUMNS: [&str; 5] = ["value", "key", "headers", "timestamp", "partition"];

@@ -3,10 +3,10 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use arrow_array::Array as _;
-use falaj::error::Error;
-use falaj::format::record::NewRecord;
-use falaj::store::{Store, StoreOptions, TopicOptions};
-use falaj::topic::Topic;
+use falaj::internals::error::Error;
+use falaj::internals::format::record::NewRecord;
+use falaj::internals::store::{Store, StoreOptions, TopicOptions};
+use falaj::internals::topic::Topic;
 use falaj_arrow::columns::{Column, Columns};
 use falaj_arrow::fill::Limits;
 use falaj_arrow::filter::Filter;

@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use falaj::error::{Error, Remedy, Result};
-use falaj::log::Reading;
-use falaj::storage::Storage;
-use falaj::store::{Severity, Store, StoreOptions, TopicOptions, verify};
-use falaj::topic::{Record, Topic};
+use falaj::internals::error::{Error, Remedy, Result};
+use falaj::internals::log::Reading;
+use falaj::internals::storage::Storage;
+use falaj::internals::store::{Severity, Store, StoreOptions, TopicOptions, verify};
+use falaj::internals::topic::{Record, Topic};
 
 use crate::beside::Beside;
 use crate::example::{Example, ROOT, Written};

@@ -9,12 +9,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use falaj::consumer::{Consumer, Start, list_consumers};
-use falaj::error::Error;
-use falaj::queue::{Queue, QueueOptions, overview};
-use falaj::sink::{BulkLoad, last_token};
-use falaj::store::{Store, TopicOptions};
-use falaj::topic::{CursorMove, CursorState, Topic, Transaction};
+use falaj::internals::consumer::{Consumer, Start, list_consumers};
+use falaj::internals::error::Error;
+use falaj::internals::queue::{Queue, QueueOptions, overview};
+use falaj::internals::sink::{BulkLoad, last_token};
+use falaj::internals::store::{Store, TopicOptions};
+use falaj::internals::topic::{CursorMove, CursorState, Topic, Transaction};
 
 use crate::answers::{Asking, Told, Trust};
 
@@ -89,7 +89,10 @@ impl Beside {
     }
 
     /// Commit a job of these records with a token, and leave another one staged.
-    pub fn job(store: &Store, records: &[falaj::topic::NewRecord<'_>]) -> Result<(), Error> {
+    pub fn job(
+        store: &Store,
+        records: &[falaj::internals::topic::NewRecord<'_>],
+    ) -> Result<(), Error> {
         let us = topic(store, TOKEN.0)?;
         for (name, is_committed) in [("import", true), ("left", false)] {
             let job = BulkLoad::new(&us, name)?;
@@ -120,7 +123,7 @@ impl Beside {
                     match &one.cursors {
                         Ok(cursors) => {
                             for partition in 0..asking.truths[of].len() as u32 {
-                                let is_it = |c: &&falaj::consumer::CursorInfo| {
+                                let is_it = |c: &&falaj::internals::consumer::CursorInfo| {
                                     (c.topic.as_str(), c.partition) == (of, partition)
                                 };
                                 let at = cursors.iter().find(is_it).map(|c| c.committed);

@@ -19,11 +19,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use falaj::format::settings::WriteMode;
-use falaj::storage::memory::MemoryStorage;
-use falaj::storage::{OpenMode, Storage};
-use falaj::store::{Store, StoreOptions, TopicOptions};
-use falaj::topic::{CompactOptions, NewRecord, SyncMode, Topic};
+use falaj::internals::format::settings::WriteMode;
+use falaj::internals::storage::memory::MemoryStorage;
+use falaj::internals::storage::{OpenMode, Storage};
+use falaj::internals::store::{Store, StoreOptions, TopicOptions};
+use falaj::internals::topic::{CompactOptions, NewRecord, SyncMode, Topic};
 
 use crate::beside::{self, Beside};
 use crate::random::Random;

@@ -8,9 +8,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use falaj::log::Reading;
-use falaj::storage::memory::MemoryStorage;
-use falaj::storage::{OpenMode, Storage};
+use falaj::internals::log::Reading;
+use falaj::internals::storage::memory::MemoryStorage;
+use falaj::internals::storage::{OpenMode, Storage};
 
 use crate::answers::{Asking, Trust, Truths, ask_reader, ask_verify, truths};
 use crate::arguments::Arguments;

@@ -5,9 +5,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use falaj::storage::Storage;
-use falaj::store::{Store, StoreOptions, TopicOptions, repair};
-use falaj::topic::{NewRecord, SyncMode, Topic};
+use falaj::internals::storage::Storage;
+use falaj::internals::store::{Store, StoreOptions, TopicOptions, repair};
+use falaj::internals::topic::{NewRecord, SyncMode, Topic};
 
 use crate::answers::{Asking, Told, Trust, ask};
 use crate::example::{Example, ROOT, options};

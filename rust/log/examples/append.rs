@@ -2,8 +2,7 @@
 //!
 //! Any other process, in Rust or Python, can follow the topic meanwhile.
 
-use falaj::store::{Store, StoreOptions, TopicOptions};
-use falaj::topic::{NewRecord, Topic};
+use falaj::{NewRecord, Store, StoreOptions, Topic, TopicOptions};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);

@@ -6,8 +6,7 @@
 use std::io::Write as _;
 use std::time::Duration;
 
-use falaj::store::{Store, StoreOptions, TopicOptions};
-use falaj::topic::Topic;
+use falaj::{Store, StoreOptions, Topic, TopicOptions};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);

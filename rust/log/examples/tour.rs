@@ -4,9 +4,10 @@
 
 use std::time::Duration;
 
-use falaj::error::{Error, Remedy};
-use falaj::store::{Store, StoreOptions, TopicOptions};
-use falaj::topic::{NewRecord, ScanRange, SyncMode, Topic, Transaction};
+use falaj::{
+    Error, NewRecord, Remedy, ScanRange, Store, StoreOptions, SyncMode, Topic, TopicOptions,
+    Transaction,
+};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let path = std::env::args().nth(1).ok_or("usage: tour STORE")?;

@@ -6,8 +6,7 @@
 //! one that has read all sleeps in the kernel until there is more.
 //!
 //! ```
-//! use falaj::store::{Store, StoreOptions, TopicOptions};
-//! use falaj::topic::{NewRecord, Topic};
+//! use falaj::{NewRecord, Store, StoreOptions, Topic, TopicOptions};
 //! # let directory = tempfile::tempdir().expect("a directory for a test");
 //! # let path = directory.path().join("events");
 //!
@@ -16,47 +15,33 @@
 //! let offset = orders.append(0, &NewRecord::value(b"two coffees"), None)?;
 //! let record = orders.get(0, offset)?;
 //! assert_eq!(record.value(), Some(b"two coffees".as_slice()));
-//! # Ok::<(), falaj::error::Error>(())
+//! # Ok::<(), falaj::Error>(())
 //! ```
 //!
 //! Going through a topic, and on as it grows:
 //!
 //! ```no_run
-//! # use falaj::{store::{Store, StoreOptions, TopicOptions}, topic::Topic};
+//! # use falaj::{Store, StoreOptions, Topic, TopicOptions};
 //! # let store = Store::open("events", &StoreOptions::reading())?;
 //! # let orders = Topic::open(&store, "orders", &TopicOptions::default())?;
 //! for record in orders.follow(0, orders.first(0)?)? {
 //!     let record = record?;
 //!     println!("{} {:?}", record.offset(), record.value());
 //! }
-//! # Ok::<(), falaj::error::Error>(())
+//! # Ok::<(), falaj::Error>(())
 //! ```
 //!
 //! # When is it safe?
 //!
 //! An append that returned is visible to all, and killing any process takes nothing away. What a loss
-//! of power may take is for [`SyncMode`](topic::SyncMode) to say: nothing with `Durable`, about the
+//! of power may take is for [`SyncMode`] to say: nothing with `Durable`, about the
 //! last tenth of a second with `Interval`. `docs/GUARANTEES.md` has the whole list, each promise with
-//! its test. Every error is an [`Error`](error::Error) that says what helps.
+//! its test. Every error is an [`Error`] that says what helps.
 //!
-//! # Rooms
+//! # Modules
 //!
-//! | module | what is in it | for |
-//! |---|---|---|
-//! | [`store`] | opening a directory; its topics; who writes to it | everybody |
-//! | [`topic`] | appending records, reading them | everybody |
-//! | [`consumer`] | named readers, whose cursors survive and whose members share partitions | everybody |
-//! | [`sink`] | jobs of many processes, whose records become visible at once | everybody |
-//! | [`queue`] | handing the records of a topic out as jobs | everybody |
-//! | [`error`] | what can go wrong, and what helps | everybody |
-//! | [`log`] | the protocols between processes: append, repair, recovery, sync, follow | waiting, and tools |
-//! | [`segment`] | one file: checks, walks, index | tools |
-//! | [`mod@format`] | what each byte means | tools, other readers |
-//! | [`storage`] | files, maps, locks; twins in memory for tests | tests |
-//! | [`lock`], [`wake`], [`publish`], [`group_commit`], [`sync`] | what processes do to shared words | `log`, and models |
-//!
-//! Versions 0.x may change the modules that are for tools and tests without notice; the *format* is
-//! stable from version 1 on, whatever the crate's version (`docs/FORMAT.md`).
+//! All that a program needs stands in this root. The engine's own modules are private. The *format* is stable from
+//! version 1 on, whatever the crate's version (`docs/FORMAT.md`).
 //!
 //! # Features and platform
 //!
@@ -64,7 +49,7 @@
 //! `canaries`, which are for our own tests and let them end a process at named points or plant bugs.
 //! Linux, 64-bit, little-endian: words are mapped and waits are futexes; anything else refuses to
 //! compile. Threads may share every handle;
-//! after a `fork` the child opens anew ([`Closed`](error::Error::Closed) reminds it). Local file
+//! after a `fork` the child opens anew ([`Closed`](Error::Closed) reminds it). Local file
 //! systems only: network ones and FUSE are refused.
 #![deny(unsafe_code)]
 
@@ -73,33 +58,117 @@ compile_error!(
     "falaj runs on 64-bit little-endian Linux: its words are mapped and its waits are futexes"
 );
 
+mod canary;
+#[cfg(not(any(loom, shuttle)))]
+mod consumer;
+#[cfg(not(any(loom, shuttle)))]
+mod error;
+#[cfg(not(any(loom, shuttle)))]
+mod failpoints;
+#[cfg(not(any(loom, shuttle)))]
+mod format;
+mod group_commit;
+mod lock;
+#[cfg(not(any(loom, shuttle)))]
+mod log;
+mod publish;
+#[cfg(not(any(loom, shuttle)))]
+mod queue;
+#[cfg(not(any(loom, shuttle)))]
+mod segment;
+#[cfg(not(any(loom, shuttle)))]
+mod sink;
+#[cfg(not(any(loom, shuttle)))]
+mod storage;
+#[cfg(not(any(loom, shuttle)))]
+mod store;
+mod sync;
+#[cfg(not(any(loom, shuttle)))]
+mod topic;
+mod wake;
+
+/// The engine's modules, for the bindings, the harnesses and the benchmarks of this repository. Any release may
+/// change them.
 #[doc(hidden)]
-pub mod canary;
+pub mod internals {
+    pub mod canary {
+        pub use crate::canary::*;
+    }
+    #[cfg(not(any(loom, shuttle)))]
+    pub mod consumer {
+        pub use crate::consumer::*;
+    }
+    #[cfg(not(any(loom, shuttle)))]
+    pub mod error {
+        pub use crate::error::*;
+    }
+    #[cfg(not(any(loom, shuttle)))]
+    pub mod failpoints {
+        pub use crate::failpoints::*;
+    }
+    #[cfg(not(any(loom, shuttle)))]
+    pub mod format {
+        pub use crate::format::*;
+    }
+    pub mod group_commit {
+        pub use crate::group_commit::*;
+    }
+    pub mod lock {
+        pub use crate::lock::*;
+    }
+    #[cfg(not(any(loom, shuttle)))]
+    pub mod log {
+        pub use crate::log::*;
+    }
+    pub mod publish {
+        pub use crate::publish::*;
+    }
+    #[cfg(not(any(loom, shuttle)))]
+    pub mod queue {
+        pub use crate::queue::*;
+    }
+    #[cfg(not(any(loom, shuttle)))]
+    pub mod segment {
+        pub use crate::segment::*;
+    }
+    #[cfg(not(any(loom, shuttle)))]
+    pub mod sink {
+        pub use crate::sink::*;
+    }
+    #[cfg(not(any(loom, shuttle)))]
+    pub mod storage {
+        pub use crate::storage::*;
+    }
+    #[cfg(not(any(loom, shuttle)))]
+    pub mod store {
+        pub use crate::store::*;
+    }
+    pub mod sync {
+        pub use crate::sync::*;
+    }
+    #[cfg(not(any(loom, shuttle)))]
+    pub mod topic {
+        pub use crate::topic::*;
+    }
+    pub mod wake {
+        pub use crate::wake::*;
+    }
+}
+
 #[cfg(not(any(loom, shuttle)))]
-pub mod consumer;
-#[cfg(not(any(loom, shuttle)))]
-pub mod error;
-#[cfg(not(any(loom, shuttle)))]
-#[doc(hidden)]
-pub mod failpoints;
-#[cfg(not(any(loom, shuttle)))]
-pub mod format;
-pub mod group_commit;
-pub mod lock;
-#[cfg(not(any(loom, shuttle)))]
-pub mod log;
-pub mod publish;
-#[cfg(not(any(loom, shuttle)))]
-pub mod queue;
-#[cfg(not(any(loom, shuttle)))]
-pub mod segment;
-#[cfg(not(any(loom, shuttle)))]
-pub mod sink;
-#[cfg(not(any(loom, shuttle)))]
-pub mod storage;
-#[cfg(not(any(loom, shuttle)))]
-pub mod store;
-pub mod sync;
-#[cfg(not(any(loom, shuttle)))]
-pub mod topic;
-pub mod wake;
+pub use {
+    consumer::{Consumer, GroupPartition, Start, forget_topic},
+    error::{Error, Remedy, Result},
+    log::{Interrupt, Visibility, Wait},
+    queue::{Job, Lease, Queue, QueueOptions},
+    sink::BulkLoad,
+    store::{
+        Access, BackupReport, RepairReport, RetentionChange, Store, StoreInfo, StoreOptions,
+        TopicOptions, Verification,
+    },
+    topic::{
+        CompactOptions, Compacted, CursorMove, CursorState, Follow, Merge, NewRecord, Precondition,
+        Record, RecordBatch, RecordRef, Scan, ScanRange, Skipped, SyncMode, Topic, Transaction,
+        partition_for_key,
+    },
+};

@@ -9,13 +9,13 @@ mod stores;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use falaj::format::settings::WriteMode;
-use falaj::storage::Storage;
-use falaj::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
-use falaj::storage::memory::MemoryStorage;
-use falaj::storage::real::RealStorage;
-use falaj::store::{Store, StoreOptions};
-use falaj::topic::{NewRecord, SyncMode};
+use falaj::internals::format::settings::WriteMode;
+use falaj::internals::storage::Storage;
+use falaj::internals::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
+use falaj::internals::storage::memory::MemoryStorage;
+use falaj::internals::storage::real::RealStorage;
+use falaj::internals::store::{Store, StoreOptions};
+use falaj::internals::topic::{NewRecord, SyncMode};
 
 use stores::{on_both, open, topic};
 

@@ -10,8 +10,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use falaj::storage::real::RealStorage;
-use falaj::storage::{File, Filesystem, LockKind, MapAccess, OpenMode, Storage};
+use falaj::internals::storage::real::RealStorage;
+use falaj::internals::storage::{File, Filesystem, LockKind, MapAccess, OpenMode, Storage};
 
 fn create(path: &Path) -> Arc<dyn File> {
     RealStorage::new().open(path, OpenMode::CreateNew(0o600)).unwrap()

@@ -7,17 +7,17 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use falaj::error::{Error, Result};
-use falaj::format::address::Address;
-use falaj::format::names::hex;
-use falaj::log::{LockInfo, LogExtent, RepairStep};
-use falaj::storage::real::RealStorage;
-use falaj::storage::{Filesystem, Storage};
-use falaj::store::{
+use falaj::internals::error::{Error, Result};
+use falaj::internals::format::address::Address;
+use falaj::internals::format::names::hex;
+use falaj::internals::log::{LockInfo, LogExtent, RepairStep};
+use falaj::internals::storage::real::RealStorage;
+use falaj::internals::storage::{Filesystem, Storage};
+use falaj::internals::store::{
     CountFrom, Finding, LogInfo, LogRepair, LogReport, SlotInfo, StoreOptions, TopicInfo, repair,
     verify,
 };
-use falaj::topic::Skipped;
+use falaj::internals::topic::Skipped;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString};
 
@@ -147,7 +147,7 @@ pub(crate) fn _verify<'py>(
     let found = with_progress(py, progress.as_ref(), |tell| verify(&real(), &path, topic, tell))?;
     Ok(dict!(py,
         "sound": found.is_sound(),
-        "worst": found.worst().map(falaj::store::Severity::name),
+        "worst": found.worst().map(falaj::internals::store::Severity::name),
         "findings": list(py, &found.findings, finding)?,
         "logs": list(py, &found.logs, log_report)?,
     ))
@@ -278,7 +278,7 @@ pub(crate) fn _count_from(
 ) -> PyResult<Vec<Option<u64>>> {
     let inner = store.inner(py)?;
     let place = |(topic, generation, partition, offset): (String, String, u32, u64)| {
-        let generation = falaj::format::names::unhex(&generation)?;
+        let generation = falaj::internals::format::names::unhex(&generation)?;
         Some(CountFrom { topic, generation, partition, offset })
     };
     let places: Vec<_> = places.into_iter().map(place).collect();
@@ -356,8 +356,8 @@ fn log_info<'py>(py: Python<'py>, log: &LogInfo, slots: &[SlotInfo]) -> Object<'
 
 /// A lock, with what its holder's slot says of it.
 fn lock<'py>(py: Python<'py>, lock: &LockInfo, slots: &[SlotInfo]) -> Object<'py> {
-    let slot = lock.owner.map(falaj::lock::Identity::slot);
-    let generation = lock.owner.map(falaj::lock::Identity::generation);
+    let slot = lock.owner.map(falaj::internals::lock::Identity::slot);
+    let generation = lock.owner.map(falaj::internals::lock::Identity::generation);
     let holder = slots.iter().find(|other| Some(other.slot) == slot);
     let holder = holder.filter(|holder| holder.generation == generation);
     Ok(dict!(py,

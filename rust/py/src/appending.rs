@@ -6,9 +6,9 @@
 
 use std::sync::atomic::Ordering;
 
-use falaj::error::Error;
-use falaj::log::Appended;
-use falaj::topic::{NewRecord as Outgoing, SyncMode};
+use falaj::internals::error::Error;
+use falaj::internals::log::Appended;
+use falaj::internals::topic::{NewRecord as Outgoing, SyncMode};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyBytes;
@@ -138,7 +138,7 @@ impl Topic {
     }
 
     fn partition_of(&self, key: &[u8]) -> u32 {
-        falaj::topic::partition_for_key(key, self.opened.partitions)
+        falaj::internals::topic::partition_for_key(key, self.opened.partitions)
     }
 
     fn append_if(

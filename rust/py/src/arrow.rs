@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, PoisonError};
 
-use falaj::error::Result;
+use falaj::internals::error::Result;
 use falaj_arrow::columns::{Column, Columns};
 use falaj_arrow::fill::Limits;
 use falaj_arrow::filter::Filter;

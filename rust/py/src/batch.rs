@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use falaj::topic::{RecordBatch, RecordRefs};
+use falaj::internals::topic::{RecordBatch, RecordRefs};
 use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyRange};

@@ -7,7 +7,7 @@
 
 use std::ffi::c_int;
 
-use falaj::topic::RecordRef;
+use falaj::internals::topic::RecordRef;
 use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;

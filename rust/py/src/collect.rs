@@ -5,8 +5,8 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-use falaj::error::Error;
-use falaj::topic::{BodyWriter, NewRecord as Outgoing};
+use falaj::internals::error::Error;
+use falaj::internals::topic::{BodyWriter, NewRecord as Outgoing};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyList, PyMapping, PyMemoryView, PyString};

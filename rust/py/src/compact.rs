@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use falaj::error::Error;
-use falaj::topic::{CompactOptions, Last};
+use falaj::internals::error::Error;
+use falaj::internals::topic::{CompactOptions, Last};
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;

@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use falaj::consumer::{Consumer as Member, Move, Start};
-use falaj::error::Result;
-use falaj::log::Wait;
-use falaj::topic::{SyncMode, Visibility};
+use falaj::internals::consumer::{Consumer as Member, Move, Start};
+use falaj::internals::error::Result;
+use falaj::internals::log::Wait;
+use falaj::internals::topic::{SyncMode, Visibility};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyString};
 
@@ -152,7 +152,7 @@ impl Consumer {
     ) -> PyResult<(String, u32)> {
         let name = self.topic_of(py, topic)?;
         let found = state.member.topics().iter().find(|topic| topic.name() == name);
-        match (partition, found.map(falaj::topic::Topic::partitions)) {
+        match (partition, found.map(falaj::internals::topic::Topic::partitions)) {
             (Some(partition), _) => Ok((name, partition)),
             (None, None | Some(1)) => Ok((name, 0)),
             (None, Some(n)) => {

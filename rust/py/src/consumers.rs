@@ -1,8 +1,8 @@
 //! Consumers of a store, looked at and set from outside.
 
-use falaj::consumer::{self, ConsumerInfo, CursorInfo, MemberInfo};
-use falaj::format::names::hex;
-use falaj::store::Store as Inner;
+use falaj::internals::consumer::{self, ConsumerInfo, CursorInfo, MemberInfo};
+use falaj::internals::format::names::hex;
+use falaj::internals::store::Store as Inner;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString};
 
@@ -86,10 +86,10 @@ pub(crate) fn _reset_cursor(
     let (inner, patience) = (store.get().inner(py)?, store.get().patience());
     let (name, topic) = (name.to_string_lossy(), topic.to_string_lossy());
     let to = start_of(&start.0, start.1);
-    let options = falaj::store::TopicOptions::default();
+    let options = falaj::internals::store::TopicOptions::default();
     let topic = py.detach(|| {
         inner.topic_settings(&topic)?;
-        falaj::topic::Topic::open(&inner, &topic, &options)
+        falaj::internals::topic::Topic::open(&inner, &topic, &options)
     });
     let topic = topic.or_raise(py)?;
     patiently(py, patience, || consumer::reset_cursor(&inner, &name, &topic, partition, to))

@@ -7,11 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use falaj::consumer::{Consumer as Member, GroupPartition, Move};
-use falaj::error::Error;
-use falaj::format::address::Address;
-use falaj::log::Log;
-use falaj::topic::{ScanRange, Skipped, Visibility};
+use falaj::internals::consumer::{Consumer as Member, GroupPartition, Move};
+use falaj::internals::error::Error;
+use falaj::internals::format::address::Address;
+use falaj::internals::log::Log;
+use falaj::internals::topic::{ScanRange, Skipped, Visibility};
 use pyo3::exceptions::PyBaseException;
 use pyo3::prelude::*;
 use pyo3::types::PyList;

@@ -8,10 +8,10 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use falaj::format::checksum::crc32;
-use falaj::storage::real::RealStorage;
-use falaj::storage::{Map, MapAccess, OpenMode, Storage};
-use falaj::sync::SharedWord;
+use falaj::internals::format::checksum::crc32;
+use falaj::internals::storage::real::RealStorage;
+use falaj::internals::storage::{Map, MapAccess, OpenMode, Storage};
+use falaj::internals::sync::SharedWord;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
-use falaj::error::Error;
-use falaj::format::address::Address;
-use falaj::log::{Visibility, Wait};
-use falaj::{log, wake};
+use falaj::internals::error::Error;
+use falaj::internals::format::address::Address;
+use falaj::internals::log::{Visibility, Wait};
+use falaj::internals::{log, wake};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use falaj::error::Error;
-use falaj::store::fork;
-use falaj::topic::{Topic, Visibility};
+use falaj::internals::error::Error;
+use falaj::internals::store::fork;
+use falaj::internals::topic::{Topic, Visibility};
 use pyo3::prelude::*;
 
 use crate::errors::raise;

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use falaj::topic::{Record as LogRecord, RecordBatch, RecordRef};
+use falaj::internals::topic::{Record as LogRecord, RecordBatch, RecordRef};
 use pyo3::prelude::*;
 
 use crate::batch::Batch;

@@ -5,7 +5,7 @@
 
 use std::path::PathBuf;
 
-use falaj::topic::{NewRecord, SyncMode, Visibility};
+use falaj::internals::topic::{NewRecord, SyncMode, Visibility};
 use pyo3::exceptions::{PyIndexError, PyOverflowError, PyTypeError, PyUnicodeEncodeError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;

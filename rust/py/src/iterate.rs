@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use falaj::topic::{Follow, RecordBatch, ScanRange, Visibility};
+use falaj::internals::topic::{Follow, RecordBatch, ScanRange, Visibility};
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 

@@ -9,8 +9,8 @@ use std::ffi::{CStr, c_void};
 use std::ptr::NonNull;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use falaj::error::{Error, Result};
-use falaj::sink::{self, BulkLoad};
+use falaj::internals::error::{Error, Result};
+use falaj::internals::sink::{self, BulkLoad};
 use falaj_arrow::{import, rows};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;

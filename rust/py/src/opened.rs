@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use falaj::store::TopicOptions;
-use falaj::topic::{SyncMode, Topic as Inner, Visibility};
+use falaj::internals::store::TopicOptions;
+use falaj::internals::topic::{SyncMode, Topic as Inner, Visibility};
 use pyo3::prelude::*;
 
 use crate::handle::{Handle, Shape};
@@ -43,7 +43,7 @@ impl Opened {
     /// Open a topic. `resolve` makes two callables, or None, of the name of its codec.
     pub(crate) fn open(
         py: Python<'_>,
-        store: &falaj::store::Store,
+        store: &falaj::internals::store::Store,
         name: &str,
         asked: &Asked<'_, '_>,
     ) -> PyResult<Self> {

@@ -2,7 +2,7 @@
 //!
 //! Invariant: a producer is given with a sequence, or neither is.
 
-use falaj::topic::{Precondition, Topic};
+use falaj::internals::topic::{Precondition, Topic};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyString;

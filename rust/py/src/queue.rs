@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use falaj::error::Result;
-use falaj::format::names::hex;
-use falaj::log::{Visibility, Wait};
-use falaj::queue::{Counts, Lease, NOT_BEFORE, Queue as Inner, QueueOptions};
-use falaj::topic::{BodyWriter, SyncMode, Topic as Engine};
+use falaj::internals::error::Result;
+use falaj::internals::format::names::hex;
+use falaj::internals::log::{Visibility, Wait};
+use falaj::internals::queue::{Counts, Lease, NOT_BEFORE, Queue as Inner, QueueOptions};
+use falaj::internals::topic::{BodyWriter, SyncMode, Topic as Engine};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 
@@ -45,7 +45,7 @@ impl Queue {
         work: impl FnMut(&Inner, &Engine) -> Result<T> + Send,
     ) -> PyResult<T> {
         if self.closed.load(Ordering::Relaxed) {
-            let closed = falaj::error::Error::Closed { what: "queue" };
+            let closed = falaj::internals::error::Error::Closed { what: "queue" };
             return Err(crate::errors::raise(py, &closed));
         }
         call(py, &self.inner, &self.handle, work)
@@ -396,7 +396,7 @@ pub(crate) fn _queue_overview<'py>(
     store: &crate::store::Store,
 ) -> PyResult<Bound<'py, PyList>> {
     let inner = store.inner(py)?;
-    let found = py.detach(|| falaj::queue::overview(&inner)).or_raise(py)?;
+    let found = py.detach(|| falaj::internals::queue::overview(&inner)).or_raise(py)?;
     list(py, &found, |py, found| {
         let counts = found.counts.as_ref();
         let number = |of: fn(&Counts) -> u64| counts.map_or(0, of);
@@ -430,7 +430,7 @@ pub(crate) fn _queues(
     store: &crate::store::Store,
 ) -> PyResult<Vec<(String, String)>> {
     let inner = store.inner(py)?;
-    py.detach(|| falaj::queue::list(&inner)).or_raise(py)
+    py.detach(|| falaj::internals::queue::list(&inner)).or_raise(py)
 }
 
 /// Forget what became of the records of a queue.
@@ -441,5 +441,5 @@ pub(crate) fn _delete_queue(
     name: &Bound<'_, PyString>,
 ) -> PyResult<()> {
     let (inner, name) = (store.inner(py)?, name.to_string_lossy());
-    py.detach(|| falaj::queue::delete(&inner, &name)).or_raise(py)
+    py.detach(|| falaj::internals::queue::delete(&inner, &name)).or_raise(py)
 }

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
-use falaj::error::Result;
-use falaj::queue::{Job as Taken, Lease, Queue as Inner};
-use falaj::topic::Topic as Engine;
+use falaj::internals::error::Result;
+use falaj::internals::queue::{Job as Taken, Lease, Queue as Inner};
+use falaj::internals::topic::Topic as Engine;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 

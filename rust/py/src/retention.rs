@@ -3,8 +3,8 @@
 //! Which arguments mean what is left to `falaj._retention`; here come numbers, under the names that
 //! `topic.json` has for them.
 
-use falaj::format::retention::Retention;
-use falaj::store::{LogMaintenance, PartitionTrim, RetentionChange};
+use falaj::internals::format::retention::Retention;
+use falaj::internals::store::{LogMaintenance, PartitionTrim, RetentionChange};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 

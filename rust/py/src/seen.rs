@@ -3,8 +3,8 @@
 //! Owns the one place where a handle's visibility is applied: whatever reads asks here for the topic
 //! as far as the handle sees it, so that all that it says of ends agrees.
 
-use falaj::error::Result;
-use falaj::topic::{ScanRange, Topic as Inner};
+use falaj::internals::error::Result;
+use falaj::internals::topic::{ScanRange, Topic as Inner};
 use pyo3::prelude::*;
 
 use crate::errors::{OrRaise, invalid, raise};

@@ -26,8 +26,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use falaj::log::Log;
-use falaj::store::fork;
+use falaj::internals::log::Log;
+use falaj::internals::store::fork;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

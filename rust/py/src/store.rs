@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
-use falaj::error::Error;
-use falaj::log::Reading;
-use falaj::store::{Access, Layout, Store as Inner, StoreOptions, TopicOptions};
-use falaj::topic::SyncMode;
+use falaj::internals::error::Error;
+use falaj::internals::log::Reading;
+use falaj::internals::store::{Access, Layout, Store as Inner, StoreOptions, TopicOptions};
+use falaj::internals::topic::SyncMode;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyString, PyTuple};
@@ -61,7 +61,7 @@ impl Store {
             resolve: &resolve,
             sync: own.sync,
             verify: own.verify,
-            visibility: falaj::topic::Visibility::default(),
+            visibility: falaj::internals::topic::Visibility::default(),
             patience: own.patience,
         };
         let opened = Opened::open(py, &inner, name, &asked)?;
@@ -141,7 +141,7 @@ impl Store {
     /// Id that the store got when it was created, as hexadecimal digits; copies have the same.
     #[getter]
     fn id(&self, py: Python<'_>) -> PyResult<String> {
-        Ok(falaj::format::names::hex(&self.inner(py)?.settings().id))
+        Ok(falaj::internals::format::names::hex(&self.inner(py)?.settings().id))
     }
 
     /// True once it was closed.

@@ -5,9 +5,9 @@
 
 use std::sync::atomic::AtomicU32;
 
-use falaj::error::{Error, Result};
-use falaj::format::block::Producer;
-use falaj::topic::{ScanRange, Topic as Inner, Visibility};
+use falaj::internals::error::{Error, Result};
+use falaj::internals::format::block::Producer;
+use falaj::internals::topic::{ScanRange, Topic as Inner, Visibility};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyRange, PySlice, PyString};
 
@@ -443,7 +443,7 @@ impl Topic {
     /// Id that the topic got when it was created, as hexadecimal digits.
     #[getter]
     fn generation(&self) -> String {
-        falaj::format::names::hex(&self.opened.handle.shape.generation)
+        falaj::internals::format::names::hex(&self.opened.handle.shape.generation)
     }
 
     /// Numbers of the partitions that this handle reads.
@@ -534,9 +534,11 @@ impl Topic {
             |slice, interrupt| topic.wait_durable(partition, until, Some(slice), interrupt),
         )?;
         match ended {
-            falaj::log::Wait::News => Ok(true),
-            falaj::log::Wait::TimedOut => Ok(false),
-            falaj::log::Wait::Interrupted => Err(raise(py, &Error::Closed { what: "topic" })),
+            falaj::internals::log::Wait::News => Ok(true),
+            falaj::internals::log::Wait::TimedOut => Ok(false),
+            falaj::internals::log::Wait::Interrupted => {
+                Err(raise(py, &Error::Closed { what: "topic" }))
+            }
         }
     }
 

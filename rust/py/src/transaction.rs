@@ -1,15 +1,15 @@
 //! `Transaction`: records for several topics of one log, and cursors, gathered and committed at once.
 //!
 //! Owns the `with` block: which thread or task is in one, and what Python learns of the commit. What a
-//! transaction gathers and commits is left to [`falaj::topic::Transaction`]. Invariant: the mutex is held for
+//! transaction gathers and commits is left to [`falaj::internals::topic::Transaction`]. Invariant: the mutex is held for
 //! moments, and nothing of Python's runs under it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 
-use falaj::consumer::Move;
-use falaj::error::Error;
-use falaj::topic::{CursorMove, CursorState, SyncMode, Transaction as Inner};
+use falaj::internals::consumer::Move;
+use falaj::internals::error::Error;
+use falaj::internals::topic::{CursorMove, CursorState, SyncMode, Transaction as Inner};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -169,7 +169,7 @@ impl Transaction {
 fn note(
     py: Python<'_>,
     offsets: &Bound<'_, PyDict>,
-    (topic, partition, range): &(falaj::topic::Topic, u32, std::ops::Range<u64>),
+    (topic, partition, range): &(falaj::internals::topic::Topic, u32, std::ops::Range<u64>),
 ) -> PyResult<()> {
     let range = PyRange::new(py, range.start as isize, range.end as isize)?;
     if topic.partitions() == 1 {

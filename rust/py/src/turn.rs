@@ -8,10 +8,10 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
-use falaj::consumer::Move;
-use falaj::error::Error;
-use falaj::format::address::Address;
-use falaj::log::Notifier;
+use falaj::internals::consumer::Move;
+use falaj::internals::error::Error;
+use falaj::internals::format::address::Address;
+use falaj::internals::log::Notifier;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 

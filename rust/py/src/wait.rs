@@ -10,8 +10,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use falaj::error::{Error, Result};
-use falaj::log::{Interrupt, Log, Wait};
+use falaj::internals::error::{Error, Result};
+use falaj::internals::log::{Interrupt, Log, Wait};
 use pyo3::prelude::*;
 
 use crate::errors::{OrRaise, invalid, raise};

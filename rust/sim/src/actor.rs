@@ -9,9 +9,9 @@ use std::io;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use falaj::error::{Error, Result};
-use falaj::lock::{Fate, Identity};
-use falaj::log::{Member, Watch};
+use falaj::internals::error::{Error, Result};
+use falaj::internals::lock::{Fate, Identity};
+use falaj::internals::log::{Member, Watch};
 
 /// A process of one incarnation.
 #[derive(Clone, Debug)]

@@ -8,10 +8,10 @@
 
 use std::sync::Arc;
 
-use falaj::error::Error;
-use falaj::format::address::Address;
-use falaj::log::Log;
-use falaj::segment::Check;
+use falaj::internals::error::Error;
+use falaj::internals::format::address::Address;
+use falaj::internals::log::Log;
+use falaj::internals::segment::Check;
 
 use crate::random::mix;
 use crate::reading::{Seen, brief, is_record, stopped_at};
@@ -281,7 +281,7 @@ fn wrong_time(
 
 #[cfg(test)]
 mod tests {
-    use falaj::format::settings::WriteMode;
+    use falaj::internals::format::settings::WriteMode;
 
     use super::*;
     use crate::history::History;

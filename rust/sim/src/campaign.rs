@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use falaj::format::settings::WriteMode;
+use falaj::internals::format::settings::WriteMode;
 use serde_json::{Value, json};
 
 use crate::crew::Crew;

@@ -8,8 +8,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use falaj::canary::{Canary, plant};
-use falaj::format::settings::WriteMode;
+use falaj::internals::canary::{Canary, plant};
+use falaj::internals::format::settings::WriteMode;
 use serde_json::{Value, json};
 
 use crate::campaign::{self, Order};

@@ -7,12 +7,12 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use falaj::error::{Error, Result};
-use falaj::format::control::at as word;
-use falaj::log::{Appended, Log};
-use falaj::segment::Check;
-use falaj::storage::memory::MemoryStorage;
-use falaj::storage::{OpenMode, Storage};
+use falaj::internals::error::{Error, Result};
+use falaj::internals::format::control::at as word;
+use falaj::internals::log::{Appended, Log};
+use falaj::internals::segment::Check;
+use falaj::internals::storage::memory::MemoryStorage;
+use falaj::internals::storage::{OpenMode, Storage};
 
 use crate::actor::Actor;
 use crate::history::{Compactions, History, Moments, Trims, at};
@@ -245,7 +245,7 @@ impl Hand<'_> {
         let file = self.seat.storage.open(path, OpenMode::Read);
         let read = file.and_then(|file| file.read_at(&mut held, word::SYNC_LOCK));
         read.map_err(|e| Error::io("read", path, e))?;
-        let owner = falaj::lock::decode(u64::from_le_bytes(held)).ok().flatten();
+        let owner = falaj::internals::lock::decode(u64::from_le_bytes(held)).ok().flatten();
         let lives = owner.is_some_and(|held| {
             let whose = self.actors.iter().position(|actor| actor.is(held.owner));
             whose.is_some_and(|whose| whose != self.me && !self.turns.is_dead(whose))

@@ -4,8 +4,8 @@
 //! once for each set of obligations. Invariant: which states are visited depends on the seed and the
 //! effort alone, not on threads or on the order of the work, so that a violation is found again.
 
-use falaj::format::settings::WriteMode;
-use falaj::storage::memory::{Crash, Journal, MemoryStorage};
+use falaj::internals::format::settings::WriteMode;
+use falaj::internals::storage::memory::{Crash, Journal, MemoryStorage};
 
 use crate::actor::Actor;
 use crate::history::History;

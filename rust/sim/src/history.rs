@@ -3,8 +3,8 @@
 //! A history is made by running a workload ([`crate::machine`]) or a crew of processes at once
 //! ([`crate::crew`]); what a crash at any of its events may leave is for [`crate::explore`] to try.
 
-use falaj::format::settings::WriteMode;
-use falaj::storage::memory::Journal;
+use falaj::internals::format::settings::WriteMode;
+use falaj::internals::storage::memory::Journal;
 
 use crate::actor::Actor;
 use crate::machine::{Machine, with_patience};

@@ -7,9 +7,9 @@
 use crate::truth::NOTHING;
 use std::path::{Path, PathBuf};
 
-use falaj::format::settings::WriteMode;
-use falaj::storage::memory::MemoryStorage;
-use falaj::storage::{OpenMode, Storage};
+use falaj::internals::format::settings::WriteMode;
+use falaj::internals::storage::memory::MemoryStorage;
+use falaj::internals::storage::{OpenMode, Storage};
 
 use crate::look::{Expected, look};
 use crate::machine::{DIR, Machine, open_to_read};
@@ -80,8 +80,8 @@ pub fn foreign_blocks(mode: WriteMode) -> Result<u64, String> {
     Ok(looks)
 }
 
-fn run(machine: falaj::error::Result<Machine>, ops: &[Op]) -> Result<Machine, String> {
-    let failed = |e: falaj::error::Error| format!("without any harm: {e}");
+fn run(machine: falaj::internals::error::Result<Machine>, ops: &[Op]) -> Result<Machine, String> {
+    let failed = |e: falaj::internals::error::Error| format!("without any harm: {e}");
     let mut machine = machine.map_err(failed)?;
     ops.iter().try_for_each(|op| machine.run(*op)).map_err(failed)?;
     Ok(machine)

@@ -10,12 +10,12 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use falaj::error::{Error, Result};
-use falaj::format::settings::WriteMode;
-use falaj::queue::{Job, Queue, QueueOptions};
-use falaj::storage::Storage;
-use falaj::storage::memory::MemoryStorage;
-use falaj::topic::{NewRecord, SyncMode, Topic};
+use falaj::internals::error::{Error, Result};
+use falaj::internals::format::settings::WriteMode;
+use falaj::internals::queue::{Job, Queue, QueueOptions};
+use falaj::internals::storage::Storage;
+use falaj::internals::storage::memory::MemoryStorage;
+use falaj::internals::topic::{NewRecord, SyncMode, Topic};
 
 use crate::explore::guarded;
 use crate::pick::{selections, written};

@@ -9,9 +9,9 @@
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use falaj::format::settings::WriteMode;
-use falaj::log::{Log, Member};
-use falaj::storage::memory::MemoryStorage;
+use falaj::internals::format::settings::WriteMode;
+use falaj::internals::log::{Log, Member};
+use falaj::internals::storage::memory::MemoryStorage;
 
 use crate::actor::Actor;
 use crate::machine::{

@@ -2,26 +2,26 @@
 //!
 //! Owns the run of a workload and, beside it, the *moments*: since which event how many groups were
 //! begun, committed, durable. From them follows what must be found after a crash at any event.
-//! What crashes leave is for [`falaj::storage::memory`] to say.
+//! What crashes leave is for [`falaj::internals::storage::memory`] to say.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use falaj::error::{Error, Result};
-use falaj::format::checksum::crc32;
-use falaj::format::record::{BodyWriter, NewRecord};
-use falaj::format::settings::WriteMode;
-use falaj::format::state::{CursorState, TopicState};
-use falaj::format::varint::LengthPrefix;
-use falaj::log::{
+use falaj::internals::error::{Error, Result};
+use falaj::internals::format::checksum::crc32;
+use falaj::internals::format::record::{BodyWriter, NewRecord};
+use falaj::internals::format::settings::WriteMode;
+use falaj::internals::format::state::{CursorState, TopicState};
+use falaj::internals::format::varint::LengthPrefix;
+use falaj::internals::log::{
     Appended, Compacted, Compacting, CursorMove, Log, LogSettings, LogSpec, NewBlock, Precondition,
     Token, create,
 };
-use falaj::segment::Reading;
-use falaj::storage::Storage;
-use falaj::storage::memory::MemoryStorage;
+use falaj::internals::segment::Reading;
+use falaj::internals::storage::Storage;
+use falaj::internals::storage::memory::MemoryStorage;
 
 use crate::actor::Actor;
 use crate::history::{Compactions, History, Moments, Trims, at};

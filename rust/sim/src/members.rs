@@ -8,11 +8,11 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use falaj::consumer::{Consumer, GroupPartition, Start};
-use falaj::error::{Error, Result};
-use falaj::format::settings::WriteMode;
-use falaj::storage::memory::MemoryStorage;
-use falaj::topic::{NewRecord, SyncMode, Topic};
+use falaj::internals::consumer::{Consumer, GroupPartition, Start};
+use falaj::internals::error::{Error, Result};
+use falaj::internals::format::settings::WriteMode;
+use falaj::internals::storage::memory::MemoryStorage;
+use falaj::internals::topic::{NewRecord, SyncMode, Topic};
 
 use crate::explore::guarded;
 use crate::random::{Random, mix};

@@ -2,9 +2,9 @@
 //!
 //! Where there are few combinations they are all tried. Where there are many, each draw follows one of
 //! the ways in which a real machine loses things: all but one, one alone, a prefix, the newest first,
-//! one file without the others. See [`falaj::storage::memory::Crash`] for what a selection is.
+//! one file without the others. See [`falaj::internals::storage::memory::Crash`] for what a selection is.
 
-use falaj::storage::memory::{Choice, Crash, Undecided};
+use falaj::internals::storage::memory::{Choice, Crash, Undecided};
 
 use crate::random::Random;
 

@@ -6,7 +6,7 @@
 //! takes more rounds, the later ones with more images of each crash. What the short workloads leave on
 //! the medium is soon known, so that from the third round on few of them are run, and more of the others.
 
-use falaj::format::settings::WriteMode;
+use falaj::internals::format::settings::WriteMode;
 
 use crate::explore::Effort;
 use crate::op::{COMPACTING, DEADLY, Deadly, Op, PARTS, SHORT, workloads};

@@ -7,11 +7,11 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use falaj::error::Error;
-use falaj::format::address::Address;
-use falaj::format::record::RecordLayout;
-use falaj::log::Log;
-use falaj::segment::Check;
+use falaj::internals::error::Error;
+use falaj::internals::format::address::Address;
+use falaj::internals::format::record::RecordLayout;
+use falaj::internals::log::Log;
+use falaj::internals::segment::Check;
 
 use crate::truth::{Truth, record_of};
 

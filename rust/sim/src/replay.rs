@@ -1,6 +1,6 @@
 //! A crash by its name: what was found once is looked at again, and nothing else.
 
-use falaj::storage::memory::Crash;
+use falaj::internals::storage::memory::Crash;
 
 use crate::actor::Actor;
 use crate::crew::Crew;

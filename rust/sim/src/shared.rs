@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use falaj::format::settings::WriteMode;
+use falaj::internals::format::settings::WriteMode;
 
 use crate::{jobs, members};
 

@@ -11,8 +11,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use falaj::format::settings::WriteMode;
-use falaj::storage::memory::Crash;
+use falaj::internals::format::settings::WriteMode;
+use falaj::internals::storage::memory::Crash;
 
 use crate::history::History;
 use crate::pick;

@@ -7,11 +7,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use falaj::error::{Error, Result};
-use falaj::format::settings::WriteMode;
-use falaj::storage::memory::MemoryStorage;
-use falaj::store::{Store, StoreOptions, TopicOptions};
-use falaj::topic::Topic;
+use falaj::internals::error::{Error, Result};
+use falaj::internals::format::settings::WriteMode;
+use falaj::internals::storage::memory::MemoryStorage;
+use falaj::internals::store::{Store, StoreOptions, TopicOptions};
+use falaj::internals::topic::Topic;
 
 /// When it is on such a machine, microseconds since 1970.
 pub const NOW_US: i64 = 1_767_225_600_000_000;

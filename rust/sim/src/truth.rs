@@ -7,9 +7,9 @@
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use falaj::error::Error;
-use falaj::format::address::Address;
-use falaj::log::Log;
+use falaj::internals::error::Error;
+use falaj::internals::format::address::Address;
+use falaj::internals::log::Log;
 
 use crate::ask::Asked;
 use crate::random::mix;
@@ -458,7 +458,7 @@ impl Truth {
 
 #[cfg(test)]
 mod tests {
-    use falaj::format::settings::WriteMode;
+    use falaj::internals::format::settings::WriteMode;
 
     use super::*;
     use crate::history::History;

@@ -8,9 +8,9 @@
 use std::cell::Cell;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use falaj::error::{Error, Result};
-use falaj::storage::Storage;
-use falaj::storage::memory::MemoryStorage;
+use falaj::internals::error::{Error, Result};
+use falaj::internals::storage::Storage;
+use falaj::internals::storage::memory::MemoryStorage;
 
 use crate::explore::guarded;
 use crate::random::Random;

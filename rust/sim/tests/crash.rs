@@ -2,8 +2,8 @@
 #![allow(clippy::print_stdout, reason = "how many states were seen is part of the result")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use falaj::format::settings::WriteMode;
-use falaj::storage::memory::{Choice, Undecided};
+use falaj::internals::format::settings::WriteMode;
+use falaj::internals::storage::memory::{Choice, Undecided};
 use falaj_sim::campaign::{Order, Summary, run};
 use falaj_sim::explore::Counts;
 use falaj_sim::history::History;

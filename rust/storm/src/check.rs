@@ -13,10 +13,10 @@ pub mod shared;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use falaj::error::Error;
-use falaj::log::Reading;
-use falaj::store::{Store, StoreOptions, TopicOptions};
-use falaj::topic::{Record, Topic};
+use falaj::internals::error::Error;
+use falaj::internals::log::Reading;
+use falaj::internals::store::{Store, StoreOptions, TopicOptions};
+use falaj::internals::topic::{Record, Topic};
 
 use crate::acks::{Acks, BARE, Line, Seen, State};
 use crate::payload::{BLOCK, Made, Pool, crc_on, who};

@@ -5,7 +5,7 @@
 //! records have nothing at all. `worker.py` makes the same records; the checker holds both to it.
 
 use crc32fast::Hasher;
-use falaj::topic::NewRecord;
+use falaj::internals::topic::NewRecord;
 
 use crate::random::Random;
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use falaj::failpoints::Point;
+use falaj::internals::failpoints::Point;
 
 use crate::random::Random;
 use crate::task::{Layout, Role, Snap, Trap};

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use falaj::log::Reading;
-use falaj::storage::Storage;
-use falaj::storage::real::RealStorage;
+use falaj::internals::log::Reading;
+use falaj::internals::storage::Storage;
+use falaj::internals::storage::real::RealStorage;
 
 use crate::acks::{Acks, CALLS, FORKS, RECORDS, REFUSED, STOP, Seen, TRIMS};
 use crate::check::shared::{check as check_shared, is_empty};
@@ -358,8 +358,12 @@ impl Round<'_> {
 
     fn verify(&mut self) -> Result<(), String> {
         let storage: Arc<dyn Storage> = Arc::new(RealStorage::new());
-        let found =
-            falaj::store::verify(&storage, &self.plan.layout.store, None, &mut |_, _| Ok(()));
+        let found = falaj::internals::store::verify(
+            &storage,
+            &self.plan.layout.store,
+            None,
+            &mut |_, _| Ok(()),
+        );
         let found = found.map_err(|e| e.to_string())?;
         if found.is_sound() {
             self.totals.add("verified", 1);

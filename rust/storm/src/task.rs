@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-use falaj::failpoints::Point;
+use falaj::internals::failpoints::Point;
 #[cfg(falaj_failpoints)]
-use falaj::failpoints::{Action, arm};
-use falaj::format::settings::WriteMode;
-use falaj::store::{StoreOptions, TopicOptions};
+use falaj::internals::failpoints::{Action, arm};
+use falaj::internals::format::settings::WriteMode;
+use falaj::internals::store::{StoreOptions, TopicOptions};
 use serde_json::{Value, json};
 
 #[cfg(falaj_failpoints)]

@@ -9,10 +9,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use falaj::storage::real::RealStorage;
-use falaj::storage::{File, Map, MapAccess, OpenMode, Storage};
-use falaj::store::{Store, StoreOptions, TopicOptions};
-use falaj::topic::{NewRecord, SyncMode, Topic};
+use falaj::internals::storage::real::RealStorage;
+use falaj::internals::storage::{File, Map, MapAccess, OpenMode, Storage};
+use falaj::internals::store::{Store, StoreOptions, TopicOptions};
+use falaj::internals::topic::{NewRecord, SyncMode, Topic};
 
 /// Rounds in which both run once; one more before them is thrown away.
 const ROUNDS: usize = 7;

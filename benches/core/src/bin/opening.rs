@@ -10,8 +10,8 @@ use std::hint::black_box;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use falaj::store::{Store, StoreOptions, TopicOptions};
-use falaj::topic::{NewRecord, SyncMode, Topic};
+use falaj::internals::store::{Store, StoreOptions, TopicOptions};
+use falaj::internals::topic::{NewRecord, SyncMode, Topic};
 
 /// Rounds in which both are opened once; one more before them is thrown away.
 const ROUNDS: usize = 15;

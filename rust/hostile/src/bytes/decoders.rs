@@ -4,13 +4,13 @@
 //! decodes must be within its input and come back when it is encoded again. The fuzzer in
 //! `rust/log/fuzz` calls the same functions.
 
-use falaj::format::block::{self, BlockHeader, CommitWord, Kind, PlainHeader};
-use falaj::format::checksum::{SeededCrc, seed};
-use falaj::format::record::{RecordCursor, headers};
-use falaj::format::segment::{self, Mark};
-use falaj::format::settings::{StoreSettings, TopicSettings};
-use falaj::format::state::{End, LogState};
-use falaj::format::{consumer, control, index, names, part, queue, varint, wake};
+use falaj::internals::format::block::{self, BlockHeader, CommitWord, Kind, PlainHeader};
+use falaj::internals::format::checksum::{SeededCrc, seed};
+use falaj::internals::format::record::{RecordCursor, headers};
+use falaj::internals::format::segment::{self, Mark};
+use falaj::internals::format::settings::{StoreSettings, TopicSettings};
+use falaj::internals::format::state::{End, LogState};
+use falaj::internals::format::{consumer, control, index, names, part, queue, varint, wake};
 
 use super::make::{self, LOG, POSITION, SALT};
 use crate::random::Random;

@@ -3,9 +3,9 @@
 //! Written from `docs/FORMAT.md`. Whoever can write the files can do this; no answer is right then, and
 //! what is asked for is that falaj says something, soon, and stays whole.
 
-use falaj::format::checksum::{crc32, crc32_from, seed};
-use falaj::format::segment::{HEADER_LEN, MARK_LEN, MARKS};
-use falaj::format::{block, consumer, index, queue};
+use falaj::internals::format::checksum::{crc32, crc32_from, seed};
+use falaj::internals::format::segment::{HEADER_LEN, MARK_LEN, MARKS};
+use falaj::internals::format::{block, consumer, index, queue};
 
 fn number(bytes: &[u8], at: usize, len: usize) -> u64 {
     let mut word = [0; 8];

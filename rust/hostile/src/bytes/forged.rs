@@ -3,7 +3,7 @@
 //! Owns what is changed in the files of logs and of the store itself; of those beside the logs see
 //! `state`.
 
-use falaj::storage::Storage;
+use falaj::internals::storage::Storage;
 
 use super::harm::{Harm, of_kind, put};
 use super::{forge, make};

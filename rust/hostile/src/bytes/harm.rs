@@ -4,8 +4,8 @@
 
 use std::path::{Path, PathBuf};
 
-use falaj::format::names;
-use falaj::storage::{OpenMode, Storage};
+use falaj::internals::format::names;
+use falaj::internals::storage::{OpenMode, Storage};
 
 use crate::example::{Example, is_beside, read};
 use crate::random::Random;

@@ -1,14 +1,14 @@
 //! Input for decoders: well encoded, then damaged, or nothing but noise.
 
-use falaj::format::block::{self, BlockHeader, Kind, Producer, flag};
-use falaj::format::checksum::seed;
-use falaj::format::names;
-use falaj::format::record::BodyWriter;
-use falaj::format::retention::Retention;
-use falaj::format::segment;
-use falaj::format::settings::{StoreSettings, TopicSettings, WriteMode};
-use falaj::format::state::{End, LogState, TopicState};
-use falaj::format::{consumer, control, index, part, queue, varint, wake};
+use falaj::internals::format::block::{self, BlockHeader, Kind, Producer, flag};
+use falaj::internals::format::checksum::seed;
+use falaj::internals::format::names;
+use falaj::internals::format::record::BodyWriter;
+use falaj::internals::format::retention::Retention;
+use falaj::internals::format::segment;
+use falaj::internals::format::settings::{StoreSettings, TopicSettings, WriteMode};
+use falaj::internals::format::state::{End, LogState, TopicState};
+use falaj::internals::format::{consumer, control, index, part, queue, varint, wake};
 
 use crate::example::{Written, with_records};
 use crate::random::Random;

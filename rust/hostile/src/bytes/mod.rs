@@ -2,7 +2,7 @@
 //!
 //! | file | what it feeds |
 //! |---|---|
-//! | `decoders` | functions of `falaj::format`, one after the other |
+//! | `decoders` | functions of `falaj::internals::format`, one after the other |
 //! | `make` | what was encoded well, then damaged: input for them |
 //! | `stores` | whole stores, harmed in one or several ways |
 //! | `harm` | the ways of media, strangers and careless copies |

@@ -7,15 +7,15 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use falaj::consumer::{Consumer, Start};
-use falaj::error::Error;
-use falaj::format::consumer;
-use falaj::format::queue::{Parts, VERSION_LEN, at};
-use falaj::queue::{Job, Queue};
-use falaj::storage::memory::MemoryStorage;
-use falaj::storage::{OpenMode, Storage};
-use falaj::store::Store;
-use falaj::topic::Topic;
+use falaj::internals::consumer::{Consumer, Start};
+use falaj::internals::error::Error;
+use falaj::internals::format::consumer;
+use falaj::internals::format::queue::{Parts, VERSION_LEN, at};
+use falaj::internals::queue::{Job, Queue};
+use falaj::internals::storage::memory::MemoryStorage;
+use falaj::internals::storage::{OpenMode, Storage};
+use falaj::internals::store::Store;
+use falaj::internals::topic::Topic;
 
 use super::forged::edge_word;
 use super::harm::{Harm, put};

@@ -12,9 +12,9 @@
 
 use std::sync::Arc;
 
-use falaj::log::Reading;
-use falaj::storage::Storage;
-use falaj::storage::memory::MemoryStorage;
+use falaj::internals::log::Reading;
+use falaj::internals::storage::Storage;
+use falaj::internals::storage::memory::MemoryStorage;
 
 use super::harm::{Harm, harm, some_file};
 use super::state::Neighbour;

@@ -12,12 +12,12 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use falaj::error::{Error, Remedy};
-use falaj::storage::Storage;
-use falaj::storage::faulty::FailureKind;
-use falaj::storage::memory::MemoryStorage;
-use falaj::store::{Store, StoreOptions, TopicOptions, repair, verify};
-use falaj::topic::{SyncMode, Topic};
+use falaj::internals::error::{Error, Remedy};
+use falaj::internals::storage::Storage;
+use falaj::internals::storage::faulty::FailureKind;
+use falaj::internals::storage::memory::MemoryStorage;
+use falaj::internals::store::{Store, StoreOptions, TopicOptions, repair, verify};
+use falaj::internals::topic::{SyncMode, Topic};
 
 use super::ledger::{Entry, Ledger};
 use super::scenes::{COPY, open, options};

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use falaj::error::{Error, Result};
-use falaj::store::Store;
-use falaj::topic::{NewRecord, SyncMode, Topic};
+use falaj::internals::error::{Error, Result};
+use falaj::internals::store::Store;
+use falaj::internals::topic::{NewRecord, SyncMode, Topic};
 
 /// One record that was acknowledged.
 #[derive(Clone, Debug, PartialEq, Eq)]

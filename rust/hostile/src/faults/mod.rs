@@ -18,8 +18,8 @@ mod scenes;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use falaj::storage::Storage;
-use falaj::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
+use falaj::internals::storage::Storage;
+use falaj::internals::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
 use serde_json::{Value, json};
 
 use crate::arguments::Arguments;

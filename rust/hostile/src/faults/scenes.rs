@@ -4,14 +4,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use falaj::error::Result;
-use falaj::format::settings::WriteMode;
-use falaj::log::Reading;
-use falaj::storage::Storage;
-use falaj::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
-use falaj::storage::memory::MemoryStorage;
-use falaj::store::{Store, StoreOptions, TopicOptions, repair, verify};
-use falaj::topic::{SyncMode, Topic};
+use falaj::internals::error::Result;
+use falaj::internals::format::settings::WriteMode;
+use falaj::internals::log::Reading;
+use falaj::internals::storage::Storage;
+use falaj::internals::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
+use falaj::internals::storage::memory::MemoryStorage;
+use falaj::internals::store::{Store, StoreOptions, TopicOptions, repair, verify};
+use falaj::internals::topic::{SyncMode, Topic};
 
 use super::ledger::Ledger;
 use crate::example::ROOT;

@@ -37,9 +37,7 @@ use crate::topic::Topic;
 ///
 /// # Examples
 /// ```
-/// use falaj::consumer::{Consumer, Start, forget_topic};
-/// use falaj::store::{Store, StoreOptions, TopicOptions};
-/// use falaj::topic::Topic;
+/// use falaj::{Consumer, Start, Store, StoreOptions, Topic, TopicOptions, forget_topic};
 /// # let dir = tempfile::tempdir().unwrap();
 /// let store = Store::open(dir.path().join("events"), &StoreOptions::default())?;
 /// let topics = ["orders", "refunds"].map(|name| Topic::open(&store, name, &TopicOptions::default()));
@@ -51,7 +49,7 @@ use crate::topic::Topic;
 /// let billing = Consumer::open(&store, "billing", &[orders], Start::Earliest)?;
 /// assert_eq!(forget_topic(&store, "billing", "refunds")?, 1);
 /// # drop(billing);
-/// # Ok::<(), falaj::error::Error>(())
+/// # Ok::<(), falaj::Error>(())
 /// ```
 pub fn forget_topic(store: &Store, name: &str, topic: &str) -> Result<usize> {
     let path = store.layout().consumer(name)?;

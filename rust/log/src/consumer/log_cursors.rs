@@ -109,9 +109,7 @@ impl Consumer {
     ///
     /// # Examples
     /// ```
-    /// use falaj::consumer::{Consumer, Start};
-    /// use falaj::store::{Store, StoreOptions, TopicOptions};
-    /// use falaj::topic::{NewRecord, Topic, Transaction};
+    /// use falaj::{Consumer, NewRecord, Start, Store, StoreOptions, Topic, TopicOptions, Transaction};
     /// # let dir = tempfile::tempdir().unwrap();
     /// let store = Store::open(dir.path().join("events"), &StoreOptions::default())?;
     /// let orders = Topic::open(&store, "orders", &TopicOptions::default())?;
@@ -129,7 +127,7 @@ impl Consumer {
     /// let committed = tx.commit()?;
     /// adder.moved(&moves, committed.end());
     /// assert_eq!((adder.lag("orders", 0)?, sums.end(0)?), (0, 1));
-    /// # Ok::<(), falaj::error::Error>(())
+    /// # Ok::<(), falaj::Error>(())
     /// ```
     pub fn commit_in(&mut self, tx: &mut Transaction) -> Result<Vec<Move>> {
         let moves = self.moves()?;

@@ -25,9 +25,7 @@
 //! "Consumer".
 //!
 //! ```
-//! use falaj::consumer::{Consumer, Start};
-//! use falaj::store::{Store, StoreOptions, TopicOptions};
-//! use falaj::topic::{NewRecord, Topic};
+//! use falaj::{Consumer, NewRecord, Start, Store, StoreOptions, Topic, TopicOptions};
 //! # let dir = tempfile::tempdir().unwrap();
 //! let store = Store::open(dir.path().join("events"), &StoreOptions::default())?;
 //! let orders = Topic::open(&store, "orders", &TopicOptions::default())?;
@@ -38,7 +36,7 @@
 //!     billing.commit("orders", 0, record?.offset() + 1, false)?;
 //! }
 //! assert_eq!(billing.lag("orders", 0)?, 0);
-//! # Ok::<(), falaj::error::Error>(())
+//! # Ok::<(), falaj::Error>(())
 //! ```
 
 mod assignment;

@@ -39,7 +39,7 @@ pub mod at {
     pub const ALLOCATED: u64 = 392;
     /// Counter on whose low half followers sleep.
     pub const WAKE: u64 = 448;
-    /// Who may be sleeping for the log's sake, by the bits of [`crate::wake`].
+    /// Who may be sleeping for the log's sake, by the bits of `crate::wake`.
     pub const WAITING: u64 = 512;
 }
 

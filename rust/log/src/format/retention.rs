@@ -2,7 +2,7 @@
 //!
 //! Owns the values and their limits. What is not limited is kept for ever, and that is what nobody
 //! asked for. What a limit means is `docs/PROTOCOL.md`, "Retention by limits"; who acts on it is left
-//! to [`crate::store`].
+//! to `crate::store`.
 
 /// Limits of what a topic keeps; `None` is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

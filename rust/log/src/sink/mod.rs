@@ -13,9 +13,7 @@
 //! becomes of files that nobody commits to `store/staging.rs`. See `docs/PROTOCOL.md`, "Sinks".
 //!
 //! ```
-//! use falaj::sink::BulkLoad;
-//! use falaj::store::{Store, StoreOptions, TopicOptions};
-//! use falaj::topic::{NewRecord, Topic};
+//! use falaj::{BulkLoad, NewRecord, Store, StoreOptions, Topic, TopicOptions};
 //! # let dir = tempfile::tempdir().unwrap();
 //! let store = Store::open(dir.path().join("events"), &StoreOptions::default())?;
 //! let flights = Topic::open(&store, "flights", &TopicOptions::default())?;
@@ -33,7 +31,7 @@
 //! assert!(done.now && done.offsets[&0] == (0..1));
 //! assert!(!job.commit(&[&manifest], token)?.now, "that was committed before");
 //! assert_eq!(flights.end(0)?, 1);
-//! # Ok::<(), falaj::error::Error>(())
+//! # Ok::<(), falaj::Error>(())
 //! ```
 
 mod commit;

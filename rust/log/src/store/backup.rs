@@ -58,13 +58,13 @@ impl Store {
     /// are copied; an error that it returns ends the backup. Costs one pass over the store's bytes.
     ///
     /// ```
-    /// use falaj::store::{Store, StoreOptions};
+    /// use falaj::{Store, StoreOptions};
     /// # let dir = tempfile::tempdir().unwrap();
     /// # let (path, copy) = (dir.path().join("events"), dir.path().join("copy"));
     /// let store = Store::open(&path, &StoreOptions::default())?;
     /// store.backup(&copy, &mut |_done, _total| Ok(()))?;
     /// Store::open(&copy, &StoreOptions::default())?;
-    /// # Ok::<(), falaj::error::Error>(())
+    /// # Ok::<(), falaj::Error>(())
     /// ```
     ///
     /// # Errors

@@ -107,14 +107,14 @@ impl Store {
     /// not do.
     ///
     /// ```
-    /// use falaj::store::{RetentionChange, Store, StoreOptions, TopicOptions};
+    /// use falaj::{RetentionChange, Store, StoreOptions, TopicOptions};
     /// # let dir = tempfile::tempdir().unwrap();
     /// let store = Store::open(dir.path().join("events"), &StoreOptions::default())?;
     /// store.open_topic("orders", &TopicOptions::default())?;
     /// let week = RetentionChange { age_ms: Some(Some(7 * 86_400_000)), ..RetentionChange::default() };
     /// let orders = store.configure_topic("orders", &week, None)?;
     /// assert_eq!((orders.retention.age_ms, orders.revision), (Some(604_800_000), 1));
-    /// # Ok::<(), falaj::error::Error>(())
+    /// # Ok::<(), falaj::Error>(())
     /// ```
     ///
     /// # Errors

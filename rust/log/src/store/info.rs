@@ -108,12 +108,12 @@ impl Store {
     /// Look at everything: topics, logs, locks, slots.
     ///
     /// ```
-    /// use falaj::store::{Store, StoreOptions};
+    /// use falaj::{Store, StoreOptions};
     /// # let dir = tempfile::tempdir().unwrap();
     /// let store = Store::open(dir.path().join("events"), &StoreOptions::default())?;
     /// let info = store.info()?;
     /// assert_eq!(info.slots.iter().filter(|slot| slot.alive == Some(true)).count(), 1);
-    /// # Ok::<(), falaj::error::Error>(())
+    /// # Ok::<(), falaj::Error>(())
     /// ```
     ///
     /// # Errors

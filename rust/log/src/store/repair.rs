@@ -99,14 +99,15 @@ impl Store {
 ///
 /// ```
 /// use std::sync::Arc;
-/// use falaj::storage::real::RealStorage;
-/// use falaj::store::{Store, StoreOptions, repair};
+/// use falaj::internals::storage::real::RealStorage;
+/// use falaj::internals::store::repair;
+/// use falaj::{Store, StoreOptions};
 /// # let dir = tempfile::tempdir().unwrap();
 /// # let path = dir.path().join("events");
 /// # Store::open(&path, &StoreOptions::default())?;
 /// let found = repair(Arc::new(RealStorage::new()), &path, &StoreOptions::default(), true)?;
 /// assert!(found.is_complete() && found.steps().next().is_none());
-/// # Ok::<(), falaj::error::Error>(())
+/// # Ok::<(), falaj::Error>(())
 /// ```
 ///
 /// # Errors

@@ -60,13 +60,13 @@ impl Store {
     /// Nothing is mapped and nothing is changed; others may write meanwhile.
     ///
     /// ```
-    /// use falaj::store::{Store, StoreOptions};
+    /// use falaj::{Store, StoreOptions};
     /// # let dir = tempfile::tempdir().unwrap();
     /// # let path = dir.path().join("events");
     /// let store = Store::open(&path, &StoreOptions::default())?;
     /// let found = store.verify(None, &mut |_done, _total| Ok(()))?;
     /// assert!(found.is_sound());
-    /// # Ok::<(), falaj::error::Error>(())
+    /// # Ok::<(), falaj::Error>(())
     /// ```
     ///
     /// # Errors

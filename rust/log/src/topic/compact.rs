@@ -47,15 +47,14 @@ impl Topic {
     /// read and write meanwhile, and what was read stays valid. Reads the topic two or three times.
     ///
     /// ```
-    /// use falaj::store::{Store, StoreOptions, TopicOptions};
-    /// use falaj::topic::{CompactOptions, NewRecord, Topic};
+    /// use falaj::{CompactOptions, NewRecord, Store, StoreOptions, Topic, TopicOptions};
     /// # let dir = tempfile::tempdir().unwrap();
     /// let store = Store::open(dir.path().join("events"), &StoreOptions::default())?;
     /// let compacted = TopicOptions { compacted: Some(true), ..TopicOptions::default() };
     /// let prices = Topic::open(&store, "prices", &compacted)?;
     /// let done = prices.compact(&CompactOptions::default(), &mut |_, _| Ok(()))?;
     /// assert_eq!((done.segments, done.removed), (0, 0));
-    /// # Ok::<(), falaj::error::Error>(())
+    /// # Ok::<(), falaj::Error>(())
     /// ```
     ///
     /// # Errors

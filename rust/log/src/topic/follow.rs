@@ -30,8 +30,7 @@ impl Topic {
     /// Go through a partition from an offset on, and on as it grows.
     ///
     /// ```
-    /// # use falaj::store::{Store, StoreOptions, TopicOptions};
-    /// # use falaj::topic::{NewRecord, Topic};
+    /// # use falaj::{NewRecord, Store, StoreOptions, Topic, TopicOptions};
     /// # use std::time::Duration;
     /// # let directory = tempfile::tempdir().expect("a directory for a test");
     /// # let store = Store::open(directory.path().join("events"), &StoreOptions::default())?;
@@ -41,7 +40,7 @@ impl Topic {
     /// for record in orders.follow(0, orders.first(0)?)?.with_timeout(Some(second)) {
     ///     println!("{:?}", record?.value()); // the loop ends when nothing came for a second
     /// }
-    /// # Ok::<(), falaj::error::Error>(())
+    /// # Ok::<(), falaj::Error>(())
     /// ```
     ///
     /// # Errors

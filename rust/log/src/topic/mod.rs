@@ -6,14 +6,13 @@
 //! write.
 //!
 //! ```no_run
-//! use falaj::store::{Store, StoreOptions, TopicOptions};
-//! use falaj::topic::{NewRecord, Topic};
+//! use falaj::{NewRecord, Store, StoreOptions, Topic, TopicOptions};
 //!
 //! let store = Store::open("events", &StoreOptions::default())?;
 //! let orders = Topic::open(&store, "orders", &TopicOptions::default())?;
 //! let offset = orders.append(0, &NewRecord::value(b"first"), None)?;
 //! assert_eq!(orders.get(0, offset)?.value(), Some(b"first".as_slice()));
-//! # Ok::<(), falaj::error::Error>(())
+//! # Ok::<(), falaj::Error>(())
 //! ```
 
 mod append;
@@ -158,8 +157,7 @@ impl Topic {
     /// offset and time, and scans agree: of what lies behind they know nothing.
     ///
     /// ```
-    /// use falaj::store::{Store, StoreOptions, TopicOptions};
-    /// use falaj::topic::{NewRecord, SyncMode, Topic, Visibility};
+    /// use falaj::{NewRecord, Store, StoreOptions, SyncMode, Topic, TopicOptions, Visibility};
     /// # let dir = tempfile::tempdir().unwrap();
     /// let store = Store::open(dir.path().join("events"), &StoreOptions::default())?;
     /// let orders = Topic::open(&store, "orders", &TopicOptions::default())?;
@@ -168,7 +166,7 @@ impl Topic {
     /// assert_eq!((orders.end(0)?, durable.end(0)?), (1, 0));
     /// orders.flush()?;
     /// assert_eq!(durable.end(0)?, 1);
-    /// # Ok::<(), falaj::error::Error>(())
+    /// # Ok::<(), falaj::Error>(())
     /// ```
     #[must_use]
     pub fn with_visibility(&self, visibility: Visibility) -> Self {
@@ -345,8 +343,7 @@ impl Topic {
     /// where it has fewer. Costs as [`Topic::count`].
     ///
     /// ```
-    /// use falaj::store::{Store, StoreOptions, TopicOptions};
-    /// use falaj::topic::{CompactOptions, NewRecord, Topic};
+    /// use falaj::{CompactOptions, NewRecord, Store, StoreOptions, Topic, TopicOptions};
     /// # let dir = tempfile::tempdir().unwrap();
     /// let store = Store::open(dir.path().join("events"), &StoreOptions::default())?;
     /// let options = TopicOptions { compacted: Some(true), ..TopicOptions::default() };
@@ -357,7 +354,7 @@ impl Topic {
     /// prices.compact(&CompactOptions { seal: true, ..CompactOptions::default() }, &mut |_, _| Ok(()))?;
     /// assert_eq!(prices.count(0, 0, None)?, 2);
     /// assert_eq!(prices.start_of_last(0, 2, None)?, 1);
-    /// # Ok::<(), falaj::error::Error>(())
+    /// # Ok::<(), falaj::Error>(())
     /// ```
     ///
     /// # Errors

@@ -47,8 +47,7 @@ impl Topic {
     ///
     /// # Examples
     /// ```
-    /// use falaj::store::{Store, StoreOptions, TopicOptions};
-    /// use falaj::topic::{NewRecord, Topic};
+    /// use falaj::{NewRecord, Store, StoreOptions, Topic, TopicOptions};
     ///
     /// let place = tempfile::tempdir()?;
     /// let store = Store::open(place.path().join("events"), &StoreOptions::default())?;

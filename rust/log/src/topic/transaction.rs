@@ -24,8 +24,7 @@ use super::{SyncMode, Topic};
 /// Records for several topics of one log, and cursors, that become visible together.
 ///
 /// ```
-/// use falaj::store::{Store, StoreOptions, TopicOptions};
-/// use falaj::topic::{CursorMove, CursorState, NewRecord, Topic, Transaction};
+/// use falaj::{CursorMove, CursorState, NewRecord, Store, StoreOptions, Topic, TopicOptions, Transaction};
 /// # let dir = tempfile::tempdir().unwrap();
 /// let store = Store::open(dir.path().join("events"), &StoreOptions::default())?;
 /// let shop = TopicOptions { log: Some("shop".into()), ..TopicOptions::default() };
@@ -41,7 +40,7 @@ use super::{SyncMode, Topic};
 /// let committed = tx.commit()?;
 /// assert_eq!(committed.offsets(&audit, 0), Some(0..1));
 /// assert_eq!(audit.cursor(b"billing")?.map(|cursor| cursor.offset), Some(18));
-/// # Ok::<(), falaj::error::Error>(())
+/// # Ok::<(), falaj::Error>(())
 /// ```
 #[derive(Debug)]
 pub struct Transaction {

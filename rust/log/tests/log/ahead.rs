@@ -5,16 +5,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::common::*;
-use falaj::error::Error;
-use falaj::format::address::Address;
-use falaj::format::control::at;
-use falaj::format::names;
-use falaj::format::settings::WriteMode;
-use falaj::log::{Log, LogSettings};
-use falaj::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
-use falaj::storage::memory::MemoryStorage;
-use falaj::storage::real::RealStorage;
-use falaj::storage::{MapAccess, OpenMode, Storage};
+use falaj::internals::error::Error;
+use falaj::internals::format::address::Address;
+use falaj::internals::format::control::at;
+use falaj::internals::format::names;
+use falaj::internals::format::settings::WriteMode;
+use falaj::internals::log::{Log, LogSettings};
+use falaj::internals::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
+use falaj::internals::storage::memory::MemoryStorage;
+use falaj::internals::storage::real::RealStorage;
+use falaj::internals::storage::{MapAccess, OpenMode, Storage};
 
 const LARGE: u64 = 8 << 20;
 

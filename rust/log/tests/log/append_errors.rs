@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use crate::common::place::Place;
 use crate::common::*;
-use falaj::error::Error;
-use falaj::format::block::MAX_HEADER_LEN;
-use falaj::format::control::{at, flag};
-use falaj::format::settings::WriteMode;
-use falaj::format::varint::LengthPrefix;
-use falaj::segment::index::Index;
-use falaj::segment::{Check, Segment};
-use falaj::storage::MapAccess;
-use falaj::storage::faulty::{Call, FailureKind, Fault};
+use falaj::internals::error::Error;
+use falaj::internals::format::block::MAX_HEADER_LEN;
+use falaj::internals::format::control::{at, flag};
+use falaj::internals::format::settings::WriteMode;
+use falaj::internals::format::varint::LengthPrefix;
+use falaj::internals::segment::index::Index;
+use falaj::internals::segment::{Check, Segment};
+use falaj::internals::storage::MapAccess;
+use falaj::internals::storage::faulty::{Call, FailureKind, Fault};
 
 #[test]
 fn an_unknown_topic_is_an_error_and_not_an_endless_roll() {

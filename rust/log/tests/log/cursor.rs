@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use crate::common::place::{Place, lock_word};
 use crate::common::*;
-use falaj::error::Error;
-use falaj::format::control::at;
-use falaj::format::settings::WriteMode;
-use falaj::log::Wait;
-use falaj::segment::Check;
-use falaj::storage::OpenMode;
-use falaj::storage::faulty::Call;
+use falaj::internals::error::Error;
+use falaj::internals::format::control::at;
+use falaj::internals::format::settings::WriteMode;
+use falaj::internals::log::Wait;
+use falaj::internals::segment::Check;
+use falaj::internals::storage::OpenMode;
+use falaj::internals::storage::faulty::Call;
 
 const SOON: Option<Duration> = Some(Duration::from_secs(5));
 
@@ -26,7 +26,7 @@ fn a_cursor_that_has_read_nothing_outlives_the_clearing_of_a_latch() {
     append(&log, 1, &[b"two"]).unwrap();
     let (tell, told) = channel();
     std::thread::spawn(move || {
-        tell.send(cursor.next_block().map(|b| b.map(falaj::log::DataBlock::first)))
+        tell.send(cursor.next_block().map(|b| b.map(falaj::internals::log::DataBlock::first)))
     });
     let next = told.recv_timeout(Duration::from_secs(5)).expect("it never returns");
     assert_eq!(next.unwrap(), Some(0));
@@ -47,7 +47,7 @@ fn a_cursor_at_the_end_misses_nothing_behind_a_cut() {
         append(&log, 0, &[b"two"]).unwrap();
         append(&log, 0, &[b"three"]).unwrap();
         assert_eq!(
-            cursor.next_block().unwrap().map(falaj::log::DataBlock::first),
+            cursor.next_block().unwrap().map(falaj::internals::log::DataBlock::first),
             Some(1),
             "from {offset}"
         );
@@ -66,7 +66,7 @@ fn a_follower_goes_on_after_its_whole_segment_was_superseded() {
     assert!(cursor.next_block().unwrap().is_none());
     p.set_latch();
     append(&log, 0, &[b"three"]).unwrap();
-    assert_eq!(cursor.next_block().unwrap().map(falaj::log::DataBlock::first), Some(2));
+    assert_eq!(cursor.next_block().unwrap().map(falaj::internals::log::DataBlock::first), Some(2));
 }
 
 /// The process that recovers puts away what was superseded; a reader knows the old names.
@@ -166,7 +166,7 @@ fn a_follower_finds_what_a_writer_committed_that_died_before_the_tail() {
     page.store(at::APPEND_LOCK, lock_word(0)).unwrap();
     let wait = other.wait_for_news(cursor.address(), SOON, &|| false);
     assert_eq!(wait.unwrap(), Wait::News);
-    assert_eq!(cursor.next_block().unwrap().map(falaj::log::DataBlock::first), Some(0));
+    assert_eq!(cursor.next_block().unwrap().map(falaj::internals::log::DataBlock::first), Some(0));
 }
 
 /// Who read it and comes back asks for the offset behind it.

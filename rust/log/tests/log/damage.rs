@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use crate::common::place::Place;
 use crate::common::*;
-use falaj::error::Error;
-use falaj::format::names;
-use falaj::format::settings::WriteMode;
-use falaj::log::{Log, RepairKind, mend, plan};
-use falaj::segment::walk::SegmentWalker;
-use falaj::segment::{Check, Reading, Segment};
-use falaj::storage::{OpenMode, Storage};
+use falaj::internals::error::Error;
+use falaj::internals::format::names;
+use falaj::internals::format::settings::WriteMode;
+use falaj::internals::log::{Log, RepairKind, mend, plan};
+use falaj::internals::segment::walk::SegmentWalker;
+use falaj::internals::segment::{Check, Reading, Segment};
+use falaj::internals::storage::{OpenMode, Storage};
 
 const TOPICS: u32 = 3;
 

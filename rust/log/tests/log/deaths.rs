@@ -6,13 +6,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use falaj::format::address::Address;
-use falaj::format::control::at;
-use falaj::format::names;
-use falaj::format::settings::WriteMode;
-use falaj::log::{Log, LogSettings, Member};
-use falaj::storage::memory::MemoryStorage;
-use falaj::storage::{OpenMode, Storage as _};
+use falaj::internals::format::address::Address;
+use falaj::internals::format::control::at;
+use falaj::internals::format::names;
+use falaj::internals::format::settings::WriteMode;
+use falaj::internals::log::{Log, LogSettings, Member};
+use falaj::internals::storage::memory::MemoryStorage;
+use falaj::internals::storage::{OpenMode, Storage as _};
 
 use crate::common::{LOG, TestMember, append, create_log_of, read_all, settings};
 

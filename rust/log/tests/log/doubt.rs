@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use crate::common::place::Place;
 use crate::common::*;
-use falaj::error::{Error, Result};
-use falaj::format::names;
-use falaj::format::settings::WriteMode;
-use falaj::format::state::CursorState;
-use falaj::log::verify::{Severity, Subject, verify_log};
-use falaj::log::{CursorMove, Log, Precondition, RepairKind, Token, plan};
+use falaj::internals::error::{Error, Result};
+use falaj::internals::format::names;
+use falaj::internals::format::settings::WriteMode;
+use falaj::internals::format::state::CursorState;
+use falaj::internals::log::verify::{Severity, Subject, verify_log};
+use falaj::internals::log::{CursorMove, Log, Precondition, RepairKind, Token, plan};
 
 const NAME: &[u8] = b"billing";
 const TOPICS: Range<u32> = 0..1;
@@ -160,7 +160,7 @@ fn what_stands_in_a_lost_segment_is_doubted_too() {
     drop(log);
     p.storage.unlink(&p.dir.join(names::segment(1))).unwrap();
     let member = TestMember::new(0, 2);
-    falaj::log::mend(&p.storage, &p.dir, &settings(p.mode), &member).unwrap();
+    falaj::internals::log::mend(&p.storage, &p.dir, &settings(p.mode), &member).unwrap();
     let log = p.open(member);
     assert!(asked(&log).iter().all(|told| matches!(told, Err(Error::Corrupt { .. }))));
     let done = log.mend_offsets().unwrap();

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use crate::common::*;
-use falaj::format::PAGE;
-use falaj::format::settings::WriteMode;
-use falaj::segment::{Check, Reading, Segment};
-use falaj::storage::Storage;
-use falaj::storage::real::RealStorage;
+use falaj::internals::format::PAGE;
+use falaj::internals::format::settings::WriteMode;
+use falaj::internals::segment::{Check, Reading, Segment};
+use falaj::internals::storage::Storage;
+use falaj::internals::storage::real::RealStorage;
 
 struct Place {
     _root: tempfile::TempDir,

@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::common::{LOG, TestMember, append, create_log_of, log_dir, settings};
-use falaj::format::settings::WriteMode;
-use falaj::log::{Log, LogSettings, Member};
-use falaj::segment::index::Index;
-use falaj::segment::walk::SegmentWalker;
-use falaj::segment::{Check, Reading, Segment};
-use falaj::storage::Storage;
-use falaj::storage::real::RealStorage;
+use falaj::internals::format::settings::WriteMode;
+use falaj::internals::log::{Log, LogSettings, Member};
+use falaj::internals::segment::index::Index;
+use falaj::internals::segment::walk::SegmentWalker;
+use falaj::internals::segment::{Check, Reading, Segment};
+use falaj::internals::storage::Storage;
+use falaj::internals::storage::real::RealStorage;
 
 const SEGMENT: u64 = 256 << 20;
 const RECORD: usize = 2 << 20;
@@ -87,6 +87,9 @@ fn whoever_reads_much_without_a_map_begins_afresh_and_finds_the_same() {
     assert!(cursor.next_block().unwrap().is_none());
     // The second cursor finds the segment as the first one left it.
     let mut cursor = log.cursor_at(0, RECORDS - 1, Check::Full).unwrap();
-    assert_eq!(cursor.next_block().unwrap().map(falaj::log::DataBlock::first), Some(RECORDS - 1));
+    assert_eq!(
+        cursor.next_block().unwrap().map(falaj::internals::log::DataBlock::first),
+        Some(RECORDS - 1)
+    );
     assert_eq!(append(&log, 0, &[b"new"]).unwrap().first, RECORDS);
 }

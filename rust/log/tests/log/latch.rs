@@ -9,15 +9,15 @@ use std::time::Duration;
 
 use crate::common::place::{Place, lock_word};
 use crate::common::*;
-use falaj::error::{Error, Result};
-use falaj::format::address::Address;
-use falaj::format::control::{at, flag};
-use falaj::format::names;
-use falaj::format::settings::WriteMode;
-use falaj::lock::{Fate, Identity, unlock};
-use falaj::log::{Log, LogSettings, Member, Watch, mark_deleted};
-use falaj::segment::{Check, Reading, Segment};
-use falaj::storage::faulty::Call;
+use falaj::internals::error::{Error, Result};
+use falaj::internals::format::address::Address;
+use falaj::internals::format::control::{at, flag};
+use falaj::internals::format::names;
+use falaj::internals::format::settings::WriteMode;
+use falaj::internals::lock::{Fate, Identity, unlock};
+use falaj::internals::log::{Log, LogSettings, Member, Watch, mark_deleted};
+use falaj::internals::segment::{Check, Reading, Segment};
+use falaj::internals::storage::faulty::Call;
 
 /// The append lock is taken over from a writer that died between its commit word and the tail.
 #[test]
@@ -224,7 +224,8 @@ fn a_failed_sync_does_not_undo_a_deletion() {
         let log = p.open(TestMember::new(0, 1));
         append(&log, 0, &[b"one"]).unwrap();
         // A directory of this name is what says which generation it is.
-        let named = std::path::Path::new("/").join(falaj::format::names::log_dir("shop", &LOG));
+        let named =
+            std::path::Path::new("/").join(falaj::internals::format::names::log_dir("shop", &LOG));
         p.storage.rename_new(&p.dir, &named).unwrap();
         mark_deleted(&*p.storage, &named).unwrap();
         p.storage.rename_new(&named, &p.dir).unwrap();

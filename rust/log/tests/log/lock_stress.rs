@@ -15,9 +15,11 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use falaj::lock::{self, Acquired, Fate, Holders, Identity, LockError, decode, stopwatch};
-use falaj::sync::{SharedWord, Slept};
-use falaj::{publish, wake};
+use falaj::internals::lock::{
+    self, Acquired, Fate, Holders, Identity, LockError, decode, stopwatch,
+};
+use falaj::internals::sync::{SharedWord, Slept};
+use falaj::internals::{publish, wake};
 use rustix::io::Errno;
 use rustix::thread::futex;
 

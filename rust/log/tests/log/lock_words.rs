@@ -10,11 +10,11 @@ use std::io;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use falaj::lock::{
+use falaj::internals::lock::{
     ASK_EVERY, Acquired, Fate, HEIR_AFTER, Holders, Identity, LockError, LockWord, decode, held_by,
     lock, try_lock_or_sleep, unlock, unlock_to_all,
 };
-use falaj::sync::{EVERYONE, SharedWord, Slept};
+use falaj::internals::sync::{EVERYONE, SharedWord, Slept};
 
 const FREE: u64 = 0;
 const ALL: u32 = i32::MAX as u32;

@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use crate::common::place::{Place, lock_word};
 use crate::common::{TestMember, append, settings};
-use falaj::error::{Error, Result};
-use falaj::format::control::at;
-use falaj::format::settings::WriteMode;
-use falaj::lock::{Fate, Identity};
-use falaj::log::{Log, LogSettings, Member, Watch};
-use falaj::storage::faulty::Call;
-use falaj::storage::{LockKind, OpenMode, Storage};
+use falaj::internals::error::{Error, Result};
+use falaj::internals::format::control::at;
+use falaj::internals::format::settings::WriteMode;
+use falaj::internals::lock::{Fate, Identity};
+use falaj::internals::log::{Log, LogSettings, Member, Watch};
+use falaj::internals::storage::faulty::Call;
+use falaj::internals::storage::{LockKind, OpenMode, Storage};
 
 const SHORT: Duration = Duration::from_millis(30);
 
@@ -61,7 +61,7 @@ fn a_lock_that_a_living_process_keeps_is_not_had_and_its_holder_is_named() {
         let Error::LockTimeout { path, waited, holder } = &error else { panic!("{error}") };
         assert_eq!((path, *waited), (&p.dir.join("control"), SHORT));
         assert_eq!(holder, "process in slot 5 (generation 1)");
-        let left = falaj::lock::decode(p.page().load(word)).unwrap().unwrap();
+        let left = falaj::internals::lock::decode(p.page().load(word)).unwrap().unwrap();
         assert_eq!((left.owner.slot(), left.heir), (5, None), "nobody is robbed, nobody inherits");
     }
 }

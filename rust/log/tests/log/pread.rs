@@ -4,14 +4,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::common::{LOG, append, log_dir, new_log, read_all, settings};
-use falaj::format::names;
-use falaj::format::settings::WriteMode;
-use falaj::log::{Log, LogSettings, Wait};
-use falaj::segment::{CANNOT_READ, Check, Reading, Segment};
-use falaj::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
-use falaj::storage::memory::MemoryStorage;
-use falaj::storage::real::RealStorage;
-use falaj::storage::{OpenMode, Storage};
+use falaj::internals::format::names;
+use falaj::internals::format::settings::WriteMode;
+use falaj::internals::log::{Log, LogSettings, Wait};
+use falaj::internals::segment::{CANNOT_READ, Check, Reading, Segment};
+use falaj::internals::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
+use falaj::internals::storage::memory::MemoryStorage;
+use falaj::internals::storage::real::RealStorage;
+use falaj::internals::storage::{OpenMode, Storage};
 
 fn unmapped() -> LogSettings {
     LogSettings { reading: Reading::Pread, ..settings(WriteMode::Mapped) }

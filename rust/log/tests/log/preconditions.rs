@@ -7,14 +7,14 @@ use std::thread;
 
 use crate::common::place::Place;
 use crate::common::*;
-use falaj::error::Error;
-use falaj::format::block::Producer;
-use falaj::format::settings::WriteMode;
-use falaj::log::{CursorMove, Log, Precondition};
-use falaj::storage::Storage;
-use falaj::storage::faulty::Call;
-use falaj::store::{Access, Store, StoreOptions, TopicOptions};
-use falaj::topic::{BodyWriter, CursorState, NewRecord, SequenceSpan, SyncMode, Topic};
+use falaj::internals::error::Error;
+use falaj::internals::format::block::Producer;
+use falaj::internals::format::settings::WriteMode;
+use falaj::internals::log::{CursorMove, Log, Precondition};
+use falaj::internals::storage::Storage;
+use falaj::internals::storage::faulty::Call;
+use falaj::internals::store::{Access, Store, StoreOptions, TopicOptions};
+use falaj::internals::topic::{BodyWriter, CursorState, NewRecord, SequenceSpan, SyncMode, Topic};
 
 const SEGMENT: u64 = 64 << 10;
 

@@ -8,16 +8,16 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::*;
-use falaj::error::Error;
-use falaj::format::names;
-use falaj::format::settings::WriteMode;
-use falaj::log::{Log, Wait, mark_deleted};
-use falaj::segment::Check;
-use falaj::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
-use falaj::storage::memory::{self, MemoryStorage};
-use falaj::storage::{OpenMode, Storage};
-use falaj::store::{Store, StoreOptions, TopicOptions};
-use falaj::topic::{NewRecord, SyncMode, Topic};
+use falaj::internals::error::Error;
+use falaj::internals::format::names;
+use falaj::internals::format::settings::WriteMode;
+use falaj::internals::log::{Log, Wait, mark_deleted};
+use falaj::internals::segment::Check;
+use falaj::internals::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
+use falaj::internals::storage::memory::{self, MemoryStorage};
+use falaj::internals::storage::{OpenMode, Storage};
+use falaj::internals::store::{Store, StoreOptions, TopicOptions};
+use falaj::internals::topic::{NewRecord, SyncMode, Topic};
 
 struct Place {
     memory: MemoryStorage,

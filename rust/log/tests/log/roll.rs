@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use crate::common::place::Place;
 use crate::common::*;
-use falaj::format::address::Address;
-use falaj::format::control::at;
-use falaj::format::names;
-use falaj::format::settings::WriteMode;
-use falaj::segment::Check;
-use falaj::storage::faulty::Call;
-use falaj::storage::memory::MemoryStorage;
-use falaj::storage::{OpenMode, Storage};
+use falaj::internals::format::address::Address;
+use falaj::internals::format::control::at;
+use falaj::internals::format::names;
+use falaj::internals::format::settings::WriteMode;
+use falaj::internals::segment::Check;
+use falaj::internals::storage::faulty::Call;
+use falaj::internals::storage::memory::MemoryStorage;
+use falaj::internals::storage::{OpenMode, Storage};
 
 fn word(storage: &MemoryStorage, position: u64) -> u64 {
     let page = storage.open(Path::new("/log/control"), OpenMode::Read).unwrap();

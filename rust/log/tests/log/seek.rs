@@ -4,14 +4,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::common::*;
-use falaj::error::Error;
-use falaj::format::block::HEADER_LEN;
-use falaj::format::names;
-use falaj::format::settings::WriteMode;
-use falaj::log::Log;
-use falaj::segment::Check;
-use falaj::storage::real::RealStorage;
-use falaj::storage::{OpenMode, Storage};
+use falaj::internals::error::Error;
+use falaj::internals::format::block::HEADER_LEN;
+use falaj::internals::format::names;
+use falaj::internals::format::settings::WriteMode;
+use falaj::internals::log::Log;
+use falaj::internals::segment::Check;
+use falaj::internals::storage::real::RealStorage;
+use falaj::internals::storage::{OpenMode, Storage};
 
 /// More than two index entries' worth of blocks.
 const RECORDS: u64 = 150;

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use crate::common::place::Place;
 use crate::common::*;
-use falaj::format::control::{at, flag};
-use falaj::format::settings::WriteMode;
-use falaj::segment::walk::SegmentWalker;
-use falaj::segment::{Check, Segment};
-use falaj::storage::real::RealStorage;
-use falaj::storage::{MapAccess, OpenMode, Storage};
+use falaj::internals::format::control::{at, flag};
+use falaj::internals::format::settings::WriteMode;
+use falaj::internals::segment::walk::SegmentWalker;
+use falaj::internals::segment::{Check, Segment};
+use falaj::internals::storage::real::RealStorage;
+use falaj::internals::storage::{MapAccess, OpenMode, Storage};
 
 const MANY: u32 = 600;
 
@@ -89,7 +89,7 @@ fn a_snapshot_that_is_torn_never_takes_offsets_back() {
     assert_eq!(walk.state.topic(0).unwrap().next, 1, "the bulk is from before the second record");
     for torn in [vec![0; 8], vec![0xff; 8], vec![0; 4096]] {
         let image: Arc<dyn Storage> = Arc::new(p.memory.survivor());
-        let path = p.dir.join(falaj::format::names::segment(newest));
+        let path = p.dir.join(falaj::internals::format::names::segment(newest));
         let file = image.open(&path, OpenMode::ReadWrite).unwrap();
         file.write_at(&torn, walk.position).unwrap();
         let log = open(&image, &p.dir, TestMember::new(0, 2)).unwrap();

@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::common::{
     TestMember, append, create_log_of, log_dir, open, open_as, open_to_read, read_all,
 };
-use falaj::error::Error;
-use falaj::format::names;
-use falaj::format::settings::WriteMode;
-use falaj::log::Log;
-use falaj::storage::Storage;
-use falaj::storage::memory::{MemoryStorage, Undecided};
+use falaj::internals::error::Error;
+use falaj::internals::format::names;
+use falaj::internals::format::settings::WriteMode;
+use falaj::internals::log::Log;
+use falaj::internals::storage::Storage;
+use falaj::internals::storage::memory::{MemoryStorage, Undecided};
 
 const SEGMENTS: u64 = 4;
 

@@ -7,14 +7,14 @@ use std::thread;
 
 use crate::common::place::Place;
 use crate::common::*;
-use falaj::error::Error;
-use falaj::format::names;
-use falaj::format::settings::WriteMode;
-use falaj::log::{Log, Removed};
-use falaj::segment::Check;
-use falaj::storage::Storage;
-use falaj::storage::faulty::Call;
-use falaj::storage::memory::{Choice, Undecided};
+use falaj::internals::error::Error;
+use falaj::internals::format::names;
+use falaj::internals::format::settings::WriteMode;
+use falaj::internals::log::{Log, Removed};
+use falaj::internals::segment::Check;
+use falaj::internals::storage::Storage;
+use falaj::internals::storage::faulty::Call;
+use falaj::internals::storage::memory::{Choice, Undecided};
 
 const MODES: [WriteMode; 2] = [WriteMode::Mapped, WriteMode::Pwrite];
 

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use crate::common::place::Place;
 use crate::common::*;
-use falaj::error::Error;
-use falaj::format::control::at;
-use falaj::format::settings::WriteMode;
-use falaj::log::Log;
-use falaj::storage::Storage;
-use falaj::storage::faulty::Call;
-use falaj::storage::memory::MemoryStorage;
+use falaj::internals::error::Error;
+use falaj::internals::format::control::at;
+use falaj::internals::format::settings::WriteMode;
+use falaj::internals::log::Log;
+use falaj::internals::storage::Storage;
+use falaj::internals::storage::faulty::Call;
+use falaj::internals::storage::memory::MemoryStorage;
 
 const MODES: [WriteMode; 2] = [WriteMode::Mapped, WriteMode::Pwrite];
 

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use falaj::publish;
-use falaj::sync::{EVERYONE, Ordering, SharedWord, fence};
-use falaj::wake;
+use falaj::internals::publish;
+use falaj::internals::sync::{EVERYONE, Ordering, SharedWord, fence};
+use falaj::internals::wake;
 
 use crate::word::ModelWord;
 use crate::world::{Bytes, thread};

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize as Tally, Ordering::Relaxed as Counted};
 use std::time::Duration;
 
-use falaj::lock::{self, Acquired, Fate, Holders, Identity, LockError, decode};
-use falaj::sync::{Ordering, SharedWord};
+use falaj::internals::lock::{self, Acquired, Fate, Holders, Identity, LockError, decode};
+use falaj::internals::sync::{Ordering, SharedWord};
 
 use crate::processes::{Nobody, Slots, always, process, ticking, word_of};
 use crate::word::{Impatient, ModelWord};

@@ -26,7 +26,7 @@ mod world;
 use std::sync::Arc;
 use std::time::Duration;
 
-use falaj::{lock as shipped, wake};
+use falaj::internals::{lock as shipped, wake};
 
 use crate::follow::{Log, turn};
 use crate::processes::{Nobody, always, process};

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst}; // the file's, which no model looks into
 use std::time::Duration;
 
-use falaj::lock::{Fate, Holders, Identity};
+use falaj::internals::lock::{Fate, Holders, Identity};
 
 use crate::world::{Mutex, MutexGuard};
 

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use falaj::publish;
-use falaj::sync::{Ordering, SharedWord};
+use falaj::internals::publish;
+use falaj::internals::sync::{Ordering, SharedWord};
 
 use crate::every;
 use crate::word::ModelWord;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use falaj::lock::{self, Acquired, Identity};
-use falaj::sync::{Ordering, SharedWord};
+use falaj::internals::lock::{self, Acquired, Identity};
+use falaj::internals::sync::{Ordering, SharedWord};
 
 use crate::processes::{Nobody, always, process};
 use crate::word::ModelWord;

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use falaj::sync::{Ordering, SharedWord, Slept, fence};
-use falaj::wake::{self, FOLLOWERS, KEEPERS, WATCHERS};
-use falaj::{publish, wake::Ticket};
+use falaj::internals::sync::{Ordering, SharedWord, Slept, fence};
+use falaj::internals::wake::{self, FOLLOWERS, KEEPERS, WATCHERS};
+use falaj::internals::{publish, wake::Ticket};
 
 use crate::word::ModelWord;
 use crate::world::{Bytes, thread};

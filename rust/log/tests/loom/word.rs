@@ -6,7 +6,7 @@
 use std::sync::Arc; // loom's own cannot be dropped in the panic that a deadlock is
 use std::time::Duration;
 
-use falaj::sync::{AtomicU64, Ordering, SharedWord, Slept};
+use falaj::internals::sync::{AtomicU64, Ordering, SharedWord, Slept};
 
 use crate::world::{Mutex, Turns, thread};
 

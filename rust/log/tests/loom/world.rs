@@ -4,7 +4,7 @@
     reason = "the models share plain memory between threads, as processes share a page"
 )]
 
-use falaj::sync::{AtomicU64, Ordering};
+use falaj::internals::sync::{AtomicU64, Ordering};
 use loom::cell::UnsafeCell;
 pub use loom::sync::{Mutex, MutexGuard};
 pub use loom::thread;

@@ -10,12 +10,12 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use falaj::error::{Error, Remedy};
-use falaj::format::settings::WriteMode;
-use falaj::storage::Storage;
-use falaj::storage::real::RealStorage;
-use falaj::store::{Store, StoreOptions};
-use falaj::topic::{NewRecord, SyncMode, Topic};
+use falaj::internals::error::{Error, Remedy};
+use falaj::internals::format::settings::WriteMode;
+use falaj::internals::storage::Storage;
+use falaj::internals::storage::real::RealStorage;
+use falaj::internals::store::{Store, StoreOptions};
+use falaj::internals::topic::{NewRecord, SyncMode, Topic};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::children::{not_run, play};
@@ -134,7 +134,7 @@ fn fill_up(root: &Path, write_mode: WriteMode) {
     assert_no_space(&error, &path);
     drop(orders);
     drop(store);
-    let found = falaj::store::verify(&storage, &path, None, &mut quietly).unwrap();
+    let found = falaj::internals::store::verify(&storage, &path, None, &mut quietly).unwrap();
     assert!(found.is_sound(), "{:?}", found.all_findings().collect::<Vec<_>>());
     let reader = open_to_read(&storage, &path).unwrap();
     assert_holds(&Topic::open(&reader, "orders", &Default::default()).unwrap(), end);

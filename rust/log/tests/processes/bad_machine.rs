@@ -11,13 +11,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use falaj::error::{Error, Remedy};
-use falaj::format::settings::WriteMode;
-use falaj::log::Reading;
-use falaj::storage::Storage;
-use falaj::storage::real::RealStorage;
-use falaj::store::{Store, StoreOptions, TopicOptions};
-use falaj::topic::{NewRecord, SyncMode, Topic};
+use falaj::internals::error::{Error, Remedy};
+use falaj::internals::format::settings::WriteMode;
+use falaj::internals::log::Reading;
+use falaj::internals::storage::Storage;
+use falaj::internals::storage::real::RealStorage;
+use falaj::internals::store::{Store, StoreOptions, TopicOptions};
+use falaj::internals::topic::{NewRecord, SyncMode, Topic};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::children::{not_run, perform, play_with_mounts};

@@ -5,14 +5,14 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use falaj::error::{Error, Remedy};
-use falaj::format::settings::WriteMode;
-use falaj::lock::SLOTS;
-use falaj::storage::memory::MemoryStorage;
-use falaj::storage::real::RealStorage;
-use falaj::storage::{Filesystem, Storage};
-use falaj::store::{Store, StoreOptions};
-use falaj::topic::Topic;
+use falaj::internals::error::{Error, Remedy};
+use falaj::internals::format::settings::WriteMode;
+use falaj::internals::lock::SLOTS;
+use falaj::internals::storage::memory::MemoryStorage;
+use falaj::internals::storage::real::RealStorage;
+use falaj::internals::storage::{Filesystem, Storage};
+use falaj::internals::store::{Store, StoreOptions};
+use falaj::internals::topic::Topic;
 
 use crate::children::{not_run, play};
 use crate::stores::{assert_holds, fill, open, open_to_read, quietly, topic};

@@ -4,16 +4,16 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use falaj::error::Error;
-use falaj::format::address::Address;
-use falaj::format::wake::at;
-use falaj::log::{Log, Visibility};
-use falaj::segment::{Reading, Segment};
-use falaj::storage::Storage;
-use falaj::storage::real::RealStorage;
-use falaj::store::{Store, StoreOptions};
-use falaj::topic::{NewRecord, SyncMode, Topic};
-use falaj::wake::{KEEPERS, WATCHERS};
+use falaj::internals::error::Error;
+use falaj::internals::format::address::Address;
+use falaj::internals::format::wake::at;
+use falaj::internals::log::{Log, Visibility};
+use falaj::internals::segment::{Reading, Segment};
+use falaj::internals::storage::Storage;
+use falaj::internals::storage::real::RealStorage;
+use falaj::internals::store::{Store, StoreOptions};
+use falaj::internals::topic::{NewRecord, SyncMode, Topic};
+use falaj::internals::wake::{KEEPERS, WATCHERS};
 
 use crate::stores::{on_both, open, open_to_read, topic};
 
@@ -90,7 +90,7 @@ fn the_bell_is_rung_once_for_each_asking() {
 /// Who may be asleep for a log's sake, by the word in its control page.
 fn waiting(topic: &Topic) -> u64 {
     let page = std::fs::read(topic.log().dir().join("control")).unwrap();
-    let word = falaj::format::control::at::WAITING as usize;
+    let word = falaj::internals::format::control::at::WAITING as usize;
     u64::from_le_bytes(page[word..word + 8].try_into().unwrap())
 }
 

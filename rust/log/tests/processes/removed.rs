@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use falaj::consumer::{Consumer, Start};
-use falaj::error::{Error, Remedy, Result};
-use falaj::format::address::Address;
-use falaj::format::settings::WriteMode;
-use falaj::store::{Store, StoreOptions, TopicOptions};
-use falaj::topic::{NewRecord, SyncMode, Topic, Transaction};
+use falaj::internals::consumer::{Consumer, Start};
+use falaj::internals::error::{Error, Remedy, Result};
+use falaj::internals::format::address::Address;
+use falaj::internals::format::settings::WriteMode;
+use falaj::internals::store::{Store, StoreOptions, TopicOptions};
+use falaj::internals::topic::{NewRecord, SyncMode, Topic, Transaction};
 
 const MODES: [WriteMode; 2] = [WriteMode::Mapped, WriteMode::Pwrite];
 /// Longer than any wait here may take on a busy machine.

@@ -13,9 +13,9 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use falaj::error::Error;
-use falaj::lock::{Fate, Holders, Identity};
-use falaj::store::{Store, StoreOptions, TopicOptions};
+use falaj::internals::error::Error;
+use falaj::internals::lock::{Fate, Holders, Identity};
+use falaj::internals::store::{Store, StoreOptions, TopicOptions};
 
 const ROLE: &str = "FALAJ_TEST_ROLE";
 const STORE: &str = "FALAJ_TEST_STORE";

@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use falaj::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
-use falaj::storage::memory::MemoryStorage;
-use falaj::storage::{File, LockKind, MapAccess, OpenMode, Storage};
+use falaj::internals::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
+use falaj::internals::storage::memory::MemoryStorage;
+use falaj::internals::storage::{File, LockKind, MapAccess, OpenMode, Storage};
 
 fn fresh() -> (MemoryStorage, FaultyStorage) {
     let memory = MemoryStorage::new();

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use falaj::storage::faulty::FaultyStorage;
-use falaj::storage::memory::MemoryStorage;
-use falaj::storage::real::RealStorage;
-use falaj::storage::{File, Filesystem, LockKind, Map, MapAccess, OpenMode, Storage};
-use falaj::sync::{EVERYONE, SharedWord, Slept};
+use falaj::internals::storage::faulty::FaultyStorage;
+use falaj::internals::storage::memory::MemoryStorage;
+use falaj::internals::storage::real::RealStorage;
+use falaj::internals::storage::{File, Filesystem, LockKind, Map, MapAccess, OpenMode, Storage};
+use falaj::internals::sync::{EVERYONE, SharedWord, Slept};
 
 const PAGE: u64 = 4096;
 
@@ -204,7 +204,7 @@ fn identity_stays_with_the_file_not_with_the_name(storage: &dyn Storage, base: &
     let (path, moved) = (base.join("a"), base.join("b"));
     let file = create(storage, &path);
     let told = file.stat().unwrap();
-    let identity = |stat: falaj::storage::Stat| (stat.device, stat.inode);
+    let identity = |stat: falaj::internals::storage::Stat| (stat.device, stat.inode);
     assert_eq!(identity(storage.stat(&path).unwrap()), identity(told));
     assert!(!told.is_dir && storage.stat(base).unwrap().is_dir);
     storage.rename_new(&path, &moved).unwrap();

@@ -8,13 +8,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use falaj::error::{Error, Remedy, Result};
-use falaj::format::checksum::crc32;
-use falaj::format::names;
-use falaj::log::Reading;
-use falaj::storage::{OpenMode, Storage};
-use falaj::store::{Severity, Store, StoreOptions, TopicOptions, verify};
-use falaj::topic::{NewRecord, SyncMode, Topic};
+use falaj::internals::error::{Error, Remedy, Result};
+use falaj::internals::format::checksum::crc32;
+use falaj::internals::format::names;
+use falaj::internals::log::Reading;
+use falaj::internals::storage::{OpenMode, Storage};
+use falaj::internals::store::{Severity, Store, StoreOptions, TopicOptions, verify};
+use falaj::internals::topic::{NewRecord, SyncMode, Topic};
 
 use crate::stores::{fill, flip, log_dir, on_both, open, quietly, read_until_error, topic, value};
 
@@ -176,7 +176,7 @@ fn of_log(name: String) -> impl Fn(&Arc<dyn Storage>, &Path) -> PathBuf {
 fn of_others(hurt: &Path) -> PathBuf {
     let (dir, name) = (hurt.parent().unwrap(), hurt.file_name().unwrap());
     let logs = dir.parent().unwrap();
-    let storage: Arc<dyn Storage> = Arc::new(falaj::storage::real::RealStorage::new());
+    let storage: Arc<dyn Storage> = Arc::new(falaj::internals::storage::real::RealStorage::new());
     if storage.stat(logs).is_err() {
         // The memory twin: its other log is found by nobody here, so the settings stand in.
         return PathBuf::from("/nothing");

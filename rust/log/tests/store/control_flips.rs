@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use falaj::error::Error;
-use falaj::format::control::{self, at};
-use falaj::format::settings::WriteMode;
-use falaj::storage::memory::MemoryStorage;
-use falaj::storage::{OpenMode, Storage};
-use falaj::store::{Store, StoreOptions};
-use falaj::topic::{NewRecord, SyncMode, Topic};
+use falaj::internals::error::Error;
+use falaj::internals::format::control::{self, at};
+use falaj::internals::format::settings::WriteMode;
+use falaj::internals::storage::memory::MemoryStorage;
+use falaj::internals::storage::{OpenMode, Storage};
+use falaj::internals::store::{Store, StoreOptions};
+use falaj::internals::topic::{NewRecord, SyncMode, Topic};
 
 use crate::stores::{fill, log_dir, open, open_to_read, read_until_error, topic, value};
 
@@ -34,7 +34,7 @@ fn flip(storage: &Arc<dyn Storage>, position: u64, bit: u8) {
     file.write_at(&[byte[0] ^ 1 << bit], position).unwrap();
 }
 
-fn orders(store: &Store) -> falaj::error::Result<Topic> {
+fn orders(store: &Store) -> falaj::internals::error::Result<Topic> {
     Topic::open(store, "orders", &Default::default())
 }
 

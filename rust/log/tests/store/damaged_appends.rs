@@ -3,14 +3,14 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use falaj::error::Error;
-use falaj::format::settings::WriteMode;
-use falaj::log::RepairKind;
-use falaj::storage::Storage;
-use falaj::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
-use falaj::storage::memory::MemoryStorage;
-use falaj::store::{Store, StoreOptions, repair};
-use falaj::topic::{NewRecord, SyncMode, Topic};
+use falaj::internals::error::Error;
+use falaj::internals::format::settings::WriteMode;
+use falaj::internals::log::RepairKind;
+use falaj::internals::storage::Storage;
+use falaj::internals::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
+use falaj::internals::storage::memory::MemoryStorage;
+use falaj::internals::store::{Store, StoreOptions, repair};
+use falaj::internals::topic::{NewRecord, SyncMode, Topic};
 
 use crate::stores::{fill, flip, open, segment, topic, value};
 

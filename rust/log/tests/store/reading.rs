@@ -5,13 +5,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use falaj::error::Error;
-use falaj::format::record::BodyWriter;
-use falaj::storage::Storage;
-use falaj::storage::memory::MemoryStorage;
-use falaj::storage::real::RealStorage;
-use falaj::store::{Store, TopicOptions};
-use falaj::topic::{NewRecord, ScanRange, SyncMode, Topic, Visibility};
+use falaj::internals::error::Error;
+use falaj::internals::format::record::BodyWriter;
+use falaj::internals::storage::Storage;
+use falaj::internals::storage::memory::MemoryStorage;
+use falaj::internals::storage::real::RealStorage;
+use falaj::internals::store::{Store, TopicOptions};
+use falaj::internals::topic::{NewRecord, ScanRange, SyncMode, Topic, Visibility};
 
 use crate::stores::{fill, flip, open, topic, value};
 
@@ -56,7 +56,7 @@ fn partitioned(store: &Store, seed: u64) -> Topic {
     topic
 }
 
-fn place(record: &falaj::topic::Record) -> (i64, u32, u64) {
+fn place(record: &falaj::internals::topic::Record) -> (i64, u32, u64) {
     (record.timestamp_ns(), record.partition(), record.offset())
 }
 
@@ -223,12 +223,12 @@ fn a_record_that_its_writer_cut_off_is_told_where_it_stands_and_its_block_is_ste
     [b"c", b"d"].iter().for_each(|value| body.push_value(*value));
     bytes.extend_from_slice(body.body());
     bytes.push(100);
-    let block = falaj::log::NewBlock {
+    let block = falaj::internals::log::NewBlock {
         topic: 0,
         flags: body.flags(),
         count: 3,
         body: &bytes,
-        body_crc: falaj::format::checksum::crc32(&bytes),
+        body_crc: falaj::internals::format::checksum::crc32(&bytes),
         highest_event_ns: None,
         uses_append_time: true,
         interval: true,
@@ -257,11 +257,12 @@ fn a_follower_returns_what_is_appended_while_it_sleeps() {
     let mut follow = orders.follow(0, 1).unwrap();
     std::thread::scope(|scope| {
         let found = scope.spawn(move || {
-            let offset = |record: falaj::error::Result<falaj::topic::Record>| {
-                let record = record.unwrap();
-                assert_eq!(record.value(), Some(value(record.offset()).as_slice()));
-                record.offset()
-            };
+            let offset =
+                |record: falaj::internals::error::Result<falaj::internals::topic::Record>| {
+                    let record = record.unwrap();
+                    assert_eq!(record.value(), Some(value(record.offset()).as_slice()));
+                    record.offset()
+                };
             let found: Vec<_> = follow.by_ref().take(9).map(offset).collect();
             // Where nothing comes it ends after the timeout; and then it goes on.
             let mut follow = follow.with_timeout(Some(Duration::ZERO));

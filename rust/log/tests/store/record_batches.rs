@@ -2,9 +2,9 @@
 
 use std::os::unix::fs::FileExt;
 
-use falaj::error::Error;
-use falaj::store::{Store, StoreOptions, TopicOptions};
-use falaj::topic::{NewRecord, RecordBatch, RecordRefs, Scan, SyncMode, Topic};
+use falaj::internals::error::Error;
+use falaj::internals::store::{Store, StoreOptions, TopicOptions};
+use falaj::internals::topic::{NewRecord, RecordBatch, RecordRefs, Scan, SyncMode, Topic};
 
 type Told = (u64, Option<Vec<u8>>, Option<Vec<u8>>, i64);
 

@@ -12,16 +12,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
-use falaj::consumer::{Consumer, Start};
-use falaj::format::PAGE;
-use falaj::format::checksum::{crc32, crc32_from};
-use falaj::format::names;
-use falaj::log::NewBlock;
-use falaj::storage::memory::MemoryStorage;
-use falaj::storage::real::RealStorage;
-use falaj::storage::{File, Filesystem, OpenMode, Stat, Storage};
-use falaj::store::{Store, TopicOptions};
-use falaj::topic::{
+use falaj::internals::consumer::{Consumer, Start};
+use falaj::internals::format::PAGE;
+use falaj::internals::format::checksum::{crc32, crc32_from};
+use falaj::internals::format::names;
+use falaj::internals::log::NewBlock;
+use falaj::internals::storage::memory::MemoryStorage;
+use falaj::internals::storage::real::RealStorage;
+use falaj::internals::storage::{File, Filesystem, OpenMode, Stat, Storage};
+use falaj::internals::store::{Store, TopicOptions};
+use falaj::internals::topic::{
     BodyWriter, CompactOptions, CursorMove, CursorState, NewRecord, Precondition, SyncMode, Topic,
 };
 

@@ -3,14 +3,14 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use falaj::error::Error;
-use falaj::format::settings::WriteMode;
-use falaj::format::state::MAX_TOPICS;
-use falaj::storage::Storage;
-use falaj::storage::faulty::{FailureKind, Fault, FaultyStorage};
-use falaj::storage::memory::{MemoryStorage, every};
-use falaj::store::{Store, StoreOptions, TopicOptions};
-use falaj::topic::{NewRecord, SyncMode, Topic};
+use falaj::internals::error::Error;
+use falaj::internals::format::settings::WriteMode;
+use falaj::internals::format::state::MAX_TOPICS;
+use falaj::internals::storage::Storage;
+use falaj::internals::storage::faulty::{FailureKind, Fault, FaultyStorage};
+use falaj::internals::storage::memory::{MemoryStorage, every};
+use falaj::internals::store::{Store, StoreOptions, TopicOptions};
+use falaj::internals::topic::{NewRecord, SyncMode, Topic};
 
 const ROOT: &str = "/store";
 
@@ -18,7 +18,10 @@ fn machine() -> MemoryStorage {
     MemoryStorage::new().seeded(7)
 }
 
-fn open_on(storage: Arc<dyn Storage>, access: &StoreOptions) -> falaj::error::Result<Store> {
+fn open_on(
+    storage: Arc<dyn Storage>,
+    access: &StoreOptions,
+) -> falaj::internals::error::Result<Store> {
     Store::open_on(storage, ROOT, access)
 }
 
@@ -237,13 +240,14 @@ fn info_backup_and_repair_count_a_shared_log_once() {
     drop((copy, store));
     let storage: Arc<dyn Storage> = Arc::new(machine.restart());
     let root = Path::new(ROOT);
-    let found = falaj::store::repair(storage, root, &StoreOptions::default(), true).unwrap();
+    let found =
+        falaj::internals::store::repair(storage, root, &StoreOptions::default(), true).unwrap();
     let ends: Vec<_> = found.logs[0].ends.iter().map(|(name, _, end)| (&**name, *end)).collect();
     assert_eq!(ends, [("a", 2), ("c", 2)]);
 }
 
 /// What users do: topics come, share, and go.
-fn workload(storage: Arc<dyn Storage>) -> falaj::error::Result<()> {
+fn workload(storage: Arc<dyn Storage>) -> falaj::internals::error::Result<()> {
     let lock_timeout = std::time::Duration::from_millis(20);
     let store = open_on(storage, &StoreOptions { lock_timeout, ..StoreOptions::default() })?;
     let kept = Topic::open(&store, "kept", &in_shop())?;

@@ -1,9 +1,9 @@
 //! Transactions: records for several topics of one log, and cursors, are there together or not at all.
 
-use falaj::error::Error;
-use falaj::storage::memory::MemoryStorage;
-use falaj::store::{Store, StoreOptions, TopicOptions};
-use falaj::topic::{CursorMove, CursorState, NewRecord, SyncMode, Topic, Transaction};
+use falaj::internals::error::Error;
+use falaj::internals::storage::memory::MemoryStorage;
+use falaj::internals::store::{Store, StoreOptions, TopicOptions};
+use falaj::internals::topic::{CursorMove, CursorState, NewRecord, SyncMode, Topic, Transaction};
 use std::sync::Arc;
 
 fn store_at(path: &str) -> Store {

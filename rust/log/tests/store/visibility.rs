@@ -4,16 +4,16 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use falaj::error::Error;
-use falaj::format::address::Address;
-use falaj::format::control::at;
-use falaj::log::Wait;
-use falaj::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
-use falaj::storage::memory::MemoryStorage;
-use falaj::storage::real::RealStorage;
-use falaj::storage::{MapAccess, OpenMode, Storage};
-use falaj::topic::{Scan, SyncMode, Topic, Visibility};
-use falaj::wake::{FOLLOWERS, SYNC_FOLLOWERS, SYNC_WATCHERS};
+use falaj::internals::error::Error;
+use falaj::internals::format::address::Address;
+use falaj::internals::format::control::at;
+use falaj::internals::log::Wait;
+use falaj::internals::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
+use falaj::internals::storage::memory::MemoryStorage;
+use falaj::internals::storage::real::RealStorage;
+use falaj::internals::storage::{MapAccess, OpenMode, Storage};
+use falaj::internals::topic::{Scan, SyncMode, Topic, Visibility};
+use falaj::internals::wake::{FOLLOWERS, SYNC_FOLLOWERS, SYNC_WATCHERS};
 
 use crate::stores::{fill, on_both, open, open_to_read, topic, value};
 

@@ -4,13 +4,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use falaj::error::{Error, Result};
-use falaj::format::names;
-use falaj::storage::memory::MemoryStorage;
-use falaj::storage::real::RealStorage;
-use falaj::storage::{OpenMode, Storage};
-use falaj::store::{Store, StoreOptions, TopicOptions};
-use falaj::topic::{NewRecord, Topic};
+use falaj::internals::error::{Error, Result};
+use falaj::internals::format::names;
+use falaj::internals::storage::memory::MemoryStorage;
+use falaj::internals::storage::real::RealStorage;
+use falaj::internals::storage::{OpenMode, Storage};
+use falaj::internals::store::{Store, StoreOptions, TopicOptions};
+use falaj::internals::topic::{NewRecord, Topic};
 
 /// Run a test on the memory twin and on real files, each time with an empty directory.
 pub fn on_both(test: impl Fn(&Arc<dyn Storage>, &Path)) {

@@ -6,9 +6,9 @@
 
 use std::collections::BTreeMap;
 
-use falaj::error::Error;
-use falaj::log::Reading;
-use falaj::topic::{Record, Topic};
+use falaj::internals::error::Error;
+use falaj::internals::log::Reading;
+use falaj::internals::topic::{Record, Topic};
 
 use super::{Checker, Known, Loss, Told, is_durable, written_by};
 use crate::acks::{Acks, BARE, Line};
@@ -142,8 +142,8 @@ impl Look<'_> {
 mod tests {
     use std::path::PathBuf;
 
-    use falaj::store::{Store, StoreOptions, TopicOptions};
-    use falaj::topic::SyncMode;
+    use falaj::internals::store::{Store, StoreOptions, TopicOptions};
+    use falaj::internals::topic::SyncMode;
 
     use super::*;
     use crate::acks::State;

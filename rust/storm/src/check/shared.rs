@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use falaj::error::Error;
-use falaj::sink::last_token;
-use falaj::store::{Store, StoreOptions, TopicOptions};
-use falaj::topic::Topic;
+use falaj::internals::error::Error;
+use falaj::internals::sink::last_token;
+use falaj::internals::store::{Store, StoreOptions, TopicOptions};
+use falaj::internals::topic::Topic;
 
 use crate::shared::{KEYS, PARTITIONS, Shared};
 use crate::worker::sharer::{NAME, OF_A_JOB, TOPICS};

@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use falaj::log::Reading;
-use falaj::storage::Storage;
-use falaj::storage::real::RealStorage;
+use falaj::internals::log::Reading;
+use falaj::internals::storage::Storage;
+use falaj::internals::storage::real::RealStorage;
 
 use super::mount::{Cut, Image};
 use crate::acks::{Acks, RECORDS, STOP, Seen};
@@ -265,7 +265,8 @@ impl<'a> Session<'a> {
 
     fn verify(&mut self) -> Result<(), String> {
         let storage: Arc<dyn Storage> = Arc::new(RealStorage::new());
-        let found = falaj::store::verify(&storage, &self.layout.store, None, &mut |_, _| Ok(()));
+        let found =
+            falaj::internals::store::verify(&storage, &self.layout.store, None, &mut |_, _| Ok(()));
         let found = found.map_err(|e| e.to_string())?;
         if found.is_sound() {
             self.totals.add("verified", 1);

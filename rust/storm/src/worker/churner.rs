@@ -1,9 +1,9 @@
 //! The churner: creates a topic, uses it, deletes it; one with a log of its own, or one in a log that
 //! keeps the number of each topic that there ever was.
 
-use falaj::error::Error;
-use falaj::store::{Store, TopicOptions};
-use falaj::topic::{NewRecord, Topic};
+use falaj::internals::error::Error;
+use falaj::internals::store::{Store, TopicOptions};
+use falaj::internals::topic::{NewRecord, Topic};
 
 use super::Wrong;
 use crate::acks::{Acks, STOP};

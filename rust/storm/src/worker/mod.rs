@@ -13,9 +13,9 @@ use std::time::Duration;
 
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
-use falaj::error::Error;
-use falaj::store::Store;
-use falaj::topic::{SyncMode, Topic};
+use falaj::internals::error::Error;
+use falaj::internals::store::Store;
+use falaj::internals::topic::{SyncMode, Topic};
 
 use crate::acks::{Acks, FORKS};
 use crate::random::Random;

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use falaj::error::Error;
-use falaj::log::Reading;
-use falaj::store::{Store, StoreOptions, TopicOptions};
-use falaj::topic::{Scan, Topic};
+use falaj::internals::error::Error;
+use falaj::internals::log::Reading;
+use falaj::internals::store::{Store, StoreOptions, TopicOptions};
+use falaj::internals::topic::{Scan, Topic};
 
 use super::Wrong;
 use crate::acks::Seen;

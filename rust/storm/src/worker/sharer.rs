@@ -7,13 +7,13 @@
 use std::path::Path;
 use std::time::Duration;
 
-use falaj::consumer::{Consumer, GroupPartition, Start};
-use falaj::error::Error;
-use falaj::format::segment::SegmentHeader;
-use falaj::queue::{Job, Queue, QueueOptions};
-use falaj::sink;
-use falaj::store::{RetentionChange, Store, TopicOptions};
-use falaj::topic::{
+use falaj::internals::consumer::{Consumer, GroupPartition, Start};
+use falaj::internals::error::Error;
+use falaj::internals::format::segment::SegmentHeader;
+use falaj::internals::queue::{Job, Queue, QueueOptions};
+use falaj::internals::sink;
+use falaj::internals::store::{RetentionChange, Store, TopicOptions};
+use falaj::internals::topic::{
     CompactOptions, CursorMove, CursorState, NewRecord, SyncMode, Topic, Transaction,
 };
 

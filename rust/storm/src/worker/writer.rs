@@ -1,7 +1,7 @@
 //! The writer: half of its records one a call, the others in batches of any size.
 
-use falaj::error::Error;
-use falaj::topic::{NewRecord, Topic};
+use falaj::internals::error::Error;
+use falaj::internals::topic::{NewRecord, Topic};
 
 use super::{Wrong, now_us, open_for_writing, sync_mode};
 use crate::acks::{Acks, BARE, CALLS, LINES, Line, RECORDS, STOP, State, TRIMS};

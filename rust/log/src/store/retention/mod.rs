@@ -69,8 +69,7 @@ impl Store {
     /// does the first for that log. Costs a look at each log, beside what is removed.
     ///
     /// ```
-    /// use falaj::store::{RetentionChange, Store, StoreOptions, TopicOptions};
-    /// use falaj::topic::{NewRecord, Topic};
+    /// use falaj::{NewRecord, RetentionChange, Store, StoreOptions, Topic, TopicOptions};
     /// # let dir = tempfile::tempdir().unwrap();
     /// let store = Store::open(dir.path().join("events"), &StoreOptions::default())?;
     /// let last = RetentionChange { records: Some(Some(2)), ..RetentionChange::default() };
@@ -80,7 +79,7 @@ impl Store {
     /// orders.flush()?;
     /// let done = store.maintain(false)?;
     /// assert_eq!((done.logs[0].cuts[0].to, orders.first(0)?), (1, 1));
-    /// # Ok::<(), falaj::error::Error>(())
+    /// # Ok::<(), falaj::Error>(())
     /// ```
     ///
     /// # Errors

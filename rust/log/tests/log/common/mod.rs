@@ -10,16 +10,18 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use falaj::error::{Error, Result};
-use falaj::format::checksum::crc32;
-use falaj::format::record::{BodyWriter, NewRecord};
-use falaj::format::settings::WriteMode;
-use falaj::format::state::TopicState;
-use falaj::format::varint::LengthPrefix;
-use falaj::lock::{Fate, Identity};
-use falaj::log::{Appended, DataBlock, Log, LogSettings, LogSpec, Member, NewBlock, Watch, create};
-use falaj::segment::Check;
-use falaj::storage::Storage;
+use falaj::internals::error::{Error, Result};
+use falaj::internals::format::checksum::crc32;
+use falaj::internals::format::record::{BodyWriter, NewRecord};
+use falaj::internals::format::settings::WriteMode;
+use falaj::internals::format::state::TopicState;
+use falaj::internals::format::varint::LengthPrefix;
+use falaj::internals::lock::{Fate, Identity};
+use falaj::internals::log::{
+    Appended, DataBlock, Log, LogSettings, LogSpec, Member, NewBlock, Watch, create,
+};
+use falaj::internals::segment::Check;
+use falaj::internals::storage::Storage;
 
 pub const LOG: [u8; 16] = [7; 16];
 pub const SEGMENT: u64 = 64 << 10;
@@ -94,7 +96,7 @@ pub fn settings(write_mode: WriteMode) -> LogSettings {
         file_mode: 0o600,
         lock_timeout: Some(Duration::from_secs(5)),
         sync_interval: Duration::from_millis(100),
-        reading: falaj::segment::Reading::Map,
+        reading: falaj::internals::segment::Reading::Map,
     }
 }
 

@@ -3,14 +3,14 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use falaj::format::control::{at, flag};
-use falaj::format::names;
-use falaj::format::settings::WriteMode;
-use falaj::lock::Identity;
-use falaj::log::Log;
-use falaj::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
-use falaj::storage::memory::MemoryStorage;
-use falaj::storage::{File, Map, MapAccess, OpenMode, Storage};
+use falaj::internals::format::control::{at, flag};
+use falaj::internals::format::names;
+use falaj::internals::format::settings::WriteMode;
+use falaj::internals::lock::Identity;
+use falaj::internals::log::Log;
+use falaj::internals::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
+use falaj::internals::storage::memory::MemoryStorage;
+use falaj::internals::storage::{File, Map, MapAccess, OpenMode, Storage};
 
 use super::{TestMember, create_log, open_as};
 
@@ -81,5 +81,5 @@ impl Place {
 
 /// The word of a lock that the first process in this slot has.
 pub fn lock_word(slot: u16) -> u64 {
-    falaj::lock::held_by(Identity::new(slot, 1).unwrap())
+    falaj::internals::lock::held_by(Identity::new(slot, 1).unwrap())
 }

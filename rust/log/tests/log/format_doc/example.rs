@@ -13,7 +13,7 @@ fn segment_file() -> Vec<u8> {
     let mut state = LogState::default();
     assert!(state.set_topic(0, TopicState::empty(generation, 0)));
     let snapshot = state.encode_since(&LogState::default());
-    let mut body = falaj::format::record::BodyWriter::default();
+    let mut body = falaj::internals::format::record::BodyWriter::default();
     body.begin(false, None);
     body.push(&NewRecord::value(b"falaj"));
 

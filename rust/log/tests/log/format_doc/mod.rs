@@ -9,20 +9,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use falaj::format::block::{self, BlockHeader, CommitWord, Kind, Producer, flag};
-use falaj::format::checksum::{crc32, crc32_from, seed};
-use falaj::format::record::{NewRecord, attribute};
-use falaj::format::retention::Retention;
-use falaj::format::segment::{self, Mark, Previous};
-use falaj::format::settings::{StoreSettings, TopicSettings, WriteMode};
-use falaj::format::state::{self, End, LogState, TopicState};
-use falaj::format::{DecodeError, PAGE, VERSION, address, control, index, names, varint};
-use falaj::lock::{self, Identity};
-use falaj::segment::create::own_header;
-use falaj::segment::walk::{SegmentWalker, Step, highest_ns};
-use falaj::segment::{Check, Segment};
-use falaj::storage::MapAccess;
-use falaj::storage::real::RealStorage;
+use falaj::internals::format::block::{self, BlockHeader, CommitWord, Kind, Producer, flag};
+use falaj::internals::format::checksum::{crc32, crc32_from, seed};
+use falaj::internals::format::record::{NewRecord, attribute};
+use falaj::internals::format::retention::Retention;
+use falaj::internals::format::segment::{self, Mark, Previous};
+use falaj::internals::format::settings::{StoreSettings, TopicSettings, WriteMode};
+use falaj::internals::format::state::{self, End, LogState, TopicState};
+use falaj::internals::format::{
+    DecodeError, PAGE, VERSION, address, control, index, names, varint,
+};
+use falaj::internals::lock::{self, Identity};
+use falaj::internals::segment::create::own_header;
+use falaj::internals::segment::walk::{SegmentWalker, Step, highest_ns};
+use falaj::internals::segment::{Check, Segment};
+use falaj::internals::storage::MapAccess;
+use falaj::internals::storage::real::RealStorage;
 
 mod example;
 mod parts;
@@ -670,13 +672,14 @@ fn limits_are_those_of_the_code() {
     assert_eq!(rows.len(), 14);
 
     let root = tempfile::tempdir().unwrap();
-    let storage: Arc<dyn falaj::storage::Storage> = Arc::new(RealStorage::new());
+    let storage: Arc<dyn falaj::internals::storage::Storage> = Arc::new(RealStorage::new());
     let dir = crate::common::log_dir(root.path());
     crate::common::create_log(&*storage, &dir, 1, WriteMode::Mapped);
     let small = crate::common::open(&storage, &dir, crate::common::TestMember::new(0, 1)).unwrap();
     assert_eq!(small.max_group_len(), crate::common::SEGMENT / 4);
-    let settings = falaj::log::LogSettings { segment_bytes: 1 << 30, ..small.settings().clone() };
-    let large = falaj::log::Log::open(storage, &dir, settings, None).unwrap();
+    let settings =
+        falaj::internals::log::LogSettings { segment_bytes: 1 << 30, ..small.settings().clone() };
+    let large = falaj::internals::log::Log::open(storage, &dir, settings, None).unwrap();
     assert_eq!(limit("block, group"), [large.max_group_len()]);
     let contradiction = ["sequence is above 4,294,967,295", "4096..=34,359,738,360"];
     assert!(contradiction.iter().all(|text| says(text)));

@@ -1,6 +1,6 @@
 //! What jobs stage: the tables of "Staged parts" in `docs/FORMAT.md`.
 
-use falaj::format::part::{self, Frame, Manifest, Owner, PartHeader};
+use falaj::internals::format::part::{self, Frame, Manifest, Owner, PartHeader};
 
 use super::*;
 

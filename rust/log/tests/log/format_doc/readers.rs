@@ -1,6 +1,6 @@
 //! The tables of what readers leave beside the logs: queues and consumers.
 
-use falaj::format::{consumer, queue};
+use falaj::internals::format::{consumer, queue};
 
 use super::*;
 

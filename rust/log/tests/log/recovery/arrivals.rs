@@ -4,11 +4,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
 use crate::common::{create_log, log_dir, open, settings};
-use falaj::format::names;
-use falaj::log::{RepairKind, plan};
-use falaj::segment::Check;
-use falaj::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
-use falaj::storage::memory::{MemoryStorage, Undecided};
+use falaj::internals::format::names;
+use falaj::internals::log::{RepairKind, plan};
+use falaj::internals::segment::Check;
+use falaj::internals::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
+use falaj::internals::storage::memory::{MemoryStorage, Undecided};
 
 /// A machine whose power goes when one record is in the first segment and one in the next, none of
 /// them synced; `lost` says which sectors of which segment did not arrive.

@@ -3,14 +3,14 @@
 use super::*;
 use crate::common::open;
 use crate::common::place::lock_word;
-use falaj::error::Error;
-use falaj::format::address::Address;
-use falaj::format::block::Kind;
-use falaj::format::control::at;
-use falaj::format::segment::Mark;
-use falaj::segment::create::{BlockPlace as At, commit, own_header, put_block};
-use falaj::storage::MapAccess;
-use falaj::storage::faulty::Call;
+use falaj::internals::error::Error;
+use falaj::internals::format::address::Address;
+use falaj::internals::format::block::Kind;
+use falaj::internals::format::control::at;
+use falaj::internals::format::segment::Mark;
+use falaj::internals::segment::create::{BlockPlace as At, commit, own_header, put_block};
+use falaj::internals::storage::MapAccess;
+use falaj::internals::storage::faulty::Call;
 
 #[test]
 fn a_block_that_was_damaged_after_it_was_checked_is_not_carried_over() {

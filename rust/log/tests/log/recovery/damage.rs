@@ -2,12 +2,12 @@
 
 use super::*;
 use crate::common::{append_groups, open, settings};
-use falaj::error::Error;
-use falaj::format::index::IndexEntry;
-use falaj::format::segment::{HEADER_LEN, MARK_LEN, MARKS, SegmentHeader};
-use falaj::format::{VERSION, checksum, names};
-use falaj::log::{RepairKind, mend, plan};
-use falaj::segment::Check;
+use falaj::internals::error::Error;
+use falaj::internals::format::index::IndexEntry;
+use falaj::internals::format::segment::{HEADER_LEN, MARK_LEN, MARKS, SegmentHeader};
+use falaj::internals::format::{VERSION, checksum, names};
+use falaj::internals::log::{RepairKind, mend, plan};
+use falaj::internals::segment::Check;
 
 #[test]
 fn a_log_without_a_sound_mark_is_checked_from_its_beginning_and_nothing_of_it_is_lost() {

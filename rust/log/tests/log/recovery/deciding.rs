@@ -3,9 +3,9 @@
 
 use super::*;
 use crate::common::{create_log_of, log_dir, open};
-use falaj::format::control::{at, flag};
-use falaj::format::names;
-use falaj::storage::memory::{MemoryStorage, Undecided};
+use falaj::internals::format::control::{at, flag};
+use falaj::internals::format::names;
+use falaj::internals::storage::memory::{MemoryStorage, Undecided};
 
 /// Of a block below the mark the header is hurt, so it may have held records of either topic. What lies
 /// behind the mark says where one of them went on; where that is torn, the cut tells both.
@@ -167,7 +167,8 @@ fn a_segment_that_goes_on_gets_room_for_more_than_its_last_block() {
     let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::with_capacity(2 * LARGE));
     let dir = log_dir(Path::new("/"));
     create_log_of(&*storage, &dir, 1, WriteMode::Mapped, LARGE);
-    let settings = falaj::log::LogSettings { segment_bytes: LARGE, ..settings(WriteMode::Mapped) };
+    let settings =
+        falaj::internals::log::LogSettings { segment_bytes: LARGE, ..settings(WriteMode::Mapped) };
     let open = |incarnation| {
         let member = Some(Arc::new(TestMember::new(0, incarnation)) as _);
         Log::open(Arc::clone(&storage), &dir, settings.clone(), member).unwrap()

@@ -3,17 +3,17 @@
 
 use super::*;
 use crate::common::{SEGMENT, append_groups, encode, open};
-use falaj::error::Error;
-use falaj::format::address::Address;
-use falaj::format::block::{self, Kind, flag};
-use falaj::format::checksum::crc32;
-use falaj::format::names;
-use falaj::format::segment::Mark;
-use falaj::log::verify::{Subject, verify_log};
-use falaj::segment::create::{BlockPlace as At, commit, put_block};
-use falaj::storage::MapAccess;
-use falaj::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
-use falaj::storage::memory::MemoryStorage;
+use falaj::internals::error::Error;
+use falaj::internals::format::address::Address;
+use falaj::internals::format::block::{self, Kind, flag};
+use falaj::internals::format::checksum::crc32;
+use falaj::internals::format::names;
+use falaj::internals::format::segment::Mark;
+use falaj::internals::log::verify::{Subject, verify_log};
+use falaj::internals::segment::create::{BlockPlace as At, commit, put_block};
+use falaj::internals::storage::MapAccess;
+use falaj::internals::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
+use falaj::internals::storage::memory::MemoryStorage;
 
 /// Each of these records takes pages that no other one lies in whole.
 const LONG: usize = 8000;

@@ -2,14 +2,14 @@
 
 use super::*;
 use crate::common::{append_groups, create_log_of, log_dir, open};
-use falaj::error::Error;
-use falaj::format::address::Address;
-use falaj::format::control::at;
-use falaj::format::names;
-use falaj::format::segment::{HEADER_LEN, Replaces, SegmentHeader};
-use falaj::log::LogSettings;
-use falaj::storage::faulty::{Call, FaultyStorage};
-use falaj::storage::memory::MemoryStorage;
+use falaj::internals::error::Error;
+use falaj::internals::format::address::Address;
+use falaj::internals::format::control::at;
+use falaj::internals::format::names;
+use falaj::internals::format::segment::{HEADER_LEN, Replaces, SegmentHeader};
+use falaj::internals::log::LogSettings;
+use falaj::internals::storage::faulty::{Call, FaultyStorage};
+use falaj::internals::storage::memory::MemoryStorage;
 
 /// When the first record of these logs was appended; each append is later than the one before.
 const BEGAN: i64 = 2_000_000_000_000_000;

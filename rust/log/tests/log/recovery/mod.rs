@@ -15,10 +15,10 @@ use std::sync::Arc;
 
 use crate::common::place::Place;
 use crate::common::{LOG, TestMember, append, open_as, read_all, settings};
-use falaj::format::settings::WriteMode;
-use falaj::log::{Log, Planned, RepairKind, RepairStep, mend, plan};
-use falaj::segment::{Check, Reading, Segment};
-use falaj::storage::{OpenMode, Storage};
+use falaj::internals::format::settings::WriteMode;
+use falaj::internals::log::{Log, Planned, RepairKind, RepairStep, mend, plan};
+use falaj::internals::segment::{Check, Reading, Segment};
+use falaj::internals::storage::{OpenMode, Storage};
 
 fn segment_of(storage: &Arc<dyn Storage>, dir: &Path, sequence: u64) -> Segment {
     Segment::open_to_read(&**storage, dir, LOG, sequence, 0, Reading::Pread).unwrap()

@@ -7,12 +7,12 @@ use std::sync::OnceLock;
 use super::*;
 use crate::common::place::lock_word;
 use crate::common::{open, settings};
-use falaj::error::{Error, Result};
-use falaj::format::control::{self, at};
-use falaj::format::{VERSION, checksum, names};
-use falaj::lock::{Fate, Identity};
-use falaj::log::{Member, RepairKind, Watch, mend, plan};
-use falaj::storage::File;
+use falaj::internals::error::{Error, Result};
+use falaj::internals::format::control::{self, at};
+use falaj::internals::format::{VERSION, checksum, names};
+use falaj::internals::lock::{Fate, Identity};
+use falaj::internals::log::{Member, RepairKind, Watch, mend, plan};
+use falaj::internals::storage::File;
 
 #[test]
 fn a_page_of_another_log_or_version_in_place_of_the_control_page_is_no_second_one() {

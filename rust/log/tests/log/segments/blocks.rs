@@ -1,13 +1,13 @@
 //! Blocks, groups, and what is no block.
 
 use super::*;
-use falaj::error::Error;
-use falaj::format::block::HEADER_LEN;
-use falaj::format::{DecodeError, PAGE};
-use falaj::segment::create::void_header;
-use falaj::segment::index::write_file;
-use falaj::segment::{CANNOT_READ, Check};
-use falaj::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
+use falaj::internals::error::Error;
+use falaj::internals::format::block::HEADER_LEN;
+use falaj::internals::format::{DecodeError, PAGE};
+use falaj::internals::segment::create::void_header;
+use falaj::internals::segment::index::write_file;
+use falaj::internals::segment::{CANNOT_READ, Check};
+use falaj::internals::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
 
 #[test]
 fn beside_a_block_behind_the_end_and_beyond_the_file_there_is_none() {

@@ -1,11 +1,13 @@
 //! Indexes: built, kept in a file, damaged, full.
 
 use super::*;
-use falaj::error::Error;
-use falaj::format::index::{ENTRY_LEN, HEADER_LEN as INDEX_HEADER, IndexEntry, STRIDE, file_len};
-use falaj::segment::Check;
-use falaj::segment::index::{Index, IndexSampler};
-use falaj::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
+use falaj::internals::error::Error;
+use falaj::internals::format::index::{
+    ENTRY_LEN, HEADER_LEN as INDEX_HEADER, IndexEntry, STRIDE, file_len,
+};
+use falaj::internals::segment::Check;
+use falaj::internals::segment::index::{Index, IndexSampler};
+use falaj::internals::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
 
 fn many_records() -> Made {
     let mut draft = Draft::new();

@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use super::*;
-use falaj::error::Error;
-use falaj::format::PAGE;
-use falaj::segment::create::own_len;
-use falaj::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
+use falaj::internals::error::Error;
+use falaj::internals::format::PAGE;
+use falaj::internals::segment::create::own_len;
+use falaj::internals::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
 
 #[test]
 fn a_segment_in_the_making_grows_and_does_not_shrink() {

@@ -9,15 +9,15 @@ mod walks;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use falaj::format::block::{BlockHeader, Kind, flag};
-use falaj::format::checksum::crc32;
-use falaj::format::names;
-use falaj::format::segment::{Mark, Replaces, SegmentHeader};
-use falaj::format::state::{LogState, TopicState};
-use falaj::segment::create::{Builder, own_header};
-use falaj::segment::{Reading, Segment};
-use falaj::storage::memory::MemoryStorage;
-use falaj::storage::{File, MapAccess, OpenMode, Storage};
+use falaj::internals::format::block::{BlockHeader, Kind, flag};
+use falaj::internals::format::checksum::crc32;
+use falaj::internals::format::names;
+use falaj::internals::format::segment::{Mark, Replaces, SegmentHeader};
+use falaj::internals::format::state::{LogState, TopicState};
+use falaj::internals::segment::create::{Builder, own_header};
+use falaj::internals::segment::{Reading, Segment};
+use falaj::internals::storage::memory::MemoryStorage;
+use falaj::internals::storage::{File, MapAccess, OpenMode, Storage};
 
 const LOG: [u8; 16] = [7; 16];
 const LEN: u64 = 64 << 10;

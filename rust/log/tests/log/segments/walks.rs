@@ -1,11 +1,11 @@
 //! What a walk knows, also behind damage.
 
 use super::*;
-use falaj::error::Error;
-use falaj::format::PAGE;
-use falaj::format::block::HEADER_LEN;
-use falaj::segment::Check;
-use falaj::segment::walk::{NUMBERS, SegmentWalker, Step, appended_ns};
+use falaj::internals::error::Error;
+use falaj::internals::format::PAGE;
+use falaj::internals::format::block::HEADER_LEN;
+use falaj::internals::segment::Check;
+use falaj::internals::segment::walk::{NUMBERS, SegmentWalker, Step, appended_ns};
 
 #[test]
 fn a_walk_knows_offsets_and_ends_at_the_first_zero() {

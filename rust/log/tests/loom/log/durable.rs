@@ -2,9 +2,9 @@
 
 use std::sync::atomic::Ordering::Relaxed as Counted;
 
-use falaj::lock::{self, Acquired, Identity};
-use falaj::sync::{Ordering, SharedWord, update};
-use falaj::{publish, wake};
+use falaj::internals::lock::{self, Acquired, Identity};
+use falaj::internals::sync::{Ordering, SharedWord, update};
+use falaj::internals::{publish, wake};
 
 use super::{Broken, END, FOREVER, LATCHED, Log, Process, VOID, at, block, sequence};
 use crate::processes::{Nobody, always, ticking};

@@ -16,10 +16,10 @@ mod read;
 use std::sync::atomic::AtomicUsize as Tally;
 use std::time::Duration;
 
-use falaj::group_commit::CommitDelay;
-use falaj::lock::{self, Acquired, Identity};
-use falaj::sync::{Ordering, SharedWord, update};
-use falaj::{publish, wake};
+use falaj::internals::group_commit::CommitDelay;
+use falaj::internals::lock::{self, Acquired, Identity};
+use falaj::internals::sync::{Ordering, SharedWord, update};
+use falaj::internals::{publish, wake};
 
 use crate::processes::{Nobody, Slots, always, ticking};
 use crate::word::{Impatient, ModelWord};

@@ -1,7 +1,7 @@
 //! Reading and following the log in small: `docs/PROTOCOL.md`, "Read" and "Follow".
 
-use falaj::sync::{Ordering, SharedWord};
-use falaj::{publish, wake};
+use falaj::internals::sync::{Ordering, SharedWord};
+use falaj::internals::{publish, wake};
 
 use super::{Broken, Cursor, END, FOREVER, Log, VOID, at, sequence};
 

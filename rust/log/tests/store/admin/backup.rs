@@ -4,15 +4,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use falaj::consumer::{Consumer, Start};
-use falaj::error::Error;
-use falaj::format::control::at;
-use falaj::queue::{Job, Queue, QueueOptions};
-use falaj::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
-use falaj::storage::memory::MemoryStorage;
-use falaj::storage::{MapAccess, OpenMode, Storage};
-use falaj::store::{Store, StoreOptions};
-use falaj::topic::{NewRecord, SyncMode, Topic, Transaction};
+use falaj::internals::consumer::{Consumer, Start};
+use falaj::internals::error::Error;
+use falaj::internals::format::control::at;
+use falaj::internals::queue::{Job, Queue, QueueOptions};
+use falaj::internals::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
+use falaj::internals::storage::memory::MemoryStorage;
+use falaj::internals::storage::{MapAccess, OpenMode, Storage};
+use falaj::internals::store::{Store, StoreOptions};
+use falaj::internals::topic::{NewRecord, SyncMode, Topic, Transaction};
 
 use crate::stores::{
     assert_holds, fill, log_dir, on_both, open, open_to_read, quietly, segment, snapshot, topic,

@@ -1,7 +1,7 @@
 //! Information about a store.
 
-use falaj::store::PartitionInfo;
-use falaj::topic::SyncMode;
+use falaj::internals::store::PartitionInfo;
+use falaj::internals::topic::SyncMode;
 
 use crate::stores::{fill, flip, on_both, open, open_to_read, topic};
 

@@ -3,14 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use falaj::error::Error;
-use falaj::format::control::at;
-use falaj::format::names;
-use falaj::log::RepairKind;
-use falaj::storage::memory::MemoryStorage;
-use falaj::storage::{OpenMode, Storage};
-use falaj::store::{RepairReport, StoreOptions, repair, verify};
-use falaj::topic::{NewRecord, Record, SyncMode, Topic};
+use falaj::internals::error::Error;
+use falaj::internals::format::control::at;
+use falaj::internals::format::names;
+use falaj::internals::log::RepairKind;
+use falaj::internals::storage::memory::MemoryStorage;
+use falaj::internals::storage::{OpenMode, Storage};
+use falaj::internals::store::{RepairReport, StoreOptions, repair, verify};
+use falaj::internals::topic::{NewRecord, Record, SyncMode, Topic};
 
 use crate::stores::{
     assert_holds, fill, flip, log_dir, on_both, open, quietly, read_until_error, segment, snapshot,
@@ -139,7 +139,8 @@ fn a_writer_that_meets_a_bad_index_makes_it_anew() {
         let index = log_dir(storage, &path, "orders").join(names::index(1));
         storage.unlink(&index).unwrap();
         let reader = crate::stores::open_to_read(storage, &path).unwrap();
-        let read = falaj::topic::Topic::open(&reader, "orders", &Default::default()).unwrap();
+        let read =
+            falaj::internals::topic::Topic::open(&reader, "orders", &Default::default()).unwrap();
         assert_eq!(read.get(0, 150).unwrap().offset(), 150);
         assert!(storage.stat(&index).is_err(), "a reader writes nothing");
         let store = open(storage, &path).unwrap();

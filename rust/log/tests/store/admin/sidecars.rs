@@ -7,16 +7,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use falaj::consumer::{Consumer, Start, delete_consumer, list_consumers, reset_cursor};
-use falaj::error::{Error, Result};
-use falaj::format::consumer::{self, CURSOR_LEN, HEADER_LEN, SECTOR};
-use falaj::format::queue::{self, ENDS_LEN};
-use falaj::format::settings::WriteMode;
-use falaj::queue::{Job, Queue, QueueOptions, overview};
-use falaj::storage::memory::MemoryStorage;
-use falaj::storage::real::RealStorage;
-use falaj::storage::{OpenMode, Storage};
-use falaj::store::{Finding, Severity, Store, StoreOptions, repair, verify};
+use falaj::internals::consumer::{Consumer, Start, delete_consumer, list_consumers, reset_cursor};
+use falaj::internals::error::{Error, Result};
+use falaj::internals::format::consumer::{self, CURSOR_LEN, HEADER_LEN, SECTOR};
+use falaj::internals::format::queue::{self, ENDS_LEN};
+use falaj::internals::format::settings::WriteMode;
+use falaj::internals::queue::{Job, Queue, QueueOptions, overview};
+use falaj::internals::storage::memory::MemoryStorage;
+use falaj::internals::storage::real::RealStorage;
+use falaj::internals::storage::{OpenMode, Storage};
+use falaj::internals::store::{Finding, Severity, Store, StoreOptions, repair, verify};
 
 use crate::stores::{flip, on_both, open, open_to_read, quietly, snapshot, topic};
 
@@ -189,7 +189,7 @@ fn whoever_looks_after_a_store_tells_of_what_is_hurt_and_what_they_say_helps() {
         } else if remedy.contains("falaj group delete") {
             delete_consumer(&store, name).unwrap();
         } else {
-            falaj::queue::delete(&store, name).unwrap();
+            falaj::internals::queue::delete(&store, name).unwrap();
         }
         assert_eq!(look(storage, &path), [], "{n}");
         assert!(store.maintain(false).unwrap().problems.is_empty());

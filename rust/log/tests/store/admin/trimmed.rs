@@ -2,10 +2,10 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use falaj::error::Error;
-use falaj::format::names;
-use falaj::store::{StoreOptions, repair};
-use falaj::topic::{SyncMode, Topic};
+use falaj::internals::error::Error;
+use falaj::internals::format::names;
+use falaj::internals::store::{StoreOptions, repair};
+use falaj::internals::topic::{SyncMode, Topic};
 
 use crate::stores::{fill, log_dir, on_both, open, open_to_read, quietly, topic, value};
 

@@ -3,15 +3,17 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use falaj::error::Error;
-use falaj::format::control::{at, flag};
-use falaj::format::names;
-use falaj::log::{Reading, RepairKind};
-use falaj::storage::faulty::FaultyStorage;
-use falaj::storage::memory::MemoryStorage;
-use falaj::storage::{OpenMode, Storage};
-use falaj::store::{Finding, Severity, Store, StoreOptions, Verification, repair, verify};
-use falaj::topic::{NewRecord, SyncMode};
+use falaj::internals::error::Error;
+use falaj::internals::format::control::{at, flag};
+use falaj::internals::format::names;
+use falaj::internals::log::{Reading, RepairKind};
+use falaj::internals::storage::faulty::FaultyStorage;
+use falaj::internals::storage::memory::MemoryStorage;
+use falaj::internals::storage::{OpenMode, Storage};
+use falaj::internals::store::{
+    Finding, Severity, Store, StoreOptions, Verification, repair, verify,
+};
+use falaj::internals::topic::{NewRecord, SyncMode};
 
 use crate::stores::{fill, flip, log_dir, on_both, open, quietly, segment, snapshot, topic};
 

@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
-use falaj::storage::OpenMode;
+use falaj::internals::storage::OpenMode;
 
 use super::*;
 
@@ -130,7 +130,7 @@ fn a_cursor_stays_where_it_is_while_segments_are_compacted_over_and_over() {
 fn of_two_that_compact_at_once_one_waits_and_both_are_right() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("store");
-    let store = Store::open(&path, &falaj::store::StoreOptions::default()).unwrap();
+    let store = Store::open(&path, &falaj::internals::store::StoreOptions::default()).unwrap();
     let (prices, mut history) = (topic(&store), History::new());
     fill(&prices, &mut history, 4000, 80);
     seal(&prices);

@@ -4,11 +4,11 @@ use std::ops::Range;
 use std::slice::from_ref;
 use std::time::Duration;
 
-use falaj::consumer::{Consumer, Start};
-use falaj::queue::{Queue, QueueOptions};
-use falaj::segment::Reading;
-use falaj::storage::faulty::{Call, FaultyStorage};
-use falaj::store::{CountFrom, Limit, RetentionChange, StoreOptions};
+use falaj::internals::consumer::{Consumer, Start};
+use falaj::internals::queue::{Queue, QueueOptions};
+use falaj::internals::segment::Reading;
+use falaj::internals::storage::faulty::{Call, FaultyStorage};
+use falaj::internals::store::{CountFrom, Limit, RetentionChange, StoreOptions};
 
 use super::*;
 use crate::retention::rolling::until;
@@ -305,7 +305,7 @@ fn a_compacted_file_whose_beginning_is_corrupt_is_named_and_the_newer_ones_are_c
     compact(&prices).unwrap();
     let (there, files) = (offsets(&prices), segments(&storage));
     let middle = segment(&storage, Path::new(STORE), "prices", files[files.len() / 2]);
-    flip(&storage, &middle, falaj::format::PAGE + 9);
+    flip(&storage, &middle, falaj::internals::format::PAGE + 9);
     drop((prices, store));
     let store = open(&storage, Path::new(STORE)).unwrap();
     let prices = topic(&store);

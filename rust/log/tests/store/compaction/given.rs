@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use falaj::topic::Last;
+use falaj::internals::topic::Last;
 
 use super::*;
 

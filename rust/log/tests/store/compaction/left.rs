@@ -2,10 +2,10 @@
 
 use std::slice::from_ref;
 
-use falaj::consumer::{Consumer, Start};
-use falaj::format::control::{at, flag};
-use falaj::storage::faulty::{FailureKind, Fault, FaultyStorage};
-use falaj::storage::{MapAccess, OpenMode};
+use falaj::internals::consumer::{Consumer, Start};
+use falaj::internals::format::control::{at, flag};
+use falaj::internals::storage::faulty::{FailureKind, Fault, FaultyStorage};
+use falaj::internals::storage::{MapAccess, OpenMode};
 
 use super::*;
 
@@ -36,8 +36,10 @@ fn of_each_key_the_last_record_stays_at_its_offset_and_all_else_is_gone() {
         // Who opens it anew finds the same, also without maps.
         let there = found(&prices, &history, "before");
         drop((prices, store));
-        for reading in [falaj::segment::Reading::Map, falaj::segment::Reading::Pread] {
-            let options = falaj::store::StoreOptions { reading, ..Default::default() };
+        for reading in
+            [falaj::internals::segment::Reading::Map, falaj::internals::segment::Reading::Pread]
+        {
+            let options = falaj::internals::store::StoreOptions { reading, ..Default::default() };
             let store = Store::open_on(Arc::clone(storage), &path, &options).unwrap();
             let prices = topic(&store);
             assert_eq!(found(&prices, &history, "anew"), there);

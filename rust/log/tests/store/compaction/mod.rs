@@ -13,12 +13,12 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use falaj::error::{Error, Result};
-use falaj::format::names;
-use falaj::storage::Storage;
-use falaj::storage::memory::MemoryStorage;
-use falaj::store::{Store, TopicOptions};
-use falaj::topic::{CompactOptions, Compacted, NewRecord, SyncMode, Topic};
+use falaj::internals::error::{Error, Result};
+use falaj::internals::format::names;
+use falaj::internals::storage::Storage;
+use falaj::internals::storage::memory::MemoryStorage;
+use falaj::internals::store::{Store, TopicOptions};
+use falaj::internals::topic::{CompactOptions, Compacted, NewRecord, SyncMode, Topic};
 
 use crate::stores::{log_dir, open, open_to_read, quietly};
 
@@ -147,7 +147,7 @@ fn found(topic: &Topic, history: &History, story: &str) -> Vec<u64> {
     let mut runs = Vec::new();
     let mut scan = topic.scan(0, first, Some(end)).unwrap();
     while let Some(run) = scan.next_batch(50).unwrap() {
-        let mut places = falaj::topic::RecordRefs::default();
+        let mut places = falaj::internals::topic::RecordRefs::default();
         let before = runs.len();
         while let Some(place) = places.next(&run).unwrap() {
             assert_eq!(run.record(runs.len() - before).unwrap(), Some(place));

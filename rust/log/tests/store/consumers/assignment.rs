@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use falaj::format::consumer::entry;
-use falaj::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
-use falaj::storage::{File, LockKind};
+use falaj::internals::format::consumer::entry;
+use falaj::internals::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
+use falaj::internals::storage::{File, LockKind};
 
 use super::*;
 

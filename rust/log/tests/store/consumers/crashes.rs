@@ -1,6 +1,6 @@
 //! What is left of a cursor when a process dies, and when power is lost, after any event.
 
-use falaj::format::consumer::{CursorEntry, entry};
+use falaj::internals::format::consumer::{CursorEntry, entry};
 
 use super::*;
 

@@ -1,8 +1,8 @@
 //! Cursors that are kept in a log: they move with what is appended there, from where they have to be.
 
-use falaj::consumer::Move;
-use falaj::format::address::Address;
-use falaj::topic::Transaction;
+use falaj::internals::consumer::Move;
+use falaj::internals::format::address::Address;
+use falaj::internals::topic::Transaction;
 
 use super::*;
 
@@ -35,7 +35,11 @@ fn hand_out(billing: &mut Consumer, partition: u32) {
 }
 
 /// A result, and the cursors that move with it.
-fn commit(sums: &Topic, moves: &[Move], sync: SyncMode) -> falaj::error::Result<Address> {
+fn commit(
+    sums: &Topic,
+    moves: &[Move],
+    sync: SyncMode,
+) -> falaj::internals::error::Result<Address> {
     let mut tx = Transaction::new(sums.store()).with_sync(sync);
     tx.append(sums, &NewRecord::value(b"a result"))?;
     moves.iter().try_for_each(|moved| moved.join(sums, &mut tx))?;

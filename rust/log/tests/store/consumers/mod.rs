@@ -11,14 +11,16 @@ use std::slice::from_ref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use falaj::consumer::{Consumer, Start, delete_consumer, list_consumers, reset_cursor};
-use falaj::error::Error;
-use falaj::format::consumer::{CURSOR_LEN, CursorEntry, SECTOR, at, encode_cursor, entry};
-use falaj::format::settings::WriteMode;
-use falaj::storage::memory::{MemoryStorage, every};
-use falaj::storage::{OpenMode, Storage};
-use falaj::store::{Store, StoreOptions, TopicOptions};
-use falaj::topic::{NewRecord, SyncMode, Topic};
+use falaj::internals::consumer::{Consumer, Start, delete_consumer, list_consumers, reset_cursor};
+use falaj::internals::error::Error;
+use falaj::internals::format::consumer::{
+    CURSOR_LEN, CursorEntry, SECTOR, at, encode_cursor, entry,
+};
+use falaj::internals::format::settings::WriteMode;
+use falaj::internals::storage::memory::{MemoryStorage, every};
+use falaj::internals::storage::{OpenMode, Storage};
+use falaj::internals::store::{Store, StoreOptions, TopicOptions};
+use falaj::internals::topic::{NewRecord, SyncMode, Topic};
 
 const MODES: [WriteMode; 2] = [WriteMode::Mapped, WriteMode::Pwrite];
 const ROOT: &str = "/store";

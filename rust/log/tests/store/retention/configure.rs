@@ -1,9 +1,9 @@
 //! Settings that change: whole, at any time, seen by everybody.
 
-use falaj::error::Error;
-use falaj::format::retention::MAX_LIMIT;
-use falaj::storage::memory::MemoryStorage;
-use falaj::store::TopicOptions;
+use falaj::internals::error::Error;
+use falaj::internals::format::retention::MAX_LIMIT;
+use falaj::internals::storage::memory::MemoryStorage;
+use falaj::internals::store::TopicOptions;
 
 use super::*;
 use crate::stores::on_both;
@@ -78,7 +78,7 @@ fn what_cannot_be_is_refused_and_nothing_changes() {
         let missing = store.configure_topic("new", &records(1), None).unwrap_err();
         assert!(matches!(missing, Error::NoSuchTopic { .. }), "{missing}");
         store.delete_topic("orders").unwrap();
-        let gone = |result: falaj::error::Result<_>| match result {
+        let gone = |result: falaj::internals::error::Result<_>| match result {
             Err(Error::TopicDeleted { name }) => assert_eq!(name, "orders"),
             other => panic!("{other:?}"),
         };

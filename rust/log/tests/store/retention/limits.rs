@@ -3,15 +3,15 @@
 use std::slice::from_ref;
 use std::time::Duration;
 
-use falaj::consumer::{Consumer, Start};
-use falaj::error::Error;
-use falaj::format::consumer;
-use falaj::log::Removed;
-use falaj::queue::{Job, Queue, QueueOptions};
-use falaj::storage::OpenMode;
-use falaj::storage::memory::MemoryStorage;
-use falaj::store::{Limit, TopicOptions};
-use falaj::topic::NewRecord;
+use falaj::internals::consumer::{Consumer, Start};
+use falaj::internals::error::Error;
+use falaj::internals::format::consumer;
+use falaj::internals::log::Removed;
+use falaj::internals::queue::{Job, Queue, QueueOptions};
+use falaj::internals::storage::OpenMode;
+use falaj::internals::storage::memory::MemoryStorage;
+use falaj::internals::store::{Limit, TopicOptions};
+use falaj::internals::topic::NewRecord;
 
 use super::*;
 use crate::stores::{on_both, open_to_read, segment};

@@ -9,11 +9,11 @@ mod whole;
 use std::path::Path;
 use std::sync::Arc;
 
-use falaj::error::{Error, Result};
-use falaj::format::names;
-use falaj::storage::Storage;
-use falaj::store::{RetentionChange, Store};
-use falaj::topic::{SyncMode, Topic};
+use falaj::internals::error::{Error, Result};
+use falaj::internals::format::names;
+use falaj::internals::storage::Storage;
+use falaj::internals::store::{RetentionChange, Store};
+use falaj::internals::topic::{SyncMode, Topic};
 
 use crate::stores::{fill, log_dir, open, topic, value};
 

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use falaj::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
-use falaj::storage::memory::MemoryStorage;
-use falaj::storage::real::RealStorage;
-use falaj::topic::NewRecord;
+use falaj::internals::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
+use falaj::internals::storage::memory::MemoryStorage;
+use falaj::internals::storage::real::RealStorage;
+use falaj::internals::topic::NewRecord;
 
 use super::*;
 use crate::stores::on_both;

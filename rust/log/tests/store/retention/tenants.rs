@@ -1,8 +1,8 @@
 //! Limits in logs that several topics share, each of them with its own partitions.
 
-use falaj::storage::memory::MemoryStorage;
-use falaj::store::TopicOptions;
-use falaj::topic::NewRecord;
+use falaj::internals::storage::memory::MemoryStorage;
+use falaj::internals::store::TopicOptions;
+use falaj::internals::topic::NewRecord;
 
 use super::*;
 

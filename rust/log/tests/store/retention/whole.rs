@@ -1,6 +1,6 @@
 //! Deaths and power cuts in the middle of retention: what is left is whole, and the next one finishes.
 
-use falaj::storage::memory::{MemoryStorage, every};
+use falaj::internals::storage::memory::{MemoryStorage, every};
 
 use super::*;
 

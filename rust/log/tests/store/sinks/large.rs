@@ -1,10 +1,10 @@
 //! Jobs that are too large for a group: they become the log's next segment, whoever else is at it.
 
-use falaj::error::Result;
-use falaj::format::checksum::crc32;
-use falaj::format::record::BodyWriter;
-use falaj::log::{Blocks, Large, LargeBlock, Token};
-use falaj::storage::faulty::{FailureKind, Fault, FaultyStorage};
+use falaj::internals::error::Result;
+use falaj::internals::format::checksum::crc32;
+use falaj::internals::format::record::BodyWriter;
+use falaj::internals::log::{Blocks, Large, LargeBlock, Token};
+use falaj::internals::storage::faulty::{FailureKind, Fault, FaultyStorage};
 
 use super::*;
 
@@ -103,9 +103,9 @@ fn a_segment_of_a_job_has_an_index_that_others_go_on_with() {
     let flights = topic(&store, 1);
     assert_eq!(commit(&flights, &mut |_| ()).unwrap(), Some(0..400));
     let sequence = flights.log().committed().unwrap().sequence();
-    let path = flights.log().dir().join(falaj::format::names::index(sequence));
+    let path = flights.log().dir().join(falaj::internals::format::names::index(sequence));
     let entries = || {
-        let file = store.storage().open(&path, falaj::storage::OpenMode::Read).unwrap();
+        let file = store.storage().open(&path, falaj::internals::storage::OpenMode::Read).unwrap();
         let mut bytes = vec![0; file.stat().unwrap().len as usize];
         file.read_at(&mut bytes, 0).unwrap();
         bytes[64..].chunks(32).take_while(|entry| entry.iter().any(|byte| *byte != 0)).count()

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use falaj::sink::{STALE_AFTER, sweep};
+use falaj::internals::sink::{STALE_AFTER, sweep};
 
 use super::*;
 
@@ -14,7 +14,7 @@ fn half_way(
     machine: &MemoryStorage,
     name: &str,
     token: Option<(&str, u64)>,
-) -> falaj::sink::StagedPart {
+) -> falaj::internals::sink::StagedPart {
     let theirs = topic(&open(&machine.process()), 1);
     let job = BulkLoad::new(&theirs, name).unwrap();
     let mut whole = job.stage("whole", token).unwrap();
@@ -99,7 +99,9 @@ fn strange_files_among_what_is_staged_stay_and_hold_up_nobody() {
     let part = stage(&job, "0", 0..10);
     let dir = staged(&flights)[0].parent().unwrap().to_path_buf();
     let storage = store.storage();
-    storage.open(&dir.join("notes.txt"), falaj::storage::OpenMode::CreateNew(0o600)).unwrap();
+    storage
+        .open(&dir.join("notes.txt"), falaj::internals::storage::OpenMode::CreateNew(0o600))
+        .unwrap();
     storage.create_dir(&dir.parent().unwrap().join("somebody's"), 0o700).unwrap();
     assert!(job.commit(&[part], None).unwrap().now);
     assert_eq!(sweep(&flights, Duration::ZERO).unwrap(), 0);

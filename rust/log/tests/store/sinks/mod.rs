@@ -9,13 +9,13 @@ mod tokens;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use falaj::error::Error;
-use falaj::format::settings::WriteMode;
-use falaj::sink::{BulkLoad, Committed, last_token};
-use falaj::storage::Storage;
-use falaj::storage::memory::{MemoryStorage, every};
-use falaj::store::{Store, StoreOptions, TopicOptions, staging_dir};
-use falaj::topic::{NewRecord, SyncMode, Topic};
+use falaj::internals::error::Error;
+use falaj::internals::format::settings::WriteMode;
+use falaj::internals::sink::{BulkLoad, Committed, last_token};
+use falaj::internals::storage::Storage;
+use falaj::internals::storage::memory::{MemoryStorage, every};
+use falaj::internals::store::{Store, StoreOptions, TopicOptions, staging_dir};
+use falaj::internals::topic::{NewRecord, SyncMode, Topic};
 
 const MODES: [WriteMode; 2] = [WriteMode::Mapped, WriteMode::Pwrite];
 const ROOT: &str = "/store";

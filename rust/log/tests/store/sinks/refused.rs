@@ -1,6 +1,6 @@
 //! What cannot be committed is refused before anything changes, and said.
 
-use falaj::storage::OpenMode;
+use falaj::internals::storage::OpenMode;
 
 use super::*;
 

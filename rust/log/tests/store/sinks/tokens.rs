@@ -1,6 +1,6 @@
 //! Tokens: a job is committed once, whatever becomes of the log meanwhile.
 
-use falaj::sink::forget_token;
+use falaj::internals::sink::forget_token;
 
 use super::*;
 
