@@ -235,17 +235,17 @@ def test_a_store_without_its_settings_is_not_made_anew(shell: Shell) -> None:
 @pytest.mark.parametrize("what", ["falaj.json", "topic.json"])
 def test_a_newer_version_says_to_upgrade(shell: Shell, what: str) -> None:
     path = file(shell.folder / "s", what)
-    newer = path.read_text().replace('"format":1', '"format":9').rpartition(',"checksum"')[0]
+    newer = path.read_text().replace('"format":2', '"format":9').rpartition(',"checksum"')[0]
     path.write_text(f'{newer},"checksum":"{zlib.crc32(newer.encode()):08x}"}}\n')
     for verb in (["cat", "-s", "s", "t"], ["append", "-s", "s", "t"]):
         ended = shell(*verb, given=b"new")
         assert ended.code == 3
-        assert f"{what} needs a newer falaj (format version 9): upgrade" in ended.sentence()
+        assert f"{what} needs a newer falaj (format version 9, and this falaj reads 2): upgrade" in ended.sentence()
 
 
 def test_what_looks_after_a_store_ends_with_the_code_of_what_helps(shell: Shell) -> None:
     path = file(shell.folder / "s", "topic.json")
-    newer = path.read_text().replace('"format":1', '"format":9').rpartition(',"checksum"')[0]
+    newer = path.read_text().replace('"format":2', '"format":9').rpartition(',"checksum"')[0]
     path.write_text(f'{newer},"checksum":"{zlib.crc32(newer.encode()):08x}"}}\n')
     verbs = (
         ["info", "-s", "s"],

@@ -69,6 +69,7 @@ def open(  # noqa: A001  # falaj.open is how it reads
         FilesystemRefused: It lies on a network file system or FUSE.
         NotPermitted: The operating system does not allow it.
         Newer: A newer version of falaj wrote it.
+        Older: It is of an older version of the format.
         LockTimeout: Others were opening or changing it all the time.
 
     Example:

@@ -30,6 +30,7 @@ __all__ = [
     "LogRewound",
     "NeedsRecovery",
     "Newer",
+    "Older",
     "NoSlot",
     "NoSpace",
     "NoSuchConsumer",
@@ -98,6 +99,10 @@ class NotAStore(Error, OSError):
 
 class Newer(Error, OSError):
     """A newer version of falaj wrote this; upgrade to read it."""
+
+
+class Older(Error, OSError):
+    """An older version of the format: print its records with the falaj that wrote it, and append them."""
 
 
 class Corrupt(Error, OSError):

@@ -62,7 +62,7 @@ def header(data: bytes, magic: bytes, length: int) -> None:
         raise Damage("a header that was cut off")
     if data[:8] != magic or checksum(data, length - 4):
         raise Damage("magic or checksum")
-    if (version := struct.unpack_from("<I", data, 8)[0]) != 1:
+    if (version := struct.unpack_from("<I", data, 8)[0]) != 2:
         raise Newer(f"version {version}")
 
 

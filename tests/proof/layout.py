@@ -1,4 +1,4 @@
-"""The bytes of format version 1, read as docs/FORMAT.md tells and from nothing else.
+"""The bytes of format version 2, read as docs/FORMAT.md tells and from nothing else.
 
 Numbers, checksums, headers, marks, blocks, records, entries: each from a buffer and a position,
 with no file in sight. Names are those of the page. What is wrong is `Damage`, what is right and
@@ -110,7 +110,7 @@ def header(data: bytes) -> Header:
     if data[:8] != b"FALAJSEG" or zlib.crc32(data[:508]) != struct.unpack_from("<I", data, 508)[0]:
         raise Damage("magic or checksum of a header")
     version, flags = struct.unpack_from("<II", data, 8)
-    if version > 1 or flags & ~3:
+    if version != 2 or flags & ~3:
         raise Newer(f"segment of version {version}, flags {flags:#x}")
     found = Header(flags, data[16:32], *struct.unpack_from("<QQQQQQQqq", data, 32))
     if found.sequence > 0xFFFFFFFF:
@@ -415,7 +415,7 @@ def index(data: bytes, of: Header) -> list[IndexEntry] | None:
         return None
     if data[16:32] != of.log or struct.unpack_from("<QQ", data, 32) != (of.sequence, of.salt):
         return None
-    if struct.unpack_from("<I", data, 8)[0] != 1:
+    if struct.unpack_from("<I", data, 8)[0] != 2:
         return None
     found = []
     for at in range(64, len(data) - 31, 32):

@@ -325,7 +325,7 @@ def newer(make: Callable[[Craft], object]) -> Callable[[Path], None]:
 
 def newer_format(store: Path) -> None:
     values(store)
-    change_settings(store / "falaj.json", format=2)
+    change_settings(store / "falaj.json", format=3)
 
 
 def newer_member(store: Path) -> None:

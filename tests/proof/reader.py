@@ -186,7 +186,7 @@ def settings(path: Path, members: dict[str, type]) -> dict[str, Any]:
         raise Damage(f"{path}: checksum")
     read = json.loads(text)
     del read["checksum"]
-    if isinstance(read.get("format"), int) and read["format"] > 1:
+    if isinstance(read.get("format"), int) and read["format"] != 2:
         raise Newer(f"{path}: format {read['format']}")
     optional = {name: OPTIONAL_MEMBERS[name] for name in OPTIONAL_MEMBERS if name in read}
     if members is STORE_MEMBERS:

@@ -157,7 +157,7 @@ def test_a_directory_that_is_missing_above_is_named(tmp_path: Path) -> None:
 def test_a_newer_store_says_to_upgrade(path: Path) -> None:
     falaj.open(path).close()
     settings = path / "falaj.json"
-    newer = settings.read_text().replace('"format":1', '"format":9').rpartition(',"checksum"')[0]
+    newer = settings.read_text().replace('"format":2', '"format":9').rpartition(',"checksum"')[0]
     settings.write_text(f'{newer},"checksum":"{zlib.crc32(newer.encode()):08x}"}}\n')
     with pytest.raises(Newer, match="upgrade") as caught:
         falaj.open(path)
@@ -172,7 +172,7 @@ def test_reports_say_what_helps_beside_what_is_wrong(path: Path) -> None:
         store.topic("newer")
         assert [each["remedy"] for each in store.info()["topics"]] == [None, None]
     settings = path / "topics/newer/topic.json"
-    newer = settings.read_text().replace('"format":1', '"format":9').rpartition(',"checksum"')[0]
+    newer = settings.read_text().replace('"format":2', '"format":9').rpartition(',"checksum"')[0]
     settings.write_text(f'{newer},"checksum":"{zlib.crc32(newer.encode()):08x}"}}\n')
     (path / "topics/hurt/topic.json").write_text("{}")
     (consumer,) = (path / "consumers").iterdir()
@@ -188,7 +188,7 @@ def test_reports_say_what_helps_beside_what_is_wrong(path: Path) -> None:
     assert (repair["remedies"], len(repair["problems"])) == (wanted, 3)
 
 
-@pytest.mark.parametrize("text", ["", "{}", "null", "\0" * 100, '{"format":1}'])
+@pytest.mark.parametrize("text", ["", "{}", "null", "\0" * 100, '{"format":2}'])
 def test_a_damaged_settings_file_is_named(path: Path, text: str) -> None:
     falaj.open(path).close()
     (path / "falaj.json").write_text(text)

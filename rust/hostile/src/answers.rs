@@ -171,6 +171,7 @@ fn kind_of(error: &Error) -> Option<&'static str> {
     Some(match error {
         Error::Corrupt { .. } => "Corrupt",
         Error::Newer { .. } => "Newer",
+        Error::Older { .. } => "Older",
         Error::NeedsRecovery { .. } => "NeedsRecovery",
         Error::NotAStore { .. } => "NotAStore",
         Error::LockFileReplaced { .. } => "LockFileReplaced",

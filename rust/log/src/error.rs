@@ -11,7 +11,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::format::DecodeError;
+use crate::format::{DecodeError, VERSION};
 
 /// Result with falaj's [`Error`].
 pub type Result<T> = std::result::Result<T, Error>;
@@ -31,6 +31,8 @@ pub enum Error {
     NotAStore { path: PathBuf, why: String },
     /// Written by a newer version. Next: upgrade falaj.
     Newer { path: PathBuf, position: Option<u64>, what: String },
+    /// Written in an older version of the format. Next: copy its records with the falaj that wrote it.
+    Older { path: PathBuf, version: u32 },
     /// Bytes are not what was written. Next: `falaj verify` tells how much; readers may skip it.
     Corrupt { path: PathBuf, position: u64, what: &'static str },
     /// The end of the log was not recovered since the last crash. Next: open the store for writing
@@ -157,7 +159,7 @@ pub enum Remedy {
     FixMachine,
     /// Run recovery, verification or repair.
     Repair,
-    /// Install a newer falaj.
+    /// Install a newer falaj, or copy the records of an older store into a new one.
     Upgrade,
     /// Open the handle anew.
     Reopen,
@@ -184,8 +186,10 @@ impl Error {
             DecodeError::Unknown(what) => {
                 Error::Newer { path, position: Some(position), what: what.into() }
             }
-            DecodeError::Newer(version) => {
-                Error::Newer { path, position: None, what: format!("format version {version}") }
+            DecodeError::Version(version) if version < VERSION => Error::Older { path, version },
+            DecodeError::Version(version) => {
+                let what = format!("format version {version}, and this falaj reads {VERSION}");
+                Error::Newer { path, position: None, what }
             }
         }
     }
@@ -230,7 +234,7 @@ impl Error {
             | Error::NeedsRecovery { .. }
             | Error::Latched { .. }
             | Error::LockFileReplaced { .. } => Remedy::Repair,
-            Error::Newer { .. } => Remedy::Upgrade,
+            Error::Newer { .. } | Error::Older { .. } => Remedy::Upgrade,
             Error::Closed { .. } | Error::TopicDeleted { .. } | Error::FilesRemoved { .. } => {
                 Remedy::Reopen
             }
@@ -313,6 +317,13 @@ impl fmt::Display for Error {
                 }
                 write!(f, " needs a newer falaj ({what}): upgrade to read it")
             }
+            Error::Older { path, version } => write!(
+                f,
+                "{} is of format version {version}, and this falaj reads version {VERSION}: print its \
+                 records with the falaj that wrote it (`falaj cat --json`) and append them to a new \
+                 store",
+                path.display()
+            ),
             Error::Corrupt { path, position, what } => write!(
                 f,
                 "{} is corrupt at byte {position}: {what}; run `falaj verify` to see how much is hurt",

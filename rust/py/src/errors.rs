@@ -105,6 +105,7 @@ fn class(error: &Error) -> &'static str {
         Error::NoSpace { .. } => "NoSpace",
         Error::NotAStore { .. } => "NotAStore",
         Error::Newer { .. } => "Newer",
+        Error::Older { .. } => "Older",
         Error::Corrupt { .. } => "Corrupt",
         Error::NeedsRecovery { .. } => "NeedsRecovery",
         Error::Latched { .. } => "Latched",
@@ -155,6 +156,7 @@ fn path(error: &Error) -> Option<&Path> {
         | Error::NoSpace { path, .. }
         | Error::NotAStore { path, .. }
         | Error::Newer { path, .. }
+        | Error::Older { path, .. }
         | Error::Corrupt { path, .. }
         | Error::NeedsRecovery { path, .. }
         | Error::Latched { path, .. }

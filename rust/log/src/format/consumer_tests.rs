@@ -60,14 +60,14 @@ fn a_consumers_file_is_its_own_stores_only() {
     put(&mut newer, 8, &(VERSION + 1).to_le_bytes());
     let crc = crc32(&newer[..HEADER_LEN - 4]);
     put(&mut newer, HEADER_LEN - 4, &crc.to_le_bytes());
-    assert_eq!(check_header(&newer, [3; 16]), Err(DecodeError::Newer(VERSION + 1)));
+    assert_eq!(check_header(&newer, [3; 16]), Err(DecodeError::Version(VERSION + 1)));
 }
 
 #[test]
 fn the_header_tells_the_store_and_the_log_where_the_format_says() {
     let log = *b"log with cursors";
     let header = encode_header(STORE, log);
-    let expected = [(0, &b"FALAJCON\x01\0\0\0"[..]), (16, &STORE), (32, &log)];
+    let expected = [(0, &b"FALAJCON\x02\0\0\0"[..]), (16, &STORE), (32, &log)];
     assert_eq!(header.as_slice(), sealed(64, &expected));
     assert_eq!(check_header(&header, STORE), Ok(log));
 }

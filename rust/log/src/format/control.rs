@@ -134,8 +134,11 @@ mod tests {
         let no_page = Err(DecodeError::Damaged("not a control file"));
         assert_eq!(decode_header(&header[..HEADER_LEN - 1], [3; 16]), no_page);
         assert_eq!(resealed(0, b"FALAJWAK"), no_page);
-        assert_eq!(resealed(8, &(VERSION + 1).to_le_bytes()), Err(DecodeError::Newer(VERSION + 1)));
-        assert_eq!(resealed(8, &0u32.to_le_bytes()), Ok(77));
+        assert_eq!(
+            resealed(8, &(VERSION + 1).to_le_bytes()),
+            Err(DecodeError::Version(VERSION + 1))
+        );
+        assert_eq!(resealed(8, &1u32.to_le_bytes()), Err(DecodeError::Version(1)));
     }
 
     #[test]
@@ -143,7 +146,7 @@ mod tests {
         let (log, id) = (*b"generation of it", 0x8807_8605_8403_8201);
         let expected = sealed(
             64,
-            &[(0, b"FALAJCTL"), (8, &[1]), (16, &log), (32, b"\x01\x82\x03\x84\x05\x86\x07\x88")],
+            &[(0, b"FALAJCTL"), (8, &[2]), (16, &log), (32, b"\x01\x82\x03\x84\x05\x86\x07\x88")],
         );
         assert_eq!(encode_header(log, id).as_slice(), expected);
         let page = [expected, vec![7; 4032]].concat();

@@ -1,6 +1,6 @@
 //! Bytes only: what stands on the medium and in shared pages, and nothing that moves.
 //!
-//! This room owns every layout of format version 1 (`docs/FORMAT.md` has the byte tables; the
+//! This room owns every layout of format version 2 (`docs/FORMAT.md` has the byte tables; the
 //! compile-time asserts beside each layout are their proof). Its functions take bytes and return
 //! values or a [`DecodeError`]; they open no file, read no clock, hold no lock. All integers are
 //! little-endian.
@@ -44,8 +44,8 @@ pub mod state;
 pub mod varint;
 pub mod wake;
 
-/// The format version that this crate writes, and the newest it reads.
-pub const VERSION: u32 = 1;
+/// The one format version that this crate writes and reads.
+pub const VERSION: u32 = 2;
 
 /// Bytes of the header page of a segment; its first block starts there.
 pub const PAGE: u64 = 4096;
@@ -57,12 +57,20 @@ pub enum DecodeError {
     Damaged(&'static str),
     /// Well formed, but by a version that knows more than this one. Says which feature.
     Unknown(&'static str),
-    /// A whole newer format, by its version number.
-    Newer(u32),
+    /// Another version of the format, by its number.
+    Version(u32),
 }
 
 /// Result of a decoder.
 pub type Decoded<T> = Result<T, DecodeError>;
+
+/// Refuse every version of the format but this one.
+///
+/// # Errors
+/// `Version`, with the number that was found.
+pub fn check_version(found: u32) -> Decoded<()> {
+    if found == VERSION { Ok(()) } else { Err(DecodeError::Version(found)) }
+}
 
 /// Read a little-endian `u32` at a constant place of a slice that is long enough.
 #[inline]

@@ -5,7 +5,7 @@
 //! Layout: `docs/FORMAT.md`, "Wake page", "Consumer" and "Control".
 
 use super::checksum::crc32;
-use super::{DecodeError, Decoded, VERSION, put, u32_at};
+use super::{DecodeError, Decoded, VERSION, check_version, put, u32_at};
 
 /// Bytes of the header of a store's or a log's file.
 pub const HEADER_LEN: usize = 64;
@@ -51,8 +51,7 @@ pub fn check_sealed(
     if !is_sealed(header) {
         return Err(DecodeError::Damaged(damaged));
     }
-    let version = u32_at(header, 8);
-    if version > VERSION { Err(DecodeError::Newer(version)) } else { Ok(()) }
+    check_version(u32_at(header, 8))
 }
 
 /// Lay out the header of a file of a store or a log, with what is the file's own.
@@ -100,13 +99,13 @@ mod tests {
 
     /// What is said of a header as the format lays it out, with this changed and its checksum right.
     fn with(at: usize, what: &[u8]) -> Decoded<()> {
-        let fields = [(0, &MAGIC[..]), (8, &[1]), (16, &STORE), (at, what)];
+        let fields = [(0, &MAGIC[..]), (8, &[2]), (16, &STORE), (at, what)];
         check_header(&sealed(64, &fields), MAGIC, STORE, &SAY)
     }
 
     #[test]
     fn the_header_stands_where_the_format_says() {
-        let expected = sealed(64, &[(0, &MAGIC), (8, &[1]), (16, &STORE)]);
+        let expected = sealed(64, &[(0, &MAGIC), (8, &[2]), (16, &STORE)]);
         assert_eq!(encode_header(MAGIC, STORE, &[]).as_slice(), expected);
         let file = [expected, vec![7; 64]].concat();
         assert_eq!(check_header(&file, MAGIC, STORE, &SAY), Ok(()), "what follows is not its own");
@@ -127,11 +126,11 @@ mod tests {
             assert_eq!(check_header(&flipped, MAGIC, STORE, &SAY), said("damaged"), "bit {bit}");
         }
         assert_eq!(with(31, b"!"), said("foreign"));
-        for version in [2, 0x0403_0201] {
-            assert_eq!(with(8, &u32::to_le_bytes(version)), Err(DecodeError::Newer(version)));
+        for version in [0, 1, 3, 0x0403_0201] {
+            assert_eq!(with(8, &u32::to_le_bytes(version)), Err(DecodeError::Version(version)));
         }
-        for fields in [(8, &[0][..]), (12, &[1, 2, 3, 4]), (32, &[9; 28])] {
-            assert_eq!(with(fields.0, fields.1), Ok(()), "an older version, or what is reserved");
+        for fields in [(12, &[1, 2, 3, 4][..]), (32, &[9; 28])] {
+            assert_eq!(with(fields.0, fields.1), Ok(()), "what is reserved");
         }
     }
 

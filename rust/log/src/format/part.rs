@@ -12,7 +12,7 @@
 
 use super::checksum::{crc32, crc32_from};
 use super::owned::{check_sealed, seal};
-use super::{DecodeError, Decoded, VERSION, names, put, u32_at, u64_at};
+use super::{DecodeError, Decoded, VERSION, check_version, names, put, u32_at, u64_at};
 
 /// First bytes of a part's file.
 pub const MAGIC: [u8; 8] = *b"FALAJPRT";
@@ -123,7 +123,6 @@ impl PartHeader {
         };
         let damaged = "the checksum of a staged part's header does not match";
         check_sealed(bytes, HEADER_LEN, MAGIC, "not a staged part", damaged)?;
-        expect_version(u32_at(bytes, 8))?;
         let owner = owner_at(bytes);
         Ok(Self { owner, token: (u64_at(bytes, 56), u64_at(bytes, 64)) })
     }
@@ -260,7 +259,7 @@ impl Manifest {
         if crc32(rest) != u32::from_le_bytes(*crc) {
             return Err(DecodeError::Damaged("the checksum of a part's manifest does not match"));
         }
-        expect_version(u32_at(rest, 8))?;
+        check_version(u32_at(rest, 8))?;
         let (job, part) = (usize::from(rest[72]), usize::from(rest[73]));
         let (head, behind) = rest.split_at(MANIFEST_LEN);
         let (job, behind) = behind.split_at_checked(job).ok_or(CUT_OFF)?;
@@ -290,10 +289,6 @@ fn name(bytes: &[u8]) -> Decoded<String> {
 fn owner_at(bytes: &[u8]) -> Owner {
     let id = |at: usize| bytes[at..].first_chunk().copied().unwrap_or_default();
     Owner { log: id(16), topic: id(32), id: u64_at(bytes, 48) }
-}
-
-fn expect_version(version: u32) -> Decoded<()> {
-    if version == VERSION { Ok(()) } else { Err(DecodeError::Newer(version)) }
 }
 
 #[cfg(test)]

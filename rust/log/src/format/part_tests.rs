@@ -85,7 +85,7 @@ fn the_header_stands_where_the_format_says() {
         80,
         &[
             (0, b"FALAJPRT"),
-            (8, &[1]),
+            (8, &[2]),
             (16, b"the log's number"),
             (32, b"GENERATION of it"),
             (48, b"\x01\x82\x03\x84\x05\x86\x07\x88"),
@@ -108,7 +108,7 @@ fn a_header_that_is_cut_off_newer_or_something_else_is_told_apart() {
     let torn = [&sound[..76], &[0; 4]].concat();
     let other_sum = "the checksum of a staged part's header does not match";
     assert_eq!(PartHeader::decode(&torn), said(other_sum));
-    assert_eq!(with(8, &[2]), Err(DecodeError::Newer(2)));
+    assert_eq!(with(8, &[3]), Err(DecodeError::Version(3)));
 }
 
 /// The head of a frame as the format lays it out, with its checksum for a part and a position.
@@ -197,7 +197,7 @@ fn a_manifest_stands_where_the_format_says() {
         118,
         &[
             (0, b"FALAJMAN"),
-            (8, &[1]),
+            (8, &[2]),
             (12, &[2]),
             (16, b"the log's number"),
             (32, b"GENERATION of it"),
@@ -230,7 +230,7 @@ fn a_manifest_that_is_cut_off_newer_or_of_no_part_is_told_apart() {
     let no_name = || said("the manifest of a part names what no part is called");
     assert_eq!(with(end + 4, 0, b""), Ok(manifest()), "nothing was changed");
     assert_eq!(with(end + 4, 0, &MAGIC), said("these bytes are not the manifest of a part"));
-    assert_eq!(with(end + 4, 8, &[2]), Err(DecodeError::Newer(2)));
+    assert_eq!(with(end + 4, 8, &[3]), Err(DecodeError::Version(3)));
     for len in [8, 11] {
         assert_eq!(Manifest::decode(&sound[..len]), cut_off(), "no checksum in {len} bytes");
     }

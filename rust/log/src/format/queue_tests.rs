@@ -83,7 +83,7 @@ fn the_header_stands_where_the_format_says() {
             512,
             &[
                 (0, b"FALAJQUE"),
-                (8, &[1]),
+                (8, &[2]),
                 (12, &[flags]),
                 (16, &TOPIC),
                 (32, b"\x01\x82\x03\x84\x05\x86\x07\x88"),
@@ -117,8 +117,8 @@ fn a_header_that_is_cut_off_newer_or_of_no_queue_is_told_apart() {
     assert_eq!(with(0, b"FALAJCON"), Err(DecodeError::Damaged(no_queue)));
     let torn = [&sound[..508], &[0; 4]].concat();
     assert_eq!(QueueHeader::decode(&torn), Err(DecodeError::Damaged(flipped)));
-    assert_eq!(with(8, &[2]), Err(DecodeError::Newer(2)));
-    assert_eq!(with(8, &[0]), Ok(header()));
+    assert_eq!(with(8, &[3]), Err(DecodeError::Version(3)));
+    assert_eq!(with(8, &[1]), Err(DecodeError::Version(1)));
     for flags in [4, 5, 8, 0xff] {
         assert!(matches!(with(12, &[flags]), Err(DecodeError::Unknown(_))), "flags {flags}");
     }

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use super::checksum::crc32;
 use super::retention::{Retention, is_limit};
-use super::{DecodeError, Decoded, VERSION, names};
+use super::{DecodeError, Decoded, VERSION, check_version, names};
 
 /// How a store is written to, fixed when it is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -228,10 +228,9 @@ impl JsonMembers {
         };
         let mut members = Self(members);
         members.text("checksum")?;
-        match members.number("format")? {
-            version if version <= u64::from(VERSION) => Ok(members),
-            version => Err(DecodeError::Newer(u32::try_from(version).unwrap_or(u32::MAX))),
-        }
+        let version = members.number("format")?;
+        check_version(u32::try_from(version).unwrap_or(u32::MAX))?;
+        Ok(members)
     }
 
     fn take<T>(&mut self, name: &str, read: impl Fn(&Value) -> Option<T>) -> Decoded<T> {

@@ -74,14 +74,17 @@ mod tests {
         let no_page = Err(DecodeError::Damaged("not a wake page"));
         assert_eq!(check_header(&header[..HEADER_LEN - 1], [3; 16]), no_page);
         assert_eq!(resealed(0, b"FALAJCTL"), no_page);
-        assert_eq!(resealed(8, &(VERSION + 1).to_le_bytes()), Err(DecodeError::Newer(VERSION + 1)));
-        assert_eq!(resealed(8, &0u32.to_le_bytes()), Ok(()));
+        assert_eq!(
+            resealed(8, &(VERSION + 1).to_le_bytes()),
+            Err(DecodeError::Version(VERSION + 1))
+        );
+        assert_eq!(resealed(8, &1u32.to_le_bytes()), Err(DecodeError::Version(1)));
     }
 
     #[test]
     fn the_header_and_the_bell_stand_where_the_format_says() {
         let store = *b"id of that store";
-        let expected = sealed(64, &[(0, b"FALAJWAK"), (8, &[1]), (16, &store)]);
+        let expected = sealed(64, &[(0, b"FALAJWAK"), (8, &[2]), (16, &store)]);
         assert_eq!(encode_header(store).as_slice(), expected);
         assert_eq!((at::COUNTER, LEN), (64, 4096));
     }

@@ -31,7 +31,7 @@ pub fn delete(store: &Store, name: &str) -> Result<()> {
                 }
                 Ok(Some(_)) => {}
                 // Who has it open is told the same.
-                Err(Error::Corrupt { .. } | Error::Newer { .. }) => {
+                Err(Error::Corrupt { .. } | Error::Newer { .. } | Error::Older { .. }) => {
                     return store.remove_queue_file(&path).map(|()| None);
                 }
                 Err(error) => return Err(error),

@@ -13,10 +13,10 @@ use super::BulkLoad;
 use super::read::PartReader;
 use crate::error::{Error, IoResult, Result};
 use crate::failpoints::{Point, pass};
-use crate::format::DecodeError;
 use crate::format::address::Address;
 use crate::format::block::{MAX_HEADER_LEN, Producer};
 use crate::format::part::{FRAME_LEN, Frame, Manifest, file_name};
+use crate::format::{DecodeError, VERSION};
 use crate::log::{Blocks, Large, LargeBlock, NewBlock, Token};
 use crate::store::{Stale, remove_job, sweep_staging};
 
@@ -115,8 +115,10 @@ impl BulkLoad {
             Err(DecodeError::Damaged(what) | DecodeError::Unknown(what)) => {
                 return refuse(what.into());
             }
-            Err(DecodeError::Newer(version)) => {
-                return refuse(format!("a part is of format version {version}: upgrade falaj"));
+            Err(DecodeError::Version(version)) => {
+                return refuse(format!(
+                    "a part is of format version {version}, and this falaj reads version {VERSION}"
+                ));
             }
         };
         let part = &manifest.part;

@@ -14,8 +14,8 @@ use super::layout::{self, Layout, top};
 use super::sidecar_check::{self, SidecarReport};
 use super::topics::read_settings;
 use crate::error::{DecodedIn, Error, Result};
-use crate::format::names;
 use crate::format::settings::{StoreSettings, TopicSettings, WriteMode};
+use crate::format::{DecodeError, names};
 use crate::log::verify::{KnownTopic, Subject};
 use crate::storage::Storage;
 
@@ -48,7 +48,7 @@ impl Catalog {
     ///
     /// # Errors
     /// `NotAStore` when there is neither `falaj.json` nor what belongs to it, `Io` when a directory
-    /// cannot be listed.
+    /// cannot be listed; `Newer` or `Older` when the store is of another version of the format.
     pub(super) fn read(storage: &Arc<dyn Storage>, root: &Path) -> Result<Self> {
         let layout = Layout::new(&layout::directory(root)?);
         let settings = match read_store_settings(&**storage, &layout)? {
@@ -114,7 +114,11 @@ fn read_store_settings(
         }
         Err(error) => return Ok(Some(Err(error))),
     };
-    Ok(Some(StoreSettings::decode(&bytes).in_file(&path, 0)))
+    match StoreSettings::decode(&bytes) {
+        // Nothing that this version knows of files holds for the store's.
+        Err(other @ DecodeError::Version(_)) => Err(Error::malformed(&path, 0, other)),
+        settings => Ok(Some(settings.in_file(&path, 0))),
+    }
 }
 
 /// A directory that holds topics and logs is a store that lost its settings.

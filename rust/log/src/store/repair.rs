@@ -111,7 +111,7 @@ impl Store {
 /// ```
 ///
 /// # Errors
-/// `NotAStore`, `LockTimeout`; without dry run also those of [`Store::open`]. What is wrong with a
+/// `NotAStore`, `Newer`, `Older`, `LockTimeout`; without dry run also those of [`Store::open`]. What is wrong with a
 /// single log or topic stands in the report.
 pub fn repair(
     storage: Arc<dyn Storage>,

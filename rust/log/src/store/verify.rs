@@ -79,7 +79,7 @@ impl Store {
 /// As [`Store::verify`], of a store that need not open.
 ///
 /// # Errors
-/// `NotAStore`; `NoSuchTopic` for a topic that is not there; `Io` when a directory cannot be listed;
+/// `NotAStore`; `Newer` or `Older` for a store of another version of the format; `NoSuchTopic` for a topic that is not there; `Io` when a directory cannot be listed;
 /// what `progress` returns. All else is a finding.
 pub fn verify(
     storage: &Arc<dyn Storage>,

@@ -244,7 +244,7 @@ fn a_newer_format_version_is_named_and_nothing_is_touched() {
         let path = prepare(storage, root);
         let newer = |text: &str| {
             let (sealed, _) = text.rsplit_once(",\"checksum\"").unwrap();
-            let sealed = sealed.replace("\"format\":1", "\"format\":2");
+            let sealed = sealed.replace("\"format\":2", "\"format\":3");
             format!("{sealed},\"checksum\":\"{:08x}\"}}\n", crc32(sealed.as_bytes()))
         };
         for file in ["topics/orders/topic.json", "falaj.json"] {
@@ -258,12 +258,12 @@ fn a_newer_format_version_is_named_and_nothing_is_touched() {
             assert!(matches!(error, Error::Newer { .. }), "{error}");
             assert_eq!(error.remedy(), Remedy::Upgrade);
             assert!(error.to_string().contains(&*file.to_string_lossy()), "{error}");
-            assert!(error.to_string().contains("version 2"), "{error}");
+            assert!(error.to_string().contains("version 3, and this falaj reads 2"), "{error}");
         }
         // A segment: version, checksum.
         let hurt = log_dir(storage, &path, "others").join(names::segment(1));
         let mut page = read(storage, &hurt)[..512].to_vec();
-        page[8] = 2;
+        page[8] = 3;
         let crc = crc32(&page[..508]);
         page[508..].copy_from_slice(&crc.to_le_bytes());
         storage.open(&hurt, OpenMode::ReadWrite).unwrap().write_at(&page, 0).unwrap();

@@ -22,4 +22,5 @@ mod retention;
 mod sharing;
 mod sinks;
 mod transactions;
+mod versions;
 mod visibility;

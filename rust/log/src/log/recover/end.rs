@@ -283,7 +283,7 @@ fn walk_sound(
 fn said(bad: BlockError) -> &'static str {
     match bad.what {
         DecodeError::Damaged(what) | DecodeError::Unknown(what) => what,
-        DecodeError::Newer(_) => "a newer version",
+        DecodeError::Version(_) => "another version of the format",
     }
 }
 

@@ -40,9 +40,7 @@ impl Recovery<'_> {
                 Ok(if doubtful { Page::Doubtful } else { Page::Sound })
             }
             Ok(_) => Err(replaced()),
-            Err(Error::Newer { path, position, what }) => {
-                Err(Error::Newer { path, position, what })
-            }
+            Err(error @ (Error::Newer { .. } | Error::Older { .. })) => Err(error),
             Err(_) if mark.is_some() && !planted(Canary::TwoControlPages) => Err(replaced()),
             Err(_) => Ok(Page::New),
         }

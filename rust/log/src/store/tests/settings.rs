@@ -93,7 +93,7 @@ fn damaged_emptied_and_newer_settings_are_told_apart() {
     topic(&store, "other").unwrap();
     let topic_json = store.layout().topic_settings("orders").unwrap();
     let newer = {
-        let body = "{\"format\":2";
+        let body = "{\"format\":3";
         let sum = crate::format::checksum::crc32(body.as_bytes());
         format!("{body},\"checksum\":\"{sum:08x}\"}}\n").into_bytes()
     };
