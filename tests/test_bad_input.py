@@ -22,7 +22,7 @@ from cli.shell import Ended, Shell
 
 RECORDS = 1500
 SEGMENT = 1 << 16  # so that there are four of them
-HEADER = 4096  # of a segment; the durable mark in it rises
+HEADER = 8192  # of a segment; the durable marks in it rise
 
 
 def value(n: int) -> bytes:
@@ -240,7 +240,8 @@ def test_a_newer_version_says_to_upgrade(shell: Shell, what: str) -> None:
     for verb in (["cat", "-s", "s", "t"], ["append", "-s", "s", "t"]):
         ended = shell(*verb, given=b"new")
         assert ended.code == 3
-        assert f"{what} needs a newer falaj (format version 9, and this falaj reads 2): upgrade" in ended.sentence()
+        told = f"{what} needs a newer falaj (format version 9, and this falaj reads 2): upgrade"
+        assert told in ended.sentence()
 
 
 def test_what_looks_after_a_store_ends_with_the_code_of_what_helps(shell: Shell) -> None:

@@ -30,7 +30,6 @@ __all__ = [
     "LogRewound",
     "NeedsRecovery",
     "Newer",
-    "Older",
     "NoSlot",
     "NoSpace",
     "NoSuchConsumer",
@@ -40,6 +39,7 @@ __all__ = [
     "NotPermitted",
     "NotStaged",
     "OffsetOutOfRange",
+    "Older",
     "OutOfSequence",
     "ReadOnly",
     "SettingsMismatch",
@@ -102,7 +102,7 @@ class Newer(Error, OSError):
 
 
 class Older(Error, OSError):
-    """An older version of the format: print its records with the falaj that wrote it, and append them."""
+    """It is of an older format: print its records with the falaj that wrote it, and append them."""
 
 
 class Corrupt(Error, OSError):

@@ -14,7 +14,7 @@ from proof import beside
 
 SECTOR = 512
 ENTRIES, ENTRY = beside.ENTRIES, beside.ENTRY
-MARKS = {1, 2}
+MARKS = {1, 9}
 """Sectors of a segment that say how much of it is on the medium."""
 
 

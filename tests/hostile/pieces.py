@@ -68,7 +68,7 @@ def of_block(at: int, salt: int) -> Callable[[bytearray], None]:
 def blocks(data: bytes | bytearray) -> list[layout.Block]:
     """The blocks of a sound segment."""
     found: list[layout.Block] = []
-    at, salt = layout.PAGE, get(data, 40, 8)
+    at, salt = layout.FIRST_BLOCK, get(data, 40, 8)
     while block := layout.block(bytes(data), at, salt):
         found.append(block)
         at = block.end
@@ -77,8 +77,11 @@ def blocks(data: bytes | bytearray) -> list[layout.Block]:
 
 def of_segment(data: bytes) -> list[Piece]:
     salt = get(data, 40, 8)
-    header = Piece(0, ((8, 4), (12, 4), *words(16, 104)), plain(0, 508))
-    marks = [Piece(at, words(at + 8, at + 48), salted(at, salt)) for at in (512, 1024)]
+    headers = [
+        Piece(at, ((at + 8, 4), (at + 12, 4), *words(at + 16, at + 104)), plain(at, 508))
+        for at in (0, layout.PAGE)
+    ]
+    marks = [Piece(at, words(at + 8, at + 48), salted(at, salt)) for at in (512, 4608)]
     inside = (
         (0, 4),
         (4, 1),
@@ -92,7 +95,7 @@ def of_segment(data: bytes) -> list[Piece]:
         (40, 8),
     )
     return [
-        *(header, *marks),
+        *(*headers, *marks),
         *(
             Piece(
                 b.position,

@@ -126,7 +126,7 @@ class Craft:
         serial = 1 if before is None else before.serial + 1
         mark = b"FALAJMRK" + struct.pack("<QQQQQ12x", serial, self.at, 1, 0, 0)
         mark += struct.pack("<I", layout.crc(self.salt, mark))
-        slot = 512 * (1 + serial % 2)
+        slot = 512 + layout.PAGE * (serial % 2)
         self.data[slot : slot + 64] = mark
         self.segment.path.write_bytes(self.data)
         self.segment.path.with_suffix(".idx").unlink()

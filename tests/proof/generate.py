@@ -26,6 +26,7 @@ LARGEST = SEGMENT_BYTES // 4 - 1600
 APPEND_LOCK, DIRTY, TAIL, DURABLE, FLAGS = 128, 256, 264, 320, 384
 LATCHED = 1
 PAGE = 4096
+FIRST_BLOCK = 8192
 
 
 class Maker:
@@ -489,7 +490,7 @@ class Maker:
         marked = max(marked, *synced, 0)
         n = self.random.randrange(marked, len(links))
         segment = links[n]
-        begin = PAGE if n > marked or segment.mark is None else segment.mark.position
+        begin = FIRST_BLOCK if n > marked or segment.mark is None else segment.mark.position
         if durable >> 32 == segment.header.sequence:
             begin = max(begin, (durable & 0xFFFFFFFF) * 8)
         end = len(segment.data.rstrip(b"\0")) + 600
@@ -512,13 +513,14 @@ class Maker:
         """Leave a segment that no end block names, as a roll that was cut short does."""
         log = self.log(self.any_topic()[0])
         newest = reader.read_log(log, Counter()).newest
-        page = bytearray(newest.data[:PAGE])
+        page = bytearray(newest.data[:FIRST_BLOCK])
         sequence, salt = newest.header.sequence + 1, self.random.getrandbits(64)
         struct.pack_into("<I", page, 12, 0)  # one that supersedes would be the log's end
         struct.pack_into("<QQ", page, 32, sequence, salt)
         struct.pack_into("<QQQ", page, 48, newest.header.sequence, newest.header.salt, newest.end)
         struct.pack_into("<I", page, 508, zlib.crc32(page[:508]))
-        (log / f"{sequence:020}.log").write_bytes(page + newest.data[PAGE:])
+        page[PAGE : PAGE + 512] = page[:512]
+        (log / f"{sequence:020}.log").write_bytes(page + newest.data[FIRST_BLOCK:])
 
     def log(self, name: str) -> Path:
         """The directory of a topic's log."""

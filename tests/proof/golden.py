@@ -75,6 +75,14 @@ def answers(path: Path, mode: Any, **options: Any) -> dict[str, Any]:
         return {name: of_topic(store, name) for name in store.topics()}
 
 
+def worst(path: Path) -> Any:
+    """Tell the worst that a verification finds, or how it refuses."""
+    try:
+        return falaj.verify(path)["worst"]
+    except falaj.Error as error:
+        return complaint(error)
+
+
 COUNTED: tuple[Any, ...] = (
     *(
         "topic",

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 PAGE = 4096
+FIRST_BLOCK = 8192
 NONE = 2**64 - 1
 NO_TIME = -(2**63)
 POSITION_MAX = 34_359_738_360
@@ -72,7 +73,7 @@ def wrapped(value: int) -> int:
 
 def is_end(position: int) -> bool:
     """Whether content can end there."""
-    return position % 8 == 0 and PAGE <= position <= POSITION_MAX
+    return position % 8 == 0 and FIRST_BLOCK <= position <= POSITION_MAX
 
 
 class Header(NamedTuple):
@@ -104,9 +105,17 @@ class Header(NamedTuple):
 
 
 def header(data: bytes) -> Header:
-    """Read the header of a segment file from its first bytes."""
-    if len(data) < PAGE:
+    """Read the header of a segment file from its first two pages, each of which holds it."""
+    if len(data) < FIRST_BLOCK:
         raise Damage("a file without a header")
+    try:
+        return header_page(data[:PAGE])
+    except Damage:
+        return header_page(data[PAGE:FIRST_BLOCK])
+
+
+def header_page(data: bytes) -> Header:
+    """Read the header in a page."""
     if data[:8] != b"FALAJSEG" or zlib.crc32(data[:508]) != struct.unpack_from("<I", data, 508)[0]:
         raise Damage("magic or checksum of a header")
     version, flags = struct.unpack_from("<II", data, 8)
@@ -149,7 +158,7 @@ def mark(data: bytes, salt: int) -> Mark | None:
     """Read the newest valid durable mark of a segment."""
     found = []
     for slot in (0, 1):
-        at = 512 * (slot + 1)
+        at = 512 + PAGE * slot
         page = data[at : at + 64]
         if page[:8] != b"FALAJMRK" or crc(salt, page[:60]) != struct.unpack_from("<I", page, 60)[0]:
             continue

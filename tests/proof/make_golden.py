@@ -16,7 +16,7 @@ import falaj
 from proof import generate, layout, reader
 from proof.craft import Craft, change_settings, counted, entry, varint
 from proof.forks import forked
-from proof.golden import FOLDER, answers, beside, pack
+from proof.golden import FOLDER, answers, beside, pack, worst
 from proof.layout import Record
 
 SEGMENT_BYTES = 1 << 16
@@ -119,7 +119,8 @@ def trimmed(store: Path) -> None:
     made = Craft(store, "t")
     second = reader.segments(made.log)[1]
     assert second is not None
-    told = dict(layout.entries(layout.block(second.data, 4096, second.header.salt).body))  # type: ignore[union-attr]
+    snapshot = layout.block(second.data, layout.FIRST_BLOCK, second.header.salt)
+    told = dict(layout.entries(snapshot.body))  # type: ignore[union-attr]
     first = told[1].next  # type: ignore[union-attr]
     made.block(layout.META, entry(3, struct.pack("<IQ", 0, first)))
     made.finish()
@@ -392,7 +393,7 @@ def main() -> None:
             if name in BESIDE:
                 told["tokens"], told["cursors"] = TOKENS.get(name, []), CURSORS.get(name, [])
                 told["beside"] = beside(store, "r", told)
-            told["worst"] = falaj.verify(store)["worst"]
+            told["worst"] = worst(store)
             told["writing"] = answers(store, "w")
             (FOLDER / f"{name}.json").write_text(json.dumps(told, indent=1) + "\n")
         sys.stdout.write(f"{name}\n")

@@ -249,7 +249,7 @@ def wake_page(store: Path, store_id: str) -> None:
     (crc,) = struct.unpack_from("<I", data, 60)
     if len(data) != PAGE or data[:8] != b"FALAJWAK" or zlib.crc32(data[:60]) != crc:
         raise Damage("wake")
-    if data[8] != 1 or data[16:32].hex() != store_id:
+    if data[8] != 2 or data[16:32].hex() != store_id:
         raise Damage("wake: of another store")
 
 
@@ -350,7 +350,7 @@ def read_log(path: Path, seen: Counter[str]) -> Log:
 
 def _walk(segment: Segment) -> None:
     """Collect the blocks of the content; a segment that is cut ends at a block's beginning."""
-    at = PAGE
+    at = layout.FIRST_BLOCK
     while segment.end is None or at < segment.end:
         read = layout.block(segment.data, at, segment.header.salt)
         if read is None:
@@ -512,7 +512,7 @@ def _check_control(log: Log, incarnation: int | None, seen: Counter[str]) -> Non
         seen["no control"] += 1
         return
     (crc,) = struct.unpack_from("<I", page, 60)
-    if zlib.crc32(page[:60]) != crc or page[8] != 1 or page[16:32] != log.generation:
+    if zlib.crc32(page[:60]) != crc or page[8] != 2 or page[16:32] != log.generation:
         raise Damage(f"{path}: header")
 
     def word(at: int) -> int:

@@ -6,6 +6,7 @@ import pytest
 
 import falaj
 from falaj.errors import TopicDeleted
+from proof import layout
 from proof.craft import Craft
 from proof.layout import Record
 
@@ -15,12 +16,12 @@ def leave_garbage(path: Path, flipped: int) -> None:
     with falaj.open(path) as store:
         store.topic("t", codec="bytes", segment_bytes=1 << 16)
     made = Craft(path, "t")
-    mark = made.data[512:1536]
+    marks = made.data[: layout.FIRST_BLOCK]
     made.records([Record(0, b"torn", None, (), None)], 0)
     made.data[made.segment.blocks[-1].end + flipped] ^= 1
     made.finish()
     data = bytearray(made.segment.path.read_bytes())
-    data[512:1536] = mark
+    data[: layout.FIRST_BLOCK] = marks
     made.segment.path.write_bytes(data)
 
 

@@ -32,7 +32,7 @@ def test_a_golden_store_gives_the_answers_that_were_kept(name: str, place: Path)
     kept = golden.expected(name)
     assert golden.answers(path, "r") == kept["reading"]
     assert golden.answers(path, "r", read="pread") == kept["reading"]
-    assert falaj.verify(path)["worst"] == kept["worst"]
+    assert golden.worst(path) == kept["worst"]
     assert golden.answers(path, "w") == kept["writing"]
     assert golden.answers(path, "r") == kept["writing"] or "error" in str(kept["writing"])
 
@@ -105,7 +105,10 @@ def test_consumers_queues_jobs_and_transactions_of_kept_stores_go_on(place: Path
         golden.unpack(name, place / name)
     with falaj.open(place / "consumers/store") as store:
         both = store.consumer("both", ["first", "second"])
-        assert sorted(record.topic for record in both) == ["first"] * 5 + ["second"] * 8
+        cursors = golden.expected("consumers")["beside"]["consumers"]["both"][1]
+        left = sorted(topic for topic, _, _, lag in cursors for _ in range(lag))
+        assert len(left) == 13
+        assert sorted(record.topic for record in both) == left
         both.commit(sync="durable")
         late = store.consumer("late", ["second"])
         assert [record.offset for record in late] == [7]
@@ -113,12 +116,18 @@ def test_consumers_queues_jobs_and_transactions_of_kept_stores_go_on(place: Path
         assert [record.topic for record in lost] == ["gone"] + ["second"] * 8
     with falaj.open(place / "queues/store") as store:
         plain = store.queue("plain", "work")
-        taken = plain.take(100)
         done = {*range(10), *range(20, 25), plain.info()["floor"] - 1}
-        assert {job.offset for job in taken}.isdisjoint(done)
+        taken: set[int] = set()
+        while jobs := plain.take(100, timeout=0):  # those that a dead process had begun come alone
+            taken |= {job.offset for job in jobs}
+            jobs.ack()
+        assert taken.isdisjoint(done)
         assert plain.info()["waiting"] == 0
-        taken.ack()
-        assert [job.offset for job in store.queue("ordered", "work").take(3)] == [3, 4, 5]
+        ordered, left = store.queue("ordered", "work"), list[int]()
+        while len(left) < 3 and (jobs := ordered.take(3 - len(left), timeout=0)):
+            left += [job.offset for job in jobs]
+            jobs.ack()
+        assert left == [3, 4, 5]
     with falaj.open(place / "jobs/store") as store:
         orders = store.topic("orders")
         with orders.job("again", token=("nightly", 20_261_122)) as job:

@@ -23,8 +23,9 @@ ARCHIVE = Path(__file__).with_name("version1") / "plain.tar.xz"
 def files(store: Path) -> dict[str, str]:
     """Hash each file; directories hash as nothing."""
     return {
-        str(path.relative_to(store)): path.is_file()
-        and hashlib.sha256(path.read_bytes()).hexdigest()
+        str(path.relative_to(store)): (
+            path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest()
+        )
         or ""
         for path in sorted(store.rglob("*"))
     }

@@ -257,7 +257,7 @@ def test_damage_ends_a_stream_or_is_skipped_and_told(path: Path) -> None:
             topic.append(b"%05d" % i * 20)
         topic.flush()
     (segment,) = path.glob("logs/*/*.log")
-    flip(segment, 4096 + 150 * 136)
+    flip(segment, 8192 + 150 * 136)
     with falaj.open(path, "r") as store:
         topic = store.topic("orders")
         reader = iter(reading := topic.to_reader(columns=["offset"]))

@@ -390,7 +390,7 @@ def test_damage_fails_with_place_and_remedy_or_is_skipped_and_told(path: Path) -
             topic.append(b"%05d" % i * 20)
         topic.flush()
     (segment,) = path.glob("logs/*/*.log")
-    flip(segment, 4096 + 150 * 136)
+    flip(segment, 8192 + 150 * 136)
     with falaj.open(path, "r") as store:
         scan = store.topic("orders").scan()
         says = f"{segment} is corrupt at byte .*falaj verify"

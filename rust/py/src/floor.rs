@@ -18,7 +18,7 @@ use pyo3::types::{PyBytes, PyList};
 /// Bytes of the file that are written round and round.
 const ROOM: u64 = 64 << 20;
 /// Where the first block begins; the lock word lies before it.
-const FIRST: u64 = 4096;
+const FIRST: u64 = falaj::internals::format::FIRST_BLOCK;
 /// Bytes of a header, of which the commit word and the checksum are written.
 const HEADER: u64 = 32;
 

@@ -151,14 +151,18 @@ pub fn varints(bytes: &[u8]) {
 }
 
 pub fn segment_page(bytes: &[u8]) {
-    if let Ok(header) = segment::SegmentHeader::decode(bytes) {
+    if let Ok(header) = segment::SegmentHeader::in_pages(bytes) {
         let again = segment::SegmentHeader::decode(&header.encode()).unwrap();
         assert_eq!(format!("{header:?}"), format!("{again:?}"));
     }
     for at in segment::MARKS {
         let slot = bytes.get(at as usize..).unwrap_or_default();
         if let Some(mark) = Mark::decode(slot, SALT) {
-            assert!(mark.position == 0 || mark.position >= 4096 && mark.position % 8 == 0);
+            assert!(
+                mark.position == 0
+                    || mark.position >= falaj::internals::format::FIRST_BLOCK
+                        && mark.position % 8 == 0
+            );
             assert_eq!(
                 format!("{:?}", Mark::decode(&mark.encode(SALT), SALT)),
                 format!("Some({mark:?})")
@@ -166,7 +170,7 @@ pub fn segment_page(bytes: &[u8]) {
         }
     }
     let newest = Mark::newest(bytes, SALT);
-    assert!(newest.is_none_or(|mark| mark.slot() < 4096));
+    assert!(newest.is_none_or(|mark| mark.slot() < falaj::internals::format::FIRST_BLOCK));
 }
 
 pub fn index_file(bytes: &[u8]) {

@@ -63,7 +63,7 @@ pub fn block(bytes: &mut [u8], position: usize, salt: u64) -> bool {
 
 /// Positions of the blocks of a segment, as far as their lengths lead.
 pub fn blocks(bytes: &[u8]) -> Vec<usize> {
-    let (mut found, mut position) = (Vec::new(), 4096);
+    let (mut found, mut position) = (Vec::new(), falaj::internals::format::FIRST_BLOCK as usize);
     while position + block::HEADER_LEN <= bytes.len() {
         let len = number(bytes, position, 4) as usize;
         if number(bytes, position, 8) == 0 || len < block::HEADER_LEN {

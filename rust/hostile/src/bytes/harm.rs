@@ -111,7 +111,8 @@ pub fn harm(disk: &dyn Storage, example: &Example, random: &mut Random, path: &P
     };
     put(disk, path, &bytes);
     // Without its marks a segment's damage looks like a torn end: that is harm in two places.
-    let marks = path.extension().is_some_and(|end| end == "log") && at < 4096;
+    let is_segment = path.extension().is_some_and(|end| end == "log");
+    let marks = is_segment && at < falaj::internals::format::FIRST_BLOCK as usize;
     let kind = if marks && what != "flip" { "stale marks:" } else { what };
     Harm::new(kind, path, &format!(" {what} at {at} of"))
 }

@@ -176,8 +176,10 @@ pub fn segment_page(random: &mut Random) -> Vec<u8> {
         replaces: None,
         time_base_us: random.next() as i64,
     };
-    let mut page = vec![0; 4096];
-    page[..segment::HEADER_LEN].copy_from_slice(&header.encode());
+    let mut page = vec![0; falaj::internals::format::FIRST_BLOCK as usize];
+    for at in segment::HEADERS {
+        page[at as usize..][..segment::HEADER_LEN].copy_from_slice(&header.encode());
+    }
     for at in segment::MARKS {
         let mark = segment::Mark {
             serial: random.edgy(7),

@@ -49,6 +49,8 @@ pub const VERSION: u32 = 2;
 
 /// Bytes of the header page of a segment; its first block starts there.
 pub const PAGE: u64 = 4096;
+/// Position of the first block of a segment, behind two pages that say what it is ([`segment`]).
+pub const FIRST_BLOCK: u64 = 2 * PAGE;
 
 /// What bytes can be instead of what they should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

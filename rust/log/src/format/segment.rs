@@ -1,11 +1,15 @@
-//! The first page of a segment: who it is, what it continues, how far it is on the medium.
+//! The first two pages of a segment: who it is, what it continues, how far it is on the disk.
 //!
 //! ```text
 //!    0  header, one sector, never changes once the segment has its name
-//!  512  durable mark, slot 0   \ written in turn; each sector tears alone, so one of them is
-//! 1024  durable mark, slot 1   / always whole
-//! 4096  first block
+//!  512  durable mark, slot 0
+//! 4096  the header again
+//! 4608  durable mark, slot 1
+//! 8192  first block
 //! ```
+//!
+//! A disk loses a page or less at once, so one header and the mark that was not being written are always
+//! whole.
 //!
 //! Invariant: of two valid marks the newer holds ([`DoubleSlot`]), and marks only rise. A mark
 //! carries the salt in its checksum, so that a page copied to another segment marks nothing there.
@@ -15,7 +19,7 @@ use super::address::{ALIGN, MAX_POSITION, MAX_SEQUENCE};
 use super::checksum::{crc32_from, seed};
 use super::double_slot::{DoubleSlot, slot_of};
 use super::owned::{check_sealed, seal};
-use super::{DecodeError, Decoded, PAGE, VERSION, put, u32_at, u64_at};
+use super::{DecodeError, Decoded, FIRST_BLOCK, PAGE, VERSION, put, u32_at, u64_at};
 
 /// First bytes of every segment.
 pub const MAGIC: [u8; 8] = *b"FALAJSEG";
@@ -23,14 +27,14 @@ pub const MAGIC: [u8; 8] = *b"FALAJSEG";
 pub const HEADER_LEN: usize = 512;
 /// Bytes of a mark.
 pub const MARK_LEN: usize = 64;
-/// Positions of the two marks.
-pub const MARKS: [u64; 2] = [512, 1024];
+/// Positions of the header and of its copy, each in a page of its own.
+pub const HEADERS: [u64; 2] = [0, PAGE];
+/// Positions of the two marks, each in a page of its own.
+pub const MARKS: [u64; 2] = [HEADER_LEN as u64, PAGE + HEADER_LEN as u64];
 
-/// Where the second of them ends.
-pub const MARKS_END: usize = MARKS[1] as usize + MARK_LEN;
 const MARK_MAGIC: [u8; 8] = *b"FALAJMRK";
 const NONE: u64 = u64::MAX;
-const _: () = assert!(MARKS[1] + HEADER_LEN as u64 <= PAGE && MARK_LEN <= 512);
+const _: () = assert!(HEADER_LEN + MARK_LEN <= PAGE as usize && HEADERS[1] + PAGE == FIRST_BLOCK);
 
 /// Bits of the header's flags.
 pub mod flag {
@@ -109,7 +113,21 @@ impl SegmentHeader {
         out
     }
 
-    /// Read the first sector of a segment.
+    /// Read the header in a segment's first two pages: the copy where the first page's is corrupt.
+    ///
+    /// # Errors
+    /// `Unknown` or `Newer`, as the bytes are; `Damaged` where both are corrupt.
+    pub fn in_pages(pages: &[u8]) -> Decoded<Self> {
+        let [header, copy] = HEADERS.map(|at| pages.get(at as usize..).unwrap_or_default());
+        let is_corrupt = |read: &Decoded<Self>| matches!(read, Err(DecodeError::Damaged(_)));
+        let header = Self::decode(header);
+        if is_corrupt(&header) {
+            return Some(Self::decode(copy)).filter(|copy| !is_corrupt(copy)).unwrap_or(header);
+        }
+        header
+    }
+
+    /// Read a sector that holds a header.
     ///
     /// # Errors
     /// `Damaged`, `Unknown` or `Newer`, as the bytes are.
@@ -153,7 +171,7 @@ impl SegmentHeader {
     fn check(&self) -> Decoded<()> {
         let previous_fits = self.previous.is_none_or(|p| {
             p.sequence < self.sequence
-                && (PAGE..=MAX_POSITION).contains(&p.end)
+                && (FIRST_BLOCK..=MAX_POSITION).contains(&p.end)
                 && p.end % ALIGN == 0
         });
         let replaced_fit = self.replaces.is_none_or(|replaces| {
@@ -188,6 +206,15 @@ pub struct Mark {
     pub incarnation: u64,
 }
 
+/// Lay out the first two pages of a segment: header, copy and first mark.
+pub fn header_pages(header: &SegmentHeader, mark: &Mark) -> [u8; FIRST_BLOCK as usize] {
+    let mut pages = [0; FIRST_BLOCK as usize];
+    let sector = header.encode();
+    HEADERS.iter().for_each(|at| put(&mut pages, *at as usize, &sector));
+    put(&mut pages, mark.slot() as usize, &mark.encode(header.salt));
+    pages
+}
+
 impl Mark {
     /// Lay it out for the segment with this salt.
     pub fn encode(&self, salt: u64) -> [u8; MARK_LEN] {
@@ -220,14 +247,19 @@ impl Mark {
             control: word(3),
             incarnation: word(4),
         };
-        let in_segment = (PAGE..=MAX_POSITION).contains(&mark.position);
+        let in_segment = (FIRST_BLOCK..=MAX_POSITION).contains(&mark.position);
         let fits = mark.position == 0 || in_segment && mark.position % ALIGN == 0;
         fits.then_some(mark)
     }
 
-    /// The valid mark of a segment page, the newer of the two.
-    pub fn newest(page: &[u8], salt: u64) -> Option<Self> {
-        let slots = MARKS.map(|at| page.get(at as usize..).and_then(|b| Self::decode(b, salt)));
+    /// The valid mark in a segment's first two pages, the newer of the two.
+    pub fn newest(pages: &[u8], salt: u64) -> Option<Self> {
+        Self::newest_of(MARKS.map(|at| pages.get(at as usize..).unwrap_or_default()), salt)
+    }
+
+    /// The valid mark in two slots, the newer of the two.
+    pub fn newest_of(slots: [&[u8]; 2], salt: u64) -> Option<Self> {
+        let slots = slots.map(|slot| Self::decode(slot, salt));
         DoubleSlot::of(slots, |mark| mark.serial).value
     }
 

@@ -27,7 +27,7 @@ fn headers_come_back() {
 #[test]
 fn every_flipped_bit_of_a_header_or_mark_is_noticed() {
     let bytes = sample().encode();
-    let mark = Mark { serial: 3, position: 4096, ..Mark::default() }.encode(1);
+    let mark = Mark { serial: 3, position: FIRST_BLOCK, ..Mark::default() }.encode(1);
     for bit in 0..HEADER_LEN * 8 {
         let mut flipped = bytes;
         flipped[bit / 8] ^= 1 << (bit % 8);
@@ -53,9 +53,9 @@ fn another_version_is_named() {
 
 #[test]
 fn the_newer_of_two_whole_marks_holds() {
-    let mut page = vec![0; PAGE as usize];
+    let mut page = vec![0; FIRST_BLOCK as usize];
     assert_eq!(Mark::newest(&page, 5), None);
-    let marks = [1, 2, 3].map(|n| Mark { serial: n, position: 4096 * n, ..Mark::default() });
+    let marks = [1, 2, 3].map(|n| Mark { serial: n, position: FIRST_BLOCK * n, ..Mark::default() });
     for mark in marks {
         put(&mut page, mark.slot() as usize, &mark.encode(5));
         assert_eq!(Mark::newest(&page, 5), Some(mark));
@@ -87,16 +87,16 @@ fn numbers_that_contradict_each_other_are_damage_whatever_the_checksum_says() {
     let with = |sequence, previous| SegmentHeader { sequence, previous, ..sample() };
     let last = MAX_POSITION - MAX_POSITION % 8;
     for (header, sound) in [
-        (with(7, previous(6, 4096)), true),
+        (with(7, previous(6, FIRST_BLOCK)), true),
         (with(7, previous(6, 4088)), false),
         (with(7, previous(6, 4097)), false),
         (with(7, previous(6, last)), true),
         (with(7, previous(6, last + 8)), false),
-        (with(7, previous(7, 4096)), false),
-        (with(7, previous(8, 4096)), false),
+        (with(7, previous(7, FIRST_BLOCK)), false),
+        (with(7, previous(8, FIRST_BLOCK)), false),
         (with(MAX_SEQUENCE, None), true),
         (with(MAX_SEQUENCE + 1, None), false),
-        (with(MAX_SEQUENCE + 1, previous(6, 4096)), false),
+        (with(MAX_SEQUENCE + 1, previous(6, FIRST_BLOCK)), false),
     ] {
         let header = SegmentHeader { replaces: None, ..header };
         let found = SegmentHeader::decode(&header.encode());
@@ -133,7 +133,7 @@ fn a_mark_says_what_was_said_and_claims_places_of_a_segment_only() {
         (0, true),
         (8, false),
         (4088, false),
-        (4096, true),
+        (FIRST_BLOCK, true),
         (4100, false),
         (MAX_POSITION, true),
         (MAX_POSITION + 8, false),
@@ -144,7 +144,7 @@ fn a_mark_says_what_was_said_and_claims_places_of_a_segment_only() {
             assert_eq!(found, sound.then_some(mark), "{position}");
         }
     }
-    let bytes = Mark { serial: 1, position: 4096, ..Mark::default() }.encode(6);
+    let bytes = Mark { serial: 1, position: FIRST_BLOCK, ..Mark::default() }.encode(6);
     assert_eq!(Mark::decode(&bytes[..MARK_LEN - 1], 6), None);
 }
 
@@ -223,15 +223,14 @@ fn every_number_of_a_mark_stands_where_the_format_says() {
         4142434445464748 5152535455565758 000000000000000000000000 d63824d0");
     assert_eq!(mark.encode(0x6867_6665_6463_6261).as_slice(), bytes);
     assert_eq!(Mark::decode(&bytes, 0x6867_6665_6463_6261), Some(mark));
-    for (serial, slot) in [(0, 512), (1, 1024), (2, 512), (3, 1024), (u64::MAX, 1024)] {
+    for (serial, slot) in [(0, 512), (1, 4608), (2, 512), (3, 4608), (u64::MAX, 4608)] {
         assert_eq!(Mark { serial, ..mark }.slot(), slot, "its lowest bit is the slot: {serial}");
     }
-    assert_eq!(MARKS_END, 1088, "64 bytes from 1024 on");
 }
 
 #[test]
 fn flags_of_a_mark_that_are_not_known_are_ignored() {
-    let mark = Mark { serial: 1, position: 4096, ..Mark::default() };
+    let mark = Mark { serial: 1, position: FIRST_BLOCK, ..Mark::default() };
     for flags in 0..8u64 {
         let mut bytes = mark.encode(5);
         put(&mut bytes, 24, &(flags | 1 << 63).to_le_bytes());

@@ -13,8 +13,8 @@ use crate::error::{Error, IoResult, Result};
 use crate::format::block::Kind;
 use crate::format::segment::{Mark, Previous, SegmentHeader};
 use crate::format::state::End;
-use crate::format::{DecodeError, PAGE, names};
-use crate::segment::{Reading, Segment, UNREAD, expect_own, read_first_page, read_header};
+use crate::format::{DecodeError, FIRST_BLOCK, names};
+use crate::segment::{Reading, Segment, UNREAD, expect_own, read_header, read_header_pages};
 use crate::storage::{File, OpenMode, Storage};
 
 use super::open_segments::{self, OpenSegments, with_room};
@@ -395,7 +395,7 @@ impl Chain {
             return Ok((segment.header().clone(), segment.read_mark()?));
         }
         let (file, path) = self.open_file(sequence)?;
-        let (header, mark) = read_first_page(&*file, &path)?;
+        let (header, mark) = read_header_pages(&*file, &path)?;
         expect_own(&header, self.generation, sequence, &path)?;
         enter(&self.known).headers.insert(sequence, header.clone());
         Ok((header, mark))
@@ -538,9 +538,9 @@ fn unless_missing(error: Error, dir: &Path, sequence: u64) -> Error {
 /// changed since: `None` where either is torn, for then nobody can tell the offsets that go on here.
 pub fn introduced_until(segment: &Segment) -> Result<Option<u64>> {
     if segment.header().snapshots() < 2 {
-        return Ok(Some(PAGE));
+        return Ok(Some(FIRST_BLOCK));
     }
-    let Some(bulk) = segment.sound(PAGE)? else { return Ok(None) };
+    let Some(bulk) = segment.sound(FIRST_BLOCK)? else { return Ok(None) };
     let changes = segment.sound(bulk.end())?;
     Ok(changes.filter(|block| block.header.kind == Kind::Snapshot).map(|block| block.end()))
 }

@@ -1,6 +1,7 @@
 //! The chain of a directory that changes, or whose disk fails, while the chain is known.
 
 use super::*;
+use crate::format::segment::HEADERS;
 use crate::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
 
 impl Place {
@@ -152,7 +153,7 @@ fn a_header_that_is_damaged_is_no_end_of_the_log() {
     let p = Place::new();
     p.row(4);
     let file = p.memory.open(&p.path(2), OpenMode::ReadWrite).unwrap();
-    file.write_at(&[0xee; 64], 0).unwrap();
+    HEADERS.iter().for_each(|at| file.write_at(&[0xee; 64], *at).unwrap());
     let chain = p.chain(Reading::Map);
     let error = next(&chain, 1).unwrap_err();
     let told = matches!(&error, Error::Corrupt { path, .. } if *path == p.path(2));

@@ -88,7 +88,7 @@ impl Place {
 
 /// A mark that claims the segment's beginning, made in this incarnation.
 fn marked(incarnation: u64) -> Mark {
-    Mark { serial: 1, position: PAGE, incarnation, ..Mark::default() }
+    Mark { serial: 1, position: FIRST_BLOCK, incarnation, ..Mark::default() }
 }
 
 fn unmarked(incarnation: u64) -> Mark {

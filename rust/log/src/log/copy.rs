@@ -23,10 +23,10 @@ use std::sync::Arc;
 use crate::error::{Error, IoResult, Result};
 use crate::format::address::Address;
 use crate::format::block::Kind;
-use crate::format::segment::{HEADER_LEN, Mark};
+use crate::format::segment::{Mark, header_pages};
 use crate::format::settings::WriteMode;
 use crate::format::state::{CursorState, LogState};
-use crate::format::{DecodeError, PAGE, names};
+use crate::format::{DecodeError, FIRST_BLOCK, names};
 use crate::segment::index::write_file;
 use crate::segment::{BlockError, Check, NO_BLOCK, Reading, Segment};
 use crate::storage::{File, OpenMode, Storage};
@@ -144,11 +144,11 @@ impl LogCopy {
         let later = |piece: &&SegmentPiece| piece.sequence >= from.sequence();
         for piece in self.pieces.iter().filter(later) {
             let is_first = piece.sequence == from.sequence();
-            let begin = if is_first { from.position().max(PAGE) } else { PAGE };
+            let begin = if is_first { from.position().max(FIRST_BLOCK) } else { FIRST_BLOCK };
             let segment = self.chain.segment(piece.sequence)?;
             if segment.is_compacted() {
                 // It does not tell any more which records a cursor moved with.
-                let (path, position) = (segment.path().to_path_buf(), PAGE);
+                let (path, position) = (segment.path().to_path_buf(), FIRST_BLOCK);
                 return Err(Error::Corrupt { path, position, what: COMPACTED_MEANWHILE });
             }
             piece.moves(&segment, begin, &mut moves);
@@ -277,7 +277,7 @@ fn check_unproven(
     }
     let mark = segment.mark().map_or(0, |mark| mark.position);
     let mut segment = Arc::clone(segment);
-    let mut position = mark.max(PAGE);
+    let mut position = mark.max(FIRST_BLOCK);
     while end.is_none_or(|end| position < end) {
         if segment.exceeds_cache() {
             segment = Arc::new(segment.reopen_empty()?);
@@ -349,9 +349,9 @@ impl SegmentPiece {
         let failed = |what| move |e| (what, e);
         let target = storage.open(&path, OpenMode::CreateNew(mode)).doing("create", &path)?;
         let finish = |(what, e): (&'static str, std::io::Error)| Error::io(what, &path, e);
-        self.first_page(segment, &*target).map_err(failed("write")).map_err(finish)?;
-        told(PAGE.min(self.len))?;
-        let mut at = PAGE;
+        self.first_pages(segment, &*target).map_err(failed("write")).map_err(finish)?;
+        told(FIRST_BLOCK.min(self.len))?;
+        let mut at = FIRST_BLOCK;
         let holes = self.holes(segment);
         let nothing = self.len..self.len;
         for hole in holes.iter().chain(std::iter::once(&nothing)) {
@@ -375,7 +375,7 @@ impl SegmentPiece {
 
     /// What void blocks of a compacted segment cover, as far as it is worth it to leave that out.
     fn holes(&self, segment: &Segment) -> Vec<Range<u64>> {
-        let (mut holes, mut position) = (Vec::new(), PAGE);
+        let (mut holes, mut position) = (Vec::new(), FIRST_BLOCK);
         while segment.is_compacted() && position < self.end {
             let Ok(Some(block)) = segment.block(position, Check::Header) else { break };
             position = block.end();
@@ -387,7 +387,7 @@ impl SegmentPiece {
     }
 
     /// The source's header, and a mark of the copy's own.
-    fn first_page(&self, segment: &Segment, target: &dyn File) -> std::io::Result<()> {
+    fn first_pages(&self, segment: &Segment, target: &dyn File) -> std::io::Result<()> {
         let mark = Mark {
             serial: 1,
             position: self.end,
@@ -395,12 +395,7 @@ impl SegmentPiece {
             succeeded: !self.last,
             ..Mark::default()
         };
-        let mut page = vec![0; PAGE as usize];
-        page[..HEADER_LEN].copy_from_slice(&segment.header().encode());
-        let slot = mark.slot() as usize;
-        let bytes = mark.encode(self.salt);
-        page[slot..slot + bytes.len()].copy_from_slice(&bytes);
-        target.write_at(&page, 0)
+        target.write_at(&header_pages(segment.header(), &mark), 0)
     }
 
     fn blocks(

@@ -8,7 +8,7 @@ use crate::format::block::Kind;
 use crate::format::segment::{Mark, SegmentHeader};
 use crate::format::settings::WriteMode;
 use crate::format::state::{LogState, TopicState};
-use crate::format::{PAGE, control::flag, names};
+use crate::format::{FIRST_BLOCK, PAGE, control::flag, names};
 use crate::segment::create::{Builder, own_header, own_len};
 use crate::segment::index::{Index, write_file};
 use crate::segment::{Reading, Segment};
@@ -31,7 +31,7 @@ pub fn max_group_len(segment_bytes: u64) -> u64 {
 /// be as much again, and the largest group must fit behind it. Where the log's segment size does
 /// not allow that the segment is larger, and whole from the beginning: others map what they find.
 pub fn new_segment_len(segment_bytes: u64, snapshot: usize) -> u64 {
-    let own = PAGE + 2 * own_len(snapshot) + RESERVE;
+    let own = FIRST_BLOCK + 2 * own_len(snapshot) + RESERVE;
     let len = if own + max_group_len(segment_bytes) <= segment_bytes {
         FIRST_ALLOCATION.min(segment_bytes).max(own)
     } else {

@@ -281,7 +281,7 @@ impl Filled {
 }
 
 fn names_and_facts(snapshot: &[u8], facts: &[u8]) -> u64 {
-    crate::format::PAGE + own_len(snapshot.len()) + own_len(facts.len())
+    crate::format::FIRST_BLOCK + own_len(snapshot.len()) + own_len(facts.len())
 }
 
 /// Header of a block behind so many records of its topic in the segment.

@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::failpoints::{Point, pass};
 use crate::format::address::Address;
 use crate::format::control::{at, flag};
-use crate::format::{PAGE, names};
+use crate::format::{FIRST_BLOCK, names};
 
 use super::append::Writer;
 use super::guard::Which;
@@ -106,7 +106,7 @@ impl Log {
             // Somebody came as far as the segment's name, and no further.
             let segment = self.chain.segment(newest)?;
             let marked = segment.mark().map_or(0, |mark| mark.position);
-            let durable = Address::new(newest, marked.max(PAGE));
+            let durable = Address::new(newest, marked.max(FIRST_BLOCK));
             return adopt(storage, dir, settings, &segment).map(|end| (end, durable));
         }
         // Who died behind a sync may have come as far as the mark.

@@ -26,7 +26,7 @@
 //! | `compact`, `seal` | of the records of each key the last one, in segments that take the place of others; ending one for that |
 //! | `copy` | a copy of it while others write |
 //! | `extent` | how large it is, who holds its locks |
-//! | `header_repair` | rebuilding headers of sealed segments |
+//! | `header_repair` | restoring a corrupt segment header from its copy |
 //! | `index_rebuild` | rebuilding indexes of sealed segments |
 //! | `repair_report` | what all of that did, as values |
 //! | [`verify`] | reading a whole log with distrust |
@@ -85,7 +85,7 @@ use std::time::{Duration, Instant};
 
 use crate::canary::{Canary, planted};
 use crate::error::{Error, Result};
-use crate::format::PAGE;
+use crate::format::FIRST_BLOCK;
 use crate::format::address::Address;
 use crate::format::control::at;
 use crate::format::names;
@@ -422,7 +422,7 @@ impl Log {
         let Some(control) = self.control() else { return false };
         let (tail, durable) = (control.tail(), control.durable());
         let unsynced = control.wanted().min(tail) > durable;
-        unsynced || Address::new(tail.sequence(), PAGE) > durable || self.lacks_mark()
+        unsynced || Address::new(tail.sequence(), FIRST_BLOCK) > durable || self.lacks_mark()
     }
 
     /// Ring this page, of the store, when somebody asked for it. The first one named stays.
@@ -441,7 +441,7 @@ impl Log {
         let (control, _) = self.writing()?;
         // Before the tail: of a roll that comes later the next one is told.
         let rolled = self.rolled.swap(false, Ordering::AcqRel);
-        let active = Address::new(control.tail().sequence(), PAGE);
+        let active = Address::new(control.tail().sequence(), FIRST_BLOCK);
         let kept = if active <= control.durable() { Ok(()) } else { self.sync_to(active) };
         // Limits count from what is durable, so that somebody looks too early if told before.
         if rolled {

@@ -21,8 +21,8 @@ pub enum RepairKind {
     GoBeyond,
     /// How cursors, tokens and producers moved on may lie in damage, so they are taken as they are known.
     AsKnown,
-    /// A segment's header is damaged and is made anew, in a copy.
-    NewHeader,
+    /// One of the two copies of a segment's header is corrupt and is restored from the other.
+    RestoreHeader,
     /// The control page is missing or damaged and is made anew.
     NewControl,
     /// An index is missing or damaged and is made anew.
@@ -40,7 +40,7 @@ impl RepairKind {
             RepairKind::Save => "save",
             RepairKind::GoBeyond => "go on beyond damage",
             RepairKind::AsKnown => "take as known",
-            RepairKind::NewHeader => "rebuild header",
+            RepairKind::RestoreHeader => "restore header",
             RepairKind::NewControl => "new control page",
             RepairKind::Reindex => "rebuild index",
             RepairKind::RemoveTemporary => "remove temporary file",

@@ -19,7 +19,7 @@ use crate::format::block::Kind;
 use crate::format::control::at;
 use crate::format::segment::{Mark, Previous, SegmentHeader};
 use crate::format::state::{End, LogState};
-use crate::format::{DecodeError, PAGE, names};
+use crate::format::{DecodeError, FIRST_BLOCK, PAGE, names};
 use crate::segment::create::{Builder, commit, own_header, own_len, put_block};
 use crate::segment::index::IndexSampler;
 use crate::segment::{BlockError, Segment};
@@ -111,7 +111,7 @@ impl Log {
     fn grow(&self, writer: &Writer, control: &Control, required: u64) -> Result<()> {
         let segment = &writer.segment;
         let len = segment.file().stat().doing("stat", segment.path())?.len;
-        let room = control.allocated().position().clamp(PAGE, len);
+        let room = control.allocated().position().clamp(FIRST_BLOCK, len);
         let wanted = self.growth_target(room).max(required);
         let wanted = wanted.next_multiple_of(PAGE).min(self.settings.segment_bytes);
         segment.file().allocate(wanted).doing("allocate", segment.path())?;
@@ -144,7 +144,7 @@ impl Log {
         }
         pass(Point::RollPrepared);
         // The second snapshot repeats at most all of the first; of more, the third try knows.
-        let most = 2 * prepared.builder.position() - PAGE + needs + RESERVE;
+        let most = 2 * prepared.builder.position() - FIRST_BLOCK + needs + RESERVE;
         prepared.builder.grow(most.next_multiple_of(PAGE))?;
         prepared.builder.populate(most);
         let mut changes = Vec::with_capacity(most as usize);

@@ -16,7 +16,7 @@ use crate::format::address::Address;
 use crate::format::block::{BlockHeader, Kind, MAX_RELATIVE_TIME};
 use crate::format::segment::{Mark, Previous, SegmentHeader};
 use crate::format::state::LogState;
-use crate::format::{PAGE, checksum, names};
+use crate::format::{FIRST_BLOCK, PAGE, checksum, names};
 use crate::segment::create::{Builder, own_header, own_len};
 use crate::segment::index::Index;
 use crate::segment::walk::{SegmentWalker, Step, appended_ns};
@@ -85,7 +85,7 @@ pub fn supersede(
     let temporary = dir.join("supersede.tmp");
     let snapshot = cut.state.encode_since(&LogState::default());
     let content: u64 = carried.iter().map(|c| c.block.header.padded()).sum();
-    let needs = PAGE + own_len(snapshot.len()) + content + RESERVE;
+    let needs = FIRST_BLOCK + own_len(snapshot.len()) + content + RESERVE;
     let len = FIRST_ALLOCATION.min(settings.segment_bytes).max(needs).next_multiple_of(PAGE);
     let (mode, access) = (settings.file_mode, write_access(settings));
     let mut builder = Builder::new(storage, temporary, len, len, mode, access)?;

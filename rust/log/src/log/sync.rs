@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 use crate::canary::{Canary, planted};
 use crate::error::{Error, Result};
 use crate::failpoints::{Point, pass};
-use crate::format::PAGE;
 use crate::format::address::Address;
 use crate::format::block::Kind;
 use crate::format::control::{at, flag};
 use crate::format::segment::Mark;
+use crate::format::{FIRST_BLOCK, PAGE};
 use crate::lock::stopwatch;
 use crate::segment::Segment;
 use crate::segment::named::expect_not_removed;
@@ -398,7 +398,7 @@ impl Log {
 
 /// The address at which a segment opened by its maker begins.
 fn first_of(opened: Address) -> Address {
-    Address::new(opened.sequence(), PAGE)
+    Address::new(opened.sequence(), FIRST_BLOCK)
 }
 
 /// How much of the log lies behind a place; of different segments more than there can be in one.

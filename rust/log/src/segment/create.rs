@@ -13,8 +13,8 @@ use crate::error::{Error, Result};
 use crate::failpoints::{Point, pass};
 use crate::format::address::align;
 use crate::format::block::{self, BlockHeader, Kind};
-use crate::format::segment::{Mark, SegmentHeader};
-use crate::format::{PAGE, checksum};
+use crate::format::segment::{Mark, SegmentHeader, header_pages};
+use crate::format::{FIRST_BLOCK, checksum};
 use crate::storage::{File, Map, MapAccess, OpenMode, Storage};
 
 use super::Segment;
@@ -125,7 +125,7 @@ impl Builder {
             let _ = storage.unlink(&path);
             Error::io("allocate", &path, e)
         })?;
-        Ok(Self { path, file, map, salt, seed: checksum::seed(salt), position: PAGE, len })
+        Ok(Self { path, file, map, salt, seed: checksum::seed(salt), position: FIRST_BLOCK, len })
     }
 
     /// Its salt.
@@ -221,9 +221,7 @@ impl Builder {
     /// # Errors
     /// As [`Builder::block`].
     pub fn header(&self, header: &SegmentHeader, mark: &Mark) -> Result<()> {
-        let mark_bytes = mark.encode(self.salt);
-        let stored = self.map.write(mark.slot(), &mark_bytes);
-        let stored = stored.and_then(|()| self.map.write(0, &header.encode()));
+        let stored = self.map.write(0, &header_pages(header, mark));
         stored.map_err(|e| Error::io("write", &self.path, e))
     }
 

@@ -27,7 +27,7 @@ fn who_asks_for_no_more_room_than_there_is_needs_no_disk() {
     let mut builder = builder(&faulty);
     let made = faulty.count(Call::Allocate);
     faulty.plan(Fault::at(1, FailureKind::Errno(libc::ENOSPC)).only(Call::Allocate).forever());
-    for len in [0, PAGE, LEN] {
+    for len in [0, FIRST_BLOCK, LEN] {
         builder.grow(len).unwrap();
     }
     assert_eq!((builder.allocated(), faulty.count(Call::Allocate)), (LEN, made));
@@ -73,7 +73,7 @@ fn a_segment_that_was_synced_outlives_a_loss_of_power() {
         let after = crash.image(&crash.nothing());
         let mut found = [0; 2];
         let file = after.open(builder.path(), OpenMode::Read).unwrap();
-        file.read_at(&mut found, PAGE + block::HEADER_LEN as u64).unwrap();
+        file.read_at(&mut found, FIRST_BLOCK + block::HEADER_LEN as u64).unwrap();
         found
     };
     assert_eq!(after_loss_of_power(), [0; 2], "nobody asked the disk to keep it");

@@ -13,7 +13,7 @@
 
 mod block;
 pub mod create;
-mod first_page;
+mod header_pages;
 pub mod index;
 pub mod named;
 pub mod pack;
@@ -33,11 +33,11 @@ use crate::format::block::{
     BlockHeader, CommitWord, HEADER_LEN, Kind, MAX_HEADER_LEN, PlainHeader,
 };
 use crate::format::checksum::SeededCrc;
-use crate::format::segment::{MARK_LEN, MARKS, MARKS_END, Mark, SegmentHeader};
-use crate::format::{DecodeError, Decoded, PAGE, checksum, names};
+use crate::format::segment::{MARK_LEN, MARKS, Mark, SegmentHeader};
+use crate::format::{DecodeError, Decoded, FIRST_BLOCK, PAGE, checksum, names};
 use crate::storage::{File, Map, MapAccess, OpenMode, Storage};
 pub use block::{Block, BlockError, BodyExtent};
-pub use first_page::{read_first_page, read_header};
+pub use header_pages::{corrupt_header, read_header, read_header_pages};
 use skip_table::SkipTable;
 use verified::VerifiedBitmap;
 use window::{UNREADABLE, Window};
@@ -183,7 +183,7 @@ impl Segment {
         reach: u64,
     ) -> Result<Self> {
         let len = file.stat().map_err(|e| Error::io("stat", &path, e))?.len;
-        if access != MapAccess::Read && len < PAGE {
+        if access != MapAccess::Read && len < FIRST_BLOCK {
             let what = "a segment that was cut off in its first page";
             return Err(Error::Corrupt { path, position: len, what });
         }
@@ -298,16 +298,17 @@ impl Segment {
 
     /// Its valid durable mark.
     pub fn mark(&self) -> Option<Mark> {
-        let mut page = [0; MARKS_END];
         if self.window.is_some() {
-            // A page that cannot be read marks nothing; whoever reads on is told.
-            let got = self.file.read_at(&mut page, 0).unwrap_or(0);
-            return Mark::newest(&page[..got], self.header.salt);
+            // Pages that cannot be read mark nothing; a reader that goes on gets the error.
+            let read = read_header_pages(&*self.file, &self.path).ok();
+            return read.and_then(|(_, mark)| mark);
         }
-        for slot in MARKS {
-            self.map.copy(slot, &mut page[slot as usize..][..MARK_LEN]);
-        }
-        Mark::newest(&page, self.header.salt)
+        let slots = MARKS.map(|slot| {
+            let mut bytes = [0; MARK_LEN];
+            self.map.copy(slot, &mut bytes);
+            bytes
+        });
+        Mark::newest_of([&slots[0], &slots[1]], self.header.salt)
     }
 
     /// As [`Segment::mark`], for who decides by it what is part of the log: a page that does not come
@@ -319,13 +320,13 @@ impl Segment {
         if self.window.is_none() {
             return Ok(self.mark());
         }
-        let mut page = [0; PAGE as usize];
-        let got = self.file.read_at(&mut page, 0).map_err(|e| Error::io("read", &self.path, e))?;
-        let there = PAGE.min(self.known_len.load(Ordering::Relaxed));
+        let mut pages = [0; FIRST_BLOCK as usize];
+        let got = self.file.read_at(&mut pages, 0).map_err(|e| Error::io("read", &self.path, e))?;
+        let there = FIRST_BLOCK.min(self.known_len.load(Ordering::Relaxed));
         if (got as u64) < there {
             return Err(self.ends_at(got as u64));
         }
-        Ok(Mark::newest(&page[..got], self.header.salt))
+        Ok(Mark::newest(&pages[..got], self.header.salt))
     }
 
     /// The error for a file that ends at a position before its length.
@@ -542,7 +543,7 @@ impl Segment {
     }
 
     fn find_block(&self, from: u64, limit: u64, fits: impl Fn(&Block) -> bool) -> Option<u64> {
-        let mut position = from.next_multiple_of(8).max(PAGE);
+        let mut position = from.next_multiple_of(8).max(FIRST_BLOCK);
         let mut buffer = [0; 8192];
         // Nothing lies behind the end of the file, and a map must not be touched there.
         self.reaches_now(limit);

@@ -11,11 +11,11 @@ use std::sync::Arc;
 
 use crate::canary::{Canary, planted};
 use crate::error::{Error, Result};
-use crate::format::PAGE;
+use crate::format::FIRST_BLOCK;
 use crate::format::address::align;
 use crate::format::block::{BlockHeader, HEADER_LEN, MAX_HEADER_LEN};
 use crate::format::checksum;
-use crate::format::segment::{Mark, SegmentHeader};
+use crate::format::segment::{Mark, SegmentHeader, header_pages};
 use crate::storage::{File, OpenMode, Storage};
 
 use super::create::void_header;
@@ -50,13 +50,13 @@ impl Packer {
         let made = storage.open(&path, OpenMode::CreateNew(mode));
         let file = made.map_err(|e| Error::io("create", &path, e))?;
         let (seed, buffer) = (checksum::seed(salt), Vec::with_capacity(PIECE + PIECE / 4));
-        Ok(Self { path, file: Some(file), salt, seed, buffer, written: PAGE })
+        Ok(Self { path, file: Some(file), salt, seed, buffer, written: FIRST_BLOCK })
     }
 
     /// One that writes nothing, to learn where blocks would end.
     pub fn counting() -> Self {
         let (path, buffer) = (PathBuf::new(), Vec::new());
-        Self { path, file: None, salt: 0, seed: 0, buffer, written: PAGE }
+        Self { path, file: None, salt: 0, seed: 0, buffer, written: FIRST_BLOCK }
     }
 
     /// Where the next block goes.
@@ -117,11 +117,7 @@ impl Packer {
     /// As [`Packer::block`].
     pub fn finish(&mut self, header: &SegmentHeader, mark: &Mark, len: u64) -> Result<()> {
         self.flush()?;
-        let mut page = vec![0; PAGE as usize];
-        page[..crate::format::segment::HEADER_LEN].copy_from_slice(&header.encode());
-        let marked = mark.encode(self.salt);
-        page[mark.slot() as usize..][..marked.len()].copy_from_slice(&marked);
-        self.write(&page, 0)?;
+        self.write(&header_pages(header, mark), 0)?;
         let Some(file) = &self.file else { return Ok(()) };
         let there = file.stat().map_err(|e| Error::io("stat", &self.path, e))?.len;
         if there < len {

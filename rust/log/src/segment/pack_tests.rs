@@ -67,7 +67,7 @@ fn more_than_is_written_at_once_is_walked_to_its_end_and_takes_what_was_counted(
     assert!(end > 2 * PIECE as u64);
     // The file reaches to there already.
     finish(packer, end);
-    assert_eq!(walked(&path, PAGE, bodies.len()), (places.clone(), end));
+    assert_eq!(walked(&path, FIRST_BLOCK, bodies.len()), (places.clone(), end));
     let file = RealStorage.open(&path, OpenMode::Read).unwrap();
     assert_eq!(file.stat().unwrap().len, end);
     for (body, (_, at)) in bodies.iter().zip(places) {
@@ -99,7 +99,7 @@ fn a_gap_that_is_too_long_for_one_void_block_is_covered_by_several() {
     let path = place.path().join("packed");
     let mut packer = Packer::new(&RealStorage, path.clone(), SALT, MODE).unwrap();
     packer.block(&block(b"alone"), b"alone").unwrap();
-    let (from, until) = (packer.position(), 2 * LONGEST + 4 * PAGE);
+    let (from, until) = (packer.position(), 2 * LONGEST + 2 * FIRST_BLOCK);
     packer.cover(until).unwrap();
     assert_eq!(packer.position(), until);
     finish(packer, until);
@@ -116,17 +116,17 @@ fn a_gap_as_long_as_the_longest_void_block_is_covered_by_one_and_where_there_is_
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("packed");
     let mut packer = Packer::new(&RealStorage, path.clone(), SALT, MODE).unwrap();
-    packer.cover(PAGE + (1 << 30)).unwrap();
+    packer.cover(FIRST_BLOCK + (1 << 30)).unwrap();
     let end = packer.position();
     packer.cover(end).unwrap();
     packer.block(&block(b"behind"), b"behind").unwrap();
     finish(packer, end + 4096);
-    assert_eq!(walked(&path, PAGE, 2).0, [(Kind::Void, PAGE), (Kind::Data, end)]);
+    assert_eq!(walked(&path, FIRST_BLOCK, 2).0, [(Kind::Void, FIRST_BLOCK), (Kind::Data, end)]);
 }
 
 #[test]
 fn a_packed_segment_outlives_a_loss_of_power_and_is_as_long_as_it_was_to_be() {
-    for len in [PAGE + 200, PAGE + 40, PAGE] {
+    for len in [FIRST_BLOCK + 200, FIRST_BLOCK + 40, FIRST_BLOCK] {
         let machine = MemoryStorage::new();
         let path = PathBuf::from("/packed");
         let mut packer = Packer::new(&machine, path.clone(), SALT, MODE).unwrap();

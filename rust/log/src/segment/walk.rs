@@ -18,7 +18,7 @@ use crate::format::address::{Address, align};
 use crate::format::block::{HEADER_LEN, Kind, MAX_HEADER_LEN, flag};
 use crate::format::record;
 use crate::format::state::{End, LogState, topics_of};
-use crate::format::{DecodeError, PAGE};
+use crate::format::{DecodeError, FIRST_BLOCK};
 
 use super::index::IndexBuild;
 use super::{Block, BlockError, Check, Segment};
@@ -85,7 +85,7 @@ pub struct OffsetGap {
 impl SegmentWalker {
     /// Begin at a segment's first block.
     pub fn new() -> Self {
-        Self { position: PAGE, ..Self::default() }
+        Self { position: FIRST_BLOCK, ..Self::default() }
     }
 
     /// Go on in a segment that began with this state.

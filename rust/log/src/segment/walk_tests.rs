@@ -268,7 +268,7 @@ const MISSING: &str = "a segment without all of its snapshot";
 
 #[test]
 fn a_segment_that_a_roll_made_begins_with_two_snapshots_and_both_are_needed() {
-    let previous = Some(Previous { sequence: 2, salt: 1, end: PAGE });
+    let previous = Some(Previous { sequence: 2, salt: 1, end: FIRST_BLOCK });
     for reading in BOTH {
         let mut draft = Draft::of(|header| header.previous = previous);
         let second = draft.end();
@@ -294,12 +294,12 @@ fn a_segment_whose_snapshot_is_hurt_cannot_be_opened_and_what_follows_it_may_be_
         // The tag in the commit word.
         draft.hurt(behind + 7);
         assert_eq!(opened(&draft, reading), Ok(behind), "who reads on is told");
-        draft.hurt(PAGE + 7);
+        draft.hurt(FIRST_BLOCK + 7);
         let tag = "the commit word's tag is not this place's";
-        assert_eq!(opened(&draft, reading), Err((PAGE, tag)));
-        draft.hurt(PAGE + 7);
-        draft.hurt(PAGE + HEADER_LEN as u64);
+        assert_eq!(opened(&draft, reading), Err((FIRST_BLOCK, tag)));
+        draft.hurt(FIRST_BLOCK + 7);
+        draft.hurt(FIRST_BLOCK + HEADER_LEN as u64);
         let body = "the block body's checksum does not match";
-        assert_eq!(opened(&draft, reading), Err((PAGE, body)));
+        assert_eq!(opened(&draft, reading), Err((FIRST_BLOCK, body)));
     }
 }

@@ -87,7 +87,7 @@ impl Store {
             _closing = self.closing(&log)?;
             steps.extend(log.mend_latch()?);
             steps.extend(log.mend_offsets()?);
-            steps.extend(log.mend_headers()?);
+            steps.extend(log.restore_headers()?);
             steps.extend(log.mend_indexes()?);
             Ok((steps, Vec::new()))
         };
@@ -167,7 +167,7 @@ fn plan_log(
     if log.extent().is_ok_and(|extent| extent.incarnation == incarnation) {
         let mut steps: Vec<_> = log.latch_to_mend().into_iter().collect();
         steps.extend(log.offsets_to_mend()?);
-        steps.extend(log.headers_to_mend()?);
+        steps.extend(log.headers_to_restore()?);
         steps.extend(log.indexes_to_mend()?);
         return Ok((steps, Vec::new()));
     }

@@ -93,8 +93,8 @@ fn behind_damage_recovery_leaves_the_walk_to_who_appends() {
     let newest = names.iter().filter_map(|name| names::parse_segment(name)).max().unwrap();
     let file = machine.open(&dir.join(names::segment(newest)), OpenMode::ReadWrite).unwrap();
     let mut byte = [0];
-    file.read_at(&mut byte, 6000).unwrap();
-    file.write_at(&[byte[0] ^ 1], 6000).unwrap();
+    file.read_at(&mut byte, 10_096).unwrap();
+    file.write_at(&[byte[0] ^ 1], 10_096).unwrap();
     let store = open(&machine.process());
     let paid = topic(&store, "paid");
     let (_, _, was_left) = paid.log().begun_and_walked().unwrap();

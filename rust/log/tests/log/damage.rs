@@ -8,6 +8,7 @@ use std::sync::Arc;
 use crate::common::place::Place;
 use crate::common::*;
 use falaj::internals::error::Error;
+use falaj::internals::format::FIRST_BLOCK;
 use falaj::internals::format::names;
 use falaj::internals::format::settings::WriteMode;
 use falaj::internals::log::{Log, RepairKind, mend, plan};
@@ -322,12 +323,12 @@ fn a_log_whose_first_snapshot_is_damaged_is_refused_and_not_emptied() {
     append_values(&log, 3);
     log.sync_clean().unwrap();
     drop(log);
-    hurt(&p.storage, &p, 0, 4096 + 40, &[0xee; 4]);
+    hurt(&p.storage, &p, 0, FIRST_BLOCK + 40, &[0xee; 4]);
     let before = p.storage.list(&p.dir).unwrap();
     let error = open(&p.storage, &p.dir, TestMember::new(0, 2)).unwrap_err();
-    assert!(matches!(error, Error::Corrupt { position: 4096, .. }), "{error}");
+    assert!(matches!(error, Error::Corrupt { position: FIRST_BLOCK, .. }), "{error}");
     let error = mend(&p.storage, &p.dir, &settings(p.mode), &TestMember::new(0, 2)).unwrap_err();
-    assert!(matches!(error, Error::Corrupt { position: 4096, .. }), "{error}");
+    assert!(matches!(error, Error::Corrupt { position: FIRST_BLOCK, .. }), "{error}");
     assert_eq!(before, p.storage.list(&p.dir).unwrap(), "nothing was done to it");
 }
 

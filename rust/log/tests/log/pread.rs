@@ -143,7 +143,7 @@ fn a_file_that_ends_before_its_length_is_an_error_and_no_end_of_the_log() {
     let whole = read();
     assert!(whole.read_mark().unwrap().is_some());
     cut(300).unwrap();
-    assert_eq!(whole.block(4096, Check::Full).unwrap_err().what, CANNOT_READ);
+    assert_eq!(whole.block(8192, Check::Full).unwrap_err().what, CANNOT_READ);
     let error = whole.read_mark().unwrap_err().to_string();
     assert!(error.contains("cut off") && error.contains("300"), "{error}");
 }

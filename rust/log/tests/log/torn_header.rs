@@ -63,7 +63,7 @@ fn without_beginnings_of(lost: &[u64], names_too: bool) -> Arc<dyn Storage> {
     };
     let is_one = |path: &str| lost.iter().any(|segment| is_segment(path, *segment));
     Arc::new(power_lost_after(1, WriteMode::Mapped, work, |path, what| match what {
-        Undecided::Sector(0..8) => is_one(path),
+        Undecided::Sector(0..16) => is_one(path),
         Undecided::Name(name) => names_too && is_one(name),
         _ => false,
     }))
@@ -187,7 +187,7 @@ fn with_a_hole(mode: WriteMode, page_too: bool) -> Arc<dyn Storage> {
 
 /// The one in which the second record of a log begins here.
 fn is_second_sector(path: &str, what: &Undecided) -> bool {
-    is_segment(path, 0) && matches!(what, Undecided::Sector(8))
+    is_segment(path, 0) && matches!(what, Undecided::Sector(16))
 }
 
 fn is_of_the_page(path: &str, what: &Undecided) -> bool {

@@ -259,6 +259,7 @@ fn a_newer_format_version_is_named_and_nothing_is_touched() {
             assert_eq!(error.remedy(), Remedy::Upgrade);
             assert!(error.to_string().contains(&*file.to_string_lossy()), "{error}");
             assert!(error.to_string().contains("version 3, and this falaj reads 2"), "{error}");
+            put(storage, &file, text.as_bytes());
         }
         // A segment: version, checksum.
         let hurt = log_dir(storage, &path, "others").join(names::segment(1));

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use falaj::internals::error::Error;
+use falaj::internals::format::FIRST_BLOCK;
 use falaj::internals::format::settings::WriteMode;
 use falaj::internals::log::RepairKind;
 use falaj::internals::storage::Storage;
@@ -33,7 +34,7 @@ fn behind_any_flipped_byte_of_a_closed_log_no_offset_is_given_out_twice() {
     orders.flush().unwrap();
     drop(orders);
     let closed = machine.restart();
-    for position in (4096..4096 + 21 * 110).step_by(37) {
+    for position in (FIRST_BLOCK..FIRST_BLOCK + 21 * 110).step_by(37) {
         let storage: Arc<dyn Storage> = Arc::new(closed.restart());
         flip(&storage, &segment(&storage, Path::new(PATH), "orders", 0), position);
         let Ok(store) = open(&storage, Path::new(PATH)) else { continue };
@@ -127,7 +128,7 @@ fn only_repair_cuts_what_cannot_be_read_and_gives_no_offset_behind_it_again() {
     orders.append(0, &NewRecord::value(&value(0)), Some(SyncMode::Durable)).unwrap();
     fill(&orders, 1, 20);
     let survivor = machine.survivor();
-    for bad in [4096 + 10 * 540..4096 + 11 * 540, 4096 + 40 * 540..1 << 30] {
+    for bad in [FIRST_BLOCK + 10 * 540..FIRST_BLOCK + 11 * 540, FIRST_BLOCK + 40 * 540..1 << 30] {
         let faulty = FaultyStorage::over_memory(survivor.survivor());
         let storage: Arc<dyn Storage> = Arc::new(faulty.clone());
         let path = segment(&storage, Path::new(PATH), "orders", 0);

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use falaj::internals::consumer::{Consumer, Start};
-use falaj::internals::format::PAGE;
+use falaj::internals::format::FIRST_BLOCK;
 use falaj::internals::format::checksum::{crc32, crc32_from};
 use falaj::internals::format::names;
 use falaj::internals::log::NewBlock;
@@ -363,7 +363,7 @@ fn block<'a>(topic: &Topic, partition: u32, body: &'a BodyWriter, interval: bool
 
 /// Marks tell when somebody synced, which a background thread decides.
 fn segment_crc(bytes: &[u8]) -> u32 {
-    let body = &bytes[PAGE as usize..];
+    let body = &bytes[FIRST_BLOCK as usize..];
     let end = body.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
     crc32_from(crc32(&bytes[..IDENTITY]), &body[..end])
 }

@@ -3,15 +3,15 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use falaj::consumer::{Consumer, Start};
-use falaj::error::{Error, Result};
-use falaj::format::checksum::crc32;
-use falaj::format::names;
-use falaj::log::Reading;
-use falaj::queue::{Queue, QueueOptions};
-use falaj::storage::{OpenMode, Storage};
-use falaj::store::{Store, StoreOptions, TopicOptions, repair, verify};
-use falaj::topic::{NewRecord, Topic};
+use falaj::internals::consumer::{Consumer, Start};
+use falaj::internals::error::{Error, Result};
+use falaj::internals::format::checksum::crc32;
+use falaj::internals::format::names;
+use falaj::internals::log::Reading;
+use falaj::internals::queue::{Queue, QueueOptions};
+use falaj::internals::storage::{OpenMode, Storage};
+use falaj::internals::store::{Store, StoreOptions, TopicOptions, repair, verify};
+use falaj::internals::topic::{NewRecord, Topic};
 
 use crate::stores::{fill, log_dir, on_both, open, open_to_read, quietly, snapshot, topic};
 

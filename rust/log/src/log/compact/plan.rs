@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use crate::error::Result;
-use crate::format::PAGE;
+use crate::format::FIRST_BLOCK;
 use crate::format::address::align;
 use crate::format::block::{HEADER_LEN, MAX_HEADER_LEN, MAX_RELATIVE_TIME, flag};
 use crate::segment::BlockError;
@@ -134,7 +134,7 @@ impl SegmentGroup {
         // A gap before the first block of the second may have to be told; what both begin and end with is told
         // once.
         let gaps = next.shape.offsets.len() as u64 * align(MAX_HEADER_LEN as u64);
-        shape.until += next.shape.until - PAGE + gaps;
+        shape.until += next.shape.until - FIRST_BLOCK + gaps;
         shape.tombstones = a.or(b);
         for (topic, offsets) in &next.shape.offsets {
             let all = shape.offsets.entry(*topic).or_insert_with(|| offsets.clone());

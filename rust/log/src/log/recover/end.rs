@@ -15,7 +15,7 @@ use crate::format::address::Address;
 use crate::format::block::Kind;
 use crate::format::segment::Mark;
 use crate::format::state::LogState;
-use crate::format::{DecodeError, PAGE};
+use crate::format::{DecodeError, FIRST_BLOCK};
 use crate::segment::index::{Index, IndexBuild};
 use crate::segment::walk::{NUMBERS, SegmentWalker, Step};
 use crate::segment::{BlockError, CANNOT_READ, Check, Segment, UNREAD};
@@ -140,7 +140,7 @@ fn begin(
     segment: &Segment,
     durable: u64,
 ) -> Result<(SegmentWalker, Option<&'static str>)> {
-    if durable <= PAGE {
+    if durable <= FIRST_BLOCK {
         return Ok((SegmentWalker::new(), None));
     }
     match SegmentWalker::through_snapshot(segment) {
@@ -169,7 +169,7 @@ fn begun_by_predecessor(
     }
     // Behind its snapshots, as far as these are there. From then on the walk itself passes over what is
     // hurt, and doubts each topic that may have records in it.
-    let mut position = PAGE;
+    let mut position = FIRST_BLOCK;
     while let Some(sound) = segment.next_block(position, durable) {
         let block = segment.block(sound, Check::Header).map_err(|bad| segment.error(bad))?;
         match block.filter(|block| block.header.kind == Kind::Snapshot) {

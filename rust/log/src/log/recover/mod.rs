@@ -25,7 +25,7 @@ use crate::failpoints::{Point, pass};
 use crate::format::address::Address;
 use crate::format::control::{at, flag};
 use crate::format::segment::{Mark, Previous};
-use crate::format::{PAGE, names};
+use crate::format::{FIRST_BLOCK, PAGE, names};
 use crate::segment::index::{Index, IndexBuild};
 use crate::segment::{Reading, Segment};
 use crate::storage::Storage;
@@ -36,7 +36,7 @@ use super::compact::is_replaced;
 use super::control::Control;
 use super::create::FIRST_ALLOCATION;
 use super::guard::wait_for_flock;
-use super::header_repair::headless;
+use super::header_repair::bad_header;
 use super::index_rebuild::bad_index;
 use super::latch::publish_end;
 use super::lost_offsets::{doubted, leaps};
@@ -135,19 +135,14 @@ pub fn plan(
     let mut steps = decision.steps;
     let (chain, end) = (&decision.chain, &decision.end);
     let part = decision.sequences.iter().copied();
-    let part: Vec<_> = part.filter(|sequence| *sequence <= end.segment.sequence()).collect();
+    let part = part.filter(|sequence| *sequence <= end.segment.sequence());
     if end.cut.is_none() && decision.page != Page::Doubtful {
         steps.extend(leaps(&end.segment, &end.walk));
     }
     steps.extend(doubted(dir, &end.walk.state));
-    let mended = headless(&**storage, chain, &part, decision.durable.sequence())?;
-    steps.extend(mended.iter().map(|mended| mended.step.clone()));
     for sequence in part {
-        let mended = mended.iter().find(|mended| mended.segment.sequence() == sequence);
-        let segment = match mended {
-            Some(mended) => Arc::clone(&mended.segment),
-            None => chain.segment(sequence)?,
-        };
+        let segment = chain.segment(sequence)?;
+        steps.extend(bad_header(&segment)?);
         if sequence < end.segment.sequence() {
             steps.extend(bad_index(&**storage, dir, &segment));
         }
@@ -238,7 +233,7 @@ impl<'a> Recovery<'a> {
         let page = self.page(&newest)?;
         let (marked, mark) = newest_mark(&chain, &sequences)?;
         let mut end = sound_end(&**self.storage, &chain, &sequences, (marked, mark), unread)?;
-        let durable = Address::new(sequences[marked], mark.position.max(PAGE));
+        let durable = Address::new(sequences[marked], mark.position.max(FIRST_BLOCK));
         let last = end.segment.sequence();
         let is_part = |s: &u64| *s <= last && sequences.contains(s);
         let strays: Vec<_> =

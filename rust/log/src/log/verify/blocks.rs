@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::format::address::{Address, MAX_POSITION};
 use crate::format::block::{HEADER_LEN, Kind};
 use crate::format::state::{End, LogState};
-use crate::format::{DecodeError, PAGE};
+use crate::format::{DecodeError, FIRST_BLOCK};
 use crate::segment::walk::{SegmentWalker, Step};
 use crate::segment::{Block, BlockError, Check, NO_BLOCK, Segment};
 
@@ -126,7 +126,7 @@ impl Pass<'_> {
             durable: within(marked),
             hints,
             group_end: 0,
-            head: PAGE,
+            head: FIRST_BLOCK,
             last_bad: None,
             opening: true,
             carried,
@@ -244,8 +244,8 @@ impl Pass<'_> {
             let topics = tour.walk.state.topics();
             self.bases = Some(topics.map(|(number, topic)| (number, topic.next)).collect());
         }
-        if tour.walk.position > PAGE {
-            self.compare_state(tour, PAGE);
+        if tour.walk.position > FIRST_BLOCK {
+            self.compare_state(tour, FIRST_BLOCK);
             // All topics are known here: nothing more will be said of what was damaged before.
             self.flush(tour.carried);
         }

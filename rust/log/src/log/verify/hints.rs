@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::Error;
 use crate::format::index::STRIDE;
-use crate::format::{PAGE, names};
+use crate::format::{FIRST_BLOCK, names};
 use crate::segment::Segment;
 use crate::segment::index::Index;
 use crate::storage::Storage;
@@ -41,7 +41,7 @@ impl Hints {
         };
         let loaded = entries.len();
         let entries = entries.iter().map(|e| ((e.position, e.topic), e.offset)).collect();
-        Self { path, entries, wrong, loaded, reached: PAGE }
+        Self { path, entries, wrong, loaded, reached: FIRST_BLOCK }
     }
 
     /// A block of a topic was met, in the group that begins at `head`.
@@ -66,7 +66,7 @@ impl Hints {
             wrong
         } else if unmet > 0 {
             format!("{unmet} of {} index entries point at nothing", self.loaded)
-        } else if self.loaded == 0 && self.reached >= PAGE + 2 * STRIDE {
+        } else if self.loaded == 0 && self.reached >= FIRST_BLOCK + 2 * STRIDE {
             "the index is empty".to_owned()
         } else {
             return None;

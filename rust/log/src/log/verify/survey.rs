@@ -6,14 +6,14 @@
 //! checked. Everything else in the directory is told as left over.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::error::IoResult;
 use crate::format::address::Address;
 use crate::format::names;
 use crate::format::segment::{Previous, SegmentHeader};
-use crate::segment::{Segment, read_header};
+use crate::segment::{Segment, corrupt_header, read_header};
 use crate::storage::OpenMode;
 
 use super::super::chain::{list_segments, names_successor};
@@ -89,9 +89,17 @@ impl Pass<'_> {
     fn header(&mut self, sequence: u64) -> Option<SegmentHeader> {
         let path = self.subject.dir.join(names::segment(sequence));
         let file = self.storage.open(&path, OpenMode::Read).doing("open", &path);
-        let header = file.and_then(|file| read_header(&*file, &path));
+        let header = file.and_then(|file| {
+            let header = read_header(&*file, &path)?;
+            let corrupt = corrupt_header(&*file, &header, &path)?;
+            Ok((header, corrupt))
+        });
         let found = match header {
-            Ok(header) if header.log == self.subject.generation && header.sequence == sequence => {
+            Ok((header, corrupt))
+                if header.log == self.subject.generation && header.sequence == sequence =>
+            {
+                let found = corrupt.map(|position| one_header(&path, position));
+                self.report.note_all(found);
                 return Some(header);
             }
             Ok(_) => {
@@ -251,4 +259,11 @@ impl Pass<'_> {
         });
         marks.into_iter().next().unwrap_or_default()
     }
+}
+
+/// One of the two headers is corrupt, which loses nothing.
+fn one_header(path: &Path, position: u64) -> Finding {
+    let what = "one of the two copies of the segment's header is corrupt; the other is valid";
+    let remedy = "`falaj repair` restores it from the other copy".into();
+    Finding { remedy, ..Finding::new(Severity::Rebuildable, path, position, what) }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::format::block::{BlockHeader, Kind, flag};
 use crate::format::segment::{Mark, SegmentHeader};
 use crate::format::state::{LogState, TopicState};
-use crate::format::{PAGE, checksum, names};
+use crate::format::{FIRST_BLOCK, checksum, names};
 use crate::segment::create::{Builder, own_header};
 use crate::segment::{Reading, Segment};
 use crate::storage::memory::MemoryStorage;
@@ -55,7 +55,7 @@ impl Draft {
             time_base_us: BASE_US,
         };
         change(&mut header);
-        let mark = Mark { serial: 1, position: PAGE, ..Mark::default() };
+        let mark = Mark { serial: 1, position: FIRST_BLOCK, ..Mark::default() };
         builder.header(&header, &mark).unwrap();
         let mut draft = Self { memory, dir, builder, blocks: Vec::new() };
         let snapshot = snapshot(10);

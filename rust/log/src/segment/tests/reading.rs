@@ -231,7 +231,7 @@ fn who_cannot_read_what_lies_between_two_blocks_does_not_read_through() {
     draft.data(0, 1, &long(3 * PAGE as usize));
     let last = draft.data(0, 2, b"\x01c");
     let faulty = FaultyStorage::over_memory(draft.memory.clone());
-    faulty.spoil(&draft.path(), 2 * PAGE + 8..2 * PAGE + 16).unwrap();
+    faulty.spoil(&draft.path(), 3 * PAGE + 8..3 * PAGE + 16).unwrap();
     let segment = draft.open_on(&faulty, Reading::Pread);
     let block = |at| segment.block(at, Check::Full).unwrap().unwrap();
     let [first, last] = [first, last].map(|at| segment.extent(&block(at)));

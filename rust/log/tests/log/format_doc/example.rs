@@ -33,7 +33,7 @@ fn segment_file() -> Vec<u8> {
         ..own_header(Kind::Data, body.body(), TIME_US)
     };
     let snapshot_header = own_header(Kind::Snapshot, &snapshot, 0);
-    let first = PAGE + snapshot_header.padded();
+    let first = FIRST_BLOCK + snapshot_header.padded();
     let mark = Mark {
         serial: 1,
         position: first,
@@ -42,13 +42,15 @@ fn segment_file() -> Vec<u8> {
         control: 0xc0de,
         incarnation: 7,
     };
-    let mut file = vec![0; 2 * PAGE as usize];
+    let mut file = vec![0; (FIRST_BLOCK + PAGE) as usize];
     let mut put = |at: u64, bytes: &[u8]| {
         file[at as usize..][..bytes.len()].copy_from_slice(bytes);
     };
-    put(0, &header.encode());
+    segment::HEADERS.iter().for_each(|at| put(*at, &header.encode()));
     put(mark.slot(), &mark.encode(SALT));
-    for (at, header, body) in [(PAGE, snapshot_header, &snapshot[..]), (first, data, body.body())] {
+    for (at, header, body) in
+        [(FIRST_BLOCK, snapshot_header, &snapshot[..]), (first, data, body.body())]
+    {
         put(at, &encoded(&header, SALT, at));
         put(at + header.header_len() as u64, body);
     }
@@ -79,7 +81,7 @@ fn shown() -> (String, Vec<u8>) {
     let page = page();
     let shown = page.split("<!-- example -->\n```\n").nth(1).unwrap();
     let shown = shown.split("```").next().unwrap().to_owned();
-    let mut bytes = vec![0; 2 * PAGE as usize];
+    let mut bytes = vec![0; (FIRST_BLOCK + PAGE) as usize];
     for line in shown.lines().filter(|line| *line != "*") {
         let at = usize::from_str_radix(&line[..8], 16).unwrap();
         for (i, hex) in line[8..].split_whitespace().take(16).enumerate() {
@@ -103,30 +105,32 @@ fn the_example_is_what_the_code_writes() {
 /// The table below the dump.
 fn rows() -> Vec<String> {
     let word = |len, kind, at| CommitWord { len, kind }.pack(SALT, at);
-    let (snapshot, data) = (word(90, Kind::Snapshot, PAGE), word(38, Kind::Data, PAGE + 96));
+    let (snapshot, data) =
+        (word(90, Kind::Snapshot, FIRST_BLOCK), word(38, Kind::Data, FIRST_BLOCK + 96));
     let time: Vec<_> = TIME_US.to_le_bytes()[..6].iter().map(|b| format!("{b:02x}")).collect();
     vec![
         "| 0 | | segment header; `previous` and `replaces` are all ones: none |".into(),
-        "| 1024 | | durable mark with serial 1, so in slot 1; all before position 4192 is on the \
-         medium, and it is clean |"
+        "| 4096 | | the same header again |".into(),
+        "| 4608 | | durable mark with serial 1, so in slot 1; all before position 8288 is on the \
+         disk, and it is clean |"
             .into(),
         format!(
-            "| 4096 | 90, padded to 96 | snapshot block; the commit word is `0x{snapshot:016x}`: \
+            "| 8192 | 90, padded to 96 | snapshot block; the commit word is `0x{snapshot:016x}`: \
              length {} = `0x5a`, kind 4 |",
             0x5a
         ),
-        format!("| 4128 | {} | its body: type 1, length 56, topic entry of topic 0", 2 + 56),
+        format!("| 8224 | {} | its body: type 1, length 56, topic entry of topic 0", 2 + 56),
         format!(
-            "| 4192 | 38, padded to 40 | data block; the commit word is `0x{data:016x}`: length \
+            "| 8288 | 38, padded to 40 | data block; the commit word is `0x{data:016x}`: length \
              {} = `0x26`, kind 1 |",
             0x26
         ),
         format!(
-            "| 4208 | 16 | relative offset 0, count 1, time 1,500,000 µs (`{}`), flags 0 |",
+            "| 8304 | 16 | relative offset 0, count 1, time 1,500,000 µs (`{}`), flags 0 |",
             time.join(" ")
         ),
-        "| 4224 | 6 | its body: length 5, `falaj` |".into(),
-        "| 4232 | | zero: the log ends here |".into(),
+        "| 8320 | 6 | its body: length 5, `falaj` |".into(),
+        "| 8328 | | zero: the log ends here |".into(),
     ]
 }
 
@@ -140,16 +144,16 @@ fn the_example_reads_as_the_page_tells_it() {
     let segment = Segment::open(&storage, root.path(), log, 0, MapAccess::Read, 0).unwrap();
     assert_eq!(segment.header().time_base_us, TIME_BASE_US);
     let mark = segment.mark().unwrap();
-    assert_eq!((mark.serial, mark.position, mark.clean), (1, 4192, true));
+    assert_eq!((mark.serial, mark.position, mark.clean), (1, 8288, true));
 
     let mut walk = SegmentWalker::through_snapshot(&segment).unwrap();
-    assert_eq!((walk.position, walk.bases.get(0)), (4192, Some(0)));
+    assert_eq!((walk.position, walk.bases.get(0)), (8288, Some(0)));
     let step = walk.step(&segment, Check::Full).unwrap();
     let Some(Step::Data { block, first: 0, highest_before_ns: i64::MIN }) = step else {
         panic!("the example's data block reads as {step:?}");
     };
     assert_eq!(segment.body(&block), b"\x05falaj");
     assert_eq!(highest_ns(&segment, &block).unwrap(), 1_795_219_201_500_000_000);
-    assert_eq!(walk.position, 4232);
+    assert_eq!(walk.position, 8328);
     assert!(walk.step(&segment, Check::Full).unwrap().is_none(), "the log ends here");
 }

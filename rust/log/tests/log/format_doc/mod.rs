@@ -17,7 +17,7 @@ use falaj::internals::format::segment::{self, Mark, Previous};
 use falaj::internals::format::settings::{StoreSettings, TopicSettings, WriteMode};
 use falaj::internals::format::state::{self, End, LogState, TopicState};
 use falaj::internals::format::{
-    DecodeError, PAGE, VERSION, address, control, index, names, varint,
+    DecodeError, FIRST_BLOCK, PAGE, VERSION, address, control, index, names, varint,
 };
 use falaj::internals::lock::{self, Identity};
 use falaj::internals::segment::create::own_header;
@@ -271,7 +271,7 @@ fn the_segment_page_is_as_its_tables_say() {
     );
     let mark = Mark {
         serial: 3,
-        position: 4096,
+        position: FIRST_BLOCK,
         clean: true,
         succeeded: true,
         control: 5,
@@ -284,7 +284,7 @@ fn the_segment_page_is_as_its_tables_say() {
         &[
             ("magic", b"FALAJMRK".to_vec()),
             ("serial", word(3)),
-            ("position", word(4096)),
+            ("position", word(FIRST_BLOCK)),
             ("flags", word(3)),
             ("control", word(5)),
             ("incarnation", word(6)),
@@ -302,6 +302,9 @@ fn the_segment_page_is_as_its_tables_say() {
         assert_eq!(Mark { serial, ..mark }.slot(), at, "the lowest bit is the slot");
     }
     assert_eq!((table("mark slots").len(), PAGE), (segment::MARKS.len(), 4096));
+    assert!(says("at position 0, and the same bytes again at position 4096"));
+    assert_eq!(segment::HEADERS, [0, 4096]);
+    assert!(says("The first block starts at position 8192") && FIRST_BLOCK == 8192);
 }
 
 fn full_header() -> BlockHeader {
@@ -681,6 +684,6 @@ fn limits_are_those_of_the_code() {
         falaj::internals::log::LogSettings { segment_bytes: 1 << 30, ..small.settings().clone() };
     let large = falaj::internals::log::Log::open(storage, &dir, settings, None).unwrap();
     assert_eq!(limit("block, group"), [large.max_group_len()]);
-    let contradiction = ["sequence is above 4,294,967,295", "4096..=34,359,738,360"];
+    let contradiction = ["sequence is above 4,294,967,295", "8192..=34,359,738,360"];
     assert!(contradiction.iter().all(|text| says(text)));
 }

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
 use crate::common::{create_log, log_dir, open, settings};
+use falaj::internals::format::FIRST_BLOCK;
 use falaj::internals::format::names;
 use falaj::internals::log::{RepairKind, plan};
 use falaj::internals::segment::Check;
@@ -39,7 +40,7 @@ fn a_block_that_did_not_arrive_ends_the_log_also_where_the_next_segment_did() {
     // Where the second record's commit word lies: zero is not the end of what follows, nor sound.
     let (whole, dir) = cut(|_, _| false);
     let first = segment_of(&whole, &dir, 0);
-    let mut position = 4096;
+    let mut position = FIRST_BLOCK;
     let mut blocks = Vec::new();
     while let Some(block) = first.block(position, Check::Full).unwrap() {
         blocks.push(position);
@@ -65,7 +66,7 @@ fn a_block_that_did_not_arrive_ends_the_log_also_where_the_next_segment_did() {
 fn a_commit_word_that_did_not_arrive_is_told_as_what_the_log_stops_before() {
     let (image, dir) = cut(|_, _| false);
     let first = segment_of(&image, &dir, 0);
-    let introduced = first.block(4096, Check::Full).unwrap().unwrap();
+    let introduced = first.block(FIRST_BLOCK, Check::Full).unwrap().unwrap();
     rewrite(&image, first.path(), introduced.end(), &[0; 8]);
     let told = plan(&image, &dir, &settings(WriteMode::Mapped), 2).unwrap();
     let cut = told.steps.iter().find(|step| step.mend == RepairKind::Cut).unwrap();

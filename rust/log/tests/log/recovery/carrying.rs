@@ -4,6 +4,7 @@ use super::*;
 use crate::common::open;
 use crate::common::place::lock_word;
 use falaj::internals::error::Error;
+use falaj::internals::format::FIRST_BLOCK;
 use falaj::internals::format::address::Address;
 use falaj::internals::format::block::Kind;
 use falaj::internals::format::control::at;
@@ -83,7 +84,7 @@ fn a_mark_of_a_superseding_segment_claims_what_is_on_the_medium_and_no_more() {
     let made = log.committed().unwrap().sequence();
     let mark: Mark = segment_of(&p.storage, &p.dir, made).mark().unwrap();
     assert_eq!((mark.clean, mark.succeeded, mark.incarnation), (false, false, 1));
-    assert!(mark.position > 4096 && mark.control != 0, "{mark:?}");
+    assert!(mark.position > FIRST_BLOCK && mark.control != 0, "{mark:?}");
     let image = p.after_power_cut();
     let log = open(&image, &p.dir, TestMember::new(0, 2)).unwrap();
     assert_eq!(values_of(&log, 0), [b"one".to_vec(), b"two".to_vec()], "as the clearing synced");

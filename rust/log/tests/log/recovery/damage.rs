@@ -1,8 +1,9 @@
 //! Damage to what a segment begins with: marks, snapshots, headers.
 
 use super::*;
-use crate::common::{append_groups, open, settings};
+use crate::common::{open, settings};
 use falaj::internals::error::Error;
+use falaj::internals::format::FIRST_BLOCK;
 use falaj::internals::format::index::IndexEntry;
 use falaj::internals::format::segment::{HEADER_LEN, MARK_LEN, MARKS, SegmentHeader};
 use falaj::internals::format::{VERSION, checksum, names};
@@ -42,7 +43,7 @@ fn two_segments() -> (Place, [Vec<u64>; 2]) {
     drop(log);
     let blocks = [0, 1].map(|sequence| {
         let segment = segment_of(&p.storage, &p.dir, sequence);
-        let (mut position, mut found) = (4096, Vec::new());
+        let (mut position, mut found) = (FIRST_BLOCK, Vec::new());
         while let Some(block) = segment.block(position, Check::Full).unwrap() {
             found.push(position);
             position = block.end();
@@ -136,7 +137,7 @@ fn a_segment_of_a_newer_version_is_refused_by_name_and_left_where_it_is() {
         bytes[8..12].copy_from_slice(&(VERSION + 1).to_le_bytes());
         let crc = checksum::crc32(&bytes[..HEADER_LEN - 4]);
         bytes[HEADER_LEN - 4..].copy_from_slice(&crc.to_le_bytes());
-        rewrite(&p.storage, &path, 0, &bytes);
+        rewrite_header(&p.storage, &path, &bytes);
         let before = p.storage.list(&p.dir).unwrap();
         let newer = |error: Error| {
             let named = matches!(&error, Error::Newer { path: named, .. } if *named == path);
@@ -153,30 +154,19 @@ fn a_segment_of_a_newer_version_is_refused_by_name_and_left_where_it_is() {
     }
 }
 
-/// Its successor tells another salt than its predecessor's end block: nothing of that is proof.
 #[test]
-fn a_header_about_which_its_neighbours_disagree_is_not_made_anew() {
-    let p = closed();
-    let [path, next] = [1, 2].map(|sequence| p.dir.join(names::segment(sequence)));
-    let header = segment_of(&p.storage, &p.dir, 2).header().clone();
-    let mut previous = header.previous.unwrap();
-    previous.salt ^= 1;
-    rewrite(&p.storage, &next, 0, &SegmentHeader { previous: Some(previous), ..header }.encode());
-    rewrite(&p.storage, &path, 0, &[0; HEADER_LEN]);
-    let error = plan(&p.storage, &p.dir, &settings(p.mode), 2).unwrap_err();
-    assert!(matches!(&error, Error::Corrupt { path: named, .. } if *named == path), "{error}");
-}
-
-/// Nothing follows it that could prove what it said.
-#[test]
-fn the_header_of_the_newest_segment_is_never_made_up() {
+fn a_newest_segment_without_a_header_is_named_and_what_it_held_is_told() {
     let p = closed();
     let path = p.dir.join(names::segment(3));
-    rewrite(&p.storage, &path, 0, &[0; HEADER_LEN]);
+    rewrite_header(&p.storage, &path, &[0; HEADER_LEN]);
     let error = open(&p.storage, &p.dir, TestMember::new(0, 2)).unwrap_err();
     assert!(matches!(&error, Error::Corrupt { path: named, .. } if *named == path), "{error}");
     let told = plan(&p.storage, &p.dir, &settings(p.mode), 2).unwrap();
-    assert!(told.steps.iter().all(|step| step.mend != RepairKind::NewHeader), "{:?}", told.steps);
+    assert!(
+        told.steps.iter().all(|step| step.mend != RepairKind::RestoreHeader),
+        "{:?}",
+        told.steps
+    );
     assert_eq!(told.ends, [(0, 3 + (1 << 32))], "beyond what the lost one can have held");
 }
 
@@ -205,13 +195,9 @@ fn a_segment_before_that_does_not_end_where_it_should_tells_nothing() {
         let mut previous = header.previous.unwrap();
         previous.salt ^= salt;
         previous.end -= end;
-        rewrite(
-            &p.storage,
-            &path,
-            0,
-            &SegmentHeader { previous: Some(previous), ..header }.encode(),
-        );
-        rewrite(&p.storage, &path, 4096 + 40, &[0xee; 4]);
+        let header = SegmentHeader { previous: Some(previous), ..header };
+        rewrite_header(&p.storage, &path, &header.encode());
+        rewrite(&p.storage, &path, FIRST_BLOCK + 40, &[0xee; 4]);
         let error = open(&p.storage, &p.dir, TestMember::new(0, 2)).unwrap_err();
         let told = matches!(&error, Error::Corrupt { path: named, .. } if *named == path);
         assert!(told, "{salt}, {end}: {error}");
@@ -229,7 +215,7 @@ fn where_a_left_over_segment_is_hurt_too_offsets_go_on_beyond_what_any_can_numbe
         // Its end names the last one no more: both are left over.
         rewrite(&p.storage, &path, end, &[0xee; 8]);
         if snapshot_too {
-            rewrite(&p.storage, &path, 4096 + 40, &[0xee; 4]);
+            rewrite(&p.storage, &path, FIRST_BLOCK + 40, &[0xee; 4]);
         }
         mend(&p.storage, &p.dir, &settings(p.mode), &TestMember::new(0, 2)).unwrap();
         let log = open(&p.storage, &p.dir, TestMember::new(0, 2)).unwrap();
@@ -244,77 +230,4 @@ fn a_log_without_a_control_page_has_no_offsets_to_mend() {
     p.storage.unlink(&p.dir.join("control")).unwrap();
     let log = crate::common::open_to_read(&p.storage, &p.dir).unwrap();
     assert_eq!(log.offsets_to_mend().unwrap(), []);
-}
-
-#[test]
-fn a_segment_of_which_no_more_than_a_page_is_left_gets_no_new_header() {
-    let p = closed();
-    let path = p.dir.join(names::segment(1));
-    p.storage.unlink(&path).unwrap();
-    let file = p.storage.open(&path, OpenMode::CreateNew(0o600)).unwrap();
-    file.allocate(4096).unwrap();
-    let error = plan(&p.storage, &p.dir, &settings(p.mode), 2).unwrap_err();
-    assert!(matches!(&error, Error::Corrupt { path: named, .. } if *named == path), "{error}");
-}
-
-/// Groups of two topics in four segments, each append later than the one before.
-fn closed_groups() -> Place {
-    let p = Place::new(2, WriteMode::Mapped);
-    let log = p.open(TestMember::new(0, 1));
-    for i in 0..4 {
-        for j in 1..4 {
-            p.memory.set_now_us(2_000_000_000_000_000 + 100 * i + 10 * j);
-            append_groups(&log, &[(0, &[b"a"]), (1, &[b"b", b"c"])]).unwrap();
-        }
-        if i < 3 {
-            log.roll_now().unwrap();
-        }
-    }
-    log.sync_clean().unwrap();
-    p
-}
-
-/// What is lost of a header: where, and how many bytes; and whether its predecessor's marks are.
-#[test]
-fn a_header_is_made_anew_as_it_was_from_whatever_proves_it() {
-    for (lost, marks_too) in [((0, HEADER_LEN), false), ((0, 8), false), ((0, 8), true)] {
-        let p = closed_groups();
-        let [before, path] = [0, 1].map(|sequence| p.dir.join(names::segment(sequence)));
-        let sound = segment_of(&p.storage, &p.dir, 1).header().clone();
-        rewrite(&p.storage, &path, lost.0, &vec![0; lost.1]);
-        if marks_too {
-            MARKS.iter().for_each(|at| rewrite(&p.storage, &before, *at, &[0; MARK_LEN]));
-        }
-        let told = plan(&p.storage, &p.dir, &settings(p.mode), 2).unwrap();
-        let log = p.open(TestMember::new(0, 2));
-        let done = log.mend_headers().unwrap();
-        assert_eq!(done.iter().map(|step| step.mend).collect::<Vec<_>>(), [RepairKind::NewHeader]);
-        assert_eq!(told.steps, done, "{lost:?}: what is told is what is done");
-        assert_eq!(*segment_of(&p.storage, &p.dir, 1).header(), sound, "{lost:?}, {marks_too}");
-        assert_eq!([0, 1].map(|topic| values_of(&log, topic).len()), [12, 24]);
-        assert!(log.mend_headers().unwrap().is_empty());
-    }
-}
-
-/// One of its blocks is hurt, or both its header and all that its predecessor says of its end.
-#[test]
-fn a_header_that_is_proven_by_half_is_left_as_it_is() {
-    let cases: [&[(u64, u64, usize)]; 2] = [
-        // Segment, position, bytes: the header and the last block of the segment.
-        &[(1, 0, HEADER_LEN), (1, u64::MAX, 16)],
-        // The header, and the marks before.
-        &[(1, 0, HEADER_LEN), (0, MARKS[0], MARK_LEN), (0, MARKS[1], MARK_LEN)],
-    ];
-    for losses in cases {
-        let p = closed_groups();
-        let end = segment_of(&p.storage, &p.dir, 2).header().previous.unwrap().end;
-        for (sequence, position, len) in losses {
-            let position = if *position == u64::MAX { end - 40 } else { *position };
-            let path = p.dir.join(names::segment(*sequence));
-            rewrite(&p.storage, &path, position, &vec![0; *len]);
-        }
-        let error = plan(&p.storage, &p.dir, &settings(p.mode), 2).unwrap_err();
-        let path = p.dir.join(names::segment(1));
-        assert!(matches!(&error, Error::Corrupt { path: named, .. } if *named == path), "{error}");
-    }
 }

@@ -4,6 +4,7 @@
 use super::*;
 use crate::common::{SEGMENT, append_groups, encode, open};
 use falaj::internals::error::Error;
+use falaj::internals::format::FIRST_BLOCK;
 use falaj::internals::format::address::Address;
 use falaj::internals::format::block::{self, Kind, flag};
 use falaj::internals::format::checksum::crc32;
@@ -122,7 +123,7 @@ fn a_segment_that_begins_with_bytes_that_cannot_be_read_is_left_out_by_repair_al
     log.sync().unwrap();
     let crash = p.memory.journal().crash_at_end();
     let p = on(crash.image(&crash.nothing()), p);
-    p.faulty.spoil(&path_of(&p, 1), 4096..8192).unwrap();
+    p.faulty.spoil(&path_of(&p, 1), FIRST_BLOCK..FIRST_BLOCK + 4096).unwrap();
     let refused = open(&p.storage, &p.dir, TestMember::new(0, 2)).unwrap_err();
     assert!(matches!(refused, Error::Corrupt { .. } | Error::Io { .. }), "{refused}");
     let well: Arc<dyn Storage> = Arc::new(p.memory.survivor());

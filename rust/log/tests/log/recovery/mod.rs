@@ -7,7 +7,7 @@ mod carrying;
 mod damage;
 mod deciding;
 mod ends;
-mod headless;
+mod headers;
 mod page;
 
 use std::path::Path;
@@ -15,6 +15,8 @@ use std::sync::Arc;
 
 use crate::common::place::Place;
 use crate::common::{LOG, TestMember, append, open_as, read_all, settings};
+use falaj::internals::format::FIRST_BLOCK;
+use falaj::internals::format::segment::HEADERS;
 use falaj::internals::format::settings::WriteMode;
 use falaj::internals::log::{Log, Planned, RepairKind, RepairStep, mend, plan};
 use falaj::internals::segment::{Check, Reading, Segment};
@@ -26,6 +28,11 @@ fn segment_of(storage: &Arc<dyn Storage>, dir: &Path, sequence: u64) -> Segment 
 
 fn rewrite(storage: &Arc<dyn Storage>, path: &Path, position: u64, bytes: &[u8]) {
     storage.open(path, OpenMode::ReadWrite).unwrap().write_at(bytes, position).unwrap();
+}
+
+/// Put a header into both of its places.
+fn rewrite_header(storage: &Arc<dyn Storage>, path: &Path, sector: &[u8]) {
+    HEADERS.iter().for_each(|at| rewrite(storage, path, *at, sector));
 }
 
 fn values_of(log: &Arc<Log>, topic: u32) -> Vec<Vec<u8>> {
@@ -47,7 +54,7 @@ fn left() -> Place {
 /// Positions of the blocks that a segment holds, up to the first zero.
 fn blocks_of(storage: &Arc<dyn Storage>, dir: &Path, sequence: u64) -> Vec<u64> {
     let segment = segment_of(storage, dir, sequence);
-    let (mut position, mut found) = (4096, Vec::new());
+    let (mut position, mut found) = (FIRST_BLOCK, Vec::new());
     while let Some(block) = segment.block(position, Check::Header).unwrap() {
         found.push(position);
         position = block.end();
@@ -70,7 +77,7 @@ fn repaired(storage: &Arc<dyn Storage>, p: &Place) -> (Vec<RepairStep>, Arc<Log>
     let log = open_as(storage, &p.dir, member, p.mode).unwrap();
     steps.extend(log.mend_latch().unwrap());
     steps.extend(log.mend_offsets().unwrap());
-    steps.extend(log.mend_headers().unwrap());
+    steps.extend(log.restore_headers().unwrap());
     steps.extend(log.mend_indexes().unwrap());
     (steps, log)
 }

@@ -3,7 +3,7 @@
 use super::*;
 use falaj::internals::error::Error;
 use falaj::internals::format::block::HEADER_LEN;
-use falaj::internals::format::{DecodeError, PAGE};
+use falaj::internals::format::{DecodeError, FIRST_BLOCK, PAGE};
 use falaj::internals::segment::create::void_header;
 use falaj::internals::segment::index::write_file;
 use falaj::internals::segment::{CANNOT_READ, Check};
@@ -133,7 +133,7 @@ fn a_segment_of_another_log_or_number_is_refused() {
 fn a_file_cut_off_in_its_first_page_is_not_mapped_for_writing() {
     let made = four_records();
     let (header, path) = (made.open(Reading::Map).header().clone(), made.dir.join("short"));
-    for (len, sound) in [(PAGE - 1, false), (PAGE, true)] {
+    for (len, sound) in [(FIRST_BLOCK - 1, false), (FIRST_BLOCK, true)] {
         write_file(&made.memory, &path, &header.encode(), len, 0o600).unwrap();
         let file = made.memory.open(&path, OpenMode::ReadWrite).unwrap();
         if file.stat().unwrap().len != len {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::*;
 use falaj::internals::error::Error;
-use falaj::internals::format::PAGE;
+use falaj::internals::format::FIRST_BLOCK;
 use falaj::internals::segment::create::own_len;
 use falaj::internals::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
 
@@ -12,9 +12,9 @@ use falaj::internals::storage::faulty::{Call, FailureKind, Fault, FaultyStorage}
 fn a_segment_in_the_making_grows_and_does_not_shrink() {
     let (memory, path) = (MemoryStorage::new(), Path::new("/new").to_path_buf());
     let mut builder =
-        Builder::new(&memory, path.clone(), 8192, LEN, 0o600, MapAccess::Write).unwrap();
-    assert_eq!((builder.allocated(), builder.position()), (8192, PAGE));
-    for (asked, len) in [(8192, 8192), (4096, 8192), (12_288, 12_288), (8192, 12_288)] {
+        Builder::new(&memory, path.clone(), 12_288, LEN, 0o600, MapAccess::Write).unwrap();
+    assert_eq!((builder.allocated(), builder.position()), (12_288, FIRST_BLOCK));
+    for (asked, len) in [(12_288, 12_288), (4096, 12_288), (16_384, 16_384), (8192, 16_384)] {
         builder.grow(asked).unwrap();
         assert_eq!(builder.allocated(), len);
         assert_eq!(memory.stat(&path).unwrap().len, len);

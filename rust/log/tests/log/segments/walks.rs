@@ -2,7 +2,7 @@
 
 use super::*;
 use falaj::internals::error::Error;
-use falaj::internals::format::PAGE;
+use falaj::internals::format::FIRST_BLOCK;
 use falaj::internals::format::block::HEADER_LEN;
 use falaj::internals::segment::Check;
 use falaj::internals::segment::walk::{NUMBERS, SegmentWalker, Step, appended_ns};
@@ -99,7 +99,7 @@ fn a_hurt_body_costs_no_doubt() {
 #[test]
 fn a_topic_that_is_doubted_twice_goes_on_beyond_both() {
     let mut walk = SegmentWalker::new();
-    assert_eq!(walk.position, PAGE);
+    assert_eq!(walk.position, FIRST_BLOCK);
     for (beyond, most) in [(20, 20), (15, 20), (30, 30)] {
         walk.doubt_topic(0, beyond);
         let unsure: Vec<_> = walk.unsure().map(|(number, lost)| (number, lost.beyond)).collect();

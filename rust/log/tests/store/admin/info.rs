@@ -16,7 +16,7 @@ fn info_tells_offsets_sizes_locks_and_slots() {
         fill(&orders, 300, 310);
         for looking in [&store, &open_to_read(storage, &path).unwrap()] {
             let info = looking.info().unwrap();
-            assert_eq!((info.format, info.path.as_path()), (1, path.as_path()));
+            assert_eq!((info.format, info.path.as_path()), (2, path.as_path()));
             let partitions = info.topics[0].partitions.as_ref().unwrap();
             let expected = PartitionInfo { partition: 0, first: 0, end: 310, durable: 300 };
             assert_eq!(partitions[..], [expected]);

@@ -4,17 +4,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use falaj::internals::error::Error;
+use falaj::internals::format::FIRST_BLOCK;
 use falaj::internals::format::control::at;
 use falaj::internals::format::names;
 use falaj::internals::log::RepairKind;
 use falaj::internals::storage::memory::MemoryStorage;
 use falaj::internals::storage::{OpenMode, Storage};
 use falaj::internals::store::{RepairReport, StoreOptions, repair, verify};
-use falaj::internals::topic::{NewRecord, Record, SyncMode, Topic};
+use falaj::internals::topic::{Record, SyncMode, Topic};
 
 use crate::stores::{
-    assert_holds, fill, flip, log_dir, on_both, open, quietly, read_until_error, segment, snapshot,
-    topic, value,
+    assert_holds, fill, flip, log_dir, on_both, open, open_to_read, quietly, read_until_error,
+    segment, snapshot, topic, value,
 };
 
 fn run(storage: &Arc<dyn Storage>, path: &Path, dry: bool) -> RepairReport {
@@ -226,99 +227,57 @@ fn all_of(topic: &Topic) -> Vec<(u64, i64, Vec<u8>)> {
 }
 
 #[test]
-fn a_header_that_can_be_proven_is_made_anew_in_a_copy() {
-    let machine = MemoryStorage::new();
-    let storage: &Arc<dyn Storage> = &(Arc::new(machine.clone()) as _);
-    let path = Path::new("/store").to_path_buf();
-    let store = open(storage, &path).unwrap();
-    let orders = topic(&store, "orders");
-    for i in 0..600 {
-        machine.set_now_us(2_000_000_000_000_000 + 50 * i as i64);
-        fill(&orders, i, i + 1);
-    }
-    let before = all_of(&orders);
-    drop((orders, store));
-    let hurt = segment(storage, &path, "orders", 2);
-    let page = |storage: &Arc<dyn Storage>| {
-        let mut page = vec![0; 4096];
-        storage.open(&hurt, OpenMode::Read).unwrap().read_at(&mut page, 0).unwrap();
-        page
-    };
-    let sound = page(storage);
-    // The sector, the page with its marks, magic, salt, what it continues, the time, the checksum.
-    let zeros = [(0, 512), (0, 4096), (0, 4), (40, 8), (64, 8), (88, 8), (508, 4)];
-    for (n, (at, len)) in zeros.into_iter().enumerate() {
-        let mut bad = page(storage);
-        bad[at..at + len].fill(0);
-        storage.open(&hurt, OpenMode::ReadWrite).unwrap().write_at(&bad, 0).unwrap();
-        let told = rehearse(storage, &path);
-        assert!(told.is_complete(), "{at}..{len}: {told:?}");
-        let steps: Vec<_> = told.steps().cloned().collect();
-        assert_eq!(steps.len(), 1, "{at}, {len}: {steps:?}");
-        assert_eq!((steps[0].mend, &steps[0].path), (RepairKind::NewHeader, &hurt));
-        let done = run(storage, &path, false);
-        assert_eq!(steps, done.steps().cloned().collect::<Vec<_>>());
-        assert_eq!(page(storage)[..512], sound[..512], "{at}, {len}");
-        let kept = hurt.parent().unwrap().join("quarantine");
-        let kept = kept.join(format!("{}.header.{n}", names::segment(2)));
-        let kept = storage.open(&kept, OpenMode::Read).unwrap();
-        let mut found = vec![0; 4096];
-        kept.read_at(&mut found, 0).unwrap();
-        assert!(found == bad, "the page as it was found is kept");
-        let store = open(storage, &path).unwrap();
-        assert!(all_of(&topic(&store, "orders")) == before, "times are as they were");
-        assert!(store.verify(None, &mut quietly).unwrap().is_sound());
-    }
-    assert!(rehearse(storage, &path).steps().next().is_none());
-    let first = segment(storage, &path, "orders", 0);
-    storage.open(&first, OpenMode::ReadWrite).unwrap().write_at(&[0; 512], 0).unwrap();
-    assert_eq!(run(storage, &path, false).steps().count(), 1, "nothing comes before the first");
-    assert!(all_of(&topic(&open(storage, &path).unwrap(), "orders")) == before);
-}
-
-#[test]
-fn a_header_that_cannot_be_proven_is_told_and_left() {
+fn a_store_reads_on_without_a_segments_first_or_second_page_and_repair_restores_the_header() {
     on_both(|storage, root| {
-        let path = root.join("store");
-        let store = open(storage, &path).unwrap();
-        let orders = topic(&store, "orders");
-        for i in 0..600 {
-            // Whose times tell nothing of when they were appended.
-            let value = value(i);
-            let record = NewRecord { event_time_ns: Some(7), ..NewRecord::value(&value) };
-            orders.append(0, &record, None).unwrap();
-        }
-        drop((orders, store));
-        let hurt = segment(storage, &path, "orders", 2);
-        let lose = |at, len| {
-            let file = storage.open(&hurt, OpenMode::ReadWrite).unwrap();
-            file.write_at(&vec![0; len], at).unwrap();
+        let path = prepare(storage, root, 600);
+        let before = all_of(&topic(&open(storage, &path).unwrap(), "orders"));
+        let harmed = segment(storage, &path, "orders", 2);
+        let pages = || {
+            let mut pages = vec![0; FIRST_BLOCK as usize];
+            storage.open(&harmed, OpenMode::Read).unwrap().read_at(&mut pages, 0).unwrap();
+            pages
         };
-        // The old checksum proves what the neighbours tell, and the time that is still there.
-        lose(40, 8);
-        assert!(run(storage, &path, false).is_complete());
-        assert!(verify(storage, &path, None, &mut quietly).unwrap().is_sound());
-        lose(0, 512);
-        let dir = log_dir(storage, &path, "orders");
-        let before = snapshot(storage, &dir);
-        for dry in [true, false] {
-            let report = run(storage, &path, dry);
-            let problem = report.logs[0].problem.as_ref().expect("a problem");
-            assert!(matches!(problem, Error::Corrupt { path, .. } if *path == hurt), "{problem}");
+        let valid = pages();
+        // The sector, the page with its mark, magic, salt, what it continues, the time, the checksum.
+        let zeros = [(0, 512), (0, 4096), (0, 4), (40, 8), (64, 8), (88, 8), (508, 4)];
+        for (copy, (at, len)) in [0, 4096].into_iter().flat_map(|at| zeros.map(|zero| (at, zero))) {
+            let file = storage.open(&harmed, OpenMode::ReadWrite).unwrap();
+            file.write_at(&vec![0; len], copy + at).unwrap();
+            let orders = topic(&open_to_read(storage, &path).unwrap(), "orders");
+            assert!(all_of(&orders) == before, "{copy}, {at}, {len}");
+            let found = verify(storage, &path, None, &mut quietly).unwrap();
+            assert!(found.is_sound() && found.all_findings().count() == 1, "{found:?}");
+            let told = rehearse(storage, &path);
+            assert!(told.is_complete(), "{copy}, {at}, {len}: {told:?}");
+            let steps: Vec<_> = told.steps().cloned().collect();
+            assert_eq!(steps.len(), 1, "{copy}, {at}, {len}: {steps:?}");
+            assert_eq!((steps[0].mend, &steps[0].path), (RepairKind::RestoreHeader, &harmed));
+            let done = run(storage, &path, false);
+            assert_eq!(steps, done.steps().cloned().collect::<Vec<_>>());
+            let copies = [0, 4096].map(|at| pages()[at..at + 512].to_vec());
+            assert!(copies.iter().all(|copy| copy[..] == valid[..512]), "{copy}, {at}, {len}");
+            let found = verify(storage, &path, None, &mut quietly).unwrap();
+            assert_eq!(found.all_findings().count(), 0);
         }
-        let of = |files: Vec<(PathBuf, Vec<u8>)>| files.into_iter().find(|(path, _)| *path == hurt);
-        assert!(of(before) == of(snapshot(storage, &dir)), "nothing is made up");
+        assert!(rehearse(storage, &path).steps().next().is_none());
     });
 }
 
-/// Where no timestamp rose in a segment, none tells from when its blocks count.
 #[test]
-fn a_header_whose_time_nobody_tells_is_not_made_up() {
-    // Its clock stands still.
-    let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
-    let path = prepare(&storage, Path::new("/"), 600);
-    let hurt = segment(&storage, &path, "orders", 2);
-    storage.open(&hurt, OpenMode::ReadWrite).unwrap().write_at(&[0; 512], 0).unwrap();
-    let report = run(&storage, &path, false);
-    assert!(!report.is_complete() && report.steps().next().is_none(), "{report:?}");
+fn a_segment_without_both_headers_is_named_and_left_as_it_is() {
+    on_both(|storage, root| {
+        let path = prepare(storage, root, 600);
+        let harmed = segment(storage, &path, "orders", 2);
+        let file = storage.open(&harmed, OpenMode::ReadWrite).unwrap();
+        file.write_at(&[0; FIRST_BLOCK as usize], 0).unwrap();
+        for dry in [true, false] {
+            let report = run(storage, &path, dry);
+            let problem = report.logs[0].problem.as_ref().expect("a problem");
+            let named = matches!(problem, Error::Corrupt { path, .. } if *path == harmed);
+            assert!(named, "{problem}");
+        }
+        let mut pages = vec![1; FIRST_BLOCK as usize];
+        file.read_at(&mut pages, 0).unwrap();
+        assert!(pages.iter().all(|byte| *byte == 0), "nothing is made up");
+    });
 }

@@ -305,7 +305,7 @@ fn a_compacted_file_whose_beginning_is_corrupt_is_named_and_the_newer_ones_are_c
     compact(&prices).unwrap();
     let (there, files) = (offsets(&prices), segments(&storage));
     let middle = segment(&storage, Path::new(STORE), "prices", files[files.len() / 2]);
-    flip(&storage, &middle, falaj::internals::format::PAGE + 9);
+    flip(&storage, &middle, falaj::internals::format::FIRST_BLOCK + 9);
     drop((prices, store));
     let store = open(&storage, Path::new(STORE)).unwrap();
     let prices = topic(&store);

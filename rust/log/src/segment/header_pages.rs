@@ -1,0 +1,47 @@
+//! What a segment file says in its first two pages, for a process that wants no more of it.
+//!
+//! Reads by `pread` alone, so a look at many segments maps none of them. Invariant: what is returned
+//! was decoded from checksummed bytes. Bytes: `docs/FORMAT.md`, "Segment".
+
+use std::path::Path;
+
+use crate::error::{Error, Result};
+use crate::format::FIRST_BLOCK;
+use crate::format::segment::{HEADER_LEN, HEADERS, Mark, SegmentHeader};
+use crate::storage::File;
+
+/// Read and decode the header of a segment file.
+///
+/// # Errors
+/// `Io`, `Corrupt` or `Newer`.
+pub fn read_header(file: &dyn File, path: &Path) -> Result<SegmentHeader> {
+    read_header_pages(file, path).map(|(header, _)| header)
+}
+
+/// Read what the first pages of a segment file say: its header, and its valid durable mark.
+///
+/// # Errors
+/// As [`read_header`].
+pub fn read_header_pages(file: &dyn File, path: &Path) -> Result<(SegmentHeader, Option<Mark>)> {
+    let (pages, got) = read_pages(file, path)?;
+    let header = SegmentHeader::in_pages(&pages[..got]);
+    let header = header.map_err(|what| Error::malformed(path, 0, what))?;
+    let mark = Mark::newest(&pages[..got], header.salt);
+    Ok((header, mark))
+}
+
+/// Position of the header or the copy that does not say what `header` says, if one does not.
+///
+/// # Errors
+/// `Io`.
+pub fn corrupt_header(file: &dyn File, header: &SegmentHeader, path: &Path) -> Result<Option<u64>> {
+    let (pages, _) = read_pages(file, path)?;
+    let sector = header.encode();
+    Ok(HEADERS.into_iter().find(|at| pages[*at as usize..][..HEADER_LEN] != sector))
+}
+
+fn read_pages(file: &dyn File, path: &Path) -> Result<([u8; FIRST_BLOCK as usize], usize)> {
+    let mut pages = [0; FIRST_BLOCK as usize];
+    let got = file.read_at(&mut pages, 0).map_err(|e| Error::io("read", path, e))?;
+    Ok((pages, got))
+}
