@@ -11,7 +11,7 @@ import sys
 import time
 
 import falaj
-from falaj.errors import LeaseOver
+from falaj.errors import LeaseExpired
 
 
 def main(path: str, account: str, lease: float) -> None:
@@ -36,7 +36,7 @@ def main(path: str, account: str, lease: float) -> None:
                 try:
                     job.nack() if leaves else job.ack()
                     what = "gave" if leaves else "acked"
-                except LeaseOver:
+                except LeaseExpired:
                     what = "late"
                 tell(what, job.offset, job.attempt, begun, time.monotonic())
 

@@ -184,7 +184,7 @@ class Follower:
                 with falaj.open(self.task["store"], mode="r") as store:
                     self.follow(store.topic(f"storm-{place[0]}"), place)
                 return
-            except (errors.NotAStore, errors.NoSuchTopic):
+            except (errors.NotAStore, errors.UnknownTopic):
                 time.sleep(0.005)  # sleep: nobody tells when a store comes to be
 
     def follow(self, topic: Any, place: tuple[int, int]) -> None:

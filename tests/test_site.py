@@ -1,5 +1,6 @@
 """The documentation site has each page of docs/, and what it says of names is what there is."""
 
+import builtins
 import re
 import runpy
 from pathlib import Path
@@ -61,11 +62,24 @@ def test_the_faq_tells_of_each_error_class_once() -> None:
     assert sorted(told) == sorted(falaj.errors.__all__)
 
 
-def test_the_faq_knows_each_remedy() -> None:
-    text = (ROOT / "docs/faq.md").read_text()
-    told = set(re.findall(r'^\| `"([a-z ]+)"` \|', text, re.M))
-    source = (ROOT / "rust/py/src/errors.rs").read_text()
-    assert told == set(re.findall(r'Remedy::\w+ => "([a-z ]+)"', source))
+BUILT_IN = {kind for kind in vars(builtins).values() if isinstance(kind, type)}
+
+
+def test_the_reference_lists_each_error_with_its_base_and_its_built_in() -> None:
+    text = (ROOT / "docs/api/errors.md").read_text()
+    told = re.findall(r"^\| `(\w+)` \| `(\w+)` \| `(\w+)` \|$", text, re.M)
+    bases = falaj.Error.__subclasses__()
+    found = [
+        (
+            each.__name__,
+            base.__name__,
+            next(k.__name__ for k in each.__mro__ if k.__module__ == "builtins"),
+        )
+        for each in map(vars(falaj.errors).get, falaj.errors.__all__)
+        for base in bases
+        if issubclass(each, base) and each is not base
+    ]
+    assert sorted(told) == sorted(found)
 
 
 def test_the_metrics_that_pages_name_are_exposed(store: falaj.Store) -> None:

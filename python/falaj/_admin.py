@@ -1,7 +1,7 @@
 """Looking after stores: `verify`, `repair`, and what they, `Store.info` and `skip_damage` return.
 
-All of it is plain dicts and lists, as for JSON. Beside a sentence that says what
-is wrong stands a remedy, what helps against it: a word of those that `falaj.Error.remedy` has.
+All of it is plain dicts and lists, as for JSON. Beside a sentence that says what is wrong stands
+`error_class`, the name of its class in `falaj.errors`, of which the base says what helps.
 Verification and repair take a path, because the stores that need them may not open; `Store.backup`,
 `Store.verify` and `Store.info` stand beside.
 """
@@ -49,7 +49,7 @@ class BackupReport(TypedDict):
     """What a backup copied.
 
     `problems` is what is wrong with files of consumers and queues, which were copied as they are,
-    and `remedies` what helps against each.
+    and `error_classes` names the class of each in `falaj.errors`.
     """
 
     topics: int
@@ -57,7 +57,7 @@ class BackupReport(TypedDict):
     segments: int
     bytes: int
     problems: list[str]
-    remedies: list[str]
+    error_classes: list[str]
 
 
 class TrimReport(TypedDict):
@@ -165,14 +165,14 @@ class LogRepair(TypedDict):
     steps: list[Step]
     ends: list[tuple[str, int, int]]
     problem: str | None
-    remedy: str | None
+    error_class: str | None
 
 
 class RepairReport(TypedDict):
     """What a repair did, or would do.
 
     `problems` is what it cannot mend: settings, and the files of consumers and queues, of which
-    nobody but their owner knows where to go on; `remedies` says what helps against each.
+    only the owner knows where to resume; `error_classes` names the class of each in `falaj.errors`.
     """
 
     dry_run: bool
@@ -180,7 +180,7 @@ class RepairReport(TypedDict):
     complete: bool
     logs: list[LogRepair]
     problems: list[str]
-    remedies: list[str]
+    error_classes: list[str]
 
 
 class SlotInfo(TypedDict):
@@ -216,7 +216,7 @@ class TopicInfo(TypedDict):
     generation: str | None
     created_us: int | None
     problem: str | None
-    remedy: str | None
+    error_class: str | None
 
 
 class SegmentInfo(TypedDict):
@@ -258,7 +258,7 @@ class LogInfo(TypedDict):
     sync_lock: LockInfo
     retention_problem: str | None
     problem: str | None
-    remedy: str | None
+    error_class: str | None
 
 
 class MemberInfo(TypedDict):
@@ -297,7 +297,7 @@ class ConsumerInfo(TypedDict):
     members: list[MemberInfo]
     cursors: list[CursorInfo]
     error: str | None
-    remedy: str | None
+    error_class: str | None
 
 
 class QueueState(TypedDict):
@@ -320,7 +320,7 @@ class QueueState(TypedDict):
     dead: int
     holders: dict[str, int]
     error: str | None
-    remedy: str | None
+    error_class: str | None
 
 
 class StoreInfo(TypedDict):
@@ -358,7 +358,7 @@ def verify(
 
     Raises:
         NotAStore: There is something else.
-        NoSuchTopic: There is none of this name.
+        UnknownTopic: There is none of this name.
 
     Example:
         >>> store.topic("orders").append(b"first")

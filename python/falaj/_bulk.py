@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 from typing import TYPE_CHECKING, Any, Self
 
-from falaj.errors import Invalid
+from falaj.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from falaj._core import Part
@@ -62,10 +62,10 @@ class BulkJob:
         """What is staged: `append` and `append_arrow` are its methods.
 
         Raises:
-            Invalid: The `with` block has not begun, or is over.
+            InvalidArgument: The `with` block has not begun, or is over.
         """
         if self._part is None:
-            raise Invalid("a job is a context manager: with topic.job(…) as job")
+            raise InvalidArgument("a job is a context manager: with topic.job(…) as job")
         return self._part
 
     def append(self, value: Any, **rest: Any) -> None:
@@ -76,8 +76,8 @@ class BulkJob:
             **rest: key, headers, time and partition, as for `Part.append`.
 
         Raises:
-            Invalid: The topic has no such partition, or the job is over.
-            TooLarge: It is larger than one append may be.
+            InvalidArgument: The topic has no such partition, or the job is over.
+            AppendTooLarge: It is larger than one append may be.
         """
         self.part.append(value, **rest)
 
@@ -89,7 +89,7 @@ class BulkJob:
             **rest: headers, timestamp and partition, as for `Topic.tombstone`.
 
         Raises:
-            Invalid, TooLarge: As for `append`.
+            InvalidArgument, AppendTooLarge: As for `append`.
         """
         self.part.tombstone(key, **rest)
 
@@ -103,9 +103,9 @@ class BulkJob:
     def __enter__(self) -> Self:
         """Begin the job."""
         if self._part is not None or self.committed is not None:
-            raise Invalid("this job was begun before: make another")
+            raise InvalidArgument("this job was begun before: make another")
         if not self._name:
-            raise Invalid("the name of a job needs at least one character")
+            raise InvalidArgument("the name of a job needs at least one character")
         if self._token is not None:
             last = self._topic.last_token(self._token[0])
             self.done = last is not None and self._token[1] <= last

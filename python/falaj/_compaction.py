@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 from falaj import _core
 from falaj._numbers import number, plain
-from falaj.errors import Invalid, shown
+from falaj.errors import InvalidArgument, shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -74,7 +74,7 @@ def compact(
         ]
     memory = number(memory, "memory")
     if memory < 1:
-        raise Invalid(f"compaction takes at least a byte of memory, not {shown(memory)}")
+        raise InvalidArgument(f"compaction takes at least a byte of memory, not {shown(memory)}")
     return _core._compact(topic, _microseconds(delete_retention), memory, seal, told, progress)
 
 
@@ -91,9 +91,9 @@ def _microseconds(span: object) -> int:
     try:
         told = span if isinstance(span, timedelta) else timedelta(seconds=span)
     except (OverflowError, ValueError):
-        raise Invalid(
+        raise InvalidArgument(
             f"delete_retention is at most {timedelta.max}, not {shown(span)} seconds"
         ) from None
     if told < timedelta(0):
-        raise Invalid(f"delete_retention is not below 0, and {shown(span)} is")
+        raise InvalidArgument(f"delete_retention is not below 0, and {shown(span)} is")
     return min(told // _MICROSECOND, _MOST)

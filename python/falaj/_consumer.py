@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from falaj import _core
 from falaj._numbers import number, plain
-from falaj.errors import Invalid, shown
+from falaj.errors import InvalidArgument, shown
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
@@ -44,8 +44,8 @@ class Consumer(_core.Consumer[T]):
 
     A plain `for` ends when there is nothing more now; `follow` goes on. One thread at a time may
     use it; `close` may be called from any. Where it is closed in a loop over it, or beside it, the
-    loop ends; everything else that one asks of a closed one raises `Closed`. A forked child opens
-    its own.
+    loop ends; everything else that one asks of a closed one raises `HandleClosed`. A forked child
+    opens its own.
 
     Example:
         >>> orders = store.topic("orders")
@@ -97,8 +97,8 @@ class Consumer(_core.Consumer[T]):
             An iterator. Leaving it changes nothing; go on with another.
 
         Raises:
-            Corrupt: What comes next is damaged: see `skip_damage`.
-            LogRewound: The log does not know the cursor any more: `seek` somewhere.
+            CorruptData: What comes next is damaged: see `skip_damage`.
+            LogTruncated: The log does not know the cursor any more: `seek` somewhere.
             OffsetOutOfRange: Retention took what it needs: `seek` somewhere.
             TopicDeleted: A topic was deleted meanwhile.
 
@@ -184,9 +184,9 @@ class Consumer(_core.Consumer[T]):
             behind some of them is told by the next call.
 
         Raises:
-            Invalid: `max_records` is less than one.
-            Corrupt: What comes next is damaged: see `skip_damage`.
-            LogRewound: The log does not know the cursor any more: `seek` somewhere.
+            InvalidArgument: `max_records` is less than one.
+            CorruptData: What comes next is damaged: see `skip_damage`.
+            LogTruncated: The log does not know the cursor any more: `seek` somewhere.
             OffsetOutOfRange: Retention took what it needs: `seek` somewhere.
         """
         _expect_some("poll", "to return", max_records)
@@ -240,7 +240,7 @@ class Consumer(_core.Consumer[T]):
 
         Raises:
             OffsetOutOfRange: Nothing has this offset.
-            NotOwner: Another member has the partition.
+            PartitionNotAssigned: Another member has the partition.
 
         Example:
             >>> _ = store.topic("orders").extend([b"one", b"two"])
@@ -265,7 +265,9 @@ def _expect_some(verb: str, what: str, records: int) -> None:
         return  # as nearly always, and a poll may be for one record
     records = number(records, f"how many records {what}")
     if records < 1:
-        raise Invalid(f"{verb}() takes how many records {what}, at least 1, not {shown(records)}")
+        raise InvalidArgument(
+            f"{verb}() takes how many records {what}, at least 1, not {shown(records)}"
+        )
 
 
 def position_of(topic: Topic[Any], partition: int, offset: int) -> tuple[int, int]:
@@ -303,13 +305,13 @@ def start_of(start: Start) -> tuple[str, int]:
         return str(start), 0
     if isinstance(start, int) and not isinstance(start, bool):
         if not -(1 << 63) <= start < 1 << 63:
-            raise Invalid(f"no record of any topic has the offset {shown(start)}")
+            raise InvalidArgument(f"no record of any topic has the offset {shown(start)}")
         return "offset", start
     from falaj import _time  # few need it, and datetime takes its time to import
 
     try:
         return "time", _time.to_ns(start)
-    except (Invalid, TypeError) as error:
+    except (InvalidArgument, TypeError) as error:
         error.add_note('a consumer begins at "earliest", "latest", an offset or a time')
         raise
 
@@ -325,10 +327,10 @@ def open_consumer(
 ) -> Consumer[Any]:
     """Open the topics of a consumer, none of which is created, and become a member."""
     if isinstance(topics, str):
-        raise Invalid(f"topics is a list of names, such as [{topics!r}]")
+        raise InvalidArgument(f"topics is a list of names, such as [{topics!r}]")
     automatic = _AUTOMATIC_S if auto_commit is True else auto_commit
     if cursor_in is not None and automatic is not False:
-        raise Invalid(
+        raise InvalidArgument(
             "auto_commit would commit what no transaction wrote the results of; with cursor_in, "
             "call tx.commit_cursor(consumer) or commit()"
         )
@@ -357,7 +359,7 @@ def _home(store: Store, cursor_in: Topic[Any] | str) -> _core.Opened:
         return cursor_in._whole_as("committed")
     name = _core._topic_in_log(store, cursor_in)
     if name is None:
-        raise Invalid(
+        raise InvalidArgument(
             f"no topic lives in a log {cursor_in!r}; cursor_in is the name of a log, or a topic "
             "of it"
         )
@@ -373,7 +375,7 @@ def reset(store: Store, name: str, topic: str, to: Start, partition: int | None)
     else:
         partitions = [partition]
     if start[0] == "offset" and len(partitions) > 1:
-        raise Invalid(
+        raise InvalidArgument(
             f"topic {topic!r} has {len(partitions)} partitions, each with offsets of its own: say "
             "which, with partition="
         )

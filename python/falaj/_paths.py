@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from falaj.errors import Invalid
+from falaj.errors import InvalidArgument
 
 __all__ = ["local_path", "scheme_of"]
 
@@ -44,7 +44,7 @@ def local_path(given: str | os.PathLike[str], what: str = "the path", instead: s
         The path: of a URL with `%20` and its like decoded, else as it was given.
 
     Raises:
-        Invalid: It is a URL of another scheme or of another machine, or a path of Windows.
+        InvalidArgument: It is a URL of another scheme or of another machine, or a path of Windows.
 
     Example:
         >>> local_path("file:///data/all%20events"), local_path("events")
@@ -57,12 +57,12 @@ def local_path(given: str | os.PathLike[str], what: str = "the path", instead: s
     if scheme == "file":
         return _path_of(text.lstrip(), what)
     if scheme is not None:
-        raise Invalid(
+        raise InvalidArgument(
             f"{what} is a path on this machine or a URL file:///…, not {text!r}: falaj locks, "
             f"syncs and renames files, which {scheme} does not offer{instead and f'. {instead}'}"
         )
     if text[:1].lower() in _LETTERS and text[1:3] in (":\\", ":/"):
-        raise Invalid(
+        raise InvalidArgument(
             f"{what} {text!r} is a path of Windows: name it as this system does, such as "
             f"/mnt/{text[0].lower()}/… under WSL, or begin with ./ for a name with a colon"
         )
@@ -79,13 +79,15 @@ def _path_of(url: str, what: str) -> str:
         host, slash, path = rest[2:].partition("/")
         rest = slash + path
     if host.lower() not in ("", "localhost"):
-        raise Invalid(
+        raise InvalidArgument(
             f"{what} {url!r} names the machine {host!r}: falaj reads and writes files of this "
             "machine only. Write file:///… with three slashes"
         )
     if not rest.startswith("/"):
-        raise Invalid(f"{what} {url!r} names no absolute path: write file:///… or the plain path")
+        raise InvalidArgument(
+            f"{what} {url!r} names no absolute path: write file:///… or the plain path"
+        )
     path = os.fsdecode(unquote_to_bytes(rest.encode("utf-8", "surrogateescape")))
     if "\0" in path:
-        raise Invalid(f"{what} {url!r} holds %00, which no path has")
+        raise InvalidArgument(f"{what} {url!r} holds %00, which no path has")
     return path

@@ -9,7 +9,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from falaj._time import from_ns
-from falaj.errors import Invalid
+from falaj.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -55,17 +55,19 @@ def split(producers: tuple[object, ...]) -> tuple[list[str], list[int]]:
         The names, and the ids of the others.
 
     Raises:
-        Invalid: One is neither.
+        InvalidArgument: One is neither.
     """
     names, ids = [], []
     for each in producers:
         if isinstance(each, Producer):
             if not _ID.fullmatch(each.id):
-                raise Invalid(f"{each.id!r} is no id of a producer: take one of topic.producers()")
+                raise InvalidArgument(
+                    f"{each.id!r} is no id of a producer: take one of topic.producers()"
+                )
             ids.append(int(each.id, 16))
         elif isinstance(each, str):
             names.append(each)
         else:
             kind = type(each).__name__
-            raise Invalid(f"a producer is a name, or one of topic.producers(), not {kind}")
+            raise InvalidArgument(f"a producer is a name, or one of topic.producers(), not {kind}")
     return names, ids

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, SupportsIndex, TypeVar,
 from falaj import _core
 from falaj._core import Job
 from falaj._numbers import number
-from falaj.errors import Error, Invalid, LockTimeout, TopicDeleted, shown
+from falaj.errors import Error, InvalidArgument, LockTimeout, TopicDeleted, shown
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Mapping
@@ -158,15 +158,19 @@ class Queue(_core.Queue[T]):
     ) -> Queue[T]:
         """Make a handle; `Store.queue` calls this."""
         if order not in (None, "key"):
-            raise Invalid(f'order is "key" or None, not {order!r}')
+            raise InvalidArgument(f'order is "key" or None, not {order!r}')
         if max_attempts is None and dead_letter is not None:
-            raise Invalid("dead_letter= is where jobs go after max_attempts=: give that as well")
+            raise InvalidArgument(
+                "dead_letter= is where jobs go after max_attempts=: give that as well"
+            )
         if max_attempts is not None:
             max_attempts = number(max_attempts, "max_attempts")
         if max_attempts is not None and not 1 <= max_attempts < 2**24:
-            raise Invalid(f"max_attempts is 1 to {2**24 - 1}, or None, not {shown(max_attempts)}")
+            raise InvalidArgument(
+                f"max_attempts is 1 to {2**24 - 1}, or None, not {shown(max_attempts)}"
+            )
         if dead_letter is not None and _is(topic, dead_letter):
-            raise Invalid(
+            raise InvalidArgument(
                 f"dead_letter= is topic {topic.name!r}, the queue's own: what is given up would "
                 "come back as a job, for ever; name another topic"
             )
@@ -212,7 +216,7 @@ class Queue(_core.Queue[T]):
                 is_named = is_new or self._topic.codec == "pickle"
                 where = store.topic(where, codec=self._topic.codec if is_named else None)
             if where.codec not in (self._topic.codec, "bytes"):
-                raise Invalid(
+                raise InvalidArgument(
                     f"dead letters keep the bytes of their jobs, and topic {where.name!r} of codec "
                     f"{where.codec} cannot read those of {self._topic.name!r} of codec "
                     f"{self._topic.codec}: name a topic of that codec or of bytes as dead_letter="
@@ -251,7 +255,7 @@ class Queue(_core.Queue[T]):
         """
         told: dict[str, str | bytes | None] = dict(headers or {})
         if not 0 <= delay < 2**32:
-            raise Invalid(f"a delay is a number of seconds from 0 on, not {shown(delay)}")
+            raise InvalidArgument(f"a delay is a number of seconds from 0 on, not {shown(delay)}")
         if delay:
             told[self._NOT_BEFORE] = str((time.time_ns() + int(delay * 1e9)) // 1000).encode()
         offset = self._topic.append(value, key, told or None, sync=sync)
@@ -276,18 +280,18 @@ class Queue(_core.Queue[T]):
             time is over.
 
         Raises:
-            Invalid: A number makes no sense.
+            InvalidArgument: A number makes no sense.
             TopicDeleted: The topic was deleted.
-            Corrupt: A record cannot be read, and there is no other job; nothing was taken.
+            CorruptData: A record cannot be read, and there is no other job; nothing was taken.
                 `skip_damage()` gives such jobs up.
             Error: With `max_attempts=`, also what keeps jobs that are given up from the dead
-                letters, as `NoSpace`, `LockTimeout`, `TooLarge`, `SettingsMismatch`, or
+                letters, as `NoSpace`, `LockTimeout`, `AppendTooLarge`, `SettingsMismatch`, or
                 `TopicDeleted` of a topic that was given as `dead_letter=`. Nothing was taken then,
                 and these jobs are tried again after a second.
         """
         n = number(n, "how many jobs to take")
         if n < 1:
-            raise Invalid(f"take() takes how many jobs to take, not {shown(n)}")
+            raise InvalidArgument(f"take() takes how many jobs to take, not {shown(n)}")
         given, begun = timeout, time.monotonic()
         found: list[Job[T]] = []
         worn: list[Job[T]] = []

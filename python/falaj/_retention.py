@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from falaj._numbers import plain
-from falaj.errors import Invalid, shown
+from falaj.errors import InvalidArgument, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -54,7 +54,7 @@ class Cut(TypedDict):
 class LogMaintenance(TypedDict):
     """What went of a log: files, and bytes that they took; `problem` says why not all of it.
 
-    `remedy` says what helps against it, as that of `falaj.Error` does.
+    `error_class` is the name of its class in `falaj.errors`.
     """
 
     name: str
@@ -64,14 +64,14 @@ class LogMaintenance(TypedDict):
     segments: int
     bytes: int
     problem: str | None
-    remedy: str | None
+    error_class: str | None
 
 
 class Maintenance(TypedDict):
     """What was done in a store, or would be; `bytes` is what all of its logs take.
 
     `problems` is what is wrong with topics' settings and the files of consumers and queues, and
-    `remedies` what helps against each.
+    `error_classes` names the class of each in `falaj.errors`.
     """
 
     dry_run: bool
@@ -79,7 +79,7 @@ class Maintenance(TypedDict):
     bytes: int
     logs: list[LogMaintenance]
     problems: list[str]
-    remedies: list[str]
+    error_classes: list[str]
 
 
 def check_names(given: Iterable[str], verb: str) -> None:
@@ -97,7 +97,7 @@ def changes(given: Mapping[str, Any]) -> Changes:
     """Turn the keyword arguments of `Topic.configure` into what the engine takes.
 
     Raises:
-        Invalid: A limit is not at least 1, or larger than 2**63 - 1.
+        InvalidArgument: A limit is not at least 1, or larger than 2**63 - 1.
         TypeError: There is no such setting, or it is of another type.
 
     Example:
@@ -123,7 +123,7 @@ def limit(name: str, value: object) -> int | None:
     """Check a limit: a whole number from 1 on, or None.
 
     Raises:
-        Invalid: It is less than 1, or too large.
+        InvalidArgument: It is less than 1, or too large.
         TypeError: It is no whole number.
     """
     if value is None:
@@ -133,7 +133,7 @@ def limit(name: str, value: object) -> int | None:
         raise TypeError(f"{name} is a whole number, or None for no limit, not {value!r}")
     if 1 <= value <= _MOST:
         return value
-    raise Invalid(f"{name} is 1 to 2**63 - 1, or None for no limit, not {shown(value)}")
+    raise InvalidArgument(f"{name} is 1 to 2**63 - 1, or None for no limit, not {shown(value)}")
 
 
 def _age_ms(age: object) -> int | None:
@@ -145,12 +145,12 @@ def _age_ms(age: object) -> int | None:
     try:
         span = age if isinstance(age, timedelta) else timedelta(seconds=age)
     except (OverflowError, ValueError):
-        raise Invalid(
+        raise InvalidArgument(
             f"retention_age is at most {timedelta.max}, not {shown(age)} seconds"
         ) from None
     ms = span // _MILLISECOND
     if ms < 1:
-        raise Invalid(
+        raise InvalidArgument(
             f"retention_age is at least a millisecond, or None for no limit, not {shown(age)}"
         )
     return ms

@@ -19,7 +19,7 @@ import pyarrow
 import pyarrow.dataset
 
 from falaj import _core, _predicates
-from falaj.errors import Corrupt, Invalid
+from falaj.errors import CorruptData, InvalidArgument, MissingExtra
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -65,7 +65,7 @@ class Records:
     def schema(self) -> pyarrow.Schema:
         """Say which columns there are; keys and values are copied."""
         if not self.parts:
-            raise Invalid("a scan is of one topic at least")
+            raise InvalidArgument("a scan is of one topic at least")
         return pyarrow.schema(self._stream(self.parts[0][0], [], self.columns, _predicates.ALL))
 
     def read(
@@ -90,7 +90,7 @@ class Records:
             An iterator of batches, some of which may have no rows.
 
         Raises:
-            Corrupt: A record is damaged; the batches before it were handed out.
+            CorruptData: A record is damaged; the batches before it were handed out.
             OffsetOutOfRange: What comes next was trimmed since the scan was made.
         """
         for topic, lane in self.parts:
@@ -100,7 +100,7 @@ class Records:
             stream = self._stream(topic, [left], columns, wanted, rows, views, ahead)
             try:
                 yield from stream
-            except Corrupt as error:
+            except CorruptData as error:
                 error.add_note("go on behind what is damaged with on_corrupt='skip'")
                 raise
             finally:
@@ -248,7 +248,7 @@ class Scan(pyarrow.dataset.UnionDataset):  # type: ignore[misc] # pyarrow has no
         of the mapped files, which stay mapped while a frame has them.
 
         Raises:
-            Invalid: Polars is not installed.
+            MissingExtra: Polars is not installed.
 
         Example:
             >>> import polars
@@ -262,7 +262,7 @@ class Scan(pyarrow.dataset.UnionDataset):  # type: ignore[misc] # pyarrow has no
             import polars
             from polars.io.plugins import register_io_source
         except ModuleNotFoundError as error:
-            raise Invalid("this needs Polars: pip install 'falaj[polars]'") from error
+            raise MissingExtra("this needs Polars: pip install 'falaj[polars]'") from error
         records = self._records
 
         def source(
@@ -315,15 +315,15 @@ class Scan(pyarrow.dataset.UnionDataset):  # type: ignore[misc] # pyarrow has no
 
     def filter(self, expression: compute.Expression) -> NoReturn:
         """Refuse: a condition is told when the scan is read."""
-        raise Invalid("a scan takes its filter when it is read: scan.to_table(filter=…)")
+        raise InvalidArgument("a scan takes its filter when it is read: scan.to_table(filter=…)")
 
     def get_fragments(self, filter: compute.Expression | None = None) -> NoReturn:  # noqa: A002
         """Refuse: a topic has no files that Arrow could read."""
-        raise Invalid("a scan has no fragments: read it with to_batches() or to_table()")
+        raise InvalidArgument("a scan has no fragments: read it with to_batches() or to_table()")
 
     def replace_schema(self, schema: pyarrow.Schema) -> NoReturn:
         """Refuse: a topic's columns have the types that they have."""
-        raise Invalid(
+        raise InvalidArgument(
             "a scan keeps its schema: name columns= when it is made, and cast what is read"
         )
 

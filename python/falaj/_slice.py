@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, overload
 
 from falaj._numbers import number
-from falaj.errors import Compacted, Corrupt, Invalid, OffsetOutOfRange
+from falaj.errors import CorruptData, InvalidArgument, OffsetOutOfRange, RecordCompacted
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -44,14 +44,14 @@ def backwards(topic: Topic[T], first: int, end: int) -> Generator[Record[T], Non
     return first
 
 
-def _after_corruption(records: Records[T]) -> tuple[list[Record[T]], Corrupt | None]:
+def _after_corruption(records: Records[T]) -> tuple[list[Record[T]], CorruptData | None]:
     """Read records to their end, and keep those behind the last corruption."""
     found: list[Record[T]] = []
     corrupt = None
     while True:
         try:
             found.extend(records)
-        except Corrupt as error:
+        except CorruptData as error:
             found, corrupt = [], error
             records.skip_damage()
         else:
@@ -131,7 +131,7 @@ class Slice(Generic[T]):
         for offset in self.offsets:
             try:
                 record = self._topic[offset]
-            except Compacted:
+            except RecordCompacted:
                 continue
             yield record
 
@@ -139,7 +139,7 @@ class Slice(Generic[T]):
         """Read it thousands of records at a time, see `Topic.batches`; not for steps but 1."""
         offsets = self.offsets
         if offsets.step != 1:
-            raise Invalid(
+            raise InvalidArgument(
                 f"only a slice without a step has batches, not one by {offsets.step}: go through "
                 "it record by record"
             )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 from falaj import _core
 from falaj._topic import Topic
 from falaj.codecs import resolver
-from falaj.errors import Invalid
+from falaj.errors import InvalidArgument
 
 if TYPE_CHECKING:
     import os
@@ -65,11 +65,11 @@ def open(  # noqa: A001  # falaj.open is how it reads
 
     Raises:
         NotAStore: There is something else, or nothing to read.
-        Invalid: The path is a URL of another scheme, such as `s3://…`.
-        FilesystemRefused: It lies on a network file system or FUSE.
-        NotPermitted: The operating system does not allow it.
-        Newer: A newer version of falaj wrote it.
-        Older: It is of an older version of the format.
+        InvalidArgument: The path is a URL of another scheme, such as `s3://…`.
+        UnsupportedFilesystem: It lies on a network file system or FUSE.
+        PermissionDenied: The operating system does not allow it.
+        UnsupportedVersion: A newer version of falaj wrote it.
+        OutdatedFormat: It is of an older version of the format.
         LockTimeout: Others were opening or changing it all the time.
 
     Example:
@@ -78,7 +78,7 @@ def open(  # noqa: A001  # falaj.open is how it reads
         0
     """
     if isinstance(mode, bool) or not (mode in ("r", "w") or isinstance(mode, int)):
-        raise Invalid(f'mode is "r", "w" or permission bits such as 0o750, not {mode!r}')
+        raise InvalidArgument(f'mode is "r", "w" or permission bits such as 0o750, not {mode!r}')
     return Store(
         _local(path),
         write=mode != "r",
@@ -101,7 +101,7 @@ def _local(path: str | os.PathLike[str]) -> str | os.PathLike[str]:
 
 def _is_mapped(read: str) -> bool:
     if read not in ("map", "pread"):
-        raise Invalid(f'read is "map" or "pread", not {read!r}')
+        raise InvalidArgument(f'read is "map" or "pread", not {read!r}')
     return read == "map"
 
 
@@ -194,10 +194,10 @@ class Store(_core.Store):
             The topic: a context manager that closes it.
 
         Raises:
-            BadName: No topic can have this name.
+            InvalidName: No topic can have this name.
             SettingsMismatch: It exists with another setting than the one asked for.
-            Invalid: A setting is beyond its limits, or the codec is not known.
-            NoSuchTopic: It does not exist, and the store was opened for reading.
+            InvalidArgument: A setting is beyond its limits, or the codec is not known.
+            UnknownTopic: It does not exist, and the store was opened for reading.
 
         Example:
             >>> readings = store.topic("readings", codec="json", sync="durable")
@@ -243,7 +243,7 @@ class Store(_core.Store):
             The transaction: a context manager, to be used once.
 
         Raises:
-            TooLarge: At the end: together it is more than one append may be.
+            AppendTooLarge: At the end: together it is more than one append may be.
             DurabilityUnknown: At the end: it is visible, and perhaps not on the medium.
 
         Example:
@@ -290,12 +290,12 @@ class Store(_core.Store):
             The member: a context manager that closes it.
 
         Raises:
-            NoSuchTopic: There is no such topic; a consumer creates none.
-            BadName: No consumer can have this name.
-            Invalid: No topic was named, one twice, or other ones than living members read; or the
-                cursors are kept elsewhere than in `cursor_in`.
+            UnknownTopic: There is no such topic; a consumer creates none.
+            InvalidName: No consumer can have this name.
+            InvalidArgument: No topic was named, one twice, or other ones than living members read;
+                or the cursors are kept elsewhere than in `cursor_in`.
             OffsetOutOfRange: `start` is no place in a partition that it begins to read.
-            ReadOnly: The store was opened for reading.
+            NotWritable: The store was opened for reading.
 
         Example:
             >>> _ = store.topic("orders").extend([b"one", b"two"])
@@ -329,9 +329,9 @@ class Store(_core.Store):
             The offset of each partition.
 
         Raises:
-            NoSuchConsumer: There is none of this name.
-            NoSuchTopic: There is none of this name.
-            Invalid: Somebody has it open, or it never read the partition.
+            UnknownGroup: There is none of this name.
+            UnknownTopic: There is none of this name.
+            InvalidArgument: Somebody has it open, or it never read the partition.
             OffsetOutOfRange: Nothing has this offset.
 
         Example:
@@ -348,8 +348,8 @@ class Store(_core.Store):
         """Delete a consumer that nobody has open, with its cursors.
 
         Raises:
-            NoSuchConsumer: There is none of this name.
-            Invalid: Somebody has it open.
+            UnknownGroup: There is none of this name.
+            InvalidArgument: Somebody has it open.
 
         Example:
             >>> _ = store.topic("orders")
@@ -373,9 +373,9 @@ class Store(_core.Store):
             topic: The topic, or its name.
 
         Raises:
-            NoSuchConsumer: There is no group of this name.
-            Invalid: The group has no committed offset in the topic, or a living member reads it;
-                the message names the process.
+            UnknownGroup: There is no group of this name.
+            InvalidArgument: The group has no committed offset in the topic, or a living member
+                reads it; the message names the process.
 
         Example:
             >>> for name in ("orders", "refunds"):
@@ -415,9 +415,9 @@ class Store(_core.Store):
             The queue: a context manager that closes it.
 
         Raises:
-            Invalid: The topic has several partitions, or a limit makes no sense.
+            InvalidArgument: The topic has several partitions, or a limit makes no sense.
             SettingsMismatch: The queue exists with another topic or order.
-            ReadOnly: The store was opened for reading.
+            NotWritable: The store was opened for reading.
 
         Example:
             >>> queue = store.queue("jobs", max_attempts=5)
@@ -451,8 +451,8 @@ class Store(_core.Store):
         afterwards: all records are to be done, and jobs that are out cannot be acked any more.
 
         Raises:
-            Invalid: There is none of this name.
-            ReadOnly: The store was opened for reading.
+            InvalidArgument: There is none of this name.
+            NotWritable: The store was opened for reading.
 
         Example:
             >>> _ = store.queue("jobs")
@@ -474,7 +474,7 @@ class Store(_core.Store):
             retention_bytes: The limit; None lifts it.
 
         Raises:
-            ReadOnly: The store was opened for reading.
+            NotWritable: The store was opened for reading.
 
         Example:
             >>> store.configure(retention_bytes=10 << 30)
@@ -501,7 +501,7 @@ class Store(_core.Store):
             topics' settings and with the files of consumers and queues, in `problems`.
 
         Raises:
-            ReadOnly: The store was opened for reading.
+            NotWritable: The store was opened for reading.
 
         Example:
             >>> orders = store.topic("orders", retention_records=2)
@@ -527,7 +527,7 @@ class Store(_core.Store):
             progress: Called with bytes done and bytes in all now and then; what it raises ends it.
 
         Raises:
-            Invalid: The place is taken, inside of the store, or a URL such as `s3://…`.
+            InvalidArgument: The place is taken, inside of the store, or a URL such as `s3://…`.
             NeedsRecovery: The store was opened for reading and nobody recovered it since a crash.
             NoSpace: There is no room for the copy.
 
@@ -543,7 +543,7 @@ class Store(_core.Store):
         """Check everything in the store, or in the log of one topic; see `falaj.verify`.
 
         Raises:
-            NoSuchTopic: There is none of this name.
+            UnknownTopic: There is none of this name.
 
         Example:
             >>> store.verify()["findings"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from falaj.errors import Invalid, shown
+from falaj.errors import InvalidArgument, shown
 
 __all__ = ["Time", "from_ns", "to_ns"]
 
@@ -29,7 +29,7 @@ def to_ns(time: Time) -> int:
         Nanoseconds since 1970, in UTC.
 
     Raises:
-        Invalid: It is naive, no time at all, or beyond the years 1677 to 2262.
+        InvalidArgument: It is naive, no time at all, or beyond the years 1677 to 2262.
 
     Example:
         >>> to_ns("2026-11-20T08:00:00Z")
@@ -45,7 +45,7 @@ def to_ns(time: Time) -> int:
         return _checked(time, _from_float(time))
     moment = _parse(time) if isinstance(time, str) else time
     if moment.utcoffset() is None:
-        raise Invalid(
+        raise InvalidArgument(
             f"{time!s} has no time zone: use datetime.now(UTC), add tzinfo=, or end the text in Z"
         )
     return _checked(time, (moment - _EPOCH) // _MICROSECOND * 1000)
@@ -65,17 +65,21 @@ def _parse(text: str) -> datetime:
     try:
         return datetime.fromisoformat(text)
     except ValueError:
-        raise Invalid(f"{text!r} is no ISO time: write it like 2026-11-20T08:00:00Z") from None
+        raise InvalidArgument(
+            f"{text!r} is no ISO time: write it like 2026-11-20T08:00:00Z"
+        ) from None
 
 
 def _from_float(seconds: float) -> int:
     try:
         return round(seconds * 1e9)
     except (ValueError, OverflowError):
-        raise Invalid(f"{seconds} is no time in seconds since 1970") from None
+        raise InvalidArgument(f"{seconds} is no time in seconds since 1970") from None
 
 
 def _checked(time: Time, ns: int) -> int:
     if -_NS_MAX <= ns <= _NS_MAX:
         return ns
-    raise Invalid(f"{shown(time)} lies beyond the years 1677 to 2262 that a record can keep")
+    raise InvalidArgument(
+        f"{shown(time)} lies beyond the years 1677 to 2262 that a record can keep"
+    )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 from falaj import _core
 from falaj._numbers import number, plain
 from falaj._slice import Slice, backwards
-from falaj.errors import Invalid, shown
+from falaj.errors import InvalidArgument, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -99,7 +99,7 @@ class Topic(_core.Topic[T]):
             A topic that reads and writes this partition alone.
 
         Raises:
-            Invalid: There is no such partition.
+            InvalidArgument: There is no such partition.
 
         Example:
             >>> orders = store.topic("orders", partitions=4)
@@ -128,9 +128,9 @@ class Topic(_core.Topic[T]):
             A context manager with `append` and `append_arrow`.
 
         Raises:
-            Invalid: The name is none; or the log remembers as many tokens as it can.
-            TooLarge: At the end: the job is larger than it may be; the limit is named.
-            ReadOnly: The topic was opened for reading.
+            InvalidArgument: The name is none; or the log remembers as many tokens as it can.
+            AppendTooLarge: At the end: the job is larger than it may be; the limit is named.
+            NotWritable: The topic was opened for reading.
 
         Example:
             >>> flights = store.topic("flights")
@@ -166,7 +166,7 @@ class Topic(_core.Topic[T]):
         start, n = number(start, "an offset"), number(n, "how many to read")
         end = self.end
         if n < 0:
-            raise Invalid(f"read() takes how many records to read, not {shown(n)}")
+            raise InvalidArgument(f"read() takes how many records to read, not {shown(n)}")
         if start < 0:
             start = self._absolute(start)
         if not self.first <= start <= end:
@@ -177,7 +177,7 @@ class Topic(_core.Topic[T]):
         """Read the last `n` records, oldest first; fewer where there are fewer."""
         n = number(n, "how many to read")
         if n < 0:
-            raise Invalid(f"last() takes how many records to read, not {shown(n)}")
+            raise InvalidArgument(f"last() takes how many records to read, not {shown(n)}")
         end = self.end
         return list(self._records(self._start_of_last(n, end), end))
 
@@ -287,7 +287,7 @@ class Topic(_core.Topic[T]):
             How many of them were known.
 
         Raises:
-            ReadOnly, TopicDeleted, Closed: Nothing was forgotten.
+            NotWritable, TopicDeleted, HandleClosed: Nothing was forgotten.
 
         Example:
             >>> orders = store.topic("orders")
@@ -323,7 +323,7 @@ class Topic(_core.Topic[T]):
         """
         size = number(size, "the size of a batch")
         if size < 1:
-            raise Invalid(f"a batch has at least one record, not {shown(size)}")
+            raise InvalidArgument(f"a batch has at least one record, not {shown(size)}")
         return chain.from_iterable([part._whole(size) for part in self._parts()])
 
     def follow(
@@ -464,8 +464,8 @@ class Topic(_core.Topic[T]):
 
         Raises:
             OffsetOutOfRange: `before` lies beyond the end.
-            Corrupt: What to keep depends on records that cannot be read; nothing was removed.
-            ReadOnly: The store was opened for reading.
+            CorruptData: What to keep depends on records that cannot be read; nothing was removed.
+            NotWritable: The store was opened for reading.
 
         Example:
             >>> orders = store.topic("orders")
@@ -478,7 +478,7 @@ class Topic(_core.Topic[T]):
         before = plain(before)
         if isinstance(before, int) and not self._single:
             n = len(self.partitions)
-            raise Invalid(
+            raise InvalidArgument(
                 f"topic {self.name!r} has {n} partitions, each with offsets of its own: trim "
                 "topic.partition(p), or before a time"
             )
@@ -522,7 +522,8 @@ class Topic(_core.Topic[T]):
 
         Raises:
             TypeError: The key is neither text nor bytes.
-            Conflict, ReadOnly, NoSpace, TopicDeleted: As for `append`; nothing was appended.
+            OffsetConflict, NotWritable, NoSpace, TopicDeleted: As for `append`; nothing was
+                appended.
 
         Example:
             >>> prices = store.topic("prices", compacted=True)
@@ -555,11 +556,11 @@ class Topic(_core.Topic[T]):
         """Of all records with the same key leave the last one, in each partition by itself.
 
         The others are gone for every reader when this returns, also after a power cut, and their
-        room with them. Offsets stay: asking for one that is gone raises `Compacted`, iteration goes
-        on with the next. Others read and write meanwhile, what was read stays valid, and consumers
-        go on where they were. Records without a key stay, and so does what was appended lately: the
-        newest file of the log is not looked at. A tombstone takes what it hides with it, and goes
-        itself some time later.
+        room with them. Offsets stay: asking for one that is gone raises `RecordCompacted`,
+        iteration goes on with the next. Others read and write meanwhile, what was read stays valid,
+        and consumers go on where they were. Records without a key stay, and so does what was
+        appended lately: the newest file of the log is not looked at. A tombstone takes what it
+        hides with it, and goes itself some time later.
 
         Costs a reading of the topic two or three times, and writing what is left of the files from
         which something goes.
@@ -581,10 +582,11 @@ class Topic(_core.Topic[T]):
             How many records were looked at and went, and what the files took before and after.
 
         Raises:
-            Invalid: The topic is not marked compacted, or shares its log with another topic.
-            Corrupt: Something that was to be compacted is damaged; it stays as it is.
+            InvalidArgument: The topic is not marked compacted, or shares its log with another
+                topic.
+            CorruptData: Something that was to be compacted is damaged; it stays as it is.
             LockTimeout: Somebody else compacts it all the while.
-            ReadOnly: The store was opened for reading.
+            NotWritable: The store was opened for reading.
 
         Example:
             >>> prices = store.topic("prices", compacted=True)
@@ -623,8 +625,8 @@ class Topic(_core.Topic[T]):
             All of them as they are now.
 
         Raises:
-            Invalid: A limit is less than 1.
-            ReadOnly: The store was opened for reading.
+            InvalidArgument: A limit is less than 1.
+            NotWritable: The store was opened for reading.
             TopicDeleted: The topic was deleted, also if there is another of its name now.
 
         Example:
@@ -646,7 +648,7 @@ class Topic(_core.Topic[T]):
         Values that were read stay valid. Other handles get `TopicDeleted`.
 
         Raises:
-            ReadOnly: The store was opened for reading.
+            NotWritable: The store was opened for reading.
             TopicDeleted: Somebody did before.
         """
         self._expect()
@@ -699,7 +701,7 @@ class Topic(_core.Topic[T]):
             return self._bound(start)
         try:
             offset = self._first_at(start)
-        except (Invalid, TypeError) as error:
+        except (InvalidArgument, TypeError) as error:
             error.add_note('follow() begins at "earliest", "latest", an offset or a time')
             raise
         return self.end if offset is None else offset

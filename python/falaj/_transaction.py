@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from falaj import _core
 from falaj._numbers import number
-from falaj.errors import Invalid, shown
+from falaj.errors import InvalidArgument, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -29,7 +29,7 @@ def _encoded(name: str) -> bytes:
     try:
         return name.encode()
     except UnicodeEncodeError:
-        raise Invalid(
+        raise InvalidArgument(
             f"the name of a cursor is bytes or text, and {name!r} is not UTF-8: it holds half a "
             "character"
         ) from None
@@ -58,7 +58,7 @@ class Cursor(tuple[bytes, int, int]):
         checksum = number(checksum, "the checksum of a cursor")
         if not 0 <= offset < 1 << 64 or not 0 <= checksum < 1 << 32:
             given = f"{shown(offset)}, {shown(checksum)}"
-            raise Invalid(f"a cursor has an offset and 32 bits beside it, not {given}")
+            raise InvalidArgument(f"a cursor has an offset and 32 bits beside it, not {given}")
         return super().__new__(cls, (name, offset, checksum))
 
     @property
@@ -104,11 +104,11 @@ class Transaction(_core.Transaction):
                 append nothing, as where the work came to nothing.
 
         Raises:
-            Invalid: A consumer that keeps its cursors in a file of its own, or in another log than
-                this writes to; a name that is too long; or, at the end, more cursors than the log
-                keeps.
-            NotOwner: Another member has a partition of the consumer now, or, at the end of the
-                transaction, has had it since. Nothing was appended.
+            InvalidArgument: A consumer that keeps its cursors in a file of its own, or in another
+                log than this writes to; a name that is too long; or, at the end, more cursors than
+                the log keeps.
+            PartitionNotAssigned: Another member has a partition of the consumer now, or, at the end
+                of the transaction, has had it since. Nothing was appended.
 
         Example:
             >>> work, results = store.topic("work"), store.topic("results")
@@ -124,7 +124,9 @@ class Transaction(_core.Transaction):
         """
         if isinstance(cursors, _core.Consumer):
             if into is not None:
-                raise Invalid("a consumer knows which log keeps its cursors: leave out into=")
+                raise InvalidArgument(
+                    "a consumer knows which log keeps its cursors: leave out into="
+                )
             self._move_consumer(cursors)
             return
         each = [cursors] if isinstance(cursors, Cursor) else cursors

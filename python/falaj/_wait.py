@@ -18,7 +18,7 @@ from importlib.machinery import BuiltinImporter
 from importlib.util import module_from_spec
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from falaj.errors import Closed, Error, Invalid, LockTimeout, shown
+from falaj.errors import Error, HandleClosed, InvalidArgument, LockTimeout, shown
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
@@ -41,7 +41,7 @@ def checked(timeout: float | None) -> float | None:
     """Check a timeout as the calls that block do: asyncio takes anything, and NaN for ever.
 
     Raises:
-        Invalid: It is negative, or no number at all.
+        InvalidArgument: It is negative, or no number at all.
         TypeError: It is of another type.
     """
     if timeout is None:
@@ -51,7 +51,7 @@ def checked(timeout: float | None) -> float | None:
             return float(timeout)
     except OverflowError:
         pass
-    raise Invalid(f"{shown(timeout)} is no timeout in seconds")
+    raise InvalidArgument(f"{shown(timeout)} is no timeout in seconds")
 
 
 def _expect_asyncio() -> None:
@@ -237,7 +237,7 @@ async def _look(
         raise
     except TimeoutError:
         pass
-    except Closed:
+    except HandleClosed:
         if not consumer.closed:
             raise
     return found

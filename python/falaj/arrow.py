@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from falaj import _core
 from falaj._numbers import number, plain
-from falaj.errors import Invalid, shown
+from falaj.errors import InvalidArgument, MissingExtra, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -87,7 +87,7 @@ class Reader:
         """Hand the stream over, in a capsule.
 
         Raises:
-            Invalid: Somebody has it already.
+            InvalidArgument: Somebody has it already.
         """
         return self._stream.__arrow_c_stream__(requested_schema)
 
@@ -109,7 +109,7 @@ class Reader:
         """Read one batch after the other; needs pyarrow.
 
         Raises:
-            Corrupt: A record is damaged; the batches before it were handed out.
+            CorruptData: A record is damaged; the batches before it were handed out.
             OffsetOutOfRange: What comes next was trimmed meanwhile.
         """
         made = _pyarrow().record_batch
@@ -149,7 +149,7 @@ def read(
         A stream of batches, which is read as somebody takes them.
 
     Raises:
-        Invalid: An unknown column, one named twice, or a batch of nothing or of too much.
+        InvalidArgument: An unknown column, one named twice, or a batch of nothing or of too much.
         OffsetOutOfRange: `start` or `end` is gone, or beyond the end.
     """
     return chosen(
@@ -193,7 +193,7 @@ def chosen(
         keys: The keys, None among them for records without; None for all.
 
     Raises:
-        Invalid: As `read`.
+        InvalidArgument: As `read`.
         OffsetOutOfRange: As `read`.
     """
     check(batch_rows, batch_bytes, on_corrupt)
@@ -243,7 +243,8 @@ def scan(
         Polars and a DataFrame of pandas.
 
     Raises:
-        Invalid: pyarrow is not installed; no topic, an unknown column, one named twice.
+        MissingExtra: pyarrow is not installed.
+        InvalidArgument: No topic, an unknown column, one named twice.
         OffsetOutOfRange: `start` or `end` is gone, or beyond the end.
     """
     check(batch_rows, batch_bytes, on_corrupt)
@@ -276,19 +277,23 @@ def check(batch_rows: int, batch_bytes: int, on_corrupt: str) -> None:
     """Refuse what no batch can be made by.
 
     Raises:
-        Invalid: A batch of nothing, a larger one than Arrow can have, or another word than "raise"
-            and "skip".
+        InvalidArgument: A batch of nothing, a larger one than Arrow can have, or another word than
+            "raise" and "skip".
     """
     if on_corrupt not in ("raise", "skip"):
-        raise Invalid(f'on_corrupt is "raise" or "skip", not {on_corrupt!r}')
+        raise InvalidArgument(f'on_corrupt is "raise" or "skip", not {on_corrupt!r}')
     batch_rows = number(batch_rows, "batch_rows")
     batch_bytes = number(batch_bytes, "batch_bytes")
     if batch_rows < 1 or batch_bytes < 1:
-        raise Invalid("a batch has at least one row and one byte")
+        raise InvalidArgument("a batch has at least one row and one byte")
     if batch_rows > BATCH_ROWS_MAX:
-        raise Invalid(f"batch_rows is at most {BATCH_ROWS_MAX:,}, not {shown(batch_rows, ',')}")
+        raise InvalidArgument(
+            f"batch_rows is at most {BATCH_ROWS_MAX:,}, not {shown(batch_rows, ',')}"
+        )
     if batch_bytes > BATCH_BYTES_MAX:
-        raise Invalid(f"batch_bytes is at most {BATCH_BYTES_MAX:,}, not {shown(batch_bytes, ',')}")
+        raise InvalidArgument(
+            f"batch_bytes is at most {BATCH_BYTES_MAX:,}, not {shown(batch_bytes, ',')}"
+        )
 
 
 def table(topic: Topic[Any], *arguments: Any, **named: Any) -> pyarrow.Table:
@@ -297,7 +302,7 @@ def table(topic: Topic[Any], *arguments: Any, **named: Any) -> pyarrow.Table:
     Arguments as for `read`. All of it is in memory then.
 
     Raises:
-        Invalid: pyarrow is not installed.
+        MissingExtra: pyarrow is not installed.
     """
     return _pyarrow().table(read(topic, *arguments, **named))
 
@@ -316,8 +321,9 @@ def of_batch(
         A table of one chunk, or of several where one has no room for all bytes.
 
     Raises:
-        Invalid: pyarrow is not installed; an unknown column, one named twice.
-        Corrupt: A record is damaged.
+        MissingExtra: pyarrow is not installed.
+        InvalidArgument: An unknown column, or one named twice.
+        CorruptData: A record is damaged.
     """
     pyarrow = _pyarrow()
     names = list(USUAL if columns is None else columns)
@@ -342,5 +348,5 @@ def _pyarrow() -> Any:
     try:
         import pyarrow
     except ModuleNotFoundError as error:
-        raise Invalid("this needs pyarrow: pip install 'falaj[arrow]'") from error
+        raise MissingExtra("this needs pyarrow: pip install 'falaj[arrow]'") from error
     return pyarrow

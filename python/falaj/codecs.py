@@ -15,7 +15,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from falaj import _core
-from falaj.errors import Invalid
+from falaj.errors import InvalidArgument, MissingExtra
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,7 +61,9 @@ def resolver(asked: str | Codec[Any] | None) -> tuple[str | None, Callable[[str]
         return None, _stored
     if isinstance(asked, Codec):
         if asked.name in _BUILT_IN:
-            raise Invalid(f"{asked.name!r} is one of falaj's own codecs; name yours otherwise")
+            raise InvalidArgument(
+                f"{asked.name!r} is one of falaj's own codecs; name yours otherwise"
+            )
         pair: Pair = (asked.encode, asked.decode)
         return asked.name, lambda _: pair
     if not isinstance(asked, str):
@@ -74,12 +76,12 @@ def resolver(asked: str | Codec[Any] | None) -> tuple[str | None, Callable[[str]
 
 def _stored(name: str) -> Pair:
     if name == "pickle":
-        raise Invalid(
+        raise InvalidArgument(
             "the topic holds pickles, which run code when they are read: if you trust its writers, "
             'open it with codec="pickle"'
         )
     if name not in _BUILT_IN:
-        raise Invalid(
+        raise InvalidArgument(
             f"the topic has the codec {name!r}, which is not one of falaj's own: open it with "
             f"codec=falaj.Codec({name!r}, encode, decode)"
         )
@@ -89,7 +91,7 @@ def _stored(name: str) -> Pair:
 def _built_in(name: str) -> Pair:
     make = _BUILT_IN.get(name)
     if make is None:
-        raise Invalid(
+        raise InvalidArgument(
             f"there is no codec {name!r}: choose one of {', '.join(map(repr, _BUILT_IN))}, or give "
             "falaj.Codec(name, encode, decode)"
         )
@@ -100,8 +102,8 @@ def _bytes() -> Pair:
     return None, None
 
 
-def _half(error: UnicodeEncodeError) -> Invalid:
-    return Invalid(
+def _half(error: UnicodeEncodeError) -> InvalidArgument:
+    return InvalidArgument(
         "text is kept as UTF-8, which has no half characters: replace "
         f"{error.object[error.start]!r}"
     )
@@ -174,7 +176,9 @@ def _msgpack() -> Pair:
     try:
         from msgpack import Packer, unpackb
     except ImportError:
-        raise Invalid("the codec msgpack needs a package: pip install 'falaj[msgpack]'") from None
+        raise MissingExtra(
+            "the codec msgpack needs a package: pip install 'falaj[msgpack]'"
+        ) from None
     expect = _core._expect_msgpack
 
     def encode(value: Any) -> bytes:

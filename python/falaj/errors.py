@@ -1,8 +1,10 @@
 """What can go wrong, told as the caller's situation.
 
-Every class derives from `Error` and from the built-in exception that a Python user expects, so
-`except OSError` or `except IndexError` work as they do elsewhere. The message is one sentence with
-the remedy. The compiled half raises these; which one when is written in rust/py/src/errors.rs.
+Each class derives from exactly one of five bases, which say what helps: `RetryableError`,
+`ConflictError`, `UsageError`, `MachineError` and `CorruptionError`. It derives too from the
+built-in exception that a Python user expects, so `except OSError` or `except IndexError` work as
+they do elsewhere. The message is one sentence with what to do next. The compiled half raises these;
+which one when is written in rust/py/src/errors.rs. The engine's variants have the same names.
 """
 
 from __future__ import annotations
@@ -10,46 +12,55 @@ from __future__ import annotations
 from typing import Any
 
 __all__ = [
-    "BadManifest",
-    "BadName",
-    "Closed",
-    "Compacted",
-    "Conflict",
-    "Corrupt",
-    "DuplicateUnknownOffset",
+    "AppendTooLarge",
+    "ConflictError",
+    "CorruptData",
+    "CorruptionError",
+    "CursorMoved",
+    "DecodeFailed",
+    "DuplicateSequence",
     "DurabilityUnknown",
     "Error",
     "FilesRemoved",
-    "FilesystemRefused",
-    "IOFailed",
-    "Invalid",
-    "Latched",
-    "LeaseOver",
+    "HandleClosed",
+    "InvalidArgument",
+    "InvalidManifest",
+    "InvalidName",
+    "LeaseExpired",
     "LockFileReplaced",
     "LockTimeout",
-    "LogRewound",
+    "LogTruncated",
+    "MachineError",
+    "MissingExtra",
     "NeedsRecovery",
-    "Newer",
-    "NoSlot",
     "NoSpace",
-    "NoSuchConsumer",
-    "NoSuchTopic",
     "NotAStore",
-    "NotOwner",
-    "NotPermitted",
     "NotStaged",
+    "NotWritable",
+    "OffsetConflict",
     "OffsetOutOfRange",
-    "Older",
-    "OutOfSequence",
-    "ReadOnly",
+    "OutOfOrderSequence",
+    "OutdatedFormat",
+    "PartitionNotAssigned",
+    "PathNotFound",
+    "PermissionDenied",
+    "RecordCompacted",
+    "RetryableError",
     "SettingsMismatch",
-    "TooLarge",
+    "SyncFailed",
+    "SystemCallFailed",
+    "TooManyWriters",
     "TopicDeleted",
+    "UnknownGroup",
+    "UnknownTopic",
+    "UnsupportedFilesystem",
+    "UnsupportedVersion",
+    "UsageError",
 ]
 
 
 def shown(number: object, form: str = "") -> str:
-    """Write a number into a sentence: of one with thousands of digits Python makes no text."""
+    """Format a number for a sentence; Python converts none with thousands of digits."""
     try:
         return format(number, form)
     except ValueError:
@@ -57,115 +68,142 @@ def shown(number: object, form: str = "") -> str:
 
 
 class Error(Exception):
-    """Anything that falaj raises on purpose, but for `TypeError`.
+    """Anything that falaj raises on purpose, except `TypeError`.
 
     Attributes:
-        remedy: What helps: "retry", "fix the input", "fix the machine", "repair", "upgrade" or
-            "reopen".
         path: The file or directory it is about, or None.
         position: The byte in that file, or None.
         offset: The record it is about, or None.
     """
 
-    remedy: str = "fix the input"
     path: str | None = None
     position: int | None = None
     offset: int | None = None
 
     def __str__(self) -> str:
-        """Tell the message alone: `KeyError` and `OSError` would dress it up."""
+        """Return the message alone; `KeyError` and `OSError` would decorate it."""
         return str(self.args[0]) if self.args else type(self).__name__
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the message and the attributes, so that it crosses processes."""
+        """Pickle the message and the attributes, so that the error crosses processes."""
         return type(self), self.args, dict(self.__dict__)
 
 
-class IOFailed(Error, OSError):
-    """The operating system refused; `errno` and `filename` say what and where."""
+class RetryableError(Error):
+    """The same call may succeed later: wait, then repeat it."""
 
 
-class NotPermitted(IOFailed, PermissionError):
-    """The operating system did not allow it."""
+class ConflictError(Error):
+    """What the call builds on has changed: look again, decide again, then make a new call.
 
-
-class NoSpace(Error, OSError):
-    """Disk, quota or inode table are full, or a file-size limit was hit; what helps is said."""
-
-
-class NotAStore(Error, OSError):
-    """The path is not a falaj store, and is not made one."""
-
-
-class Newer(Error, OSError):
-    """A newer version of falaj wrote this; upgrade to read it."""
-
-
-class Older(Error, OSError):
-    """It is of an older format: print its records with the falaj that wrote it, and append them."""
-
-
-class Corrupt(Error, OSError):
-    """Bytes are not what was written; `falaj verify` tells how much is hurt."""
-
-
-class NeedsRecovery(Error, OSError):
-    """The log was not recovered since a crash; open the store for writing once."""
-
-
-class Latched(Error, OSError):
-    """A sync failed: reads go on, appends do not until the disk is mended."""
-
-
-class LockTimeout(Error, TimeoutError):
-    """A lock was not had within `timeout=`; the message names the holder."""
-
-
-class LockFileReplaced(Error, OSError):
-    """A lock or control file was replaced while in use."""
-
-
-class FilesRemoved(Error, FileNotFoundError):
-    """The store's files were removed or moved away while in use: open the store again.
-
-    Records appended since the last successful sync are only in the removed files.
+    Repeating the same call fails again. Nothing was appended or committed.
     """
 
 
-class NoSlot(Error, OSError):
-    """As many processes write to the store as can."""
+class UsageError(Error):
+    """The call or its data cannot be right: change them."""
 
 
-class FilesystemRefused(Error, OSError):
-    """The file system cannot keep falaj's promises."""
+class MachineError(Error):
+    """The machine refuses: make room, mend the disk, raise the limit or install what is missing."""
 
 
-class BadName(Error, ValueError):
-    """No topic, log, consumer or queue can have this name."""
+class CorruptionError(Error):
+    """Bytes on the disk are not those that were written: verify, restore a backup, or repair."""
 
 
-class Invalid(Error, ValueError):
-    """An argument cannot be right; the message says what would be."""
+# --- The same call may succeed later --------------------------------------------------------------
 
 
-class TooLarge(Error, ValueError):
-    """A record or batch is larger than one append may be."""
+class LockTimeout(RetryableError, TimeoutError):
+    """A lock was not free within `timeout=`; the message names the process that holds it."""
 
 
-class NoSuchTopic(Error, KeyError):
-    """There is no topic of this name, and the store was opened for reading."""
+class NeedsRecovery(RetryableError, OSError):
+    """The end of the log awaits recovery: open the store for writing once."""
 
 
-class TopicDeleted(Error, LookupError):
+# --- What the call builds on has changed ----------------------------------------------------------
+
+
+class OffsetConflict(ConflictError, ValueError):
+    """Another process was faster: the offset that an append expected is taken.
+
+    Nothing was appended.
+
+    Attributes:
+        expected: The offset that was expected.
+        next: The offset that the next record gets.
+    """
+
+    expected: int
+    next: int
+
+
+class CursorMoved(ConflictError, ValueError):
+    """Another process moved the cursor that a transaction commits. Nothing was appended."""
+
+
+class PartitionNotAssigned(ConflictError, ValueError):
+    """The partition is assigned to another member of the group. Nothing was committed."""
+
+
+class LeaseExpired(ConflictError, ValueError):
+    """The lease of a job has ended: another worker may have the job, so drop the result.
+
+    `offset` is the record's. Nothing changed for the job.
+    """
+
+
+class TopicDeleted(ConflictError, LookupError):
     """The topic was deleted while in use."""
 
 
-class SettingsMismatch(Error, ValueError):
+# --- The call or its data cannot be right ---------------------------------------------------------
+
+
+class InvalidArgument(UsageError, ValueError):
+    """An argument cannot be right; the message says what would be."""
+
+
+class InvalidName(UsageError, ValueError):
+    """No topic, log, consumer group or queue can have this name."""
+
+
+class AppendTooLarge(UsageError, ValueError):
+    """A record, or the records of one append together, are larger than one append may be."""
+
+
+class UnknownTopic(UsageError, KeyError):
+    """There is no topic of this name."""
+
+
+class UnknownGroup(UsageError, KeyError):
+    """There is no consumer group of this name."""
+
+
+class SettingsMismatch(UsageError, ValueError):
     """The topic or store exists with another setting than the one asked for."""
 
 
-class OffsetOutOfRange(Error, IndexError):
-    """No record has this offset: not written yet, or gone.
+class NotAStore(UsageError, OSError):
+    """The path is not a falaj store, and is not made one."""
+
+
+class UnsupportedFilesystem(UsageError, OSError):
+    """The file system cannot keep falaj's promises."""
+
+
+class NotWritable(UsageError, PermissionError):
+    """A write through a store that was opened for reading."""
+
+
+class HandleClosed(UsageError, ValueError):
+    """The handle was closed; open another."""
+
+
+class OffsetOutOfRange(UsageError, IndexError):
+    """No record has this offset: it is not written yet, or was deleted.
 
     Attributes:
         topic: Name of the topic.
@@ -180,23 +218,26 @@ class OffsetOutOfRange(Error, IndexError):
     end: int
 
 
-class Compacted(Error, LookupError):
+class RecordCompacted(UsageError, LookupError):
     """Compaction removed this record; read the next offset."""
 
 
-class Conflict(Error, ValueError):
-    """Somebody was faster: the offset that an append expected is taken. Nothing was appended.
+class DecodeFailed(UsageError, ValueError):
+    """The codec cannot read a value: it was written with another codec, or in another shape.
+
+    `__cause__` is what the codec raised.
 
     Attributes:
-        expected: The offset that was expected.
-        next: The offset that the next record gets.
+        topic: Name of the topic.
+        partition: Which partition.
+        offset: The record's offset.
     """
 
-    expected: int
-    next: int
+    topic: str
+    partition: int
 
 
-class OutOfSequence(Error, ValueError):
+class OutOfOrderSequence(UsageError, ValueError):
     """A producer left sequences out. Nothing was appended.
 
     Attributes:
@@ -206,23 +247,23 @@ class OutOfSequence(Error, ValueError):
     next: int
 
 
-class DuplicateUnknownOffset(Error, ValueError):
-    """A sequence before those that are remembered of the producer. Nothing was appended.
+class DuplicateSequence(UsageError, ValueError):
+    """A producer repeats a sequence older than its last five. Nothing was appended.
 
-    Remembered are the last five. It is the repeat of an append of which the offset is not known any
-    more, or comes before the producer's first.
+    The offset of the first append is not known any more, or the producer began with a later
+    sequence.
     """
 
 
-class LogRewound(Error, LookupError):
-    """What a consumer had read is not what its log holds there now: `seek` says where to go on.
+class LogTruncated(UsageError, LookupError):
+    """What a consumer group had read is not in its log any more: `seek` chooses where it resumes.
 
     The log lost its end, or is an older copy.
 
     Attributes:
         topic: Name of the topic.
         partition: Which partition.
-        offset: Up to where the consumer had read.
+        offset: Up to where the group had read.
         end: Where the log ends.
     """
 
@@ -231,36 +272,70 @@ class LogRewound(Error, LookupError):
     end: int
 
 
-class NotOwner(Error, ValueError):
-    """Another member of the consumer has the partition. Nothing was committed."""
+class InvalidManifest(UsageError, ValueError):
+    """The manifest of a part is corrupt, or of another load or topic. Nothing was committed."""
 
 
-class NoSuchConsumer(Error, KeyError):
-    """There is no consumer of this name."""
+class NotStaged(UsageError, LookupError):
+    """A part of a bulk load is gone: the load was committed or aborted, or its part was deleted."""
 
 
-class LeaseOver(Error, ValueError):
-    """The right to a job of a queue is over: somebody else may work on it, so drop the result.
+# --- The machine refuses --------------------------------------------------------------------------
 
-    `offset` is the record's. Nothing changed for the job.
+
+class SystemCallFailed(MachineError, OSError):
+    """The operating system refused; `errno` and `filename` say what and where."""
+
+
+class PermissionDenied(SystemCallFailed, PermissionError):
+    """The operating system does not let this user do that."""
+
+
+class PathNotFound(SystemCallFailed, FileNotFoundError):
+    """A file or directory, or a directory above it, does not exist."""
+
+
+class NoSpace(MachineError, OSError):
+    """Disk, quota or inode table are full, or a file-size limit was hit; the message says which."""
+
+
+class SyncFailed(MachineError, OSError):
+    """A sync failed: reads go on, and appends fail until the disk is well."""
+
+
+class DurabilityUnknown(MachineError, OSError):
+    """The append is visible from `offset` on, but not known to be on the disk."""
+
+
+class TooManyWriters(MachineError, OSError):
+    """As many processes as can have the store open for writing."""
+
+
+class UnsupportedVersion(MachineError, OSError):
+    """A newer version of falaj wrote this; upgrade to read it."""
+
+
+class OutdatedFormat(MachineError, OSError):
+    """An older format: print its records with the falaj that wrote it, then append them here."""
+
+
+class MissingExtra(MachineError, ImportError):
+    """A package is missing; the message says what to install: `pip install 'falaj[arrow]'`."""
+
+
+class FilesRemoved(MachineError, FileNotFoundError):
+    """The store's files were removed or moved away while in use: open the store again.
+
+    Records appended since the last successful sync are only in the removed files.
     """
 
 
-class BadManifest(Error, ValueError):
-    """The manifest of a part is damaged, or of another job or topic. Nothing was committed."""
+class LockFileReplaced(MachineError, OSError):
+    """A lock or control file was replaced while in use."""
 
 
-class NotStaged(Error, LookupError):
-    """A part of a job is gone: the job was committed or aborted, or what it staged was swept."""
+# --- Bytes are not those that were written --------------------------------------------------------
 
 
-class ReadOnly(Error, PermissionError):
-    """Writing through a store that was opened for reading."""
-
-
-class Closed(Error, ValueError):
-    """The handle was closed; open another."""
-
-
-class DurabilityUnknown(Error, OSError):
-    """The append is visible from `offset` on, but not known to be on the medium."""
+class CorruptData(CorruptionError, OSError):
+    """Bytes are not those that were written; `falaj verify` says how many records are lost."""

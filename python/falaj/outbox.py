@@ -30,7 +30,14 @@ from urllib.parse import quote
 from falaj._core import NewRecord, _expect_record
 from falaj._dead_rows import Refusal, letter
 from falaj._paths import local_path
-from falaj.errors import Closed, DuplicateUnknownOffset, Invalid, TooLarge, TopicDeleted, shown
+from falaj.errors import (
+    AppendTooLarge,
+    DuplicateSequence,
+    HandleClosed,
+    InvalidArgument,
+    TopicDeleted,
+    shown,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -42,7 +49,7 @@ __all__ = ["Outbox"]
 
 LOWEST = -(2**63)
 #: What says nothing of the row that is being moved.
-_NOT_THE_ROWS = (OSError, sqlite3.Error, MemoryError, Closed, TopicDeleted)
+_NOT_THE_ROWS = (OSError, sqlite3.Error, MemoryError, HandleClosed, TopicDeleted)
 _LOGGER = logging.getLogger("falaj.outbox")
 _LIMIT_MAX = 2**31
 _SECONDS_MAX = 1_000_000
@@ -131,8 +138,8 @@ class Outbox:
             `falaj-outbox`, `falaj-table`, `falaj-id` and `falaj-reason`.
 
     Raises:
-        Invalid: The table is not there, or its primary key is none of those above, or the database
-            is none; or an argument cannot be right.
+        InvalidArgument: The table is not there, or its primary key is none of those above, or the
+            database is none; or an argument cannot be right.
 
     Example:
         >>> import sqlite3
@@ -166,11 +173,13 @@ class Outbox:
         dead_letter: Topic[Any] | str | None = None,
     ) -> None:
         if on_bad not in ("raise", "skip", "dead-letter"):
-            raise Invalid(f'on_bad is "raise", "skip" or "dead-letter", not {on_bad!r}')
+            raise InvalidArgument(f'on_bad is "raise", "skip" or "dead-letter", not {on_bad!r}')
         if dead_letter is not None and on_bad != "dead-letter":
-            raise Invalid('dead_letter= is where rows go with on_bad="dead-letter": give that too')
+            raise InvalidArgument(
+                'dead_letter= is where rows go with on_bad="dead-letter": give that too'
+            )
         if limit < 1:
-            raise Invalid(f"an outbox moves one row or more at a time, not {shown(limit)}")
+            raise InvalidArgument(f"an outbox moves one row or more at a time, not {shown(limit)}")
         for what, text in (("table", table), ("id", id), ("name", name or "")):
             _expect_utf8(what, text)
         self.topic = topic
@@ -197,17 +206,17 @@ class Outbox:
             How many rows were moved.
 
         Raises:
-            TooLarge: A row is larger than one append may be; those before it were moved.
-            Invalid: A row cannot be a record; those before it were moved. Or the database, or the
-                store, was set back to an older state, as by a backup: rows would be lost or come
-                twice. Or ids began again, or an outbox that deletes finds rows with ids that it is
-                past: they would never be moved.
-            Closed: The outbox was closed.
+            AppendTooLarge: A row is larger than one append may be; those before it were moved.
+            InvalidArgument: A row cannot be a record; those before it were moved. Or the database,
+                or the store, was set back to an older state, as by a backup: rows would be lost or
+                come twice. Or ids began again, or an outbox that deletes finds rows with ids that
+                it is past: they would never be moved.
+            HandleClosed: The outbox was closed.
             sqlite3.Error: The database refused. What was not moved is moved the next time.
         """
         with self._work():
             if self._stopped:
-                raise Closed("this outbox is closed; make another")
+                raise HandleClosed("this outbox is closed; make another")
             return self._relay()
 
     def run(self, poll: float = 0.05) -> Iterator[int]:
@@ -220,7 +229,7 @@ class Outbox:
             How many rows were moved, each time that there were some.
 
         Raises:
-            TooLarge, Invalid, sqlite3.Error: As `relay`.
+            AppendTooLarge, InvalidArgument, sqlite3.Error: As `relay`.
         """
         poll = _seconds("poll", poll)
         seen: int | None = None
@@ -241,7 +250,7 @@ class Outbox:
         """How many rows of this outbox were skipped or became dead letters, in all its runs."""
         with self._turn:
             if self._stopped:
-                raise Closed("this outbox is closed; make another")
+                raise HandleClosed("this outbox is closed; make another")
             found = self._progress()
         return found.refused if found else 0
 
@@ -301,7 +310,7 @@ class Outbox:
         try:
             place = quote(os.fsencode(database))
         except UnicodeEncodeError:
-            raise Invalid(f"no path is {database!r}: it holds half a character") from None
+            raise InvalidArgument(f"no path is {database!r}: it holds half a character") from None
         try:
             connection = sqlite3.connect(
                 f"file:{place}?mode=rw",  # a database that is not there is not made
@@ -322,13 +331,13 @@ class Outbox:
             self._expect_key(connection)
             self._expect_value(connection)
             connection.execute(PROGRESS)
-        except (sqlite3.Error, Invalid) as error:
+        except (sqlite3.Error, InvalidArgument) as error:
             connection.close()
             raise self._no_outbox(database, error) from error
         return connection
 
-    def _no_outbox(self, database: str, error: sqlite3.Error | Invalid) -> Invalid:
-        return Invalid(
+    def _no_outbox(self, database: str, error: sqlite3.Error | InvalidArgument) -> InvalidArgument:
+        return InvalidArgument(
             f"{database} cannot be relayed from {self._table}: {error}; an outbox is a table with "
             f"{self._id} INTEGER PRIMARY KEY AUTOINCREMENT in a SQLite database that exists"
         )
@@ -346,14 +355,14 @@ class Outbox:
             "SELECT count(*) FROM pragma_index_list(?) WHERE origin = 'pk'", (table,)
         ).fetchone()
         if not is_key or indexed:
-            raise Invalid(f"{self._id} is no INTEGER PRIMARY KEY of a table")
+            raise InvalidArgument(f"{self._id} is no INTEGER PRIMARY KEY of a table")
         (statement,) = connection.execute(
             "SELECT sql FROM sqlite_master WHERE type = 'table' AND name = ? COLLATE NOCASE",
             (table,),
         ).fetchone()
         self._autoincrement = "AUTOINCREMENT" in NO_KEYWORD.sub(" ", statement).upper()
         if self._delete and not self._autoincrement:
-            raise Invalid(
+            raise InvalidArgument(
                 f"{self._id} is no AUTOINCREMENT, so SQLite uses ids of deleted rows again, and "
                 "with delete=True rows that get them would never be moved"
             )
@@ -363,7 +372,9 @@ class Outbox:
         if self._row == self._columns and "value" not in [
             name.lower() for name, *_ in rows.description
         ]:
-            raise Invalid('it has no column "value": give row=, which makes a value of a row')
+            raise InvalidArgument(
+                'it has no column "value": give row=, which makes a value of a row'
+            )
 
     def _version(self) -> int:
         """Tell another number after others committed."""
@@ -402,7 +413,7 @@ class Outbox:
         appended = self.topic.last_sequence(self.name)
         if appended != done:
             ours, theirs = (f"batch {n}" if n is not None else "none" for n in (done, appended))
-            raise Invalid(
+            raise InvalidArgument(
                 f"the last batch of {self.name!r} was {ours} by the database, {theirs} by topic "
                 f"{self.topic.name!r}: one of the two was set back to an older state, and rows "
                 f"would be lost or come twice; compare them, and {ANEW}"
@@ -415,7 +426,7 @@ class Outbox:
             f" (SELECT max({self._id}) FROM {self._table})"
         ).fetchone()
         if self._delete and lowest is not None and lowest <= last:
-            raise Invalid(
+            raise InvalidArgument(
                 f"{self._table} has a row {lowest}, and {self.name!r} has moved, and deleted, rows "
                 f"up to {last}: it would never be moved; insert it again, without an id of your "
                 "own, and delete this one; or only delete it, if an outbox without delete=True has "
@@ -430,7 +441,7 @@ class Outbox:
                 or []
             )
         if max(known, default=LOWEST) < last:
-            raise Invalid(
+            raise InvalidArgument(
                 f"{self.name!r} has moved rows up to {last} of {self._table}, whose ids have begun "
                 f"again: rows would never be moved; {ANEW}"
             )
@@ -445,7 +456,7 @@ class Outbox:
             return 0
         try:
             # Others that are far ahead have appended it.
-            with suppress(DuplicateUnknownOffset):
+            with suppress(DuplicateSequence):
                 records = [self._row(row) for row in rows]
                 self.topic.extend(
                     records, producer=self.name, sequence=batch.sequence, sync="durable"
@@ -481,7 +492,7 @@ class Outbox:
             return
         good = sum(1 for _ in takewhile(lambda row: self._refusal(row) is None, rows))
         if good == len(rows):
-            if not isinstance(error, TooLarge):
+            if not isinstance(error, AppendTooLarge):
                 raise error
             good = len(rows) // 2  # together they are too large, or the only one is
         if good:
@@ -491,7 +502,7 @@ class Outbox:
         refusal = self._refusal(row, alone=True) or Refusal(self._larger(row), error)
         told = refusal.told(number, self._table, self.topic.name)
         if self._on_bad == "raise":
-            kind = TooLarge if isinstance(refusal.error, TooLarge) else Invalid
+            kind = AppendTooLarge if isinstance(refusal.error, AppendTooLarge) else InvalidArgument
             raise kind(
                 f'{told}; the rows before it were moved: mend it, or let on_bad="skip" leave it '
                 'out, or on_bad="dead-letter" append it to another topic'
@@ -511,7 +522,7 @@ class Outbox:
         except Refusal as refusal:
             return refusal
         except Exception as error:  # noqa: BLE001  # of the codec, or of what makes records of rows
-            if alone or not isinstance(error, TooLarge):
+            if alone or not isinstance(error, AppendTooLarge):
                 return Refusal(self._larger(row), error)
         return None
 
@@ -526,7 +537,7 @@ class Outbox:
     def _bury(self, batch: _Batch) -> int:
         """Append a dead letter of the only row of a batch, and pass the row over."""
         if self._dead is None:
-            raise Invalid(
+            raise InvalidArgument(
                 f"row {batch.first} of {self._table} was on its way to a topic of dead letters "
                 'when its relay ended: give on_bad="dead-letter" until it is there'
             )
@@ -535,14 +546,14 @@ class Outbox:
             return 0
         for row in self._rows(batch):
             refusal = self._refusal(row, alone=True)
-            refusal = refusal or Refusal(None, Invalid("it was refused before"))
+            refusal = refusal or Refusal(None, InvalidArgument("it was refused before"))
             told = refusal.told(row["falaj_id"], self._table, self.topic.name)
             tags = {"outbox": self.name, "table": self._names[0], "reason": str(refusal)}
             try:
                 self._append_letter(letter(row, tags, self._dead.codec), batch)
-            except TooLarge as error:
+            except AppendTooLarge as error:
                 if self._delete:
-                    raise TooLarge(
+                    raise AppendTooLarge(
                         f"{told}; nor is it a dead letter, and delete=True would lose it: move it "
                         'by hand and delete it, or let on_bad="skip" leave it out'
                     ) from error
@@ -553,7 +564,7 @@ class Outbox:
 
     def _append_letter(self, record: NewRecord, batch: _Batch) -> None:
         assert self._dead is not None
-        with suppress(DuplicateUnknownOffset):
+        with suppress(DuplicateSequence):
             self._dead.extend(
                 [record], producer=self._letters, sequence=batch.dead_letter, sync="durable"
             )
@@ -571,12 +582,14 @@ class Outbox:
             store, name = self.topic.store, where or f"{self.topic.name}.dead"
             where = store.topic(name, codec=None if name in store.topics() else "json")
         if where.codec not in ("json", "bytes"):
-            raise Invalid(
+            raise InvalidArgument(
                 f"dead letters are JSON, and topic {where.name!r} holds {where.codec}: give one "
                 'with the codec "json" or "bytes"'
             )
         if where.generation == self.topic.generation:
-            raise Invalid(f"dead_letter= is topic {where.name!r}, the outbox's own: name another")
+            raise InvalidArgument(
+                f"dead_letter= is topic {where.name!r}, the outbox's own: name another"
+            )
         return where
 
     def _columns(self, row: sqlite3.Row) -> NewRecord:
@@ -588,7 +601,7 @@ class Outbox:
             raise Refusal("key", error) from None
         if value is None:
             if key is None:
-                raise Invalid("NULL is a tombstone, which needs the key that it deletes")
+                raise InvalidArgument("NULL is a tombstone, which needs the key that it deletes")
             return NewRecord.tombstone(key)
         if isinstance(value, str) and self.topic.codec == "bytes":
             value = value.encode()
@@ -674,7 +687,7 @@ def _expect_utf8(what: str, text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise Invalid(
+        raise InvalidArgument(
             f"{what} is text, and {text!r} is not UTF-8: it holds half a character"
         ) from None
 
@@ -683,7 +696,7 @@ def _seconds(what: str, seconds: float) -> float:
     """Check a span of time: SQLite and Python count some of them in 32 bits."""
     if not 0 <= seconds <= _SECONDS_MAX:
         limits = f"from 0 to {_SECONDS_MAX:,} seconds"
-        raise Invalid(f"{what} is {limits}, not {shown(seconds)}")
+        raise InvalidArgument(f"{what} is {limits}, not {shown(seconds)}")
     return float(seconds)
 
 

@@ -339,7 +339,7 @@ def test_a_codec_whose_package_is_missing_creates_no_topic(falaj: Shell) -> None
         [sys.executable, "-c", script], cwd=falaj.folder, capture_output=True, text=True, timeout=60
     )
     ended = Ended(done.returncode, done.stdout, done.stderr)
-    assert (ended.code, "pip install 'falaj[msgpack]'" in ended.sentence()) == (2, True)
+    assert (ended.code, "pip install 'falaj[msgpack]'" in ended.sentence()) == (3, True)
     assert not (falaj.folder / "s").exists()
 
 

@@ -411,7 +411,8 @@ def test_a_damaged_topic_can_be_deleted(falaj: Shell) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "code"), [("falaj.demo.Failed('7 is not 8')", 1), ("falaj.errors.Invalid('no')", 2)]
+    ("error", "code"),
+    [("falaj.demo.Failed('7 is not 8')", 1), ("falaj.errors.InvalidArgument('no')", 2)],
 )
 def test_the_demo_ends_with_a_sentence(falaj: Shell, error: str, code: int) -> None:
     script = f"""

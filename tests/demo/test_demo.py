@@ -14,7 +14,7 @@ from rich.console import Console
 import falaj
 import falaj.demo
 from falaj.demo import late, steps
-from falaj.errors import Invalid
+from falaj.errors import InvalidArgument, MissingExtra
 from spark.drivers import environment
 
 if TYPE_CHECKING:
@@ -75,15 +75,19 @@ def test_the_demo_survives_a_kill_and_its_figures_are_right_in_a_folder_it_left_
 def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "report.html").write_text("mine")
     (tmp_path / "thesis.tex").write_text("mine too")
-    with pytest.raises(Invalid, match=r"has thesis\.tex in it, .*: name a folder that is empty"):
+    with pytest.raises(
+        InvalidArgument, match=r"has thesis\.tex in it, .*: name a folder that is empty"
+    ):
         falaj.demo.run(tmp_path, flights=1)
     assert (tmp_path / "report.html").read_text() == "mine"
-    with pytest.raises(Invalid, match=r"thesis\.tex is a file, and the demo needs a folder"):
+    with pytest.raises(
+        InvalidArgument, match=r"thesis\.tex is a file, and the demo needs a folder"
+    ):
         falaj.demo.run(tmp_path / "thesis.tex")
-    with pytest.raises(Invalid, match="at least one flight, not 0"):
+    with pytest.raises(InvalidArgument, match="at least one flight, not 0"):
         falaj.demo.run(tmp_path / "demo", flights=0)
     for pace in (float("inf"), float("nan"), -5.0, 2000.0, 10**5000):
-        with pytest.raises(Invalid, match="from 0 to 600 seconds, not "):
+        with pytest.raises(InvalidArgument, match="from 0 to 600 seconds, not "):
             falaj.demo.run(tmp_path / "demo", seconds=pace)
     assert not (tmp_path / "demo").exists()
 
@@ -92,7 +96,7 @@ def test_without_its_packages_the_demo_says_how_to_get_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(steps, "find_spec", lambda name: None if name == "pyspark" else name)
-    with pytest.raises(Invalid, match=r"the demo needs pyspark: pip install 'falaj\[demo\]'"):
+    with pytest.raises(MissingExtra, match=r"the demo needs pyspark: pip install 'falaj\[demo\]'"):
         falaj.demo.run(tmp_path)
 
 

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from falaj.demo import flights
-from falaj.errors import Invalid
+from falaj.errors import MissingExtra
 
 FLIGHTS = 336_776
 
@@ -54,5 +54,5 @@ def test_the_package_is_never_imported_because_new_pythons_cannot() -> None:
 
 def test_without_the_package_the_remedy_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flights, "find_spec", lambda _: None)
-    with pytest.raises(Invalid, match=r"pip install 'falaj\[demo\]'"):
+    with pytest.raises(MissingExtra, match=r"pip install 'falaj\[demo\]'"):
         flights.folder()

@@ -11,7 +11,7 @@ from typing import Any
 from hostile import example
 from hostile.harms import Harm, Trust
 
-KINDS = ("Corrupt", "NeedsRecovery", "Newer", "NotAStore")
+KINDS = ("CorruptData", "NeedsRecovery", "UnsupportedVersion", "NotAStore")
 """Errors that say that bytes are not what was written."""
 NO_MEMORY = "[errno 12]"
 

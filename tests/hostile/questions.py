@@ -49,7 +49,7 @@ class Asking:
     def damage(self, name: str, said: str | None) -> bool:
         """Take what is told of damage in the place of an answer for an error."""
         if said is not None:
-            self.errors.append((name, "Corrupt", said))
+            self.errors.append((name, "CorruptData", said))
         return said is not None
 
     def records(self, name: str, store: falaj.Store) -> None:

@@ -66,5 +66,5 @@ def test_a_block_whose_offsets_fall_before_it_is_cut_off_has_an_end(path: Path) 
     # It says that there are three.
     made.block(layout.DATA, body, 1, 3, layout.SPARSE, struct.pack("<I", 200))
     made.finish()
-    with falaj.open(path, "r") as store, pytest.raises(falaj.errors.Corrupt):
+    with falaj.open(path, "r") as store, pytest.raises(falaj.errors.CorruptData):
         list(itertools.islice(store.topic("t"), 1000))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from proof import layout
-from proof.layout import Block, Damage, Newer
+from proof.layout import Block, Damage, UnsupportedVersion
 
 ENTRIES, ENTRY = 8192, 1536
 DONE = 4
@@ -63,7 +63,7 @@ def header(data: bytes, magic: bytes, length: int) -> None:
     if data[:8] != magic or checksum(data, length - 4):
         raise Damage("magic or checksum")
     if (version := struct.unpack_from("<I", data, 8)[0]) != 2:
-        raise Newer(f"version {version}")
+        raise UnsupportedVersion(f"version {version}")
 
 
 def checksum(data: bytes, length: int) -> bool:
@@ -105,7 +105,7 @@ def queue(path: Path) -> Queue:
     header(data, b"FALAJQUE", 512)
     flags, generation, own, places, length = struct.unpack_from("<I16s8sQB", data, 12)
     if flags > 3:
-        raise Newer(f"{path}: flags {flags:#x}")
+        raise UnsupportedVersion(f"{path}: flags {flags:#x}")
     ends = []
     for slot in (512, 1024):
         *told, crc = struct.unpack_from("<5Q16xQ", data, slot)

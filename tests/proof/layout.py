@@ -2,7 +2,7 @@
 
 Numbers, checksums, headers, marks, blocks, records, entries: each from a buffer and a position,
 with no file in sight. Names are those of the page. What is wrong is `Damage`, what is right and
-unknown is `Newer`. Which bytes of which files are the log is reader.py's business.
+unknown is `UnsupportedVersion`. Which bytes of which files are the log is reader.py's business.
 """
 
 import struct
@@ -27,7 +27,7 @@ class Damage(Exception):
     """Bytes that are not what was written, and where."""
 
 
-class Newer(Exception):
+class UnsupportedVersion(Exception):
     """Bytes that are right, and the work of a newer version."""
 
 
@@ -120,7 +120,7 @@ def header_page(data: bytes) -> Header:
         raise Damage("magic or checksum of a header")
     version, flags = struct.unpack_from("<II", data, 8)
     if version != 2 or flags & ~3:
-        raise Newer(f"segment of version {version}, flags {flags:#x}")
+        raise UnsupportedVersion(f"segment of version {version}, flags {flags:#x}")
     found = Header(flags, data[16:32], *struct.unpack_from("<QQQQQQQqq", data, 32))
     if found.sequence > 0xFFFFFFFF:
         raise Damage("a sequence that no segment can have")
@@ -235,7 +235,7 @@ def block(data: bytes, at: int, salt: int) -> Block | None:
     if crc(salt, bytes(covered)) != header_crc:
         raise Damage("the checksum of a block's header")
     if kind > END or flags & ~KNOWN_FLAGS:
-        raise Newer(f"block of kind {kind}, flags {flags:#x}")
+        raise UnsupportedVersion(f"block of kind {kind}, flags {flags:#x}")
     body = data[at + begin : at + length]
     if kind == VOID:
         if body_crc:
@@ -282,7 +282,7 @@ class Record(NamedTuple):
 def records(of: Block) -> Iterator[Record]:
     """Read the records of a data block."""
     if of.codec:
-        raise Newer(f"codec {of.codec}")
+        raise UnsupportedVersion(f"codec {of.codec}")
     data, at, end = of.body, 0, len(of.body)
     base = 0
     if of.flags & EVENT_TIME:
@@ -311,7 +311,7 @@ def _record(of: Block, data: bytes, at: int, end: int, n: int, base: int) -> tup
         attributes = data[at]
         at += 1
         if attributes & 0xF0:
-            raise Newer(f"record attributes {attributes:#x}")
+            raise UnsupportedVersion(f"record attributes {attributes:#x}")
     if attributes & KEY:
         key, at = counted(data, at, end)
     if attributes & RECORD_TIME:
@@ -394,7 +394,7 @@ def _entry(kind: int, payload: bytes) -> Entry:
         return struct.unpack("<Q", payload)
     if 1 <= kind <= 7 or kind == 0:
         raise Damage(f"an entry of type {kind} with {length} bytes")
-    raise Newer(f"entry type {kind}")
+    raise UnsupportedVersion(f"entry type {kind}")
 
 
 def successor(of: Block) -> tuple[int, int]:
@@ -403,7 +403,7 @@ def successor(of: Block) -> tuple[int, int]:
         raise Damage("an end block that is too short")
     sequence, salt, staged = struct.unpack_from("<QQQ", of.body)
     if staged or len(of.body) > 24:
-        raise Newer("staged segments")
+        raise UnsupportedVersion("staged segments")
     return sequence, salt
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from proof import layout
-from proof.layout import PAGE, Block, Damage, Header, Mark, Newer, TopicEntry
+from proof.layout import PAGE, Block, Damage, Header, Mark, TopicEntry, UnsupportedVersion
 
 STORE_MEMBERS = {"format": int, "store": str, "created_us": int, "write_mode": str}
 OPTIONAL_MEMBERS = {
@@ -187,12 +187,12 @@ def settings(path: Path, members: dict[str, type]) -> dict[str, Any]:
     read = json.loads(text)
     del read["checksum"]
     if isinstance(read.get("format"), int) and read["format"] != 2:
-        raise Newer(f"{path}: format {read['format']}")
+        raise UnsupportedVersion(f"{path}: format {read['format']}")
     optional = {name: OPTIONAL_MEMBERS[name] for name in OPTIONAL_MEMBERS if name in read}
     if members is STORE_MEMBERS:
         optional = {name: optional[name] for name in optional if name in OPTIONAL_OF_STORE}
     if extra := read.keys() - members.keys() - optional.keys():
-        raise Newer(f"{path}: {extra}")
+        raise UnsupportedVersion(f"{path}: {extra}")
     for name, kind in (members | optional).items():
         if type(read.get(name)) is not kind:
             raise Damage(f"{path}: {name}")
@@ -544,7 +544,7 @@ def read_store(path: Path) -> Store:
     seen: Counter[str] = Counter()
     store = Store(settings(path / "falaj.json", STORE_MEMBERS), {}, [], seen)
     if store.settings["write_mode"] not in ("mapped", "pwrite"):
-        raise Newer(f"write mode {store.settings['write_mode']}")
+        raise UnsupportedVersion(f"write mode {store.settings['write_mode']}")
     incarnation = lock_files(path) if (path / "presence").exists() else None
     if (path / "wake").exists():
         wake_page(path, store.settings["store"])

@@ -309,7 +309,7 @@ def test_a_copy_of_a_store_in_use_tells_no_lies_and_leaves_the_store_alone(
         for mode in ("r", "w"):
             with suppress(*(() if stopped else (falaj.Error,))), falaj.open(taken, mode) as store:
                 assert numbered(topic_of(store)) >= 10
-        with suppress(*(() if stopped else (falaj.errors.Corrupt,))):
+        with suppress(*(() if stopped else (falaj.errors.CorruptData,))):
             assert go_on(taken, 50) >= 10
             assert go_on(taken, 1) >= 60
         with falaj.open(path) as store:

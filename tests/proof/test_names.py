@@ -21,7 +21,7 @@ import pytest
 
 import falaj
 from cli.shell import Shell
-from falaj.errors import BadName, Invalid, NoSuchConsumer, NoSuchTopic, SettingsMismatch
+from falaj.errors import InvalidArgument, InvalidName, SettingsMismatch, UnknownGroup, UnknownTopic
 
 NAMES = 100_000
 RULE = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,249}", re.ASCII)
@@ -185,7 +185,7 @@ class Taker:
 
     call: Call
     says: type[falaj.Error] | None
-    refuses: type[falaj.Error] = BadName
+    refuses: type[falaj.Error] = InvalidName
     makes: bool = False
     """Whether it would make something of that name, so that only others are for it."""
     fits: Rule = fits
@@ -194,17 +194,17 @@ class Taker:
 def takers(store: falaj.Store, reader: falaj.Store) -> list[Taker]:
     """All that takes a name which becomes one of a file or a directory."""
     topic = store.topic("t")
-    of_job = partial(Taker, refuses=Invalid, fits=fits_a_job)
+    of_job = partial(Taker, refuses=InvalidArgument, fits=fits_a_job)
     return [
-        Taker(reader.topic, NoSuchTopic),
-        Taker(store.delete, NoSuchTopic),
+        Taker(reader.topic, UnknownTopic),
+        Taker(store.delete, UnknownTopic),
         Taker(store.topic, None, makes=True),
         Taker(lambda name: store.topic("t", log=name), SettingsMismatch),
         Taker(lambda name: store.topic("u", log=name), None, makes=True),
         Taker(lambda name: store.consumer(name, [topic]), None, makes=True),
-        Taker(store.delete_consumer, NoSuchConsumer),
+        Taker(store.delete_consumer, UnknownGroup),
         Taker(lambda name: store.queue(name, topic), None, makes=True),
-        Taker(store.delete_queue, Invalid),
+        Taker(store.delete_queue, InvalidArgument),
         of_job(lambda name: topic.stage(name, "0"), None, makes=True),
         of_job(lambda name: topic.stage("job", name), None, makes=True),
         of_job(topic.abort_job, None),
@@ -306,7 +306,7 @@ def test_what_fits_makes_what_is_called_so_and_that_goes_again(
         for name in itertools.islice(drawn, budget(60, 600)):
             for kind, way in ways.items():
                 if not way.fits(name):
-                    assert refusal(way.make, name) is Invalid, (kind, name)
+                    assert refusal(way.make, name) is InvalidArgument, (kind, name)
                     continue
                 way.make(name)
                 new = {os.fsdecode(one) for one in everything(place) - before}
@@ -323,7 +323,7 @@ def test_what_fits_makes_what_is_called_so_and_that_goes_again(
 
 def test_refusal_of_a_name_is_a_bad_name_that_shows_it_on_one_line(store: falaj.Store) -> None:
     for name in ("a/b", "..", "", "x" * 250, "a\nb", "\x1b[2J", "\u202e", "\ud800", "\udcff"):
-        with pytest.raises(BadName) as raised:
+        with pytest.raises(InvalidName) as raised:
             store.topic(name)
         assert str(raised.value).isprintable()
 

@@ -15,7 +15,7 @@ import pytest
 from children import Child, child
 
 import falaj
-from falaj.errors import NotPermitted
+from falaj.errors import PermissionDenied
 from proof.forks import forked
 from proof.generate import write_through
 
@@ -175,7 +175,7 @@ def test_a_user_who_may_not_even_read_is_told_so(place: Path) -> None:
         become_nobody()
         told = []
         for mode in ("r", "w"):
-            with pytest.raises(NotPermitted) as raised:
+            with pytest.raises(PermissionDenied) as raised:
                 falaj.open(path, mode)
             told.append(raised.value.filename)
         return told

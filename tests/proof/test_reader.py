@@ -11,7 +11,7 @@ import pytest
 
 import falaj
 from proof import beside, generate, reader
-from proof.layout import Damage, Newer
+from proof.layout import Damage, UnsupportedVersion
 from proof.model import Model
 
 Contents = dict[str, list[list[reader.Read]]]
@@ -171,7 +171,7 @@ def test_no_flipped_bit_makes_either_reader_tell_something_else(
         told = f"bit {bit} of {path}"
         try:
             found = by_the_other(reader.read_store(store))
-        except (Damage, Newer):
+        except (Damage, UnsupportedVersion):
             caught["by the other"] += 1
         else:
             assert found == expected, told

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import falaj
-from falaj.errors import Newer, Older
+from falaj.errors import OutdatedFormat, UnsupportedVersion
 from papers import DATA_FILTER
 from proof.craft import change_settings
 
@@ -84,12 +84,12 @@ def test_a_store_of_version_1_is_refused_by_every_way_in_and_not_touched(place: 
     """Also while a process of the older build has it open."""
     store = unpacked(place)
     said = ("format version 1, and this falaj reads version 2", "append them to a new store")
-    refuses(store, Older, *said)
+    refuses(store, OutdatedFormat, *said)
     seat = os.open(store / "presence", os.O_RDONLY)
     slot = os.open(store / "slots/0", os.O_RDONLY)
     fcntl.flock(seat, fcntl.LOCK_SH)
     fcntl.flock(slot, fcntl.LOCK_EX)
-    refuses(store, Older, *said)
+    refuses(store, OutdatedFormat, *said)
     os.close(seat)
     os.close(slot)
 
@@ -102,4 +102,4 @@ def test_a_store_of_a_higher_version_is_refused_by_every_way_in_and_not_touched(
     with falaj.open(store) as opened:
         opened.topic("json", codec="json").append(1)
         change_settings(store / "falaj.json", format=3)
-        refuses(store, Newer, "format version 3, and this falaj reads 2", "upgrade")
+        refuses(store, UnsupportedVersion, "format version 3, and this falaj reads 2", "upgrade")

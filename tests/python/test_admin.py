@@ -57,7 +57,7 @@ def test_what_a_progress_raises_ends_a_backup_and_leaves_nothing(
 
 
 def test_a_backup_into_the_store_is_refused(filled: Path) -> None:
-    with falaj.open(filled) as store, pytest.raises(errors.Invalid, match="inside"):
+    with falaj.open(filled) as store, pytest.raises(errors.InvalidArgument, match="inside"):
         store.backup(filled / "copy")
 
 
@@ -76,7 +76,7 @@ def test_damage_is_told_with_its_place_and_its_records(filled: Path) -> None:
 
 def test_a_store_that_does_not_open_is_verified(filled: Path) -> None:
     flip(filled / "falaj.json", 20)
-    with pytest.raises(errors.Corrupt):
+    with pytest.raises(errors.CorruptData):
         falaj.open(filled, "r")
     found = falaj.verify(filled)
     assert found["findings"][0]["path"] == os.fspath(filled / "falaj.json")
@@ -114,12 +114,15 @@ def test_read_by_pread_sees_what_maps_show(filled: Path) -> None:
     with falaj.open(filled, "r") as mapped, falaj.open(filled, "r", read="pread") as unmapped:
         values = [record.bytes() for record in mapped.topic("orders")]
         assert values == [record.bytes() for record in unmapped.topic("orders")]
-    with pytest.raises(errors.Invalid, match="pread"):
+    with pytest.raises(errors.InvalidArgument, match="pread"):
         falaj.open(filled, read="x")  # type: ignore[arg-type]
 
 
 def test_a_truncated_segment_is_an_error_for_who_reads_by_pread(filled: Path) -> None:
     os.truncate(segment(filled, 1), 8192)
-    with falaj.open(filled, "r", read="pread") as store, pytest.raises(errors.Corrupt) as raised:
+    with (
+        falaj.open(filled, "r", read="pread") as store,
+        pytest.raises(errors.CorruptData) as raised,
+    ):
         list(store.topic("orders"))
     assert raised.value.path == os.fspath(segment(filled, 1))

@@ -14,7 +14,7 @@ import falaj
 from falaj._consumer import Consumer
 from falaj._queue import Queue
 from falaj._wait import AsyncFollower
-from falaj.errors import Closed, Invalid, LockTimeout, TopicDeleted
+from falaj.errors import HandleClosed, InvalidArgument, LockTimeout, TopicDeleted
 
 SOON_S = 5.0
 
@@ -276,9 +276,9 @@ def test_a_poll_from_asyncio_waits_for_the_first_record_and_takes_nothing_when_c
         assert await polled == []
 
     asyncio.run(main())
-    with pytest.raises(Closed):
+    with pytest.raises(HandleClosed):
         asyncio.run(billing.apoll())
-    with pytest.raises(Invalid, match=r"apoll\(\)"):
+    with pytest.raises(InvalidArgument, match=r"apoll\(\)"):
         asyncio.run(billing.apoll(0))
 
 
@@ -306,7 +306,7 @@ def test_batches_from_asyncio_go_on_with_what_comes_and_give_others_turns(
 
     assert asyncio.run(main()) == 1001
     assert billing.lag == 0
-    with pytest.raises(Invalid, match=r"abatches\(\)"):
+    with pytest.raises(InvalidArgument, match=r"abatches\(\)"):
         billing.abatches(0)
 
 

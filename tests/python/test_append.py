@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import falaj
-from falaj.errors import Invalid, TooLarge
+from falaj.errors import AppendTooLarge, InvalidArgument
 
 
 def values(topic: falaj.Topic[Any]) -> list[bytes]:
@@ -94,7 +94,7 @@ def test_an_empty_value_is_a_record(topic: falaj.Topic[memoryview]) -> None:
 def test_an_extend_of_nothing_is_refused(topic: falaj.Topic[memoryview]) -> None:
     nothings: list[Any] = [[], (), iter([])]
     for nothing in nothings:
-        with pytest.raises(Invalid, match="at least one record"):
+        with pytest.raises(InvalidArgument, match="at least one record"):
             topic.extend(nothing)
     assert len(topic) == 0
 
@@ -118,9 +118,9 @@ def test_an_extend_that_fails_in_the_middle_appends_nothing(
 
 def test_a_record_that_is_too_large_is_refused_and_the_limit_named(store: falaj.Store) -> None:
     small = store.topic("small", segment_bytes=1 << 16)
-    with pytest.raises(TooLarge, match="16384"):
+    with pytest.raises(AppendTooLarge, match="16384"):
         small.append(bytes(20_000))
-    with pytest.raises(TooLarge, match="16384"):
+    with pytest.raises(AppendTooLarge, match="16384"):
         small.extend([bytes(10_000)] * 2)
     small.append(bytes(16_000))
     assert len(small) == 1
@@ -129,7 +129,7 @@ def test_a_record_that_is_too_large_is_refused_and_the_limit_named(store: falaj.
 def test_an_extend_without_end_is_stopped_at_the_limit(store: falaj.Store) -> None:
     small = store.topic("small", segment_bytes=1 << 16)
     for endless in (itertools.repeat(b"x"), itertools.repeat((b"k", b"x"))):
-        with pytest.raises(TooLarge):
+        with pytest.raises(AppendTooLarge):
             small.extend(endless)
 
 
@@ -182,7 +182,7 @@ def test_extend_with_a_single_value_is_a_type_error(
 
 def test_a_naive_time_is_refused_in_words(topic: falaj.Topic[memoryview]) -> None:
     for naive in (datetime(2026, 11, 20), "2026-11-20T08:00:00"):  # noqa: DTZ001  # that is the point
-        with pytest.raises(Invalid, match="time zone"):
+        with pytest.raises(InvalidArgument, match="time zone"):
             topic.append(b"x", time=naive)
 
 

@@ -12,7 +12,7 @@ from damaging import flip
 
 import falaj
 from falaj import arrow
-from falaj.errors import Corrupt, Invalid, OffsetOutOfRange
+from falaj.errors import CorruptData, InvalidArgument, OffsetOutOfRange
 
 
 def fill(topic: falaj.Topic[Any], n: int = 200) -> None:
@@ -236,9 +236,9 @@ def test_a_batch_of_a_consumer_and_of_a_compacted_topic_is_a_table(store: falaj.
 def test_a_batch_that_is_no_table_says_what_is_wrong(topic: falaj.Topic[memoryview]) -> None:
     topic.append(b"x")
     [batch] = topic.batches()
-    with pytest.raises(Invalid, match="nobody"):
+    with pytest.raises(InvalidArgument, match="nobody"):
         batch.to_arrow(columns=["nobody"])
-    with pytest.raises(Invalid, match="twice"):
+    with pytest.raises(InvalidArgument, match="twice"):
         batch.to_arrow(columns=["key", "key"])
 
 
@@ -264,9 +264,9 @@ def test_damage_ends_a_stream_or_is_skipped_and_told(path: Path) -> None:
         before = next(reader)["offset"].to_pylist()
         assert before == list(range(len(before)))
         assert 0 < len(before) < 300
-        with pytest.raises(Corrupt):
+        with pytest.raises(CorruptData):
             next(iter(reading))
-        with pytest.raises(Corrupt) as told:
+        with pytest.raises(CorruptData) as told:
             next(iter(reading))
         assert told.value.path == str(segment)
         with pytest.raises((OSError, pyarrow.ArrowException), match=f"{segment}.* at byte"):
@@ -276,7 +276,7 @@ def test_damage_ends_a_stream_or_is_skipped_and_told(path: Path) -> None:
         assert kept == [i for i in range(300) if i != len(before)]
         (lost,) = skipping.skipped
         assert lost["offsets"] == (len(before), len(before) + 1)
-        with pytest.raises(Corrupt):
+        with pytest.raises(CorruptData):
             list(topic)
 
 
@@ -296,7 +296,7 @@ def test_damage_ends_a_stream_or_is_skipped_and_told(path: Path) -> None:
 def test_bad_arguments_say_what_is_wrong(
     topic: falaj.Topic[memoryview], options: dict[str, Any], says: str
 ) -> None:
-    with pytest.raises(Invalid, match=says):
+    with pytest.raises(InvalidArgument, match=says):
         topic.to_reader(**options)
 
 
@@ -305,7 +305,7 @@ def test_a_stream_is_read_once(topic: falaj.Topic[memoryview]) -> None:
     reader = topic.to_reader()
     assert rows(reader)
     assert reader.schema.names == ["partition", "offset", "timestamp", "key", "value"]
-    with pytest.raises(Invalid, match="read once"):
+    with pytest.raises(InvalidArgument, match="read once"):
         pyarrow.table(reader)
 
 

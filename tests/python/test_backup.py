@@ -8,7 +8,7 @@ import pytest
 from children import child
 
 import falaj
-from falaj.errors import Invalid
+from falaj.errors import InvalidArgument
 
 AT_LEAST = 2_000
 
@@ -52,7 +52,7 @@ def test_a_backup_over_something_or_into_the_store_is_refused(
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine").write_text("mine")
     for wrong in (tmp_path / "full", store.path / "inside"):
-        with pytest.raises(Invalid):
+        with pytest.raises(InvalidArgument):
             store.backup(wrong)
     assert (tmp_path / "full" / "mine").read_text() == "mine"
     assert not (store.path / "inside").exists()

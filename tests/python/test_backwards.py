@@ -8,7 +8,7 @@ import pytest
 from damaging import flip
 
 import falaj
-from falaj.errors import Corrupt, OffsetOutOfRange
+from falaj.errors import CorruptData, OffsetOutOfRange
 
 SEGMENT = 1 << 16
 
@@ -101,7 +101,7 @@ def test_behind_corruption_everything_is_read_newest_first(
     back = reversed(store.topic("orders"))
     for n in range(999, 50, -1):
         assert next(back).offset == n
-    with pytest.raises(Corrupt):
+    with pytest.raises(CorruptData):
         next(back)
 
 

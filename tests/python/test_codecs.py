@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import falaj
-from falaj.errors import Invalid, SettingsMismatch
+from falaj.errors import InvalidArgument, SettingsMismatch
 
 VALUES: dict[str, list[Any]] = {
     "bytes": [b"", b"\0\xff", b"x" * 1000],
@@ -44,7 +44,7 @@ def test_a_topic_is_opened_with_its_own_codec_unless_told(
 
 def test_pickles_are_read_only_when_they_are_named(store: falaj.Store) -> None:
     store.topic("values", codec="pickle").append({1})
-    with pytest.raises(Invalid, match="run code"):
+    with pytest.raises(InvalidArgument, match="run code"):
         store.topic("values")
     assert store.topic("values", codec="pickle")[0].value == {1}
 
@@ -61,11 +61,11 @@ def test_a_codec_of_ones_own_is_kept_by_name(store: falaj.Store) -> None:
     topic.append(21.54)
     assert topic[0].value == 21.5
     assert bytes(topic[0].raw or b"") == b"21.5"
-    with pytest.raises(Invalid, match="celsius"):
+    with pytest.raises(InvalidArgument, match="celsius"):
         store.topic("values")
     with pytest.raises(SettingsMismatch):
         store.topic("values", codec=falaj.Codec("kelvin", celsius.encode, celsius.decode))
-    with pytest.raises(Invalid, match="one of falaj's own"):
+    with pytest.raises(InvalidArgument, match="one of falaj's own"):
         store.topic("more", codec=falaj.Codec("json", celsius.encode, celsius.decode))
 
 
@@ -73,7 +73,7 @@ def test_a_codec_of_ones_own_is_kept_by_name(store: falaj.Store) -> None:
 def test_an_unknown_codec_is_refused_and_the_known_ones_named(
     store: falaj.Store, wrong: str
 ) -> None:
-    with pytest.raises(Invalid, match="'msgpack'"):
+    with pytest.raises(InvalidArgument, match="'msgpack'"):
         store.topic("values", codec=wrong)
     assert store.topics() == []
 

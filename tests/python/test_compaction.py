@@ -13,7 +13,7 @@ from children import child
 
 import falaj
 from falaj._compaction import Last
-from falaj.errors import Compacted, Invalid, ReadOnly, SettingsMismatch
+from falaj.errors import InvalidArgument, NotWritable, RecordCompacted, SettingsMismatch
 
 SEGMENT = 1 << 16
 KEYS = 40
@@ -47,7 +47,7 @@ def test_of_each_key_the_last_record_stays_and_all_ways_to_read_agree(store: fal
     assert prices[1999].key == b"39"
     assert [record.offset for record in prices.follow(start=0, timeout=0)] == left
     for gone in (0, 1959):
-        with pytest.raises(Compacted, match=f"record {gone} "):
+        with pytest.raises(RecordCompacted, match=f"record {gone} "):
             prices[gone]
     at = prices.at(prices[1980].timestamp)
     assert at is not None
@@ -93,7 +93,7 @@ def test_arrow_and_scans_of_a_compacted_topic_hold_what_is_left(store: falaj.Sto
 
 def test_it_is_marked_when_it_is_made_or_any_day(store: falaj.Store) -> None:
     plain = store.topic("plain", codec="str")
-    with pytest.raises(Invalid, match=r"not marked compacted.*configure\(compacted=True\)"):
+    with pytest.raises(InvalidArgument, match=r"not marked compacted.*configure\(compacted=True\)"):
         plain.compact()
     assert plain.configure(compacted=True)["bytes"] is None
     assert plain.compact()["records"] == 0
@@ -102,29 +102,29 @@ def test_it_is_marked_when_it_is_made_or_any_day(store: falaj.Store) -> None:
     with pytest.raises(SettingsMismatch, match="compacted = true, not false"):
         store.topic("plain", compacted=False)
     plain.configure(compacted=False)
-    with pytest.raises(Invalid, match="not marked"):
+    with pytest.raises(InvalidArgument, match="not marked"):
         plain.compact()
 
 
 def test_what_cannot_be_is_refused(store: falaj.Store, tmp_path: Path) -> None:
     prices = filled(store, 10)
     for wrong, error in (
-        ({"delete_retention": -1}, Invalid),
-        ({"delete_retention": timedelta(-1)}, Invalid),
+        ({"delete_retention": -1}, InvalidArgument),
+        ({"delete_retention": timedelta(-1)}, InvalidArgument),
         ({"delete_retention": "1d"}, TypeError),
-        ({"delete_retention": 1e300}, Invalid),
-        ({"memory": 0}, Invalid),
-        ({"last": {0: Last(11, array("Q"))}}, Invalid),
-        ({"last": {0: Last(5, array("Q", [3, 3]))}}, Invalid),
-        ({"last": {1: Last(0, array("Q"))}}, Invalid),
+        ({"delete_retention": 1e300}, InvalidArgument),
+        ({"memory": 0}, InvalidArgument),
+        ({"last": {0: Last(11, array("Q"))}}, InvalidArgument),
+        ({"last": {0: Last(5, array("Q", [3, 3]))}}, InvalidArgument),
+        ({"last": {1: Last(0, array("Q"))}}, InvalidArgument),
     ):
         with pytest.raises(error):
             prices.compact(**wrong)
     shared = [compacted(store, name, log="shop") for name in ("one", "two")]
-    with pytest.raises(Invalid, match='shares the log "shop" with "two"'):
+    with pytest.raises(InvalidArgument, match='shares the log "shop" with "two"'):
         shared[0].compact()
     prices.flush()
-    with falaj.open(store.path, "r") as reading, pytest.raises(ReadOnly):
+    with falaj.open(store.path, "r") as reading, pytest.raises(NotWritable):
         reading.topic("prices").compact()
     assert len(list(prices)) == 10
 
@@ -210,7 +210,7 @@ with falaj.open(path, "r") as store:
         for key, offset in last.items():
             try:
                 assert prices[offset].key == key
-            except falaj.errors.Compacted:
+            except falaj.errors.RecordCompacted:
                 pass
         say(len(last), at)
 """

@@ -13,16 +13,16 @@ from children import child
 
 import falaj
 from falaj.errors import (
-    BadName,
-    Closed,
-    Invalid,
-    LogRewound,
-    NoSuchConsumer,
-    NoSuchTopic,
-    NotOwner,
+    HandleClosed,
+    InvalidArgument,
+    InvalidName,
+    LogTruncated,
+    NotWritable,
     OffsetOutOfRange,
-    ReadOnly,
+    PartitionNotAssigned,
     TopicDeleted,
+    UnknownGroup,
+    UnknownTopic,
 )
 
 SOON_S = 30.0
@@ -96,7 +96,7 @@ def test_a_plain_for_ends_and_follow_goes_on_until_its_timeout_or_close(path: Pa
         closer = threading.Timer(0.05, billing.close)
         closer.start()  # an iterator ends, whether it waits by then or not
         assert numbers(following) == []
-        with pytest.raises(Closed):
+        with pytest.raises(HandleClosed):
             billing.commit()
 
 
@@ -127,7 +127,7 @@ def test_several_topics_and_partitions_are_read_and_committed_together(path: Pat
             billing.commit()
             assert [billing.committed("audit", p) for p in range(3)] == [3, 3, 3]
             assert billing.lag == 0
-            with pytest.raises(Invalid, match="topic="):
+            with pytest.raises(InvalidArgument, match="topic="):
                 billing.commit(3)
             billing.commit(1, topic="audit", partition=2)
             assert billing.lag == 2
@@ -211,12 +211,12 @@ def test_what_cannot_be_is_refused_and_changes_nothing(path: Path) -> None:
             "orders",
             [store.topic("p", partitions=2).partition(0)],
         ):
-            with pytest.raises(Invalid):
+            with pytest.raises(InvalidArgument):
                 store.consumer("billing", topics)
-        with pytest.raises(NoSuchTopic):
+        with pytest.raises(UnknownTopic):
             store.consumer("billing", ["nothing"])
         for name in ("", "..", "a/b"):
-            with pytest.raises(BadName):
+            with pytest.raises(InvalidName):
                 store.consumer(name, ["orders"])
         with pytest.raises(OffsetOutOfRange):
             store.consumer("billing", ["orders"], start=4)
@@ -225,18 +225,18 @@ def test_what_cannot_be_is_refused_and_changes_nothing(path: Path) -> None:
         billing = store.consumer("billing", ["orders"])
         with pytest.raises(OffsetOutOfRange):
             billing.commit(4)
-        with pytest.raises(Invalid):
+        with pytest.raises(InvalidArgument):
             billing.commit(1, topic="audit")
-        with pytest.raises(Invalid):
+        with pytest.raises(InvalidArgument):
             billing.poll(0)
         assert billing.committed() == 0
-        with pytest.raises(Invalid, match="other topics"):
+        with pytest.raises(InvalidArgument, match="other topics"):
             store.consumer("billing", ["orders", "p"])
-        with pytest.raises(Invalid, match=f"process {os.getpid()}"):
+        with pytest.raises(InvalidArgument, match=f"process {os.getpid()}"):
             store.reset_consumer("billing", "orders", "latest")
-        with pytest.raises(NoSuchConsumer):
+        with pytest.raises(UnknownGroup):
             store.delete_consumer("nobody")
-        with falaj.open(path, "r") as reader, pytest.raises(ReadOnly):
+        with falaj.open(path, "r") as reader, pytest.raises(NotWritable):
             reader.consumer("billing", ["orders"])
 
 
@@ -262,7 +262,7 @@ def test_what_is_trimmed_rewound_or_deleted_is_told_with_the_choices(path: Path)
         assert numbers(older.consumer("billing", ["orders"])) == []
         (path.with_name("copy") / "consumers/billing").write_bytes(cursors)
         billing = older.consumer("billing", ["orders"])
-        with pytest.raises(LogRewound) as rewound:
+        with pytest.raises(LogTruncated) as rewound:
             list(billing)
         assert (rewound.value.offset, rewound.value.end) == (11, 10)
         billing.seek("latest")
@@ -384,7 +384,7 @@ def test_a_member_that_lost_a_partition_by_handing_it_over_commits_it_no_more(pa
         second = store.consumer("billing", ["orders"])
         assert len(first.partitions) == 1
         [(_, given)] = second.partitions
-        with pytest.raises(NotOwner, match=f"process {os.getpid()}"):
+        with pytest.raises(PartitionNotAssigned, match=f"process {os.getpid()}"):
             first.commit(0, partition=given)
         second.close()
         assert len(first.partitions) == 2
@@ -399,7 +399,7 @@ def test_a_forked_child_opens_its_own_and_its_end_takes_nothing(path: Path) -> N
         if pid == 0:
             try:
                 billing.commit()
-            except Closed:
+            except HandleClosed:
                 os._exit(7)
             os._exit(1)
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7

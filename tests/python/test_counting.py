@@ -10,7 +10,7 @@ import pytest
 
 import falaj
 from falaj import metrics
-from falaj.errors import Compacted, Invalid, OffsetOutOfRange
+from falaj.errors import InvalidArgument, OffsetOutOfRange, RecordCompacted
 
 THERE = [0, 1, 2, 5002]
 
@@ -104,7 +104,7 @@ def test_a_negative_index_is_a_record_that_is_there(prices: falaj.Topic[Any]) ->
     for n in (5, 5003, 5004, 2**70):
         with pytest.raises(OffsetOutOfRange):
             prices[-n]
-    with pytest.raises(Compacted):
+    with pytest.raises(RecordCompacted):
         prices[5001]
     # Also where the very last offsets are gone.
     prices.tombstone(b"d")
@@ -190,7 +190,7 @@ def test_records_are_counted_in_ranges_and_over_partitions(store: falaj.Store) -
             assert one.count(start, end) == below[end] - below[start]
     assert (one.count(490), one.count(end=495), one.count(-3), one.count(9, 2)) == (5, 0, 3, 0)
     assert one.count(0, 2**70) == 5
-    with pytest.raises(Invalid):
+    with pytest.raises(InvalidArgument):
         prices.count(3)
 
 

@@ -117,7 +117,7 @@ def test_a_former_owner_is_refused_and_nothing_of_its_transaction_is_there(
             assert later.position() == 0
             later.close()
 
-    with pytest.raises(errors.NotOwner, match="adder"):
+    with pytest.raises(errors.PartitionNotAssigned, match="adder"):
         late()
     assert (tx.offsets, len(sums)) == (None, 0)
     assert member(store).lag == 10
@@ -186,7 +186,7 @@ def test_what_cannot_go_together_is_refused_and_nothing_changes(
                 "auto_commit",
             ),
         ):
-            with pytest.raises(errors.Invalid, match=words):
+            with pytest.raises(errors.InvalidArgument, match=words):
                 refused()
     assert (adder.committed(), len(orders), len(sums)) == (0, 10, 0)
     assert [found["name"] for found in store.info()["consumers"]] == ["adder"]
@@ -199,7 +199,7 @@ def test_the_place_is_told_reset_and_forgotten_from_outside(store: falaj.Store, 
         with store.transaction() as tx:
             tx.append(sums, 1)
             tx.commit_cursor(adder)
-        with pytest.raises(errors.Invalid, match="open in"):
+        with pytest.raises(errors.InvalidArgument, match="open in"):
             store.reset_consumer("adder", "orders", 0)
     [found] = store.info()["consumers"]
     assert (found["cursor_in"], found["cursors"][0]["committed"]) == ("shop", 6)

@@ -1,16 +1,14 @@
 """Misuse and damage: a typed error that names the path, the place and what to do next."""
 
 import asyncio
-import copy
-import inspect
 import os
-import pickle
 import shutil
 import stat
 import tempfile
 import zlib
 from array import array
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -19,44 +17,21 @@ import pytest
 from children import run
 
 import falaj
-from falaj import errors
 from falaj._compaction import Last
 from falaj._consumer import position_of
 from falaj._producers import Producer
 from falaj.errors import (
-    BadName,
-    Corrupt,
-    Invalid,
-    Newer,
-    NoSuchTopic,
+    CorruptData,
+    CorruptionError,
+    InvalidArgument,
+    InvalidName,
     NotAStore,
     OffsetOutOfRange,
     SettingsMismatch,
     TopicDeleted,
+    UnknownTopic,
+    UnsupportedVersion,
 )
-
-CLASSES = [c for _, c in inspect.getmembers(errors, inspect.isclass) if issubclass(c, falaj.Error)]
-
-
-@pytest.mark.parametrize("error", [c for c in CLASSES if c is not falaj.Error])
-def test_every_error_is_one_of_falaj_and_one_that_python_users_expect(
-    error: type[falaj.Error],
-) -> None:
-    assert issubclass(error, OSError | ValueError | LookupError | TimeoutError)
-    assert error.__name__ in errors.__all__
-    assert (error.__doc__ or "").strip()
-
-
-@pytest.mark.parametrize("error", CLASSES)
-def test_every_error_is_told_in_its_own_words_and_crosses_processes(
-    error: type[falaj.Error],
-) -> None:
-    raised = error("a sentence")
-    raised.path = "/somewhere"
-    raised.remedy = "repair"
-    for again in (pickle.loads(pickle.dumps(raised)), copy.copy(raised)):
-        assert type(again) is error
-        assert (str(again), again.path, again.remedy) == ("a sentence", "/somewhere", "repair")
 
 
 @pytest.mark.parametrize(
@@ -67,10 +42,10 @@ def test_a_name_that_no_topic_can_have_is_refused_before_a_path_is_made(
     store: falaj.Store, path: Path, name: str
 ) -> None:
     before = sorted(path.rglob("*"))
-    with pytest.raises(BadName) as caught:
+    with pytest.raises(InvalidName) as caught:
         store.topic(name)
     assert isinstance(caught.value, ValueError)
-    with pytest.raises(BadName):
+    with pytest.raises(InvalidName):
         store.delete(name)
     assert sorted(path.rglob("*")) == before
 
@@ -123,14 +98,14 @@ def test_settings_that_differ_are_refused_by_name(store: falaj.Store) -> None:
 
 @pytest.mark.parametrize("mode", ["rw", "a", None, True, 1.0, b"r"])
 def test_a_mode_that_is_none_is_refused(path: Path, mode: Any) -> None:
-    with pytest.raises(Invalid, match="0o750"):
+    with pytest.raises(InvalidArgument, match="0o750"):
         falaj.open(path, mode)
     assert not path.exists()
 
 
 @pytest.mark.parametrize("timeout", [-1, float("nan"), float("inf")])
 def test_a_timeout_that_is_none_is_refused(path: Path, timeout: float) -> None:
-    with pytest.raises(Invalid, match="timeout"):
+    with pytest.raises(InvalidArgument, match="timeout"):
         falaj.open(path, timeout=timeout)
 
 
@@ -142,7 +117,6 @@ def test_something_else_in_the_directory_is_not_a_store(tmp_path: Path) -> None:
             falaj.open(place)
         assert os.fspath(place) in str(caught.value)
         assert caught.value.path is not None
-        assert caught.value.remedy == "fix the input"
     assert os.listdir(tmp_path) == ["notes.txt"]
 
 
@@ -159,9 +133,9 @@ def test_a_newer_store_says_to_upgrade(path: Path) -> None:
     settings = path / "falaj.json"
     newer = settings.read_text().replace('"format":2', '"format":9').rpartition(',"checksum"')[0]
     settings.write_text(f'{newer},"checksum":"{zlib.crc32(newer.encode()):08x}"}}\n')
-    with pytest.raises(Newer, match="upgrade") as caught:
+    with pytest.raises(UnsupportedVersion, match="upgrade") as caught:
         falaj.open(path)
-    assert (caught.value.remedy, caught.value.path) == ("upgrade", os.fspath(settings))
+    assert caught.value.path == os.fspath(settings)
 
 
 def test_reports_say_what_helps_beside_what_is_wrong(path: Path) -> None:
@@ -170,29 +144,29 @@ def test_reports_say_what_helps_beside_what_is_wrong(path: Path) -> None:
             topic.append(b"x")
             store.consumer("c", [topic]).close()
         store.topic("newer")
-        assert [each["remedy"] for each in store.info()["topics"]] == [None, None]
+        assert [each["error_class"] for each in store.info()["topics"]] == [None, None]
     settings = path / "topics/newer/topic.json"
     newer = settings.read_text().replace('"format":2', '"format":9').rpartition(',"checksum"')[0]
     settings.write_text(f'{newer},"checksum":"{zlib.crc32(newer.encode()):08x}"}}\n')
     (path / "topics/hurt/topic.json").write_text("{}")
     (consumer,) = (path / "consumers").iterdir()
     consumer.write_bytes(b"")
-    wanted = ["repair", "upgrade"]
+    wanted = ["CorruptData", "UnsupportedVersion"]
     with falaj.open(path) as store:
         info = store.info()
-        assert [each["remedy"] for each in info["topics"]] == wanted
-        assert [each["remedy"] for each in info["consumers"]] == ["repair"]
-        wanted.append("repair")  # the consumer's file, which they look at too
-        assert store.maintain()["remedies"] == wanted
+        assert [each["error_class"] for each in info["topics"]] == wanted
+        assert [each["error_class"] for each in info["consumers"]] == ["CorruptData"]
+        wanted.append("CorruptData")  # the consumer's file, which they look at too
+        assert store.maintain()["error_classes"] == wanted
     repair = falaj.repair(path)
-    assert (repair["remedies"], len(repair["problems"])) == (wanted, 3)
+    assert (repair["error_classes"], len(repair["problems"])) == (wanted, 3)
 
 
 @pytest.mark.parametrize("text", ["", "{}", "null", "\0" * 100, '{"format":2}'])
 def test_a_damaged_settings_file_is_named(path: Path, text: str) -> None:
     falaj.open(path).close()
     (path / "falaj.json").write_text(text)
-    with pytest.raises((Corrupt, NotAStore), match=r"falaj\.json"):
+    with pytest.raises((CorruptData, NotAStore), match=r"falaj\.json"):
         falaj.open(path)
 
 
@@ -213,14 +187,14 @@ def test_damage_is_told_with_file_and_position_and_never_skipped(path: Path) -> 
     topic = damaged(path)
     records = iter(topic)
     assert [next(records).offset for _ in range(150)] == list(range(150))
-    with pytest.raises(Corrupt) as caught:
+    with pytest.raises(CorruptData) as caught:
         next(records)
-    assert caught.value.remedy == "repair"
+    assert isinstance(caught.value, CorruptionError)
     assert str(caught.value.path).endswith(".log")
     assert caught.value.position
-    with pytest.raises(Corrupt):
+    with pytest.raises(CorruptData):
         topic[150]
-    with pytest.raises(Corrupt):
+    with pytest.raises(CorruptData):
         [batch.to_list() for batch in topic.batches()]
     assert topic[149].bytes() == b"record 149"
     assert topic[151].bytes() == b"record 151"
@@ -261,12 +235,12 @@ def test_batches_hand_out_what_is_sound_before_they_tell_of_damage(
             assert len(batch) == len(batch.values) == len(list(batch))
             seen.extend(batch.to_list())
 
-    with pytest.raises(Corrupt) as caught:
+    with pytest.raises(CorruptData) as caught:
         read()
     # With checksums a block is sound or not.
     assert seen == values[: 100 if together and verify else 150]
     for _ in range(2):
-        with pytest.raises(Corrupt, match=f"byte {caught.value.position}:"):
+        with pytest.raises(CorruptData, match=f"byte {caught.value.position}:"):
             next(batches)
 
 
@@ -276,7 +250,7 @@ def test_a_reader_goes_on_behind_damage_when_it_says_so(path: Path) -> None:
     while True:
         try:
             seen.append(next(records).offset)
-        except Corrupt as error:
+        except CorruptData as error:
             damage.append(error)
             lost += records.skip_damage()
         except StopIteration:
@@ -310,10 +284,8 @@ def test_a_store_deleted_under_an_open_handle_crashes_nothing(path: Path) -> Non
     shutil.rmtree(path)
     assert bytes(record.value) == b"x" * 100
     for call in (lambda: topic.append(b"y"), topic.flush, lambda: list(topic)):
-        try:
+        with suppress(falaj.Error):
             call()
-        except falaj.Error as error:
-            assert error.remedy  # noqa: PT017  # an error is allowed, not demanded
     with pytest.raises(falaj.Error):
         falaj.open(path, "r")
 
@@ -330,7 +302,7 @@ def test_the_attributes_of_an_offset_out_of_range_tell_the_range(
 def test_deleting_what_is_not_there_is_a_key_error(
     store: falaj.Store, topic: falaj.Topic[memoryview]
 ) -> None:
-    with pytest.raises(NoSuchTopic):
+    with pytest.raises(UnknownTopic):
         store.delete("missing")
     topic.delete()
     with pytest.raises(TopicDeleted):
@@ -360,7 +332,7 @@ def test_a_mode_in_digits_says_who_else_may_read_and_write(
 
 @pytest.mark.parametrize("mode", [0, 0o400, 0o1777, -1, 2**40])
 def test_permission_bits_that_make_no_store_are_refused(path: Path, mode: int) -> None:
-    with pytest.raises(Invalid):
+    with pytest.raises(InvalidArgument):
         falaj.open(path, mode)
     assert not path.exists()
 
@@ -448,7 +420,7 @@ WRONG: dict[str, Callable[[falaj.Store, falaj.Topic[Any]], object]] = {
 def test_an_argument_that_cannot_be_is_an_error_of_falaj(
     store: falaj.Store, topic: falaj.Topic[str], what: str
 ) -> None:
-    with pytest.raises(Invalid):
+    with pytest.raises(InvalidArgument):
         WRONG[what](store, topic)
     assert (store.topics(), topic.end) == (["orders"], 0)
 
@@ -501,15 +473,15 @@ def test_a_refused_name_is_told_with_what_it_was_to_name(
     store: falaj.Store, topic: falaj.Topic[str]
 ) -> None:
     for name in ("a b", "", "\udcff"):
-        with pytest.raises(BadName, match="cannot name a consumer: "):
+        with pytest.raises(InvalidName, match="cannot name a consumer: "):
             store.consumer(name, [topic])
-        with pytest.raises(BadName, match="cannot name a consumer: "):
+        with pytest.raises(InvalidName, match="cannot name a consumer: "):
             store.delete_consumer(name)
-        with pytest.raises(BadName, match="cannot name a queue: "):
+        with pytest.raises(InvalidName, match="cannot name a queue: "):
             store.queue(name, topic)
-        with pytest.raises(BadName, match="cannot name a log: "):
+        with pytest.raises(InvalidName, match="cannot name a log: "):
             store.topic("new", log=name)
-        with pytest.raises(BadName, match="cannot name a topic: "):
+        with pytest.raises(InvalidName, match="cannot name a topic: "):
             falaj.verify(store.path, topic=name)
 
 
@@ -535,12 +507,12 @@ if os.geteuid() == 0:
 try:
     falaj.open(path)
 except PermissionError as error:
-    say(type(error).__name__, error.remedy, error.errno, error.filename)
+    say(type(error).__name__, error.errno, error.filename)
 """
     with tempfile.TemporaryDirectory() as place:
         os.chmod(place, 0o555)
         said = run(Path(place) / "store", program).split()
-    assert said[:-1] == ["NotPermitted", "fix", "the", "machine", "13"]
+    assert said[:-1] == ["PermissionDenied", "13"]
     assert said[-1].startswith(place)
 
 
@@ -559,9 +531,9 @@ def test_a_setting_that_there_is_not_is_refused_by_the_name_of_the_call(
 
 def test_an_expected_offset_needs_a_partition_to_be_of(store: falaj.Store) -> None:
     topic = store.topic("t", partitions=4)
-    with pytest.raises(Invalid, match="expected of several partitions"):
+    with pytest.raises(InvalidArgument, match="expected of several partitions"):
         topic.append(b"x", expect=0)
-    with pytest.raises(Invalid, match="expected of several partitions"):
+    with pytest.raises(InvalidArgument, match="expected of several partitions"):
         topic.extend([b"x", b"y"], expect=0)
     assert len(topic) == 0
     assert topic.append(b"x", expect=0, partition=2) is not None
@@ -576,12 +548,12 @@ def test_a_timeout_that_is_none_is_refused_from_asyncio_too(
     topic = store.topic("t")
 
     async def wait() -> None:
-        with pytest.raises(Invalid, match="no timeout in seconds"):
+        with pytest.raises(InvalidArgument, match="no timeout in seconds"):
             await anext(aiter(topic.afollow(timeout=timeout)))
-        with pytest.raises(Invalid, match="no timeout in seconds"):
+        with pytest.raises(InvalidArgument, match="no timeout in seconds"):
             await store.queue("jobs").atake(timeout=timeout)
         with store.consumer("c", topics=[topic]) as consumer:
-            with pytest.raises(Invalid, match="no timeout in seconds"):
+            with pytest.raises(InvalidArgument, match="no timeout in seconds"):
                 await consumer.apoll(1, timeout=timeout)
             wrong: Any = "x"
             with pytest.raises(TypeError, match="real number"):

@@ -9,7 +9,7 @@ import pytest
 from children import child, ends_within
 
 import falaj
-from falaj.errors import Closed, Invalid, OffsetOutOfRange, TopicDeleted
+from falaj.errors import HandleClosed, InvalidArgument, OffsetOutOfRange, TopicDeleted
 
 SOON_S = 5.0
 """Far more than anything here takes: a limit, not a duration."""
@@ -98,7 +98,7 @@ def test_it_begins_where_it_is_told_to(topic: falaj.Topic[memoryview]) -> None:
     with pytest.raises(OffsetOutOfRange):
         topic.follow(6)
     for wrong in ("first", "2026-01-01T00:00:00"):
-        with pytest.raises(Invalid):
+        with pytest.raises(InvalidArgument):
             topic.follow(wrong)
     with pytest.raises(TypeError):
         topic.follow(None)  # type: ignore[arg-type]
@@ -198,7 +198,7 @@ def test_two_threads_on_one_follower_are_told_to_have_one_each(
 
 def test_following_a_closed_topic_is_refused(topic: falaj.Topic[memoryview]) -> None:
     topic.close()
-    with pytest.raises(Closed):
+    with pytest.raises(HandleClosed):
         topic.follow()
 
 

@@ -8,7 +8,7 @@ import pytest
 from children import child
 
 import falaj
-from falaj.errors import Invalid, NoSuchConsumer, ReadOnly
+from falaj.errors import InvalidArgument, NotWritable, UnknownGroup
 
 
 def filled(store: falaj.Store, name: str) -> Any:
@@ -74,7 +74,7 @@ def test_a_topic_is_forgotten_beside_members_that_read_others_and_never_under_on
         with child(path, READER) as reader:
             reader.tell("orders refunds")
             pid = reader.hear()
-            with pytest.raises(Invalid, match=rf"process {pid}\b.*reads topic"):
+            with pytest.raises(InvalidArgument, match=rf"process {pid}\b.*reads topic"):
                 store.forget_topic("billing", "refunds")
             reader.kill()
         with child(path, READER) as reader:
@@ -82,13 +82,13 @@ def test_a_topic_is_forgotten_beside_members_that_read_others_and_never_under_on
             reader.hear()
             store.forget_topic("billing", refunds)
             assert topics_of(store) == {"orders"}
-            with pytest.raises(Invalid, match="reads topic"):
+            with pytest.raises(InvalidArgument, match="reads topic"):
                 store.forget_topic("billing", "orders")
-        with pytest.raises(Invalid, match="no committed offset"):
+        with pytest.raises(InvalidArgument, match="no committed offset"):
             store.forget_topic("billing", "refunds")
-        with pytest.raises(NoSuchConsumer):
+        with pytest.raises(UnknownGroup):
             store.forget_topic("nobody", "orders")
-    with falaj.open(path, "r") as store, pytest.raises(ReadOnly):
+    with falaj.open(path, "r") as store, pytest.raises(NotWritable):
         store.forget_topic("billing", "orders")
 
 

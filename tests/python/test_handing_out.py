@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import falaj
-from falaj.errors import Corrupt, OffsetOutOfRange
+from falaj.errors import CorruptData, OffsetOutOfRange
 
 
 def offsets(records: Any) -> list[int]:
@@ -37,7 +37,7 @@ def test_a_poll_hands_out_what_lies_before_damage_and_then_tells_of_it(path: Pat
         assert offsets(billing.poll(500)) == list(range(150))
         assert billing.position() == 150
         for _ in range(2):
-            with pytest.raises(Corrupt):
+            with pytest.raises(CorruptData):
                 billing.poll(500)
             assert billing.position() == 150
 
@@ -54,7 +54,7 @@ def test_damage_in_one_topic_hides_nothing_of_another_from_who_commits(path: Pat
                 found[record.topic] += 1
 
     with falaj.open(path) as store, store.consumer("billing", list(found)) as billing:
-        with pytest.raises(Corrupt):
+        with pytest.raises(CorruptData):
             read(billing)
         billing.commit()
         assert found["audit"] == 5
@@ -155,7 +155,7 @@ def read_over_damage(billing: Any, how: Any) -> tuple[list[Any], list[Any]]:
             how(billing, seen)
             billing.commit()
             return seen, lost
-        except Corrupt:
+        except CorruptData:
             for gone in billing.skip_damage():
                 lost += [(gone["topic"], gone["partition"], n) for n in range(*gone["offsets"])]
     raise AssertionError("it does not get past the damage")

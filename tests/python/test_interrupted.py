@@ -19,7 +19,7 @@ from children import child, stop_in_the_middle_of_an_append
 import falaj
 from falaj._consumer import Consumer
 from falaj._records import Receipt
-from falaj.errors import Closed
+from falaj.errors import HandleClosed
 from falaj.outbox import Outbox
 
 # An alarm within a finalizer, as of a lock of the import system, is printed and comes to nothing.
@@ -354,7 +354,7 @@ def test_a_handler_may_close_the_outbox_in_the_midst_of_a_relay(
         strings = topic.store.topic("strings", codec="str")
         outbox = Outbox(tmp_path / "shop.sqlite", strings, row=interrupt, limit=2)
         assert list(outbox.run()) == [4], "the batch of the third row is the last one"
-        with pytest.raises(Closed):
+        with pytest.raises(HandleClosed):
             outbox.relay()
         with Outbox(tmp_path / "shop.sqlite", strings) as another:
             assert another.relay() == 5

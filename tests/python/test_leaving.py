@@ -11,7 +11,7 @@ import pytest
 from locks import locked, write_through
 
 import falaj
-from falaj.errors import Closed, LockTimeout
+from falaj.errors import HandleClosed, LockTimeout
 
 SOON_S = 30.0
 """Far more than anything here takes: a limit, not a duration."""
@@ -77,7 +77,7 @@ def test_what_is_closed_while_a_thread_is_at_work_in_it_is_let_go_when_that_is_d
             until(lambda: "in use" in repr(billing))
             closer = Thread(billing.close if closed == "consumer" else store.close)
             until(lambda: billing.closed)
-            with pytest.raises(Closed):
+            with pytest.raises(HandleClosed):
                 billing.commit()
             assert members(watcher) == 1, "it is at work"
         worker.end()
@@ -199,12 +199,12 @@ def test_a_loop_over_what_is_closed_in_it_ends_and_calls_are_told(
         for rounds, _ in enumerate(how(billing)):
             assert rounds == 0
             (billing if closed == "consumer" else store).close()
-            with pytest.raises(Closed):
+            with pytest.raises(HandleClosed):
                 billing.commit()
-            with pytest.raises(Closed):
+            with pytest.raises(HandleClosed):
                 billing.poll()
         assert members(watcher) == 0
-        with pytest.raises(Closed):
+        with pytest.raises(HandleClosed):
             next(how(billing))
 
 
@@ -217,5 +217,5 @@ def test_a_loop_tells_that_a_topic_was_closed(
         found = how(store.consumer("billing", [orders]))
         next(found)
         orders.close()
-        with pytest.raises(Closed, match="topic"):
+        with pytest.raises(HandleClosed, match="topic"):
             list(found)

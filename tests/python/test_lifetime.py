@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import falaj
-from falaj.errors import Closed, NoSuchTopic, ReadOnly, TopicDeleted
+from falaj.errors import HandleClosed, NotWritable, TopicDeleted, UnknownTopic
 
 
 def test_views_stay_valid_after_everything_was_closed_and_deleted(path: Path) -> None:
@@ -84,7 +84,7 @@ def test_every_call_on_a_closed_topic_says_that_it_is_closed(
     topic.append(b"x")
     topic.close()
     topic.close()
-    with pytest.raises(Closed, match="open it again"):
+    with pytest.raises(HandleClosed, match="open it again"):
         calls(topic)[call]()
 
 
@@ -133,9 +133,9 @@ def test_closing_the_store_closes_its_topics(path: Path) -> None:
         assert store.closed
         assert topic.closed
         assert parts.closed
-        with pytest.raises(Closed, match="store"):
+        with pytest.raises(HandleClosed, match="store"):
             store.topic("orders")
-        with pytest.raises(Closed, match="store"):
+        with pytest.raises(HandleClosed, match="store"):
             store.topics()
 
 
@@ -195,13 +195,13 @@ def test_a_store_opened_for_reading_creates_and_writes_nothing(path: Path) -> No
     assert [record.bytes() for record in topic] == [b"x"]
     assert "read only" in repr(reader)
     for forbidden in (topic.append, lambda value: topic.extend([value])):
-        with pytest.raises(ReadOnly):
+        with pytest.raises(NotWritable):
             forbidden(b"x")
     with pytest.raises(PermissionError):
         topic.delete()
     with pytest.raises(PermissionError):
         topic.flush()
-    with pytest.raises(NoSuchTopic, match="missing"):
+    with pytest.raises(UnknownTopic, match="missing"):
         reader.topic("missing")
     with pytest.raises(KeyError):
         reader.topic("missing")

@@ -179,7 +179,7 @@ def test_queues_are_told_by_who_only_reads_with_what_waits_is_out_back_done_and_
                 **queue.info(),
                 "generation": told["generation"],
                 "error": None,
-                "remedy": None,
+                "error_class": None,
             }
             assert list(told["holders"].values()) == [2]
             holder.kill()

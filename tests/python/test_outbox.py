@@ -13,7 +13,7 @@ import pytest
 from children import child
 
 import falaj
-from falaj.errors import Closed, Invalid, TooLarge
+from falaj.errors import AppendTooLarge, HandleClosed, InvalidArgument
 from falaj.outbox import Outbox
 
 TABLE = "CREATE TABLE outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, key, value)"
@@ -167,7 +167,7 @@ def test_a_database_that_was_set_back_is_noticed_and_nothing_is_lost_in_silence(
     insert(older, "other than b")
     with Outbox(older, topic) as outbox:
         with pytest.raises(
-            Invalid, match="batch 0 by the database, batch 1 by topic 't'"
+            InvalidArgument, match="batch 0 by the database, batch 1 by topic 't'"
         ) as set_back:
             outbox.relay()
         assert "appends every row that is in the table then" in str(set_back.value)
@@ -196,7 +196,9 @@ def test_ids_that_begin_again_are_noticed_before_a_row_is_passed_over(
         with closing(sqlite3.connect(database)) as connection:
             connection.executescript(anew[begins_again])
         for _ in range(2):
-            with pytest.raises(Invalid, match=r"rows up to 3 .* begun again.* another name="):
+            with pytest.raises(
+                InvalidArgument, match=r"rows up to 3 .* begun again.* another name="
+            ):
                 outbox.relay()
             insert(database, "d")
     with Outbox(database, topic, name="afterwards") as outbox:
@@ -215,7 +217,7 @@ def test_an_outbox_that_deletes_says_which_row_it_is_past(
         insert(database, "b")
         with closing(sqlite3.connect(database)) as connection, connection:
             connection.execute("INSERT INTO outbox VALUES (4, NULL, 'late')")
-        with pytest.raises(Invalid, match=r"has a row 4, .* up to 5: .* insert it again"):
+        with pytest.raises(InvalidArgument, match=r"has a row 4, .* up to 5: .* insert it again"):
             outbox.relay()
         with closing(sqlite3.connect(database)) as connection, connection:
             connection.execute("INSERT INTO outbox (value) SELECT value FROM outbox WHERE id = 4")
@@ -252,7 +254,7 @@ def test_rows_that_are_too_large_together_go_one_after_the_other(
     insert(database, *rows, "y" * 20000, "last")
     with Outbox(database, topic) as outbox:
         for _ in range(2):
-            with pytest.raises(TooLarge):
+            with pytest.raises(AppendTooLarge):
                 outbox.relay()
             assert values(topic) == rows
         with closing(sqlite3.connect(database)) as connection, connection:
@@ -265,12 +267,12 @@ def test_what_is_no_outbox_is_refused(store: falaj.Store, database: Path, tmp_pa
     topic = store.topic("t")
     (tmp_path / "text").write_text("no database at all, but text" * 100)
     for wrong in (tmp_path / "nothing", tmp_path / "text", tmp_path):
-        with pytest.raises(Invalid, match="SQLite database that exists"):
+        with pytest.raises(InvalidArgument, match="SQLite database that exists"):
             Outbox(wrong, topic)
     assert not (tmp_path / "nothing").exists()
-    with pytest.raises(Invalid, match="no such table"):
+    with pytest.raises(InvalidArgument, match="no such table"):
         Outbox(database, topic, table="other")
-    with pytest.raises(Invalid, match="no such column"):
+    with pytest.raises(InvalidArgument, match="no such column"):
         Outbox(database, topic, id="number")
     with closing(sqlite3.connect(database)) as connection:
         connection.executescript("""
@@ -282,28 +284,28 @@ def test_what_is_no_outbox_is_refused(store: falaj.Store, database: Path, tmp_pa
             CREATE TABLE again (id INTEGER PRIMARY KEY, "AUTOINCREMENT") -- no AUTOINCREMENT
         """)
     for table in ("text", "keyless", "two", "rowless", "seen"):
-        with pytest.raises(Invalid, match='"id" is no INTEGER PRIMARY KEY of a table'):
+        with pytest.raises(InvalidArgument, match='"id" is no INTEGER PRIMARY KEY of a table'):
             Outbox(database, topic, table=table)
     Outbox(database, topic, table="again", row=str).close()
-    with pytest.raises(Invalid, match="uses ids of deleted rows again"):
+    with pytest.raises(InvalidArgument, match="uses ids of deleted rows again"):
         Outbox(database, topic, table="again", delete=True)
-    with pytest.raises(Invalid, match="one row or more"):
+    with pytest.raises(InvalidArgument, match="one row or more"):
         Outbox(database, topic, limit=0)
     for name in ("table", "id", "name"):
         half: Any = {name: "\ud800"}
-        with pytest.raises(Invalid, match=f"^{name} is text, .* is not UTF-8"):
+        with pytest.raises(InvalidArgument, match=f"^{name} is text, .* is not UTF-8"):
             Outbox(database, topic, **half)
-    with pytest.raises(Invalid, match="half a character"):
+    with pytest.raises(InvalidArgument, match="half a character"):
         Outbox("\ud800", topic)
     for seconds in (-1.0, float("nan"), float("inf"), 10**5000):
-        with pytest.raises(Invalid, match=r"^timeout is from 0 to 1,000,000 seconds"):
+        with pytest.raises(InvalidArgument, match=r"^timeout is from 0 to 1,000,000 seconds"):
             Outbox(database, topic, timeout=seconds)
-        with pytest.raises(Invalid, match=r"^poll is from 0 to 1,000,000 seconds"):
+        with pytest.raises(InvalidArgument, match=r"^poll is from 0 to 1,000,000 seconds"):
             next(Outbox(database, topic).run(poll=seconds))
     assert Outbox(database, topic, limit=10**5000).relay() == 0
     outbox = Outbox(database, topic)
     assert repr(outbox) == '<Outbox "outbox" to t>'
     outbox.close()
     assert list(outbox.run()) == []
-    with pytest.raises(Closed):
+    with pytest.raises(HandleClosed):
         outbox.relay()

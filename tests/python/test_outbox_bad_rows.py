@@ -14,7 +14,7 @@ import pytest
 from children import child
 
 import falaj
-from falaj.errors import Closed, Invalid, TooLarge
+from falaj.errors import AppendTooLarge, HandleClosed, InvalidArgument
 from falaj.outbox import Outbox
 
 SMALL: dict[str, Any] = {"segment_bytes": 65536}
@@ -86,7 +86,9 @@ def test_a_row_that_cannot_be_a_record_is_named_and_what_is_before_it_is_moved(
     insert(database, good)
     with Outbox(database, topic, row=row) as outbox:
         for _ in range(2):
-            with pytest.raises(Invalid if LARGE not in (key, value) else TooLarge) as caught:
+            with pytest.raises(
+                InvalidArgument if LARGE not in (key, value) else AppendTooLarge
+            ) as caught:
                 outbox.relay()
             assert caught.match(f"^row 3 of \"outbox\" cannot be a record of topic 't': .*{said}")
             assert caught.match(r'the rows before it were moved.* on_bad="skip"')
@@ -154,7 +156,7 @@ def test_text_that_is_not_utf_8_is_a_bad_row_as_any_other(
     insert(database, "é")
     with (
         Outbox(database, topic) as outbox,
-        pytest.raises(Invalid, match=r"row 2 .*half characters"),
+        pytest.raises(InvalidArgument, match=r"row 2 .*half characters"),
     ):
         outbox.relay()
     with Outbox(database, topic, on_bad="dead-letter", dead_letter="odd") as outbox:
@@ -195,7 +197,7 @@ def test_a_bad_row_that_its_owner_deletes_stops_nothing(store: falaj.Store, data
     topic = store.topic("t", codec="str")
     insert(database, "a", 7)
     with Outbox(database, topic) as outbox:
-        with pytest.raises(Invalid, match="row 2"):
+        with pytest.raises(InvalidArgument, match="row 2"):
             outbox.relay()
         execute(database, "DELETE FROM outbox WHERE id = 2")
         assert outbox.relay() == 0
@@ -286,7 +288,7 @@ def test_a_letter_that_was_under_way_is_finished_before_anything_else(
     for other in ("raise", "skip"):
         with (
             Outbox(database, topic, on_bad=other) as outbox,
-            pytest.raises(Invalid, match=r"row 1 .* on its way to a topic of dead letters"),
+            pytest.raises(InvalidArgument, match=r"row 1 .* on its way to a topic of dead letters"),
         ):
             outbox.relay()
     # Also where the row would be one of the topic's by now.
@@ -307,7 +309,7 @@ def test_a_row_that_is_no_dead_letter_either_keeps_its_place(
     with (
         Outbox(database, topic, delete=True, **told) as outbox,
         pytest.raises(
-            TooLarge, match=r"row 2 .*nor is it a dead letter, and delete=True would lose"
+            AppendTooLarge, match=r"row 2 .*nor is it a dead letter, and delete=True would lose"
         ),
     ):
         outbox.relay()
@@ -330,7 +332,7 @@ def test_what_is_not_the_rows_fault_refuses_none(store: falaj.Store, database: P
         assert outbox.refused == 0
     with Outbox(database, topic, on_bad="skip") as outbox:
         topic.close()
-        with pytest.raises(Closed):
+        with pytest.raises(HandleClosed):
             outbox.relay()
         assert outbox.refused == 0
     topic = store.topic("t")
@@ -349,9 +351,9 @@ def test_options_for_bad_rows_that_cannot_be_are_refused(
         ({"on_bad": "dead-letter", "dead_letter": store.topic("s", codec="str")}, "holds str"),
     ]
     for options, said in wrong:
-        with pytest.raises(Invalid, match=said):
+        with pytest.raises(InvalidArgument, match=said):
             Outbox(database, topic, **options)
     execute(database, "CREATE TABLE other (id INTEGER PRIMARY KEY, payload)")
-    with pytest.raises(Invalid, match='no column "value"'):
+    with pytest.raises(InvalidArgument, match='no column "value"'):
         Outbox(database, topic, table="other")
     Outbox(database, topic, table="other", row=lambda row: row["payload"]).close()

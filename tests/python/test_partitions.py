@@ -6,7 +6,7 @@ import pytest
 
 import falaj
 from falaj._records import Position
-from falaj.errors import Invalid, OffsetOutOfRange, SettingsMismatch
+from falaj.errors import InvalidArgument, OffsetOutOfRange, SettingsMismatch
 
 PARTITIONS = 4
 
@@ -42,11 +42,13 @@ def test_a_partition_can_be_forced(parted: falaj.Topic[str]) -> None:
     assert parted.extend(["y", (b"any", "z")], partition=3) == {3: range(1, 3)}
     assert [record.value for record in parted.partition(3)] == ["x", "y", "z"]
     for wrong in (PARTITIONS, 2**32 - 1):
-        with pytest.raises(Invalid, match="numbered 0 to 3"):
+        with pytest.raises(InvalidArgument, match="numbered 0 to 3"):
             parted.append("x", partition=wrong)
-        with pytest.raises(Invalid):
+        with pytest.raises(InvalidArgument):
             parted.partition(wrong)
-    with pytest.raises(Invalid, match="a partition is a number from 0 to 4294967295, not -1"):
+    with pytest.raises(
+        InvalidArgument, match="a partition is a number from 0 to 4294967295, not -1"
+    ):
         parted.append("x", partition=-1)
 
 
@@ -55,7 +57,7 @@ def test_a_position_is_an_index(parted: falaj.Topic[str]) -> None:
     assert parted[position].value == "x"
     with pytest.raises(OffsetOutOfRange):
         parted[Position(0, 99)]
-    with pytest.raises(Invalid):
+    with pytest.raises(InvalidArgument):
         parted[Position(99, 0)]
 
 
@@ -71,7 +73,7 @@ def test_what_needs_one_partition_says_how_to_choose_it(parted: falaj.Topic[str]
         lambda: parted.at(0),
         lambda: parted.wait_durable(),
     ):
-        with pytest.raises(Invalid, match=r"topic\.partition\(p\)"):
+        with pytest.raises(InvalidArgument, match=r"topic\.partition\(p\)"):
             needs_one()
 
 
@@ -101,7 +103,7 @@ def test_a_view_of_a_partition_is_a_topic_of_its_own(parted: falaj.Topic[str]) -
     assert [record.value for record in part.follow(1, timeout=0)] == ["b", "c"]
     assert list(part.partitions) == [2]
     assert len(parted) == 3
-    with pytest.raises(Invalid):
+    with pytest.raises(InvalidArgument):
         part.append("x", partition=1)
 
 
@@ -122,5 +124,5 @@ def test_the_number_of_partitions_is_the_topics_for_ever(store: falaj.Store) -> 
     with pytest.raises(SettingsMismatch, match="partitions = 1, not 2"):
         store.topic("one", partitions=2)
     for wrong in (0, 10_001):
-        with pytest.raises(Invalid, match="10000"):
+        with pytest.raises(InvalidArgument, match="10000"):
             store.topic("none", partitions=wrong)

@@ -9,7 +9,7 @@ import pytest
 
 import falaj
 from falaj._paths import local_path
-from falaj.errors import Invalid
+from falaj.errors import InvalidArgument
 from falaj.outbox import Outbox
 
 
@@ -54,7 +54,7 @@ def test_a_url_of_a_file_is_its_path_and_any_other_path_stays(given: str, path: 
     ],
 )
 def test_a_url_of_another_scheme_is_refused_by_name(given: str | Path, sentence: str) -> None:
-    with pytest.raises(Invalid) as raised:
+    with pytest.raises(InvalidArgument) as raised:
         local_path(given)
     assert sentence in str(raised.value)
 
@@ -82,7 +82,7 @@ def test_no_call_takes_a_url_for_a_folder(tmp_path: Path, monkeypatch: pytest.Mo
             lambda: falaj.repair("s3://bucket"),
             lambda: Outbox("s3://bucket/shop.db", topic),
         ):
-            with pytest.raises(Invalid, match="which s3 does not offer"):
+            with pytest.raises(InvalidArgument, match="which s3 does not offer"):
                 call()
     assert not list(Path("s3:/bucket").iterdir())
 

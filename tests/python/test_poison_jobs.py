@@ -14,7 +14,7 @@ from children import child
 
 import falaj
 from falaj._queue import Jobs, Queue
-from falaj.errors import LeaseOver
+from falaj.errors import LeaseExpired
 
 TEN = 10
 
@@ -181,10 +181,10 @@ def test_iteration_passes_over_jobs_whose_leases_are_over(queue: Queue[Any]) -> 
     time.sleep(0.06)  # sleep: until the leases are over
     other = queue.take(TEN, timeout=0)
     assert list(reached) == []
-    with pytest.raises(LeaseOver):
+    with pytest.raises(LeaseExpired):
         first.ack()
     third = jobs[2]
-    with pytest.raises(LeaseOver), third:
+    with pytest.raises(LeaseExpired), third:
         pytest.fail("the work of another was begun")
     other.nack()
     assert attempts(queue) == {0: 2} | dict.fromkeys(range(1, TEN), 1)
@@ -206,7 +206,7 @@ def test_a_block_around_a_job_acks_gives_back_or_leaves_it_as_the_block_settled_
     assert queue.info()["done"] == 1
     assert attempts(queue) == {1: 2, 2: 2} | dict.fromkeys(range(3, TEN), 1)
     late = queue.take(lease=0.01)[0]
-    with pytest.raises(LeaseOver), late:
+    with pytest.raises(LeaseExpired), late:
         time.sleep(0.02)  # sleep: until its lease is over
 
 

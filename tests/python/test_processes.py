@@ -269,7 +269,7 @@ for call in (lambda: topic.append(b"x"), lambda: topic.extend([b"x", (b"k", b"v"
     try:
         call()
     except TimeoutError as error:
-        say(isinstance(error, falaj.errors.LockTimeout), error.remedy, error)
+        say(isinstance(error, falaj.errors.RetryableError), type(error).__name__, error)
 say(0.6 <= time.monotonic() - begin < 5)
 """
     with child(path, holder) as stopped, child(path, program) as waiting:
@@ -280,7 +280,7 @@ say(0.6 <= time.monotonic() - begin < 5)
         waiting.tell()
         for _ in range(2):
             said = waiting.hear()
-            assert said.startswith("True retry")
+            assert said.startswith("True LockTimeout")
             assert str(stopped.process.pid) in said or "slot" in said
         assert waiting.hear() == "True"
         assert len(topic) == before

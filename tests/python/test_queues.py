@@ -16,12 +16,12 @@ import falaj
 from falaj import _queue
 from falaj._queue import Job, Queue
 from falaj.errors import (
-    Closed,
-    Corrupt,
-    Invalid,
-    LeaseOver,
+    AppendTooLarge,
+    CorruptData,
+    HandleClosed,
+    InvalidArgument,
+    LeaseExpired,
     SettingsMismatch,
-    TooLarge,
     TopicDeleted,
 )
 
@@ -68,11 +68,13 @@ def test_a_late_ack_is_refused_and_says_what_to_do(queue: Queue[Any]) -> None:
     [again] = queue.take(timeout=5)
     assert again.attempt == 2
     for settle in (late.ack, late.nack, late.extend):
-        with pytest.raises(LeaseOver, match=r"of job 0 of queue .* somebody else may work on it"):
+        with pytest.raises(
+            LeaseExpired, match=r"of job 0 of queue .* somebody else may work on it"
+        ):
             settle()
     again.extend(60)
     again.ack()
-    with pytest.raises(LeaseOver):
+    with pytest.raises(LeaseExpired):
         again.ack()
 
 
@@ -144,13 +146,13 @@ def test_a_letter_that_cannot_be_written_keeps_no_job_from_anybody(
     queue = store.queue("jobs", max_attempts=1, dead_letter=small)
     worn(queue, bytes(20_000))
     queue.topic.extend([b"a", b"b", b"c"])
-    with pytest.raises(TooLarge) as told:
+    with pytest.raises(AppendTooLarge) as told:
         queue.take(9, lease=3600)
     assert "none is lost" in str(told.value.__notes__)
     assert queue.info()["leased"] == 0
     good = queue.take(9, lease=3600)
     assert {(job.bytes(), job.attempt) for job in good} == {(b"a", 1), (b"b", 1), (b"c", 1)}
-    with pytest.raises(TooLarge):
+    with pytest.raises(AppendTooLarge):
         queue.take(timeout=5)
     good.ack()
     other = store.queue("jobs", max_attempts=1, dead_letter="large")
@@ -283,7 +285,7 @@ def test_a_take_ends_with_an_append_a_give_back_a_close_and_its_time(
     soon(job.nack)
     assert values(queue.take(timeout=5)) == [b"x"]
     soon(queue.close)
-    with pytest.raises(Closed):
+    with pytest.raises(HandleClosed):
         queue.take()
     assert time.monotonic() - began < 2
 
@@ -293,7 +295,7 @@ def test_two_queues_over_a_topic_know_nothing_of_each_other(store: falaj.Store) 
     one.put(b"x")
     one.take()[0].ack()
     [job] = other.take()
-    with pytest.raises(Invalid, match="another handle"):
+    with pytest.raises(InvalidArgument, match="another handle"):
         one.ack(job)
     other.ack([job])
 
@@ -301,9 +303,9 @@ def test_two_queues_over_a_topic_know_nothing_of_each_other(store: falaj.Store) 
 def test_what_cannot_be_right_is_refused_and_changes_nothing(
     store: falaj.Store, queue: Queue[Any]
 ) -> None:
-    with pytest.raises(Invalid, match="partitions"):
+    with pytest.raises(InvalidArgument, match="partitions"):
         store.queue("wide", store.topic("wide", partitions=2))
-    with pytest.raises(Invalid, match="order"):
+    with pytest.raises(InvalidArgument, match="order"):
         store.queue("jobs", order="value")  # type: ignore[arg-type]
     with pytest.raises(SettingsMismatch, match="order"):
         store.queue("jobs", order="key")
@@ -311,21 +313,21 @@ def test_what_cannot_be_right_is_refused_and_changes_nothing(
         store.queue("jobs", topic="other")
     wrong: dict[str, Any]
     for wrong in ({"n": 0}, {"n": -1}, {"lease": 0}, {"lease": -1.0}, {"lease": float("nan")}):
-        with pytest.raises(Invalid):
+        with pytest.raises(InvalidArgument):
             queue.take(**wrong)
     for attempts in (0, 2**24):
-        with pytest.raises(Invalid, match="max_attempts"):
+        with pytest.raises(InvalidArgument, match="max_attempts"):
             store.queue("jobs", max_attempts=attempts)
-    with pytest.raises(Invalid, match="max_attempts"):
+    with pytest.raises(InvalidArgument, match="max_attempts"):
         store.queue("jobs", dead_letter="dead")
     for own in ("jobs", queue.topic, store.topic("jobs")):
-        with pytest.raises(Invalid, match="queue's own"):
+        with pytest.raises(InvalidArgument, match="queue's own"):
             store.queue("other", queue.topic, max_attempts=1, dead_letter=own)
     assert store.info()["queues"][0]["name"] == "jobs"
     assert len(store.info()["queues"]) == 1
-    with pytest.raises(Invalid, match="delay"):
+    with pytest.raises(InvalidArgument, match="delay"):
         queue.put(b"x", delay=-1)
-    with pytest.raises(falaj.errors.BadName):
+    with pytest.raises(falaj.errors.InvalidName):
         store.queue("../jobs", topic="jobs")
     assert queue.info()["waiting"] == 0
 
@@ -353,7 +355,7 @@ def test_what_was_trimmed_counts_as_done_and_is_told(store: falaj.Store, queue: 
 
 
 def test_a_store_opened_for_reading_makes_no_queue(store: falaj.Store, queue: Queue[Any]) -> None:
-    with falaj.open(store.path, "r") as reader, pytest.raises(falaj.errors.ReadOnly):
+    with falaj.open(store.path, "r") as reader, pytest.raises(falaj.errors.NotWritable):
         reader.queue("jobs")
 
 
@@ -366,7 +368,7 @@ def test_the_jobs_of_a_parent_are_not_the_forked_childs_who_takes_others(
     if child == 0:
         try:
             mine.ack()
-        except LeaseOver:
+        except LeaseExpired:
             os._exit(0 if values(queue.take()) == [b"1"] else 2)
         os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
@@ -429,7 +431,7 @@ hear()
 (again,) = queue.take(timeout=30)
 try:
     held.ack()
-except falaj.errors.LeaseOver as over:
+except falaj.errors.LeaseExpired as over:
     say(again.bytes().decode(), "reset" in str(over))
 """
 
@@ -462,7 +464,7 @@ def test_a_worker_goes_on_without_a_damaged_job_when_it_says_so(path: Path, orde
         queue = store.queue("jobs")
         had = values(queue.take(9))
         assert had == ([b"value-0"] if order else [b"value-0", b"value-2", b"value-3"])
-        with pytest.raises(Corrupt):
+        with pytest.raises(CorruptData):
             queue.take(timeout=0)
         (lost,) = queue.skip_damage()
         assert (lost["topic"], lost["partition"], lost["offsets"]) == ("jobs", 0, (1, 2))
@@ -477,7 +479,7 @@ def test_a_job_that_could_not_be_settled_goes_back_at_the_end_of_its_block(
 ) -> None:
     queue.put(b"a")
     queue.put(b"b")
-    with queue.take(1, lease=3600) as (job,), pytest.raises(Invalid):
+    with queue.take(1, lease=3600) as (job,), pytest.raises(InvalidArgument):
         job.nack(delay=1e12)
     with queue.take(2, lease=3600) as jobs:
         assert sorted(job.offset for job in jobs) == [0, 1]
@@ -485,7 +487,7 @@ def test_a_job_that_could_not_be_settled_goes_back_at_the_end_of_its_block(
         assert [job.settled for job in jobs] == [True, False]
     [job] = queue.take(2, lease=3600, timeout=0)
     queue.close()
-    with pytest.raises(Closed):
+    with pytest.raises(HandleClosed):
         queue.ack(job)
     settled = job.settled
     job.ack()

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import falaj
-from falaj.errors import Invalid, OffsetOutOfRange
+from falaj.errors import InvalidArgument, OffsetOutOfRange
 
 SIZE = 20
 
@@ -39,7 +39,6 @@ def test_an_offset_that_is_not_there_is_an_index_error_with_the_bounds(
         filled[index]
     assert isinstance(caught.value, OffsetOutOfRange)
     assert (caught.value.first, caught.value.end) == (0, SIZE)
-    assert caught.value.remedy == "fix the input"
 
 
 @pytest.mark.parametrize("index", ["1", 1.0, None, (1, 2, 3)])
@@ -114,9 +113,9 @@ def test_read_and_last_return_lists(filled: falaj.Topic[memoryview]) -> None:
     for wrong in (SIZE + 1, -SIZE - 1):
         with pytest.raises(OffsetOutOfRange):
             filled.read(wrong, 1)
-    with pytest.raises(Invalid):
+    with pytest.raises(InvalidArgument):
         filled.read(0, -1)
-    with pytest.raises(Invalid):
+    with pytest.raises(InvalidArgument):
         filled.last(-1)
 
 
@@ -146,7 +145,7 @@ def test_batches_hold_every_record_once_in_order(
         assert [bytes(batch.values[i] or b"") for i in range(-n, n)] == batch.to_list() * 2
         with pytest.raises(IndexError):
             batch.values[n]
-    with pytest.raises(Invalid):
+    with pytest.raises(InvalidArgument):
         filled.batches(0)
 
 

@@ -13,7 +13,7 @@ NAME = "passing"
 
 # Each value says of which generation it is meant to be: who finds another's found a wrong write.
 COMMON = """
-from falaj.errors import NoSuchTopic, TopicDeleted
+from falaj.errors import UnknownTopic, TopicDeleted
 import time
 store = falaj.open(path, {mode!r})
 end = time.monotonic() + {seconds}
@@ -47,7 +47,7 @@ while time.monotonic() < end:
             check(topic, record)
             expected += 1
             done += 1
-    except (TopicDeleted, NoSuchTopic):
+    except (TopicDeleted, UnknownTopic):
         deleted += 1
 say(done, deleted)
 """
@@ -63,7 +63,7 @@ while time.monotonic() < end:
             done += 1
             if time.monotonic() > end:
                 break
-    except (TopicDeleted, NoSuchTopic):
+    except (TopicDeleted, UnknownTopic):
         deleted += 1
 say(done, deleted)
 """
@@ -75,7 +75,7 @@ while time.monotonic() < end:
     try:
         topic.delete()
         done += 1
-    except (TopicDeleted, NoSuchTopic):
+    except (TopicDeleted, UnknownTopic):
         deleted += 1
 say(done, deleted)
 """

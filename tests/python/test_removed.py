@@ -20,10 +20,10 @@ for call in (lambda: topic.append(b"lost"), topic.flush, lambda: topic.append(b"
     try:
         say("returned", call())
     except falaj.Error as error:
-        say(type(error).__name__, error.remedy, str(error).split("; ")[-1])
+        say(type(error).__name__, str(error).split("; ")[-1])
 say(topic.durable)
 """
-TOLD = "FilesRemoved reopen open the store again, or restore a backup"
+TOLD = "FilesRemoved open the store again, or restore a backup"
 
 
 def remove(path: Path) -> None:

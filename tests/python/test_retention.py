@@ -11,7 +11,13 @@ import pytest
 from children import child
 
 import falaj
-from falaj.errors import Invalid, OffsetOutOfRange, ReadOnly, SettingsMismatch, TopicDeleted
+from falaj.errors import (
+    InvalidArgument,
+    NotWritable,
+    OffsetOutOfRange,
+    SettingsMismatch,
+    TopicDeleted,
+)
 
 SEGMENT = 1 << 16
 VALUE = bytes(500)
@@ -47,16 +53,16 @@ def test_limits_are_set_when_a_topic_is_made_or_any_day_and_shown(store: falaj.S
 @pytest.mark.parametrize(
     ("wrong", "error"),
     [
-        ({"retention_bytes": 0}, Invalid),
-        ({"retention_bytes": -1}, Invalid),
-        ({"retention_records": 2**63}, Invalid),
+        ({"retention_bytes": 0}, InvalidArgument),
+        ({"retention_bytes": -1}, InvalidArgument),
+        ({"retention_records": 2**63}, InvalidArgument),
         ({"retention_records": 1.5}, TypeError),
         ({"retention_records": True}, TypeError),
-        ({"retention_age": 0}, Invalid),
-        ({"retention_age": float("nan")}, Invalid),
-        ({"retention_age": float("inf")}, Invalid),
-        ({"retention_age": 1e300}, Invalid),
-        ({"retention_age": timedelta(-1)}, Invalid),
+        ({"retention_age": 0}, InvalidArgument),
+        ({"retention_age": float("nan")}, InvalidArgument),
+        ({"retention_age": float("inf")}, InvalidArgument),
+        ({"retention_age": 1e300}, InvalidArgument),
+        ({"retention_age": timedelta(-1)}, InvalidArgument),
         ({"retention_age": "7d"}, TypeError),
         ({"retention_waits": 1}, TypeError),
         ({"retention": 1}, TypeError),
@@ -79,11 +85,11 @@ def test_configuring_is_for_who_may_write_and_for_the_topic_that_was_opened(
 ) -> None:
     orders = store.topic("orders")
     with falaj.open(store.path, "r") as reader:
-        with pytest.raises(ReadOnly):
+        with pytest.raises(NotWritable):
             reader.topic("orders").configure(retention_records=1)
-        with pytest.raises(ReadOnly):
+        with pytest.raises(NotWritable):
             reader.configure(retention_bytes=1)
-        with pytest.raises(ReadOnly):
+        with pytest.raises(NotWritable):
             reader.maintain()
         assert reader.maintain(dry_run=True)["dry_run"]
     store.delete("orders")

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from msgpack import ExtType, Timestamp
 
 import falaj
-from falaj.errors import Error, Invalid
+from falaj.errors import Error, InvalidArgument
 
 CODECS = ("json", "msgpack", "str", "bytes")
 
@@ -179,7 +179,7 @@ def test_a_process_that_writes_longer_numbers_than_others_read_is_refused(
     sys.set_int_max_str_digits(0)
     try:
         for value in (10**5000, {"a": [10**5000]}):
-            with pytest.raises(Invalid, match="4300 digits"):
+            with pytest.raises(InvalidArgument, match="4300 digits"):
                 topic.append(value)
         topic.append(["x" * 5000, 10**4000])
     finally:
@@ -234,7 +234,7 @@ def test_a_value_that_holds_more_lists_than_any_memory_is_refused(
     store: falaj.Store, codec: str
 ) -> None:
     topic: Any = store.topic("values", codec=codec)
-    with pytest.raises(Invalid, match="in all"):
+    with pytest.raises(InvalidArgument, match="in all"):
         topic.append(LAUGHS)
 
 
@@ -271,7 +271,7 @@ def test_records_that_are_copied_to_a_topic_of_another_codec_are_encoded_by_it_o
         before = theirs.end
         if want is None:
             names = f'"ours" \\(codec {source}\\).* "theirs" \\(codec {target}\\)'
-            with pytest.raises(Invalid, match=names):
+            with pytest.raises(InvalidArgument, match=names):
                 copy()
             assert theirs.end == before
             return
@@ -331,7 +331,9 @@ def test_a_record_that_cannot_be_read_is_not_copied_to_another_codec_and_the_err
     broken: Any = store.topic("broken", codec=falaj.Codec("broken", bytes, lambda _: 1 // 0))
     broken.extend([b"x", b"y"])
     target: Any = store.topic("target", codec="json")
-    with pytest.raises(Invalid, match=r'record 1 of topic "broken" \(codec broken\)') as refused:
+    with pytest.raises(
+        InvalidArgument, match=r'record 1 of topic "broken" \(codec broken\)'
+    ) as refused:
         target.extend([broken[1]])
     assert isinstance(refused.value.__cause__, ZeroDivisionError)
     assert len(target) == 0
@@ -356,7 +358,9 @@ def test_dead_letters_of_another_codec_are_refused_when_the_queue_is_opened(
     jobs: Any = store.topic("jobs", codec="json")
     texts: Any = store.topic("texts", codec="str")
     for where in (texts, "texts"):
-        with pytest.raises(Invalid, match=r"'texts' of codec str cannot read .* of codec json"):
+        with pytest.raises(
+            InvalidArgument, match=r"'texts' of codec str cannot read .* of codec json"
+        ):
             store.queue("jobs", jobs, max_attempts=1, dead_letter=where)
     queue = store.queue("jobs", jobs, max_attempts=1, dead_letter=store.topic("any"))
     queue.put({"id": 7})

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 import falaj
 from falaj import _predicates, arrow
-from falaj.errors import Corrupt, Invalid, OffsetOutOfRange
+from falaj.errors import CorruptData, InvalidArgument, OffsetOutOfRange
 
 DAY = datetime(2026, 11, 20, tzinfo=UTC)
 KEYS = [None, b"", b"a", b"b", b"a key that is longer than a view"]
@@ -394,10 +394,10 @@ def test_damage_fails_with_place_and_remedy_or_is_skipped_and_told(path: Path) -
     with falaj.open(path, "r") as store:
         scan = store.topic("orders").scan()
         says = f"{segment} is corrupt at byte .*falaj verify"
-        with pytest.raises(Corrupt, match=says) as told:
+        with pytest.raises(CorruptData, match=says) as told:
             scan.to_table()
         assert told.value.__notes__ == ["go on behind what is damaged with on_corrupt='skip'"]
-        with pytest.raises(Corrupt, match=says):
+        with pytest.raises(CorruptData, match=says):
             scan.to_polars().collect()
         with pytest.raises(duckdb.Error, match=says):
             duckdb.execute("select sum(octet_length(value)) from scan").fetchall()
@@ -423,7 +423,7 @@ def test_what_asks_past_a_scan_fails_and_does_not_find_it_empty(
         lambda: ds.dataset([scan]),
     ]
     for past in pasts:
-        with pytest.raises((Invalid, FileNotFoundError), match="scan"):
+        with pytest.raises((InvalidArgument, FileNotFoundError), match="scan"):
             past()
     with pytest.raises(TypeError, match="make one where it is needed"):
         pickle.dumps(scan)
@@ -444,9 +444,9 @@ def test_what_asks_past_a_scan_fails_and_does_not_find_it_empty(
 def test_bad_arguments_say_what_is_wrong(
     topic: falaj.Topic[memoryview], options: dict[str, Any], says: str
 ) -> None:
-    with pytest.raises(Invalid, match=says):
+    with pytest.raises(InvalidArgument, match=says):
         topic.scan(**options)
-    with pytest.raises(Invalid, match="one topic at least"):
+    with pytest.raises(InvalidArgument, match="one topic at least"):
         arrow.scan()
 
 
@@ -477,5 +477,5 @@ def test_without_polars_the_error_says_how_to_get_it(
 ) -> None:
     scan = topic.scan()
     monkeypatch.setitem(sys.modules, "polars", None)
-    with pytest.raises(Invalid, match="falaj\\[polars\\]"):
+    with pytest.raises(InvalidArgument, match="falaj\\[polars\\]"):
         scan.to_polars()

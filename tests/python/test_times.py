@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from falaj import _time
-from falaj.errors import Invalid
+from falaj.errors import InvalidArgument
 
 LIMIT_S = 2**63 // 10**9
 
@@ -35,7 +35,7 @@ def test_a_time_becomes_nanoseconds(time: Any, ns: int) -> None:
     "time", ["yesterday", "", "2026-11-20T08:00:00", LIMIT_S + 1, float("nan"), float("inf"), 1e300]
 )
 def test_what_is_no_time_is_refused(time: Any) -> None:
-    with pytest.raises(Invalid):
+    with pytest.raises(InvalidArgument):
         _time.to_ns(time)
 
 

@@ -103,7 +103,7 @@ def test_tombstone_takes_partition_producer_sequence_and_expect(store: falaj.Sto
     topic = store.topic("t", partitions=4)
     told: dict[str, Any] = {"partition": 3, "producer": "till", "sequence": 5, "sync": "durable"}
     assert topic.tombstone(b"k", **told) == topic.tombstone(b"k", **told) == (3, 0)
-    with pytest.raises(falaj.errors.Conflict):
+    with pytest.raises(falaj.errors.OffsetConflict):
         topic.tombstone(b"k", partition=3, expect=0)
     with store.transaction() as tx:
         tx.tombstone(topic, b"k", partition=1)

@@ -86,21 +86,21 @@ def test_what_cannot_be_written_at_once_is_refused_with_the_advice_and_nothing_c
     store: falaj.Store, shop: dict[str, falaj.Topic[Any]], tmp_path: Path
 ) -> None:
     elsewhere = store.topic("elsewhere")
-    with refused(store, errors.Invalid, "log=") as tx:
+    with refused(store, errors.InvalidArgument, "log=") as tx:
         tx.append("paid", b"1")
         tx.append(elsewhere, b"2")
-    with refused(store, errors.NoSuchTopic, "nothing") as tx:
+    with refused(store, errors.UnknownTopic, "nothing") as tx:
         tx.append("paid", b"1")
         tx.append("nothing", b"2")
     with falaj.open(tmp_path / "another") as other:
         foreign = other.topic("paid", log="shop")
-        with refused(store, errors.Invalid, "one store") as tx:
+        with refused(store, errors.InvalidArgument, "one store") as tx:
             tx.append("paid", b"1")
             tx.append(foreign, b"2")
-    with refused(store, errors.Invalid, "nest") as tx:
+    with refused(store, errors.InvalidArgument, "nest") as tx:
         tx.append("paid", b"1")
         store.transaction().__enter__()
-    with refused(store, errors.Invalid, "no partition 3") as tx:
+    with refused(store, errors.InvalidArgument, "no partition 3") as tx:
         tx.append("parts", b"1", partition=3)
     with refused(store, TypeError, "not int") as tx:
         tx.append("paid", b"1")
@@ -113,12 +113,12 @@ def test_a_transaction_is_used_once_and_within_its_block(
     store: falaj.Store, shop: dict[str, falaj.Topic[Any]]
 ) -> None:
     tx = store.transaction()
-    with pytest.raises(errors.Invalid, match="with"):
+    with pytest.raises(errors.InvalidArgument, match="with"):
         tx.append("paid", b"1")
     with tx:
         tx.append("paid", b"1")
     for misuse in (lambda: tx.append("paid", b"2"), tx.__enter__):
-        with pytest.raises(errors.Invalid, match="over"):
+        with pytest.raises(errors.InvalidArgument, match="over"):
             misuse()
     assert len(shop["paid"]) == 1
     assert repr(tx) == "<falaj.Transaction committed>"
@@ -127,10 +127,10 @@ def test_a_transaction_is_used_once_and_within_its_block(
 def test_more_than_one_append_may_hold_is_refused_whole(store: falaj.Store) -> None:
     small = store.topic("small", log="small", segment_bytes=65536)
     other = store.topic("other", log="small")
-    with refused(store, errors.TooLarge, "") as tx:
+    with refused(store, errors.AppendTooLarge, "") as tx:
         tx.append(small, bytes(9000))
         tx.append(other, bytes(9000))
-    with refused(store, errors.TooLarge, "") as tx:
+    with refused(store, errors.AppendTooLarge, "") as tx:
         tx.append(other, b"x")
         tx.extend(small, (b"endless" for _ in iter(int, 1)))
     assert len(small) == len(other) == 0
@@ -158,12 +158,12 @@ def test_a_transaction_may_move_cursors_alone_if_it_knows_the_log(store: falaj.S
         tx.commit_cursor(Cursor("adder", 5), into=results)
         tx.commit_cursor([Cursor("adder", 6)])
     assert results.cursor("adder") == Cursor("adder", 6)
-    with refused(store, errors.Invalid, "into=") as tx:
+    with refused(store, errors.InvalidArgument, "into=") as tx:
         tx.commit_cursor([Cursor("adder", 7)])
     for name in ("", "x" * 513):
-        with refused(store, errors.Invalid, "512") as tx:
+        with refused(store, errors.InvalidArgument, "512") as tx:
             tx.commit_cursor([Cursor(name, 7)], into="results")
-    with pytest.raises(errors.Invalid, match="32 bits"):
+    with pytest.raises(errors.InvalidArgument, match="32 bits"):
         Cursor("adder", -1)
     assert results.cursor("adder") == Cursor("adder", 6)
 
@@ -172,7 +172,7 @@ def test_a_consumer_is_refused_for_its_cursors_are_elsewhere(store: falaj.Store)
     results = store.topic("results")
     results.append(b"before")
     with store.consumer("adder", ["results"]) as consumer:
-        with refused(store, errors.Invalid, "file of its own") as tx:
+        with refused(store, errors.InvalidArgument, "file of its own") as tx:
             tx.append(results, b"x")
             tx.commit_cursor(consumer)
         assert consumer.position() == 0
@@ -183,7 +183,7 @@ def test_a_log_says_when_it_keeps_no_more_cursors(store: falaj.Store) -> None:
     small = store.topic("small", segment_bytes=65536)
     with store.transaction() as tx:
         tx.commit_cursor([Cursor(f"{n}", n) for n in range(15)], into=small)
-    with refused(store, errors.Invalid, "keeps 15 cursors") as tx:
+    with refused(store, errors.InvalidArgument, "keeps 15 cursors") as tx:
         tx.append(small, b"x")
         tx.commit_cursor([Cursor("one more", 1)])
     assert len(small) == 0
@@ -234,7 +234,7 @@ def test_a_task_or_thread_begun_in_a_transaction_has_its_own_and_one_in_itself_i
     def work(value: bytes) -> None:
         with store.transaction() as tx:
             tx.append("paid", value)
-            with pytest.raises(errors.Invalid, match="do not nest"), store.transaction():
+            with pytest.raises(errors.InvalidArgument, match="do not nest"), store.transaction():
                 pass
 
     async def child(worked: asyncio.Event, parent_is_over: asyncio.Event) -> None:
@@ -250,7 +250,7 @@ def test_a_task_or_thread_begun_in_a_transaction_has_its_own_and_one_in_itself_i
             begun = asyncio.create_task(child(worked, is_over))
             await worked.wait()
             await asyncio.to_thread(work, b"thread")
-            with pytest.raises(errors.Invalid, match="do not nest"), store.transaction():
+            with pytest.raises(errors.InvalidArgument, match="do not nest"), store.transaction():
                 pass
         is_over.set()
         await begun
@@ -260,7 +260,7 @@ def test_a_task_or_thread_begun_in_a_transaction_has_its_own_and_one_in_itself_i
     assert values == [b"while it is open", b"thread", b"parent", b"when it is over"]
     context = copy_context()
     with store.transaction():
-        with pytest.raises(errors.Invalid, match="do not nest"):
+        with pytest.raises(errors.InvalidArgument, match="do not nest"):
             copy_context().run(work, b"the same thread, whatever the context")
         inside = copy_context()
     for each in (context, inside):

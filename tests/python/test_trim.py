@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import falaj
-from falaj.errors import Invalid, OffsetOutOfRange, ReadOnly
+from falaj.errors import InvalidArgument, NotWritable, OffsetOutOfRange
 
 SEGMENT = 1 << 16
 VALUE = 500
@@ -87,15 +87,15 @@ def test_what_is_no_place_is_refused_and_nothing_changes(
     for dry_run in (True, False):
         with pytest.raises(OffsetOutOfRange):
             orders.trim(601, dry_run=dry_run)
-    with pytest.raises(Invalid, match="time zone"):
+    with pytest.raises(InvalidArgument, match="time zone"):
         orders.trim(datetime(2026, 1, 1))  # noqa: DTZ001
     with pytest.raises(TypeError):
         orders.trim(True)
     pair = store.topic("pair", partitions=2)
     pair.extend([b"a", b"b"], partition=1)
-    with pytest.raises(Invalid, match=r"partition\(p\)"):
+    with pytest.raises(InvalidArgument, match=r"partition\(p\)"):
         pair.trim(1)
-    with falaj.open(store.path, "r") as reader, pytest.raises(ReadOnly):
+    with falaj.open(store.path, "r") as reader, pytest.raises(NotWritable):
         reader.topic("orders").trim(1)
     assert (orders.first, len(pair)) == (0, 2)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from falaj.errors import Invalid
+from falaj.errors import InvalidArgument
 from falaj.spark import archive
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def test_none_is_made_where_it_could_not_be_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "prefix", str(tmp_path / "two words"))
-    with pytest.raises(Invalid, match=r"two words.*another folder"):
+    with pytest.raises(InvalidArgument, match=r"two words.*another folder"):
         archive.make()
     assert not (tmp_path / "two words").exists()
 

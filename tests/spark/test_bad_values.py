@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql.types import ArrayType, StructType
 
 import falaj
-from falaj.errors import Invalid
+from falaj.errors import InvalidArgument
 from spark.test_batch_options import batch, put, rows
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def test_the_words_of_sparks_json_reader_decide(
 ) -> None:
     put(path, GOOD, *BAD)
     for with_member in (WITH, schema(("id", "long"))):
-        with pytest.raises(Invalid, match="the value at offset 1 is not JSON"):
+        with pytest.raises(InvalidArgument, match="the value at offset 1 is not JSON"):
             rows(batch(path, with_member, values="json", mode="FAILFAST", onCorrupt="skip"))
         caplog.clear()
         found = rows(batch(path, with_member, values="json", mode="DROPMALFORMED"))
@@ -91,16 +91,16 @@ def test_a_mode_that_cannot_be_is_refused(
     path: Path, wanted: StructType, options: dict[str, str], sentence: str
 ) -> None:
     put(path, GOOD)
-    with pytest.raises(Invalid) as raised:
+    with pytest.raises(InvalidArgument) as raised:
         batch(path, wanted, values="json", **options)
     assert sentence in str(raised.value)
 
 
 def test_a_mode_is_for_json_and_but_for_permissive_for_text(path: Path) -> None:
     put(path, GOOD)
-    with pytest.raises(Invalid, match="option mode=PERMISSIVE is for values=json"):
+    with pytest.raises(InvalidArgument, match="option mode=PERMISSIVE is for values=json"):
         batch(path, values="string", mode="PERMISSIVE")
-    with pytest.raises(Invalid, match="mode=FAILFAST is for values=json and values=string"):
+    with pytest.raises(InvalidArgument, match="mode=FAILFAST is for values=json and values=string"):
         batch(path, mode="FAILFAST")
     put(path, b"\xff")
     dropped = {"values": "string", "mode": "DROPMALFORMED"}

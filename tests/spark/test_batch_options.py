@@ -23,7 +23,7 @@ from pyspark.sql.types import (
 )
 
 import falaj
-from falaj.errors import Corrupt, Invalid, NotAStore, OffsetOutOfRange, TopicDeleted
+from falaj.errors import CorruptData, InvalidArgument, NotAStore, OffsetOutOfRange, TopicDeleted
 from falaj.spark import columns, ranges
 from falaj.spark.loss import Loss
 from falaj.spark.options import ReadOptions
@@ -81,7 +81,7 @@ def test_offsets_for_a_pattern_name_every_topic_that_matches(path: Path) -> None
         store.topic("a1").extend([b"x"] * 3)
         store.topic("a2").extend([b"y"] * 3)
     start = json.dumps({"a1": {"0": 1}})
-    with pytest.raises(Invalid, match="must name every topic, and a2 is missing"):
+    with pytest.raises(InvalidArgument, match="must name every topic, and a2 is missing"):
         batch(path, subscribePattern="a.", startingOffsets=start).partitions()
     start = json.dumps({"a1": {"0": 2}, "a2": {"0": 3}})
     assert values(batch(path, subscribePattern="a.", startingOffsets=start)) == [b"x"]
@@ -121,7 +121,9 @@ def test_times_bound_what_is_read(
 def test_a_beginning_behind_all_records_is_an_error_with_the_choice(hours: Path) -> None:
     for topic in ("t", "empty"):
         late = batch(hours, subscribe=topic, startingTimestamp=str(NOON_MS + 10**9))
-        with pytest.raises(Invalid, match=f"topic {topic}, partition 0, has no record of then or"):
+        with pytest.raises(
+            InvalidArgument, match=f"topic {topic}, partition 0, has no record of then or"
+        ):
             late.partitions()
 
 
@@ -220,7 +222,7 @@ def test_damage_fails_with_the_remedy_or_is_skipped_and_told(
     [segment] = path.glob("logs/t@*/*.log")
     segment.write_bytes(segment.read_bytes().replace(b"record 2", b"recorD 2"))
     failing = batch(path)
-    with pytest.raises(Corrupt) as raised:
+    with pytest.raises(CorruptData) as raised:
         rows(failing)
     said = str(raised.value)
     assert said.startswith(f"topic t, partition 0, offset 2: {segment} is corrupt at byte")
@@ -303,7 +305,7 @@ def test_what_is_not_utf8_fails_by_name_or_is_left_out_and_told(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     put(path, b"one", b"\xff\xfe", b"three", b"\xc3")
-    with pytest.raises(Invalid) as raised:
+    with pytest.raises(InvalidArgument) as raised:
         rows(batch(path, values="string"))
     assert str(raised.value) == (
         "topic t, partition 0: the value at offset 1 is not UTF-8: read it with "
@@ -387,7 +389,9 @@ def test_a_value_that_is_not_that_json_costs_itself_and_nothing_else(
     good = [b'{"id": %d}' % i for i in range(6)]
     put(path, *good[:3], bad, *good[3:], b"", bad)
     schema = StructType().add("value", ORDER)  # without the offset, which the message needs
-    with pytest.raises(Invalid, match="the value at offset 3 is not JSON of the type struct<id"):
+    with pytest.raises(
+        InvalidArgument, match="the value at offset 3 is not JSON of the type struct<id"
+    ):
         rows(batch(path, schema, values="json"))
     kept = values(batch(path, schema, values="json", onCorrupt="skip"))
     assert [row["id"] for row in kept] == list(range(6))
@@ -403,7 +407,9 @@ def test_a_small_number_is_read_and_one_beyond_its_type_is_no_such_json(
     numbers = [least, most, 0, least - 1, most + 1, 1.5]
     put(path, *[b'{"n": %s}' % str(n).encode() for n in numbers], b'{"n": null}', b"{}")
     schema = StructType().add("value", StructType().add("n", kind)).add("offset", "long")
-    with pytest.raises(Invalid, match="the value at offset 3 is not JSON of the type struct<n: "):
+    with pytest.raises(
+        InvalidArgument, match="the value at offset 3 is not JSON of the type struct<n: "
+    ):
         rows(batch(path, schema, values="json"))
     kept = rows(batch(path, schema, values="json", onCorrupt="skip"))
     assert [row["value"]["n"] for row in kept] == [least, most, 0, None, None]
@@ -445,13 +451,13 @@ def test_types_that_json_is_not_read_as_are_refused(
     path: Path, kind: DataType, sentence: str
 ) -> None:
     schema = StructType().add("value", kind)
-    with pytest.raises(Invalid) as raised:
+    with pytest.raises(InvalidArgument) as raised:
         batch(path, schema, values="json")
     assert sentence in str(raised.value)
 
 
 def test_json_without_a_schema_is_refused(path: Path) -> None:
-    with pytest.raises(Invalid, match="values=json needs a schema that says what is in"):
+    with pytest.raises(InvalidArgument, match="values=json needs a schema that says what is in"):
         FalajSource({"store": str(path), "subscribe": "t", "values": "json"}).schema()
 
 

@@ -102,7 +102,7 @@ PIPELINES = """
 import json, sys
 from pyspark.sql import SparkSession
 import falaj.pipeline as pipeline
-from falaj.errors import Error, Invalid
+from falaj.errors import Error, InvalidArgument
 port, store, folder = sys.argv[1:]
 spark = SparkSession.builder.remote("sc://127.0.0.1:" + port).getOrCreate()
 told = {}
@@ -130,13 +130,13 @@ run("profile", pipeline.profile, pipeline.ProfileConfig(**given, html=folder + "
 said = {}
 try:
     pipeline.aggregate(spark, pipeline.AggregateConfig(**given, into="x", checkpoint=folder + "/x"))
-except Invalid as error:
+except InvalidArgument as error:
     said["aggregate"] = str(error)
 try:
     pipeline.join(spark, pipeline.JoinConfig(
         **given, into="x", schema="id BIGINT", table=folder + "/files", on=("id",),
         checkpoint=folder + "/x"))
-except Invalid as error:
+except InvalidArgument as error:
     said["join"] = str(error)
 try:
     pipeline.export(spark, pipeline.ExportConfig(
@@ -256,4 +256,6 @@ def test_a_client_runs_the_pipelines_that_the_guide_names_and_is_refused_the_oth
     for name in ("aggregate", "join"):
         assert "which Spark Connect does not have" in said[name]
     # An error of a task's comes in falaj's words, with what a pipeline takes.
-    assert said["export"].startswith("Invalid: topic sales, partition 0: the value at offset ")
+    assert said["export"].startswith(
+        "InvalidArgument: topic sales, partition 0: the value at offset "
+    )

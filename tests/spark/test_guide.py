@@ -7,7 +7,7 @@ import re
 import pytest
 
 from falaj.cli.commands.pipeline import GROUP
-from falaj.errors import Invalid
+from falaj.errors import InvalidArgument
 from falaj.spark import sink_columns, sink_options
 from falaj.spark.columns import schema
 from falaj.spark.options import ReadOptions
@@ -17,7 +17,7 @@ GUIDE = (ROOT / "docs/guide/spark.md").read_text()
 
 
 def test_the_guide_lists_the_options_that_there_are() -> None:
-    with pytest.raises(Invalid) as raised:
+    with pytest.raises(InvalidArgument) as raised:
         ReadOptions.parse({"unknown": ""})
     _, _, options = str(raised.value).partition("takes ")
     assert table_keys(GUIDE, "Options") == options.split(", ")

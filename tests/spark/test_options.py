@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from falaj.errors import Invalid
+from falaj.errors import InvalidArgument
 from falaj.spark.options import ReadOptions
 
 GIVEN = {"store": "events", "subscribe": "orders"}
@@ -97,7 +97,7 @@ def test_names_may_come_in_any_case_and_topics_with_spaces() -> None:
 def test_what_cannot_be_right_is_told_with_the_remedy(
     options: dict[str, str], sentence: str
 ) -> None:
-    with pytest.raises(Invalid) as raised:
+    with pytest.raises(InvalidArgument) as raised:
         ReadOptions.parse(options, "batch")
     assert sentence in str(raised.value)
 
@@ -106,12 +106,12 @@ def test_what_cannot_be_right_is_told_with_the_remedy(
     "given", [{"option.store": "s", "store": "s", "provider": "falaj", "owner": "me"}, {}]
 )
 def test_a_table_of_the_catalog_is_told_to_be_a_view(given: dict[str, str]) -> None:
-    with pytest.raises(Invalid, match=r"does not hand the options .* TEMPORARY VIEW"):
+    with pytest.raises(InvalidArgument, match=r"does not hand the options .* TEMPORARY VIEW"):
         ReadOptions.parse(given)
 
 
 def test_a_store_that_was_forgotten_is_not_taken_for_a_table() -> None:
-    with pytest.raises(Invalid, match="option store is missing") as raised:
+    with pytest.raises(InvalidArgument, match="option store is missing") as raised:
         ReadOptions.parse({"subscribe": "orders"})
     assert "VIEW" not in str(raised.value)
 
@@ -120,7 +120,9 @@ def test_a_store_that_was_forgotten_is_not_taken_for_a_table() -> None:
     "name", ["endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "pushdown"]
 )
 def test_a_stream_refuses_what_is_for_batches(name: str) -> None:
-    with pytest.raises(Invalid, match=f"option {name} is for spark.read: leave it away here"):
+    with pytest.raises(
+        InvalidArgument, match=f"option {name} is for spark.read: leave it away here"
+    ):
         ReadOptions.parse(GIVEN | {name: "latest"}, "stream")
 
 

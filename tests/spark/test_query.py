@@ -166,7 +166,7 @@ def test_an_empty_topic_is_an_empty_table(load: Load) -> None:
 
 def test_a_mistake_ends_in_a_sentence_that_helps(load: Load) -> None:
     for options, sentence in (
-        ({"maxRows": "1"}, "falaj.errors.Invalid: there is no option 'maxrows'"),
+        ({"maxRows": "1"}, "falaj.errors.InvalidArgument: there is no option 'maxrows'"),
         ({"values": "json"}, "values=json needs a schema that says what is in it"),
         ({"consumer": "billing"}, "option consumer is for spark.readStream: leave it away here"),
         ({"subscribe": "bills"}, "bills"),

@@ -15,7 +15,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import IntegerType, StructType
 
 import falaj
-from falaj.errors import Invalid, NoSuchTopic, NotAStore, OffsetOutOfRange, TopicDeleted
+from falaj.errors import InvalidArgument, NotAStore, OffsetOutOfRange, TopicDeleted, UnknownTopic
 from falaj.spark import columns, ranges
 from falaj.spark.options import ReadOptions
 from falaj.spark.source import FalajReader, FalajSource
@@ -166,7 +166,7 @@ def test_reader_and_ranges_travel_to_workers(orders: Path, reader: Reader) -> No
 def test_a_schema_that_no_topic_has_is_refused(
     orders: Path, schema: StructType, sentence: str
 ) -> None:
-    with pytest.raises(Invalid) as raised:
+    with pytest.raises(InvalidArgument) as raised:
         FalajSource({"store": str(orders), "subscribe": "plain"}).reader(schema)
     assert sentence in str(raised.value)
 
@@ -176,15 +176,15 @@ def test_not_null_is_refused_where_nulls_may_be(name: str, orders: Path) -> None
     source = FalajSource({"store": str(orders), "subscribe": "plain", "includeHeaders": "true"})
     whole = source.schema()
     whole[name].nullable = False
-    with pytest.raises(Invalid, match=f"column {name} may be null: leave NOT NULL away"):
+    with pytest.raises(InvalidArgument, match=f"column {name} may be null: leave NOT NULL away"):
         source.reader(whole)
-    with pytest.raises(Invalid, match=f"column {name} may be null"):
+    with pytest.raises(InvalidArgument, match=f"column {name} may be null"):
         source.streamReader(whole)
 
 
 def test_a_schema_with_a_column_twice_is_refused(orders: Path) -> None:
     twice = StructType().add("partition", IntegerType()).add("partition", IntegerType())
-    with pytest.raises(Invalid, match="names the column partition twice"):
+    with pytest.raises(InvalidArgument, match="names the column partition twice"):
         FalajSource({"store": str(orders), "subscribe": "plain"}).reader(twice)
 
 
@@ -215,7 +215,7 @@ def test_a_schema_with_a_column_twice_is_refused(orders: Path) -> None:
 def test_offsets_that_are_not_there_are_refused(
     orders: Path, reader: Reader, options: dict[str, str], sentence: str
 ) -> None:
-    with pytest.raises((Invalid, OffsetOutOfRange)) as raised:
+    with pytest.raises((InvalidArgument, OffsetOutOfRange)) as raised:
         reader(orders, "orders", **options).partitions()
     assert sentence in str(raised.value)
 
@@ -223,7 +223,7 @@ def test_offsets_that_are_not_there_are_refused(
 def test_a_topic_or_store_that_is_not_there_is_not_made(
     orders: Path, path: Path, reader: Reader
 ) -> None:
-    with pytest.raises(NoSuchTopic):
+    with pytest.raises(UnknownTopic):
         reader(orders, "bills").partitions()
     with pytest.raises(NotAStore):
         reader(path, "orders").partitions()

@@ -13,7 +13,7 @@ from pyspark import TaskContext
 from pyspark.sql.pandas.types import from_arrow_schema
 
 import falaj
-from falaj.errors import Invalid, NoSuchTopic, NotAStore, SettingsMismatch
+from falaj.errors import InvalidArgument, NotAStore, SettingsMismatch, UnknownTopic
 from falaj.spark.source import FalajSource
 
 if TYPE_CHECKING:
@@ -252,7 +252,7 @@ def test_what_is_not_there_is_an_error_unless_spark_is_to_make_it(path: Path) ->
         batch(path, rows)
     assert not path.exists()
     falaj.open(path).close()
-    with pytest.raises(NoSuchTopic, match=r"create it first, .* '1'\)"):
+    with pytest.raises(UnknownTopic, match=r"create it first, .* '1'\)"):
         batch(path, rows)
     batch(path, rows, partitions="2")
     with falaj.open(path, "r") as store:
@@ -278,7 +278,7 @@ def test_a_task_that_does_not_see_the_drivers_store_says_so(orders: Path, tmp_pa
 @pytest.mark.parametrize("partition", [-1, 3])
 def test_a_partition_that_there_is_not_fails_the_task(orders: Path, partition: int) -> None:
     rows = values(1, partition=pyarrow.array([partition], pyarrow.int32()))
-    with pytest.raises(Invalid, match="partition"):
+    with pytest.raises(InvalidArgument, match="partition"):
         work(batch(orders, rows), rows)
     assert staged(orders) == []
 
@@ -298,14 +298,14 @@ def test_several_topics_without_a_version_are_refused_by_the_first_task_that_kno
             yield values(number, topic=[name]).to_batches()[0]
 
     rows = values(1, 2, topic=["a", "b"])
-    with pytest.raises(Invalid, match=several):
+    with pytest.raises(InvalidArgument, match=several):
         batch(path, rows, topic="").write(batches())
     assert seen == ["a", "a", "b"], "a task that writes on what nobody will see"
     assert staged(path) == []
     # Where no task has two, none can know.
     writer = batch(path, rows, topic="")
     messages = work(writer, rows.slice(0, 1), rows.slice(1))
-    with pytest.raises(Invalid, match=several):
+    with pytest.raises(InvalidArgument, match=several):
         writer.commit(messages)
     writer.abort(messages)
     assert staged(path) == []
@@ -326,7 +326,7 @@ def test_a_column_names_the_topic_of_each_record(path: Path) -> None:
     writer = batch(path, one, topic="")
     writer.commit(work(writer, one))
     assert written(path, "a")[-1] == b"5"
-    for bad, error in ((None, Invalid), ("c", NoSuchTopic)):
+    for bad, error in ((None, InvalidArgument), ("c", UnknownTopic)):
         rows = values(1, topic=pyarrow.array([bad], pyarrow.string()))
         with pytest.raises(error, match="topic"):
             work(batch(path, rows, topic=""), rows)

@@ -21,7 +21,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from falaj.errors import Invalid
+from falaj.errors import InvalidArgument
 from falaj.spark import sink_columns
 from falaj.spark.sink_options import WriteOptions
 from falaj.spark.source import FalajSource
@@ -75,7 +75,7 @@ def test_what_spark_hands_over_of_its_own_is_passed_over() -> None:
 def test_a_mistake_ends_in_a_sentence_that_helps(
     options: dict[str, str], kind: Kind, sentence: str
 ) -> None:
-    with pytest.raises(Invalid) as raised:
+    with pytest.raises(InvalidArgument) as raised:
         WriteOptions.parse(options, kind)
     assert sentence in str(raised.value)
 
@@ -91,7 +91,9 @@ def test_options_of_brokers_do_nothing_and_are_told_once() -> None:
 
 
 def test_nothing_in_a_log_is_written_over() -> None:
-    with pytest.raises(Invalid, match=r"nothing in it is written over: use \.mode\('append'\)"):
+    with pytest.raises(
+        InvalidArgument, match=r"nothing in it is written over: use \.mode\('append'\)"
+    ):
         FalajSource(GIVEN).writer(frame(value=BinaryType()), overwrite=True)
 
 
@@ -147,7 +149,7 @@ def test_columns_may_come_in_any_order_and_most_may_be_left_away(schema: StructT
     ],
 )
 def test_a_frame_that_holds_no_records_is_refused(schema: StructType, sentence: str) -> None:
-    with pytest.raises(Invalid) as raised:
+    with pytest.raises(InvalidArgument) as raised:
         sink_columns.check(schema, WriteOptions.parse(GIVEN, "batch"))
     assert sentence in str(raised.value)
 
@@ -182,6 +184,6 @@ def test_a_column_that_is_passed_over_is_told_where_its_name_is_near(
 
 def test_without_a_topic_the_frame_must_name_it() -> None:
     options = WriteOptions.parse({"store": "s"}, "batch")
-    with pytest.raises(Invalid, match="option topic is missing"):
+    with pytest.raises(InvalidArgument, match="option topic is missing"):
         sink_columns.check(frame(value=StringType()), options)
     sink_columns.check(frame(value=StringType(), topic=StringType()), options)

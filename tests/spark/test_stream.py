@@ -16,14 +16,14 @@ from pyspark.sql.datasource import InputPartition
 
 import falaj
 from falaj.errors import (
-    BadName,
-    Corrupt,
-    Invalid,
-    LogRewound,
-    NoSuchTopic,
-    NotPermitted,
+    CorruptData,
+    InvalidArgument,
+    InvalidName,
+    LogTruncated,
     OffsetOutOfRange,
+    PermissionDenied,
     TopicDeleted,
+    UnknownTopic,
 )
 from falaj.spark import places
 from falaj.spark.stream import HAS_LIMITS
@@ -144,7 +144,7 @@ def test_a_checkpoint_of_something_else_is_refused(
     path: Path, stream: Any, offset: Offset, sentence: str
 ) -> None:
     fill(path, 1)
-    with pytest.raises(Invalid, match=sentence):
+    with pytest.raises(InvalidArgument, match=sentence):
         stream().latestOffset(offset, ReadAllAvailable())
 
 
@@ -164,9 +164,9 @@ def test_a_stream_begins_where_it_is_told(path: Path, streams: Streams) -> None:
         assert offsets(stream.initialOffset()) == {"t": [begins]}
     with pytest.raises(OffsetOutOfRange, match="says 9 for topic t, partition 0, which is not wr"):
         streams(path, subscribe="t", startingOffsets='{"t": {"0": 9}}').initialOffset()
-    with pytest.raises(Invalid, match="must name every topic, and t is missing"):
+    with pytest.raises(InvalidArgument, match="must name every topic, and t is missing"):
         streams(path, subscribePattern="t", startingOffsets="{}").initialOffset()
-    with pytest.raises(NoSuchTopic):
+    with pytest.raises(UnknownTopic):
         streams(path, subscribe="nobody").initialOffset()
 
 
@@ -298,7 +298,7 @@ def test_damage_before_a_place_does_not_keep_the_stream_from_going_on(
     path: Path, stream: Any, read_three: Offset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def damaged(*_: Any) -> tuple[int, int]:
-        raise Corrupt("the block before it")
+        raise CorruptData("the block before it")
 
     monkeypatch.setattr(places, "position_of", damaged)
     fresh = stream()
@@ -410,7 +410,7 @@ def older_copy(path: Path, stream: Any, *numbers: int) -> Offset:
 
 def test_a_log_that_lost_its_end(path: Path, stream: Any, caplog: pytest.LogCaptureFixture) -> None:
     place = older_copy(path, stream, 5)
-    with pytest.raises(LogRewound) as raised:
+    with pytest.raises(LogTruncated) as raised:
         stream().latestOffset(place, ReadAllAvailable())
     sentence = "topic t, partition 0 ends at 3, and the query has read up to 4: its log lost its"
     assert str(raised.value).startswith(sentence)
@@ -426,11 +426,11 @@ def test_a_log_that_holds_other_records_where_the_query_was(
     path: Path, stream: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     place = older_copy(path, stream, 5, 6, 7)
-    with pytest.raises(LogRewound) as raised:
+    with pytest.raises(LogTruncated) as raised:
         stream().latestOffset(place, ReadAllAvailable())
     sentence = "topic t, partition 0 holds other records before offset 4 than those that the query"
     assert str(raised.value).startswith(sentence)
-    with pytest.raises(LogRewound, match="holds other records before offset 4"):
+    with pytest.raises(LogTruncated, match="holds other records before offset 4"):
         stream().partitions(place, place)
     values, [told] = goes_on(stream, caplog, place)
     assert values == [b"7"]
@@ -492,7 +492,7 @@ def test_a_pyspark_without_limits_reads_all_there_is(path: Path) -> None:
     program = f"""
 import sys, pyspark.sql.datasource
 sys.modules["pyspark.sql.streaming.datasource"] = None  # as in PySpark 4.1
-from falaj.errors import Invalid
+from falaj.errors import InvalidArgument
 from falaj.spark.source import FalajSource
 def stream(**options):
     given = dict(store={str(path)!r}, subscribe="t", startingOffsets="earliest")
@@ -504,7 +504,7 @@ start, end = reader.initialOffset(), reader.latestOffset()
 print(sum(batch.num_rows for batch in reader.read(piece)))
 try:
     stream(maxOffsetsPerTrigger="5")
-except Invalid as error:
+except InvalidArgument as error:
     print(error)
 """
     done = subprocess.run(
@@ -600,17 +600,17 @@ def test_a_consumer_that_cannot_be_had_at_all_fails_the_query_as_it_starts(
     fill(path, 1)
     reader = stream(consumer="not/a name")
     place = kept(reader.initialOffset())
-    with pytest.raises(BadName):
+    with pytest.raises(InvalidName):
         reader.latestOffset(place, ReadAllAvailable())
     really = falaj.open
 
     def refuse(at: Path, mode: str = "w") -> falaj.Store:
         if mode == "w":
-            raise NotPermitted("no right to write")
+            raise PermissionDenied("no right to write")
         return really(at, "r")
 
     monkeypatch.setattr(falaj, "open", refuse)
-    with pytest.raises(NotPermitted):
+    with pytest.raises(PermissionDenied):
         stream(consumer="spark").latestOffset(place, ReadAllAvailable())
 
 

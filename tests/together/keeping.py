@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 import falaj
-from falaj.errors import Invalid, OffsetOutOfRange, TopicDeleted
+from falaj.errors import InvalidArgument, OffsetOutOfRange, TopicDeleted
 from together import looks, values
 from together.base import KINDS, OLD_NS, Base, existing, names, some_topics
 from together.model import Record
@@ -112,13 +112,13 @@ class Keeping(Base):
         topic, model = self.topic(name), self.topics[name]
         shares = any(t.log == model.log is not None for t in self.topics.values() if t is not model)
         if shares:
-            with pytest.raises(Invalid):
+            with pytest.raises(InvalidArgument):
                 topic.compact(seal=seal)
             return
         retention = 0 if at_once else 86_400
         try:
             report = topic.compact(seal=seal, delete_retention=retention, memory=memory)
-        except Invalid:
+        except InvalidArgument:
             assert model.log is not None  # a log to share is one that others may join
             return
         removed = 0

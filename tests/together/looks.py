@@ -11,7 +11,7 @@ import pytest
 
 import falaj
 from falaj.cli.ranges import Range
-from falaj.errors import Compacted, OffsetOutOfRange
+from falaj.errors import OffsetOutOfRange, RecordCompacted
 from together.model import Partition, Record
 from together.values import same
 
@@ -50,7 +50,7 @@ def one_by_one(topic: Topic, part: Partition) -> None:
             is_record(topic[offset], offset, part.records[offset])
     for offset in sorted(part.taken)[:2]:
         if offset >= part.first:
-            with pytest.raises(Compacted):
+            with pytest.raises(RecordCompacted):
                 topic[offset]
     for gone in (part.end, part.end + 7, *([part.first - 1] if part.first else [])):
         with pytest.raises(OffsetOutOfRange):

@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 REFUSALS = (TypeError, ValueError, OverflowError, RecursionError)
-"""What `append` may raise at a value that a codec does not take; `Invalid` is a ValueError."""
+"""What `append` may raise at a value that a codec does not take."""
 
 _text = st.text(max_size=6)
 _plain = (

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 import falaj
-from falaj.errors import Conflict, OutOfSequence, TooLarge
+from falaj.errors import AppendTooLarge, OffsetConflict, OutOfOrderSequence
 from together import values
 from together.base import KINDS, SEGMENT_BYTES, Base, keys, names, syncs, times
 from together.model import Record
@@ -127,7 +127,7 @@ class Writing(Base):
             return
         try:
             topic.extend(copied)
-        except TooLarge:
+        except AppendTooLarge:
             assert sum(map(len, copied)) > SEGMENT_BYTES // 5
             return
         except values.REFUSALS:
@@ -148,7 +148,7 @@ class Writing(Base):
         if behind == 0:
             self.put(name, p, value, None, expect=expected)
         elif expected >= 0:
-            with pytest.raises(Conflict) as lost:
+            with pytest.raises(OffsetConflict) as lost:
                 topic.append(value, expect=expected)
             assert lost.value.next == part.end
 
@@ -171,7 +171,7 @@ class Writing(Base):
             done.append((number, part.end))
             self.put(name, 0, value, b"ann", producer="till", sequence=number)
         elif step == 2:
-            with pytest.raises(OutOfSequence):
+            with pytest.raises(OutOfOrderSequence):
                 topic.append(value, producer="till", sequence=number)
         elif number in known:
             assert topic.append(value, producer="till", sequence=number) == known[number]

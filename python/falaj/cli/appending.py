@@ -16,7 +16,7 @@ from falaj.cli.lines import Lines, chunks_of
 from falaj.cli.paint import is_terminal
 from falaj.cli.progress import Advance, bar, no_bar
 from falaj.cli.units import count, size
-from falaj.errors import Error, TooLarge
+from falaj.errors import AppendTooLarge, Error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -119,7 +119,7 @@ class Appending:
             with interrupt_after():  # so that the summary counts exactly what is in the topic
                 got = self.topic.extend([each.record for each in made], partition)
                 self._count(made, got)
-        except TooLarge as error:
+        except AppendTooLarge as error:
             if len(made) == 1:
                 line = numbered[0][0]
                 raise self._stop(f"line {line} of {file} is too long: {error}") from None

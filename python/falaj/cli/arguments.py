@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from falaj.cli.exits import Stop
 from falaj.cli.names import see
-from falaj.errors import Invalid
+from falaj.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -207,7 +207,7 @@ class _Line:
     def _read(self, read: Callable[[str], Any], name: str, value: str) -> Any:
         try:
             return read(value)
-        except Invalid as error:
+        except InvalidArgument as error:
             raise self._wrong(f"{name}: {error}") from None
 
     def _wrong(self, sentence: str) -> Stop:

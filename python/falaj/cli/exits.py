@@ -13,8 +13,9 @@ from contextlib import contextmanager
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
+from falaj import errors
 from falaj.cli.paint import Paint
-from falaj.errors import NeedsRecovery
+from falaj.errors import ConflictError, CorruptionError, MachineError, RetryableError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -47,13 +48,12 @@ class Exit(IntEnum):
     INTERRUPTED = 130
 
 
-_BY_REMEDY = {
-    "repair": Exit.CORRUPTION,
-    "fix the input": Exit.USAGE,
-    "fix the machine": Exit.MACHINE,
-    "upgrade": Exit.MACHINE,
-    "retry": Exit.AGAIN,
-    "reopen": Exit.AGAIN,
+_BY_BASE: dict[type[Error], Exit] = {
+    CorruptionError: Exit.CORRUPTION,
+    UsageError: Exit.USAGE,
+    MachineError: Exit.MACHINE,
+    RetryableError: Exit.AGAIN,
+    ConflictError: Exit.AGAIN,
 }
 
 
@@ -78,13 +78,16 @@ def code_of(error: Error) -> Exit:
     """Exit code of one of falaj's errors.
 
     Example:
-        >>> from falaj.errors import Error
-        >>> code_of(Error("an argument that cannot be right"))
+        >>> from falaj.errors import InvalidArgument
+        >>> code_of(InvalidArgument("an argument that cannot be right"))
         <Exit.USAGE: 2>
     """
-    if isinstance(error, NeedsRecovery):
-        return Exit.AGAIN  # a crash is no corruption: the next writer recovers it
-    return _BY_REMEDY[error.remedy]
+    return _code(type(error))
+
+
+def _code(kind: type[Error]) -> Exit:
+    codes = [code for base, code in _BY_BASE.items() if issubclass(kind, base)]
+    return codes[0] if codes else Exit.USAGE
 
 
 def worst(one: Exit, other: Exit) -> Exit:
@@ -96,13 +99,13 @@ def told(problems: Iterable[tuple[str | None, str | None]]) -> Exit:
     """Say what is wrong, each thing once, and return the code for what helps.
 
     Args:
-        problems: Sentences and their remedies; None where nothing is wrong.
+        problems: Sentences and their classes in `falaj.errors`; None where nothing is wrong.
     """
     code = Exit.DONE
-    for sentence, remedy in dict.fromkeys(problems):
-        if sentence is not None and remedy is not None:
+    for sentence, name in dict.fromkeys(problems):
+        if sentence is not None and name is not None:
             say(sentence)
-            code = worst(code, _BY_REMEDY[remedy])
+            code = worst(code, _code(getattr(errors, name)))
     return code
 
 

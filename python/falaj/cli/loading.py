@@ -16,7 +16,7 @@ from falaj._records import NewRecord
 from falaj.cli.documents import json_key
 from falaj.cli.exits import Stop
 from falaj.cli.values import Made, packed
-from falaj.errors import Invalid
+from falaj.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -164,7 +164,7 @@ def _moment(given: Any) -> Any:
         if point and seconds.lstrip("-").isdecimal() and rest.isdecimal():
             return _time.from_ns(int(seconds) * 10**9 + int(rest[:9].ljust(9, "0")))
         _time.to_ns(given)
-    except (Invalid, TypeError, ValueError, OverflowError) as error:
+    except (InvalidArgument, TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"has no time that can be read ({error})") from None
     return given
 

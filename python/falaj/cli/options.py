@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from falaj._paths import local_path
 from falaj.cli.arguments import Argument, Option
 from falaj.cli.units import SECONDS_MAX, moment, place, size_from, span_from
-from falaj.errors import Invalid
+from falaj.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,14 +52,14 @@ def whole(least: int = 0, *, far: bool = False) -> Callable[[str], int]:
 
     def read(text: str) -> int:
         if not _WHOLE.fullmatch(text):
-            raise Invalid(f"write a whole number, not {text!r}")
+            raise InvalidArgument(f"write a whole number, not {text!r}")
         number = int(text[:30])  # Python itself reads no thousands of digits
         if far:
             number = max(-_MOST, min(number, _MOST))
         if number < least:
-            raise Invalid(f"the number is {least} or more, not {text}")
+            raise InvalidArgument(f"the number is {least} or more, not {text}")
         if number > _MOST:
-            raise Invalid(f"the number is at most {_MOST}, not {text}")
+            raise InvalidArgument(f"the number is at most {_MOST}, not {text}")
         return number
 
     return read
@@ -80,9 +80,9 @@ def seconds(text: str) -> float:
     try:
         wait = float(text)
     except ValueError:
-        raise Invalid(f"write a number of seconds, not {text!r}") from None
+        raise InvalidArgument(f"write a number of seconds, not {text!r}") from None
     if not 0.0 <= wait <= SECONDS_MAX:
-        raise Invalid(f"a wait is from 0 to {SECONDS_MAX:.0f} seconds, not {text}")
+        raise InvalidArgument(f"a wait is from 0 to {SECONDS_MAX:.0f} seconds, not {text}")
     return wait
 
 
@@ -91,7 +91,7 @@ def choice(*words: str) -> Callable[[str], str]:
 
     def read(text: str) -> str:
         if text not in words:
-            raise Invalid(f"write one of {', '.join(words)}, not {text!r}")
+            raise InvalidArgument(f"write one of {', '.join(words)}, not {text!r}")
         return text
 
     return read

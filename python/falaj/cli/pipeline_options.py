@@ -33,7 +33,7 @@ def moment(given: str) -> str | int | datetime:
     """Read where to begin: a word or an offset, else a time.
 
     Raises:
-        Invalid: It is none of them.
+        InvalidArgument: It is none of them.
     """
     if given in ("earliest", "latest"):
         return given

@@ -90,7 +90,7 @@ def run(load: Callable[[], Loaded], given: dict[str, Any], *, needs_spark: bool 
     except ModuleNotFoundError as missing:
         if (missing.name or "").split(".")[0] not in ("pyspark", "pyarrow", "pandas"):
             raise
-        raise Stop("pipelines run in Spark: pip install 'falaj[spark]'") from None
+        raise Stop("pipelines run in Spark: pip install 'falaj[spark]'", Exit.MACHINE) from None
     read = _read(config) if config is not None else {}
     settings = {**_flat(read.pop("spark", {})), **(pairs(spark, "--spark", "spark.") or {})}
     if given.get("options"):

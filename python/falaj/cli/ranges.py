@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from falaj.cli.exits import Stop
 from falaj.cli.stores import partitions_of
-from falaj.errors import Corrupt
+from falaj.errors import CorruptData
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -30,13 +30,15 @@ class Part(NamedTuple):
     start: int
     stop: int
 
-    def records(self, on_corrupt: Callable[[Corrupt], None] | None = None) -> Iterator[Record[Any]]:
+    def records(
+        self, on_corrupt: Callable[[CorruptData], None] | None = None
+    ) -> Iterator[Record[Any]]:
         """Read it; with `on_corrupt`, tell of corruption and go on behind it."""
         records = self.topic._records(self.start, self.stop)
         while True:
             try:
                 yield from records
-            except Corrupt as corruption:
+            except CorruptData as corruption:
                 if on_corrupt is None:
                     raise
                 on_corrupt(corruption)
@@ -103,7 +105,7 @@ def _at(part: Topic[Any], ns: int, end: int) -> int:
 
 
 def in_order(
-    parts: Sequence[Part], on_corrupt: Callable[[Corrupt], None] | None = None
+    parts: Sequence[Part], on_corrupt: Callable[[CorruptData], None] | None = None
 ) -> Iterable[Record[Any]]:
     """Read the parts as one stream: by time, and within a partition by offset."""
     streams = [part.records(on_corrupt) for part in parts]

@@ -17,7 +17,7 @@ from falaj._store import open as open_store
 from falaj._topic import Topic
 from falaj.cli.exits import Stop
 from falaj.cli.names import no_such
-from falaj.errors import Invalid, NotAStore
+from falaj.errors import InvalidArgument, NotAStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -57,7 +57,7 @@ class Access(NamedTuple):
             raise Stop(f"name the store: --store PATH, or the variable {VARIABLE}")
         try:
             return local_path(os.path.expanduser(found), VARIABLE)
-        except Invalid as error:
+        except InvalidArgument as error:
             raise Stop(str(error)) from None
 
     @contextmanager
@@ -127,8 +127,8 @@ class NewTopic(NamedTuple):
         """Check what can be checked before there is a store.
 
         Raises:
-            BadName: No topic can have this name.
-            Invalid: A setting is beyond its limits.
+            InvalidName: No topic can have this name.
+            InvalidArgument: A setting is beyond its limits.
         """
         Store._check_topic(
             name,
@@ -144,7 +144,7 @@ def expect_topics(store: Store, *names: str) -> None:
 
     Raises:
         Stop: It lacks one; the sentence lists those that it has, the nearest first.
-        BadName: No topic can have such a name.
+        InvalidName: No topic can have such a name.
     """
     there = store.topics()
     for name in names:

@@ -8,7 +8,7 @@ import time
 from datetime import UTC, datetime
 
 from falaj import _time
-from falaj.errors import Invalid
+from falaj.errors import InvalidArgument
 
 __all__ = [
     "SECONDS_MAX",
@@ -39,7 +39,7 @@ def place(text: str) -> int | datetime:
     """Read a place in a topic: an offset, a number of records from the end, or a time.
 
     Raises:
-        Invalid: It is neither.
+        InvalidArgument: It is neither.
 
     Example:
         >>> place("-10"), place("2026-11-20T08:00:00Z").year
@@ -52,7 +52,7 @@ def _whole(digits: str, text: str = "", unit: int = 1) -> int:
     """Read a whole number; Python itself reads no thousands of digits."""
     number = int(digits) * unit if len(digits) < 30 else None
     if number is None or abs(number) > _MOST:
-        raise Invalid(_TOO_LARGE.format(text or digits))
+        raise InvalidArgument(_TOO_LARGE.format(text or digits))
     return number
 
 
@@ -60,7 +60,7 @@ def moment(text: str) -> int:
     """Read a time as nanoseconds since 1970: `5m` ago, an ISO time with a zone, or epoch seconds.
 
     Raises:
-        Invalid: It is none of these.
+        InvalidArgument: It is none of these.
 
     Example:
         >>> moment("2026-11-20T08:00:00Z") == moment("1795161600")
@@ -72,18 +72,20 @@ def moment(text: str) -> int:
     if span and text:
         try:
             return _time.to_ns(time.time() - _seconds(span))
-        except Invalid:
-            raise Invalid(f"{text} ago is before all that a record can keep: choose less") from None
+        except InvalidArgument:
+            raise InvalidArgument(
+                f"{text} ago is before all that a record can keep: choose less"
+            ) from None
     if _NUMBER.fullmatch(text):
         return _time.to_ns(float(text) if "." in text else _whole(text))
     try:
         return _time.to_ns(text)
-    except Invalid as error:
+    except InvalidArgument as error:
         if "time zone" in str(error):
-            raise Invalid(f"{text} has no time zone: end it in Z or +02:00") from None
+            raise InvalidArgument(f"{text} has no time zone: end it in Z or +02:00") from None
         if "no ISO time" not in str(error):
             raise
-        raise Invalid(
+        raise InvalidArgument(
             f"{text!r} is no time: write 5m or 1h30m for how long ago, or 2026-11-20T08:00:00Z"
         ) from None
 
@@ -109,7 +111,7 @@ def span_from(text: str) -> float:
     """Read a span of time as seconds: `7d`, `1h30m`, `90s`, or a number of seconds.
 
     Raises:
-        Invalid: It is none.
+        InvalidArgument: It is none.
 
     Example:
         >>> span_from("1h30m"), span_from("2.5")
@@ -120,7 +122,7 @@ def span_from(text: str) -> float:
         return _expect_real(_seconds(match), text)
     if _NUMBER.fullmatch(text):
         return _expect_real(float(text), text)
-    raise Invalid(f"{text!r} is no span of time: write 7d, 1h30m or 90s")
+    raise InvalidArgument(f"{text!r} is no span of time: write 7d, 1h30m or 90s")
 
 
 def _seconds(span: re.Match[str]) -> float:
@@ -130,7 +132,7 @@ def _seconds(span: re.Match[str]) -> float:
 def _expect_real(seconds: float, text: str) -> float:
     """Refuse more than a float can be, which is no number at all."""
     if seconds == math.inf:
-        raise Invalid(_TOO_LARGE.format(text))
+        raise InvalidArgument(_TOO_LARGE.format(text))
     return seconds
 
 
@@ -152,7 +154,7 @@ def size_from(text: str) -> int:
     """Read a size: `65536`, `64K`, `64KiB`, `1G`; a K is 1024.
 
     Raises:
-        Invalid: It is no size.
+        InvalidArgument: It is no size.
 
     Example:
         >>> size_from("64KiB")
@@ -160,7 +162,7 @@ def size_from(text: str) -> int:
     """
     match = _SIZE.fullmatch(text.strip())
     if not match:
-        raise Invalid(f"{text!r} is no size: write bytes, or 64K, 64M, 1G")
+        raise InvalidArgument(f"{text!r} is no size: write bytes, or 64K, 64M, 1G")
     return _whole(match[1], text, 1 << 10 * _POWERS[match[2].upper()])
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from falaj._records import NewRecord
 from falaj.cli.documents import check_text, json_key, readable
-from falaj.cli.exits import Stop
+from falaj.cli.exits import Exit, Stop
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -218,7 +218,9 @@ def packed() -> Any:
     try:
         import msgpack
     except ModuleNotFoundError:
-        raise Stop("the codec msgpack needs a package: pip install 'falaj[msgpack]'") from None
+        raise Stop(
+            "the codec msgpack needs a package: pip install 'falaj[msgpack]'", Exit.MACHINE
+        ) from None
     return msgpack
 
 

@@ -1,11 +1,9 @@
 """`Failed`: a figure of the demo is not what it has to be."""
 
-from falaj.errors import Error
+from falaj.errors import CorruptionError
 
 __all__ = ["Failed"]
 
 
-class Failed(Error, AssertionError):
+class Failed(CorruptionError, AssertionError):
     """The demo found something wrong; the message says what, and where to look."""
-
-    remedy = "repair"

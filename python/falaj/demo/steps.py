@@ -20,7 +20,7 @@ from falaj.demo import check, late, rates, submit
 from falaj.demo import flights as source
 from falaj.demo.figures import Copied, Figures, Live
 from falaj.demo.stream import TOPIC, stream
-from falaj.errors import Invalid, shown
+from falaj.errors import InvalidArgument, MissingExtra, shown
 
 if TYPE_CHECKING:
     import os
@@ -61,16 +61,18 @@ def run(
 
     Raises:
         Failed: A figure is not what it has to be.
-        Invalid: `flights` or `seconds` cannot be; the folder is somebody else's, or the extra
-            `demo` is not installed.
+        InvalidArgument: `flights` or `seconds` cannot be, or the folder holds something else.
+        MissingExtra: The extra `demo` is not installed.
     """
     _check_packages()
     if flights is not None and flights < 1:
-        raise Invalid(f"the demo needs at least one flight, not {flights}")
+        raise InvalidArgument(f"the demo needs at least one flight, not {flights}")
     from falaj.demo.screen import Screen
 
     if not 0 <= seconds <= SECONDS_MAX:
-        raise Invalid(f"the producers take from 0 to {SECONDS_MAX} seconds, not {shown(seconds)}")
+        raise InvalidArgument(
+            f"the producers take from 0 to {SECONDS_MAX} seconds, not {shown(seconds)}"
+        )
     begun = time.perf_counter()
     folder = _prepare(Path(local_path(path)))
     screen = Screen(source.airlines(), console)
@@ -211,11 +213,13 @@ def _prepare(folder: Path) -> Path:
     """Make the folder, or take one that the demo left."""
     ours = {STORE, REPORT, PARQUET, SPARK_LOG, CHECKPOINT, KILLED_LOG}
     if folder.exists() and not folder.is_dir():
-        raise Invalid(f"{folder} is a file, and the demo needs a folder of its own: name another")
+        raise InvalidArgument(
+            f"{folder} is a file, and the demo needs a folder of its own: name another"
+        )
     folder.mkdir(parents=True, exist_ok=True)
     for entry in sorted(folder.iterdir()):
         if entry.name not in ours:
-            raise Invalid(
+            raise InvalidArgument(
                 f"{folder} has {entry.name} in it, which the demo did not put there: "
                 "name a folder that is empty or not there yet"
             )
@@ -225,4 +229,4 @@ def _prepare(folder: Path) -> Path:
 def _check_packages() -> None:
     missing = [name for name in PACKAGES if find_spec(name) is None]
     if missing:
-        raise Invalid(f"the demo needs {', '.join(missing)}: pip install 'falaj[demo]'")
+        raise MissingExtra(f"the demo needs {', '.join(missing)}: pip install 'falaj[demo]'")

@@ -17,7 +17,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F  # noqa: N812  # as every Spark program names it
 from pyspark.sql.types import TimestampNTZType, TimestampType
 
-from falaj.errors import Invalid
+from falaj.errors import InvalidArgument
 from falaj.pipeline import late
 from falaj.pipeline.flow import BATCH, RECORD, FlowConfig, interval, named, part_rows
 from falaj.pipeline.frame import Result, watched
@@ -76,21 +76,23 @@ class AggregateConfig(FlowConfig):
         """Check it.
 
         Raises:
-            Invalid: A setting cannot be right.
+            InvalidArgument: A setting cannot be right.
         """
         super().__post_init__()
         if self.trigger == BATCH:
-            raise Invalid('trigger is "available-now" or a span of time, not "batch"')
+            raise InvalidArgument('trigger is "available-now" or a span of time, not "batch"')
         interval("window", self.window)
         interval("watermark", self.watermark)
         if self.slide is not None:
             interval("slide", self.slide)
         if not self.aggregates:
-            raise Invalid('aggregates are missing: give ("count",), or SQL')
+            raise InvalidArgument('aggregates are missing: give ("count",), or SQL')
         names = [name for _, name in (*self.groups, *self.sums)] + list(_WINDOW_NAMES)
         for name in names:
             if names.count(name) > 1:
-                raise Invalid(f"two results are called {name}: give one another name with AS")
+                raise InvalidArgument(
+                    f"two results are called {name}: give one another name with AS"
+                )
 
     @property
     def groups(self) -> list[tuple[str, str]]:
@@ -184,7 +186,7 @@ def aggregate(
         What this run did.
 
     Raises:
-        Invalid: The config does not fit the topic or the checkpoint.
+        InvalidArgument: The config does not fit the topic or the checkpoint.
         Error: The topic cannot be read, or results not be written.
     """
     begun = time.perf_counter()
@@ -219,15 +221,17 @@ def timed(frame: DataFrame, config: AggregateConfig) -> DataFrame:
     """Give each row its time.
 
     Raises:
-        Invalid: The SQL is wrong, or makes something else.
+        InvalidArgument: The SQL is wrong, or makes something else.
     """
     try:
         found = frame.withColumn(_TIME, F.expr(config.time))
         kind = found.schema[_TIME].dataType
     except AnalysisException as error:
-        raise Invalid(f"time is {config.time}, which Spark does not take: {error}") from None
+        raise InvalidArgument(
+            f"time is {config.time}, which Spark does not take: {error}"
+        ) from None
     if not isinstance(kind, TimestampType | TimestampNTZType):
-        raise Invalid(
+        raise InvalidArgument(
             f"time is {config.time}, which is {kind.simpleString()} and no timestamp: "
             f"to_timestamp({config.time}) may make it one"
         )
@@ -238,7 +242,7 @@ def summed(frame: DataFrame, config: AggregateConfig) -> DataFrame:
     """Sum up windows of a stream.
 
     Raises:
-        Invalid: Spark does not take the SQL.
+        InvalidArgument: Spark does not take the SQL.
     """
     seen = timed(frame, config).observe(_SEEN, F.count_if(F.col(_TIME).isNull()).alias("untimed"))
     groups = [F.expr(sql).alias(name) for sql, name in config.groups]
@@ -255,7 +259,7 @@ def summed(frame: DataFrame, config: AggregateConfig) -> DataFrame:
             *(F.col(f"`{name}`") for _, name in (*config.groups, *config.sums)),
         )
     except AnalysisException as error:
-        raise Invalid(f"Spark does not take by and aggregates: {error}") from None
+        raise InvalidArgument(f"Spark does not take by and aggregates: {error}") from None
 
 
 class _Tally:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812  # as every Spark program names it
 
 import falaj
-from falaj.errors import Invalid
+from falaj.errors import InvalidArgument
 from falaj.spark.ranges import open_raw
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _WORDS = ("fail", "skip")
 def check(on_bad: str | None, *others: str | None) -> None:
     """Refuse to keep bad values in a topic that the pipeline reads or writes."""
     if topic_of(on_bad) in {name for name in others if name is not None}:
-        raise Invalid(
+        raise InvalidArgument(
             f"on_bad is fail, skip or a topic of its own, and {on_bad} is read or written: choose "
             "another"
         )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import falaj
 from falaj._compaction import CompactReport, Last
-from falaj.errors import Invalid, NoSuchTopic
+from falaj.errors import InvalidArgument, UnknownTopic
 from falaj.pipeline import bitmaps
 from falaj.pipeline.frame import SILENT, Config, Result, watched
 
@@ -50,7 +50,9 @@ class CompactConfig(Config):
         """Check what can be checked without the topic."""
         super().__post_init__()
         if not 0 <= self.delete_retention < 1e12:
-            raise Invalid(f"delete_retention is seconds, from 0 up, not {self.delete_retention}")
+            raise InvalidArgument(
+                f"delete_retention is seconds, from 0 up, not {self.delete_retention}"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,15 +105,15 @@ def compact(
         What went.
 
     Raises:
-        Invalid: The topic is not marked compacted, or shares its log with another one.
-        NoSuchTopic: There is none of this name.
-        Corrupt: Something of it is damaged: nothing went.
+        InvalidArgument: The topic is not marked compacted, or shares its log with another one.
+        UnknownTopic: There is none of this name.
+        CorruptData: Something of it is damaged: nothing went.
     """
     started = time.monotonic()
     told = progress or SILENT
     with falaj.open(config.store) as store:
         if config.topic not in store.topics():
-            raise NoSuchTopic(f"there is no topic {config.topic!r} in {config.store}")
+            raise UnknownTopic(f"there is no topic {config.topic!r} in {config.store}")
         with store.topic(config.topic) as topic:
             # Refuses what cannot be compacted, before Spark reads all of it.
             topic.compact(last={}, seal=config.seal)

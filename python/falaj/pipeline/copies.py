@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import pyarrow
 from pyspark.sql import functions as F  # noqa: N812  # as every Spark program names it
 
-from falaj.errors import Invalid
+from falaj.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -66,10 +66,10 @@ def check(by: str) -> None:
     """Refuse what no record can be told by.
 
     Raises:
-        Invalid: It is none of the words, and no header or field.
+        InvalidArgument: It is none of the words, and no header or field.
     """
     if by not in _WORDS and not _NAMED.fullmatch(by):
-        raise Invalid(
+        raise InvalidArgument(
             f"by is key, value, key+value, header:NAME or json:FIELD, not {by!r}: what two records "
             "have in common that are copies of each other"
         )

@@ -22,7 +22,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 import falaj
 from falaj.arrow import lanes
-from falaj.errors import Compacted, Invalid, OffsetOutOfRange, shown
+from falaj.errors import InvalidArgument, OffsetOutOfRange, RecordCompacted, shown
 from falaj.pipeline import bitmaps, copies, places
 from falaj.pipeline.frame import Config, Result, watched
 from falaj.pipeline.plans import Plans
@@ -85,18 +85,18 @@ class DedupeConfig(Config):
         """Check it.
 
         Raises:
-            Invalid: Something cannot be right.
+            InvalidArgument: Something cannot be right.
         """
         super().__post_init__()
         places.expect_two(self.topic, self.into)
         copies.check(self.by)
         if self.window is not None and not 0 < self.window <= _WINDOW_MAX:
-            raise Invalid(
+            raise InvalidArgument(
                 f"window is a number of seconds above 0, and at most {_WINDOW_MAX:,}, not "
                 f"{shown(self.window)}"
             )
         if self.top < 0:
-            raise Invalid(f"top is how many ids are told, 0 or more, not {self.top}")
+            raise InvalidArgument(f"top is how many ids are told, 0 or more, not {self.top}")
 
 
 @dataclass(frozen=True)
@@ -188,10 +188,10 @@ def dedupe(
         What was done.
 
     Raises:
-        NoSuchTopic: There is no topic to read.
+        UnknownTopic: There is no topic to read.
         OffsetOutOfRange: Records that come next were trimmed; see `on_loss`.
-        Invalid: The target was filled with other settings; or, like other errors, as Spark's sink
-            has them.
+        InvalidArgument: The target was filled with other settings; or, like other errors, as
+            Spark's sink has them.
     """
     began = time.monotonic()
     settings = {"by": config.by, "keep": config.keep, "window": config.window}
@@ -352,7 +352,7 @@ class _Run:
             return places.shown(row.id)
         try:
             record = self.source.partition(row.partition)[row.offset]
-        except (Compacted, OffsetOutOfRange):
+        except (RecordCompacted, OffsetOutOfRange):
             return f"{row.partition}:{row.offset}"  # gone since it was read
         if self.config.by == "value":
             return places.shown(record.raw)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.types import DateType, StructField, StructType
 
 from falaj._paths import local_path
-from falaj.errors import Corrupt, LockTimeout
+from falaj.errors import CorruptData, LockTimeout
 from falaj.pipeline.folders import Folder
 from falaj.pipeline.pieces import DATE
 
@@ -40,8 +40,8 @@ def read_exported(spark: SparkSession, folder: str | os.PathLike[str]) -> DataFr
         The exported columns, and `date`; what is committed later is not in it.
 
     Raises:
-        Invalid: It is no export's folder.
-        Corrupt: A file is gone, or the folder's state is damaged.
+        InvalidArgument: It is no export's folder.
+        CorruptData: A file is gone, or the folder's state is damaged.
         LockTimeout: A run died behind its commit, before its files were in their place.
     """
     root = Folder(Path(local_path(folder, "folder")).absolute())
@@ -63,8 +63,8 @@ def exported_files(folder: str | os.PathLike[str]) -> list[Path]:
         Absolute paths, oldest commit first.
 
     Raises:
-        Invalid: It is no export's folder.
-        Corrupt: A file is gone, or the folder's state is damaged.
+        InvalidArgument: It is no export's folder.
+        CorruptData: A file is gone, or the folder's state is damaged.
         LockTimeout: A run died behind its commit, before its files were in their place.
     """
     root = Folder(Path(local_path(folder, "folder")).absolute())
@@ -75,11 +75,11 @@ def exported_files(folder: str | os.PathLike[str]) -> list[Path]:
     files = [root.path / piece.path for commit in commits for piece in commit.files]
     for path in files:
         if not path.exists():
-            gone = Corrupt(
+            gone = CorruptData(
                 f"{path} was exported and is gone: put it back, or read what is left with "
                 f"spark.read.parquet({str(root.path)!r})"
             )
-            gone.path, gone.remedy = str(path), "repair"
+            gone.path = str(path)
             raise gone
     return files
 
@@ -89,10 +89,8 @@ def _await(root: Folder, files: list[Path]) -> None:
     until = time.monotonic() + _WAIT_S
     while root.plan() is not None and not all(path.exists() for path in files):
         if time.monotonic() > until:
-            late = LockTimeout(
+            raise LockTimeout(
                 f"a run of the export to {root.path} died before its files were in their place: "
                 "run the export again, which moves them there"
             )
-            late.remedy = "retry"
-            raise late
         time.sleep(_LOOK_S)

@@ -30,7 +30,7 @@ from pyspark.sql.types import (
 
 import falaj
 from falaj import arrow
-from falaj.errors import Invalid, OffsetOutOfRange
+from falaj.errors import InvalidArgument, OffsetOutOfRange
 from falaj.pipeline import bad, lakes, steps
 from falaj.pipeline.folders import Commit, Folder, Plan
 from falaj.pipeline.frame import Config, Result, struct_of, watched
@@ -123,29 +123,33 @@ class ExportConfig(Config):
         lakes.check(self)
         bad.check(self.on_bad, self.topic)
         if self.values == "binary" and self.on_bad is not None:
-            raise Invalid("on_bad is for values='string' or 'json': as bytes no value is bad")
+            raise InvalidArgument(
+                "on_bad is for values='string' or 'json': as bytes no value is bad"
+            )
         if not self.columns:
-            raise Invalid(f"columns names none: choose from {', '.join(arrow.COLUMNS)}")
+            raise InvalidArgument(f"columns names none: choose from {', '.join(arrow.COLUMNS)}")
         for name in self.columns:
             if name not in arrow.COLUMNS:
-                raise Invalid(
+                raise InvalidArgument(
                     f"a topic has no column {name!r}: choose from {', '.join(arrow.COLUMNS)}"
                 )
         if (self.schema is None) == (self.values == "json"):
-            raise Invalid(
+            raise InvalidArgument(
                 "schema goes with values='json', and says what is in it: 'id BIGINT, name STRING'"
             )
         if self.date_of not in ("timestamp", "run") and not self.date_of.startswith("value."):
-            raise Invalid(
+            raise InvalidArgument(
                 f"date_of is 'timestamp', 'run' or a member of JSON as 'value.sold_at', not "
                 f"{self.date_of!r}"
             )
         try:
             ZoneInfo(self.zone)
         except (ZoneInfoNotFoundError, ValueError, OSError):
-            raise Invalid(f"there is no time zone {self.zone!r}: as in 'Europe/Paris'") from None
+            raise InvalidArgument(
+                f"there is no time zone {self.zone!r}: as in 'Europe/Paris'"
+            ) from None
         if self.file_records < 1:
-            raise Invalid(f"file_records is from 1 up, not {self.file_records}")
+            raise InvalidArgument(f"file_records is from 1 up, not {self.file_records}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,8 +217,8 @@ def export(
         SettingsMismatch: The folder was exported with other settings, or from another store.
         OffsetOutOfRange: Records that were not exported are gone.
         TopicDeleted: The topic was deleted, or made anew.
-        LogRewound: The topic's log lost its end, or is an older copy.
-        Corrupt: A record is damaged, or the folder's own state.
+        LogTruncated: The topic's log lost its end, or is an older copy.
+        CorruptData: A record is damaged, or the folder's own state.
         Error: Store or folder cannot be used.
     """
     began = time.perf_counter()
@@ -454,12 +458,12 @@ def _expect_date(value: DataType, date_of: str) -> None:
     found = value
     for name in date_of.split(".")[1:]:
         if not isinstance(found, StructType) or name not in found.names:
-            raise Invalid(
+            raise InvalidArgument(
                 f"date_of={date_of!r} is no member of the values: they are {value.simpleString()}"
             )
         found = found[name].dataType
     if not isinstance(found, TimestampType | DateType):
-        raise Invalid(
+        raise InvalidArgument(
             f"date_of={date_of!r} is {found.simpleString()}: declare it as TIMESTAMP or DATE in "
             "schema"
         )

@@ -17,7 +17,7 @@ from pyspark.errors import ParseException
 from pyspark.sql import functions as F  # noqa: N812  # as every Spark program names it
 
 from falaj import _time
-from falaj.errors import Invalid
+from falaj.errors import InvalidArgument
 from falaj.pipeline import bad
 from falaj.pipeline.frame import Config
 
@@ -103,17 +103,21 @@ class FlowConfig(Config):
         """Check it.
 
         Raises:
-            Invalid: A setting cannot be right.
+            InvalidArgument: A setting cannot be right.
         """
         super().__post_init__()
         if self.into is None and self.parquet is None:
-            raise Invalid("nothing says where results go: give into, a topic, or parquet, a folder")
+            raise InvalidArgument(
+                "nothing says where results go: give into, a topic, or parquet, a folder"
+            )
         if self.into == self.topic:
-            raise Invalid(f"results cannot go into {self.topic}, which is read: choose another")
+            raise InvalidArgument(
+                f"results cannot go into {self.topic}, which is read: choose another"
+            )
         bad.check(self.on_bad, self.topic, self.into)
         for name, count in (("partitions", self.partitions), ("batch", self.batch)):
             if count is not None and count < 1:
-                raise Invalid(f"{name} is a whole number from 1 up, not {count}")
+                raise InvalidArgument(f"{name} is a whole number from 1 up, not {count}")
         if self.trigger not in (AVAILABLE_NOW, BATCH):
             interval("trigger", self.trigger, f'"{AVAILABLE_NOW}" or ')
         if self.start not in ("earliest", "latest"):
@@ -152,7 +156,7 @@ def interval(name: str, text: str, instead: str = "") -> str:
         The same as Spark writes it.
 
     Raises:
-        Invalid: It is none.
+        InvalidArgument: It is none.
 
     Example:
         >>> interval("window", "90s"), interval("window", "1 hour")
@@ -160,7 +164,9 @@ def interval(name: str, text: str, instead: str = "") -> str:
     """
     match = _INTERVAL.fullmatch(text.strip())
     if match is None or int(match[1]) < 1:
-        raise Invalid(f'{name} is {instead}a span of time such as "10 minutes", not {text!r}')
+        raise InvalidArgument(
+            f'{name} is {instead}a span of time such as "10 minutes", not {text!r}'
+        )
     unit = match[2].lower()
     return f"{match[1]} {_UNITS.get(unit, unit.rstrip('s'))}s"
 
@@ -189,7 +195,7 @@ def whole_rows(reader: Any, options: Mapping[str, str], schema: str | None) -> D
         schema: Fields of the value, or None for text.
 
     Raises:
-        Invalid: The schema is none.
+        InvalidArgument: The schema is none.
     """
     along = options.get("mode") == "PERMISSIVE" or options["values"] == "binary"
     value = "STRING" if schema is None else f"STRUCT<{schema}>"
@@ -200,7 +206,7 @@ def whole_rows(reader: Any, options: Mapping[str, str], schema: str | None) -> D
     try:
         frame: DataFrame = reader.schema(f"value {value}, {columns}").load()
     except ParseException as error:
-        raise Invalid(
+        raise InvalidArgument(
             f'{schema!r} is no schema: name the fields and their types, "carrier STRING, delay '
             f'INT": {error}'
         ) from None
@@ -225,7 +231,7 @@ def rows(
         reserved: Further names that no field may have.
 
     Raises:
-        Invalid: The schema is none, or has a field with such a name.
+        InvalidArgument: The schema is none, or has a field with such a name.
     """
     whole = whole_rows(reader, options, schema)
     if schema is None:
@@ -233,7 +239,7 @@ def rows(
     found = whole.select("value.*", RECORD)
     for name in (RECORD, *reserved):
         if name in found.columns[:-1]:
-            raise Invalid(
+            raise InvalidArgument(
                 f"the schema has a field {name!r}, and so is called something else here: leave the "
                 "field out"
             )

@@ -27,7 +27,13 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from falaj.errors import Corrupt, Invalid, LockTimeout, Newer, SettingsMismatch
+from falaj.errors import (
+    CorruptData,
+    InvalidArgument,
+    LockTimeout,
+    SettingsMismatch,
+    UnsupportedVersion,
+)
 from falaj.pipeline import steps
 from falaj.spark.ranges import Range
 
@@ -142,7 +148,7 @@ class Folder:
         """Keep other runs out; make the folder where there is none.
 
         Raises:
-            Invalid: It holds something else.
+            InvalidArgument: It holds something else.
             LockTimeout: Another run is at it.
         """
         with steps.told(self.path):
@@ -158,7 +164,7 @@ class Folder:
         if self.control.is_dir():
             return
         if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
-            raise Invalid(
+            raise InvalidArgument(
                 f"{self.path} holds something that is no export: choose a folder that is empty or "
                 "not there yet"
             )
@@ -179,7 +185,7 @@ class Folder:
                     f"another run exports to {self.path}{holder and f', {holder}'}: let it end, "
                     "and try again"
                 )
-                busy.remedy, busy.path = "retry", str(path)
+                busy.path = str(path)
                 raise busy from None
             if _same(descriptor, path):
                 os.truncate(descriptor, 0)
@@ -193,11 +199,13 @@ class Folder:
         """What the first run fixed.
 
         Raises:
-            Invalid: This is no export.
+            InvalidArgument: This is no export.
         """
         kept = self._read(self.control / "folder.json")
         if kept is None:
-            raise Invalid(f"{self.path} is no folder that falaj exported to: check the path")
+            raise InvalidArgument(
+                f"{self.path} is no folder that falaj exported to: check the path"
+            )
         return kept
 
     def agree(self, wanted: dict[str, Any]) -> None:
@@ -342,7 +350,9 @@ class Folder:
         if not isinstance(document, dict) or "version" not in document:
             raise self._damage(path, "is not what an export writes")
         if document.pop("version") != _VERSION:
-            raise Newer(f"{path} was written by another version of falaj: upgrade this one")
+            raise UnsupportedVersion(
+                f"{path} was written by another version of falaj: upgrade this one"
+            )
         return document
 
     def _made(self, kind: Any, kept: dict[str, Any], name: str) -> Any:
@@ -353,11 +363,11 @@ class Folder:
                 self.control / name, f"is not what an export writes ({error})"
             ) from None
 
-    def _damage(self, path: Path, what: str) -> Corrupt:
-        error = Corrupt(
+    def _damage(self, path: Path, what: str) -> CorruptData:
+        error = CorruptData(
             f"{path} {what}: restore {CONTROL} from a backup, or export to another folder"
         )
-        error.path, error.remedy = str(path), "repair"
+        error.path = str(path)
         return error
 
 

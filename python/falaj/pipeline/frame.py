@@ -37,7 +37,7 @@ from pyspark.sql.types import StructType
 
 from falaj import errors
 from falaj._paths import local_path, scheme_of
-from falaj.errors import Error, Invalid
+from falaj.errors import Error, InvalidArgument
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -109,13 +109,16 @@ class Config:
         """Check the types, and make paths absolute.
 
         Raises:
-            Invalid: A value has another type than its field, or a path is a URL that is refused.
+            InvalidArgument: A value has another type than its field, or a path is a URL that is
+                refused.
         """
         kinds = get_type_hints(type(self))
         for field in fields(self):
             value = getattr(self, field.name)
             if not _fits(value, kinds[field.name]):
-                raise Invalid(f"{field.name} is {_words(kinds[field.name])}, not {_shown(value)}")
+                raise InvalidArgument(
+                    f"{field.name} is {_words(kinds[field.name])}, not {_shown(value)}"
+                )
             if value is not None and field.name in (*self.paths, *self.urls):
                 object.__setattr__(self, field.name, self._place(field.name, value))
 
@@ -139,7 +142,7 @@ class Config:
             The config.
 
         Raises:
-            Invalid: A name is unknown or missing, or a value cannot be right.
+            InvalidArgument: A name is unknown or missing, or a value cannot be right.
         """
         known = {field.name: field for field in fields(cls)}
         named = {name.replace("-", "_"): value for name, value in given.items()}
@@ -147,10 +150,10 @@ class Config:
             if name not in known:
                 near = difflib.get_close_matches(name, known, n=1)
                 hint = f"did you mean {near[0]}? " if near else ""
-                raise Invalid(f"there is no {name!r}: {hint}There are {', '.join(known)}")
+                raise InvalidArgument(f"there is no {name!r}: {hint}There are {', '.join(known)}")
         for name, field in known.items():
             if field.default is MISSING and field.default_factory is MISSING and name not in named:
-                raise Invalid(f"{name} is missing: it has to be given")
+                raise InvalidArgument(f"{name} is missing: it has to be given")
         values: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value
             for name, value in named.items()
@@ -211,13 +214,13 @@ def struct_of(schema: str) -> StructType:
     """Read types as Spark writes them, `id BIGINT, name STRING`; needs a session.
 
     Raises:
-        Invalid: It is not written so.
+        InvalidArgument: It is not written so.
     """
     try:
         found = StructType.fromDDL(schema)
     except (PySparkException, Py4JError) as error:
         said = str(error).strip().splitlines()[0]
-        raise Invalid(f"schema is written as 'id BIGINT, name STRING': {said}") from None
+        raise InvalidArgument(f"schema is written as 'id BIGINT, name STRING': {said}") from None
     assert isinstance(found, StructType), "what stands between commas is a struct"
     return found
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import falaj
 from falaj._paths import local_path
-from falaj.errors import Conflict, Invalid
+from falaj.errors import InvalidArgument, OffsetConflict
 from falaj.pipeline import sources
 from falaj.pipeline.frame import Config, Result, watched
 from falaj.pipeline.ledgers import TOKEN, Ledger, SourceFile, expect_name, known
@@ -102,13 +102,13 @@ class ImportConfig(Config):
             if isinstance(given, str):
                 object.__setattr__(self, name, (given,))
         if not self.sources:  # refuses paths, too, that cannot be
-            raise Invalid("source names no file: give files, folders or patterns")
+            raise InvalidArgument("source names no file: give files, folders or patterns")
         if self.value is not None and self.columns:
-            raise Invalid("columns are those of a row as JSON: leave them or value= away")
+            raise InvalidArgument("columns are those of a row as JSON: leave them or value= away")
         if self.partitions is not None and self.partitions < 1:
-            raise Invalid(f"partitions is from 1 up, not {self.partitions}")
+            raise InvalidArgument(f"partitions is from 1 up, not {self.partitions}")
         if self.on_bad == self.into:
-            raise Invalid("on_bad is a topic of its own, not the one that is imported into")
+            raise InvalidArgument("on_bad is a topic of its own, not the one that is imported into")
         expect_name(self.into)
 
     @property
@@ -174,8 +174,8 @@ def import_files(
         What was imported.
 
     Raises:
-        Invalid: Rows are malformed, a file was changed since it was imported, or columns are not
-            there.
+        InvalidArgument: Rows are malformed, a file was changed since it was imported, or columns
+            are not there.
         LockTimeout: Another import into the topic is under way.
         Error: Store, topic or files cannot be used.
     """
@@ -246,7 +246,7 @@ class _Run:
             return
         for file, now in zip(entry.files, sources.look(self._spark, entry.files), strict=True):
             if now != file:
-                raise Invalid(
+                raise InvalidArgument(
                     f"{file.path} changed before the malformed rows of import {number} were "
                     f"written to topic {entry.bad_to}: put it back as it was, and run it again"
                 )
@@ -297,7 +297,7 @@ class _Run:
         changed = [file for file in files if before.get(file.path, file) != file]
         if changed and self._config.on_changed == "fail":
             names = ", ".join(file.path for file in changed[:_NAMED_MAX])
-            raise Invalid(
+            raise InvalidArgument(
                 f"{len(changed)} file(s) changed since they were imported, and nothing tells their "
                 f"new rows from the old: {names}; give new rows a file of their own, or pass over "
                 "them with on_changed='skip' (--on-changed skip)"
@@ -308,7 +308,7 @@ class _Run:
     def _judge(self, staged: _Staged) -> None:
         if staged.bad and self._config.on_bad == "fail":
             told = "; ".join(_told(path, staged) for path in sorted(staged.bad)[:_NAMED_MAX])
-            raise Invalid(
+            raise InvalidArgument(
                 f"{staged.bad.total()} malformed row(s), and nothing was imported: {told}; mend "
                 "them, or import the others with on_bad='skip', or the name of a topic for them "
                 "(--on-bad)"
@@ -317,7 +317,7 @@ class _Run:
     def _expect_unchanged(self, files: Sequence[SourceFile]) -> None:
         for file, now in zip(files, sources.look(self._spark, files), strict=True):
             if now != file:
-                raise Invalid(
+                raise InvalidArgument(
                     f"{file.path} changed while it was read, and nothing was imported: rename "
                     "files into the folder when they are whole, and run the import again"
                 )
@@ -351,7 +351,9 @@ class _Run:
         with open_raw(self._store, into) as topic:
             told = topic.commit_job(job, staged.parts.get(into, []), (TOKEN, number))
         if not told["committed"]:
-            raise Conflict(f"import {number} is in topic {into}, and was not to be: run it again")
+            raise OffsetConflict(
+                f"import {number} is in topic {into}, and was not to be: run it again"
+            )
         return told["offsets"]
 
     @property

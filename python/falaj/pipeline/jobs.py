@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from falaj.errors import Corrupt, Invalid
+from falaj.errors import CorruptData, InvalidArgument
 from falaj.pipeline import steps
 
 if TYPE_CHECKING:
@@ -68,14 +68,14 @@ class Job:
             start: Where it begins, if it is new.
 
         Raises:
-            Corrupt: What it keeps cannot be read.
-            Invalid: The folder is that of something else, or of a job with other settings.
+            CorruptData: What it keeps cannot be read.
+            InvalidArgument: The folder is that of something else, or of a job with other settings.
         """
         folder.mkdir(parents=True, exist_ok=True)
         file = folder / _FILE
         if not file.exists():
             if others := sorted(entry.name for entry in folder.iterdir() if entry.suffix != ".tmp"):
-                raise Invalid(
+                raise InvalidArgument(
                     f"{folder} is no checkpoint of a pipeline: it holds {others[0]}; choose an "
                     "empty folder or a new one"
                 )
@@ -87,7 +87,7 @@ class Job:
         known = {"pipeline": kept["pipeline"], **kept["settings"]}
         for name in sorted(asked.keys() | known.keys()):
             if asked.get(name) != known.get(name):
-                raise Invalid(
+                raise InvalidArgument(
                     f"the checkpoint {folder} is that of a job whose {name} is "
                     f"{json.dumps(known.get(name))}, not {json.dumps(asked.get(name))}: go on with "
                     "the former setting, or begin a job anew with another checkpoint"
@@ -103,13 +103,13 @@ def read(file: Path, *names: str) -> dict[str, Any]:
         names: What it has beside the job's name.
 
     Raises:
-        Corrupt: It is not what was written.
+        CorruptData: It is not what was written.
     """
     with suppress(ValueError):
         kept = json.loads(file.read_bytes())
         if isinstance(kept, dict) and {"job", *names} <= kept.keys():
             return kept
-    raise Corrupt(f"{file} is not what a pipeline wrote there: begin anew with another folder")
+    raise CorruptData(f"{file} is not what a pipeline wrote there: begin anew with another folder")
 
 
 def create(file: Path, document: Mapping[str, Any]) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F  # noqa: N812  # as every Spark program names it
 
-from falaj.errors import Invalid
+from falaj.errors import InvalidArgument
 from falaj.pipeline import bad
 from falaj.pipeline.flow import BATCH, RECORD, FlowConfig, Moment, part_rows
 from falaj.pipeline.frame import Result, watched
@@ -88,22 +88,24 @@ class JoinConfig(FlowConfig):
         """Check it.
 
         Raises:
-            Invalid: A setting cannot be right.
+            InvalidArgument: A setting cannot be right.
         """
         super().__post_init__()
         if (self.table is None) == (self.table_topic is None):
-            raise Invalid("give one of table, a file or a folder, and table_topic, a topic")
+            raise InvalidArgument("give one of table, a file or a folder, and table_topic, a topic")
         if self.table_schema is not None and self.table_topic is None:
-            raise Invalid(
+            raise InvalidArgument(
                 "table_schema is that of a topic's values: types of files are given by "
                 "table_columns, as 'CAST(temp AS DOUBLE) AS temp'"
             )
         if self.table_topic is not None and self.table_topic in (self.topic, self.into):
-            raise Invalid(f"the table is read from {self.table_topic}: choose another topic for it")
+            raise InvalidArgument(
+                f"the table is read from {self.table_topic}: choose another topic for it"
+            )
         if self.end is not None and not self.at_once:
-            raise Invalid('end is for trigger="batch": a stream has none')
+            raise InvalidArgument('end is for trigger="batch": a stream has none')
         if not self.on:
-            raise Invalid("on is missing: give the columns that have to be equal")
+            raise InvalidArgument("on is missing: give the columns that have to be equal")
 
     @property
     def at_once(self) -> bool:
@@ -186,7 +188,7 @@ def join(
         What this run did.
 
     Raises:
-        Invalid: The config does not fit the topic, the table or the checkpoint.
+        InvalidArgument: The config does not fit the topic, the table or the checkpoint.
         Error: The topic or the table cannot be read, or results not be written.
     """
     begun = time.perf_counter()
@@ -250,7 +252,7 @@ def enriched(config: JoinConfig, frame: DataFrame, table: DataFrame) -> DataFram
     """Join: `record`, the result's columns, and whether anything fits.
 
     Raises:
-        Invalid: Spark does not take `on` or `select`, or two columns have one name.
+        InvalidArgument: Spark does not take `on` or `select`, or two columns have one name.
     """
     pairs = config.pairs
     fields = [name for name in frame.columns if name != RECORD]
@@ -269,10 +271,10 @@ def enriched(config: JoinConfig, frame: DataFrame, table: DataFrame) -> DataFram
             joined = joined.orderBy(f"{RECORD}.partition", f"{RECORD}.offset")
         chosen = joined.selectExpr(RECORD, *_select(config, fields, table), _FITS)
     except AnalysisException as error:
-        raise Invalid(f"Spark does not take on or select: {error}") from None
+        raise InvalidArgument(f"Spark does not take on or select: {error}") from None
     for name in chosen.columns:
         if chosen.columns.count(name) > 1:
-            raise Invalid(
+            raise InvalidArgument(
                 f"two columns are called {name}: choose with select, as {name!r} and "
                 f"'{_TABLE}.{name} AS other'"
             )

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from falaj.errors import Corrupt, Invalid, LockTimeout, OffsetOutOfRange
+from falaj.errors import CorruptData, InvalidArgument, LockTimeout, OffsetOutOfRange
 from falaj.spark.ranges import open_raw
 
 if TYPE_CHECKING:
@@ -90,11 +90,9 @@ class Ledger:
             store.consumer(name + _SUFFIX, [entries]) as member,
         ):
             if not member.partitions:
-                busy = LockTimeout(
+                raise LockTimeout(
                     f"another import into topic {name} is under way: let it end, and try again"
                 )
-                busy.remedy = "retry"
-                raise busy
             yield cls(topic, entries)
 
     @property
@@ -106,7 +104,7 @@ class Ledger:
         """List the imports that are in the topic, newest first.
 
         Raises:
-            Corrupt: The ledger does not hold them.
+            CorruptData: The ledger does not hold them.
         """
         found = []
         number = self._topic.last_token(TOKEN)
@@ -142,15 +140,13 @@ class Ledger:
         except (OffsetOutOfRange, KeyError, TypeError, AttributeError, json.JSONDecodeError):
             raise self._damage(number) from None
 
-    def _damage(self, number: int) -> Corrupt:
+    def _damage(self, number: int) -> CorruptData:
         name = self._topic.name
-        lost = Corrupt(
+        return CorruptData(
             f"topic {name} has import {number}, and topic {name}{_SUFFIX} does not tell which "
             f"files that was: restore it from a backup, or, to import everything again, call "
             f"forget_token({TOKEN!r}) of topic {name}"
         )
-        lost.remedy = "repair"
-        return lost
 
 
 def known(done: Sequence[tuple[int, Entry]]) -> dict[str, SourceFile]:
@@ -162,7 +158,7 @@ def expect_name(topic: str) -> None:
     """Refuse a topic whose ledger could not be named.
 
     Raises:
-        Invalid: The name is too long, or that of a ledger.
+        InvalidArgument: The name is too long, or that of a ledger.
     """
     if topic.endswith(_SUFFIX):
-        raise Invalid(f"topic {topic} is itself the ledger of imports: import into another")
+        raise InvalidArgument(f"topic {topic} is itself the ledger of imports: import into another")

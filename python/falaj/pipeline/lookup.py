@@ -15,7 +15,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F  # noqa: N812  # as every Spark program names it
 
 import falaj
-from falaj.errors import Invalid
+from falaj.errors import InvalidArgument
 from falaj.pipeline import remote
 from falaj.pipeline.flow import RECORD, whole_rows
 from falaj.spark.ranges import open_raw
@@ -61,7 +61,7 @@ class Source:
         """Read the table as it is now.
 
         Raises:
-            Invalid: There is none, or Spark does not take the columns.
+            InvalidArgument: There is none, or Spark does not take the columns.
         """
         if self.path is not None:
             return files(spark, self.path, self.columns, null=self.null)
@@ -135,7 +135,7 @@ def files(
         The table.
 
     Raises:
-        Invalid: There is none, or Spark does not take the columns.
+        InvalidArgument: There is none, or Spark does not take the columns.
     """
     if isinstance(path, str):
         found = [file.path for file in remote.listed(spark, [path])]
@@ -143,7 +143,9 @@ def files(
         found = [str(file) for file in _files(path)]
     kinds = {_format(file) for file in found}
     if len(kinds) > 1:
-        raise Invalid(f"{path} holds files of several kinds, {', '.join(sorted(kinds))}: name one")
+        raise InvalidArgument(
+            f"{path} holds files of several kinds, {', '.join(sorted(kinds))}: name one"
+        )
     reader = spark.read.format(kinds.pop())
     if _format(found[0]) == "csv":
         reader = reader.options(header="true", nullValue=null)
@@ -151,7 +153,7 @@ def files(
         frame = reader.load(list(map(remote.escaped, found)))
         return frame.selectExpr(*columns) if columns else frame
     except AnalysisException as error:
-        raise Invalid(f"Spark does not read the table {path}: {error}") from None
+        raise InvalidArgument(f"Spark does not read the table {path}: {error}") from None
 
 
 def latest(
@@ -170,7 +172,7 @@ def latest(
         The table.
 
     Raises:
-        Invalid: Spark does not take the columns.
+        InvalidArgument: Spark does not take the columns.
     """
     options = {
         "store": str(store),
@@ -188,14 +190,16 @@ def latest(
     try:
         return fields.selectExpr(*columns) if columns else fields.drop(RECORD)
     except AnalysisException as error:
-        raise Invalid(f"Spark does not take the columns of the table {topic}: {error}") from None
+        raise InvalidArgument(
+            f"Spark does not take the columns of the table {topic}: {error}"
+        ) from None
 
 
 def _files(path: Path) -> list[Path]:
     """List a table's files, as Spark sees a folder: what begins with `_` or `.` is none.
 
     Raises:
-        Invalid: There are none.
+        InvalidArgument: There are none.
     """
     if path.is_file():
         return [path]
@@ -205,7 +209,9 @@ def _files(path: Path) -> list[Path]:
         if file.is_file() and not any(p[0] in "_." for p in file.relative_to(path).parts)
     )
     if not found:
-        raise Invalid(f"{path} is no table: there is no file; give a file or a folder of files")
+        raise InvalidArgument(
+            f"{path} is no table: there is no file; give a file or a folder of files"
+        )
     return found
 
 
@@ -215,5 +221,7 @@ def _format(file: str) -> Format:
         name = name.removesuffix(ending)
     kind = FORMATS.get(Path(name).suffix.lower())
     if kind is None:
-        raise Invalid(f"{file} is no table: its name ends with none of {', '.join(FORMATS)}")
+        raise InvalidArgument(
+            f"{file} is no table: its name ends with none of {', '.join(FORMATS)}"
+        )
     return kind

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F  # noqa: N812  # as every Spark program names it
 
 import falaj
-from falaj.errors import Invalid
+from falaj.errors import InvalidArgument
 from falaj.pipeline import jobs, steps
 from falaj.pipeline.places import JSON_READERS, expect_codec
 from falaj.spark.ranges import open_raw
@@ -75,7 +75,7 @@ class Outputs:
             partitions: How many a new topic has.
 
         Raises:
-            Invalid: The folder is somebody else's, or the topic's codec cannot read JSON.
+            InvalidArgument: The folder is somebody else's, or the topic's codec cannot read JSON.
         """
         if self.topic is not None:
             with falaj.open(self.store) as store:
@@ -94,14 +94,14 @@ class Outputs:
         if not mark.exists():
             others = (entry.name for entry in folder.iterdir() if entry.suffix != ".tmp")
             if name := next(others, None):
-                raise Invalid(
+                raise InvalidArgument(
                     f"{folder} holds {name}, which no pipeline with a checkpoint wrote: choose an "
                     "empty folder or a new one"
                 )
             jobs.create(mark, {"job": self.job.name, "checkpoint": str(self.job.folder)})
         kept = jobs.read(mark, "checkpoint")
         if kept["job"] != self.job.name:
-            raise Invalid(
+            raise InvalidArgument(
                 f"{folder} is written by the job whose checkpoint is {kept['checkpoint']}, and "
                 f"not by that of {self.job.folder}: go on with that checkpoint, or choose another "
                 "folder"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F  # noqa: N812  # as every Spark program names it
 
 from falaj import Topic
-from falaj.errors import Invalid, NoSuchTopic
+from falaj.errors import InvalidArgument, UnknownTopic
 from falaj.spark.ranges import open_raw
 
 if TYPE_CHECKING:
@@ -41,7 +41,9 @@ _SHOWN = 60
 def expect_two(topic: str, into: str) -> None:
     """Refuse a topic that is to be written to itself."""
     if topic == into:
-        raise Invalid(f"topic {topic} would be read and written at once: name another one in into=")
+        raise InvalidArgument(
+            f"topic {topic} would be read and written at once: name another one in into="
+        )
 
 
 def expect_codec(topic: Topic[Any], *known: str) -> None:
@@ -52,7 +54,7 @@ def expect_codec(topic: Topic[Any], *known: str) -> None:
         known: The codecs that read them; the first is the values' own.
     """
     if topic.codec not in known:
-        raise Invalid(
+        raise InvalidArgument(
             f"topic {topic.name} has the codec {topic.codec}, which cannot read the values of "
             f"codec {known[0]} that would be written to it: name a topic of "
             f"{' or '.join(dict.fromkeys(known))}, or a new one"
@@ -71,13 +73,13 @@ def like(store: Store, name: str, source: Topic[Any]) -> Topic[Any]:
         The topic; values go in as bytes, whatever the codec.
 
     Raises:
-        Invalid: It is there, and its codec could not read the records.
+        InvalidArgument: It is there, and its codec could not read the records.
     """
     try:
         topic = open_raw(store, name)
         expect_codec(topic, source.codec, "bytes")
         return topic
-    except NoSuchTopic:
+    except UnknownTopic:
         opened = store._open_topic(
             name,
             codec=source.codec,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from falaj.arrow import lanes
-from falaj.errors import Conflict, Invalid
+from falaj.errors import InvalidArgument, OffsetConflict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -84,7 +84,7 @@ class Plans:
             The plan, on the medium; None where there is nothing.
 
         Raises:
-            Invalid: Runs before had other settings.
+            InvalidArgument: Runs before had other settings.
             OffsetOutOfRange: `start` or `end` is gone, or beyond the end.
         """
         while True:
@@ -109,7 +109,7 @@ class Plans:
             }
             try:
                 self._kept.append(plan, expect=seen, sync="durable")
-            except Conflict:
+            except OffsetConflict:
                 continue  # somebody planned meanwhile: that plan counts
             return self._plan(plan, begun=False)
 
@@ -147,7 +147,7 @@ class Plans:
     def _expect_settings(self, before: Mapping[str, Any]) -> None:
         for name, value in self._settings.items():
             if before.get(name) != value:
-                raise Invalid(
+                raise InvalidArgument(
                     f"topic {self._into.name} was filled from {self._source.name} with {name} = "
                     f"{before.get(name)!r}, not {value!r}: name the same as before, or another "
                     "target"

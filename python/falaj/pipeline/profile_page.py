@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import falaj
-from falaj.errors import Invalid
+from falaj.errors import MissingExtra
 from falaj.pages.page import Tile, page, section, table, wide
 from falaj.pages.units import bytes_text, percent, rate, span
 from falaj.pipeline.profile_words import when
@@ -17,7 +17,7 @@ try:
 except ModuleNotFoundError as missing:
     if (missing.name or "").split(".")[0] != "matplotlib":
         raise
-    raise Invalid("the page needs matplotlib: pip install 'falaj[spark]'") from None
+    raise MissingExtra("the page needs matplotlib: pip install 'falaj[spark]'") from None
 
 if TYPE_CHECKING:
     from falaj.pipeline.profiling import ProfileResult

@@ -22,7 +22,7 @@ from pyspark.sql import functions as F  # noqa: N812  # as every Spark program n
 
 import falaj
 from falaj.arrow import lanes
-from falaj.errors import Invalid, IOFailed
+from falaj.errors import InvalidArgument, SystemCallFailed
 from falaj.pipeline import figures, places
 from falaj.pipeline.figures import Bucket, Compression, Key, Partition
 from falaj.pipeline.frame import Config, Result, watched
@@ -73,11 +73,13 @@ class ProfileConfig(Config):
         """Check it.
 
         Raises:
-            Invalid: Something cannot be right.
+            InvalidArgument: Something cannot be right.
         """
         super().__post_init__()
         if self.top < 1:
-            raise Invalid(f"top is how many keys and pauses are told, at least 1, not {self.top}")
+            raise InvalidArgument(
+                f"top is how many keys and pauses are told, at least 1, not {self.top}"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,11 +154,11 @@ def profile(
         The figures; the page is written, where one is asked for, whole or not at all.
 
     Raises:
-        NoSuchTopic: There is no topic of this name.
+        UnknownTopic: There is no topic of this name.
         OffsetOutOfRange: `start` or `end` is not there.
-        Corrupt: A record is damaged.
-        IOFailed: The page cannot be written.
-        Invalid: A page is asked for, and matplotlib is not installed.
+        CorruptData: A record is damaged.
+        SystemCallFailed: The page cannot be written.
+        MissingExtra: A page is asked for, and matplotlib is not installed.
     """
     began = time.monotonic()
     write = _page() if config.html is not None else None  # whether it can be is better known now
@@ -188,7 +190,7 @@ def _write(file: Path, page: str) -> None:
         beside.replace(file)
     except OSError as error:
         beside.unlink(missing_ok=True)
-        refused = IOFailed(f"cannot write the page {file}: {error.strerror}")
+        refused = SystemCallFailed(f"cannot write the page {file}: {error.strerror}")
         refused.errno, refused.path = error.errno, str(file)
         raise refused from None
 

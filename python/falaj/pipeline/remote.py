@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812  # as every Spark program names it
 
 from falaj._paths import scheme_of
-from falaj.errors import Invalid
+from falaj.errors import InvalidArgument
 from falaj.pipeline.ledgers import SourceFile
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def listed(spark: SparkSession, urls: Iterable[str]) -> list[SourceFile]:
     """List files, folders with all that lies in them, and patterns, in the order of their names.
 
     Raises:
-        Invalid: This session of Spark cannot read one, or there is no file.
+        InvalidArgument: This session of Spark cannot read one, or there is no file.
     """
     found: dict[str, SourceFile] = {}
     for url in urls:
@@ -46,12 +46,12 @@ def listed(spark: SparkSession, urls: Iterable[str]) -> list[SourceFile]:
             )
         except (PySparkException, Py4JError) as error:
             said = " ".join(str(error).split("\n", 1)[0].split())
-            raise Invalid(
+            raise InvalidArgument(
                 f"Spark cannot read {url}: {said}. Where it lacks the file system of "
                 f"{scheme_of(url)}, name its package in spark.jars.packages"
             ) from None
         if not rows:
-            raise Invalid(f"there is no file {url}: give files, folders or patterns")
+            raise InvalidArgument(f"there is no file {url}: give files, folders or patterns")
         for row in rows:
             found[row.path] = SourceFile(path=row.path, size=row.length, mtime_ns=row.us * 1000)
     return [found[path] for path in sorted(found)]

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import falaj
 from falaj.arrow import lanes
-from falaj.errors import Invalid, NotOwner, TooLarge, shown
+from falaj.errors import AppendTooLarge, InvalidArgument, PartitionNotAssigned, shown
 from falaj.pipeline import places
 from falaj.pipeline.frame import SILENT, Config, Progress, Result
 from falaj.pipeline.pacing import WALL, Clock, Pace
@@ -83,14 +83,14 @@ class ReplayConfig(Config):
         """Check it.
 
         Raises:
-            Invalid: Something cannot be right.
+            InvalidArgument: Something cannot be right.
         """
         super().__post_init__()
         places.expect_two(self.topic, self.into)
         if self.speed != "max" and not 0 < self.speed < float("inf"):
-            raise Invalid(f'speed is a number above 0, or "max", not {self.speed}')
+            raise InvalidArgument(f'speed is a number above 0, or "max", not {self.speed}')
         if self.longest_pause is not None and not 0 <= self.longest_pause <= _PAUSE_MAX:
-            raise Invalid(
+            raise InvalidArgument(
                 f"longest_pause is a number of seconds from 0 to {_PAUSE_MAX:,}, not "
                 f"{shown(self.longest_pause)}"
             )
@@ -144,10 +144,10 @@ def replay(
         What was done.
 
     Raises:
-        NoSuchTopic: There is no topic to read.
+        UnknownTopic: There is no topic to read.
         OffsetOutOfRange: `start` or `end` is not there, or what comes next was trimmed.
-        NotOwner: Somebody else replays this now.
-        LogRewound: The source lost what was replayed already, as when an older copy was put back.
+        PartitionNotAssigned: Somebody else replays this now.
+        LogTruncated: The source lost what was replayed already, as when an older copy was put back.
     """
     with ExitStack() as held:
         store = held.enter_context(falaj.open(config.store))
@@ -202,7 +202,7 @@ class _Replay:
         until = time.monotonic() + _TAKEN_S
         while len(place.partitions) < len(self.source.partitions):
             if time.monotonic() > until:
-                raise NotOwner(
+                raise PartitionNotAssigned(
                     f"another process replays {self.source.name} under the name {name} now: wait "
                     "for it, or give another name="
                 )
@@ -244,7 +244,7 @@ class _Replay:
         """Append records and move the place behind them, both or neither."""
         try:
             self._commit(due, place)
-        except TooLarge:
+        except AppendTooLarge:
             # A target with small segments takes less at a time.
             if len(due) == 1:
                 raise

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import falaj
 from falaj import _time
-from falaj.errors import Error, Invalid
+from falaj.errors import Error, InvalidArgument
 from falaj.pipeline import bad
 from falaj.pipeline.flow import BAD, interval, part_rows, rows
 from falaj.pipeline.frame import SILENT, struct_of
@@ -105,7 +105,7 @@ class Run:
                 asked for. Then nothing was made yet.
 
         Raises:
-            Invalid: The checkpoint is another job's.
+            InvalidArgument: The checkpoint is another job's.
         """
         _refuse_remote(spark)
         start = _look(config, config.start)
@@ -296,10 +296,10 @@ def _refuse_remote(spark: SparkSession) -> None:
     """Refuse a session of Spark Connect.
 
     Raises:
-        Invalid: It is one: there the function that writes a batch runs in another process.
+        InvalidArgument: It is one: there the function that writes a batch runs in another process.
     """
     if type(spark).__module__.startswith("pyspark.sql.connect"):
-        raise Invalid(
+        raise InvalidArgument(
             "this pipeline writes batches from the driver's own process, which Spark Connect does "
             "not have: run it with a session of falaj.spark.session.local(), or on the cluster"
         )

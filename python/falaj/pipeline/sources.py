@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlparse
 from pyspark.sql import functions as F  # noqa: N812  # as every Spark program names it
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType, TimestampType
 
-from falaj.errors import Invalid, NotPermitted
+from falaj.errors import InvalidArgument, PermissionDenied
 from falaj.pipeline import remote
 from falaj.pipeline.frame import struct_of
 from falaj.pipeline.ledgers import SourceFile
@@ -55,7 +55,7 @@ def listed(spark: SparkSession, source: Iterable[str]) -> list[SourceFile]:
         The files, each once.
 
     Raises:
-        Invalid: There is none of that name.
+        InvalidArgument: There is none of that name.
     """
     given = list(source)
     local = _local([each for each in given if not is_remote(each)])
@@ -82,7 +82,7 @@ def _local(source: Iterable[str]) -> set[str]:
         else:
             matches = [path for path in glob.glob(at, recursive=True) if os.path.isfile(path)]
             if not matches:
-                raise Invalid(f"there is no file {given}: give files, folders or patterns")
+                raise InvalidArgument(f"there is no file {given}: give files, folders or patterns")
             found.update(matches)
     return found
 
@@ -97,9 +97,11 @@ def _look(path: str) -> SourceFile:
     try:
         found = os.stat(path)
     except FileNotFoundError:
-        raise Invalid(f"{path} is gone while it was to be imported: run the import again") from None
+        raise InvalidArgument(
+            f"{path} is gone while it was to be imported: run the import again"
+        ) from None
     except PermissionError as error:
-        raise NotPermitted(f"{path}: {error.strerror}: let this user read it") from None
+        raise PermissionDenied(f"{path}: {error.strerror}: let this user read it") from None
     return SourceFile(path=path, size=found.st_size, mtime_ns=found.st_mtime_ns)
 
 
@@ -107,17 +109,19 @@ def form_of(paths: Sequence[str]) -> str:
     """Tell the format of files by their names.
 
     Raises:
-        Invalid: One has no name of that kind, or there are several formats.
+        InvalidArgument: One has no name of that kind, or there are several formats.
     """
     forms = {path: _form(path) for path in paths}
     strange = [path for path, form in forms.items() if form is None]
     if strange:
-        raise Invalid(
+        raise InvalidArgument(
             f"{_some(strange)}: is no Parquet, CSV or JSON by its name: say which with format="
         )
     several = sorted({form for form in forms.values() if form})
     if len(several) > 1:
-        raise Invalid(f"the files are {' and '.join(several)}: import each format by itself")
+        raise InvalidArgument(
+            f"the files are {' and '.join(several)}: import each format by itself"
+        )
     return several[0]
 
 
@@ -148,7 +152,7 @@ def frame(spark: SparkSession, config: ImportConfig, paths: Sequence[str]) -> Da
         The columns of the sink that there are, and `BAD` and `FILE`.
 
     Raises:
-        Invalid: A column is missing, or has a type that cannot be.
+        InvalidArgument: A column is missing, or has a type that cannot be.
     """
     form = config.format or form_of(paths)
     rows, columns = _read(spark, config, form, paths)
@@ -251,7 +255,7 @@ def _time(column: Column, kind: Any, name: str) -> Column:
         return column
     if kind.typeName() in ("date", "timestamp_ntz", "string"):
         return column.try_cast("timestamp")
-    raise Invalid(
+    raise InvalidArgument(
         f"the column {name} is {kind.simpleString()}, which is no time: give a timestamp, a date "
         "or text, or leave time= away"
     )
@@ -262,7 +266,7 @@ def _expect_type(
 ) -> None:
     _expected(name, columns)
     if not isinstance(types[name], kinds):
-        raise Invalid(
+        raise InvalidArgument(
             f"{what}={name!r} is {types[name].simpleString()}, and is written as it is only where "
             "it is text or binary: leave value= away, and rows are written as JSON"
         )
@@ -270,7 +274,7 @@ def _expect_type(
 
 def _expected(name: str, columns: list[str]) -> str:
     if name not in columns:
-        raise Invalid(f"the files have no column {name!r}: they have {', '.join(columns)}")
+        raise InvalidArgument(f"the files have no column {name!r}: they have {', '.join(columns)}")
     return name
 
 

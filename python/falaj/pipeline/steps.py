@@ -13,7 +13,7 @@ import shutil
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from falaj.errors import Error, Invalid, IOFailed, NoSpace, NotPermitted
+from falaj.errors import Error, InvalidArgument, NoSpace, PermissionDenied, SystemCallFailed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,8 +34,8 @@ def told(folder: Path) -> Iterator[None]:
 
     Raises:
         NoSpace: There is no room.
-        NotPermitted: It is not allowed.
-        IOFailed: Anything else.
+        PermissionDenied: It is not allowed.
+        SystemCallFailed: Anything else.
     """
     try:
         yield
@@ -46,9 +46,9 @@ def told(folder: Path) -> Iterator[None]:
         said = f"{path}: {error.strerror or error}"
         if error.errno in _FULL:
             raise NoSpace(f"{said}; {_FULL[error.errno]} and run it again") from error
-        kind = NotPermitted if isinstance(error, PermissionError) else IOFailed
+        kind = PermissionDenied if isinstance(error, PermissionError) else SystemCallFailed
         refused = kind(f"{said}; mend it and run it again")
-        refused.errno, refused.filename, refused.remedy = error.errno, path, "fix the machine"
+        refused.errno, refused.filename = error.errno, path
         raise refused from error
 
 
@@ -81,13 +81,13 @@ def move(source: Path, target: Path) -> None:
     """Move a file to where it belongs, unless it is there; the caller syncs the folders.
 
     Raises:
-        Invalid: Another file lies there.
+        InvalidArgument: Another file lies there.
         FileNotFoundError: It is in neither place.
     """
     if not source.exists() and target.exists():
         return
     if target.exists():
-        raise Invalid(
+        raise InvalidArgument(
             f"{target} is in the way: it is no file of this export, which has one of that name; "
             "move it away and run the export again"
         )

@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from falaj.errors import Invalid
+from falaj.errors import InvalidArgument, MissingExtra
 from falaj.spark import java
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def path() -> Path:
         A file below `sys.prefix`, named after the Java, the Spark and where both are.
 
     Raises:
-        Invalid: There is no Java, or the extra `spark` is not installed.
+        MissingExtra: There is no Java, or the extra `spark` is not installed.
     """
     home = _pyspark()
     executable = _java()
@@ -55,7 +55,7 @@ def flags() -> str:
         `spark.executor.extraJavaOptions` or `SPARK_DAEMON_JAVA_OPTS`.
 
     Raises:
-        Invalid: There is no Java, or the extra `spark` is not installed.
+        MissingExtra: There is no Java, or the extra `spark` is not installed.
     """
     archive = path()
     usable = archive.is_file() and _can_be_named(archive)
@@ -72,14 +72,14 @@ def make() -> Path:
         Its path.
 
     Raises:
-        Invalid: There is no Java, or the extra `spark` is not installed; or the environment lies
-            where no option of Java can name a file.
+        MissingExtra: There is no Java, or the extra `spark` is not installed.
+        InvalidArgument: The environment lies where no option of Java can name a file.
         OSError: The environment cannot be written to.
         RuntimeError: The session failed; it said why on standard error.
     """
     archive = path()
     if not _can_be_named(archive):
-        raise Invalid(
+        raise InvalidArgument(
             f"{archive} has white space, quotes or backslashes, and cannot stand among Java's "
             "options: use an environment in another folder"
         )
@@ -109,7 +109,7 @@ def _pyspark() -> Path:
     try:
         import pyspark
     except ImportError:
-        raise Invalid("this needs PySpark: pip install 'falaj[spark]'") from None
+        raise MissingExtra("this needs PySpark: pip install 'falaj[spark]'") from None
     return Path(pyspark.__file__).parent
 
 

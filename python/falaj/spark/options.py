@@ -11,7 +11,7 @@ import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, cast
 
-from falaj.errors import Invalid
+from falaj.errors import InvalidArgument
 from falaj.spark import offsets
 from falaj.spark.given import boolean, directory, one_of, positive, refuse_unknown, required
 
@@ -131,7 +131,7 @@ class ReadOptions:
             The options.
 
         Raises:
-            Invalid: One is missing, unknown or cannot be right.
+            InvalidArgument: One is missing, unknown or cannot be right.
         """
         options = {name.lower(): text for name, text in given.items()}
         ignored = refuse_unknown(options, NAMES, _ADVICE)
@@ -200,7 +200,7 @@ def _mode(options: Mapping[str, str]) -> Mode | None:
     found = one_of(options, "mode", words)
     values = options.get("values", "binary").strip().lower()
     if values == "binary" or (values, found) == ("string", "permissive"):
-        raise Invalid(
+        raise InvalidArgument(
             f"option mode={found.upper()} is for values=json"
             f"{'' if found == 'permissive' else ' and values=string'}"
         )
@@ -211,23 +211,27 @@ def _refuse_of_the_other(options: Mapping[str, str], kind: Kind) -> None:
     others, verb = (_BATCH_ONLY, "read") if kind == "stream" else (_STREAM_ONLY, "readStream")
     for name in others:
         if name.lower() in options:
-            raise Invalid(f"option {name} is for spark.{verb}: leave it away here")
+            raise InvalidArgument(f"option {name} is for spark.{verb}: leave it away here")
 
 
 def _topics(options: Mapping[str, str]) -> tuple[tuple[str, ...] | None, str | None]:
     if "subscribepattern" in options:
         if "subscribe" in options:
-            raise Invalid("subscribe and subscribePattern exclude each other: leave one away")
+            raise InvalidArgument(
+                "subscribe and subscribePattern exclude each other: leave one away"
+            )
         pattern = required(options, "subscribePattern", "'orders-.*'")
         try:
             re.compile(pattern)
         except re.error as error:
-            raise Invalid(f"option subscribePattern is no expression: {error}") from None
+            raise InvalidArgument(f"option subscribePattern is no expression: {error}") from None
         return None, pattern
     text = required(options, "subscribe", "'orders'")
     topics = tuple(name.strip() for name in text.split(","))
     if "" in topics:
-        raise Invalid(f"option subscribe is topic names with commas between them, not {text!r}")
+        raise InvalidArgument(
+            f"option subscribe is topic names with commas between them, not {text!r}"
+        )
     if len(set(topics)) < len(topics):
-        raise Invalid(f"option subscribe names a topic twice: {text!r}")
+        raise InvalidArgument(f"option subscribe names a topic twice: {text!r}")
     return topics, None

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from falaj._consumer import position_of
-from falaj.errors import Corrupt, Invalid
+from falaj.errors import CorruptData, InvalidArgument
 
 if TYPE_CHECKING:
     from falaj import Topic
@@ -60,7 +60,7 @@ def place_of(part: Topic[Any], offset: int) -> Place:
     """
     try:
         crc, time_us = position_of(part, part.partitions[0], offset)
-    except Corrupt:
+    except CorruptData:
         return Place(offset)
     return Place(offset, f"{crc:08x}.{time_us}" if (crc, time_us) != (0, 0) else "")
 
@@ -73,7 +73,7 @@ def is_there(part: Topic[Any], place: Place) -> bool:
     """
     try:
         known = position_of(part, part.partitions[0], place.offset)
-    except Corrupt:
+    except CorruptData:
         return False
     return known == (0, 0) or place_of(part, place.offset) == place
 
@@ -101,7 +101,7 @@ def beginning(kept: dict[str, Any]) -> Places | None:
     """Say where the batch began that ends here, if that was kept.
 
     Raises:
-        Invalid: As `decode`.
+        InvalidArgument: As `decode`.
     """
     began = kept.get("began")
     return None if began is None else decode(kept | {"topics": began})
@@ -111,11 +111,11 @@ def decode(kept: dict[str, Any]) -> Places:
     """Turn what Spark kept into places.
 
     Raises:
-        Invalid: It is not of this source, or of a version that is not known.
+        InvalidArgument: It is not of this source, or of a version that is not known.
     """
     try:
         if kept["version"] != _VERSION:
-            raise Invalid(
+            raise InvalidArgument(
                 f"the checkpoint holds places of version {kept['version']}, and this falaj knows "
                 f"version {_VERSION}: upgrade it, or start with a new checkpointLocation"
             )
@@ -130,9 +130,9 @@ def decode(kept: dict[str, Any]) -> Places:
             for name, standing in kept["topics"].items()
         }
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        if isinstance(error, Invalid):
+        if isinstance(error, InvalidArgument):
             raise
-        raise Invalid(
+        raise InvalidArgument(
             f"the checkpoint does not hold places of a falaj stream ({kept!r}): it is another "
             "source's; start with a new checkpointLocation, and startingTimestamp where it stood"
         ) from None

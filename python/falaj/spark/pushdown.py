@@ -23,7 +23,7 @@ from pyspark.sql.datasource import (
 )
 
 from falaj import _time
-from falaj.errors import Invalid
+from falaj.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from falaj import Topic
@@ -138,5 +138,5 @@ def _ns(value: Any) -> int | None:
         return None
     try:
         return _time.to_ns(value if value.tzinfo else value.replace(tzinfo=UTC))
-    except Invalid:
+    except InvalidArgument:
         return None

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import InputPartition
 
 import falaj
-from falaj.errors import Invalid, NoSuchTopic, NotAStore, TopicDeleted
+from falaj.errors import InvalidArgument, NotAStore, TopicDeleted, UnknownTopic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,7 +65,7 @@ def plan(options: ReadOptions, loss: Loss, pruning: Pruning | None = None) -> li
         Ranges in the order of topics, partitions and offsets; none for empty topics.
 
     Raises:
-        Invalid: The offsets asked for cannot be right.
+        InvalidArgument: The offsets asked for cannot be right.
         OffsetOutOfRange: They are not there.
         Error: The store or a topic cannot be read.
     """
@@ -130,7 +130,7 @@ def opened(options: ReadOptions, bounds: Range, loss: Loss) -> Iterator[falaj.To
     with at:
         try:
             topic = open_raw(at, bounds.topic)
-        except NoSuchTopic:
+        except UnknownTopic:
             gone = f"topic {bounds.topic} was deleted after Spark planned to read it"
             loss.meet(TopicDeleted(gone))
             yield None
@@ -150,7 +150,7 @@ def open_raw(
     """Open a topic without running its codec: the column is the bytes, pickles included.
 
     Raises:
-        NoSuchTopic: There is none, also where the store was opened for writing.
+        UnknownTopic: There is none, also where the store was opened for writing.
     """
     store._expect_topic(name)
     opened = store._open_topic(
@@ -179,7 +179,7 @@ def _bounds(
         start = options.starting.resolve(part, first, end, loss)
         stop = options.ending.resolve(part, first, end, loss)
         if start > stop:
-            raise Invalid(
+            raise InvalidArgument(
                 f"{options.starting.option} ({start}) lies behind {options.ending.option} ({stop}) "
                 f"for topic {topic.name}, partition {partition}"
             )

@@ -48,14 +48,14 @@ def local(app: str, *, cores: int | str = "*", **settings: str) -> SparkSession:
         The session; `stop()` ends it.
 
     Raises:
-        Invalid: There is no Java, or the extra `spark` is not installed.
+        MissingExtra: There is no Java, or the extra `spark` is not installed.
     """
-    from falaj.errors import Invalid
+    from falaj.errors import MissingExtra
 
     try:
         from pyspark.sql import SparkSession
     except ImportError:
-        raise Invalid("this needs PySpark: pip install 'falaj[spark]'") from None
+        raise MissingExtra("this needs PySpark: pip install 'falaj[spark]'") from None
     if home := java.home():
         os.environ["JAVA_HOME"] = str(home)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

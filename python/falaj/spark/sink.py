@@ -27,7 +27,7 @@ from pyspark.sql.datasource import (
 )
 
 import falaj
-from falaj.errors import Invalid, NoSuchTopic, NotAStore
+from falaj.errors import InvalidArgument, NotAStore, UnknownTopic
 from falaj.spark import sink_columns
 from falaj.spark.ranges import open_raw
 
@@ -138,7 +138,7 @@ class Target:
 
         Raises:
             NotAStore: There is no store.
-            NoSuchTopic: There is no such topic.
+            UnknownTopic: There is no such topic.
             SettingsMismatch: The topic has another number of partitions.
         """
         if options.creates:
@@ -168,7 +168,7 @@ class Target:
             Topics, and the manifest of what was staged for each.
 
         Raises:
-            Invalid: The records name several topics, and the job has no token.
+            InvalidArgument: The records name several topics, and the job has no token.
         """
         context = TaskContext.get()
         name = f"{context.partitionId()}-{context.taskAttemptId()}" if context else "0-0"
@@ -259,8 +259,8 @@ def _create(store: Store, name: str, partitions: int | None, otherwise: int = 1)
 def _topic(store: Store, name: str) -> falaj.Topic[Any]:
     try:
         return open_raw(store, name)
-    except NoSuchTopic as error:
-        raise NoSuchTopic(
+    except UnknownTopic as error:
+        raise UnknownTopic(
             f"{error.args[0]}: create it first, with .topic({name!r}), or let Spark do so, with "
             ".option('createTopics', 'true') and .option('partitions', '1')"
         ) from None
@@ -276,10 +276,10 @@ def _refuse_several(topics: list[str], token: tuple[str, int] | None) -> None:
     """Refuse to write to several topics what could not be repeated.
 
     Raises:
-        Invalid: There are several, and no token.
+        InvalidArgument: There are several, and no token.
     """
     if len(topics) > 1 and token is None:
-        raise Invalid(
+        raise InvalidArgument(
             f"the frame names several topics, {', '.join(topics)}, and each is committed on its "
             "own: so that a write that fails in between can be repeated, name it with "
             ".option('txnAppId', 'nightly').option('txnVersion', '1'), or write each topic by "
@@ -314,7 +314,9 @@ def _of_the_task(name: str) -> str:
     context = TaskContext.get()
     found = context.getLocalProperty(name) if context else None
     if found is None:
-        raise Invalid(f"Spark does not tell the task its {name}, which a stream is written by")
+        raise InvalidArgument(
+            f"Spark does not tell the task its {name}, which a stream is written by"
+        )
     return found
 
 

@@ -21,7 +21,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from falaj.errors import Invalid
+from falaj.errors import InvalidArgument
 
 if TYPE_CHECKING:
     import pyarrow
@@ -54,21 +54,21 @@ def check(schema: StructType, options: WriteOptions) -> None:
         options: What else was asked for.
 
     Raises:
-        Invalid: A column that is written is missing, there twice or of another type.
+        InvalidArgument: A column that is written is missing, there twice or of another type.
     """
     names = schema.names
     written = _written(names, options.topic)
     if twice := [name for name in written if names.count(name) > 1]:
-        raise Invalid(f"the frame has the column {twice[0]} twice: leave one away")
+        raise InvalidArgument(f"the frame has the column {twice[0]} twice: leave one away")
     if "value" not in names:
         near = _near("value", names)
         meant = "" if near is None else f", did you mean {near!r}?"
-        raise Invalid(
+        raise InvalidArgument(
             f"the column value is missing{meant or ':'} it is what is written, bytes or text; a "
             "whole row is written as JSON with .selectExpr('to_json(struct(*)) AS value')"
         )
     if options.topic is None and "topic" not in names:
-        raise Invalid("option topic is missing: add .option('topic', 'orders')")
+        raise InvalidArgument("option topic is missing: add .option('topic', 'orders')")
     for name in written:
         _check_type(schema[name])
 
@@ -104,7 +104,7 @@ def _check_type(field: StructField) -> None:
         remedy = ".withColumn('value', to_json('value')) makes it text"
     else:
         remedy = f".withColumn('{name}', ...cast('{_TYPES[name][-1].simpleString()}')) makes it so"
-    raise Invalid(f"the column {name} is {wanted}, not {given.simpleString()}: {remedy}")
+    raise InvalidArgument(f"the column {name} is {wanted}, not {given.simpleString()}: {remedy}")
 
 
 def _same(given: DataType, kind: DataType) -> bool:
@@ -129,7 +129,7 @@ def by_topic(
         Topics and their records, in their order; topics in the order of their first records.
 
     Raises:
-        Invalid: A record has no topic.
+        InvalidArgument: A record has no topic.
     """
     names = batch.schema.names
     whole = batch.select([n for n in _written(names, named) if n != "topic"])
@@ -139,7 +139,7 @@ def by_topic(
 
     topics = batch.column("topic")
     if topics.null_count:
-        raise Invalid(
+        raise InvalidArgument(
             "a record's topic is null: fill the column, or name one with .option('topic', 'orders')"
         )
     names = compute.unique(topics)

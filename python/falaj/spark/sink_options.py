@@ -10,7 +10,7 @@ import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from falaj.errors import Invalid
+from falaj.errors import InvalidArgument
 from falaj.spark import options
 from falaj.spark.given import boolean, directory, positive, refuse_unknown, required
 
@@ -73,7 +73,7 @@ class WriteOptions:
             The options.
 
         Raises:
-            Invalid: One is missing, unknown or cannot be right.
+            InvalidArgument: One is missing, unknown or cannot be right.
         """
         options = {name.lower(): text for name, text in given.items()}
         if kind == "stream":
@@ -88,7 +88,7 @@ class WriteOptions:
             options, "createTopics", default=partitions is not None and topic is not None
         )
         if partitions is not None and not creates:
-            raise Invalid(
+            raise InvalidArgument(
                 "option partitions is for topics that are created: name one with "
                 ".option('topic', 'orders'), or create those that the column topic names with "
                 ".option('createTopics', 'true')"
@@ -106,7 +106,7 @@ class WriteOptions:
 
 def _refuse_late_progress(options: dict[str, str]) -> None:
     if boolean(options, _ASYNC, default=False):
-        raise Invalid(
+        raise InvalidArgument(
             f"option {_ASYNC} cannot be had here: with it Spark may give the number of a batch "
             "that was written to other records when it starts again, and nothing could be written "
             "exactly once. Leave it away"
@@ -120,12 +120,12 @@ def _transaction(options: Mapping[str, str], kind: Kind) -> tuple[str, int] | No
     if not both:
         return None
     if kind == "stream":
-        raise Invalid(
+        raise InvalidArgument(
             f"option {both[0]} is for df.write: a stream is written exactly once by the ids of "
             "query and batch. Leave it away here"
         )
     name = required(options, "txnAppId", "'nightly'")
     text = required(options, "txnVersion", "'1'")
     if not (text.isascii() and text.isdecimal()) or int(text) > _VERSION_MAX:
-        raise Invalid(f"option txnVersion is a whole number from 0 up, not {text!r}")
+        raise InvalidArgument(f"option txnVersion is a whole number from 0 up, not {text!r}")
     return name, int(text)

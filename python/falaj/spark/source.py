@@ -16,7 +16,7 @@ from pyspark.sql.datasource import (
     InputPartition,
 )
 
-from falaj.errors import Invalid
+from falaj.errors import InvalidArgument
 from falaj.spark import columns, ranges, sampling
 from falaj.spark.loss import BATCH_CHOICES, Loss
 from falaj.spark.options import ReadOptions
@@ -63,7 +63,7 @@ class FalajSource(DataSource):
         from falaj.spark.sink import FalajWriter
 
         if overwrite:
-            raise Invalid(
+            raise InvalidArgument(
                 "a log is appended to, and nothing in it is written over: use .mode('append')"
             )
         return FalajWriter(WriteOptions.parse(self.options, "batch"), schema)

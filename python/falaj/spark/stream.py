@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 import falaj
-from falaj.errors import Invalid, LogRewound, NoSuchTopic, TopicDeleted
+from falaj.errors import InvalidArgument, LogTruncated, TopicDeleted, UnknownTopic
 from falaj.spark import columns, places, ranges, sampling
 from falaj.spark.admission import admit
 from falaj.spark.lag import Cursors
@@ -69,7 +69,9 @@ class FalajStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     ) -> None:
         columns.check(schema, options)
         if options.rate is not None and not HAS_LIMITS:
-            raise Invalid("option maxOffsetsPerTrigger needs PySpark 4.2 or newer: upgrade it")
+            raise InvalidArgument(
+                "option maxOffsetsPerTrigger needs PySpark 4.2 or newer: upgrade it"
+            )
         self.options = options
         self.schema = schema
         self.loss = Loss(options.fails_on_loss, choices)
@@ -215,7 +217,7 @@ class FalajStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with falaj.open(self.options.store, "r") as store, ExitStack() as opened:
             found = {}
             for name in self.options.chosen(store.topics()):
-                with suppress(NoSuchTopic):
+                with suppress(UnknownTopic):
                     topic = ranges.open_raw(store, name, self.options.visibility)
                     found[name] = opened.enter_context(topic)
             yield found
@@ -271,14 +273,14 @@ class FalajStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f"{_named(part)} ends at {committed}, and the query has read up to {place.offset}: "
                 "its log lost its end, or is an older copy"
             )
-            self.loss.meet(LogRewound(lost))
+            self.loss.meet(LogTruncated(lost))
             return committed
         if place.after and place.offset > part.first and not is_there(part, place):
             lost = (
                 f"{_named(part)} holds other records before offset {place.offset} than those that "
                 "the query has read: its log lost its end, or is an older copy"
             )
-            self.loss.meet(LogRewound(lost))
+            self.loss.meet(LogTruncated(lost))
         recognised.append(place)
         return place.offset
 

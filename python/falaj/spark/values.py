@@ -31,7 +31,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from falaj.errors import Invalid
+from falaj.errors import InvalidArgument
 
 if TYPE_CHECKING:
     import pyarrow
@@ -63,12 +63,12 @@ def check(kind: DataType, where: str = "value", *, corrupt_record: str | None = 
         corrupt_record: Name of the member that keeps what is not such JSON, as text or bytes.
 
     Raises:
-        Invalid: It, or a part of it, is none that there is.
+        InvalidArgument: It, or a part of it, is none that there is.
     """
     if isinstance(kind, StructType):
         for part in kind.fields:
             if not part.nullable:
-                raise Invalid(
+                raise InvalidArgument(
                     f"{where}.{part.name} is declared NOT NULL, and no JSON is held to that: "
                     "leave NOT NULL away, and filter"
                 )
@@ -77,10 +77,10 @@ def check(kind: DataType, where: str = "value", *, corrupt_record: str | None = 
             check(part.dataType, f"{where}.{part.name}")
     elif isinstance(kind, ArrayType):
         if not kind.containsNull:
-            raise Invalid(f"{where} is declared without nulls, and no JSON is held to that")
+            raise InvalidArgument(f"{where} is declared without nulls, and no JSON is held to that")
         check(kind.elementType, f"{where}[]")
     elif not isinstance(kind, _SCALARS):
-        raise Invalid(
+        raise InvalidArgument(
             f"values=json does not read {kind.simpleString()} ({where}): read values=string, and "
             "use from_json"
         )
@@ -90,13 +90,13 @@ def keeps(kind: DataType, corrupt_record: str) -> bool:
     """Say whether a type has a member that keeps what is not such JSON.
 
     Raises:
-        Invalid: It has one of another type than text or bytes.
+        InvalidArgument: It has one of another type than text or bytes.
     """
     if not isinstance(kind, StructType) or corrupt_record not in kind.names:
         return False
     given = kind[corrupt_record].dataType
     if not isinstance(given, StringType | BinaryType):
-        raise Invalid(
+        raise InvalidArgument(
             f"value.{corrupt_record} keeps the text of what is not such JSON: it is STRING or "
             f"BINARY, not {given.simpleString()}; option columnNameOfCorruptRecord names another"
         )

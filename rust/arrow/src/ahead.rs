@@ -57,7 +57,7 @@ impl Ahead {
     /// Begin to read lanes with this many threads, or with as many as there are pieces.
     ///
     /// # Errors
-    /// `Io` where the system gives no thread.
+    /// `SystemCallFailed` where the system gives no thread.
     pub(crate) fn start(
         lanes: impl IntoIterator<Item = Lane>,
         batch_rows: usize,
@@ -84,7 +84,7 @@ impl Ahead {
                 }
             });
             let path = "a thread that reads ahead".into();
-            let io = |source: io::Error| Error::Io { what: "start", path, source };
+            let io = |source: io::Error| Error::SystemCallFailed { what: "start", path, source };
             ahead.workers.push(spawned.map_err(io)?);
         }
         Ok(ahead)
@@ -93,11 +93,11 @@ impl Ahead {
     /// The next batch; `None` behind the last.
     ///
     /// # Errors
-    /// As [`Reader::next_batch`]; `Invalid` in a forked child.
+    /// As [`Reader::next_batch`]; `InvalidArgument` in a forked child.
     pub(crate) fn next_batch(&mut self) -> Told {
         if self.process != std::process::id() {
             let what = "batches are read ahead by threads of another process: make another reader";
-            return Err(Error::Invalid { what: what.into() });
+            return Err(Error::InvalidArgument { what: what.into() });
         }
         let pieces = self.pieces.get_mut().unwrap_or_else(PoisonError::into_inner);
         while let Some(piece) = pieces.front() {
@@ -107,7 +107,7 @@ impl Ahead {
                 Ok(Err(error)) => return Err(error),
                 Err(_) => {
                     let what = "a thread that read ahead ended early: make another reader".into();
-                    return Err(Error::Invalid { what });
+                    return Err(Error::InvalidArgument { what });
                 }
             };
         }

@@ -87,7 +87,9 @@ impl FromStr for Column {
     fn from_str(name: &str) -> Result<Self, Error> {
         Self::ALL.into_iter().find(|column| column.name() == name).ok_or_else(|| {
             let known = Self::ALL.map(Self::name).join(", ");
-            Error::Invalid { what: format!("a topic has no column {name:?}: it has {known}") }
+            Error::InvalidArgument {
+                what: format!("a topic has no column {name:?}: it has {known}"),
+            }
         })
     }
 }
@@ -114,12 +116,12 @@ impl Columns {
     /// These columns; keys and values as views of the mapped segments, or copied.
     ///
     /// # Errors
-    /// `Invalid` when one of them is there twice.
+    /// `InvalidArgument` when one of them is there twice.
     pub fn new(wanted: Vec<Column>, views: bool) -> Result<Self, Error> {
         let twice = wanted.iter().enumerate().find(|(i, column)| wanted[..*i].contains(column));
         if let Some((_, column)) = twice {
             let what = format!("the column {column} is named twice");
-            return Err(Error::Invalid { what });
+            return Err(Error::InvalidArgument { what });
         }
         Ok(Self { wanted, views })
     }
@@ -151,6 +153,6 @@ impl Columns {
     /// None for these types.
     pub fn c_schema(&self) -> Result<FFI_ArrowSchema, Error> {
         let schema = FFI_ArrowSchema::try_from(&*self.schema());
-        schema.map_err(|error| Error::Invalid { what: error.to_string() })
+        schema.map_err(|error| Error::InvalidArgument { what: error.to_string() })
     }
 }

@@ -43,9 +43,9 @@ impl Limits {
     /// Refuse what no batch can be made by.
     ///
     /// # Errors
-    /// `Invalid` for limits of nothing, and for those above the largest.
+    /// `InvalidArgument` for limits of nothing, and for those above the largest.
     pub fn check(&self) -> Result<()> {
-        let refuse = |what: String| Err(Error::Invalid { what });
+        let refuse = |what: String| Err(Error::InvalidArgument { what });
         let Self { rows, bytes } = *self;
         if rows == 0 || bytes == 0 {
             return refuse("a batch holds at least one record and one byte".into());
@@ -161,7 +161,7 @@ impl<'a> Fill<'a> {
     /// Add records until this is full or nothing is left, which is told.
     ///
     /// # Errors
-    /// `Corrupt` where a record is damaged, `Newer`; what comes before it was added.
+    /// `CorruptData` where a record is damaged, `UnsupportedVersion`; what comes before it was added.
     pub fn add(&mut self, rest: &mut Rest) -> Result<bool> {
         while !self.is_full() {
             if self.add_block(rest)? && !rest.next_block()? {

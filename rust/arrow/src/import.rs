@@ -17,7 +17,7 @@ use falaj::internals::error::{Error, Result};
 /// A batch from an array of structs.
 ///
 /// # Errors
-/// `Invalid` for an array of anything else, one that was taken before, and one with rows that are null.
+/// `InvalidArgument` for an array of anything else, one that was taken before, and one with rows that are null.
 ///
 /// # Safety
 /// `schema` and `array` point to an `ArrowSchema` and an `ArrowArray` as the C data interface defines them,
@@ -36,14 +36,14 @@ pub unsafe fn batch(schema: NonNull<c_void>, array: NonNull<c_void>) -> Result<R
     let data = unsafe { from_ffi(array, &schema) }.map_err(told)?;
     if !matches!(data.data_type(), DataType::Struct(_)) {
         let what = format!("a record batch is an array of structs, not of {}", data.data_type());
-        return Err(Error::Invalid { what });
+        return Err(Error::InvalidArgument { what });
     }
     let data = with_offsets(data);
     data.validate().map_err(told)?;
     let rows = StructArray::from(data);
     if rows.null_count() > 0 {
         let what = "a record batch has rows that are null as a whole".to_owned();
-        return Err(Error::Invalid { what });
+        return Err(Error::InvalidArgument { what });
     }
     Ok(RecordBatch::from(rows))
 }
@@ -51,7 +51,7 @@ pub unsafe fn batch(schema: NonNull<c_void>, array: NonNull<c_void>) -> Result<R
 /// The batches of a stream.
 ///
 /// # Errors
-/// `Invalid` for one that was taken before, or whose schema nobody understands.
+/// `InvalidArgument` for one that was taken before, or whose schema nobody understands.
 ///
 /// # Safety
 /// `stream` points to an `ArrowArrayStream` as the C stream interface defines it, which nobody else uses
@@ -82,10 +82,10 @@ fn with_offsets(data: ArrayData) -> ArrayData {
 }
 
 fn taken<T>() -> Result<T> {
-    Err(Error::Invalid { what: "this record batch was taken before".into() })
+    Err(Error::InvalidArgument { what: "this record batch was taken before".into() })
 }
 
 #[allow(clippy::needless_pass_by_value, reason = "for map_err")]
 fn told(error: ArrowError) -> Error {
-    Error::Invalid { what: format!("these are no record batches: {error}") }
+    Error::InvalidArgument { what: format!("these are no record batches: {error}") }
 }

@@ -40,14 +40,14 @@ pub type Batch = RecordBatch;
 /// None for these types.
 pub fn c_batch(batch: &Batch) -> Result<(FFI_ArrowArray, FFI_ArrowSchema)> {
     let rows = StructArray::from(batch.clone());
-    to_ffi(&rows.into_data()).map_err(|error| Error::Invalid { what: error.to_string() })
+    to_ffi(&rows.into_data()).map_err(|error| Error::InvalidArgument { what: error.to_string() })
 }
 
 /// The records of a batch that was read, which holds them: so this needs nothing of their topic but its
 /// name. As many Arrow batches as the limits make of them.
 ///
 /// # Errors
-/// `Corrupt` where a record is damaged; as [`Limits::check`].
+/// `CorruptData` where a record is damaged; as [`Limits::check`].
 pub fn of_batch(batch: &Run, topic: &str, columns: &Columns, limits: Limits) -> Result<Vec<Batch>> {
     limits.check()?;
     let (filter, mut made, mut told) = (Filter::ALL, Vec::new(), 0);
@@ -58,7 +58,7 @@ pub fn of_batch(batch: &Run, topic: &str, columns: &Columns, limits: Limits) -> 
         told += fill.rows();
         if fill.rows() > 0 {
             let filled = fill.finish(columns, &columns.schema(), topic, batch.partition());
-            made.push(filled.map_err(|error| Error::Invalid { what: error.to_string() })?);
+            made.push(filled.map_err(|error| Error::InvalidArgument { what: error.to_string() })?);
         }
         if ended {
             return Ok(made);
@@ -131,7 +131,7 @@ impl Reader {
     /// where a piece for a thread does. Each holds a few batches at a time.
     ///
     /// # Errors
-    /// `Io` where the system gives no thread.
+    /// `SystemCallFailed` where the system gives no thread.
     pub fn ahead(mut self, threads: usize) -> Result<Self> {
         let lanes = std::mem::take(&mut self.lanes);
         let (topic, columns, limits) = (self.topic.clone(), self.columns.clone(), self.limits);
@@ -179,7 +179,7 @@ impl Reader {
             if fill.rows() > 0 || !ended {
                 let name = self.topic.name();
                 let batch = fill.finish(&self.columns, &self.schema, name, partition);
-                return batch.map(Some).map_err(|e| Error::Invalid { what: e.to_string() });
+                return batch.map(Some).map_err(|e| Error::InvalidArgument { what: e.to_string() });
             }
         }
     }
@@ -193,7 +193,7 @@ impl Place {
             match self.step(fill) {
                 Ok(Some(())) => {}
                 Ok(None) => return Ok(true),
-                Err(Error::Corrupt { .. }) if losses.is_some() => self.pass_damage(losses)?,
+                Err(Error::CorruptData { .. }) if losses.is_some() => self.pass_damage(losses)?,
                 Err(_) if fill.rows() > 0 => break,
                 Err(error) => return Err(error),
             }

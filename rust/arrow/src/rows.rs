@@ -22,8 +22,8 @@ const COLUMNS: [&str; 5] = ["value", "key", "headers", "timestamp", "partition"]
 /// Stage all rows of a batch; returns how many there were.
 ///
 /// # Errors
-/// `Invalid` for a column that is missing, unknown, or of another type, before anything was staged, and for
-/// a partition that the topic has not; else as [`StagedPart::append`].
+/// `InvalidArgument` for a column that is missing, unknown, or of another type, before anything was staged, and
+/// for a partition that the topic has not; else as [`StagedPart::append`].
 pub fn stage(part: &mut StagedPart, batch: &RecordBatch) -> Result<u64> {
     let rows = Rows::new(batch)?;
     let mut headers = Vec::new();
@@ -85,7 +85,7 @@ fn twice(batch: &RecordBatch, name: &str) -> bool {
 }
 
 fn refuse<T>(what: String) -> Result<T> {
-    Err(Error::Invalid { what })
+    Err(Error::InvalidArgument { what })
 }
 
 fn mismatch<T>(name: &str, wanted: &str, found: &DataType) -> Result<T> {

@@ -56,6 +56,6 @@ fn a_batch_takes_room_for_what_there_is_and_limits_have_a_bound() {
         assert!(bytes < 4096, "{bytes} bytes for ten records");
     }
     for (rows, bytes) in [(0, 1), (1, 0), (Limits::ROWS_MAX + 1, 1), (1, Limits::BYTES_MAX + 1)] {
-        assert!(matches!(open(false, rows, bytes), Err(Error::Invalid { .. })));
+        assert!(matches!(open(false, rows, bytes), Err(Error::InvalidArgument { .. })));
     }
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use falaj::internals::error::{Error, Remedy, Result};
+use falaj::internals::error::{Error, Result};
 use falaj::internals::log::Reading;
 use falaj::internals::storage::Storage;
 use falaj::internals::store::{Severity, Store, StoreOptions, TopicOptions, verify};
@@ -157,8 +157,7 @@ impl Told {
         // A flag in the page that says so is believed by readers of a page that is damaged besides;
         // that error names the topic.
         let names = said.contains(ROOT) || matches!(error, Error::TopicDeleted { .. });
-        let fits = kind.is_some() && names;
-        if !fits || said.contains("Some(") || error.remedy() == Remedy::Retry {
+        if kind.is_none() || !names || said.contains("Some(") {
             return Err(format!("{asked}: no error for damage: {said}"));
         }
         *self.errors.entry(kind.unwrap_or_default()).or_default() += 1;
@@ -169,15 +168,15 @@ impl Told {
 /// Errors that say that bytes are not what was written.
 fn kind_of(error: &Error) -> Option<&'static str> {
     Some(match error {
-        Error::Corrupt { .. } => "Corrupt",
-        Error::Newer { .. } => "Newer",
-        Error::Older { .. } => "Older",
+        Error::CorruptData { .. } => "CorruptData",
+        Error::UnsupportedVersion { .. } => "UnsupportedVersion",
+        Error::OutdatedFormat { .. } => "OutdatedFormat",
         Error::NeedsRecovery { .. } => "NeedsRecovery",
         Error::NotAStore { .. } => "NotAStore",
         Error::LockFileReplaced { .. } => "LockFileReplaced",
         Error::FilesRemoved { .. } => "FilesRemoved",
         Error::TopicDeleted { .. } => "TopicDeleted",
-        Error::Io { .. } => "Io",
+        Error::SystemCallFailed { .. } => "SystemCallFailed",
         Error::NoSpace { .. } => "NoSpace",
         Error::DurabilityUnknown { source, .. } => return kind_of(source),
         _ => return None,
@@ -362,7 +361,7 @@ fn look_up(
                     asking.wrong(Trust::Values, what)?;
                 }
             }
-            Err(Error::Compacted { .. }) if truth.records[offset as usize].is_none() => {}
+            Err(Error::RecordCompacted { .. }) if truth.records[offset as usize].is_none() => {}
             // What nobody recovered may be there or not.
             Err(Error::OffsetOutOfRange { .. }) if asking.may_be_cut && offset >= truth.synced => {}
             Err(error) => asking.error(told, error, &format!("[{offset}] of {}", topic.name()))?,
@@ -415,7 +414,7 @@ pub fn ask_verify(
             let is_asked = asking.beside.is_some_and(|(_, trust)| trust >= Trust::Behind);
             let beside = told.beside.keys().filter(|_| topic.is_none() && is_asked);
             let mut kinds = told.errors.keys().chain(beside);
-            let damaged = kinds.any(|kind| *kind == "Corrupt" || *kind == "Newer");
+            let damaged = kinds.any(|kind| *kind == "CorruptData" || *kind == "UnsupportedVersion");
             if damaged && found.worst() < Some(Severity::Rebuildable) {
                 let what = || format!("readers were told {told:?}, and verify finds nothing");
                 asking.wrong(Trust::All, what)?;

@@ -69,7 +69,7 @@ fn once() -> Result<(), Error> {
     assert_eq!(orders.append_if(0, &record, &once, None)?, next);
     assert_eq!(orders.append_if(0, &record, &once, None)?, next); // a repeat
     let late = orders.append_if(0, &record, &[orders.expect_offset(0, next)?], None);
-    assert!(matches!(late, Err(Error::Conflict { .. })));
+    assert!(matches!(late, Err(Error::OffsetConflict { .. })));
     Ok(())
 }
 

@@ -22,7 +22,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[allow(missing_docs, reason = "a variant's sentence says what its fields are")]
 pub enum Error {
     /// The operating system refused. Next: what its message says.
-    Io { what: &'static str, path: PathBuf, source: io::Error },
+    SystemCallFailed { what: &'static str, path: PathBuf, source: io::Error },
     /// Disk, quota or inode table are full, or a file-size limit was hit. Nothing that was
     /// committed is lost. Next: make room or raise the limit, as the message says, then go on; no
     /// reopening is needed.
@@ -30,17 +30,17 @@ pub enum Error {
     /// The path is not a falaj store. Next: check the path, or open it for writing to create one.
     NotAStore { path: PathBuf, why: String },
     /// Written by a newer version. Next: upgrade falaj.
-    Newer { path: PathBuf, position: Option<u64>, what: String },
+    UnsupportedVersion { path: PathBuf, position: Option<u64>, what: String },
     /// Written in an older version of the format. Next: copy its records with the falaj that wrote it.
-    Older { path: PathBuf, version: u32 },
+    OutdatedFormat { path: PathBuf, version: u32 },
     /// Bytes are not what was written. Next: `falaj verify` tells how much; readers may skip it.
-    Corrupt { path: PathBuf, position: u64, what: &'static str },
+    CorruptData { path: PathBuf, position: u64, what: &'static str },
     /// The end of the log was not recovered since the last crash. Next: open the store for writing
     /// once, or run `falaj repair`.
     NeedsRecovery { path: PathBuf, position: u64, what: &'static str },
     /// A sync failed and the bytes could not be saved elsewhere: reads go on, appends do not. Next:
     /// free or replace the disk, then append again, or `falaj repair`.
-    Latched { path: PathBuf, why: String },
+    SyncFailed { path: PathBuf, why: String },
     /// The lock was not had in time. Next: wait longer, or look at the process that holds it.
     LockTimeout { path: PathBuf, waited: Duration, holder: String },
     /// A lock or control file was replaced while in use. Next: restore the store from a backup made
@@ -50,18 +50,18 @@ pub enum Error {
     /// again where it is now, or restore a backup: what no backup holds is only in the removed files.
     FilesRemoved { path: PathBuf },
     /// All slots for writing processes are taken. Next: close some process.
-    NoSlot { path: PathBuf, limit: u32 },
+    TooManyWriters { path: PathBuf, limit: u32 },
     /// The file system cannot keep falaj's promises. Next: use a local one, or force it knowingly.
-    Filesystem { path: PathBuf, kind: String },
+    UnsupportedFilesystem { path: PathBuf, kind: String },
     /// A name that nothing of its kind can have: no topic, log, consumer or queue. Next: choose
     /// another.
-    BadName { what: &'static str, name: String, why: String },
+    InvalidName { what: &'static str, name: String, why: String },
     /// An argument that cannot be right. Next: what the message says.
-    Invalid { what: String },
+    InvalidArgument { what: String },
     /// A record or batch is larger than a block may be. Next: split it, or choose larger segments.
-    TooLarge { bytes: u64, limit: u64 },
+    AppendTooLarge { bytes: u64, limit: u64 },
     /// No topic of this name. Next: create it by opening it for writing.
-    NoSuchTopic { name: String, store: PathBuf },
+    UnknownTopic { name: String, store: PathBuf },
     /// The topic was deleted while in use. Next: open it anew, which creates it.
     TopicDeleted { name: String },
     /// The topic, or the store of this path, exists with other settings. Next: open it without, or
@@ -71,41 +71,41 @@ pub enum Error {
     /// says its own name, and for the partition the number that it has there.
     OffsetOutOfRange { topic: String, partition: u32, offset: i128, first: u64, end: u64 },
     /// Compaction removed this record; a newer one has its key. Next: read the next offset.
-    Compacted { topic: String, offset: u64 },
+    RecordCompacted { topic: String, offset: u64 },
     /// Appending through a store or topic that was opened for reading. Next: open it for writing.
-    ReadOnly { path: PathBuf },
+    NotWritable { path: PathBuf },
     /// The handle was closed. Next: open a new one.
-    Closed { what: &'static str },
+    HandleClosed { what: &'static str },
     /// The append may be visible, but it is not known to be on the medium. Next: read back from
     /// `offset` before appending it again.
     DurabilityUnknown { offset: u64, source: Box<Error> },
     /// Somebody was faster: the record would not get the offset that was expected, but `next`. Nothing
     /// was appended. Next: read what came from `expected` on, and decide anew.
-    Conflict { expected: u64, next: u64 },
+    OffsetConflict { expected: u64, next: u64 },
     /// A producer left sequences out: `next` has to come first. Nothing was appended. Next: append what
     /// is missing.
-    OutOfSequence { producer: String, sequence: u64, next: u64 },
+    OutOfOrderSequence { producer: String, sequence: u64, next: u64 },
     /// A sequence before those that are remembered of its producer: the repeat of so old an append that
     /// its offset is not known any more, or one from before the first. Nothing was appended. Next: go on
     /// with the sequence behind the last one.
-    DuplicateUnknownOffset { producer: String, sequence: u64 },
+    DuplicateSequence { producer: String, sequence: u64 },
     /// What a consumer had read is not what its log holds there now: the log lost its end, or is an
     /// older copy. Next: choose where to go on, by seeking.
-    LogRewound { consumer: String, topic: String, partition: u32, offset: u64, end: u64 },
+    LogTruncated { consumer: String, topic: String, partition: u32, offset: u64, end: u64 },
     /// The partition is not this member's: another has it, or nobody. Nothing was committed. Next: go on
     /// with the partitions that are; whoever has it reads on from its cursor.
-    NotOwner { consumer: String, topic: String, partition: u32, holder: String },
+    PartitionNotAssigned { consumer: String, topic: String, partition: u32, holder: String },
     /// A cursor that is kept in a log is not where it was to move from: somebody else moved it. Nothing was
     /// appended. Next: read where it is, and begin again from there.
     CursorMoved { name: Vec<u8> },
     /// No consumer of this name. Next: look at the name; the first to open it for writing creates it.
-    NoSuchConsumer { name: String, store: PathBuf },
+    UnknownGroup { name: String, store: PathBuf },
     /// The right to a job of a queue is over, or was never this process's: somebody else may have the
     /// job. Nothing changed for it. Next: drop what was worked out, or take longer leases.
-    LeaseOver { queue: String, offset: u64, why: &'static str },
+    LeaseExpired { queue: String, offset: u64, why: &'static str },
     /// The manifest of a part that is damaged, or of something else than the job for this topic. Nothing was
     /// committed. Next: stage the part anew, and commit with the manifest that comes of it.
-    BadManifest { job: String, why: String },
+    InvalidManifest { job: String, why: String },
     /// A part that was staged is not there any more: its job was committed or aborted, or it was swept. Nothing
     /// was committed. Next: stage it anew.
     NotStaged { job: String, part: String, path: PathBuf },
@@ -148,21 +148,19 @@ impl<T> DecodedIn<T> for std::result::Result<T, DecodeError> {
     }
 }
 
-/// What helps, for callers that decide by it.
+/// What helps, for callers that decide by it. In Python each is a base class of errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remedy {
-    /// Try again, perhaps later.
+    /// Wait, then repeat the call. Python: `RetryableError`.
     Retry,
-    /// Change the call.
+    /// What the call builds on has changed: look again and decide again. Python: `ConflictError`.
+    LookAgain,
+    /// Change the call or its data. Python: `UsageError`.
     FixInput,
-    /// Make room or mend the machine, then go on.
+    /// Make room, mend the machine or install what is missing, then go on. Python: `MachineError`.
     FixMachine,
-    /// Run recovery, verification or repair.
+    /// Verify, restore a backup, or repair. Python: `CorruptionError`.
     Repair,
-    /// Install a newer falaj, or copy the records of an older store into a new one.
-    Upgrade,
-    /// Open the handle anew.
-    Reopen,
 }
 
 impl Error {
@@ -174,7 +172,7 @@ impl Error {
             Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG) => {
                 Error::NoSpace { what, path, source }
             }
-            _ => Error::Io { what, path, source },
+            _ => Error::SystemCallFailed { what, path, source },
         }
     }
 
@@ -182,14 +180,16 @@ impl Error {
     pub fn malformed(path: &Path, position: u64, what: DecodeError) -> Self {
         let path = path.to_path_buf();
         match what {
-            DecodeError::Damaged(what) => Error::Corrupt { path, position, what },
+            DecodeError::Damaged(what) => Error::CorruptData { path, position, what },
             DecodeError::Unknown(what) => {
-                Error::Newer { path, position: Some(position), what: what.into() }
+                Error::UnsupportedVersion { path, position: Some(position), what: what.into() }
             }
-            DecodeError::Version(version) if version < VERSION => Error::Older { path, version },
+            DecodeError::Version(version) if version < VERSION => {
+                Error::OutdatedFormat { path, version }
+            }
             DecodeError::Version(version) => {
                 let what = format!("format version {version}, and this falaj reads {VERSION}");
-                Error::Newer { path, position: None, what }
+                Error::UnsupportedVersion { path, position: None, what }
             }
         }
     }
@@ -207,49 +207,51 @@ impl Error {
     /// What helps.
     pub fn remedy(&self) -> Remedy {
         match self {
-            Error::LockTimeout { .. }
-            | Error::Conflict { .. }
+            Error::LockTimeout { .. } | Error::NeedsRecovery { .. } | Error::Interrupted => {
+                Remedy::Retry
+            }
+            Error::OffsetConflict { .. }
             | Error::CursorMoved { .. }
-            | Error::Interrupted => Remedy::Retry,
-            Error::BadName { .. }
-            | Error::Invalid { .. }
-            | Error::TooLarge { .. }
+            | Error::PartitionNotAssigned { .. }
+            | Error::LeaseExpired { .. }
+            | Error::TopicDeleted { .. } => Remedy::LookAgain,
+            Error::InvalidName { .. }
+            | Error::InvalidArgument { .. }
+            | Error::AppendTooLarge { .. }
             | Error::NotAStore { .. }
-            | Error::NoSuchTopic { .. }
-            | Error::NoSuchConsumer { .. }
-            | Error::LogRewound { .. }
-            | Error::NotOwner { .. }
+            | Error::UnknownTopic { .. }
+            | Error::UnknownGroup { .. }
+            | Error::LogTruncated { .. }
             | Error::SettingsMismatch { .. }
             | Error::OffsetOutOfRange { .. }
-            | Error::Compacted { .. }
-            | Error::OutOfSequence { .. }
-            | Error::DuplicateUnknownOffset { .. }
-            | Error::LeaseOver { .. }
-            | Error::BadManifest { .. }
+            | Error::RecordCompacted { .. }
+            | Error::OutOfOrderSequence { .. }
+            | Error::DuplicateSequence { .. }
+            | Error::InvalidManifest { .. }
             | Error::NotStaged { .. }
-            | Error::ReadOnly { .. }
-            | Error::Filesystem { .. } => Remedy::FixInput,
-            Error::Io { .. } | Error::NoSpace { .. } | Error::NoSlot { .. } => Remedy::FixMachine,
-            Error::Corrupt { .. }
-            | Error::NeedsRecovery { .. }
-            | Error::Latched { .. }
-            | Error::LockFileReplaced { .. } => Remedy::Repair,
-            Error::Newer { .. } | Error::Older { .. } => Remedy::Upgrade,
-            Error::Closed { .. } | Error::TopicDeleted { .. } | Error::FilesRemoved { .. } => {
-                Remedy::Reopen
-            }
-            // It is visible: who tried again would append it twice.
-            Error::DurabilityUnknown { source, .. } => match source.remedy() {
-                Remedy::Retry => Remedy::FixMachine,
-                remedy => remedy,
-            },
+            | Error::NotWritable { .. }
+            | Error::HandleClosed { .. }
+            | Error::UnsupportedFilesystem { .. } => Remedy::FixInput,
+            // Whatever is behind an append that is visible: repeating it would append it twice.
+            Error::DurabilityUnknown { .. }
+            | Error::SystemCallFailed { .. }
+            | Error::NoSpace { .. }
+            | Error::SyncFailed { .. }
+            | Error::TooManyWriters { .. }
+            | Error::UnsupportedVersion { .. }
+            | Error::OutdatedFormat { .. }
+            | Error::FilesRemoved { .. }
+            | Error::LockFileReplaced { .. } => Remedy::FixMachine,
+            Error::CorruptData { .. } => Remedy::Repair,
         }
     }
 
     /// The operating system's error number, where one is behind it.
     pub fn os_error(&self) -> Option<i32> {
         match self {
-            Error::Io { source, .. } | Error::NoSpace { source, .. } => source.raw_os_error(),
+            Error::SystemCallFailed { source, .. } | Error::NoSpace { source, .. } => {
+                source.raw_os_error()
+            }
             Error::DurabilityUnknown { source, .. } => source.os_error(),
             _ => None,
         }
@@ -295,7 +297,7 @@ fn room(source: &io::Error) -> &'static str {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::Io { what, path, source } => {
+            Error::SystemCallFailed { what, path, source } => {
                 write!(f, "cannot {what} {}: {source}; {}", path.display(), hint(source))
             }
             Error::NoSpace { what, path, source } => write!(
@@ -310,21 +312,21 @@ impl fmt::Display for Error {
                  empty directory for writing",
                 path.display()
             ),
-            Error::Newer { path, position, what } => {
+            Error::UnsupportedVersion { path, position, what } => {
                 write!(f, "{}", path.display())?;
                 if let Some(position) = position {
                     write!(f, " at byte {position}")?;
                 }
                 write!(f, " needs a newer falaj ({what}): upgrade to read it")
             }
-            Error::Older { path, version } => write!(
+            Error::OutdatedFormat { path, version } => write!(
                 f,
                 "{} is of format version {version}, and this falaj reads version {VERSION}: print its \
                  records with the falaj that wrote it (`falaj cat --json`) and append them to a new \
                  store",
                 path.display()
             ),
-            Error::Corrupt { path, position, what } => write!(
+            Error::CorruptData { path, position, what } => write!(
                 f,
                 "{} is corrupt at byte {position}: {what}; run `falaj verify` to see how much is hurt",
                 path.display()
@@ -335,7 +337,7 @@ impl fmt::Display for Error {
                  writing once, or run `falaj repair`",
                 path.display()
             ),
-            Error::Latched { path, why } => write!(
+            Error::SyncFailed { path, why } => write!(
                 f,
                 "{} takes no appends after a failed sync ({why}); what is there stays readable: \
                  mend or free the disk and append again, or run `falaj repair`",
@@ -360,27 +362,27 @@ impl fmt::Display for Error {
                  are only in the removed files; open the store again, or restore a backup",
                 path.display()
             ),
-            Error::NoSlot { path, limit } => write!(
+            Error::TooManyWriters { path, limit } => write!(
                 f,
                 "all {limit} slots for writing processes in {} are taken; close one of them",
                 path.display()
             ),
-            Error::Filesystem { path, kind } => write!(
+            Error::UnsupportedFilesystem { path, kind } => write!(
                 f,
                 "{} lies on {kind}, where falaj cannot keep its promises; use a local disk, or force \
                  it if only one machine uses the store",
                 path.display()
             ),
-            Error::BadName { what, name, why } => {
+            Error::InvalidName { what, name, why } => {
                 write!(f, "{name:?} cannot name a {what}: {why}")
             }
-            Error::Invalid { what } => f.write_str(what),
-            Error::TooLarge { bytes, limit } => write!(
+            Error::InvalidArgument { what } => f.write_str(what),
+            Error::AppendTooLarge { bytes, limit } => write!(
                 f,
                 "{bytes} bytes are more than one append may hold ({limit}); split them, or create \
                  the topic with larger segments"
             ),
-            Error::NoSuchTopic { name, store } => write!(
+            Error::UnknownTopic { name, store } => write!(
                 f,
                 "there is no topic {name:?} in {}; `falaj topic list` lists what there is, and the first \
                  append creates one",
@@ -404,43 +406,43 @@ impl fmt::Display for Error {
                     " has no record {offset}: it holds offsets from {first} up to, not including, {end}"
                 )
             }
-            Error::Compacted { topic, offset } => write!(
+            Error::RecordCompacted { topic, offset } => write!(
                 f,
                 "record {offset} of topic {topic:?} was removed by compaction; read the next one"
             ),
-            Error::ReadOnly { path } => {
+            Error::NotWritable { path } => {
                 write!(f, "{} was opened for reading; open it for writing", path.display())
             }
-            Error::Closed { what } => write!(f, "this {what} is closed; open it again"),
+            Error::HandleClosed { what } => write!(f, "this {what} is closed; open it again"),
             Error::DurabilityUnknown { offset, source } => write!(
                 f,
                 "the append is visible from offset {offset} on, but not known to be on the medium: \
                  {source}"
             ),
-            Error::Conflict { expected, next } => write!(
+            Error::OffsetConflict { expected, next } => write!(
                 f,
                 "somebody was faster: the next offset is {next}, not {expected}; read what came from \
                  {expected} on and decide anew"
             ),
-            Error::OutOfSequence { producer, sequence, next } => write!(
+            Error::OutOfOrderSequence { producer, sequence, next } => write!(
                 f,
                 "producer {producer:?} appends from sequence {sequence} on, but {next} comes next: nothing \
                  was appended; append from {next} on"
             ),
-            Error::DuplicateUnknownOffset { producer, sequence } => write!(
+            Error::DuplicateSequence { producer, sequence } => write!(
                 f,
                 "sequence {sequence} of producer {producer:?} comes before those that are remembered of \
                  it, the last five: it was appended before and its offset is not known any more, or the \
                  producer began with a later one; nothing was appended now"
             ),
-            Error::LogRewound { consumer, topic, partition, offset, end } => write!(
+            Error::LogTruncated { consumer, topic, partition, offset, end } => write!(
                 f,
                 "consumer {consumer:?} had read topic {topic:?}, partition {partition}, up to offset \
                  {offset}, but the log, which ends at {end}, is another one there: it lost its end, or \
                  is an older copy; choose where to go on: seek to \"earliest\", \"latest\", a time or \
                  an offset"
             ),
-            Error::NotOwner { consumer, topic, partition, holder } => write!(
+            Error::PartitionNotAssigned { consumer, topic, partition, holder } => write!(
                 f,
                 "partition {partition} of topic {topic:?} is not this member's of consumer \
                  {consumer:?}: {holder} has it; nothing was committed, whoever has it goes on from its \
@@ -452,17 +454,17 @@ impl fmt::Display for Error {
                  again from there",
                 String::from_utf8_lossy(name)
             ),
-            Error::NoSuchConsumer { name, store } => write!(
+            Error::UnknownGroup { name, store } => write!(
                 f,
                 "there is no consumer {name:?} in {}; `falaj group list` lists what there is",
                 store.display()
             ),
-            Error::LeaseOver { queue, offset, why } => write!(
+            Error::LeaseExpired { queue, offset, why } => write!(
                 f,
                 "the lease of job {offset} of queue {queue:?} cannot be used: {why}; somebody else may \
                  work on it, so drop this result, and take longer leases or extend them"
             ),
-            Error::BadManifest { job, why } => {
+            Error::InvalidManifest { job, why } => {
                 write!(f, "job {job:?} was not committed: {why}; stage that part anew")
             }
             Error::NotStaged { job, part, path } => write!(
@@ -479,7 +481,7 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Error::Io { source, .. } | Error::NoSpace { source, .. } => Some(source),
+            Error::SystemCallFailed { source, .. } | Error::NoSpace { source, .. } => Some(source),
             Error::DurabilityUnknown { source, .. } => Some(source.as_ref()),
             _ => None,
         }

@@ -49,7 +49,7 @@
 //! `canaries`, which are for our own tests and let them end a process at named points or plant bugs.
 //! Linux, 64-bit, little-endian: words are mapped and waits are futexes; anything else refuses to
 //! compile. Threads may share every handle;
-//! after a `fork` the child opens anew ([`Closed`](Error::Closed) reminds it). Local file
+//! after a `fork` the child opens anew ([`HandleClosed`](Error::HandleClosed) reminds it). Local file
 //! systems only: network ones and FUSE are refused.
 #![deny(unsafe_code)]
 

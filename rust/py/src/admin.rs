@@ -21,7 +21,7 @@ use falaj::internals::topic::Skipped;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString};
 
-use crate::errors::{OrRaise, remedy};
+use crate::errors::{OrRaise, class};
 use crate::input;
 use crate::retention::shown;
 use crate::store::Store;
@@ -80,7 +80,7 @@ pub(crate) fn with_progress<T: Send>(
 
 /// Sentences, and what helps against each.
 pub(crate) fn told(problems: &[Error]) -> (Vec<String>, Vec<&'static str>) {
-    problems.iter().map(|problem| (problem.to_string(), remedy(problem))).unzip()
+    problems.iter().map(|problem| (problem.to_string(), class(problem))).unzip()
 }
 
 fn real() -> Arc<dyn Storage> {
@@ -103,14 +103,14 @@ pub(crate) fn _backup<'py>(
 ) -> Object<'py> {
     let inner = store.inner(py)?;
     let done = with_progress(py, progress.as_ref(), |tell| inner.backup(path, tell))?;
-    let (problems, remedies) = told(&done.problems);
+    let (problems, error_classes) = told(&done.problems);
     Ok(dict!(py,
         "topics": done.topics,
         "logs": done.logs,
         "segments": done.segments,
         "bytes": done.bytes,
         "problems": problems,
-        "remedies": remedies,
+        "error_classes": error_classes,
     ))
 }
 
@@ -209,14 +209,14 @@ pub(crate) fn _repair(
     let lock_timeout = patience.min(ATTEMPT);
     let options = StoreOptions { force_filesystem: force, lock_timeout, ..StoreOptions::default() };
     let done = patiently(py, patience, || repair(real(), &path, &options, dry_run))?;
-    let (problems, remedies) = told(&done.problems);
+    let (problems, error_classes) = told(&done.problems);
     Ok(dict!(py,
         "dry_run": done.dry_run,
         "in_use": done.in_use,
         "complete": done.is_complete(),
         "logs": list(py, &done.logs, log_repair)?,
         "problems": problems,
-        "remedies": remedies,
+        "error_classes": error_classes,
     ))
 }
 
@@ -227,7 +227,7 @@ fn log_repair<'py>(py: Python<'py>, log: &LogRepair) -> Object<'py> {
         "steps": list(py, &log.steps, step)?,
         "ends": &log.ends,
         "problem": log.problem.as_ref().map(ToString::to_string),
-        "remedy": log.problem.as_ref().map(remedy),
+        "error_class": log.problem.as_ref().map(class),
     ))
 }
 
@@ -320,7 +320,7 @@ fn topic_info<'py>(py: Python<'py>, topic: &TopicInfo) -> Object<'py> {
         "generation": settings.map(|settings| hex(&settings.generation)),
         "created_us": settings.map(|settings| settings.created_us),
         "problem": problem.map(ToString::to_string),
-        "remedy": problem.map(remedy),
+        "error_class": problem.map(class),
     ))
 }
 
@@ -350,7 +350,7 @@ fn log_info<'py>(py: Python<'py>, log: &LogInfo, slots: &[SlotInfo]) -> Object<'
         "sync_lock": lock(py, &extent.sync_lock, slots)?,
         "retention_problem": &log.retention_problem,
         "problem": log.extent.as_ref().err().map(ToString::to_string),
-        "remedy": log.extent.as_ref().err().map(remedy),
+        "error_class": log.extent.as_ref().err().map(class),
     ))
 }
 

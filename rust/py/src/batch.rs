@@ -96,8 +96,9 @@ impl Batch {
     ///     A table of as many rows as the batch has records; of one chunk, but for very large ones.
     ///
     /// Raises:
-    ///     Invalid: pyarrow is not installed; an unknown column, or one named twice.
-    ///     Corrupt: A record is damaged.
+    ///     MissingExtra: pyarrow is not installed.
+    ///     InvalidArgument: An unknown column, or one named twice.
+    ///     CorruptData: A record is damaged.
     ///
     /// Example:
     ///     >>> orders = store.topic("orders")

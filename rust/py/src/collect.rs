@@ -131,7 +131,7 @@ impl<'a> Collector<'a> {
     #[inline]
     fn check(&self, py: Python<'_>, bytes: usize) -> PyResult<()> {
         let (bytes, limit) = (bytes as u64, self.limit);
-        if bytes > limit { Err(raise(py, &Error::TooLarge { bytes, limit })) } else { Ok(()) }
+        if bytes > limit { Err(raise(py, &Error::AppendTooLarge { bytes, limit })) } else { Ok(()) }
     }
 }
 

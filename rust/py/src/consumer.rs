@@ -314,7 +314,7 @@ impl Consumer {
     ///     sync: "durable" waits for the medium; anything else does not.
     ///
     /// Raises:
-    ///     NotOwner: Another member has the partition; nothing was committed.
+    ///     PartitionNotAssigned: Another member has the partition; nothing was committed.
     ///     OffsetOutOfRange: The offset lies beyond the end. One that a trim or a limit has passed
     ///         meanwhile is committed; the next read raises this then.
     ///
@@ -401,8 +401,8 @@ impl Consumer {
     ///     partition: Which of its partitions, where there are several.
     ///
     /// Raises:
-    ///     NotOwner: Another member has the partition.
-    ///     LogRewound: The log does not know the cursor any more.
+    ///     PartitionNotAssigned: Another member has the partition.
+    ///     LogTruncated: The log does not know the cursor any more.
     #[pyo3(signature = (topic=None, partition=None))]
     fn position(
         &self,
@@ -492,7 +492,7 @@ impl Consumer {
         self.set_paused(py, topic, partition, false)
     }
 
-    /// After a `Corrupt`: go on behind the damage. What lies in between is lost to this consumer, and
+    /// After a `CorruptData`: go on behind the damage. What lies in between is lost to this consumer, and
     /// counts as handed out: the next commit covers it.
     ///
     /// Returns:

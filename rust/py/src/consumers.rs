@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString};
 
 use crate::consumer::start_of;
-use crate::errors::{OrRaise, remedy};
+use crate::errors::{OrRaise, class};
 use crate::input;
 use crate::store::Store;
 use crate::topic::Topic;
@@ -33,7 +33,7 @@ fn tell<'py>(py: Python<'py>, found: &ConsumerInfo) -> PyResult<Bound<'py, PyDic
     dict.set_item("cursor_in", &found.cursor_in)?;
     let error = found.cursors.as_ref().err();
     dict.set_item("error", error.map(ToString::to_string))?;
-    dict.set_item("remedy", error.map(remedy))?;
+    dict.set_item("error_class", error.map(class))?;
     let cursors: PyResult<Vec<_>> =
         found.cursors.iter().flatten().map(|found| cursor(py, found)).collect();
     dict.set_item("cursors", cursors?)?;

@@ -6,7 +6,8 @@
 use std::ffi::OsStr;
 use std::path::Path;
 
-use falaj::internals::error::{Error, Remedy};
+use falaj::internals::error::Error;
+use pyo3::exceptions::{PyException, PyMemoryError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyModule;
@@ -26,7 +27,43 @@ impl<T> OrRaise<T> for Result<T, Error> {
 
 /// An exception for a bad argument.
 pub(crate) fn invalid(py: Python<'_>, what: impl Into<String>) -> PyErr {
-    raise(py, &Error::Invalid { what: what.into() })
+    raise(py, &Error::InvalidArgument { what: what.into() })
+}
+
+/// What a codec raised, as the error of the record that it cannot read. What is no failure of the codec
+/// passes: Ctrl-C, a lack of memory.
+#[cold]
+pub(crate) fn not_decoded(
+    py: Python<'_>,
+    cause: PyErr,
+    codec: &str,
+    (topic, partition, offset): (&str, u32, u64),
+) -> PyErr {
+    if !cause.is_instance_of::<PyException>(py) || cause.is_instance_of::<PyMemoryError>(py) {
+        return cause;
+    }
+    let place = match partition {
+        0 => String::new(),
+        partition => format!(", partition {partition}"),
+    };
+    let what = format!(
+        "the codec {codec:?} cannot read record {offset} of topic {topic:?}{place} ({cause}): read \
+         `record.raw`, or open the topic with the codec that wrote the record"
+    );
+    let make = || {
+        let failed = classes(py)?.getattr("DecodeFailed")?.call1((what,))?;
+        failed.setattr("topic", topic)?;
+        failed.setattr("partition", partition)?;
+        failed.setattr("offset", offset)?;
+        Ok(PyErr::from_value(failed))
+    };
+    match make() {
+        Ok(failed) => {
+            failed.set_cause(py, Some(cause));
+            failed
+        }
+        Err(error) => error,
+    }
 }
 
 /// True for an exception of this class of `falaj.errors`.
@@ -48,7 +85,6 @@ pub(crate) fn raise(py: Python<'_>, error: &Error) -> PyErr {
 
 fn build(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
     let exception = classes(py)?.getattr(class(error))?.call1((error.to_string(),))?;
-    exception.setattr("remedy", remedy(error))?;
     if let Some(number) = error.os_error() {
         exception.setattr("errno", number)?;
         exception.setattr("strerror", std::io::Error::from_raw_os_error(number).to_string())?;
@@ -66,14 +102,14 @@ fn build(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
     if let Some(offset) = offset(error) {
         exception.setattr("offset", offset)?;
     }
-    if let Error::Conflict { expected, next } = error {
+    if let Error::OffsetConflict { expected, next } = error {
         exception.setattr("expected", expected)?;
         exception.setattr("next", next)?;
     }
-    if let Error::OutOfSequence { next, .. } = error {
+    if let Error::OutOfOrderSequence { next, .. } = error {
         exception.setattr("next", next)?;
     }
-    if let Error::LogRewound { topic, partition, end, .. } = error {
+    if let Error::LogTruncated { topic, partition, end, .. } = error {
         exception.setattr("topic", topic)?;
         exception.setattr("partition", partition)?;
         exception.setattr("end", end)?;
@@ -96,78 +132,73 @@ fn classes(py: Python<'_>) -> PyResult<&Bound<'_, PyModule>> {
     Ok(module.bind(py))
 }
 
-fn class(error: &Error) -> &'static str {
+/// Name of the class of `falaj.errors` that tells an error.
+pub(crate) fn class(error: &Error) -> &'static str {
     match error {
-        Error::Io { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => {
-            "NotPermitted"
+        Error::SystemCallFailed { source, .. }
+            if source.kind() == std::io::ErrorKind::PermissionDenied =>
+        {
+            "PermissionDenied"
         }
-        Error::Io { .. } => "IOFailed",
+        Error::SystemCallFailed { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
+            "PathNotFound"
+        }
+        Error::SystemCallFailed { .. } => "SystemCallFailed",
         Error::NoSpace { .. } => "NoSpace",
         Error::NotAStore { .. } => "NotAStore",
-        Error::Newer { .. } => "Newer",
-        Error::Older { .. } => "Older",
-        Error::Corrupt { .. } => "Corrupt",
+        Error::UnsupportedVersion { .. } => "UnsupportedVersion",
+        Error::OutdatedFormat { .. } => "OutdatedFormat",
+        Error::CorruptData { .. } => "CorruptData",
         Error::NeedsRecovery { .. } => "NeedsRecovery",
-        Error::Latched { .. } => "Latched",
+        Error::SyncFailed { .. } => "SyncFailed",
         Error::LockTimeout { .. } => "LockTimeout",
         Error::LockFileReplaced { .. } => "LockFileReplaced",
         Error::FilesRemoved { .. } => "FilesRemoved",
-        Error::NoSlot { .. } => "NoSlot",
-        Error::Filesystem { .. } => "FilesystemRefused",
-        Error::BadName { .. } => "BadName",
-        Error::Invalid { .. } => "Invalid",
-        Error::TooLarge { .. } => "TooLarge",
-        Error::NoSuchTopic { .. } => "NoSuchTopic",
+        Error::TooManyWriters { .. } => "TooManyWriters",
+        Error::UnsupportedFilesystem { .. } => "UnsupportedFilesystem",
+        Error::InvalidName { .. } => "InvalidName",
+        Error::InvalidArgument { .. } => "InvalidArgument",
+        Error::AppendTooLarge { .. } => "AppendTooLarge",
+        Error::UnknownTopic { .. } => "UnknownTopic",
         Error::TopicDeleted { .. } => "TopicDeleted",
         Error::SettingsMismatch { .. } => "SettingsMismatch",
         Error::OffsetOutOfRange { .. } => "OffsetOutOfRange",
-        Error::Compacted { .. } => "Compacted",
-        Error::Conflict { .. } => "Conflict",
-        Error::OutOfSequence { .. } => "OutOfSequence",
-        Error::LogRewound { .. } => "LogRewound",
-        Error::NotOwner { .. } | Error::CursorMoved { .. } => "NotOwner",
-        Error::NoSuchConsumer { .. } => "NoSuchConsumer",
-        Error::DuplicateUnknownOffset { .. } => "DuplicateUnknownOffset",
-        Error::LeaseOver { .. } => "LeaseOver",
-        Error::BadManifest { .. } => "BadManifest",
+        Error::RecordCompacted { .. } => "RecordCompacted",
+        Error::OffsetConflict { .. } => "OffsetConflict",
+        Error::OutOfOrderSequence { .. } => "OutOfOrderSequence",
+        Error::LogTruncated { .. } => "LogTruncated",
+        Error::PartitionNotAssigned { .. } => "PartitionNotAssigned",
+        Error::CursorMoved { .. } => "CursorMoved",
+        Error::UnknownGroup { .. } => "UnknownGroup",
+        Error::DuplicateSequence { .. } => "DuplicateSequence",
+        Error::LeaseExpired { .. } => "LeaseExpired",
+        Error::InvalidManifest { .. } => "InvalidManifest",
         Error::NotStaged { .. } => "NotStaged",
-        Error::ReadOnly { .. } => "ReadOnly",
-        Error::Closed { .. } => "Closed",
+        Error::NotWritable { .. } => "NotWritable",
+        Error::HandleClosed { .. } => "HandleClosed",
         Error::DurabilityUnknown { .. } => "DurabilityUnknown",
         _ => "Error",
     }
 }
 
-/// What helps against an error, in the words that `falaj.Error.remedy` has.
-pub(crate) fn remedy(error: &Error) -> &'static str {
-    match error.remedy() {
-        Remedy::Retry => "retry",
-        Remedy::FixInput => "fix the input",
-        Remedy::FixMachine => "fix the machine",
-        Remedy::Repair => "repair",
-        Remedy::Upgrade => "upgrade",
-        Remedy::Reopen => "reopen",
-    }
-}
-
 fn path(error: &Error) -> Option<&Path> {
     match error {
-        Error::Io { path, .. }
+        Error::SystemCallFailed { path, .. }
         | Error::NoSpace { path, .. }
         | Error::NotAStore { path, .. }
-        | Error::Newer { path, .. }
-        | Error::Older { path, .. }
-        | Error::Corrupt { path, .. }
+        | Error::UnsupportedVersion { path, .. }
+        | Error::OutdatedFormat { path, .. }
+        | Error::CorruptData { path, .. }
         | Error::NeedsRecovery { path, .. }
-        | Error::Latched { path, .. }
+        | Error::SyncFailed { path, .. }
         | Error::LockTimeout { path, .. }
         | Error::LockFileReplaced { path }
         | Error::FilesRemoved { path }
-        | Error::NoSlot { path, .. }
-        | Error::Filesystem { path, .. }
+        | Error::TooManyWriters { path, .. }
+        | Error::UnsupportedFilesystem { path, .. }
         | Error::NotStaged { path, .. }
-        | Error::ReadOnly { path } => Some(path),
-        Error::NoSuchTopic { store, .. } | Error::NoSuchConsumer { store, .. } => Some(store),
+        | Error::NotWritable { path } => Some(path),
+        Error::UnknownTopic { store, .. } | Error::UnknownGroup { store, .. } => Some(store),
         Error::DurabilityUnknown { source, .. } => path(source),
         _ => None,
     }
@@ -175,8 +206,10 @@ fn path(error: &Error) -> Option<&Path> {
 
 fn position(error: &Error) -> Option<u64> {
     match error {
-        Error::Corrupt { position, .. } | Error::NeedsRecovery { position, .. } => Some(*position),
-        Error::Newer { position, .. } => *position,
+        Error::CorruptData { position, .. } | Error::NeedsRecovery { position, .. } => {
+            Some(*position)
+        }
+        Error::UnsupportedVersion { position, .. } => *position,
         _ => None,
     }
 }
@@ -184,9 +217,9 @@ fn position(error: &Error) -> Option<u64> {
 fn offset(error: &Error) -> Option<i128> {
     match error {
         Error::OffsetOutOfRange { offset, .. } => Some(*offset),
-        Error::Compacted { offset, .. }
-        | Error::LogRewound { offset, .. }
-        | Error::LeaseOver { offset, .. }
+        Error::RecordCompacted { offset, .. }
+        | Error::LogTruncated { offset, .. }
+        | Error::LeaseExpired { offset, .. }
         | Error::DurabilityUnknown { offset, .. } => Some(i128::from(*offset)),
         _ => None,
     }

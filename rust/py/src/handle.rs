@@ -129,7 +129,7 @@ impl Handle {
     pub(crate) fn open(&self, py: Python<'_>) -> PyResult<Arc<Open>> {
         let current = self.open.borrow(py).clone();
         match current {
-            None => Err(raise(py, &Error::Closed { what: "topic" })),
+            None => Err(raise(py, &Error::HandleClosed { what: "topic" })),
             Some(open) if open.is_ours() => Ok(open),
             Some(stale) => self.reopen(py, &stale),
         }
@@ -157,7 +157,7 @@ impl Handle {
         // Others were attached meanwhile.
         let current = self.open.borrow(py).clone();
         match current {
-            None => return Err(raise(py, &Error::Closed { what: "topic" })),
+            None => return Err(raise(py, &Error::HandleClosed { what: "topic" })),
             Some(other) if other.is_ours() => return Ok(other),
             Some(_) => {}
         }

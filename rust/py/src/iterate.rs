@@ -157,7 +157,7 @@ impl Records {
         }
     }
 
-    /// After a `Corrupt`: go on behind the damage. What lies in between is lost to this reader; says
+    /// After a `CorruptData`: go on behind the damage. What lies in between is lost to this reader; says
     /// what that is, for each partition where there was some: path and position of the damage, and
     /// first and behind the last of the offsets, equal where nothing sound follows that would tell.
     fn skip_damage<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {

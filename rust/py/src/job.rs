@@ -52,7 +52,7 @@ impl Part {
     }
 }
 
-const OVER: Error = Error::Closed { what: "part" };
+const OVER: Error = Error::HandleClosed { what: "part" };
 
 #[pymethods]
 impl Part {
@@ -62,9 +62,9 @@ impl Part {
     ///     value, key, headers, time, partition: As for `Topic.append`.
     ///
     /// Raises:
-    ///     Invalid: The topic has no such partition.
-    ///     TooLarge: It is larger than one append may be.
-    ///     Closed: The part was finished or aborted.
+    ///     InvalidArgument: The topic has no such partition.
+    ///     AppendTooLarge: It is larger than one append may be.
+    ///     HandleClosed: The part was finished or aborted.
     ///     NoSpace: The disk is full.
     #[pyo3(signature = (value, key=None, headers=None, time=None, partition=None))]
     fn append<'py>(
@@ -92,7 +92,7 @@ impl Part {
     ///     key, headers, timestamp, partition: As for `Topic.tombstone`.
     ///
     /// Raises:
-    ///     Invalid, TooLarge, Closed, NoSpace: As for `append`.
+    ///     InvalidArgument, AppendTooLarge, HandleClosed, NoSpace: As for `append`.
     #[pyo3(signature = (key, *, headers=None, timestamp=None, partition=None))]
     fn tombstone(
         &self,
@@ -117,8 +117,8 @@ impl Part {
     ///     How many rows there were.
     ///
     /// Raises:
-    ///     Invalid: A column is missing, unknown or of another type.
-    ///     TooLarge, Closed, NoSpace: As for `append`. Rows before may be staged: abort the part.
+    ///     InvalidArgument: A column is missing, unknown or of another type.
+    ///     AppendTooLarge, HandleClosed, NoSpace: As for `append`. Rows before may be staged: abort the part.
     fn append_arrow(&self, batch: &Bound<'_, PyAny>) -> PyResult<u64> {
         let py = batch.py();
         if let Ok(export) = batch.getattr(pyo3::intern!(py, "__arrow_c_array__")) {
@@ -163,7 +163,7 @@ impl Part {
     /// Raises:
     ///     NotStaged: The job was committed or aborted meanwhile.
     ///     NoSpace: The disk is full; the part is given up.
-    ///     Closed: The part was finished or aborted.
+    ///     HandleClosed: The part was finished or aborted.
     fn finish<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         let finished = py.detach(|| {
             let part = self.inner().take();
@@ -182,7 +182,7 @@ impl Part {
     ///
     /// Raises:
     ///     NoSpace: The disk is full.
-    ///     Closed: The part was finished or aborted.
+    ///     HandleClosed: The part was finished or aborted.
     fn spill(&self, py: Python<'_>) -> PyResult<()> {
         py.detach(|| self.with(sink::StagedPart::spill)).or_raise(py)
     }
@@ -302,7 +302,7 @@ pub(crate) fn sweep(py: Python<'_>, opened: &Opened, older_than: f64) -> PyResul
     };
     if !open.topic.log().is_writable() {
         let path = open.topic.log().dir().to_path_buf();
-        return Err(raise(py, &Error::ReadOnly { path }));
+        return Err(raise(py, &Error::NotWritable { path }));
     }
     py.detach(|| sink::sweep(&open.topic, age)).or_raise(py)
 }

@@ -18,7 +18,7 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 
 use crate::admin::{dict, list, skipped_in};
 
-use crate::errors::{OrRaise, invalid, remedy};
+use crate::errors::{OrRaise, class, invalid};
 use crate::follow::Watch;
 use crate::handle::Handle;
 use crate::input;
@@ -45,7 +45,7 @@ impl Queue {
         work: impl FnMut(&Inner, &Engine) -> Result<T> + Send,
     ) -> PyResult<T> {
         if self.closed.load(Ordering::Relaxed) {
-            let closed = falaj::internals::error::Error::Closed { what: "queue" };
+            let closed = falaj::internals::error::Error::HandleClosed { what: "queue" };
             return Err(crate::errors::raise(py, &closed));
         }
         call(py, &self.inner, &self.handle, work)
@@ -222,9 +222,9 @@ impl Queue {
     ///     jobs: A job, or any number of them, taken from this handle.
     ///
     /// Raises:
-    ///     LeaseOver: Of one of them, after the others were acked: its time is over, and somebody else
+    ///     LeaseExpired: Of one of them, after the others were acked: its time is over, and somebody else
     ///         may work on it.
-    ///     Invalid: One is of another queue; nothing was acked.
+    ///     InvalidArgument: One is of another queue; nothing was acked.
     fn ack(&self, py: Python<'_>, jobs: &Bound<'_, PyAny>) -> PyResult<()> {
         let jobs = self.ours(py, jobs)?;
         let to_ack: Vec<_> = jobs.iter().map(|job| job.get().to_ack()).collect();
@@ -418,7 +418,7 @@ pub(crate) fn _queue_overview<'py>(
             "dead": number(|counts| counts.dead),
             "holders": holders,
             "error": counts.err().map(ToString::to_string),
-            "remedy": counts.err().map(remedy),
+            "error_class": counts.err().map(class),
         ))
     })
 }

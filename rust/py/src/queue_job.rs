@@ -104,7 +104,7 @@ pub(crate) fn call<T: Send>(
 }
 
 pub(crate) fn is_late(py: Python<'_>, error: &PyErr) -> bool {
-    is(py, error, "LeaseOver")
+    is(py, error, "LeaseExpired")
 }
 
 /// True where jobs need nothing more: it was done, or they are another's. After any other error they are
@@ -166,7 +166,7 @@ impl Job {
     /// indexing it and `with job:` do it. Once it was begun or settled, this does nothing.
     ///
     /// Raises:
-    ///     LeaseOver: Its time is over: another worker may have it, so leave it alone.
+    ///     LeaseExpired: Its time is over: another worker may have it, so leave it alone.
     fn begin(&self, py: Python<'_>) -> PyResult<()> {
         if self.is(OPEN) {
             self.call(py, |queue, topic| queue.begin(topic, &[*self.lease()]))?;
@@ -186,7 +186,7 @@ impl Job {
     /// Say that it is done: the record is never delivered again.
     ///
     /// Raises:
-    ///     LeaseOver: Its time is over, or it was settled before; somebody else may work on it.
+    ///     LeaseExpired: Its time is over, or it was settled before; somebody else may work on it.
     fn ack(&self, py: Python<'_>) -> PyResult<()> {
         let acked = self.call(py, |queue, topic| queue.ack(topic, &[self.to_ack()]));
         self.ended(py, acked)
@@ -198,7 +198,7 @@ impl Job {
     ///     delay: Seconds before it is delivered again.
     ///
     /// Raises:
-    ///     LeaseOver: As for `ack`.
+    ///     LeaseExpired: As for `ack`.
     #[pyo3(signature = (delay=0.0))]
     fn nack(
         &self,
@@ -216,7 +216,7 @@ impl Job {
     ///     lease: Seconds from now until its time is over.
     ///
     /// Raises:
-    ///     LeaseOver: As for `ack`.
+    ///     LeaseExpired: As for `ack`.
     #[pyo3(signature = (lease=30.0))]
     fn extend(
         &self,

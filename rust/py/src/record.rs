@@ -9,7 +9,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyTuple};
 
 use crate::buffer::{View, memoryview};
-use crate::errors::invalid;
+use crate::errors::{invalid, not_decoded};
 use crate::handle::Shape;
 use crate::held::Held;
 use crate::input::{self, Incoming};
@@ -79,9 +79,23 @@ impl Record {
         }
     }
 
+    /// The value, or what the codec raised.
+    fn decoded<'py>(slf: &Bound<'py, Self>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let (py, held) = (slf.py(), held(slf));
+        let Some(decode) = &held.shape().decode else { return Self::raw(slf) };
+        let Some(payload) = held.value() else { return Ok(None) };
+        let decoded = slf.get().decoded.get_or_try_init(py, || {
+            let payload = PyBytes::new(py, payload);
+            // What would be called makes nothing else of bytes.
+            let is_done = decode.is(py.get_type::<PyBytes>());
+            if is_done { Ok(payload.into()) } else { decode.call1(py, (payload,)) }
+        })?;
+        Ok(Some(decoded.bind(py).clone()))
+    }
+
     fn encoded<'py>(slf: &Bound<'py, Self>, into: &Shape) -> PyResult<Bound<'py, PyBytes>> {
         let (py, from) = (slf.py(), held(slf).shape());
-        let value = match Self::value(slf) {
+        let value = match Self::decoded(slf) {
             Ok(Some(value)) if from.decode.is_some() => Ok(value),
             // Codecs know bytes, and not all of them views.
             Ok(_) => Ok(Self::bytes(slf).into_any()),
@@ -117,18 +131,16 @@ fn held<'a>(slf: &'a Bound<'_, Record>) -> &'a Held {
 impl Record {
     /// What the topic's codec makes of the payload, decoded once; a read-only memoryview without a
     /// codec. None for a tombstone, and for a value that is None, as JSON's null: `is_tombstone` tells.
+    ///
+    /// Raises:
+    ///     DecodeFailed: The codec cannot read the payload; `raw` and `bytes()` give it as it is.
     #[getter]
     fn value<'py>(slf: &Bound<'py, Self>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let (py, held) = (slf.py(), held(slf));
-        let Some(decode) = &held.shape().decode else { return Self::raw(slf) };
-        let Some(payload) = held.value() else { return Ok(None) };
-        let decoded = slf.get().decoded.get_or_try_init(py, || {
-            let payload = PyBytes::new(py, payload);
-            // What would be called makes nothing else of bytes.
-            let is_done = decode.is(py.get_type::<PyBytes>());
-            if is_done { Ok(payload.into()) } else { decode.call1(py, (payload,)) }
-        })?;
-        Ok(Some(decoded.bind(py).clone()))
+        Self::decoded(slf).map_err(|error| {
+            let (held, shape) = (held(slf), held(slf).shape());
+            let place = (&*shape.name, held.run().partition(), held.offset());
+            not_decoded(slf.py(), error, &shape.codec, place)
+        })
     }
 
     /// The payload as a read-only memoryview of the mapped segment; None for a tombstone.

@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::admin::{Object, dict, list, told};
-use crate::errors::remedy;
+use crate::errors::class;
 use crate::store::Store;
 use crate::topic::Topic;
 use crate::wait::patiently;
@@ -70,14 +70,14 @@ pub(crate) fn _configure_store(
 pub(crate) fn _maintain<'py>(py: Python<'py>, store: &Store, dry_run: bool) -> Object<'py> {
     let inner = store.inner(py)?;
     let done = patiently(py, store.patience(), || inner.maintain(dry_run))?;
-    let (problems, remedies) = told(&done.problems);
+    let (problems, error_classes) = told(&done.problems);
     Ok(dict!(py,
         "dry_run": done.dry_run,
         "retention_bytes": done.retention_bytes,
         "bytes": done.bytes,
         "logs": list(py, &done.logs, log)?,
         "problems": problems,
-        "remedies": remedies,
+        "error_classes": error_classes,
     ))
 }
 
@@ -90,7 +90,7 @@ fn log<'py>(py: Python<'py>, log: &LogMaintenance) -> Object<'py> {
         "segments": log.removed.segments,
         "bytes": log.removed.bytes,
         "problem": log.problem.as_ref().map(ToString::to_string),
-        "remedy": log.problem.as_ref().map(remedy),
+        "error_class": log.problem.as_ref().map(class),
     ))
 }
 

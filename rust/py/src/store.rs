@@ -77,7 +77,7 @@ impl Store {
     /// The engine's store.
     pub(crate) fn inner(&self, py: Python<'_>) -> PyResult<Inner> {
         let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner).clone();
-        inner.ok_or_else(|| raise(py, &Error::Closed { what: "store" }))
+        inner.ok_or_else(|| raise(py, &Error::HandleClosed { what: "store" }))
     }
 
     /// How long to wait for a lock.
@@ -242,8 +242,8 @@ impl Store {
     /// Delete a topic and all its records, for everybody; values that were read stay valid.
     ///
     /// Raises:
-    ///     NoSuchTopic: There is none of this name.
-    ///     ReadOnly: The store was opened for reading.
+    ///     UnknownTopic: There is none of this name.
+    ///     NotWritable: The store was opened for reading.
     ///
     /// Example:
     ///     >>> _ = store.topic("orders")

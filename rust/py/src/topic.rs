@@ -47,7 +47,8 @@ impl Topic {
     /// Args:
     ///     value: What the codec takes, and gives back equal; without one bytes, a bytearray or another
     ///         buffer of single bytes.
-    ///     key: Text (kept as UTF-8) or bytes that tell what the record is about. Where there are several partitions, records
+    ///     key: Text (kept as UTF-8) or bytes that tell what the record is about. Where there are several
+    ///     partitions, records
     ///         with the same key go to the same one and stay in order; those without take turns.
     ///     headers: A dict or pairs of names and values (text, bytes or None), kept in order; a name may
     ///         stand twice.
@@ -66,14 +67,14 @@ impl Topic {
     ///     Its offset; where there are several partitions a `Position(partition, offset)`.
     ///
     /// Raises:
-    ///     TypeError, Invalid: The codec cannot give the value back, or has none for it: a key of a dict that
-    ///         is no text, `nan` in JSON, lists more than 128 deep. Nothing was appended.
-    ///     Conflict: Somebody was faster, and the offset that was expected is taken.
-    ///     OutOfSequence: The producer left a sequence out.
-    ///     DuplicateUnknownOffset: A repeat of an older append than the last five, or a sequence before
+    ///     TypeError, InvalidArgument: The codec cannot give the value back, or has none for it: a key of a
+    ///         dict that is no text, `nan` in JSON, lists more than 128 deep. Nothing was appended.
+    ///     OffsetConflict: Somebody was faster, and the offset that was expected is taken.
+    ///     OutOfOrderSequence: The producer left a sequence out.
+    ///     DuplicateSequence: A repeat of an older append than the last five, or a sequence before
     ///         the producer's first.
-    ///     TooLarge: It is larger than one append may be; the limit is named.
-    ///     NoSpace, LockTimeout, Latched, TopicDeleted, ReadOnly, Closed: Nothing was appended.
+    ///     AppendTooLarge: It is larger than one append may be; the limit is named.
+    ///     NoSpace, LockTimeout, SyncFailed, TopicDeleted, NotWritable, HandleClosed: Nothing was appended.
     ///     DurabilityUnknown: It is visible, and perhaps not on the medium.
     ///
     /// The exception of a signal's handler may come when the record was appended: `falaj.Receipts` says
@@ -89,7 +90,7 @@ impl Topic {
     ///     1
     ///     >>> orders.append(b"too late", expect=1)
     ///     Traceback (most recent call last):
-    ///     falaj.errors.Conflict: somebody was faster: the next offset is 2, not 1; ...
+    ///     falaj.errors.OffsetConflict: somebody was faster: the next offset is 2, not 1; ...
     #[pyo3(signature = (
         value, key=None, headers=None, time=None, partition=None, sync=None, *, producer=None,
         sequence=None, expect=None
@@ -143,9 +144,9 @@ impl Topic {
     ///     The range of their offsets; where there are several partitions a dict of such ranges.
     ///
     /// Raises:
-    ///     Invalid: There are none; or an offset is expected of several partitions; or the value of a
+    ///     InvalidArgument: There are none; or an offset is expected of several partitions; or the value of a
     ///         `Record` of another codec is not one for this topic's.
-    ///     TooLarge: Together they are larger than one append may be, and as for `append`.
+    ///     AppendTooLarge: Together they are larger than one append may be, and as for `append`.
     ///
     /// Example:
     ///     >>> orders = store.topic("orders")
@@ -214,8 +215,8 @@ impl Topic {
     ///     A `Part`: `append` or `append_arrow` what belongs to it, then `finish` it.
     ///
     /// Raises:
-    ///     Invalid: A name is none.
-    ///     ReadOnly: The topic was opened for reading.
+    ///     InvalidArgument: A name is none.
+    ///     NotWritable: The topic was opened for reading.
     ///
     /// Example:
     ///     >>> flights = store.topic("flights")
@@ -255,12 +256,12 @@ impl Topic {
     ///     `offsets`, for each partition that got any the first offset and the one behind the last.
     ///
     /// Raises:
-    ///     BadManifest: One is damaged, of another job or topic, or there twice. Nothing was committed.
+    ///     InvalidManifest: One is damaged, of another job or topic, or there twice. Nothing was committed.
     ///     NotStaged: A part is gone: the job was committed or aborted. Nothing was committed.
-    ///     Corrupt: A part was damaged on the disk. Nothing was committed.
-    ///     TooLarge: The job is larger than it may be; the limit is named. Nothing was committed.
-    ///     Invalid: The log remembers as many tokens as it can: see `forget_token`.
-    ///     NoSpace, Latched, TopicDeleted, ReadOnly: Nothing was committed.
+    ///     CorruptData: A part was damaged on the disk. Nothing was committed.
+    ///     AppendTooLarge: The job is larger than it may be; the limit is named. Nothing was committed.
+    ///     InvalidArgument: The log remembers as many tokens as it can: see `forget_token`.
+    ///     NoSpace, SyncFailed, TopicDeleted, NotWritable: Nothing was committed.
     ///     LockTimeout: Others had a lock for too long. Nothing was committed now: commit it again.
     ///     DurabilityUnknown: It is visible, and perhaps not on the medium: with a token commit it again,
     ///         without one `flush`, since it would be appended a second time.
@@ -345,7 +346,7 @@ impl Topic {
     ///     The sequence; None where the log does not know the producer.
     ///
     /// Raises:
-    ///     ReadOnly: The topic was opened for reading.
+    ///     NotWritable: The topic was opened for reading.
     ///
     /// Example:
     ///     >>> orders = store.topic("orders")
@@ -487,7 +488,7 @@ impl Topic {
     /// Put everything that is committed on the medium.
     ///
     /// Raises:
-    ///     Latched: The medium failed; what is visible is not durable.
+    ///     SyncFailed: The medium failed; what is visible is not durable.
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
         let open = self.opened.handle.open(py)?;
         patiently(py, self.opened.handle.patience, || open.topic.flush())
@@ -537,7 +538,7 @@ impl Topic {
             falaj::internals::log::Wait::News => Ok(true),
             falaj::internals::log::Wait::TimedOut => Ok(false),
             falaj::internals::log::Wait::Interrupted => {
-                Err(raise(py, &Error::Closed { what: "topic" }))
+                Err(raise(py, &Error::HandleClosed { what: "topic" }))
             }
         }
     }

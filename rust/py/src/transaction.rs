@@ -226,8 +226,8 @@ impl Transaction {
     ///     value, key, headers, time, partition: As for `Topic.append`.
     ///
     /// Raises:
-    ///     NoSuchTopic: There is none of this name: create it with `store.topic(name, log=…)` before.
-    ///     Invalid: It lives in another log, or another store, than the others.
+    ///     UnknownTopic: There is none of this name: create it with `store.topic(name, log=…)` before.
+    ///     InvalidArgument: It lives in another log, or another store, than the others.
     ///
     /// Example:
     ///     >>> _ = store.topic("paid", log="shop"), store.topic("audit", log="shop")
@@ -265,7 +265,7 @@ impl Transaction {
     ///     key, headers, timestamp, partition: As for `Topic.tombstone`.
     ///
     /// Raises:
-    ///     NoSuchTopic, Invalid: As for `append`.
+    ///     UnknownTopic, InvalidArgument: As for `append`.
     ///
     /// Example:
     ///     >>> prices = store.topic("prices", compacted=True)
@@ -294,8 +294,8 @@ impl Transaction {
     ///     records, partition: As for `Topic.extend`.
     ///
     /// Raises:
-    ///     TooLarge: Together they are larger than one append may be.
-    ///     NoSuchTopic, Invalid: As for `append`.
+    ///     AppendTooLarge: Together they are larger than one append may be.
+    ///     UnknownTopic, InvalidArgument: As for `append`.
     #[pyo3(signature = (topic, records, partition=None))]
     fn extend<'py>(
         &self,

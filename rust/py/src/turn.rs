@@ -52,7 +52,11 @@ impl Shared {
     /// Complain once it was closed.
     #[inline]
     pub(crate) fn expect_open(&self, py: Python<'_>) -> PyResult<()> {
-        if self.is_closed() { Err(raise(py, &Error::Closed { what: "consumer" })) } else { Ok(()) }
+        if self.is_closed() {
+            Err(raise(py, &Error::HandleClosed { what: "consumer" }))
+        } else {
+            Ok(())
+        }
     }
 
     /// `None` while another thread has it, or this one further up.
@@ -76,7 +80,7 @@ impl Shared {
         let Some(mut state) = self.try_state() else { return Err(in_use()) };
         let done = match state.as_mut() {
             Some(state) => work(state),
-            None => Err(raise(py, &Error::Closed { what: "consumer" })),
+            None => Err(raise(py, &Error::HandleClosed { what: "consumer" })),
         };
         drop(state);
         // Who closes it is attached, as this thread is: it found the turn taken, or it is seen here.
@@ -97,7 +101,7 @@ impl Shared {
         found: PyResult<Option<T>>,
     ) -> PyResult<Option<T>> {
         match found {
-            Err(error) if self.is_closed() && is(py, &error, "Closed") => Ok(None),
+            Err(error) if self.is_closed() && is(py, &error, "HandleClosed") => Ok(None),
             found => found,
         }
     }

@@ -63,7 +63,7 @@ impl Member for Actor {
 
     fn check(&self) -> Result<()> {
         let dead = self.dead().contains(&self.identity.bits());
-        if dead { Err(Error::Closed { what: "store" }) } else { Ok(()) }
+        if dead { Err(Error::HandleClosed { what: "store" }) } else { Ok(()) }
     }
 
     fn watch(&self) -> Option<Watch> {

@@ -216,10 +216,10 @@ impl Hand<'_> {
             let expected = log.end_offset(0)?;
             match append_at(log, new, expected) {
                 // Somebody was faster: looked at anew.
-                Err(Error::Conflict { .. }) => {}
+                Err(Error::OffsetConflict { .. }) => {}
                 Ok((_, first)) if first != expected => {
                     let what = format!("an append that expected offset {expected} went to {first}");
-                    return Err(Error::Invalid { what });
+                    return Err(Error::InvalidArgument { what });
                 }
                 done => return done.map(|(appended, first)| (appended, vec![first])),
             }

@@ -497,7 +497,7 @@ impl Hand<'_> {
 
     fn answer(&self, what: &str, job: &Job, done: Result<()>, span: Span) -> Result<()> {
         let granted = match done {
-            Err(Error::LeaseOver { .. }) => false,
+            Err(Error::LeaseExpired { .. }) => false,
             done => done.map(|()| true)?,
         };
         lock(self.notes).answered(self.me, what, job, span, granted);

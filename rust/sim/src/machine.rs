@@ -249,7 +249,7 @@ impl Machine {
         self.compactions.begun.push((self.storage.events() + 1, all));
         compact(&log, all)?;
         let found = self.truth.found(&log, all..=all, self.gone());
-        let found = found.map_err(|what| Error::Invalid { what })?;
+        let found = found.map_err(|what| Error::InvalidArgument { what })?;
         self.compactions.done.push((self.storage.events(), found.taken));
         // It begins with a sync.
         self.is_durable();
@@ -446,7 +446,8 @@ pub fn append_last(log: &Log, truth: &Truth, interval: bool) -> Result<(Appended
         }
         _ if group.is_job() => {
             let committed = commit(log, group, truth.jobs(all))?;
-            let spent = || Error::Invalid { what: "a token was spent that was never seen".into() };
+            let spent =
+                || Error::InvalidArgument { what: "a token was spent that was never seen".into() };
             let (appended, first) = committed.ok_or_else(spent)?;
             Ok((appended, vec![first]))
         }
@@ -468,7 +469,7 @@ pub fn append_once(log: &Log, group: &Group, sequence: u64) -> Result<Appended> 
 /// Append a group if its first record gets an offset; returns where it went and the offset that it got.
 ///
 /// # Errors
-/// Those of the engine: `Conflict` where somebody was faster.
+/// Those of the engine: `OffsetConflict` where somebody was faster.
 pub fn append_at(log: &Log, group: &Group, expected: u64) -> Result<(Appended, u64)> {
     let body = encode(&group.0[0].1);
     let block = outgoing(group.0[0].0, &body, false);

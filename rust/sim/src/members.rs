@@ -216,7 +216,7 @@ impl Hand<'_> {
         if self.turns.is_dead(self.me) {
             return Ok(());
         }
-        if let Err(Error::NotOwner { .. }) = &done {
+        if let Err(Error::PartitionNotAssigned { .. }) = &done {
             let what =
                 format!("partition {partition} was taken from process {}, who lives", self.me);
             lock(self.notes).say(what);

@@ -179,7 +179,7 @@ fn open(path: &Path, options: &StoreOptions, topics: u16) -> Result<Vec<Option<T
         opened => opened?,
     };
     let topic = |t| match Topic::open(&store, &Layout::topic(t), &TopicOptions::default()) {
-        Err(Error::NoSuchTopic { .. }) => Ok(None),
+        Err(Error::UnknownTopic { .. }) => Ok(None),
         opened => opened.map(Some),
     };
     (0..topics).map(topic).collect()

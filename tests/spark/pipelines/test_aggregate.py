@@ -13,7 +13,7 @@ import pytest
 
 import falaj
 from falaj.demo import flights as data
-from falaj.errors import Corrupt, Invalid, NoSuchTopic
+from falaj.errors import CorruptData, InvalidArgument, UnknownTopic
 from falaj.pipeline.aggregating import AggregateConfig, aggregate
 from falaj.pipeline.outputs import Outputs
 from falaj.spark import places
@@ -297,7 +297,7 @@ def test_what_has_no_time_or_is_no_json_is_counted_or_fails(
         watermark="1 second",
         aggregates=("sum(n) AS n",),
     )
-    with pytest.raises(Invalid, match="the value at offset 5 is not JSON"):
+    with pytest.raises(InvalidArgument, match="the value at offset 5 is not JSON"):
         aggregate(spark, config)
     result = aggregate(spark, AggregateConfig(**vars(config) | {"on_corrupt": "skip"}))
     assert (result.records, result.untimed, result.rows_written) == (6, 1, 1)
@@ -348,19 +348,23 @@ def test_a_checkpoint_and_a_folder_are_one_jobs(
     given: dict[str, Any] = {"store": path, "topic": "t", "parquet": tmp_path / "out"}
     first = AggregateConfig(checkpoint=tmp_path / "one", **given)
     aggregate(spark, first)
-    with pytest.raises(Invalid, match=r'whose window is "1 hour", not "2 hours": go on with'):
+    with pytest.raises(
+        InvalidArgument, match=r'whose window is "1 hour", not "2 hours": go on with'
+    ):
         aggregate(spark, AggregateConfig(checkpoint=tmp_path / "one", window="2 hours", **given))
-    with pytest.raises(Invalid, match=r"written by the job whose checkpoint is .*one, and not"):
+    with pytest.raises(
+        InvalidArgument, match=r"written by the job whose checkpoint is .*one, and not"
+    ):
         aggregate(spark, AggregateConfig(checkpoint=tmp_path / "two", **given))
     (tmp_path / "full").mkdir()
     (tmp_path / "full/file").touch()
-    with pytest.raises(Invalid, match="no checkpoint of a pipeline: it holds file"):
+    with pytest.raises(InvalidArgument, match="no checkpoint of a pipeline: it holds file"):
         aggregate(spark, AggregateConfig(checkpoint=tmp_path / "full", **given))
     given["parquet"] = tmp_path / "full"
-    with pytest.raises(Invalid, match="holds file, which no pipeline"):
+    with pytest.raises(InvalidArgument, match="holds file, which no pipeline"):
         aggregate(spark, AggregateConfig(checkpoint=tmp_path / "three", **given))
     (tmp_path / "one/falaj.json").write_text("{}")
-    with pytest.raises(Corrupt, match="is not what a pipeline wrote there"):
+    with pytest.raises(CorruptData, match="is not what a pipeline wrote there"):
         aggregate(spark, first)
 
 
@@ -384,7 +388,7 @@ def test_a_checkpoint_and_a_folder_are_one_jobs(
 def test_a_config_that_cannot_be_right_says_what_would_be(
     given: dict[str, Any], sentence: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(Invalid) as raised:
+    with pytest.raises(InvalidArgument) as raised:
         job(Flown(tmp_path / "store", 0), tmp_path, **given)
     assert str(raised.value).startswith(sentence)
 
@@ -392,12 +396,16 @@ def test_a_config_that_cannot_be_right_says_what_would_be(
 @pytest.mark.parametrize(
     ("given", "kind", "sentence"),
     [
-        ({"time": "carrier"}, Invalid, "which is string and no timestamp: to_timestamp"),
-        ({"time": "nothing"}, Invalid, "time is nothing, which Spark does not take"),
-        ({"aggregates": ("sum(nothing)",)}, Invalid, "Spark does not take by and aggregates"),
-        ({"schema": "carrier WORD"}, Invalid, "'carrier WORD' is no schema"),
-        ({"schema": "record STRING"}, Invalid, "the schema has a field 'record'"),
-        ({"topic": "nobody"}, NoSuchTopic, "nobody"),
+        ({"time": "carrier"}, InvalidArgument, "which is string and no timestamp: to_timestamp"),
+        ({"time": "nothing"}, InvalidArgument, "time is nothing, which Spark does not take"),
+        (
+            {"aggregates": ("sum(nothing)",)},
+            InvalidArgument,
+            "Spark does not take by and aggregates",
+        ),
+        ({"schema": "carrier WORD"}, InvalidArgument, "'carrier WORD' is no schema"),
+        ({"schema": "record STRING"}, InvalidArgument, "the schema has a field 'record'"),
+        ({"topic": "nobody"}, UnknownTopic, "nobody"),
     ],
 )
 def test_a_config_that_does_not_fit_the_topic_says_so(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import falaj
-from falaj.errors import Invalid
+from falaj.errors import InvalidArgument
 from falaj.pipeline import (
     AggregateConfig,
     ExportConfig,
@@ -136,7 +136,7 @@ def exported(store: Path, **more: Any) -> ExportConfig:
 def test_an_export_keeps_bad_values_once_also_where_it_dies_behind_its_commit(
     spark: SparkSession, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(Invalid, match="the value at offset 1 is not JSON"):
+    with pytest.raises(InvalidArgument, match="the value at offset 1 is not JSON"):
         export(spark, exported(store))
     config = exported(store, on_bad="bad")
     with monkeypatch.context() as patch:
@@ -162,11 +162,11 @@ def test_an_export_counts_what_it_leaves_out_and_names_members_that_no_record_ha
     assert any("left out 2 records, not JSON" in note for note in done.notes)
     more = {"values": "string", "schema": None, "into": store.parent / "text"}
     assert export(spark, exported(store, on_bad="skip", **more)).bad == 1
-    with pytest.raises(Invalid, match="as bytes no value is bad"):
+    with pytest.raises(InvalidArgument, match="as bytes no value is bad"):
         exported(store, values="binary", schema=None, on_bad="skip")
 
 
 @pytest.mark.parametrize("topic", ["t", "u"])
 def test_bad_values_go_to_a_topic_of_their_own(store: Path, topic: str) -> None:
-    with pytest.raises(Invalid, match="on_bad is fail, skip or a topic of its own"):
+    with pytest.raises(InvalidArgument, match="on_bad is fail, skip or a topic of its own"):
         AggregateConfig(**given(store, on_bad=topic))

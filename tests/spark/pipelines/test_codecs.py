@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from falaj.errors import Invalid
+from falaj.errors import InvalidArgument
 from falaj.pipeline import ImportConfig, import_files
 from falaj.pipeline.places import like
 
@@ -24,7 +24,9 @@ def test_a_target_of_another_codec_is_refused_and_both_codecs_are_named(
     source = store.topic("source", codec="json")
     for codec in ("msgpack", "str", "pickle"):
         store.topic(codec, codec=codec)
-        with pytest.raises(Invalid, match=f"topic {codec} has the codec {codec}.* codec json"):
+        with pytest.raises(
+            InvalidArgument, match=f"topic {codec} has the codec {codec}.* codec json"
+        ):
             like(store, codec, source)
     for codec in ("json", "bytes"):
         store.topic(codec, codec=codec)
@@ -38,6 +40,6 @@ def test_rows_as_json_are_not_imported_into_a_topic_that_cannot_read_json(
     (tmp_path / "rows.json").write_text('{"a": 1}\n')
     store.topic("packed", codec="msgpack")
     told = ImportConfig(store=store.path, into="packed", source=tmp_path / "rows.json")
-    with pytest.raises(Invalid, match="topic packed has the codec msgpack"):
+    with pytest.raises(InvalidArgument, match="topic packed has the codec msgpack"):
         import_files(spark, told)
     assert len(store.topic("packed")) == 0

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import falaj
-from falaj.errors import Compacted, Invalid, NoSuchTopic
+from falaj.errors import InvalidArgument, RecordCompacted, UnknownTopic
 from falaj.pipeline import CompactConfig, compact, compacting
 from spark.pipelines.conftest import JANUARY, TOPIC, fill
 
@@ -57,7 +57,7 @@ def test_what_is_left_is_what_plain_python_says(
     with falaj.open(planes) as store, store.topic(TOPIC) as flights:
         assert flights.compact()["removed"] == 0, "without Spark nothing more goes"
         gone = next(offset for offset in range(JANUARY) if (0, offset) not in wanted)
-        with pytest.raises(Compacted):
+        with pytest.raises(RecordCompacted):
             flights.partition(0)[gone]
     # Spark reads what is left, offsets with gaps and all.
     reading = spark.read.format("falaj").options(store=str(planes), subscribe=TOPIC).load()
@@ -124,9 +124,9 @@ def test_what_cannot_be_compacted_is_refused_before_anything_is_read(
 ) -> None:
     with falaj.open(tmp_path / "s") as store:
         store.topic("plain")
-    with pytest.raises(Invalid, match="not marked compacted"):
+    with pytest.raises(InvalidArgument, match="not marked compacted"):
         compact(spark, CompactConfig(store=tmp_path / "s", topic="plain"))
-    with pytest.raises(NoSuchTopic, match="'other'"):
+    with pytest.raises(UnknownTopic, match="'other'"):
         compact(spark, CompactConfig(store=tmp_path / "s", topic="other"))
-    with pytest.raises(Invalid, match="from 0 up"):
+    with pytest.raises(InvalidArgument, match="from 0 up"):
         CompactConfig(store=tmp_path / "s", topic="plain", delete_retention=-1.0)

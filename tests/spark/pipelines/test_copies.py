@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from falaj.errors import Invalid
+from falaj.errors import InvalidArgument
 from falaj.pipeline import copies
 
 
@@ -127,5 +127,5 @@ def test_what_earlier_runs_kept_is_a_copy_before_and_behind() -> None:
 
 @pytest.mark.parametrize("by", ["", "offset", "header:", "json:", "keys", "header"])
 def test_what_no_record_can_be_told_by_is_refused(by: str) -> None:
-    with pytest.raises(Invalid, match="by is key, value"):
+    with pytest.raises(InvalidArgument, match="by is key, value"):
         copies.check(by)

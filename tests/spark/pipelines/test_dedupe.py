@@ -10,7 +10,7 @@ import pyarrow
 import pytest
 
 import falaj
-from falaj.errors import Invalid, NoSuchTopic, OffsetOutOfRange
+from falaj.errors import InvalidArgument, OffsetOutOfRange, UnknownTopic
 from falaj.pipeline import DedupeConfig, DedupeResult, copies, dedupe
 from falaj.pipeline.deduping import Repeated, _Run
 from spark.pipelines.conftest import TOPIC
@@ -221,7 +221,7 @@ def test_runs_in_pieces_give_what_a_single_one_gives_and_none_is_done_twice(
     assert dedupe(spark, wanted).runs == 0
     kept, _ = kept_of(source, lambda r: r.key, 20 * 10**9, last=False)
     assert content(store.topic("into")) == kept
-    with pytest.raises(Invalid, match=r"window = 20\.0, not None"):
+    with pytest.raises(InvalidArgument, match=r"window = 20\.0, not None"):
         dedupe(spark, config(store))
     source.append(b"new", partition=0)
     source.append(b"unread", partition=0)
@@ -255,14 +255,14 @@ def test_where_the_last_one_wins_a_newer_copy_is_appended_and_told(
 
 
 def test_what_cannot_be_right_is_refused(spark: SparkSession, store: falaj.Store) -> None:
-    with pytest.raises(Invalid, match="read and written at once"):
+    with pytest.raises(InvalidArgument, match="read and written at once"):
         config(store, into="source")
     for window in (0, float("nan"), float("inf"), 1e10, 10**5000):
-        with pytest.raises(Invalid, match="window is a number of seconds above 0"):
+        with pytest.raises(InvalidArgument, match="window is a number of seconds above 0"):
             config(store, window=window)
-    with pytest.raises(Invalid, match="by is key, value"):
+    with pytest.raises(InvalidArgument, match="by is key, value"):
         config(store, by="id")
-    with pytest.raises(NoSuchTopic):
+    with pytest.raises(UnknownTopic):
         dedupe(spark, config(store))
     assert store.topics() == []
 

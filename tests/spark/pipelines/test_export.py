@@ -18,15 +18,15 @@ from pyspark.sql import functions as F  # noqa: N812  # as every Spark program n
 
 import falaj
 from falaj.errors import (
-    Corrupt,
-    Invalid,
+    CorruptData,
+    InvalidArgument,
     LockTimeout,
-    LogRewound,
+    LogTruncated,
     NoSpace,
-    NoSuchTopic,
     OffsetOutOfRange,
     SettingsMismatch,
     TopicDeleted,
+    UnknownTopic,
 )
 from falaj.pipeline import ExportConfig, export, exported_files, exporting, read_exported
 from falaj.pipeline.folders import Folder
@@ -365,7 +365,7 @@ def test_a_log_that_lost_its_end_is_noticed(small: Small, tmp_path: Path) -> Non
     os.rename(tmp_path / "s", tmp_path / "lost")
     os.rename(tmp_path / "copy", tmp_path / "s")
     fill(tmp_path, 8, start=50)
-    with pytest.raises(LogRewound, match="other records before offset 13"):
+    with pytest.raises(LogTruncated, match="other records before offset 13"):
         small()
     assert small(on_loss="continue").records == 2
     assert committed(tmp_path / "lake") == [*range(26), 56, 57]
@@ -404,16 +404,15 @@ def test_a_folder_is_exported_to_with_the_settings_of_the_first_run(
 def test_a_folder_with_something_else_in_it_is_left_alone(small: Small, tmp_path: Path) -> None:
     (tmp_path / "lake").mkdir()
     (tmp_path / "lake/mine.txt").write_text("mine")
-    with pytest.raises(Invalid, match="holds something that is no export"):
+    with pytest.raises(InvalidArgument, match="holds something that is no export"):
         small()
     assert os.listdir(tmp_path / "lake") == ["mine.txt"]
 
 
 def test_two_runs_to_a_folder_exclude_each_other(small: Small, tmp_path: Path) -> None:
     small()
-    with Folder(tmp_path / "lake").locked(), pytest.raises(LockTimeout, match="process") as raised:
+    with Folder(tmp_path / "lake").locked(), pytest.raises(LockTimeout, match="process"):
         small()
-    assert raised.value.remedy == "retry"
     assert small().records == 0
 
 
@@ -436,7 +435,7 @@ def test_a_lock_file_that_is_replaced_meanwhile_does_not_let_two_in(
 
 
 def test_a_topic_that_is_not_there_leaves_no_folder_behind(small: Small, tmp_path: Path) -> None:
-    with pytest.raises(NoSuchTopic):
+    with pytest.raises(UnknownTopic):
         small(topic="nothing", into=tmp_path / "other")
     assert not (tmp_path / "other").exists()
 
@@ -446,7 +445,7 @@ def test_values_that_are_not_what_was_said_fail_or_are_reported(
 ) -> None:
     with falaj.open(tmp_path / "s") as store, store.topic("b") as topic:
         topic.extend([b"fine", b"\xff", b"too"])
-    with pytest.raises(Invalid, match="the value at offset 1 is not UTF-8"):
+    with pytest.raises(InvalidArgument, match="the value at offset 1 is not UTF-8"):
         small(topic="b", values="string")
     result = small(topic="b", values="string", on_corrupt="skip")
     assert (result.records, result.resumed) == (2, True)
@@ -461,20 +460,20 @@ def test_a_state_that_is_damaged_is_named(small: Small, tmp_path: Path) -> None:
     first = state / f"{1:020}.json"
     kept = first.read_text()
     first.write_text(kept[:-9])
-    with pytest.raises(Corrupt, match=r"0001\.json is no JSON"):
+    with pytest.raises(CorruptData, match=r"0001\.json is no JSON"):
         exported_files(tmp_path / "lake")
     first.unlink()
-    with pytest.raises(Corrupt, match=r"0001\.json is missing"):
+    with pytest.raises(CorruptData, match=r"0001\.json is missing"):
         small()
     first.write_text(kept)
     gone = exported_files(tmp_path / "lake")[0]
     gone.unlink()
-    with pytest.raises(Corrupt, match="was exported and is gone"):
+    with pytest.raises(CorruptData, match="was exported and is gone"):
         exported_files(tmp_path / "lake")
 
 
 def test_reading_what_is_no_export_says_so(tmp_path: Path) -> None:
-    with pytest.raises(Invalid, match="is no folder that falaj exported to"):
+    with pytest.raises(InvalidArgument, match="is no folder that falaj exported to"):
         exported_files(tmp_path)
 
 
@@ -496,16 +495,16 @@ def test_reading_what_is_no_export_says_so(tmp_path: Path) -> None:
     ],
 )
 def test_a_config_that_cannot_be_right_is_refused(given: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(Invalid, match=sentence):
+    with pytest.raises(InvalidArgument, match=sentence):
         ExportConfig(**{"store": "s", "topic": "t", "into": "lake", **given})
 
 
 def test_a_date_has_to_be_a_member_that_is_a_time(small: Small, spark: SparkSession) -> None:
-    with pytest.raises(Invalid, match=r"'value\.day' is no member"):
+    with pytest.raises(InvalidArgument, match=r"'value\.day' is no member"):
         small(values="json", schema="id INT", date_of="value.day")
-    with pytest.raises(Invalid, match=r"'value\.day' is string: declare it as TIMESTAMP"):
+    with pytest.raises(InvalidArgument, match=r"'value\.day' is string: declare it as TIMESTAMP"):
         small(values="json", schema="day STRING", date_of="value.day")
-    with pytest.raises(Invalid, match="schema is written as"):
+    with pytest.raises(InvalidArgument, match="schema is written as"):
         small(values="json", schema="day WHAT")
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pytest
 
 import falaj
-from falaj.errors import Corrupt, Invalid, NotAStore
+from falaj.errors import CorruptData, InvalidArgument, NotAStore
 from falaj.pipeline.frame import Config, Result, watched
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def test_a_config_from_a_file_is_the_one_that_is_written_in_python() -> None:
     ],
 )
 def test_what_cannot_be_right_is_named(given: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(Invalid) as raised:
+    with pytest.raises(InvalidArgument) as raised:
         Sample.from_mapping(given)
     assert str(raised.value).startswith(sentence)
 
@@ -115,7 +115,7 @@ def test_a_task_that_meets_damage_fails_with_the_place(spark: SparkSession, tmp_
     data = log.read_bytes()
     log.write_bytes(data.replace(b"number 150", b"Number 150"))
     reader = spark.read.format("falaj").options(store=str(tmp_path / "s"), subscribe="t")
-    with pytest.raises(Corrupt) as raised, watched(spark, None, "counting"):
+    with pytest.raises(CorruptData) as raised, watched(spark, None, "counting"):
         reader.schema("value BINARY").load().collect()
     said = str(raised.value)
     assert said.startswith("topic t, partition 0, offsets 100 to 199: ")

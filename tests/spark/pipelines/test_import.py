@@ -15,7 +15,7 @@ import pytest
 
 import falaj
 from falaj.demo import flights as data
-from falaj.errors import Corrupt, Invalid, LockTimeout
+from falaj.errors import CorruptData, InvalidArgument, LockTimeout
 from falaj.pipeline import ExportConfig, ImportConfig, export, import_files, importing
 from falaj.pipeline.ledgers import TOKEN, Ledger
 from spark.pipelines.conftest import JANUARY, TOPIC
@@ -118,7 +118,9 @@ def test_a_file_that_changed_is_refused_or_passed_over_and_reported(do: Do, tmp_
     do(schema=SALES)
     put(tmp_path, "a.json", '{"shop": "x", "n": 1}\n{"shop": "x", "n": 2}\n')
     put(tmp_path, "b.json", '{"shop": "z", "n": 3}\n')
-    with pytest.raises(Invalid, match=r"1 file\(s\) changed since they were imported.*a\.json"):
+    with pytest.raises(
+        InvalidArgument, match=r"1 file\(s\) changed since they were imported.*a\.json"
+    ):
         do(schema=SALES)
     result = do(schema=SALES, on_changed="skip")
     assert (result.files, result.known, len(result.notes)) == (1, 0, 1)
@@ -145,7 +147,9 @@ BAD_CSV = "shop,n\nx,1\ny,two\nz,3,4\nw,5\n"
 def test_malformed_rows_fail_the_import_with_files_and_counts(do: Do, tmp_path: Path) -> None:
     put(tmp_path, "a.csv", BAD_CSV)
     put(tmp_path, "b.csv", "shop,n\nv,6\n")
-    with pytest.raises(Invalid, match=r"2 malformed row\(s\).*a\.csv: 2 malformed, as 'y,two'"):
+    with pytest.raises(
+        InvalidArgument, match=r"2 malformed row\(s\).*a\.csv: 2 malformed, as 'y,two'"
+    ):
         do(schema=SALES)
     assert values(tmp_path) == []
 
@@ -231,7 +235,7 @@ def test_a_file_that_changes_while_it_is_read_is_not_imported(
 
     with monkeypatch.context() as patch:
         patch.setattr(importing._Run, "_stage", stage_and_change)
-        with pytest.raises(Invalid, match="changed while it was read"):
+        with pytest.raises(InvalidArgument, match="changed while it was read"):
             do(schema=SALES)
     assert values(tmp_path) == []
     assert do(schema=SALES).records == 2
@@ -260,9 +264,8 @@ def test_two_imports_into_a_topic_exclude_each_other(do: Do, tmp_path: Path) -> 
     put(tmp_path, "a.json", '{"shop": "x", "n": 1}\n')
     with falaj.open(tmp_path / "s") as store:
         store.topic("sales")
-        with Ledger.opened(store, "sales"), pytest.raises(LockTimeout) as raised:
+        with Ledger.opened(store, "sales"), pytest.raises(LockTimeout):
             do(schema=SALES)
-    assert raised.value.remedy == "retry"
     assert do(schema=SALES).records == 1
 
 
@@ -271,7 +274,7 @@ def test_a_ledger_that_was_deleted_is_noticed(do: Do, tmp_path: Path) -> None:
     do(schema=SALES)
     with falaj.open(tmp_path / "s") as store:
         store.delete("sales.imports")
-    with pytest.raises(Corrupt, match="does not tell which files that was"):
+    with pytest.raises(CorruptData, match="does not tell which files that was"):
         do(schema=SALES)
     with falaj.open(tmp_path / "s") as store:
         assert store.topic("sales").forget_token(TOKEN)
@@ -359,15 +362,15 @@ def test_what_cannot_be_imported_is_refused(
     do: Do, tmp_path: Path, given: dict[str, Any], sentence: str
 ) -> None:
     put(tmp_path, "a.json", '{"shop": "x", "n": 1}\n')
-    with pytest.raises(Invalid, match=sentence):
+    with pytest.raises(InvalidArgument, match=sentence):
         do(**{"schema": SALES, **given})
 
 
 def test_files_of_which_the_format_is_not_known_are_refused(do: Do, tmp_path: Path) -> None:
     put(tmp_path, "a.txt", "x\n")
-    with pytest.raises(Invalid, match=r"a\.txt: is no Parquet, CSV or JSON by its name"):
+    with pytest.raises(InvalidArgument, match=r"a\.txt: is no Parquet, CSV or JSON by its name"):
         do()
     put(tmp_path, "b.json", "{}\n")
     os.rename(tmp_path / "in/a.txt", tmp_path / "in/a.csv")
-    with pytest.raises(Invalid, match="the files are csv and json"):
+    with pytest.raises(InvalidArgument, match="the files are csv and json"):
         do()

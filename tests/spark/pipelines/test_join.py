@@ -12,7 +12,7 @@ import pytest
 import falaj
 from falaj.demo import check
 from falaj.demo import flights as data
-from falaj.errors import Invalid
+from falaj.errors import InvalidArgument
 from falaj.pipeline import lookup
 from falaj.pipeline.joining import JoinConfig, join
 from falaj.pipeline.lookup import Lookup, Source
@@ -281,7 +281,7 @@ def test_tables_of_files_are_parquet_csv_and_json_and_only_of_one_kind(
     for name in ("items.csv", "items.jsonl"):
         os.link(files / name, files / "mixed" / name)
     for path, sentence in (("mixed", "several kinds, csv, json"), ("nothing", "is no table")):
-        with pytest.raises(Invalid, match=sentence):
+        with pytest.raises(InvalidArgument, match=sentence):
             lookup.files(spark, files / path)
 
 
@@ -333,7 +333,7 @@ def _file(path: Path) -> dict[str, Any]:
 def test_a_config_that_cannot_be_right_says_what_would_be(
     given: dict[str, Any], sentence: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(Invalid) as raised:
+    with pytest.raises(InvalidArgument) as raised:
         sold(Flown(tmp_path / "store", 0), tmp_path, **given)
     assert str(raised.value).startswith(sentence)
 
@@ -351,6 +351,6 @@ def test_a_config_that_cannot_be_right_says_what_would_be(
 def test_a_config_that_does_not_fit_says_so_and_makes_nothing(
     spark: SparkSession, shop: Flown, tmp_path: Path, given: dict[str, Any], sentence: str
 ) -> None:
-    with pytest.raises(Invalid, match=sentence):
+    with pytest.raises(InvalidArgument, match=sentence):
         join(spark, sold(shop, tmp_path, **given))
     assert not (tmp_path / "checkpoint").exists()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from falaj.errors import Invalid
+from falaj.errors import InvalidArgument
 from falaj.pipeline.plans import Plan, Plans
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def test_two_that_plan_at_once_get_one_plan(ground: Ground, monkeypatch: Any) ->
 def test_other_settings_are_refused(ground: Ground) -> None:
     ground.append(0)
     ground.next()
-    with pytest.raises(Invalid, match="with by = 'key', not 'value'"):
+    with pytest.raises(InvalidArgument, match="with by = 'key', not 'value'"):
         ground.planner(by="value").next("earliest", None)
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import falaj
 from demo.test_report import Tags
-from falaj.errors import Invalid, IOFailed, OffsetOutOfRange
+from falaj.errors import InvalidArgument, OffsetOutOfRange, SystemCallFailed
 from falaj.pipeline import ProfileConfig, ProfileResult, figures, profile, profiling
 from falaj.pipeline.figures import US, Bucket
 from spark.pipelines.conftest import TOPIC
@@ -170,12 +170,12 @@ def test_an_empty_range_has_a_profile_too(
 def test_what_cannot_be_right_is_refused(
     spark: SparkSession, january: Flown, tmp_path: Path
 ) -> None:
-    with pytest.raises(Invalid, match="top is how many"):
+    with pytest.raises(InvalidArgument, match="top is how many"):
         ProfileConfig(store="s", topic="t", top=0)
     with pytest.raises(OffsetOutOfRange):
         profile(spark, ProfileConfig(store=january.store, topic=TOPIC, start=10**9))
     file = tmp_path / "nowhere" / "page.html"
-    with pytest.raises(IOFailed, match="cannot write the page") as raised:
+    with pytest.raises(SystemCallFailed, match="cannot write the page") as raised:
         profiling._write(file, "<html>")
     assert raised.value.path == str(file)
 

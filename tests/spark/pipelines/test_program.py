@@ -163,7 +163,7 @@ def test_without_its_extra_it_says_how_to_get_it(missing: str, tmp_path: Path) -
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, timeout=60
     )
-    assert (done.returncode, done.stdout) == (2, "")
+    assert (done.returncode, done.stdout) == (3, "")
     assert done.stderr == "falaj: pipelines run in Spark: pip install 'falaj[spark]'\n"
 
 

@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import falaj
-from falaj.errors import Invalid, NoSuchTopic, NotOwner, OffsetOutOfRange, TooLarge
+from falaj.errors import (
+    AppendTooLarge,
+    InvalidArgument,
+    OffsetOutOfRange,
+    PartitionNotAssigned,
+    UnknownTopic,
+)
 from falaj.pipeline import ReplayConfig, replay
 from falaj.pipeline.replaying import _Replay
 from spark.pipelines.test_pacing import Hand
@@ -181,7 +187,7 @@ def test_a_target_of_small_segments_takes_less_at_a_time(store: falaj.Store) -> 
     into = store.topic("into", segment_bytes=64 << 10)
     assert replay(None, config(store)).records == len(into) == 300
     source.append(b"x" * (20 << 10))
-    with pytest.raises(TooLarge):
+    with pytest.raises(AppendTooLarge):
         replay(None, config(store))
     assert len(into) == 300
 
@@ -200,7 +206,7 @@ def test_two_replays_at_once_do_not_do_it_twice(store: falaj.Store) -> None:
     first.start()
     try:
         assert waiting.wait(60)
-        with pytest.raises(NotOwner, match="another process replays source"):
+        with pytest.raises(PartitionNotAssigned, match="another process replays source"):
             replay(None, config(store))
     finally:
         go.set()
@@ -209,15 +215,15 @@ def test_two_replays_at_once_do_not_do_it_twice(store: falaj.Store) -> None:
 
 
 def test_what_cannot_be_right_is_refused(store: falaj.Store) -> None:
-    with pytest.raises(Invalid, match="read and written at once"):
+    with pytest.raises(InvalidArgument, match="read and written at once"):
         config(store, into="source")
     for speed in (0, -1.0, float("inf"), float("nan")):
-        with pytest.raises(Invalid, match="speed is a number above 0"):
+        with pytest.raises(InvalidArgument, match="speed is a number above 0"):
             config(store, speed=speed)
     for pause in (-1.0, float("nan"), float("inf"), 10**5000):
-        with pytest.raises(Invalid, match="longest_pause is a number of seconds"):
+        with pytest.raises(InvalidArgument, match="longest_pause is a number of seconds"):
             config(store, longest_pause=pause)
-    with pytest.raises(NoSuchTopic):
+    with pytest.raises(UnknownTopic):
         replay(None, config(store))
     assert store.topics() == []
 

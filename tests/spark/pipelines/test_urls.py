@@ -10,7 +10,7 @@ import pytest
 import falaj
 from falaj.cli import pipelines
 from falaj.cli.app import run
-from falaj.errors import Invalid
+from falaj.errors import InvalidArgument
 from falaj.pipeline import (
     AggregateConfig,
     CompactConfig,
@@ -52,7 +52,7 @@ def test_every_path_that_a_pipeline_writes_takes_files_and_refuses_other_urls(
     kind: type[Config], given: dict[str, Any], name: str
 ) -> None:
     for url in ("s3://bucket/x", "hdfs:///x", Path("s3a://bucket/x")):
-        with pytest.raises(Invalid) as raised:
+        with pytest.raises(InvalidArgument) as raised:
             kind(**{"store": "s", **given, name: url})
         assert str(raised.value).startswith(f"{name} is a path on this machine or a URL file:///")
         assert "Only source of import and table of join may be URLs" in str(raised.value)
@@ -115,7 +115,7 @@ def test_an_import_reads_urls_that_spark_reads_each_file_once(
     done = import_files(spark, config)
     assert (done.records, done.files) == (2, 1)
     (folder / "b.csv").write_text("n\n3\nx\n")
-    with pytest.raises(Invalid, match=r"1 malformed row.*viewfs://.*/b\.csv"):
+    with pytest.raises(InvalidArgument, match=r"1 malformed row.*viewfs://.*/b\.csv"):
         import_files(spark, config)
     (folder / "b.csv").write_text("n\n3\n")
     done = import_files(spark, config)
@@ -132,7 +132,7 @@ def test_a_url_that_spark_cannot_read_is_refused_before_a_store_is_made(
         ("s3://bucket/x.csv", "file system of s3, name its package in spark.jars.packages"),
         (f"{url}/none.csv", "none.csv"),
     ):
-        with pytest.raises(Invalid, match=sentence):
+        with pytest.raises(InvalidArgument, match=sentence):
             import_files(spark, ImportConfig(store=tmp_path / "s", into="t", source=source))
     assert not (tmp_path / "s").exists()
 
@@ -171,5 +171,5 @@ def test_an_export_to_the_url_of_a_folder_is_read_by_its_url(
     assert exported_files(into) == exported_files(tmp_path / "a lake")
     assert read_exported(spark, into).count() == 1
     for call in (exported_files, lambda folder: read_exported(spark, folder)):
-        with pytest.raises(Invalid, match="which s3 does not offer"):
+        with pytest.raises(InvalidArgument, match="which s3 does not offer"):
             call("s3://bucket/lake")

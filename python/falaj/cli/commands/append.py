@@ -22,7 +22,7 @@ from falaj.cli.paint import is_terminal
 from falaj.cli.stores import Access, NewTopic, check_partition, expect_topics, raw_topic
 from falaj.cli.units import moment
 from falaj.cli.values import Line, Made, maker_of
-from falaj.errors import Invalid
+from falaj.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -129,7 +129,7 @@ def header(text: str) -> tuple[str, bytes | None]:
     """Read NAME=VALUE, or NAME alone for a header without a value."""
     name, equals, value = text.partition("=")
     if not name:
-        raise Invalid(f"write NAME=VALUE, not {text!r}")
+        raise InvalidArgument(f"write NAME=VALUE, not {text!r}")
     return name, os.fsencode(value) if equals else None
 
 

@@ -39,7 +39,7 @@ def copied(store: Store, to: str, what: str, as_json: bool) -> None:
     elif is_terminal(sys.stdout):
         parts = f"{count(done['topics'], 'topic')}, {count(done['segments'], 'segment')}"
         print(f"copied {parts}, {size(done['bytes'])} to {to}")
-    if code := told(zip(done["problems"], done["remedies"], strict=True)):
+    if code := told(zip(done["problems"], done["error_classes"], strict=True)):
         raise Stop.silent(code)
 
 

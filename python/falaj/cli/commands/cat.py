@@ -16,7 +16,7 @@ from falaj.cli.show import Look, matcher
 
 if TYPE_CHECKING:
     from falaj.cli.stores import Access
-    from falaj.errors import Corrupt
+    from falaj.errors import CorruptData
 
 __all__ = ["COMMAND", "cat"]
 
@@ -40,9 +40,9 @@ def cat(
     wanted = Range(start, stop, since, until, partition).check()
     most = None if limit is None else min(limit, sys.maxsize)
     matches = matcher(grep)
-    found: list[Corrupt] = []
+    found: list[CorruptData] = []
 
-    def on_corrupt(error: Corrupt) -> None:
+    def on_corrupt(error: CorruptData) -> None:
         found.append(error)
         say(str(error))
 

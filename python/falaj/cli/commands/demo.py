@@ -5,7 +5,7 @@ from __future__ import annotations
 from falaj.cli import options
 from falaj.cli.arguments import Argument, Command, Option
 from falaj.cli.exits import Exit, Stop
-from falaj.errors import Invalid
+from falaj.errors import InvalidArgument
 
 __all__ = ["COMMAND", "demo"]
 
@@ -26,7 +26,7 @@ def _number(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise Invalid(f"write a number of seconds, not {text!r}") from None
+        raise InvalidArgument(f"write a number of seconds, not {text!r}") from None
 
 
 COMMAND = Command(

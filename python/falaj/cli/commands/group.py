@@ -92,7 +92,7 @@ def _expect(store: Store, name: str) -> ConsumerInfo:
 
 
 def _tell_errors(found: Sequence[ConsumerInfo]) -> None:
-    if code := told((group["error"], group["remedy"]) for group in found):
+    if code := told((group["error"], group["error_class"]) for group in found):
         raise Stop.silent(code)
 
 

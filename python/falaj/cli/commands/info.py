@@ -79,8 +79,10 @@ def problems(told: StoreInfo) -> None:
     for log in told["logs"]:
         if log["retention_problem"]:
             exits.say(f"retention of {log['name']}: {log['retention_problem']}")
-    found = [(each["problem"], each["remedy"]) for each in (*told["topics"], *told["logs"])]
-    found += [(each["error"], each["remedy"]) for each in (*told["consumers"], *told["queues"])]
+    found = [(each["problem"], each["error_class"]) for each in (*told["topics"], *told["logs"])]
+    found += [
+        (each["error"], each["error_class"]) for each in (*told["consumers"], *told["queues"])
+    ]
     if code := exits.told(found):
         raise exits.Stop.silent(code)
 

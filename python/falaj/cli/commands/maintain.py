@@ -28,8 +28,8 @@ def maintain(access: Access, dry_run: bool, as_json: bool) -> None:
         print(json.dumps(done))
     else:
         _tell(done)
-    of_logs = ((log["problem"], log["remedy"]) for log in done["logs"])
-    if code := told((*zip(done["problems"], done["remedies"], strict=True), *of_logs)):
+    of_logs = ((log["problem"], log["error_class"]) for log in done["logs"])
+    if code := told((*zip(done["problems"], done["error_classes"], strict=True), *of_logs)):
         raise Stop.silent(code)
 
 

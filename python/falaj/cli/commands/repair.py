@@ -33,8 +33,8 @@ def repair(access: Access, dry_run: bool, as_json: bool) -> None:
             for step in log["steps"]:
                 cells = (step["action"], step["path"], step["position"], step["bytes"], step["why"])
                 print(*cells, sep="\t")
-    of_logs = ((log["problem"], log["remedy"]) for log in done["logs"])
-    if code := told((*zip(done["problems"], done["remedies"], strict=True), *of_logs)):
+    of_logs = ((log["problem"], log["error_class"]) for log in done["logs"])
+    if code := told((*zip(done["problems"], done["error_classes"], strict=True), *of_logs)):
         raise Stop.silent(code)
 
 

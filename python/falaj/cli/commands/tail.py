@@ -15,7 +15,7 @@ from falaj.cli.ranges import Part, Range, in_order
 from falaj.cli.reading import matching, show_of, write
 from falaj.cli.show import Look, matcher
 from falaj.cli.stores import Access, expect_topics, raw_topic
-from falaj.errors import Corrupt
+from falaj.errors import CorruptData
 
 if TYPE_CHECKING:
     from falaj._arguments import Visibility
@@ -97,7 +97,7 @@ def _places(store: Store, name: str, commit: bool | None) -> dict[tuple[str, int
         return None
     if not found:
         raise no_such("group", name, [each["name"] for each in groups], store.path)
-    if code := told([(found[0]["error"], found[0]["remedy"])]):
+    if code := told([(found[0]["error"], found[0]["error_class"])]):
         raise Stop.silent(code)
     return {(c["topic"], c["partition"]): c["committed"] for c in found[0]["cursors"]}
 
@@ -130,7 +130,7 @@ def _consume(
         while True:
             try:
                 records = reader.poll(timeout=timeout)
-            except Corrupt as corruption:
+            except CorruptData as corruption:
                 if not skip_corrupt:
                     raise
                 skipped = True
@@ -152,7 +152,7 @@ def _back(part: Part, n: int) -> int:
     """Offset of the nth record from the end."""
     try:
         return max(part.start, part.topic._start_of_last(n, part.stop))
-    except Corrupt:  # told of where it is read, behind what comes before it
+    except CorruptData:  # told of where it is read, behind what comes before it
         return max(part.start, part.stop - n)
 
 

@@ -18,7 +18,7 @@ import deltalake
 from deltalake.transaction import AddAction
 from pyarrow import parquet
 
-from falaj.errors import Invalid, SettingsMismatch
+from falaj.errors import InvalidArgument, SettingsMismatch
 from falaj.pipeline import steps
 from falaj.pipeline.lakes.lake import refusals
 from falaj.pipeline.pieces import DATE, date_of_path
@@ -51,9 +51,9 @@ class Delta:
         topic: What it is named after, if it is made.
 
     Raises:
-        Invalid: Delta has no such column.
+        InvalidArgument: Delta has no such column.
         SettingsMismatch: The table there is of something else.
-        IOFailed: It cannot be read or written.
+        SystemCallFailed: It cannot be read or written.
     """
 
     def __init__(self, folder: Folder, schema: pyarrow.Schema, topic: str) -> None:
@@ -92,7 +92,7 @@ class Delta:
         try:
             table = deltalake.Schema.from_arrow(self._schema)
         except Exception as error:
-            raise Invalid(f"Delta has no such columns: {error}; choose others") from error
+            raise InvalidArgument(f"Delta has no such columns: {error}; choose others") from error
         with self._synced():
             deltalake.DeltaTable.create(
                 str(self._path),

@@ -41,7 +41,7 @@ class Iceberg:
 
     Raises:
         SettingsMismatch: The table there is of something else.
-        IOFailed: The catalog cannot be reached, or refuses.
+        SystemCallFailed: The catalog cannot be reached, or refuses.
     """
 
     def __init__(self, folder: Folder, schema: pyarrow.Schema, config: ExportConfig) -> None:

@@ -11,7 +11,14 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Protocol
 
-from falaj.errors import Corrupt, Error, Invalid, IOFailed, SettingsMismatch
+from falaj.errors import (
+    CorruptData,
+    Error,
+    InvalidArgument,
+    MissingExtra,
+    SettingsMismatch,
+    SystemCallFailed,
+)
 from falaj.pipeline.pieces import DATE
 
 if TYPE_CHECKING:
@@ -49,28 +56,29 @@ def check(config: ExportConfig) -> None:
     """Look whether a config asks for a table that can be had here.
 
     Raises:
-        Invalid: It does not.
+        MissingExtra: A package is missing.
+        InvalidArgument: It does not.
     """
     package = _PACKAGES.get(config.format)
     if package and find_spec(package) is None:
-        raise Invalid(
+        raise MissingExtra(
             f"format={config.format!r} needs the package {package}: "
             f"pip install 'falaj[{config.format}]'"
         )
     odd = sorted(set(_NO_PATH) & set(str(config.into)))
     if package and odd:
-        raise Invalid(
+        raise InvalidArgument(
             f"into is {config.into}, and readers of such tables take {' and '.join(odd)} in "
             "a path for something else: choose another folder"
         )
     if config.format != "iceberg":
         for name in ("table", "catalog"):
             if getattr(config, name) is not None:
-                raise Invalid(
+                raise InvalidArgument(
                     f"{name} goes with format='iceberg': a table of {config.format!r} is the folder"
                 )
     elif config.table is None or "." not in config.table.strip("."):
-        raise Invalid(
+        raise InvalidArgument(
             f"format='iceberg' needs the table's name in its catalog, as table='sales.orders', not "
             f"{config.table!r}"
         )
@@ -88,9 +96,9 @@ def of(config: ExportConfig, folder: Folder, schema: pyarrow.Schema) -> Lake | N
         The table; None where Parquet is all that is asked for.
 
     Raises:
-        Invalid: The format has no such column.
+        InvalidArgument: The format has no such column.
         SettingsMismatch: The table is of something else.
-        IOFailed: It cannot be reached.
+        SystemCallFailed: It cannot be reached.
     """
     if config.format == "parquet":
         return None
@@ -111,8 +119,8 @@ def catch_up(lake: Lake, folder: Folder) -> None:
 
     Raises:
         SettingsMismatch: It has commits that the folder has not.
-        Corrupt: A file that it lacks is gone.
-        IOFailed: It cannot be reached.
+        CorruptData: A file that it lacks is gone.
+        SystemCallFailed: It cannot be reached.
     """
     newest, last = lake.newest(), folder.last()
     if newest > (last.number if last else 0):
@@ -132,12 +140,12 @@ def add(lake: Lake, commit: Commit) -> None:
     lake.add(commit)
 
 
-def _gone(lake: Lake, folder: Folder, path: str) -> Corrupt:
-    gone = Corrupt(
+def _gone(lake: Lake, folder: Folder, path: str) -> CorruptData:
+    gone = CorruptData(
         f"{folder.path / path} was exported and is gone before it was added to {lake.name}: put it "
         "back, or export to another folder"
     )
-    gone.path, gone.remedy = str(folder.path / path), "repair"
+    gone.path = str(folder.path / path)
     return gone
 
 
@@ -150,7 +158,7 @@ def refusals(name: str, doing: str) -> Iterator[None]:
         doing: What is tried with it.
 
     Raises:
-        IOFailed: Anything was raised but falaj's own.
+        SystemCallFailed: Anything was raised but falaj's own.
     """
     try:
         yield
@@ -159,9 +167,7 @@ def refusals(name: str, doing: str) -> Iterator[None]:
     # A catalog raises what its driver, its HTTP client or its database raises: no one class.
     except Exception as error:
         said = " ".join(str(error).split()) or type(error).__name__
-        refused = IOFailed(
+        raise SystemCallFailed(
             f"{doing} {name}: {said}; nothing that is exported is lost: mend it and run the export "
             "again, which adds what the table lacks"
-        )
-        refused.remedy = "retry"
-        raise refused from error
+        ) from error

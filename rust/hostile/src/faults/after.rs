@@ -38,8 +38,8 @@ pub fn judge_error(error: &Error, how: FailureKind) -> Judged {
         other => other,
     };
     let fits = match source {
-        Error::Io { .. } | Error::NoSpace { .. } | Error::Latched { .. } => true,
-        Error::Corrupt { what, .. } | Error::NeedsRecovery { what, .. } => {
+        Error::SystemCallFailed { .. } | Error::NoSpace { .. } | Error::SyncFailed { .. } => true,
+        Error::CorruptData { what, .. } | Error::NeedsRecovery { what, .. } => {
             UNREADABLE.contains(what)
         }
         _ => false,
@@ -72,7 +72,7 @@ fn all_of(store: &Store, name: &str, partition: u32) -> Result<Option<Vec<Vec<u8
     }
     match Topic::open(store, name, &TopicOptions::default()) {
         Ok(topic) => values(&topic, partition).map(Some),
-        Err(Error::NoSuchTopic { .. }) => Ok(None),
+        Err(Error::UnknownTopic { .. }) => Ok(None),
         Err(error) => Err(error),
     }
 }
@@ -178,7 +178,7 @@ pub fn goes_on(machine: &MemoryStorage, storage: &Arc<dyn Storage>, ledger: &mut
     if ledger.records.keys().any(|(name, _)| name == "orders") {
         let copied = orders.store().backup(COPY, &mut |_, _| Ok(()));
         if let Err(error) = copied {
-            if !matches!(error, Error::Invalid { .. }) {
+            if !matches!(error, Error::InvalidArgument { .. }) {
                 return Err(format!("a backup afterwards: {error}"));
             }
         }

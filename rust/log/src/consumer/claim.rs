@@ -48,8 +48,8 @@ impl Consumer {
     /// there are others, it asks whether they live.
     ///
     /// # Errors
-    /// `Closed` in a forked child, and once it left; `Corrupt`, `Io`, `LockTimeout`. What it has read of
-    /// others stays, and what could not be read is tried again.
+    /// `HandleClosed` in a forked child, and once it left; `CorruptData`, `SystemCallFailed`, `LockTimeout`.
+    /// What it has read of others stays, and what could not be read is tried again.
     pub fn refresh(&mut self) -> Result<bool> {
         self.check()?;
         self.sync_first()?;

@@ -32,7 +32,7 @@ pub(super) struct PendingPosition(Option<(Position, Address)>);
 /// bytes of another place say nothing here, however whole they are.
 ///
 /// # Errors
-/// `Corrupt` when there is none.
+/// `CorruptData` when there is none.
 pub(super) fn load(file: &ConsumerFile, index: u64, of: ([u8; 16], u32)) -> Result<StoredCursor> {
     for _ in 0..LOOKS {
         let sector = |n: u64| {
@@ -47,7 +47,7 @@ pub(super) fn load(file: &ConsumerFile, index: u64, of: ([u8; 16], u32)) -> Resu
         }
     }
     let position = entry(index) + at::CURSORS;
-    Err(Error::Corrupt { path: file.path.clone(), position, what: TORN })
+    Err(Error::CorruptData { path: file.path.clone(), position, what: TORN })
 }
 
 /// Store a cursor in the place of the older one.
@@ -63,7 +63,7 @@ pub(super) fn store(file: &ConsumerFile, index: u64, cursor: &StoredCursor) -> R
 /// that; `None` where the log has neither.
 ///
 /// # Errors
-/// `Corrupt`, `Io`.
+/// `CorruptData`, `SystemCallFailed`.
 pub(super) fn standing(
     topic: &Topic,
     partition: u32,

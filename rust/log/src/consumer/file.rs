@@ -77,7 +77,7 @@ impl Image {
     pub(super) fn of(store: &Store, path: &Path, bytes: Vec<u8>) -> Result<Self> {
         let log = check_header(&bytes, store.settings().id).in_file(path, 0)?;
         if let Some(position) = cut_at(&bytes) {
-            return Err(Error::Corrupt { path: path.to_path_buf(), position, what: CUT });
+            return Err(Error::CorruptData { path: path.to_path_buf(), position, what: CUT });
         }
         Ok(Self { log, forgotten: forgotten_in(&bytes), bytes })
     }
@@ -134,7 +134,7 @@ fn kept_elsewhere(store: &Store, name: &str, log: [u8; 16]) -> Error {
              anew"
         ),
     };
-    Error::Invalid { what }
+    Error::InvalidArgument { what }
 }
 
 /// Open a consumer's file, making it where there is none, with an entry for each partition; returns
@@ -142,8 +142,9 @@ fn kept_elsewhere(store: &Store, name: &str, log: [u8; 16]) -> Error {
 /// anything is changed, but for what a process began to forget and did not end.
 ///
 /// # Errors
-/// Those of `start`; `Corrupt`, `Newer`, `Invalid` when there is no room for more entries, and where the
-/// cursors are kept elsewhere than in the log of `home`, or without one in the file; `NoSpace`, `Io`.
+/// Those of `start`; `CorruptData`, `UnsupportedVersion`, `InvalidArgument` when there is no room for more
+/// entries, and where the cursors are kept elsewhere than in the log of `home`, or without one in the file;
+/// `NoSpace`, `SystemCallFailed`.
 pub(super) fn attach(
     store: &Store,
     who: &Membership,
@@ -237,7 +238,7 @@ fn place(
     if let Some(lost) = lost.filter(|_| places.contains(&None)) {
         // It may be of this one, and who began anew could pass over what nobody has read.
         let position = entry(lost as u64) + at::CURSORS;
-        return Err(Error::Corrupt { path: path.to_path_buf(), position, what: LOST });
+        return Err(Error::CorruptData { path: path.to_path_buf(), position, what: LOST });
     }
     let mut next = entries.len();
     let mut free = entries.iter().enumerate().filter_map(|(index, entry)| {
@@ -253,7 +254,7 @@ fn place(
             "{} has room for {ENTRIES_MAX} partitions, and has them; use another consumer",
             path.display()
         );
-        if index < ENTRIES_MAX { Ok(index) } else { Err(Error::Invalid { what }) }
+        if index < ENTRIES_MAX { Ok(index) } else { Err(Error::InvalidArgument { what }) }
     });
     places.collect()
 }
@@ -267,7 +268,7 @@ fn is_free(store: &Store, who: &Membership, image: &Image, entry: &CursorEntry) 
     let Some(named) = entry.named.as_ref().filter(|_| !owned) else { return false };
     match store.topic_settings(&named.topic) {
         Ok(topic) => topic.generation != named.generation,
-        Err(error) => matches!(error, Error::NoSuchTopic { .. }),
+        Err(error) => matches!(error, Error::UnknownTopic { .. }),
     }
 }
 
@@ -311,7 +312,7 @@ impl ConsumerFile {
             self.set(entry(index) + at::OWNER, 0)?;
         } else if found.cursor().is_none() {
             let (path, position) = (self.path.clone(), entry(index) + at::CURSORS);
-            return Err(Error::Corrupt { path, position, what: TORN });
+            return Err(Error::CorruptData { path, position, what: TORN });
         }
         if found.named.as_ref() != Some(named) {
             self.write(entry(index), &encode_named(named))?;

@@ -32,8 +32,8 @@ use crate::topic::Topic;
 /// topic later begins where its `start` says. The topic may have been deleted.
 ///
 /// # Errors
-/// `NoSuchConsumer`; `Invalid` where the group has no committed offset in the topic, and while a living
-/// member reads it; `ReadOnly`, `Corrupt`, `LockTimeout`, `Io`.
+/// `UnknownGroup`; `InvalidArgument` where the group has no committed offset in the topic, and while a living
+/// member reads it; `NotWritable`, `CorruptData`, `LockTimeout`, `SystemCallFailed`.
 ///
 /// # Examples
 /// ```
@@ -63,7 +63,7 @@ pub fn forget_topic(store: &Store, name: &str, topic: &str) -> Result<usize> {
         let (file, image) = read()?;
         if image.log != log {
             let what = format!("consumer group {name:?} was deleted and created again meanwhile");
-            return Err(Error::Invalid { what });
+            return Err(Error::InvalidArgument { what });
         }
         // What another began and did not end.
         finish(name, &path, &*file, &image, home.as_ref())?;
@@ -75,7 +75,7 @@ pub fn forget_topic(store: &Store, name: &str, topic: &str) -> Result<usize> {
                 "consumer group {name:?} has no committed offset in topic {topic:?}; \
                  `falaj group list` lists what it reads"
             );
-            return Err(Error::Invalid { what });
+            return Err(Error::InvalidArgument { what });
         };
         mark(&path, &*file, &marks)?;
         let image = read()?.1;
@@ -114,7 +114,7 @@ fn expect_no_reader(
         "{holder} reads topic {topic:?} as a member of consumer group {name:?}; close it there, or open \
          it there without this topic, then forget the topic"
     );
-    Err(Error::Invalid { what })
+    Err(Error::InvalidArgument { what })
 }
 
 /// The marks of entries, each with its place; `None` for no entries.

@@ -117,10 +117,10 @@ impl Consumer {
     /// they are read, and what the end is.
     ///
     /// # Errors
-    /// `BadName`; `Invalid` for no topic, one named twice, one of another store, or other topics than
-    /// those of a living member; `ReadOnly`; `OffsetOutOfRange` for a `start` that is none;
-    /// `LockTimeout`, `Corrupt`, `Newer`, `NoSpace`, `Io`. What becomes of a cursor that its log
-    /// does not know any more [`Consumer::refresh`] tells.
+    /// `InvalidName`; `InvalidArgument` for no topic, one named twice, one of another store, or other topics
+    /// than those of a living member; `NotWritable`; `OffsetOutOfRange` for a `start` that is none;
+    /// `LockTimeout`, `CorruptData`, `UnsupportedVersion`, `NoSpace`, `SystemCallFailed`. What becomes of a
+    /// cursor that its log does not know any more [`Consumer::refresh`] tells.
     pub fn open(store: &Store, name: &str, topics: &[Topic], start: Start) -> Result<Self> {
         Self::join(store, name, topics, start, None)
     }
@@ -130,7 +130,7 @@ impl Consumer {
     /// for ever. Each taking of a partition is noted in that log.
     ///
     /// # Errors
-    /// As [`Consumer::open`]; `Invalid` for a topic of another store, for a consumer whose cursors are
+    /// As [`Consumer::open`]; `InvalidArgument` for a topic of another store, for a consumer whose cursors are
     /// kept elsewhere, and for more cursors than the log keeps; as [`Topic::append`].
     pub fn open_in(
         store: &Store,
@@ -233,7 +233,7 @@ impl Consumer {
     /// Make sure that this is still the process that opened it, and that it did not leave. One load.
     ///
     /// # Errors
-    /// `Closed` in a forked child, which opens the consumer anew, and once it left.
+    /// `HandleClosed` in a forked child, which opens the consumer anew, and once it left.
     #[inline]
     pub fn check(&self) -> Result<()> {
         self.row().map(drop)
@@ -242,13 +242,13 @@ impl Consumer {
     #[inline]
     pub(super) fn row(&self) -> Result<u64> {
         self.who.check()?;
-        self.row.ok_or(Error::Closed { what: "consumer" })
+        self.row.ok_or(Error::HandleClosed { what: "consumer" })
     }
 
     /// The partitions that this member has.
     ///
     /// # Errors
-    /// `LogRewound` when the log of one does not know its cursor any more: [`Consumer::seek`] says where
+    /// `LogTruncated` when the log of one does not know its cursor any more: [`Consumer::seek`] says where
     /// to go on.
     pub fn parts(&self) -> Result<Vec<GroupPartition>> {
         let mut parts = Vec::new();
@@ -266,14 +266,14 @@ impl Consumer {
         let (consumer, offset) = (self.name.clone(), held.cursor.committed.offset);
         let (name, end) = (topic.name().to_owned(), topic.committed(lane.partition)?);
         let partition = lane.partition;
-        Ok(Error::LogRewound { consumer, topic: name, partition, offset, end })
+        Ok(Error::LogTruncated { consumer, topic: name, partition, offset, end })
     }
 
     pub(super) fn number(&self, topic: &str, partition: u32) -> Result<usize> {
         let found = self.lanes.iter().position(|lane| {
             lane.partition == partition && self.topics[lane.topic].name() == topic
         });
-        found.ok_or_else(|| Error::Invalid {
+        found.ok_or_else(|| Error::InvalidArgument {
             what: format!(
                 "consumer {:?} does not read partition {partition} of topic {topic:?}",
                 self.name
@@ -297,7 +297,7 @@ impl Consumer {
         let lane = &self.lanes[number];
         let owner = self.file.load(entry(lane.entry) + at::OWNER);
         let holder = Who::of(owner).map(|owner| self.who.describe(owner.process));
-        Error::NotOwner {
+        Error::PartitionNotAssigned {
             consumer: self.name.clone(),
             topic: self.topics[lane.topic].name().to_owned(),
             partition: lane.partition,
@@ -308,7 +308,7 @@ impl Consumer {
     /// Offset of the record that is to be handed out next of a partition.
     ///
     /// # Errors
-    /// `NotOwner`; `LogRewound`; `Invalid` for a partition that it does not read.
+    /// `PartitionNotAssigned`; `LogTruncated`; `InvalidArgument` for a partition that it does not read.
     pub fn next(&self, topic: &str, partition: u32) -> Result<u64> {
         let number = self.number(topic, partition)?;
         let lane = &self.lanes[number];
@@ -330,7 +330,7 @@ impl Consumer {
     /// The partitions that are meant, whoever has them: of all topics or one, all or one.
     ///
     /// # Errors
-    /// `Invalid` where it reads none of those.
+    /// `InvalidArgument` where it reads none of those.
     pub fn meant(&self, topic: Option<&str>, partition: Option<u32>) -> Result<Vec<(usize, u32)>> {
         if let (Some(topic), partition) = (topic, partition.unwrap_or(0)) {
             self.number(topic, partition)?;
@@ -376,8 +376,9 @@ impl Consumer {
     /// well; the next read raises `OffsetOutOfRange`.
     ///
     /// # Errors
-    /// `NotOwner`, `OffsetOutOfRange` beyond the end, `Invalid` for a partition that it does not read, `Closed` in a
-    /// forked child: nothing was committed. `Latched`, `LockTimeout`, `Io`: perhaps it was.
+    /// `PartitionNotAssigned`, `OffsetOutOfRange` beyond the end, `InvalidArgument` for a partition that it
+    /// does not read, `HandleClosed` in a forked child: nothing was committed. `SyncFailed`, `LockTimeout`,
+    /// `SystemCallFailed`: perhaps it was.
     pub fn commit(
         &mut self,
         topic: &str,
@@ -436,7 +437,7 @@ impl Consumer {
     /// Offset up to which a partition was committed, whoever has it.
     ///
     /// # Errors
-    /// `Corrupt`; `Invalid` for a partition that it does not read.
+    /// `CorruptData`; `InvalidArgument` for a partition that it does not read.
     pub fn committed(&self, topic: &str, partition: u32) -> Result<u64> {
         let lane = &self.lanes[self.number(topic, partition)?];
         let topic = &self.topics[lane.topic];
@@ -538,7 +539,7 @@ fn expect_home(store: &Store, name: &str, home: Option<&Topic>) -> Result<()> {
         home.name(),
         home.store().path().display()
     );
-    Err(Error::Invalid { what })
+    Err(Error::InvalidArgument { what })
 }
 
 /// See to it that a log keeps so many cursors more, before anything is made.
@@ -572,5 +573,5 @@ fn expect_topics(store: &Store, name: &str, sorted: &[Topic]) -> Result<()> {
     } else {
         return Ok(());
     };
-    Err(Error::Invalid { what })
+    Err(Error::InvalidArgument { what })
 }

@@ -39,7 +39,7 @@ impl Move {
     /// Let a transaction move it. `home` is the topic in whose log the consumer keeps its cursors.
     ///
     /// # Errors
-    /// `Invalid` for a transaction that writes to another log.
+    /// `InvalidArgument` for a transaction that writes to another log.
     pub fn join(&self, home: &Topic, tx: &mut Transaction) -> Result<()> {
         let moved = CursorMove { name: &self.name, to: self.to, from: Some(self.from) };
         tx.move_position(home, moved, self.position.clone())
@@ -51,8 +51,8 @@ pub(super) fn read(home: &Topic, name: &[u8]) -> Result<CursorState> {
     Ok(home.cursor(name)?.unwrap_or(CursorState::NONE))
 }
 
-/// Move cursors alone, each from where it has to be; returns where that ends. It is on the disk within the log's
-/// interval.
+/// Move cursors alone, each from where it has to be; returns where that ends. It is on the disk within the
+/// log's interval.
 pub(super) fn append(home: &Topic, cursors: &[CursorMove<'_>]) -> Result<Address> {
     let mut tx = Transaction::new(home.store()).with_sync(SyncMode::Interval);
     tx.keep_cursors_in(home)?;
@@ -141,7 +141,8 @@ impl Consumer {
     /// that they [joined](Move::join) has committed, and [`Consumer::moved`] was called.
     ///
     /// # Errors
-    /// `NotOwner`; `Invalid` where the cursors are kept in the consumer's file; `Corrupt`, `Io`.
+    /// `PartitionNotAssigned`; `InvalidArgument` where the cursors are kept in the consumer's file;
+    /// `CorruptData`, `SystemCallFailed`.
     pub fn moves(&mut self) -> Result<Vec<Move>> {
         if self.home.is_none() {
             let what = format!(
@@ -149,7 +150,7 @@ impl Consumer {
                  transaction: open it with cursor_in= and a topic of the log that is written to",
                 self.name
             );
-            return Err(Error::Invalid { what });
+            return Err(Error::InvalidArgument { what });
         }
         let mut moves = Vec::new();
         for lane in 0..self.lanes.len() {

@@ -89,7 +89,7 @@ pub(super) fn bury(file: &ConsumerFile, who: &Membership) -> Result<bool> {
 /// entries at these `places` are of.
 ///
 /// # Errors
-/// `Invalid` when a living member reads other topics, or there are too many.
+/// `InvalidArgument` when a living member reads other topics, or there are too many.
 pub(super) fn join(
     file: &ConsumerFile,
     who: &Membership,
@@ -108,13 +108,13 @@ pub(super) fn join(
                  same ones; use another name for other topics",
                 other.unwrap_or_default()
             );
-            return Err(Error::Invalid { what });
+            return Err(Error::InvalidArgument { what });
         }
         if word != 0 && row == Some(index) {
             file.set(member(index), 0)?;
         }
     }
-    let row = row.ok_or_else(|| Error::Invalid {
+    let row = row.ok_or_else(|| Error::InvalidArgument {
         what: format!("this consumer has {MEMBERS_MAX} members; close one"),
     })?;
     // Before the row: an entry that a living member reads is never without it.

@@ -75,7 +75,7 @@ pub struct CursorInfo {
 /// All consumers of a store, by name.
 ///
 /// # Errors
-/// `Io` when the directory cannot be read. What is wrong with one stands beside its name.
+/// `SystemCallFailed` when the directory cannot be read. What is wrong with one stands beside its name.
 pub fn list_consumers(store: &Store) -> Result<Vec<ConsumerInfo>> {
     let mut looks = Looks {
         store,
@@ -197,7 +197,7 @@ impl Looks<'_> {
 
 /// Neither of the cursors of an entry is whole.
 fn torn_at(path: PathBuf, index: u64, what: &'static str) -> Error {
-    Error::Corrupt { path, position: entry(index) + at::CURSORS, what }
+    Error::CorruptData { path, position: entry(index) + at::CURSORS, what }
 }
 
 /// A topic of the log that keeps the cursors of a consumer.
@@ -209,7 +209,7 @@ pub(super) fn home_of(store: &Store, name: &str, log: &[u8; 16]) -> Result<Topic
     for (_, settings) in store.topics()? {
         settings?;
     }
-    Err(Error::Invalid {
+    Err(Error::InvalidArgument {
         what: format!(
             "consumer {name:?} kept its cursors in a log that was deleted; delete the consumer to begin anew"
         ),
@@ -245,8 +245,8 @@ fn member_info(who: Who, slots: &[SlotInfo]) -> MemberInfo {
 /// is damaged, or its log was rewound. It has to know the partition already.
 ///
 /// # Errors
-/// `NoSuchConsumer`, `OffsetOutOfRange`, `ReadOnly`; `Invalid` while a member lives, and for a
-/// partition that it never read: nothing was changed. `Corrupt`, `LockTimeout`, `Io`.
+/// `UnknownGroup`, `OffsetOutOfRange`, `NotWritable`; `InvalidArgument` while a member lives, and for a
+/// partition that it never read: nothing was changed. `CorruptData`, `LockTimeout`, `SystemCallFailed`.
 pub fn reset_cursor(
     store: &Store,
     name: &str,
@@ -268,14 +268,14 @@ pub fn reset_cursor(
         let (file, image) = Image::read(store, &path)?.ok_or_else(|| missing(store, name))?;
         if home.as_ref().map_or([0; 16], |home| home.settings().log_generation) != image.log {
             let what = format!("consumer {name:?} was deleted and made anew meanwhile");
-            return Err(Error::Invalid { what });
+            return Err(Error::InvalidArgument { what });
         }
         expect_nobody(store, name, &image)?;
         let generation = topic.settings().generation;
         let found = (0..image.entries())
             .map(|index| (index, image.entry(index)))
             .find(|(_, entry)| entry.of() == Some((generation, partition)));
-        let (index, found) = found.ok_or_else(|| Error::Invalid {
+        let (index, found) = found.ok_or_else(|| Error::InvalidArgument {
             what: format!(
                 "consumer {name:?} never read partition {partition} of topic {:?}; `falaj group list` \
                  lists what it reads",
@@ -317,7 +317,7 @@ pub fn reset_cursor(
 /// Delete a consumer that nobody has open, with its cursors.
 ///
 /// # Errors
-/// `NoSuchConsumer`; `Invalid` while a member lives; `ReadOnly`, `LockTimeout`, `Io`.
+/// `UnknownGroup`; `InvalidArgument` while a member lives; `NotWritable`, `LockTimeout`, `SystemCallFailed`.
 pub fn delete_consumer(store: &Store, name: &str) -> Result<()> {
     let path = store.layout().consumer(name)?;
     let was_begun = finish_deletion(store, name)?;
@@ -333,7 +333,7 @@ pub fn delete_consumer(store: &Store, name: &str) -> Result<()> {
             }
             // One that is damaged may go: nobody can have opened it. In which log its cursors are it
             // does not say.
-            Err(error) => matches!(error, Error::Corrupt { .. }),
+            Err(error) => matches!(error, Error::CorruptData { .. }),
             Ok(None) => false,
         };
         if is_in_log {
@@ -366,7 +366,7 @@ pub(super) fn finish_deletion(store: &Store, name: &str) -> Result<bool> {
             home.iter().map(open).collect::<Result<_>>()?
         }
         // Any log may have them; one that cannot be opened has them for nobody.
-        Err(Error::Corrupt { .. }) => {
+        Err(Error::CorruptData { .. }) => {
             let topics = store.topics()?.into_iter().filter_map(|(_, topic)| topic.ok());
             let by_log: BTreeMap<_, _> =
                 topics.map(|topic| (topic.log_generation, topic)).collect();
@@ -386,7 +386,7 @@ pub(super) fn finish_deletion(store: &Store, name: &str) -> Result<bool> {
 }
 
 pub(super) fn missing(store: &Store, name: &str) -> Error {
-    Error::NoSuchConsumer { name: name.to_owned(), store: store.path().to_path_buf() }
+    Error::UnknownGroup { name: name.to_owned(), store: store.path().to_path_buf() }
 }
 
 fn expect_nobody(store: &Store, name: &str, image: &Image) -> Result<()> {
@@ -399,7 +399,7 @@ fn expect_nobody(store: &Store, name: &str, image: &Image) -> Result<()> {
         return Ok(());
     };
     let holder = Who::of(alive).map(|member| who.describe(member.process)).unwrap_or_default();
-    Err(Error::Invalid {
+    Err(Error::InvalidArgument {
         what: format!("consumer {name:?} is open in {holder}; close it there first, or seek there"),
     })
 }

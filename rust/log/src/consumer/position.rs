@@ -39,7 +39,7 @@ impl Finder {
     /// damaged has no fingerprint.
     ///
     /// # Errors
-    /// `OffsetOutOfRange` below what is kept and beyond the end; `Io`, `NeedsRecovery`.
+    /// `OffsetOutOfRange` below what is kept and beyond the end; `SystemCallFailed`, `NeedsRecovery`.
     pub(super) fn find(
         &mut self,
         topic: &Topic,
@@ -49,7 +49,7 @@ impl Finder {
         let bare = (Position { offset, ..Position::default() }, Address::default());
         let Some(wanted) = offset.checked_sub(1) else { return Ok(bare) };
         let block = match self.block(topic, partition, wanted) {
-            Err(Error::Corrupt { .. }) => {
+            Err(Error::CorruptData { .. }) => {
                 (self.cursor, self.last) = (None, None);
                 let end = topic.log().committed().unwrap_or_default();
                 return Ok((bare.0, end));
@@ -71,7 +71,7 @@ impl Finder {
     /// records were delivered. That is no reason to refuse: nothing before it is recognised later.
     ///
     /// # Errors
-    /// `OffsetOutOfRange` beyond the end; `Io`, `NeedsRecovery`.
+    /// `OffsetOutOfRange` beyond the end; `SystemCallFailed`, `NeedsRecovery`.
     pub(super) fn find_to_commit(
         &mut self,
         topic: &Topic,
@@ -123,7 +123,7 @@ impl Finder {
 /// before it is the same as long as its checksum and time are. Costs a lookup in the index.
 ///
 /// # Errors
-/// `OffsetOutOfRange` below what is kept and beyond the end; `Corrupt`, `Io`.
+/// `OffsetOutOfRange` below what is kept and beyond the end; `CorruptData`, `SystemCallFailed`.
 pub fn position_of(topic: &Topic, partition: u32, offset: u64) -> Result<Position> {
     Finder::default().find(topic, partition, offset).map(|(position, _)| position)
 }
@@ -132,7 +132,7 @@ pub fn position_of(topic: &Topic, partition: u32, offset: u64) -> Result<Positio
 /// made other blocks.
 ///
 /// # Errors
-/// `Corrupt`, `Io`.
+/// `CorruptData`, `SystemCallFailed`.
 pub(super) fn is_recognised(topic: &Topic, partition: u32, position: &Position) -> Result<bool> {
     let end = topic.committed(partition)?;
     if position.offset > end {

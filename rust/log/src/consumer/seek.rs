@@ -27,7 +27,7 @@ impl Start {
     /// The offset that it means now.
     ///
     /// # Errors
-    /// `OffsetOutOfRange` for an offset that is gone, or beyond the end; `Corrupt`, `Io`.
+    /// `OffsetOutOfRange` for an offset that is gone, or beyond the end; `CorruptData`, `SystemCallFailed`.
     pub fn offset(self, topic: &Topic, partition: u32) -> Result<u64> {
         let (first, end) = (topic.first(partition)?, topic.end(partition)?);
         match self {
@@ -45,7 +45,7 @@ impl Consumer {
     /// Read on from another place. It is committed with the next commit.
     ///
     /// # Errors
-    /// `OffsetOutOfRange`, `NotOwner`, `Invalid` for a partition that it does not read.
+    /// `OffsetOutOfRange`, `PartitionNotAssigned`, `InvalidArgument` for a partition that it does not read.
     pub fn seek(&mut self, topic: &str, partition: u32, to: Start) -> Result<u64> {
         let number = self.number(topic, partition)?;
         let offset = to.offset(&self.topics[self.lanes[number].topic], partition)?;

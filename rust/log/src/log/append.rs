@@ -122,8 +122,8 @@ impl Log {
     /// the first offset of each. A topic stands once in a group.
     ///
     /// # Errors
-    /// `Invalid`, `TooLarge`, `NoSpace`, `Io`, `LockTimeout`, `Latched`, `TopicDeleted`; then nothing
-    /// was appended.
+    /// `InvalidArgument`, `AppendTooLarge`, `NoSpace`, `SystemCallFailed`, `LockTimeout`, `SyncFailed`,
+    /// `TopicDeleted`; then nothing was appended.
     pub fn append(&self, blocks: &[NewBlock<'_>], firsts: &mut [u64]) -> Result<Appended> {
         self.append_if(&[], blocks, false, firsts)
     }
@@ -186,7 +186,7 @@ impl Log {
             let opened = Writer::open(self, control).map_err(|error| self.unless_deleted(error))?;
             *slot = Some(opened);
         }
-        slot.as_mut().ok_or(Error::Closed { what: "log" })
+        slot.as_mut().ok_or(Error::HandleClosed { what: "log" })
     }
 
     /// The log's end, with what a dead or failed append left half done made sound; also in a log that
@@ -233,7 +233,9 @@ impl Writer {
             match Self::open_at(log, control, tail) {
                 // It was another one's turn meanwhile, and this one is gone.
                 Err(_) if control.tail().sequence() != tail.sequence() => {}
-                Err(Error::Io { path, source, .. }) if source.kind() == ErrorKind::NotFound => {
+                Err(Error::SystemCallFailed { path, source, .. })
+                    if source.kind() == ErrorKind::NotFound =>
+                {
                     return Err(Error::FilesRemoved { path });
                 }
                 opened => return opened,

@@ -57,7 +57,7 @@ impl Log {
             needs += align((MAX_HEADER_LEN + block.body.len()) as u64);
         }
         if needs > limit {
-            return Err(Error::TooLarge { bytes: needs, limit });
+            return Err(Error::AppendTooLarge { bytes: needs, limit });
         }
         let interval = interval || blocks.iter().any(|block| block.interval);
         Ok(Batch { blocks, facts, preconditions, interval, needs })
@@ -68,7 +68,7 @@ impl Log {
 pub(super) fn check_blocks(blocks: &[NewBlock<'_>], firsts: &[u64]) -> Result<()> {
     if blocks.is_empty() || blocks.len() != firsts.len() || blocks.iter().any(|b| b.count == 0) {
         let what = "an append takes one block or more, none without records".to_owned();
-        return Err(Error::Invalid { what });
+        return Err(Error::InvalidArgument { what });
     }
     if blocks.len() > 1 { check_topics(blocks) } else { Ok(()) }
 }
@@ -82,7 +82,7 @@ fn check_topics(blocks: &[NewBlock<'_>]) -> Result<()> {
         if *bits & 1 << (topic % 64) != 0 {
             let what =
                 format!("topic number {topic} stands twice in one append: make it one block");
-            return Err(Error::Invalid { what });
+            return Err(Error::InvalidArgument { what });
         }
         *bits |= 1 << (topic % 64);
     }

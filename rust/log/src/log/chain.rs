@@ -265,7 +265,7 @@ impl Chain {
             sequences.pop();
         }
         let path = self.dir.clone();
-        Err(Error::Corrupt { path, position: 0, what: "a log without any segment" })
+        Err(Error::CorruptData { path, position: 0, what: "a log without any segment" })
     }
 
     /// What the newest does not reach backwards is no part of the log: a cut left it behind. Where a
@@ -303,7 +303,9 @@ impl Chain {
                 Ok(Beginning::Marked) => break,
                 Ok(Beginning::Whole) if follows(i, *sequence) => {}
                 Ok(Beginning::Whole | Beginning::Torn) => whole = i,
-                Err(Error::Corrupt { what, .. }) if what != MISSING && what != UNREAD => whole = i,
+                Err(Error::CorruptData { what, .. }) if what != MISSING && what != UNREAD => {
+                    whole = i;
+                }
                 Err(_) => {}
             }
         }
@@ -411,14 +413,14 @@ impl Chain {
     /// The segment that must continue this one, and where this one's content ends.
     ///
     /// # Errors
-    /// `Corrupt` when there is none.
+    /// `CorruptData` when there is none.
     pub fn successor(&self, segment: &Segment) -> Result<(u64, u64)> {
         match self.next(segment)? {
             Next::Segment { sequence, end } => Ok((sequence, end)),
             Next::Nothing | Next::Superseded | Next::Removed => {
                 let (path, position) = (segment.path().to_path_buf(), segment.map().len());
                 let what = "a segment that should have a successor";
-                Err(Error::Corrupt { path, position, what })
+                Err(Error::CorruptData { path, position, what })
             }
         }
     }
@@ -516,18 +518,18 @@ const MISSING: &str = "the segment is missing";
 
 /// True for an error that says that a segment is not there.
 pub fn is_missing(error: &Error) -> bool {
-    matches!(error, Error::Corrupt { what, .. } if *what == MISSING)
+    matches!(error, Error::CorruptData { what, .. } if *what == MISSING)
 }
 
 /// The error for a segment that the chain names and the directory lacks.
 pub fn missing(dir: &Path, sequence: u64) -> Error {
-    Error::Corrupt { path: dir.join(names::segment(sequence)), position: 0, what: MISSING }
+    Error::CorruptData { path: dir.join(names::segment(sequence)), position: 0, what: MISSING }
 }
 
 /// Such a segment is damage, whatever the kernel calls it.
 fn unless_missing(error: Error, dir: &Path, sequence: u64) -> Error {
     match error {
-        Error::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
+        Error::SystemCallFailed { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
             missing(dir, sequence)
         }
         other => other,
@@ -549,7 +551,7 @@ pub fn introduced_until(segment: &Segment) -> Result<Option<u64>> {
 /// what only a newer version understands: were it left out, recovery would put the end of the log aside.
 fn disconnects(error: Error) -> Result<bool> {
     match error {
-        Error::Corrupt { .. } => Ok(false),
+        Error::CorruptData { .. } => Ok(false),
         _ => Err(error),
     }
 }

@@ -156,7 +156,7 @@ fn a_header_that_is_damaged_is_no_end_of_the_log() {
     HEADERS.iter().for_each(|at| file.write_at(&[0xee; 64], *at).unwrap());
     let chain = p.chain(Reading::Map);
     let error = next(&chain, 1).unwrap_err();
-    let told = matches!(&error, Error::Corrupt { path, .. } if *path == p.path(2));
+    let told = matches!(&error, Error::CorruptData { path, .. } if *path == p.path(2));
     assert!(told, "{error}");
 }
 
@@ -207,7 +207,7 @@ fn a_segment_that_cannot_be_opened_is_not_called_missing() {
     let (disk, chain) = p.on_a_bad_disk();
     disk.plan(Fault::at(1, FailureKind::Errno(libc::EMFILE)).only(Call::Open).forever());
     for error in [chain.segment(0).unwrap_err(), chain.header(0).unwrap_err()] {
-        assert!(matches!(error, Error::Io { .. }), "{error}");
+        assert!(matches!(error, Error::SystemCallFailed { .. }), "{error}");
     }
     disk.heal();
     assert_eq!(chain.refresh().unwrap(), [0, 1]);

@@ -114,7 +114,7 @@ fn what_the_newest_reaches_backwards_is_the_log_and_nothing_else() {
     assert_eq!(chain.successor(&chain.segment(0).unwrap()).unwrap(), (3, end));
     for last in [1, 3] {
         let error = chain.successor(&chain.segment(last).unwrap()).unwrap_err();
-        let told = matches!(&error, Error::Corrupt { path, .. } if *path == p.path(last));
+        let told = matches!(&error, Error::CorruptData { path, .. } if *path == p.path(last));
         assert!(told, "{error}");
     }
 }
@@ -180,11 +180,11 @@ fn a_segment_that_is_gone_from_the_middle_is_named() {
     let chain = p.chain(Reading::Map);
     assert_eq!(chain.refresh().unwrap(), [0, 2, 3]);
     let error = next(&chain, 0).unwrap_err();
-    let told = matches!(&error, Error::Corrupt { path, what, .. }
+    let told = matches!(&error, Error::CorruptData { path, what, .. }
         if *path == p.path(1) && *what == MISSING);
     assert!(told, "{error}");
     let error = chain.segment(1).unwrap_err();
-    assert!(matches!(error, Error::Corrupt { what: MISSING, .. }), "{error}");
+    assert!(matches!(error, Error::CorruptData { what: MISSING, .. }), "{error}");
 }
 
 #[test]
@@ -195,7 +195,7 @@ fn a_segment_that_continues_another_one_of_the_same_name_is_damage() {
     let second = p.segment(1, Some(row[0]), marked(1));
     p.segment(2, Some(second), marked(1));
     let error = next(&p.chain(Reading::Map), 0).unwrap_err();
-    let told = matches!(&error, Error::Corrupt { path, .. } if *path == p.path(1));
+    let told = matches!(&error, Error::CorruptData { path, .. } if *path == p.path(1));
     assert!(told, "{error}");
 }
 
@@ -203,7 +203,10 @@ fn a_segment_that_continues_another_one_of_the_same_name_is_damage() {
 fn a_directory_without_any_segment_is_no_log() {
     let chain = Place::new().chain(Reading::Map);
     for error in [chain.refresh().unwrap_err(), chain.since_last_incarnation(&[]).unwrap_err()] {
-        assert!(matches!(&error, Error::Corrupt { path, .. } if path == chain.dir()), "{error}");
+        assert!(
+            matches!(&error, Error::CorruptData { path, .. } if path == chain.dir()),
+            "{error}"
+        );
     }
 }
 

@@ -35,7 +35,7 @@ impl Control {
     /// Open and check a log's control file.
     ///
     /// # Errors
-    /// `Io` when it is missing, `Corrupt` or `Newer` when it cannot be used.
+    /// `SystemCallFailed` when it is missing, `CorruptData` or `UnsupportedVersion` when it cannot be used.
     pub fn open(
         storage: &dyn Storage,
         dir: &Path,
@@ -52,7 +52,7 @@ impl Control {
         let stat = file.stat().map_err(|e| Error::io("stat", &path, e))?;
         if stat.len < LEN {
             let what = "the control file was cut off";
-            return Err(Error::Corrupt { path, position: stat.len, what });
+            return Err(Error::CorruptData { path, position: stat.len, what });
         }
         let map = file.map(LEN, access).map_err(|e| Error::io("map", &path, e))?;
         let (unmapped, stale_tail, bell) = Default::default();
@@ -83,7 +83,7 @@ impl Control {
             decode_header(&page[..got], log).map_err(|what| Error::malformed(&path, 0, what))?;
         if (got as u64) < LEN {
             let what = "the control file was cut off";
-            return Err(Error::Corrupt { path, position: got as u64, what });
+            return Err(Error::CorruptData { path, position: got as u64, what });
         }
         let stat = file.stat().map_err(|e| Error::io("stat", &path, e))?;
         let map = private_memory(LEN).map_err(|e| Error::io("get memory for", &path, e))?;
@@ -124,7 +124,7 @@ impl Control {
     /// [`Control::publish`] gives it its name.
     ///
     /// # Errors
-    /// `Io` or `NoSpace`.
+    /// `SystemCallFailed` or `NoSpace`.
     pub fn create(storage: &dyn Storage, dir: &Path, log: [u8; 16], mode: u32) -> Result<u64> {
         let id = storage.random().map_err(|e| Error::io("draw a random number for", dir, e))?;
         let temporary = dir.join("control.tmp");
@@ -135,7 +135,7 @@ impl Control {
     /// Give a created control file its name.
     ///
     /// # Errors
-    /// `Io`.
+    /// `SystemCallFailed`.
     pub fn publish(storage: &dyn Storage, dir: &Path) -> Result<()> {
         let temporary = dir.join("control.tmp");
         let renamed = storage.rename_over(&temporary, &dir.join("control"));
@@ -234,13 +234,13 @@ impl Control {
     /// Flags that this version does not know, and so cannot wait for to be lowered.
     ///
     /// # Errors
-    /// `Corrupt` when there are any.
+    /// `CorruptData` when there are any.
     pub fn refuse_unknown_flags(&self) -> Result<()> {
         if self.flags() & !(flag::LATCHED | flag::DELETED) == 0 {
             return Ok(());
         }
         let (path, what) = (self.path.clone(), "a flag that nobody knows is raised");
-        Err(Error::Corrupt { path, position: at::FLAGS, what })
+        Err(Error::CorruptData { path, position: at::FLAGS, what })
     }
 
     /// Raise or lower one of the [`flag`]s, and leave the others as they are. Where words cannot be
@@ -285,7 +285,7 @@ impl Control {
     /// Store one of the words that only the owner of a lock changes.
     ///
     /// # Errors
-    /// `Io` or `NoSpace` where stores are writes.
+    /// `SystemCallFailed` or `NoSpace` where stores are writes.
     #[inline]
     pub fn set(&self, position: u64, value: u64) -> Result<()> {
         self.map.store(position, value).map_err(|e| self.failed(e))

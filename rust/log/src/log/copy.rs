@@ -87,8 +87,8 @@ impl LogCopy {
     /// this store has recovered the log, so that a bad block cannot be a torn tail.
     ///
     /// # Errors
-    /// `NeedsRecovery` when nobody knows where the log ends, `Corrupt` when what is not yet durable of
-    /// it is damaged, or a segment is missing; `Newer`, `Io`.
+    /// `NeedsRecovery` when nobody knows where the log ends, `CorruptData` when what is not yet durable of
+    /// it is damaged, or a segment is missing; `UnsupportedVersion`, `SystemCallFailed`.
     pub fn plan(
         storage: &Arc<dyn Storage>,
         dir: &Path,
@@ -138,7 +138,7 @@ impl LogCopy {
     /// The cursors that move behind an address, in their order.
     ///
     /// # Errors
-    /// `Corrupt` when a segment is not there any more, `Io`.
+    /// `CorruptData` when a segment is not there any more, `SystemCallFailed`.
     pub fn moves_since(&self, from: Address) -> Result<Vec<CopiedMove>> {
         let mut moves = Vec::new();
         let later = |piece: &&SegmentPiece| piece.sequence >= from.sequence();
@@ -149,7 +149,7 @@ impl LogCopy {
             if segment.is_compacted() {
                 // It does not tell any more which records a cursor moved with.
                 let (path, position) = (segment.path().to_path_buf(), FIRST_BLOCK);
-                return Err(Error::Corrupt { path, position, what: COMPACTED_MEANWHILE });
+                return Err(Error::CorruptData { path, position, what: COMPACTED_MEANWHILE });
             }
             piece.moves(&segment, begin, &mut moves);
         }
@@ -159,7 +159,7 @@ impl LogCopy {
     /// Where each topic ends in the copy.
     ///
     /// # Errors
-    /// `Corrupt`, `Newer`, `Io`: nobody can tell.
+    /// `CorruptData`, `UnsupportedVersion`, `SystemCallFailed`: nobody can tell.
     pub fn ends(&self) -> Result<TopicEnds> {
         let Some(last) = self.pieces.last() else { return Ok(TopicEnds(LogState::default())) };
         let mut segment = self.chain.segment(last.sequence)?;
@@ -189,8 +189,8 @@ impl LogCopy {
     /// Fill an existing, empty directory with the copy, and sync everything in it.
     ///
     /// # Errors
-    /// `Corrupt` when a segment is not there any more, `Io`, `NoSpace`, and what `progress` returns. The
-    /// directory must then be thrown away.
+    /// `CorruptData` when a segment is not there any more, `SystemCallFailed`, `NoSpace`, and what `progress`
+    /// returns. The directory must then be thrown away.
     pub fn carry_out(
         &self,
         storage: &dyn Storage,
@@ -227,7 +227,7 @@ impl LogCopy {
 /// be planned anew.
 pub fn is_overtaken(error: &Error) -> bool {
     is_missing(error)
-        || matches!(error, Error::Corrupt { what, .. } if *what == COMPACTED_MEANWHILE)
+        || matches!(error, Error::CorruptData { what, .. } if *what == COMPACTED_MEANWHILE)
 }
 
 /// The committed end and the segment that it lies in; no end where nobody says one.

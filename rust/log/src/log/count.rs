@@ -92,7 +92,8 @@ impl Log {
     /// its offsets counts.
     ///
     /// # Errors
-    /// `Corrupt`, `Newer`, `Io` where it cannot be found out which segments there are.
+    /// `CorruptData`, `UnsupportedVersion`, `SystemCallFailed` where it cannot be found out which segments
+    /// there are.
     pub fn count(self: &Arc<Self>, topic: u32, offsets: Range<u64>) -> Result<u64> {
         let all = offsets.end.saturating_sub(offsets.start);
         if all == 0 || !self.may_be_compacted()? {
@@ -129,7 +130,8 @@ impl Log {
     /// the range where it has fewer.
     ///
     /// # Errors
-    /// `Corrupt` and `NeedsRecovery` where that depends on records that cannot be read; `Newer`, `Io`.
+    /// `CorruptData` and `NeedsRecovery` where that depends on records that cannot be read;
+    /// `UnsupportedVersion`, `SystemCallFailed`.
     pub fn start_of_last(
         self: &Arc<Self>,
         topic: u32,
@@ -530,5 +532,5 @@ fn count_in(data: &DataBlock, mut wanted: impl FnMut(u64) -> bool) -> Result<u64
 
 /// Corruption, of a file that is there.
 fn is_unreadable(error: &Error) -> bool {
-    matches!(error, Error::Corrupt { .. } | Error::NeedsRecovery { .. }) && !is_missing(error)
+    matches!(error, Error::CorruptData { .. } | Error::NeedsRecovery { .. }) && !is_missing(error)
 }

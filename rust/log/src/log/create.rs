@@ -62,13 +62,13 @@ pub struct LogSpec {
 /// directory's own name. The control page is made by the first recovery.
 ///
 /// # Errors
-/// `Io` or `NoSpace`; the directory is then half filled and must be thrown away.
+/// `SystemCallFailed` or `NoSpace`; the directory is then half filled and must be thrown away.
 pub fn create(storage: &dyn Storage, dir: &Path, spec: &LogSpec) -> Result<()> {
     let mut state = LogState::default();
     for (number, topic) in &spec.topics {
         if !state.set_topic(*number, *topic) {
             let what = format!("a log holds at most {} topics", crate::format::state::MAX_TOPICS);
-            return Err(Error::Invalid { what });
+            return Err(Error::InvalidArgument { what });
         }
     }
     let snapshot = state.encode_since(&LogState::default());
@@ -120,7 +120,7 @@ pub fn dir_mode(file_mode: u32) -> u32 {
 /// page, or whose directory was never finished, is open nowhere.
 ///
 /// # Errors
-/// `Io` when the page cannot be written, `LockTimeout` when a sync takes very long.
+/// `SystemCallFailed` when the page cannot be written, `LockTimeout` when a sync takes very long.
 pub fn mark_deleted(storage: &dyn Storage, dir: &Path) -> Result<()> {
     say_deleted(storage, dir, true)
 }
@@ -163,7 +163,9 @@ pub fn is_unused(storage: &dyn Storage, dir: &Path) -> bool {
     let Some((_, generation)) = names::parse_log_dir(&name) else { return false };
     match Control::open_unmapped(storage, dir, generation) {
         Ok(control) => control.is_deleted(),
-        Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+        Err(Error::SystemCallFailed { source, .. })
+            if source.kind() == std::io::ErrorKind::NotFound =>
+        {
             is_empty(storage, dir, generation).unwrap_or(false)
         }
         Err(_) => false,

@@ -83,7 +83,8 @@ impl DataBlock {
     /// Walks its records.
     ///
     /// # Errors
-    /// `Newer` for a codec that this version does not read, `Corrupt` when the body is too short.
+    /// `UnsupportedVersion` for a codec that this version does not read, `CorruptData` when the body is too
+    /// short.
     #[inline]
     pub fn records(&self) -> Result<Records> {
         let header = &self.block.header;

@@ -66,7 +66,7 @@ impl Log {
     /// How large the log is and who holds its locks.
     ///
     /// # Errors
-    /// `Corrupt`, `Newer` or `Io` when its segments cannot be listed.
+    /// `CorruptData`, `UnsupportedVersion` or `SystemCallFailed` when its segments cannot be listed.
     pub fn extent(&self) -> Result<LogExtent> {
         let control = self.control();
         let flags = control.map_or(0, super::Control::flags);

@@ -157,7 +157,7 @@ impl Log {
                 waited: timeout.unwrap_or_default(),
                 holder: member.describe(holder),
             },
-            LockError::Damaged { .. } => Error::Corrupt {
+            LockError::Damaged { .. } => Error::CorruptData {
                 path,
                 position: which.word(),
                 what: "the lock word is none that falaj writes",
@@ -208,7 +208,7 @@ impl Log {
 /// Poll for the exclusive flock of an open file.
 ///
 /// # Errors
-/// `LockTimeout` after `timeout`, `Io`.
+/// `LockTimeout` after `timeout`, `SystemCallFailed`.
 pub fn wait_for_flock(
     file: &dyn File,
     path: &std::path::Path,

@@ -17,7 +17,7 @@ use super::repair_report::{RepairKind, RepairStep};
 /// The step that restores a corrupt header or its copy; `None` where both are valid.
 ///
 /// # Errors
-/// `Io`.
+/// `SystemCallFailed`.
 pub(super) fn bad_header(segment: &Segment) -> Result<Option<RepairStep>> {
     let path = segment.path();
     let position = corrupt_header(&**segment.file(), segment.header(), path)?;
@@ -42,7 +42,7 @@ impl Log {
     /// What [`Log::restore_headers`] would do.
     ///
     /// # Errors
-    /// `Corrupt` for a segment of which both copies are corrupt, `Io`.
+    /// `CorruptData` for a segment of which both copies are corrupt, `SystemCallFailed`.
     pub fn headers_to_restore(&self) -> Result<Vec<RepairStep>> {
         let steps = self.chain.refresh()?.into_iter().map(|sequence| {
             let segment = self.chain.segment(sequence)?;
@@ -54,7 +54,7 @@ impl Log {
     /// Restore segment headers of which one copy is corrupt; says what was done.
     ///
     /// # Errors
-    /// As [`Log::headers_to_restore`]; `ReadOnly`, `LockTimeout`.
+    /// As [`Log::headers_to_restore`]; `NotWritable`, `LockTimeout`.
     pub fn restore_headers(&self) -> Result<Vec<RepairStep>> {
         let (_, member) = self.writing()?;
         member.check()?;

@@ -56,7 +56,7 @@ impl Log {
         let (storage, access) = (&*self.storage, write_access(&self.settings));
         let open = || Index::open_file(storage, &self.dir, segment, access);
         let opened = match open() {
-            Err(Error::Io { source, .. })
+            Err(Error::SystemCallFailed { source, .. })
                 if source.kind() == ErrorKind::NotFound && control.indexed() == 0 =>
             {
                 self.make_index(segment).and_then(|()| open())
@@ -108,7 +108,7 @@ impl Log {
     /// What making the bad indexes of sealed segments anew would take.
     ///
     /// # Errors
-    /// `Io`, and `Corrupt` for a segment that does not open.
+    /// `SystemCallFailed`, and `CorruptData` for a segment that does not open.
     pub fn indexes_to_mend(&self) -> Result<Vec<RepairStep>> {
         let sequences = self.chain.sequences()?;
         let sealed = &sequences[..sequences.len() - 1];
@@ -122,7 +122,7 @@ impl Log {
     /// Make all bad indexes of sealed segments anew.
     ///
     /// # Errors
-    /// `ReadOnly`, `Io`, `NoSpace`, and `Corrupt` for a segment that does not open.
+    /// `NotWritable`, `SystemCallFailed`, `NoSpace`, and `CorruptData` for a segment that does not open.
     pub fn mend_indexes(&self) -> Result<Vec<RepairStep>> {
         let steps = self.indexes_to_mend()?;
         for step in &steps {
@@ -145,10 +145,10 @@ pub(super) fn bad_index(
         Ok(entries) if !entries.is_empty() => return None,
         Ok(_) if Index::build(segment).len() < 2 => return None,
         Ok(_) => "the index is empty".to_owned(),
-        Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
+        Err(Error::SystemCallFailed { source, .. }) if source.kind() == ErrorKind::NotFound => {
             "the index is missing".to_owned()
         }
-        Err(Error::Corrupt { what, .. }) => what.to_owned(),
+        Err(Error::CorruptData { what, .. }) => what.to_owned(),
         Err(other) => other.to_string(),
     };
     let path = dir.join(names::index(segment.sequence()));

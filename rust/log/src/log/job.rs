@@ -26,15 +26,15 @@ impl Token {
     /// The job with this number of a series, to the topic whose first partition has this number.
     ///
     /// # Errors
-    /// `Invalid` for a name that is empty or too long, and for the highest number, which no job has.
+    /// `InvalidArgument` for a name that is empty or too long, and for the highest number, which no job has.
     pub fn new(topic: u32, name: &str, version: u64) -> Result<Self> {
         if !(1..=MAX_TOKEN_NAME).contains(&name.len()) {
             let what = format!("a token's name has 1 to {MAX_TOKEN_NAME} bytes");
-            return Err(Error::Invalid { what });
+            return Err(Error::InvalidArgument { what });
         }
         if version == TokenState::NONE.version {
             let what = format!("a token's version is below {version}, which means none");
-            return Err(Error::Invalid { what });
+            return Err(Error::InvalidArgument { what });
         }
         Ok(Self { key: (topic, name.as_bytes().to_vec()), version })
     }
@@ -56,7 +56,7 @@ impl Log {
     /// one of its name was spent. Does not wait for the disk.
     ///
     /// # Errors
-    /// As [`Log::append`]; `Invalid` where the log remembers as many tokens as it can.
+    /// As [`Log::append`]; `InvalidArgument` where the log remembers as many tokens as it can.
     pub fn commit_job(
         &self,
         blocks: &[NewBlock<'_>],
@@ -88,7 +88,7 @@ impl Log {
 
 /// Everything that could be wrong with a job, before the lock.
 fn check_job(blocks: &[NewBlock<'_>], token: Option<&Token>, firsts: &[u64]) -> Result<()> {
-    let refuse = |what: &str| Err(Error::Invalid { what: what.to_owned() });
+    let refuse = |what: &str| Err(Error::InvalidArgument { what: what.to_owned() });
     if blocks.is_empty() && token.is_none() {
         return refuse("a job without records and without a token has nothing to commit");
     }

@@ -128,7 +128,7 @@ impl Log {
         member.check()?;
         let limit = self.max_job_len();
         if job.bytes > limit {
-            return Err(Error::TooLarge { bytes: job.bytes, limit });
+            return Err(Error::AppendTooLarge { bytes: job.bytes, limit });
         }
         let mut slack = SLACK;
         loop {
@@ -249,7 +249,7 @@ impl Filled {
             let header = header_of(&block, *records, body.len())?;
             if builder.position() + header.padded() > limit {
                 let what = "a job has more bytes than it said";
-                return Err(Error::Invalid { what: what.into() });
+                return Err(Error::InvalidArgument { what: what.into() });
             }
             builder.block(&header, &body)?;
             *records += u64::from(block.count);
@@ -293,7 +293,7 @@ fn header_of(block: &LargeBlock, before: u64, body: usize) -> Result<BlockHeader
     else {
         let what =
             format!("a job has at most {most} records for one partition: commit it in several");
-        return Err(Error::Invalid { what });
+        return Err(Error::InvalidArgument { what });
     };
     Ok(BlockHeader {
         len: (BlockHeader::len_for(flags) + body) as u32,

@@ -29,7 +29,7 @@ impl Log {
     /// lock is held.
     ///
     /// # Errors
-    /// `Latched` when the bytes could not be saved; the reason is in it. `LockTimeout`: nobody tried.
+    /// `SyncFailed` when the bytes could not be saved; the reason is in it. `LockTimeout`: nobody tried.
     pub(super) fn clear_latch(&self, writer: &mut Writer) -> Result<()> {
         let (control, member) = self.writing()?;
         let _turn = enter(&self.syncer);
@@ -46,7 +46,7 @@ impl Log {
             self.repair_tail(writer, control).and_then(|tail| self.save(control, member, tail));
         let (end, durable) = saved.map_err(|error| match error {
             Error::LockTimeout { .. } => error,
-            other => Error::Latched { path: self.dir.clone(), why: other.to_string() },
+            other => Error::SyncFailed { path: self.dir.clone(), why: other.to_string() },
         })?;
         pass(Point::LatchSaved);
         let _append = self.lock(Which::Append)?;
@@ -84,7 +84,7 @@ impl Log {
     /// Clear the latch, if there is one, and say what that took.
     ///
     /// # Errors
-    /// `Latched` when the bytes could not be saved.
+    /// `SyncFailed` when the bytes could not be saved.
     pub fn mend_latch(&self) -> Result<Option<RepairStep>> {
         let Some(step) = self.latch_to_mend() else { return Ok(None) };
         let (control, _) = self.writing()?;

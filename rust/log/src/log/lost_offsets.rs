@@ -59,20 +59,20 @@ impl Log {
     /// Refuse what damage may have set back.
     ///
     /// # Errors
-    /// `Corrupt`, with the place where the damage begins.
+    /// `CorruptData`, with the place where the damage begins.
     #[inline]
     pub(super) fn sure_of_facts(&self, state: &LogState) -> Result<()> {
         let Some(from) = state.doubt() else { return Ok(()) };
         let path = self.dir.join(names::segment(from.sequence()));
         let what = "how cursors, tokens and producers moved on may lie in damage from here on; \
                     `falaj repair` takes them as they are known";
-        Err(Error::Corrupt { path, position: from.position(), what })
+        Err(Error::CorruptData { path, position: from.position(), what })
     }
 
     /// What [`Log::mend_offsets`] would do.
     ///
     /// # Errors
-    /// `Corrupt`, `Newer`, `Io`.
+    /// `CorruptData`, `UnsupportedVersion`, `SystemCallFailed`.
     pub fn offsets_to_mend(&self) -> Result<Vec<RepairStep>> {
         let Some(tail) = self.committed() else { return Ok(Vec::new()) };
         let mut segment = self.chain.segment(tail.sequence())?;

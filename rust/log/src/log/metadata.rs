@@ -59,7 +59,7 @@ impl Log {
     /// Where each topic ends at an address, by one walk over its segment.
     ///
     /// # Errors
-    /// `Corrupt` where there is corruption on the way; `Newer`, `Io`.
+    /// `CorruptData` where there is corruption on the way; `UnsupportedVersion`, `SystemCallFailed`.
     pub fn ends_at(&self, address: Address) -> Result<TopicEnds> {
         let mut segment = self.chain.segment(address.sequence())?;
         let mut walk = self.opening(&segment)?.clone();
@@ -95,7 +95,7 @@ impl Log {
     /// topics at the same time. A process that dies in between leaves topics that have no name, which do no harm.
     ///
     /// # Errors
-    /// `Invalid` when the log has no numbers left; else as [`Log::append`] and [`Log::sync_to`].
+    /// `InvalidArgument` when the log has no numbers left; else as [`Log::append`] and [`Log::sync_to`].
     pub fn add_topic(&self, generation: [u8; 16], partitions: u32) -> Result<u32> {
         let (control, member) = self.writing()?;
         member.check()?;
@@ -151,14 +151,14 @@ impl Log {
         }
         let dir = self.dir.display();
         let what = format!("no topic of {dir} has the number {topic}: open the topic again");
-        Error::Invalid { what }
+        Error::InvalidArgument { what }
     }
 
     /// Where a cursor stands that is kept in this log; `None` for one that never moved here. Costs
     /// little where the log is open for writing, and else a walk over the newest segment.
     ///
     /// # Errors
-    /// `Corrupt`, `Newer`, `Io`; `TopicDeleted` for a log that was deleted.
+    /// `CorruptData`, `UnsupportedVersion`, `SystemCallFailed`; `TopicDeleted` for a log that was deleted.
     pub fn cursor_of(&self, name: &[u8]) -> Result<Option<CursorState>> {
         self.with_metadata(|state| state.cursor(name))
     }
@@ -254,7 +254,7 @@ impl Log {
             "the log {name:?} has given {used} of its {MAX_TOPICS} topic numbers, those of deleted \
              topics are not given again, and {wanted} more do not fit: name another log"
         );
-        Error::Invalid { what }
+        Error::InvalidArgument { what }
     }
 
     /// Commit a block of facts, made of what the log knows; none where it is empty.

@@ -23,8 +23,8 @@
 //! | `trim` | saying what is no longer there, and removing segments of which nothing is |
 //! | `segment_list` | segments with sizes, ages and first offsets, for retention |
 //! | `trimmed` | what was said of that, as readers learn it |
-//! | `compact`, `seal` | of the records of each key the last one, in segments that take the place of others; ending one for that |
-//! | `copy` | a copy of it while others write |
+//! | `compact`, `seal` | of the records of each key the last one, in segments that take the place of others;
+//ending one for that | ! | `copy` | a copy of it while others write |
 //! | `extent` | how large it is, who holds its locks |
 //! | `header_repair` | restoring a corrupt segment header from its copy |
 //! | `index_rebuild` | rebuilding indexes of sealed segments |
@@ -131,7 +131,7 @@ pub trait Member: Send + Sync + fmt::Debug {
     /// Whether this process still is who it was: false after a fork.
     ///
     /// # Errors
-    /// `Closed` when the membership belongs to another process.
+    /// `HandleClosed` when the membership belongs to another process.
     fn check(&self) -> Result<()>;
     /// What tells sooner that [`Member::check`] holds; without it no append takes the fast path.
     fn watch(&self) -> Option<Watch>;
@@ -240,7 +240,8 @@ impl Log {
     /// the store's incarnation changed is recovered first.
     ///
     /// # Errors
-    /// `Io`, `Corrupt`, `Newer`, `LockFileReplaced`, `LockTimeout`, as recovery and files have them.
+    /// `SystemCallFailed`, `CorruptData`, `UnsupportedVersion`, `LockFileReplaced`, `LockTimeout`, as recovery
+    /// and files have them.
     pub fn open(
         storage: Arc<dyn Storage>,
         dir: &Path,
@@ -333,7 +334,7 @@ impl Log {
 
     fn writing(&self) -> Result<(&Control, &dyn Member)> {
         let (Some(control), Some(member)) = (self.control.get(), &self.member) else {
-            return Err(Error::ReadOnly { path: self.dir.clone() });
+            return Err(Error::NotWritable { path: self.dir.clone() });
         };
         Ok((control, &**member))
     }

@@ -203,8 +203,8 @@ impl Log {
     /// as a block can.
     ///
     /// # Errors
-    /// As [`Log::append`]; `Conflict`, `OutOfSequence`, `DuplicateUnknownOffset`, `CursorMoved` for a
-    /// precondition that is not met. `Invalid` for one producer, token or cursor more than the log
+    /// As [`Log::append`]; `OffsetConflict`, `OutOfOrderSequence`, `DuplicateSequence`, `CursorMoved` for a
+    /// precondition that is not met. `InvalidArgument` for one producer, token or cursor more than the log
     /// remembers, a cursor that is named twice or whose name is too long, a second producer, and where there
     /// is nothing to append and nothing to change.
     pub fn append_if(
@@ -243,7 +243,7 @@ impl Log {
     /// Fail unless there is room for cursors of these names, beside those that the log keeps.
     ///
     /// # Errors
-    /// `Invalid` where there is not; as [`Log::cursor_of`].
+    /// `InvalidArgument` where there is not; as [`Log::cursor_of`].
     pub fn expect_room_for_cursors(&self, names: &[Vec<u8>]) -> Result<()> {
         self.writing()?;
         let (to, from) = (CursorState::default(), None);
@@ -280,27 +280,27 @@ impl Log {
         match (precondition, unmet.found) {
             (precondition, Found::Full) => self.full(precondition),
             (Precondition::NextOffset { offset, .. }, Found::Next(next)) => {
-                Error::Conflict { expected: *offset, next }
+                Error::OffsetConflict { expected: *offset, next }
             }
             (Precondition::NextOffset { .. }, _) => self.deleted(),
             (Precondition::Producer(Sequences { name, span, .. }), found) => {
                 let (producer, sequence) = ((*name).to_owned(), span.last);
                 match found {
                     Found::Next(next) => {
-                        Error::OutOfSequence { producer, sequence: span.first, next }
+                        Error::OutOfOrderSequence { producer, sequence: span.first, next }
                     }
-                    Found::Elsewhere => Error::Invalid {
+                    Found::Elsewhere => Error::InvalidArgument {
                         what: format!(
                             "producer {name:?} appended sequence {sequence} to other partitions: repeat \
                              an append with the records and keys that it had"
                         ),
                     },
-                    _ => Error::DuplicateUnknownOffset { producer, sequence },
+                    _ => Error::DuplicateSequence { producer, sequence },
                 }
             }
             (Precondition::Token(Token { key: (_, name), version }), _) => {
                 let producer = String::from_utf8_lossy(name).into_owned();
-                Error::DuplicateUnknownOffset { producer, sequence: *version }
+                Error::DuplicateSequence { producer, sequence: *version }
             }
             (Precondition::Cursor(moved), _) => Error::CursorMoved { name: moved.name.to_vec() },
         }
@@ -325,7 +325,7 @@ impl Log {
             ),
         };
         let what = format!("{} {kept} and has no room for more: {remedy}", self.dir.display());
-        Error::Invalid { what }
+        Error::InvalidArgument { what }
     }
 
     /// Body of the block that says what the preconditions of an append change; empty where they change nothing.
@@ -352,7 +352,7 @@ impl Log {
     /// The highest sequence that a producer appended to any of these topics, up to now.
     ///
     /// # Errors
-    /// `ReadOnly` for a log that was opened for reading; `Corrupt`, `Io`.
+    /// `NotWritable` for a log that was opened for reading; `CorruptData`, `SystemCallFailed`.
     pub fn last_sequence(&self, producer: &str, topics: Range<u32>) -> Result<Option<u64>> {
         self.writing()?;
         self.with_metadata(|state| state.last_sequence(Producer::id_of(producer), topics))
@@ -489,7 +489,7 @@ fn validate(preconditions: &[Precondition<'_>], blocks: &[NewBlock<'_>]) -> Resu
     }
     if producers > 1 || (producers == 1 && blocks.is_empty()) {
         let what = "a producer's append has one producer, and records".into();
-        return Err(Error::Invalid { what });
+        return Err(Error::InvalidArgument { what });
     }
     if names.is_empty() {
         return Ok(());
@@ -497,7 +497,7 @@ fn validate(preconditions: &[Precondition<'_>], blocks: &[NewBlock<'_>]) -> Resu
     names.sort_unstable();
     let refuse = |name: &[u8], why: &str| {
         let name = String::from_utf8_lossy(name);
-        Err(Error::Invalid { what: format!("the cursor {name:?} cannot move: {why}") })
+        Err(Error::InvalidArgument { what: format!("the cursor {name:?} cannot move: {why}") })
     };
     if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
         return refuse(twice[0], "one append moves a cursor once");

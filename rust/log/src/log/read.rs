@@ -125,7 +125,7 @@ impl BlockCursor {
     /// on: who keeps it longer clones it.
     ///
     /// # Errors
-    /// `Corrupt`, `NeedsRecovery`, `Newer`; the cursor stays where it is.
+    /// `CorruptData`, `NeedsRecovery`, `UnsupportedVersion`; the cursor stays where it is.
     #[inline(always)]
     pub fn next_block(&mut self) -> Result<Option<&DataBlock>> {
         let found =
@@ -501,7 +501,7 @@ impl Log {
     /// nobody recovered yet, not corruption.
     pub(super) fn opening<'s>(&self, segment: &'s Segment) -> Result<&'s SegmentWalker> {
         segment.opening().map_err(|error| match error {
-            Error::Corrupt { path, position, what }
+            Error::CorruptData { path, position, what }
                 if !self.is_writable() && !self.was_durable(segment, position) =>
             {
                 Error::NeedsRecovery { path, position, what }

@@ -108,7 +108,8 @@ impl BatchBuilder {
     /// Add what is wanted of the block that follows.
     ///
     /// # Errors
-    /// `Newer` for a codec that this version does not read, `Corrupt` for a body that is too short.
+    /// `UnsupportedVersion` for a codec that this version does not read, `CorruptData` for a body that is too
+    /// short.
     #[inline]
     pub(crate) fn push(&mut self, block: &DataBlock, wanted: &Range<u64>) -> Result<()> {
         let before = self.0.records;
@@ -213,7 +214,7 @@ impl RecordBatch {
     /// The `n`-th record: a walk through its block, by lengths alone where values are plain.
     ///
     /// # Errors
-    /// `Corrupt` where a record is damaged.
+    /// `CorruptData` where a record is damaged.
     pub fn record(&self, n: usize) -> Result<Option<RecordRef>> {
         if n >= self.len() {
             return Ok(None);
@@ -308,7 +309,7 @@ impl RecordRefs {
     /// The next record of the batch, always the same one; `None` after the last.
     ///
     /// # Errors
-    /// `Corrupt` where a record is damaged, again each time.
+    /// `CorruptData` where a record is damaged, again each time.
     #[inline]
     pub fn next(&mut self, batch: &RecordBatch) -> Result<Option<RecordRef>> {
         match self.next_plain(batch) {

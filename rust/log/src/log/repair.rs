@@ -149,7 +149,7 @@ static ZEROS: [u8; 256] = [0; 256];
 /// Where the last non-zero byte at or after `from` ends, aligned; `from` when there is none.
 ///
 /// # Errors
-/// `Io`; `Corrupt` for a file that ends before bytes that it was said to hold.
+/// `SystemCallFailed`; `CorruptData` for a file that ends before bytes that it was said to hold.
 pub fn last_written(segment: &Segment, from: u64) -> Result<u64, Error> {
     let failed = |e| Error::io("read", segment.path(), e);
     let mut end = from;

@@ -334,7 +334,7 @@ pub(super) fn next_sequence(sequence: u64) -> Result<u64> {
         return Ok(sequence + 1);
     }
     let what = "the log used up all its segment numbers: create the topic anew".to_owned();
-    Err(Error::Invalid { what })
+    Err(Error::InvalidArgument { what })
 }
 
 /// Give a prepared segment its name. What has that name already is the orphan of a roll that died

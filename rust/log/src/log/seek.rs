@@ -36,7 +36,8 @@ impl Log {
     /// wants to know asks [`Log::trimmed`].
     ///
     /// # Errors
-    /// `OffsetOutOfRange` for what retention removed; `Corrupt`, `NeedsRecovery`, `Newer`, `Io`.
+    /// `OffsetOutOfRange` for what retention removed; `CorruptData`, `NeedsRecovery`, `UnsupportedVersion`,
+    /// `SystemCallFailed`.
     pub fn cursor_at(
         self: &Arc<Self>,
         topic: u32,
@@ -258,7 +259,7 @@ impl Log {
     /// Lowest offset of a topic that is still there.
     ///
     /// # Errors
-    /// As [`Log::cursor_at`]; `Corrupt` when older segments are missing that nobody trimmed.
+    /// As [`Log::cursor_at`]; `CorruptData` when older segments are missing that nobody trimmed.
     pub fn first_offset(&self, topic: u32) -> Result<u64> {
         self.while_segments_go(|| self.find_first(topic))
     }
@@ -305,7 +306,7 @@ impl Log {
             match segment.and_then(|segment| before(&segment)) {
                 Ok(true) => low = middle,
                 Ok(false) => high = middle - 1,
-                Err(Error::Corrupt { .. } | Error::NeedsRecovery { .. }) => {
+                Err(Error::CorruptData { .. } | Error::NeedsRecovery { .. }) => {
                     sequences.remove(middle);
                     high -= 1;
                 }
@@ -318,7 +319,7 @@ impl Log {
 
 /// Bytes that are not what was written. A segment that is missing is another matter.
 fn is_damage(error: &Error) -> bool {
-    matches!(error, Error::Corrupt { .. }) && !is_missing(error)
+    matches!(error, Error::CorruptData { .. }) && !is_missing(error)
 }
 
 /// Whether all that lay before the oldest segment was trimmed, by all that the newest one says. Else

@@ -33,7 +33,7 @@ impl Log {
     /// more of them than a process may have files.
     ///
     /// # Errors
-    /// `Corrupt`, `Newer`, `Io`, and those of `look`.
+    /// `CorruptData`, `UnsupportedVersion`, `SystemCallFailed`, and those of `look`.
     pub fn with_segments<T>(
         &self,
         mut look: impl FnMut(&mut SegmentList<'_>) -> Result<T>,
@@ -71,7 +71,7 @@ impl SegmentList<'_> {
     /// First offset of a topic in a segment; `None` where the topic came later.
     ///
     /// # Errors
-    /// `Corrupt`, `Newer`, `Io`.
+    /// `CorruptData`, `UnsupportedVersion`, `SystemCallFailed`.
     pub fn first(&mut self, cut: usize, topic: u32) -> Result<Option<u64>> {
         Ok(self.opening(cut)?.bases.get(topic))
     }

@@ -73,7 +73,8 @@ pub struct NewEnd {
 /// Make the segment that continues a log at a cut.
 ///
 /// # Errors
-/// `Io`, `NoSpace`, `Corrupt` when a block to be carried is damaged; then the log is as it was.
+/// `SystemCallFailed`, `NoSpace`, `CorruptData` when a block to be carried is damaged; then the log is as it
+/// was.
 pub fn supersede(
     storage: &dyn Storage,
     dir: &Path,
@@ -215,7 +216,7 @@ fn next_sequence(storage: &dyn Storage, dir: &Path) -> Result<u64> {
 /// What the log knew at an address that is durable, and the blocks from there to another one.
 ///
 /// # Errors
-/// `Corrupt` when one of them is damaged, or a segment in between is missing.
+/// `CorruptData` when one of them is damaged, or a segment in between is missing.
 pub fn collect_between(
     chain: &Chain,
     from: Address,

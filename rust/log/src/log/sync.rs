@@ -65,8 +65,8 @@ impl Log {
     /// Return once everything before an address is on the medium.
     ///
     /// # Errors
-    /// `Latched` when a sync failed and the bytes could not be saved elsewhere, `FilesRemoved` when
-    /// somebody removed the log's files, `LockTimeout`, `TopicDeleted`, `Io`.
+    /// `SyncFailed` when a sync failed and the bytes could not be saved elsewhere, `FilesRemoved` when
+    /// somebody removed the log's files, `LockTimeout`, `TopicDeleted`, `SystemCallFailed`.
     pub fn sync_to(&self, target: Address) -> Result<()> {
         // Of a log that was deleted meanwhile files may be missing, and nobody asks for them.
         self.sync_up_to(target).map_err(|error| self.unless_deleted(error))

@@ -45,7 +45,7 @@ impl Log {
     /// nothing.
     ///
     /// # Errors
-    /// `OffsetOutOfRange` for an offset beyond a topic's end, `Invalid` for a topic that the log does
+    /// `OffsetOutOfRange` for an offset beyond a topic's end, `InvalidArgument` for a topic that the log does
     /// not know: nothing changed. Else as [`Log::append`] and [`Log::sync_to`]; a removal that fails
     /// is done by the next one.
     pub fn trim(&self, firsts: &[(u32, u64)]) -> Result<Removed> {
@@ -76,7 +76,7 @@ impl Log {
     /// comes after one that could not.
     ///
     /// # Errors
-    /// As [`Log::sync_to`]; `Io`, `Corrupt`.
+    /// As [`Log::sync_to`]; `SystemCallFailed`, `CorruptData`.
     pub fn remove_trimmed(&self) -> Result<Removed> {
         self.remove_some(usize::MAX)
     }
@@ -122,7 +122,7 @@ impl Log {
     /// trimmed already; nothing is changed.
     ///
     /// # Errors
-    /// `Corrupt`, `Newer`, `Io`.
+    /// `CorruptData`, `UnsupportedVersion`, `SystemCallFailed`.
     pub fn removable(&self, firsts: &[(u32, u64)]) -> Result<Removable> {
         self.with_segments(|list| {
             let asked =
@@ -166,7 +166,7 @@ impl Log {
             let Some(topic) = writer.walk.state.topic(*number) else {
                 let dir = self.dir.display();
                 let what = format!("no topic of {dir} has the number {number}");
-                return Err(Error::Invalid { what });
+                return Err(Error::InvalidArgument { what });
             };
             if *to > topic.next {
                 let (name, partition) = (self.name(), *number);

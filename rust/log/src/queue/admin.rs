@@ -14,7 +14,7 @@ use crate::store::Store;
 /// one, in which all are to be done: jobs that are out can't be acked any more.
 ///
 /// # Errors
-/// `BadName`, `Invalid` where there is none, `ReadOnly`, `LockTimeout`, `Io`.
+/// `InvalidName`, `InvalidArgument` where there is none, `NotWritable`, `LockTimeout`, `SystemCallFailed`.
 pub fn delete(store: &Store, name: &str) -> Result<()> {
     let (path, member) = (store.layout().queue(name)?, store.membership()?);
     member.check()?;
@@ -24,14 +24,20 @@ pub fn delete(store: &Store, name: &str) -> Result<()> {
         loop {
             match StateFile::open(store, &path) {
                 Ok(None) => {
-                    return Err(Error::Invalid { what: format!("there is no queue {name:?}") });
+                    return Err(Error::InvalidArgument {
+                        what: format!("there is no queue {name:?}"),
+                    });
                 }
                 Ok(Some(file)) if file.remove(store, &member)? => {
                     return Ok(Some(file.header.topic));
                 }
                 Ok(Some(_)) => {}
                 // Who has it open is told the same.
-                Err(Error::Corrupt { .. } | Error::Newer { .. } | Error::Older { .. }) => {
+                Err(
+                    Error::CorruptData { .. }
+                    | Error::UnsupportedVersion { .. }
+                    | Error::OutdatedFormat { .. },
+                ) => {
                     return store.remove_queue_file(&path).map(|()| None);
                 }
                 Err(error) => return Err(error),

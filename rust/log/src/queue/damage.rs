@@ -19,7 +19,7 @@ impl Queue {
     /// Where the damage is, and which offsets were given up; empty where there was none.
     ///
     /// # Errors
-    /// Those of the queue's state, and of reading but for `Corrupt`; told only where nothing was given up.
+    /// Those of the queue's state, and of reading but for `CorruptData`; told only where nothing was given up.
     pub fn skip_damage(&self, topic: &Topic) -> Result<Vec<Skipped>> {
         let mut told = Vec::new();
         match self.give_up_damaged(topic, &mut told) {
@@ -86,11 +86,11 @@ fn is_first(ring: &Ring<'_>, offset: u64) -> bool {
 
 fn damage_at(topic: &Topic, offset: u64) -> Result<Option<Skipped>> {
     match topic.get(0, offset) {
-        Err(Error::Corrupt { path, position, .. }) => {
+        Err(Error::CorruptData { path, position, .. }) => {
             Ok(Some(Skipped { path, position, offsets: offset..offset + 1 }))
         }
         // What is gone is found to be gone by the next take.
-        Ok(_) | Err(Error::OffsetOutOfRange { .. } | Error::Compacted { .. }) => Ok(None),
+        Ok(_) | Err(Error::OffsetOutOfRange { .. } | Error::RecordCompacted { .. }) => Ok(None),
         Err(error) => Err(error),
     }
 }

@@ -90,11 +90,13 @@ impl Queue {
     /// Work on none of them has begun: [`Queue::each`] or [`Queue::begin`] begins it.
     ///
     /// # Errors
-    /// `Invalid` for a lease of no length; those of the queue's state; those of reading the records:
+    /// `InvalidArgument` for a lease of no length; those of the queue's state; those of reading the records:
     /// then nothing is leased. An error is told only where no job is to be had beside it.
     pub fn take(&self, topic: &Topic, n: usize, lease: Duration) -> Result<Vec<Job>> {
         if lease < Duration::from_millis(1) {
-            return Err(Error::Invalid { what: "a lease lasts a millisecond at least".into() });
+            return Err(Error::InvalidArgument {
+                what: "a lease lasts a millisecond at least".into(),
+            });
         }
         let mut jobs = Vec::new();
         let ended = self.fill(topic, n, lease, &mut jobs);
@@ -146,7 +148,7 @@ impl Queue {
                 Err(Error::OffsetOutOfRange { first, .. }) if lease.offset < first => {
                     ReturnKind::Trimmed(first)
                 }
-                Err(Error::Compacted { .. }) => ReturnKind::Done,
+                Err(Error::RecordCompacted { .. }) => ReturnKind::Done,
                 Err(error) => {
                     ended = ended.and(Err(error));
                     unread.push(*lease);
@@ -162,7 +164,7 @@ impl Queue {
     /// no attempt. A lease that is over needs nothing. Where the lock is not to be had, the next call does it.
     ///
     /// # Errors
-    /// `Invalid` for a delay that leads out of the calendar.
+    /// `InvalidArgument` for a delay that leads out of the calendar.
     pub fn put_back(&self, topic: &Topic, leases: &[Lease], delay: Duration) -> Result<()> {
         let delay = micros(delay)?;
         let until = (delay > 0).then(|| Now::of(topic.store()).wall + delay);
@@ -214,7 +216,9 @@ impl Iterator for Each<'_> {
             let begun = self.queue.begin(self.topic, &[lease]);
             match begun {
                 // It stays among those that go back.
-                Err(error) if !matches!(error, Error::LeaseOver { .. }) => return Some(Err(error)),
+                Err(error) if !matches!(error, Error::LeaseExpired { .. }) => {
+                    return Some(Err(error));
+                }
                 _ => {}
             }
             let job = self.left.next()?;

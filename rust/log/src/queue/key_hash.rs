@@ -11,7 +11,7 @@ pub(super) fn lane_of(topic: &Topic, offset: u64) -> Result<u64> {
     match topic.get(0, offset) {
         Ok(record) => Ok(record.key().map_or(0, |key| 1 << 32 | u64::from(crc32(key)))),
         // It is found to be gone when it is read to be handed out.
-        Err(Error::OffsetOutOfRange { .. } | Error::Compacted { .. }) => Ok(0),
+        Err(Error::OffsetOutOfRange { .. } | Error::RecordCompacted { .. }) => Ok(0),
         Err(error) => Err(error),
     }
 }
@@ -20,7 +20,7 @@ pub(super) fn lane_of(topic: &Topic, offset: u64) -> Result<u64> {
 /// or none, since nobody could open the queue otherwise, to give that job up.
 pub(super) fn lane_or(topic: &Topic, offset: u64, known: u64) -> Result<u64> {
     match lane_of(topic, offset) {
-        Err(Error::Corrupt { .. }) => Ok(known),
+        Err(Error::CorruptData { .. }) => Ok(known),
         lane => lane,
     }
 }

@@ -179,8 +179,9 @@ impl Queue {
     /// are to be done.
     ///
     /// # Errors
-    /// `BadName`; `Invalid` for a topic with several partitions; `SettingsMismatch` where the queue is
-    /// one of another topic or order; `ReadOnly`; `Corrupt`, `Newer`; `NoSpace`, `LockTimeout`, `Io`.
+    /// `InvalidName`; `InvalidArgument` for a topic with several partitions; `SettingsMismatch` where the queue
+    /// is one of another topic or order; `NotWritable`; `CorruptData`, `UnsupportedVersion`; `NoSpace`,
+    /// `LockTimeout`, `SystemCallFailed`.
     pub fn open(topic: &Topic, name: &str, options: QueueOptions) -> Result<Self> {
         let path = topic.store().layout().queue(name)?;
         if topic.partitions() != 1 {
@@ -190,13 +191,13 @@ impl Queue {
                 topic.name(),
                 topic.partitions()
             );
-            return Err(Error::Invalid { what });
+            return Err(Error::InvalidArgument { what });
         }
         let is_sound = options.capacity.is_power_of_two()
             && (CAPACITY_MIN..=CAPACITY_MAX).contains(&options.capacity);
         if !is_sound {
             let what = format!("a queue cannot begin with {} places", options.capacity);
-            return Err(Error::Invalid { what });
+            return Err(Error::InvalidArgument { what });
         }
         let (name, was_ordered) = (name.to_owned(), AtomicBool::new(false));
         let (looked, asked, durable, reader) = Default::default();
@@ -214,7 +215,7 @@ impl Queue {
     /// Ack a job: its record is done. Jobs that cannot be acked do not keep the others from it.
     ///
     /// # Errors
-    /// `LeaseOver` for the first whose lease is over or is another's: somebody else may have the job.
+    /// `LeaseExpired` for the first whose lease is over or is another's: somebody else may have the job.
     pub fn ack(&self, topic: &Topic, jobs: &[(Lease, u64)]) -> Result<()> {
         self.finish(topic, jobs, false)
     }
@@ -282,7 +283,7 @@ impl Queue {
     /// attempt, begun or not; [`Queue::put_back`] gives back what was not begun.
     ///
     /// # Errors
-    /// As [`Queue::ack`]; `Invalid` for a delay that leads out of the calendar.
+    /// As [`Queue::ack`]; `InvalidArgument` for a delay that leads out of the calendar.
     pub fn nack(&self, topic: &Topic, leases: &[Lease], delay: Duration) -> Result<()> {
         let delay = micros(delay)?;
         let refused = self.changed(topic, |ring, now| {
@@ -332,8 +333,9 @@ impl Queue {
 
     fn all_were_ours(&self, refused: Option<(u64, &'static str)>) -> Result<()> {
         let queue = || self.name.clone();
-        refused
-            .map_or(Ok(()), |(offset, why)| Err(Error::LeaseOver { queue: queue(), offset, why }))
+        refused.map_or(Ok(()), |(offset, why)| {
+            Err(Error::LeaseExpired { queue: queue(), offset, why })
+        })
     }
 
     /// Take leases of up to `n` jobs; of a suspect only if `may_suspect`, and of no other then.
@@ -375,7 +377,7 @@ impl Queue {
                 Room::Full => {}
                 Room::Spoilt if was_spoilt => {
                     let (path, position) = (self.path.clone(), at::HEAP);
-                    return Err(Error::Corrupt { path, position, what: NO_HEAP });
+                    return Err(Error::CorruptData { path, position, what: NO_HEAP });
                 }
                 Room::Spoilt => was_spoilt = true,
                 Room::Undurable => {
@@ -545,6 +547,7 @@ impl Queue {
 /// Microseconds, of a length that added to any time does not leave the calendar.
 fn micros(duration: Duration) -> Result<u64> {
     let micros = u64::try_from(duration.as_micros()).ok().filter(|micros| *micros < 1 << 56);
-    micros
-        .ok_or_else(|| Error::Invalid { what: format!("{duration:?} is longer than a job lasts") })
+    micros.ok_or_else(|| Error::InvalidArgument {
+        what: format!("{duration:?} is longer than a job lasts"),
+    })
 }

@@ -36,7 +36,7 @@ impl Ring<'_> {
                 Ok(record) => {
                     record.block().is_compacted() || record.block().fingerprint() == entry.mark
                 }
-                Err(error) => matches!(error, Error::Compacted { .. }),
+                Err(error) => matches!(error, Error::RecordCompacted { .. }),
             };
             match entry.state {
                 State::Done if offset < first || is_same() => {}

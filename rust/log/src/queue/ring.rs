@@ -412,7 +412,7 @@ impl<'a> Ring<'a> {
         let what = format!(
             "{most} jobs of the queue in {path} are out, delayed, or done behind record {floor}, which {why}"
         );
-        Err(Error::Invalid { what })
+        Err(Error::InvalidArgument { what })
     }
 
     /// Fewer places, but no fewer than `least`, where most of them are free.

@@ -43,7 +43,7 @@ impl Sidecar<QueueHeader> {
         let header = QueueHeader::decode(&bytes[..got]).in_file(path, 0)?;
         let (len, position) = (header.parts.file_len(), file.stat().doing("look at", path)?.len);
         if position < len {
-            return Err(Error::Corrupt { path: path.to_path_buf(), position, what: CUT });
+            return Err(Error::CorruptData { path: path.to_path_buf(), position, what: CUT });
         }
         Self::over(store, &*file, header, path, len).map(Some)
     }
@@ -85,7 +85,7 @@ impl Sidecar<QueueHeader> {
     /// The ends, and in which slot they stand.
     ///
     /// # Errors
-    /// `Corrupt` when both slots are damaged.
+    /// `CorruptData` when both slots are damaged.
     pub(super) fn ends(&self) -> Result<(QueueEnds, usize)> {
         let slots = at::ENDS.map(|position| {
             let words: [u64; ENDS_LEN / 8] = self.map.load_words(position);
@@ -109,7 +109,9 @@ impl Sidecar<QueueHeader> {
         let timeout = store.lock_timeout();
         if !self.map.shares_memory() {
             let file = match store.open_to_lock(&self.path) {
-                Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                Err(Error::SystemCallFailed { source, .. })
+                    if source.kind() == io::ErrorKind::NotFound =>
+                {
                     return Ok(None);
                 }
                 file => file?,
@@ -127,9 +129,11 @@ impl Sidecar<QueueHeader> {
                 waited: timeout,
                 holder: member.describe(holder),
             },
-            LockError::Damaged { .. } => {
-                Error::Corrupt { path: self.path.clone(), position: at::LOCK, what: NO_LOCK_WORD }
-            }
+            LockError::Damaged { .. } => Error::CorruptData {
+                path: self.path.clone(),
+                position: at::LOCK,
+                what: NO_LOCK_WORD,
+            },
             LockError::Io(error) => Error::io("look for the lock's holder in", &self.path, error),
         })?;
         Ok(Some(QueueGuard::Word(self, me)))

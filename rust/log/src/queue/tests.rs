@@ -103,10 +103,10 @@ fn two_holders_have_different_jobs_and_cannot_ack_each_others() {
     let (mine, yours) = (take(&a, &first, 5), take(&b, &second, 5));
     assert_eq!((offsets(&mine), offsets(&yours)), ((0..5).collect(), (5..10).collect()));
     let refused = ack(&b, &second, &mine);
-    assert!(matches!(refused, Err(Error::LeaseOver { offset: 0, .. })), "{refused:?}");
+    assert!(matches!(refused, Err(Error::LeaseExpired { offset: 0, .. })), "{refused:?}");
     ack(&a, &first, &mine).unwrap();
     let again = ack(&a, &first, &mine);
-    assert!(matches!(again, Err(Error::LeaseOver { .. })), "{again:?}");
+    assert!(matches!(again, Err(Error::LeaseExpired { .. })), "{again:?}");
 }
 
 #[test]
@@ -217,7 +217,7 @@ fn after_a_reset_all_who_have_it_open_go_on_with_the_new_one_and_old_leases_are_
         let (old, other) = (take(&keyed, &topic, 2), take(&as_it_is, &second, 1));
         let waited = keyed.next(&topic).unwrap().1;
         delete(second.store(), "work").unwrap();
-        assert!(matches!(delete(second.store(), "work"), Err(Error::Invalid { .. })));
+        assert!(matches!(delete(second.store(), "work"), Err(Error::InvalidArgument { .. })));
         assert_ne!(keyed.changes(&topic), Some(waited), "who waits would sleep on");
         // The same process and the same attempt: still not the same lease.
         let anew = take(&keyed, &topic, 2);
@@ -515,7 +515,7 @@ fn a_flipped_bit_of_the_state_loses_no_job_and_crashes_nobody() {
                 let done: BTreeSet<u64> = drain(&work, &topic).into_iter().collect();
                 assert!([0, 4, 5, 6, 7].iter().all(|o| done.contains(o)), "bit {bit}: {done:?}");
             }
-            Err(Error::Corrupt { .. } | Error::Newer { .. }) => errors += 1,
+            Err(Error::CorruptData { .. } | Error::UnsupportedVersion { .. }) => errors += 1,
             Err(other) => panic!("bit {bit}: {other}"),
         }
     }

@@ -106,7 +106,7 @@ impl Builder {
     /// temporary names belong to one process, or to whoever holds the log's recovery lock.
     ///
     /// # Errors
-    /// `Io` or `NoSpace`; then nothing is left behind.
+    /// `SystemCallFailed` or `NoSpace`; then nothing is left behind.
     pub fn new(
         storage: &dyn Storage,
         path: PathBuf,
@@ -161,7 +161,7 @@ impl Builder {
     /// Allocate at least this many bytes.
     ///
     /// # Errors
-    /// `Io` or `NoSpace`.
+    /// `SystemCallFailed` or `NoSpace`.
     pub fn grow(&mut self, len: u64) -> Result<()> {
         if len > self.len {
             self.file.allocate(len).map_err(|e| Error::io("allocate", &self.path, e))?;
@@ -178,7 +178,7 @@ impl Builder {
     /// Append a block; the caller sees to it that it fits.
     ///
     /// # Errors
-    /// `Io` or `NoSpace` where stores are writes.
+    /// `SystemCallFailed` or `NoSpace` where stores are writes.
     pub fn block(&mut self, header: &BlockHeader, body: &[u8]) -> Result<()> {
         self.block_at(self.position, header, body)?;
         self.position += header.padded();
@@ -228,7 +228,7 @@ impl Builder {
     /// Put everything stored so far on the medium.
     ///
     /// # Errors
-    /// `Io`; the file must then be thrown away.
+    /// `SystemCallFailed`; the file must then be thrown away.
     pub fn sync(&self) -> Result<()> {
         self.file.sync_all().map_err(|e| Error::io("sync", &self.path, e))
     }

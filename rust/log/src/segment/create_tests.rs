@@ -86,5 +86,5 @@ fn a_segment_that_the_disk_does_not_keep_is_not_called_synced() {
     let faulty = FaultyStorage::over_memory(MemoryStorage::new());
     let builder = builder(&faulty);
     faulty.plan(Fault::at(1, FailureKind::Errno(libc::EIO)).only(Call::SyncAll));
-    assert!(matches!(builder.sync(), Err(Error::Io { .. })));
+    assert!(matches!(builder.sync(), Err(Error::SystemCallFailed { .. })));
 }

@@ -13,7 +13,7 @@ use crate::storage::File;
 /// Read and decode the header of a segment file.
 ///
 /// # Errors
-/// `Io`, `Corrupt` or `Newer`.
+/// `SystemCallFailed`, `CorruptData` or `UnsupportedVersion`.
 pub fn read_header(file: &dyn File, path: &Path) -> Result<SegmentHeader> {
     read_header_pages(file, path).map(|(header, _)| header)
 }
@@ -33,7 +33,7 @@ pub fn read_header_pages(file: &dyn File, path: &Path) -> Result<(SegmentHeader,
 /// Position of the header or the copy that does not say what `header` says, if one does not.
 ///
 /// # Errors
-/// `Io`.
+/// `SystemCallFailed`.
 pub fn corrupt_header(file: &dyn File, header: &SegmentHeader, path: &Path) -> Result<Option<u64>> {
     let (pages, _) = read_pages(file, path)?;
     let sector = header.encode();

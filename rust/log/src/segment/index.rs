@@ -73,7 +73,8 @@ impl Index {
     /// Read the index file of a segment: all entries up to the first place where none is.
     ///
     /// # Errors
-    /// `Io` when it cannot be read, `Corrupt` when it is not this segment's or an entry is damaged.
+    /// `SystemCallFailed` when it cannot be read, `CorruptData` when it is not this segment's or an entry is
+    /// damaged.
     pub fn load(storage: &dyn Storage, dir: &Path, segment: &Segment) -> Result<Vec<IndexEntry>> {
         let path = dir.join(names::index(segment.sequence()));
         let file = storage.open(&path, OpenMode::Read).map_err(|e| Error::io("open", &path, e))?;
@@ -101,7 +102,7 @@ impl Index {
     /// Open the index file of a segment.
     ///
     /// # Errors
-    /// `Io` when it cannot be opened, `Corrupt` when it is not this segment's.
+    /// `SystemCallFailed` when it cannot be opened, `CorruptData` when it is not this segment's.
     pub fn open_file(
         storage: &dyn Storage,
         dir: &Path,
@@ -146,7 +147,7 @@ impl Index {
     /// Write a new index file for a segment and put it in place of whatever has its name.
     ///
     /// # Errors
-    /// `Io` or `NoSpace`.
+    /// `SystemCallFailed` or `NoSpace`.
     pub fn replace(
         storage: &dyn Storage,
         dir: &Path,
@@ -318,7 +319,7 @@ fn entry_position(i: u64) -> u64 {
 /// Make a file of `len` allocated bytes that begins with these.
 ///
 /// # Errors
-/// `Io` or `NoSpace`; what was begun is removed.
+/// `SystemCallFailed` or `NoSpace`; what was begun is removed.
 pub fn write_file(
     storage: &dyn Storage,
     path: &Path,

@@ -98,7 +98,8 @@ impl Segment {
     /// `reach`, so that a growing file need not be mapped again.
     ///
     /// # Errors
-    /// `Io` when there is no such file, `Corrupt` when its header is damaged or another's, `Newer`.
+    /// `SystemCallFailed` when there is no such file, `CorruptData` when its header is damaged or another's,
+    /// `UnsupportedVersion`.
     pub fn open(
         storage: &dyn Storage,
         dir: &Path,
@@ -140,7 +141,7 @@ impl Segment {
     /// Read a file whose header is known without mapping it.
     ///
     /// # Errors
-    /// `Io` when there is no memory.
+    /// `SystemCallFailed` when there is no memory.
     pub fn without_map(
         path: PathBuf,
         file: Arc<dyn File>,
@@ -174,7 +175,7 @@ impl Segment {
     /// Map a file whose header is known.
     ///
     /// # Errors
-    /// `Io` when it cannot be mapped.
+    /// `SystemCallFailed` when it cannot be mapped.
     pub fn from_file(
         path: PathBuf,
         file: Arc<dyn File>,
@@ -185,7 +186,7 @@ impl Segment {
         let len = file.stat().map_err(|e| Error::io("stat", &path, e))?.len;
         if access != MapAccess::Read && len < FIRST_BLOCK {
             let what = "a segment that was cut off in its first page";
-            return Err(Error::Corrupt { path, position: len, what });
+            return Err(Error::CorruptData { path, position: len, what });
         }
         let reach = reach.max(len).next_multiple_of(PAGE);
         let map = file.map(reach, access).map_err(|e| Error::io("map", &path, e))?;
@@ -225,7 +226,7 @@ impl Segment {
     /// What the log knew when the segment began: the walk behind its snapshot. Read once.
     ///
     /// # Errors
-    /// `Corrupt` or `Newer` when the snapshot is.
+    /// `CorruptData` or `UnsupportedVersion` when the snapshot is.
     pub fn opening(&self) -> Result<&walk::SegmentWalker> {
         if let Some(opening) = self.opening.get() {
             return Ok(opening);
@@ -315,7 +316,8 @@ impl Segment {
     /// back is an error then, and not one without a mark.
     ///
     /// # Errors
-    /// `Io`; `Corrupt` where the file ends in its first page, which it did not when it was opened.
+    /// `SystemCallFailed`; `CorruptData` where the file ends in its first page, which it did not when it was
+    /// opened.
     pub fn read_mark(&self) -> Result<Option<Mark>> {
         if self.window.is_none() {
             return Ok(self.mark());
@@ -333,13 +335,13 @@ impl Segment {
     #[cold]
     pub fn ends_at(&self, position: u64) -> Error {
         let what = "the segment was cut off";
-        Error::Corrupt { path: self.path.clone(), position, what }
+        Error::CorruptData { path: self.path.clone(), position, what }
     }
 
     /// Store a mark; it is on the medium after the next sync.
     ///
     /// # Errors
-    /// `Io` where stores are writes.
+    /// `SystemCallFailed` where stores are writes.
     pub fn set_mark(&self, mark: &Mark) -> Result<()> {
         self.map
             .write(mark.slot(), &mark.encode(self.header.salt))
@@ -404,7 +406,7 @@ impl Segment {
     /// The block at a position; `None` where there is none that is sound from end to end.
     ///
     /// # Errors
-    /// `Corrupt` for one that could not be read: it may be sound.
+    /// `CorruptData` for one that could not be read: it may be sound.
     pub fn sound(&self, position: u64) -> Result<Option<Block>> {
         match self.block(position, Check::Full) {
             Err(bad) if bad.what == CANNOT_READ => Err(self.error(bad)),
@@ -661,7 +663,7 @@ impl Segment {
 /// What a file begins with belongs to its name.
 ///
 /// # Errors
-/// `Corrupt` for a segment of another log, and for a copy of one under a name that is not its own.
+/// `CorruptData` for a segment of another log, and for a copy of one under a name that is not its own.
 pub fn expect_own(header: &SegmentHeader, log: [u8; 16], sequence: u64, path: &Path) -> Result<()> {
     if header.log == log && header.sequence == sequence {
         return Ok(());

@@ -21,7 +21,7 @@ impl Segment {
     /// Whether its file is the one that has its name now.
     ///
     /// # Errors
-    /// `Io`, other than that nothing has the name.
+    /// `SystemCallFailed`, other than that nothing has the name.
     pub fn has_its_name(&self, storage: &dyn Storage) -> Result<bool> {
         has_name(storage, &*self.file, &self.path)
     }

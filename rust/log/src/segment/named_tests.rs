@@ -43,7 +43,7 @@ fn who_cannot_find_out_whether_a_segment_has_its_name_is_told_so() {
         let asked = faulty.count(Call::Stat);
         faulty.plan(Fault::at(asked + nth, FailureKind::Errno(libc::EIO)).only(Call::Stat));
         let told = segment.has_its_name(&faulty);
-        assert!(matches!(&told, Err(Error::Io { .. })), "{nth}: {told:?}");
+        assert!(matches!(&told, Err(Error::SystemCallFailed { .. })), "{nth}: {told:?}");
     }
     assert!(segment.has_its_name(&faulty).unwrap());
 }

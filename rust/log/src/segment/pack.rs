@@ -44,7 +44,7 @@ impl Packer {
     /// such files. Blocks will be tied to this salt.
     ///
     /// # Errors
-    /// `Io`, `NoSpace`.
+    /// `SystemCallFailed`, `NoSpace`.
     pub fn new(storage: &dyn Storage, path: PathBuf, salt: u64, mode: u32) -> Result<Self> {
         let _ = storage.unlink(&path);
         let made = storage.open(&path, OpenMode::CreateNew(mode));
@@ -72,7 +72,7 @@ impl Packer {
     /// Whether its file is the one that has its name.
     ///
     /// # Errors
-    /// `Io`, other than that nothing has the name.
+    /// `SystemCallFailed`, other than that nothing has the name.
     pub fn has_its_name(&self, storage: &dyn Storage) -> Result<bool> {
         self.file.as_ref().map_or(Ok(false), |file| has_name(storage, &**file, &self.path))
     }
@@ -80,7 +80,7 @@ impl Packer {
     /// Append a block.
     ///
     /// # Errors
-    /// `Io`, `NoSpace`.
+    /// `SystemCallFailed`, `NoSpace`.
     pub fn block(&mut self, header: &BlockHeader, body: &[u8]) -> Result<()> {
         debug_assert_eq!(header.body_len(), body.len());
         if self.file.is_none() {

@@ -261,7 +261,7 @@ impl SegmentWalker {
     /// much was read is opened afresh on the way.
     ///
     /// # Errors
-    /// `Newer` for a block of a newer version, `Io`.
+    /// `UnsupportedVersion` for a block of a newer version, `SystemCallFailed`.
     pub fn go_to(&mut self, segment: &mut Arc<Segment>, until: u64) -> Result<()> {
         while self.position < until {
             if segment.exceeds_cache() {
@@ -347,7 +347,7 @@ impl SegmentWalker {
     /// before a roll.
     ///
     /// # Errors
-    /// `Corrupt` or `Newer` when they are damaged; also when one is missing.
+    /// `CorruptData` or `UnsupportedVersion` when they are damaged; also when one is missing.
     pub fn through_snapshot(segment: &Segment) -> Result<Self> {
         let mut walk = Self::new();
         let mut missing = segment.header().snapshots();

@@ -259,7 +259,7 @@ fn once_blocks_were_packed_all_damage_behind_them_may_hide_as_many_records() {
 fn opened(draft: &Draft, reading: Reading) -> std::result::Result<u64, (u64, &'static str)> {
     match draft.open(reading).opening() {
         Ok(walk) => Ok(walk.position),
-        Err(Error::Corrupt { position, what, .. }) => Err((position, what)),
+        Err(Error::CorruptData { position, what, .. }) => Err((position, what)),
         Err(e) => panic!("{e}"),
     }
 }

@@ -109,7 +109,7 @@ impl BulkLoad {
     }
 
     fn manifest(&self, bytes: &[u8], ids: &mut BTreeSet<u64>) -> Result<Manifest> {
-        let refuse = |why: String| Err(Error::BadManifest { job: self.name().to_owned(), why });
+        let refuse = |why: String| Err(Error::InvalidManifest { job: self.name().to_owned(), why });
         let manifest = match Manifest::decode(bytes) {
             Ok(manifest) => manifest,
             Err(DecodeError::Damaged(what) | DecodeError::Unknown(what)) => {
@@ -152,7 +152,7 @@ impl Ready<'_> {
         if self.bytes > log.max_group_len() {
             let limit = log.max_job_len();
             if self.bytes > limit {
-                return Err(Error::TooLarge { bytes: self.bytes, limit });
+                return Err(Error::AppendTooLarge { bytes: self.bytes, limit });
             }
             // That they are there, and whose they are; the rest is checked as it is copied.
             let mut all = self.manifests.iter();
@@ -296,7 +296,7 @@ impl Ready<'_> {
 fn is_gone(error: &Error) -> bool {
     match error {
         Error::NotStaged { .. } => true,
-        Error::Io { source, .. } => source.kind() == std::io::ErrorKind::NotFound,
+        Error::SystemCallFailed { source, .. } => source.kind() == std::io::ErrorKind::NotFound,
         _ => false,
     }
 }

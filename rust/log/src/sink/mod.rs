@@ -65,12 +65,12 @@ impl BulkLoad {
     /// The job of this name.
     ///
     /// # Errors
-    /// `Invalid` for a name that is not 1 to 200 of `[A-Za-z0-9._-]`; `ReadOnly` for a topic that was
-    /// opened for reading.
+    /// `InvalidArgument` for a name that is not 1 to 200 of `[A-Za-z0-9._-]`; `NotWritable` for a topic that
+    /// was opened for reading.
     pub fn new(topic: &Topic, name: &str) -> Result<Self> {
         expect_name("job", name)?;
         if !topic.log().is_writable() {
-            return Err(Error::ReadOnly { path: topic.log().dir().to_path_buf() });
+            return Err(Error::NotWritable { path: topic.log().dir().to_path_buf() });
         }
         Ok(Self { topic: topic.clone(), name: name.into() })
     }
@@ -90,7 +90,7 @@ impl BulkLoad {
     /// job, where it is known by now: then what dies with the job goes as soon as the token is spent.
     ///
     /// # Errors
-    /// `Invalid` for a name of the part that is not 1 to 200 of `[A-Za-z0-9._-]`; `Io`.
+    /// `InvalidArgument` for a name of the part that is not 1 to 200 of `[A-Za-z0-9._-]`; `SystemCallFailed`.
     pub fn stage(&self, part: &str, token: Option<(&str, u64)>) -> Result<StagedPart> {
         StagedPart::begin(self.clone(), part, token)
     }
@@ -104,9 +104,9 @@ impl BulkLoad {
     /// are gone; but who dies in the middle of the first one cannot know what became of it.
     ///
     /// # Errors
-    /// `BadManifest` for one that is damaged, of another job or topic, or there twice; `NotStaged` when a
-    /// part is gone; `Corrupt` when it is damaged; `TooLarge` for more than one append may hold;
-    /// `Invalid` when the log remembers no more tokens; else as [`Topic::append`]. Then nothing was
+    /// `InvalidManifest` for one that is damaged, of another job or topic, or there twice; `NotStaged` when a
+    /// part is gone; `CorruptData` when it is damaged; `AppendTooLarge` for more than one append may hold;
+    /// `InvalidArgument` when the log remembers no more tokens; else as [`Topic::append`]. Then nothing was
     /// appended, and nothing removed. `DurabilityUnknown`: it is visible, and perhaps not on the medium:
     /// with a token commit it again. `LockTimeout` may be either, and is cleared up likewise.
     pub fn commit(
@@ -122,7 +122,7 @@ impl BulkLoad {
     /// Remove all that the job staged. What was committed stays committed.
     ///
     /// # Errors
-    /// `Io`; what is left is swept some time later.
+    /// `SystemCallFailed`; what is left is swept some time later.
     pub fn abort(&self) -> Result<()> {
         let storage = self.topic.store().storage();
         remove_job(&**storage, &self.dir()).map(drop)
@@ -172,7 +172,7 @@ pub fn forget_token(topic: &Topic, name: &str) -> Result<bool> {
 /// [`Store::maintain`](crate::store::Store::maintain) go by.
 ///
 /// # Errors
-/// `Io`.
+/// `SystemCallFailed`.
 pub fn sweep(topic: &Topic, older_than: Duration) -> Result<u64> {
     let stale = Stale { older_than, ..Stale::default() };
     sweep_staging(&**topic.store().storage(), topic.log().dir(), &stale)
@@ -180,7 +180,9 @@ pub fn sweep(topic: &Topic, older_than: Duration) -> Result<u64> {
 
 fn expect_name(of: &str, name: &str) -> Result<()> {
     match complaint(name) {
-        Some(why) => Err(Error::Invalid { what: format!("{name:?} cannot name a {of}: {why}") }),
+        Some(why) => {
+            Err(Error::InvalidArgument { what: format!("{name:?} cannot name a {of}: {why}") })
+        }
         None => Ok(()),
     }
 }

@@ -2,8 +2,9 @@
 //!
 //! Invariant: the file has its lasting name only when it is whole and on the medium; until then it is locked,
 //! so that nobody takes it for left behind. What it holds in memory has a bound, however many partitions
-//! there are; who writes many parts at once holds that over all of them ([`StagedPart::held`]). Its name carries a random id, so nobody else's attempt at
-//! the same part is ever meant. What becomes of it then is told in [`super::commit`].
+//! there are; who writes many parts at once holds that over all of them ([`StagedPart::held`]). Its name
+//carries a random id, so nobody else's attempt at ! the same part is ever meant. What becomes of it then is
+//told in [`super::commit`].
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -96,15 +97,15 @@ impl StagedPart {
     /// topic.
     ///
     /// # Errors
-    /// `Invalid` for a partition that the topic has not, `TooLarge` for a record that no append may hold:
-    /// then nothing changed. `NoSpace`, `Io`; `Closed` in a forked child.
+    /// `InvalidArgument` for a partition that the topic has not, `AppendTooLarge` for a record that no append
+    /// may hold: then nothing changed. `NoSpace`, `SystemCallFailed`; `HandleClosed` in a forked child.
     pub fn append(&mut self, record: &NewRecord<'_>, partition: Option<u32>) -> Result<()> {
         if fork::epoch() != self.epoch {
-            return Err(Error::Closed { what: "part" });
+            return Err(Error::HandleClosed { what: "part" });
         }
         let (len, limit) = (record.max_len(), self.limit);
         if len as u64 + OVERHEAD > limit {
-            return Err(Error::TooLarge { bytes: len as u64, limit });
+            return Err(Error::AppendTooLarge { bytes: len as u64, limit });
         }
         let partition = self.choose(record, partition)?;
         let lane = &mut self.lanes[partition as usize];
@@ -132,7 +133,7 @@ impl StagedPart {
                 let (name, last) = (topic.name(), partitions - 1);
                 let what =
                     format!("{name:?} has no partition {given}: they are numbered 0 to {last}");
-                Err(Error::Invalid { what })
+                Err(Error::InvalidArgument { what })
             }
             (None, _) if partitions == 1 => Ok(0),
             (None, Some(key)) => Ok(topic.partition_of(key)),
@@ -166,10 +167,10 @@ impl StagedPart {
     /// many parts at once. Blocks of many records are read faster: not to be done after each.
     ///
     /// # Errors
-    /// `NoSpace`, `Io`; `Closed` in a forked child.
+    /// `NoSpace`, `SystemCallFailed`; `HandleClosed` in a forked child.
     pub fn spill(&mut self) -> Result<()> {
         if fork::epoch() != self.epoch {
-            return Err(Error::Closed { what: "part" });
+            return Err(Error::HandleClosed { what: "part" });
         }
         self.flush()
     }
@@ -177,11 +178,11 @@ impl StagedPart {
     /// Have the part on the medium, whole, and return its manifest, for [`BulkLoad::commit`].
     ///
     /// # Errors
-    /// `NotStaged` when the job was aborted or committed meanwhile; `NoSpace`, `Io`; `Closed` in a forked
-    /// child. The part is given up then.
+    /// `NotStaged` when the job was aborted or committed meanwhile; `NoSpace`, `SystemCallFailed`;
+    /// `HandleClosed` in a forked child. The part is given up then.
     pub fn finish(mut self) -> Result<Vec<u8>> {
         if fork::epoch() != self.epoch {
-            return Err(Error::Closed { what: "part" });
+            return Err(Error::HandleClosed { what: "part" });
         }
         self.flush()?;
         let records = (0..).zip(self.records.iter().copied()).filter(|(_, records)| *records > 0);
@@ -267,7 +268,11 @@ impl Out {
                 .and_then(|_| make_dir(storage, &dir, modes.directory));
             match made {
                 // Somebody swept one of them in between.
-                Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => continue,
+                Err(Error::SystemCallFailed { source, .. })
+                    if source.kind() == ErrorKind::NotFound =>
+                {
+                    continue;
+                }
                 made => made?,
             };
             // Those who may only read need not open it, and could lock it.

@@ -31,7 +31,7 @@ impl<'a> PartReader<'a> {
     /// Open a part that has a file, and check what it begins with.
     ///
     /// # Errors
-    /// `NotStaged` when it is gone; `Corrupt` when it is another, longer, or shorter; `Io`.
+    /// `NotStaged` when it is gone; `CorruptData` when it is another, longer, or shorter; `SystemCallFailed`.
     pub(super) fn open(job: &BulkLoad, manifest: &'a Manifest) -> Result<Self> {
         let path = job.dir().join(file_name(&manifest.part, manifest.owner.id, true));
         job.topic().store().expect_inside(&path)?;
@@ -64,7 +64,7 @@ impl<'a> PartReader<'a> {
     /// The next frame, its body stored into `body`; `None` behind the last, when all was as it should be.
     ///
     /// # Errors
-    /// `Corrupt`, `Newer`, `Io`.
+    /// `CorruptData`, `UnsupportedVersion`, `SystemCallFailed`.
     pub(super) fn next(&mut self, body: &mut Vec<u8>) -> Result<Option<Frame>> {
         let at = self.position;
         if at >= self.manifest.len {

@@ -1,9 +1,9 @@
 //! Backup: a consistent copy of a store while others write to it.
 //!
 //! Owns the copy as a whole: each log up to the end that was committed when the backup began, the
-//! settings, the consumers, the state of the queues. It is built under a temporary name beside its destination, synced whole,
-//! and gets its name in one step; after an error nothing has that name, and what a killed backup left
-//! is removed by the next one of that name ([`super::unfinished`]). A copy is the same store, by
+//! settings, the consumers, the state of the queues. It is built under a temporary name beside its destination,
+//synced whole, ! and gets its name in one step; after an error nothing has that name, and what a killed backup
+//left ! is removed by the next one of that name ([`super::unfinished`]). A copy is the same store, by
 //! its id and the generations of its topics, so that checkpoints and cursors go on to be valid; but
 //! nobody ever had it open: whoever opens it begins an incarnation of its own, and lock files, control
 //! pages and indexes are made anew.
@@ -68,10 +68,10 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// `Invalid` for a destination that is not empty, or inside the store; `NeedsRecovery` for a store
-    /// opened for reading that nobody recovered since a crash; `Corrupt`, `NoSpace`, `Io`, and what
-    /// `progress` returns. Then nothing has the destination's name, and what was copied is removed. What
-    /// a killed process leaves, `<name>.<random>.tmp`, the next backup to the same place removes.
+    /// `InvalidArgument` for a destination that is not empty, or inside the store; `NeedsRecovery` for a store
+    /// opened for reading that nobody recovered since a crash; `CorruptData`, `NoSpace`, `SystemCallFailed`,
+    /// and what `progress` returns. Then nothing has the destination's name, and what was copied is removed.
+    /// What a killed process leaves, `<name>.<random>.tmp`, the next backup to the same place removes.
     pub fn backup(
         &self,
         destination: impl AsRef<Path>,
@@ -109,7 +109,7 @@ impl Store {
             destination.display(),
             self.path().display()
         );
-        Err(Error::Invalid { what })
+        Err(Error::InvalidArgument { what })
     }
 
     /// Device and inode of a path, if it is there, and of the directories above it: those that the
@@ -253,7 +253,7 @@ impl BackupPlan {
             let is_its = |topic: &TopicSettings| store.log_dir(topic).is_ok_and(|its| its == dir);
             let lives = |topic: &TopicSettings| is_its(topic) && !is_gone(store, topic);
             let missing = match &error {
-                Error::Corrupt { path, .. } => files::stat(storage, path)?.is_none(),
+                Error::CorruptData { path, .. } => files::stat(storage, path)?.is_none(),
                 _ => false,
             };
             if !missing {
@@ -314,5 +314,5 @@ fn is_empty_directory(storage: &dyn Storage, path: &Path) -> Result<bool> {
         "{} exists already; a backup needs a place that is missing or an empty directory",
         path.display()
     );
-    Err(Error::Invalid { what })
+    Err(Error::InvalidArgument { what })
 }

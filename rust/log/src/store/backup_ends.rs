@@ -48,7 +48,7 @@ pub(super) fn floors(
 /// Cut logs that were not copied yet back until all agree.
 ///
 /// # Errors
-/// `Corrupt` when a segment is not there any more, `Io`.
+/// `CorruptData` when a segment is not there any more, `SystemCallFailed`.
 pub(super) fn agree(plan: &mut BackupPlan, store: &Store) -> Result<()> {
     let mut homes = Vec::new();
     for (index, (dir, copy)) in plan.logs.iter().enumerate().skip(plan.copied) {

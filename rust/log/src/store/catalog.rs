@@ -47,8 +47,8 @@ impl Catalog {
     /// Look at a store.
     ///
     /// # Errors
-    /// `NotAStore` when there is neither `falaj.json` nor what belongs to it, `Io` when a directory
-    /// cannot be listed; `Newer` or `Older` when the store is of another version of the format.
+    /// `NotAStore` when there is neither `falaj.json` nor what belongs to it, `SystemCallFailed` when a directory
+    /// cannot be listed; `UnsupportedVersion` or `OutdatedFormat` when the store is of another version of the format.
     pub(super) fn read(storage: &Arc<dyn Storage>, root: &Path) -> Result<Self> {
         let layout = Layout::new(&layout::directory(root)?);
         let settings = match read_store_settings(&**storage, &layout)? {
@@ -63,7 +63,7 @@ impl Catalog {
     /// Look at what stands beside the logs; `tell` is told how many bytes were looked at.
     ///
     /// # Errors
-    /// `Io` when a directory cannot be listed, and what `tell` returns.
+    /// `SystemCallFailed` when a directory cannot be listed, and what `tell` returns.
     pub(super) fn look_beside(
         &self,
         tell: &mut dyn FnMut(u64) -> Result<()>,
@@ -127,7 +127,7 @@ fn no_settings(storage: &dyn Storage, layout: &Layout) -> Result<Result<StoreSet
     let holds = |name| files::stat(storage, &root.join(name)).ok().flatten().is_some();
     if holds(top::TOPICS) && holds(top::LOGS) {
         let (path, what) = (layout.settings(), "falaj.json is missing");
-        return Ok(Err(Error::Corrupt { path, position: 0, what }));
+        return Ok(Err(Error::CorruptData { path, position: 0, what }));
     }
     let there = files::stat(storage, &layout.root_itself())?.is_some();
     let why = if there { "it holds no falaj.json" } else { "there is nothing here" };

@@ -66,7 +66,7 @@ impl Claim {
     ///
     /// # Errors
     /// [`Error::LockTimeout`] when others held it all the time, [`Error::LockFileReplaced`] when the
-    /// path keeps leading elsewhere, [`Error::Io`] when the user may not write the store.
+    /// path keeps leading elsewhere, [`Error::SystemCallFailed`] when the user may not write the store.
     pub(super) fn take(
         storage: &Arc<dyn Storage>,
         layout: &Layout,

@@ -35,7 +35,7 @@ impl RetentionChange {
     /// Check what is asked for, before anything is looked at.
     ///
     /// # Errors
-    /// [`Error::Invalid`] naming the limit.
+    /// [`Error::InvalidArgument`] naming the limit.
     pub fn validate(&self) -> Result<()> {
         validate("retention_bytes", self.bytes.flatten())?;
         validate("retention_age_ms", self.age_ms.flatten())?;
@@ -94,7 +94,7 @@ fn validate(name: &str, limit: Option<u64>) -> Result<()> {
     match limit.filter(|limit| !is_limit(*limit)) {
         Some(limit) => {
             let what = format!("{name} is 1 to {MAX_LIMIT}, or no limit at all, not {limit}");
-            Err(Error::Invalid { what })
+            Err(Error::InvalidArgument { what })
         }
         None => Ok(()),
     }
@@ -118,10 +118,10 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Invalid`] beyond the limits, [`Error::NoSuchTopic`], [`Error::TopicDeleted`] where the
-    /// topic of this name is of another generation; [`Error::ReadOnly`], [`Error::LockTimeout`],
-    /// [`Error::Corrupt`], [`Error::NoSpace`], [`Error::Io`]: as it was, or, after an error of the last
-    /// sync alone, perhaps as it was to be.
+    /// [`Error::InvalidArgument`] beyond the limits, [`Error::UnknownTopic`], [`Error::TopicDeleted`] where the
+    /// topic of this name is of another generation; [`Error::NotWritable`], [`Error::LockTimeout`],
+    /// [`Error::CorruptData`], [`Error::NoSpace`], [`Error::SystemCallFailed`]: as it was, or, after an error
+    /// of the last sync alone, perhaps as it was to be.
     pub fn configure_topic(
         &self,
         name: &str,
@@ -201,7 +201,8 @@ impl Store {
     /// What the store is, as its file says now; [`Store::settings`] is as it was opened.
     ///
     /// # Errors
-    /// [`Error::NotAStore`] when the file is gone, [`Error::Corrupt`], [`Error::Newer`], [`Error::Io`].
+    /// [`Error::NotAStore`] when the file is gone, [`Error::CorruptData`], [`Error::UnsupportedVersion`],
+    /// [`Error::SystemCallFailed`].
     pub fn stored_settings(&self) -> Result<StoreSettings> {
         let path = self.layout().settings();
         let Some(bytes) = files::read(self.shared.storage(), &path)? else {

@@ -132,7 +132,7 @@ pub(super) fn expect_dir(storage: &dyn Storage, path: &Path) -> Result<Stat> {
 pub(super) fn expect_inside(storage: &dyn Storage, root: &Path, path: &Path) -> Result<()> {
     for directory in path.ancestors().skip(1).take_while(|directory| *directory != root) {
         match expect_dir(storage, directory) {
-            Err(Error::Io { source, .. }) if is_missing(&source) => {}
+            Err(Error::SystemCallFailed { source, .. }) if is_missing(&source) => {}
             looked => drop(looked?),
         }
     }

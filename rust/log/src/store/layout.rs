@@ -57,14 +57,14 @@ pub(crate) mod in_log {
 /// The absolute path of a directory that a caller names.
 ///
 /// # Errors
-/// [`Error::Invalid`] for what names none: an empty path, or one with a zero in it.
+/// [`Error::InvalidArgument`] for what names none: an empty path, or one with a zero in it.
 pub(super) fn directory(path: &Path) -> Result<PathBuf> {
     if path.as_os_str().is_empty() {
         let what = "an empty path names no directory; `.` is the one that this process is in";
-        return Err(Error::Invalid { what: what.into() });
+        return Err(Error::InvalidArgument { what: what.into() });
     }
     if path.as_os_str().as_bytes().contains(&0) {
-        return Err(Error::Invalid {
+        return Err(Error::InvalidArgument {
             what: format!("no path has a zero byte in it, as {path:?} has"),
         });
     }
@@ -146,7 +146,7 @@ impl Layout {
     /// Directory of a topic.
     ///
     /// # Errors
-    /// [`Error::BadName`].
+    /// [`Error::InvalidName`].
     pub fn topic(&self, name: &str) -> Result<PathBuf> {
         checked("topic", name)?;
         Ok(self.topics().join(name))
@@ -155,7 +155,7 @@ impl Layout {
     /// `topic.json` of a topic.
     ///
     /// # Errors
-    /// [`Error::BadName`].
+    /// [`Error::InvalidName`].
     pub fn topic_settings(&self, name: &str) -> Result<PathBuf> {
         Ok(self.topic(name)?.join(TOPIC_SETTINGS))
     }
@@ -168,7 +168,7 @@ impl Layout {
     /// Directory of the log that a topic lives in.
     ///
     /// # Errors
-    /// [`Error::BadName`] for settings that nobody could have read from a file.
+    /// [`Error::InvalidName`] for settings that nobody could have read from a file.
     pub fn log(&self, topic: &TopicSettings) -> Result<PathBuf> {
         checked("log", &topic.log)?;
         Ok(self.logs().join(topic.log_dir()))
@@ -182,7 +182,7 @@ impl Layout {
     /// File of a consumer.
     ///
     /// # Errors
-    /// [`Error::BadName`].
+    /// [`Error::InvalidName`].
     pub fn consumer(&self, name: &str) -> Result<PathBuf> {
         checked("consumer", name)?;
         Ok(self.consumers().join(name))
@@ -196,7 +196,7 @@ impl Layout {
     /// State file of a queue.
     ///
     /// # Errors
-    /// [`Error::BadName`].
+    /// [`Error::InvalidName`].
     pub fn queue(&self, name: &str) -> Result<PathBuf> {
         checked("queue", name)?;
         Ok(self.queues().join(name))
@@ -205,7 +205,7 @@ impl Layout {
 
 fn checked(what: &'static str, name: &str) -> Result<()> {
     match names::complaint(name) {
-        Some(why) => Err(Error::BadName { what, name: name.to_owned(), why }),
+        Some(why) => Err(Error::InvalidName { what, name: name.to_owned(), why }),
         None => Ok(()),
     }
 }
@@ -248,7 +248,7 @@ mod tests {
                 layout.consumer(bad),
                 layout.queue(bad),
             ] {
-                assert!(matches!(made, Err(Error::BadName { .. })), "{bad:?}");
+                assert!(matches!(made, Err(Error::InvalidName { .. })), "{bad:?}");
             }
         }
         let longest = "x".repeat(249);
@@ -270,7 +270,10 @@ mod tests {
     fn a_path_that_names_no_directory_is_refused_before_the_system_is_asked() {
         for (path, why) in [("", "an empty path"), ("a\0b", r#""a\0b""#)] {
             let error = directory(Path::new(path)).unwrap_err();
-            assert!(matches!(&error, Error::Invalid { what } if what.contains(why)), "{error}");
+            assert!(
+                matches!(&error, Error::InvalidArgument { what } if what.contains(why)),
+                "{error}"
+            );
         }
         assert_eq!(directory(Path::new("/a/b")).unwrap(), Path::new("/a/b"));
     }

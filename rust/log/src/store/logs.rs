@@ -205,7 +205,8 @@ impl Store {
     /// Open the log of a topic; for writing where the store is.
     ///
     /// # Errors
-    /// `Corrupt`, `NeedsRecovery`, `Newer`, `LockFileReplaced`, `LockTimeout`, `NoSpace`, `Io`.
+    /// `CorruptData`, `NeedsRecovery`, `UnsupportedVersion`, `LockFileReplaced`, `LockTimeout`, `NoSpace`,
+    /// `SystemCallFailed`.
     pub fn open_log(&self, topic: &TopicSettings) -> Result<Arc<Log>> {
         let log = self.open_log_as_it_is(topic)?;
         if log.is_writable() && log.is_deleted() {
@@ -247,7 +248,7 @@ impl Store {
     /// nobody else has.
     ///
     /// # Errors
-    /// `Closed` in a forked child.
+    /// `HandleClosed` in a forked child.
     pub fn closing(&self, log: &Log) -> Result<Option<Closing>> {
         if self.access() == super::Access::Read {
             return Ok(None);

@@ -65,7 +65,7 @@ impl Membership {
     /// Become a member, under the claim.
     ///
     /// # Errors
-    /// [`Error::NoSlot`], [`Error::LockFileReplaced`], [`Error::LockTimeout`] when a stranger holds
+    /// [`Error::TooManyWriters`], [`Error::LockFileReplaced`], [`Error::LockTimeout`] when a stranger holds
     /// `presence`, or those of the file system.
     pub(super) fn acquire(
         storage: &Arc<dyn Storage>,
@@ -146,13 +146,13 @@ impl Membership {
     /// Make sure that this is still the process that became a member. Costs one load.
     ///
     /// # Errors
-    /// [`Error::Closed`] in a forked child: open the store anew there.
+    /// [`Error::HandleClosed`] in a forked child: open the store anew there.
     #[inline]
     pub fn check(&self) -> Result<()> {
         if fork::epoch() == self.epoch {
             return Ok(());
         }
-        Err(Error::Closed { what: "handle was made before a fork and" })
+        Err(Error::HandleClosed { what: "handle was made before a fork and" })
     }
 
     /// What tells by one load that [`Membership::check`] holds.
@@ -164,7 +164,7 @@ impl Membership {
     /// for those who open a log, create or delete a topic, or wait, once a second.
     ///
     /// # Errors
-    /// [`Error::LockFileReplaced`], or [`Error::Closed`] in a forked child.
+    /// [`Error::LockFileReplaced`], or [`Error::HandleClosed`] in a forked child.
     pub fn verify(&self) -> Result<()> {
         self.check()?;
         self.presence.expect_in_place(self.storage.as_ref())?;
@@ -231,7 +231,7 @@ impl Holders for Membership {
             return Ok(Fate::Alive);
         }
         self.slots.fate(holder).map_err(|error| match error {
-            Error::Io { source, .. } => source,
+            Error::SystemCallFailed { source, .. } => source,
             other => io::Error::other(other),
         })
     }

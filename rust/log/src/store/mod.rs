@@ -119,11 +119,11 @@ impl Store {
     ///
     /// # Errors
     /// [`Error::NotAStore`] for anything else in the directory, or nothing to read;
-    /// [`Error::Newer`]; [`Error::Corrupt`] when `falaj.json` is damaged;
-    /// [`Error::Filesystem`] where falaj's promises cannot be kept; [`Error::SettingsMismatch`] for
-    /// another write mode than the stored one; [`Error::Invalid`] for a mode that makes no store;
-    /// [`Error::LockTimeout`], [`Error::NoSlot`], [`Error::LockFileReplaced`] of the lock files;
-    /// [`Error::NoSpace`]; [`Error::Io`] for missing permissions and all else.
+    /// [`Error::UnsupportedVersion`]; [`Error::CorruptData`] when `falaj.json` is damaged;
+    /// [`Error::UnsupportedFilesystem`] where falaj's promises cannot be kept; [`Error::SettingsMismatch`] for
+    /// another write mode than the stored one; [`Error::InvalidArgument`] for a mode that makes no store;
+    /// [`Error::LockTimeout`], [`Error::TooManyWriters`], [`Error::LockFileReplaced`] of the lock files;
+    /// [`Error::NoSpace`]; [`Error::SystemCallFailed`] for missing permissions and all else.
     pub fn open(path: impl AsRef<Path>, options: &StoreOptions) -> Result<Self> {
         Self::open_on(Arc::new(RealStorage::new()), path, options)
     }
@@ -169,7 +169,7 @@ impl Store {
     /// itself is looked at by who opens it: [`Storage`] follows no link there.
     ///
     /// # Errors
-    /// `Io`, with the directory.
+    /// `SystemCallFailed`, with the directory.
     pub(crate) fn expect_inside(&self, path: &Path) -> Result<()> {
         files::expect_inside(self.storage().as_ref(), self.path(), path)
     }
@@ -194,7 +194,7 @@ impl Store {
     /// parent's, had when it is first asked for.
     ///
     /// # Errors
-    /// [`Error::ReadOnly`] for a store opened for reading; in a child also those of [`Store::open`]
+    /// [`Error::NotWritable`] for a store opened for reading; in a child also those of [`Store::open`]
     /// that concern lock files.
     pub fn membership(&self) -> Result<Arc<Membership>> {
         self.shared.membership()
@@ -203,7 +203,7 @@ impl Store {
     /// Do what no other process may do or see at the same time: create, delete, join.
     ///
     /// # Errors
-    /// [`Error::ReadOnly`], [`Error::LockTimeout`], [`Error::LockFileReplaced`], and those of `work`.
+    /// [`Error::NotWritable`], [`Error::LockTimeout`], [`Error::LockFileReplaced`], and those of `work`.
     pub(crate) fn under_claim<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
         let claim = self.shared.claim()?;
         let done = work()?;
@@ -214,7 +214,7 @@ impl Store {
     /// The directory of the log that a topic lives in.
     ///
     /// # Errors
-    /// [`Error::BadName`] for settings that come from no store.
+    /// [`Error::InvalidName`] for settings that come from no store.
     pub fn log_dir(&self, topic: &TopicSettings) -> Result<std::path::PathBuf> {
         self.shared.layout.log(topic)
     }
@@ -242,7 +242,7 @@ impl StoreInner {
     }
 
     fn membership(&self) -> Result<Arc<Membership>> {
-        let read_only = || Error::ReadOnly { path: self.layout.root().to_path_buf() };
+        let read_only = || Error::NotWritable { path: self.layout.root().to_path_buf() };
         let seat = self.seat.as_ref().ok_or_else(read_only)?;
         if let Some(member) = seat.get().filter(|member| member.check().is_ok()) {
             return Ok(member);

@@ -31,7 +31,7 @@ impl Modes {
     /// From the mode that a user asked for.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for modes that make no store: the owner needs all of it, the others read
+    /// [`Error::InvalidArgument`] for modes that make no store: the owner needs all of it, the others read
     /// and enter, or write as well, or nothing.
     pub fn asked(directory: u32) -> Result<Self> {
         let digit = |shift: u32| directory >> shift & 0o7;
@@ -39,7 +39,7 @@ impl Modes {
         if sound && directory <= 0o777 {
             return Ok(Self::of(directory));
         }
-        Err(Error::Invalid {
+        Err(Error::InvalidArgument {
             what: format!(
                 "{directory:#05o} is no mode for a store: the first digit is 7, the others are 0 \
                  (nothing), 5 (read) or 7 (read and write), as in 0o700, 0o750, 0o770"
@@ -69,7 +69,7 @@ mod tests {
     #[test]
     fn modes_that_make_no_store_are_refused() {
         for mode in [0, 0o600, 0o500, 0o740, 0o730, 0o701, 0o1700, 0o2770, u32::MAX] {
-            assert!(matches!(Modes::asked(mode), Err(Error::Invalid { .. })), "{mode:o}");
+            assert!(matches!(Modes::asked(mode), Err(Error::InvalidArgument { .. })), "{mode:o}");
         }
     }
 }

@@ -168,7 +168,7 @@ impl Opening<'_> {
             }
             _ => return Ok(()),
         };
-        Err(Error::Filesystem { path: self.layout.root().to_path_buf(), kind })
+        Err(Error::UnsupportedFilesystem { path: self.layout.root().to_path_buf(), kind })
     }
 
     /// Permission bits of the store, taken from the directory that was made first.
@@ -253,7 +253,7 @@ impl Opening<'_> {
         if made && modes != asked {
             // Empty, so nobody has built on it yet; should somebody have, it is theirs.
             files::remove_dir(self.storage(), &path)?;
-            return Err(Error::Invalid {
+            return Err(Error::InvalidArgument {
                 what: format!(
                     "mode {:#o} became {:#o} on this file system; ask for that mode, or choose another place",
                     asked.directory, modes.directory
@@ -295,7 +295,7 @@ impl Opening<'_> {
     fn restore_wake_page(&self, settings: &StoreSettings, modes: Modes) -> Result<()> {
         match self.wake_page(settings) {
             Ok(Some(_)) => Ok(()),
-            Ok(None) | Err(Error::Corrupt { .. }) => self.make_wake_page(settings, modes),
+            Ok(None) | Err(Error::CorruptData { .. }) => self.make_wake_page(settings, modes),
             Err(error) => Err(error),
         }
     }
@@ -319,7 +319,7 @@ impl Opening<'_> {
         file.read_at(&mut header, 0).doing("read", &path)?;
         wake::check_header(&header, settings.id).in_file(&path, 0)?;
         if len != wake::LEN {
-            return Err(Error::Corrupt { path, position: len, what: wake::OTHER_LEN });
+            return Err(Error::CorruptData { path, position: len, what: wake::OTHER_LEN });
         }
         file.map(wake::LEN, access).map(Some).doing("map", &path)
     }

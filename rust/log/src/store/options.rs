@@ -106,12 +106,12 @@ impl TopicOptions {
     /// Check what is asked for, before anything is looked at.
     ///
     /// # Errors
-    /// [`Error::Invalid`] naming the limit, [`Error::BadName`] for a log's name.
+    /// [`Error::InvalidArgument`] naming the limit, [`Error::InvalidName`] for a log's name.
     pub fn validate(&self) -> Result<()> {
         if let Some((name, why)) =
             self.log.as_ref().and_then(|name| Some((name, names::complaint(name)?)))
         {
-            return Err(Error::BadName { what: "log", name: name.clone(), why });
+            return Err(Error::InvalidName { what: "log", name: name.clone(), why });
         }
         if let Some(n) = self.partitions.filter(|n| !(1..=MAX_TOPICS).contains(n)) {
             return invalid(format!("a topic has 1 to {MAX_TOPICS} partitions, not {n}"));
@@ -199,7 +199,7 @@ impl Comparison<'_> {
 }
 
 fn invalid(what: String) -> Result<()> {
-    Err(Error::Invalid { what })
+    Err(Error::InvalidArgument { what })
 }
 
 fn is_codec(name: &str) -> bool {

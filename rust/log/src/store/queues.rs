@@ -29,7 +29,7 @@ impl Store {
     /// Remove the file of a queue, on the medium when it returns.
     ///
     /// # Errors
-    /// `Io`.
+    /// `SystemCallFailed`.
     pub(crate) fn remove_queue_file(&self, path: &Path) -> Result<()> {
         files::unlink(self.storage().as_ref(), path)?;
         files::sync_parent(self.storage().as_ref(), path)
@@ -38,7 +38,7 @@ impl Store {
     /// Make the file of a queue under a temporary name: zero, but for its header.
     ///
     /// # Errors
-    /// `NoSpace`, `Io`.
+    /// `NoSpace`, `SystemCallFailed`.
     pub(crate) fn begin_queue_file(
         &self,
         path: &Path,
@@ -57,7 +57,7 @@ impl Store {
     /// Sync such a file and give it its name, over what has it.
     ///
     /// # Errors
-    /// `Io`, `NoSpace`.
+    /// `SystemCallFailed`, `NoSpace`.
     pub(crate) fn finish_queue_file(&self, file: &dyn File, path: &Path) -> Result<()> {
         let (storage, unfinished) = (self.storage().as_ref(), with_ending(path, UNFINISHED));
         file.sync_all().doing("sync", &unfinished)?;
@@ -73,7 +73,7 @@ impl Store {
     /// Open a file anew, to lock it for a moment; a forked child closes it.
     ///
     /// # Errors
-    /// `Io`.
+    /// `SystemCallFailed`.
     pub(crate) fn open_to_lock(&self, path: &Path) -> Result<Arc<dyn File>> {
         registry::open_for_a_moment(|| self.storage().open(path, OpenMode::ReadWrite))
             .doing("open", path)

@@ -111,7 +111,7 @@ impl Store {
 /// ```
 ///
 /// # Errors
-/// `NotAStore`, `Newer`, `Older`, `LockTimeout`; without dry run also those of [`Store::open`]. What is wrong with a
+/// `NotAStore`, `UnsupportedVersion`, `OutdatedFormat`, `LockTimeout`; without dry run also those of [`Store::open`]. What is wrong with a
 /// single log or topic stands in the report.
 pub fn repair(
     storage: Arc<dyn Storage>,
@@ -140,7 +140,7 @@ fn rehearse(
     let patience = Patience::new(patience);
     let writers = match membership::somebody_writes(storage, &catalog.layout, patience) {
         // Who may only read the store may still ask what would be done to it.
-        Err(Error::Io { .. }) => None,
+        Err(Error::SystemCallFailed { .. }) => None,
         other => Some(other?),
     };
     let current = writers.flatten();
@@ -206,7 +206,7 @@ fn one(
     if !entry.exists {
         // Not there, or a link, which leads to a log of somebody else.
         let (path, what) = (dir.to_path_buf(), "the topic's log is missing");
-        repair.problem = Some(Error::Corrupt { path, position: 0, what });
+        repair.problem = Some(Error::CorruptData { path, position: 0, what });
         return Some(repair);
     }
     match mend(dir, topic) {

@@ -42,7 +42,7 @@ impl Store {
     /// for before it costs a look at one topic, else at all of them.
     ///
     /// # Errors
-    /// `Io` when the topics cannot be listed.
+    /// `SystemCallFailed` when the topics cannot be listed.
     pub fn topic_in_log(&self, log: &str) -> Result<Option<TopicSettings>> {
         self.sibling(log)
     }
@@ -149,7 +149,7 @@ impl Store {
 /// The error for a topic that would have a log of its own, of a name that others share.
 pub(super) fn taken_log(topic: &TopicSettings, sibling: &TopicSettings) -> Error {
     let (name, log, other) = (&topic.name, &topic.log, &sibling.name);
-    Error::Invalid {
+    Error::InvalidArgument {
         what: format!(
             "topic {name:?} would have a log of its own, but topic {other:?} lives in a log of that \
              name; say log={log:?} to share it, name another log, or choose another name"

@@ -30,7 +30,7 @@ impl<H> Sidecar<H> {
     /// fit on a full disk.
     ///
     /// # Errors
-    /// `NoSpace`, `Io`.
+    /// `NoSpace`, `SystemCallFailed`.
     pub(crate) fn over(
         store: &Store,
         file: &dyn File,
@@ -84,7 +84,7 @@ impl Store {
     /// Open a sidecar file; `None` where there is none.
     ///
     /// # Errors
-    /// `Io`, also where a directory on the way is a symbolic link.
+    /// `SystemCallFailed`, also where a directory on the way is a symbolic link.
     pub(crate) fn open_sidecar(&self, path: &Path, how: OpenMode) -> Result<Option<Arc<dyn File>>> {
         self.expect_inside(path)?;
         self.storage().open(path, how).if_there("open", path)

@@ -58,7 +58,7 @@ impl Front {
     /// Read it, at a moment at which nobody changes it, if there is one soon.
     ///
     /// # Errors
-    /// `Corrupt`, `Newer`, `Io`.
+    /// `CorruptData`, `UnsupportedVersion`, `SystemCallFailed`.
     pub(crate) fn read(file: &dyn File, path: &Path) -> Result<Self> {
         let mut tries = 0;
         loop {
@@ -68,7 +68,7 @@ impl Front {
             let len = file.stat().doing("look at", path)?.len;
             if len < header.parts.file_len() {
                 let (path, what) = (path.to_path_buf(), queue::CUT);
-                return Err(Error::Corrupt { path, position: len, what });
+                return Err(Error::CorruptData { path, position: len, what });
             }
             let ends = QueueEnds::newest(QueueEnds::in_page(&bytes, header.id));
             let is_quiet = ends.is_ok() && u64_at(&bytes, queue::at::BUSY as usize) == 0;
@@ -146,7 +146,7 @@ pub(super) struct SidecarReport {
 /// ends it with its error.
 ///
 /// # Errors
-/// `Io` when a directory cannot be listed, and what `tell` returns.
+/// `SystemCallFailed` when a directory cannot be listed, and what `tell` returns.
 pub(super) fn look(
     storage: &dyn Storage,
     layout: &Layout,
@@ -179,7 +179,7 @@ impl Look<'_> {
     /// Something that stops whoever uses it, and what helps.
     fn hurt(&mut self, path: &Path, error: Error, remedy: String) -> &mut Finding {
         let mut finding = Finding::of_error(Severity::Damage, path, &error);
-        if matches!(error, Error::Corrupt { .. }) {
+        if matches!(error, Error::CorruptData { .. }) {
             // What the error says of a remedy in general is said of this one instead.
             finding.what.truncate(finding.what.find("; `falaj ").unwrap_or(finding.what.len()));
             finding.remedy = remedy.into();
@@ -211,7 +211,8 @@ impl Look<'_> {
             "put the file back from a backup, or let `falaj group delete {name}` forget \
              the consumer, which then begins anew"
         );
-        let corrupt = |position, what| Error::Corrupt { path: path.to_path_buf(), position, what };
+        let corrupt =
+            |position, what| Error::CorruptData { path: path.to_path_buf(), position, what };
         let header = check_header(&bytes, self.id.unwrap_or_else(|| store_in(&bytes))).err();
         let cut = || cut_at(&bytes).map(|len| corrupt(len, consumer::CUT));
         match header.map(|what| Error::malformed(path, 0, what)).or_else(cut) {
@@ -229,7 +230,7 @@ impl Look<'_> {
                     continue;
                 }
                 let position = at + consumer::at::CURSORS;
-                let error = Error::Corrupt { path: path.to_path_buf(), position, what };
+                let error = Error::CorruptData { path: path.to_path_buf(), position, what };
                 let remedy = entry.named.as_ref().map(|of| {
                     format!(
                         "end its members, then say where it goes on: `falaj group seek {name} {} \
@@ -277,7 +278,7 @@ impl Look<'_> {
         let error = header.map(|what| Error::malformed(&path, 0, what));
         let long = (len != wake::LEN).then(|| {
             let (path, what) = (path.clone(), wake::OTHER_LEN);
-            Error::Corrupt { path, position: len, what }
+            Error::CorruptData { path, position: len, what }
         });
         if let Some(error) = error.or(long) {
             let finding = Finding::of_error(Severity::Rebuildable, &path, &error);
@@ -295,7 +296,9 @@ impl Look<'_> {
             Ok(Some(file)) => file,
             Ok(None) => return 0,
             // A lock file: those alone read it who may write the store.
-            Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::PermissionDenied => {
+            Err(Error::SystemCallFailed { source, .. })
+                if source.kind() == io::ErrorKind::PermissionDenied =>
+            {
                 let what = "this queue's file is for those who may write to the store: it was not \
                             looked at";
                 let remedy = "verify the store as one of them";

@@ -113,14 +113,14 @@ impl Slots {
     /// below that, a slot file that is missing or empty was replaced while its holder may live.
     ///
     /// # Errors
-    /// [`Error::NoSlot`], [`Error::LockFileReplaced`], or those of the file system.
+    /// [`Error::TooManyWriters`], [`Error::LockFileReplaced`], or those of the file system.
     pub(super) fn take(&self, modes: Modes, seen: u16) -> Result<(LockFile, Identity)> {
         for slot in 0..SLOTS {
             if let Some(taken) = self.try_take(slot, modes, slot < seen)? {
                 return Ok(taken);
             }
         }
-        Err(Error::NoSlot { path: self.layout.slots(), limit: SLOTS.into() })
+        Err(Error::TooManyWriters { path: self.layout.slots(), limit: SLOTS.into() })
     }
 
     fn try_take(

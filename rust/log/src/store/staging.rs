@@ -49,7 +49,7 @@ impl Default for Stale {
 /// Remove all that a job has staged, whoever is writing to it; how many files that were.
 ///
 /// # Errors
-/// `Io`; what is left goes with the next one.
+/// `SystemCallFailed`; what is left goes with the next one.
 pub fn remove_job(storage: &dyn Storage, dir: &Path) -> Result<u64> {
     let staging = dir.parent().map_or(Ok(false), |staging| files::is_dir(storage, staging))?;
     if !staging {
@@ -129,7 +129,7 @@ fn is_spent(file: &dyn File, number: u32, stale: &Stale) -> bool {
 /// its error. Parts that go meanwhile were committed, aborted or swept.
 ///
 /// # Errors
-/// `Io` when a directory cannot be listed, and what `tell` returns.
+/// `SystemCallFailed` when a directory cannot be listed, and what `tell` returns.
 pub(super) fn look(
     storage: &dyn Storage,
     log: &Path,
@@ -149,9 +149,9 @@ pub(super) fn look(
                 "stage this part of job {name} anew, or abort the job: nothing of it was committed"
             );
             found.push(match error {
-                Error::Corrupt { .. } => Finding { remedy: remedy.into(), ..finding },
-                Error::Newer { .. } => finding,
-                Error::Io { path: of, .. } if of == path => finding,
+                Error::CorruptData { .. } => Finding { remedy: remedy.into(), ..finding },
+                Error::UnsupportedVersion { .. } => finding,
+                Error::SystemCallFailed { path: of, .. } if of == path => finding,
                 other => return Err(other),
             });
         }

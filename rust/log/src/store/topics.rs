@@ -40,10 +40,11 @@ impl Store {
     /// it at once, one does and the other gets the first one's, compared likewise.
     ///
     /// # Errors
-    /// [`Error::BadName`]; [`Error::Invalid`] for settings beyond their limits;
-    /// [`Error::SettingsMismatch`]; [`Error::NoSuchTopic`] when the store is open for reading;
-    /// [`Error::Corrupt`] when `topic.json` or its log is damaged or missing; [`Error::Newer`];
-    /// [`Error::LockTimeout`] when others change the store all the time; [`Error::NoSpace`].
+    /// [`Error::InvalidName`]; [`Error::InvalidArgument`] for settings beyond their limits;
+    /// [`Error::SettingsMismatch`]; [`Error::UnknownTopic`] when the store is open for reading;
+    /// [`Error::CorruptData`] when `topic.json` or its log is damaged or missing;
+    /// [`Error::UnsupportedVersion`]; [`Error::LockTimeout`] when others change the store all the time;
+    /// [`Error::NoSpace`].
     pub fn open_topic(&self, name: &str, options: &TopicOptions) -> Result<TopicSettings> {
         self.shared.layout.topic(name)?;
         options.validate()?;
@@ -60,7 +61,7 @@ impl Store {
     /// The settings of a topic that exists.
     ///
     /// # Errors
-    /// [`Error::NoSuchTopic`], and as for [`Store::open_topic`] when it is damaged or newer.
+    /// [`Error::UnknownTopic`], and as for [`Store::open_topic`] when it is damaged or newer.
     pub fn topic_settings(&self, name: &str) -> Result<TopicSettings> {
         self.shared.topic(name)?.ok_or_else(|| self.shared.no_such_topic(name))
     }
@@ -94,8 +95,8 @@ impl Store {
     /// append or read: [`Error::TopicDeleted`].
     ///
     /// # Errors
-    /// [`Error::BadName`], [`Error::NoSuchTopic`], [`Error::ReadOnly`], [`Error::LockTimeout`],
-    /// [`Error::Corrupt`] when
+    /// [`Error::InvalidName`], [`Error::UnknownTopic`], [`Error::NotWritable`], [`Error::LockTimeout`],
+    /// [`Error::CorruptData`] when
     /// it is not known which log is its, or those of the file system. After an error the topic is
     /// there whole, or gone and only its files still take room, until the next opening.
     pub fn delete_topic(&self, name: &str) -> Result<()> {
@@ -236,7 +237,7 @@ impl StoreInner {
     }
 
     pub(super) fn no_such_topic(&self, name: &str) -> Error {
-        Error::NoSuchTopic { name: name.to_owned(), store: self.layout.root().to_path_buf() }
+        Error::UnknownTopic { name: name.to_owned(), store: self.layout.root().to_path_buf() }
     }
 
     /// A topic whose log is there; `None` when there is no such topic.
@@ -253,11 +254,11 @@ impl StoreInner {
                 None if missing != Some(topic.generation) => missing = Some(topic.generation),
                 None => {
                     let what = "the topic's log is missing";
-                    return Err(Error::Corrupt { path, position: 0, what });
+                    return Err(Error::CorruptData { path, position: 0, what });
                 }
                 Some(_) => {
                     let what = "the topic's log is not a directory";
-                    return Err(Error::Corrupt { path, position: 0, what });
+                    return Err(Error::CorruptData { path, position: 0, what });
                 }
             }
         }
@@ -331,5 +332,5 @@ pub(super) fn is_gone(
 }
 
 fn corrupt(path: std::path::PathBuf, what: &'static str) -> Error {
-    Error::Corrupt { path, position: 0, what }
+    Error::CorruptData { path, position: 0, what }
 }

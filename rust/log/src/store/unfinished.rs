@@ -28,7 +28,7 @@ impl Unfinished {
     /// Remove what the dead left beside a destination, and make a place of one's own.
     ///
     /// # Errors
-    /// `Io`.
+    /// `SystemCallFailed`.
     pub(super) fn begin(storage: &dyn Storage, destination: &Path, modes: Modes) -> Result<Self> {
         sweep(storage, destination);
         for _ in 0..TRIES {
@@ -76,7 +76,9 @@ fn is_place(name: &str, of: &str) -> bool {
 /// Take the lock of a new place; `None` when somebody came in between and removes it.
 fn hold(storage: &dyn Storage, path: &Path, mode: u32) -> Result<Option<LockFile>> {
     let claim = match LockFile::find_or_create(storage, &path.join(top::CLAIM), mode) {
-        Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(Error::SystemCallFailed { source, .. }) if source.kind() == ErrorKind::NotFound => {
+            return Ok(None);
+        }
         other => other?,
     };
     let ours = match claim.try_lock(LockKind::Exclusive) {

@@ -2,8 +2,8 @@
 //!
 //! Owns the report that `falaj verify` prints. It can be had of a store that does not open: nothing
 //! here needs more than to read files, and what is damaged is a finding, not an error. What is in a
-//! log is checked by [`crate::log::verify`], what stands beside the logs by [`super::sidecar_check`]; nothing is
-//! ever changed.
+//! log is checked by [`crate::log::verify`], what stands beside the logs by [`super::sidecar_check`]; nothing
+//is ! ever changed.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -79,7 +79,7 @@ impl Store {
 /// As [`Store::verify`], of a store that need not open.
 ///
 /// # Errors
-/// `NotAStore`; `Newer` or `Older` for a store of another version of the format; `NoSuchTopic` for a topic that is not there; `Io` when a directory cannot be listed;
+/// `NotAStore`; `UnsupportedVersion` or `OutdatedFormat` for a store of another version of the format; `UnknownTopic` for a topic that is not there; `SystemCallFailed` when a directory cannot be listed;
 /// what `progress` returns. All else is a finding.
 pub fn verify(
     storage: &Arc<dyn Storage>,
@@ -93,7 +93,7 @@ pub fn verify(
         catalog.layout.topic(name)?;
         if !catalog.topics.iter().any(|(other, _)| other == name) {
             let (name, store) = (name.to_owned(), catalog.layout.root().to_path_buf());
-            return Err(Error::NoSuchTopic { name, store });
+            return Err(Error::UnknownTopic { name, store });
         }
     }
     found.findings = settings(&catalog, topic);
@@ -153,7 +153,7 @@ fn settings(catalog: &Catalog, topic: Option<&str>) -> Vec<Finding> {
     // What they said no other file does.
     let told = |path: &Path, error: &Error| {
         let mut finding = Finding::of_error(Severity::Damage, path, error);
-        if matches!(error, Error::Corrupt { .. }) {
+        if matches!(error, Error::CorruptData { .. }) {
             finding.remedy = PUT_BACK.into();
         }
         finding

@@ -26,9 +26,9 @@ impl Topic {
     /// Append a record; returns its offset. `sync` overrides the topic's mode.
     ///
     /// # Errors
-    /// `TooLarge`, `NoSpace`, `Io`, `LockTimeout`, `Latched`, `TopicDeleted`, `ReadOnly`, `Closed` in
-    /// a forked child: nothing was appended. `DurabilityUnknown`: it is visible, and perhaps not on
-    /// the medium.
+    /// `AppendTooLarge`, `NoSpace`, `SystemCallFailed`, `LockTimeout`, `SyncFailed`, `TopicDeleted`,
+    /// `NotWritable`, `HandleClosed` in a forked child: nothing was appended. `DurabilityUnknown`: it is
+    /// visible, and perhaps not on the medium.
     #[inline]
     pub fn append(
         &self,
@@ -139,7 +139,7 @@ impl Topic {
     /// for the medium.
     ///
     /// # Errors
-    /// As [`Topic::commit`]; `Invalid` when a body is empty, or there is none.
+    /// As [`Topic::commit`]; `InvalidArgument` when a body is empty, or there is none.
     pub fn commit_bodies(
         &self,
         parts: &[(u32, &BodyWriter)],
@@ -167,7 +167,7 @@ impl Topic {
         for (i, (partition, body)) in parts.iter().enumerate() {
             if parts[..i].iter().any(|(other, _)| other == partition) {
                 let what = format!("partition {partition} stands twice in one append");
-                return Err(Error::Invalid { what });
+                return Err(Error::InvalidArgument { what });
             }
             blocks.push(new_block(self.number(*partition)?, body, interval));
         }
@@ -182,7 +182,7 @@ impl Topic {
     /// Append records to one partition as one block; returns their offsets.
     ///
     /// # Errors
-    /// As [`Topic::append`]; `Invalid` when there are none.
+    /// As [`Topic::append`]; `InvalidArgument` when there are none.
     pub fn extend(
         &self,
         partition: u32,
@@ -265,7 +265,7 @@ impl Topic {
 }
 
 pub(super) fn nothing() -> Error {
-    Error::Invalid { what: "there is nothing to append: give at least one record".into() }
+    Error::InvalidArgument { what: "there is nothing to append: give at least one record".into() }
 }
 
 fn encode(body: &mut BodyWriter, records: &[NewRecord<'_>]) {

@@ -42,9 +42,9 @@ impl Default for CompactOptions {
 
 impl Topic {
     /// Of all records with the same key leave the last one, in each partition by itself; the others are gone
-    /// for every reader, offsets stay, and asking for one that is gone raises `Compacted`. Records without a
-    /// key stay. What lies in the newest segment is not looked at. On the medium when it returns; others
-    /// read and write meanwhile, and what was read stays valid. Reads the topic two or three times.
+    /// for every reader, offsets stay, and asking for one that is gone raises `RecordCompacted`. Records
+    /// without a key stay. What lies in the newest segment is not looked at. On the medium when it returns;
+    /// others read and write meanwhile, and what was read stays valid. Reads the topic two or three times.
     ///
     /// ```
     /// use falaj::{CompactOptions, NewRecord, Store, StoreOptions, Topic, TopicOptions};
@@ -58,9 +58,10 @@ impl Topic {
     /// ```
     ///
     /// # Errors
-    /// `Invalid` for a topic that is not marked compacted, or shares its log; `Corrupt` where what is to be
-    /// compacted is damaged, `LockTimeout` while somebody else compacts it, `ReadOnly`, `TopicDeleted`,
-    /// `Newer`, `NoSpace`, `Io`; what `progress` returns. What was compacted until then stays so.
+    /// `InvalidArgument` for a topic that is not marked compacted, or shares its log; `CorruptData` where what
+    /// is to be compacted is damaged, `LockTimeout` while somebody else compacts it, `NotWritable`,
+    /// `TopicDeleted`, `UnsupportedVersion`, `NoSpace`, `SystemCallFailed`; what `progress` returns. What was
+    /// compacted until then stays so.
     pub fn compact(&self, options: &CompactOptions, progress: Progress<'_>) -> Result<Compacted> {
         self.check_compaction()?;
         let topics = self.settings.number..self.settings.number + self.settings.partitions;
@@ -93,7 +94,7 @@ impl Topic {
                 "topic {name:?} is not marked compacted, so its readers count on every record: make it with \
                  compacted=True, or mark it by configure(compacted=True)"
             );
-            return Err(Error::Invalid { what });
+            return Err(Error::InvalidArgument { what });
         }
         if let Some(other) = others.first() {
             let log = &own.log;
@@ -101,7 +102,7 @@ impl Topic {
                 "topic {name:?} shares the log {log:?} with {other:?}: only a topic that has its log to itself \
                  can be compacted"
             );
-            return Err(Error::Invalid { what });
+            return Err(Error::InvalidArgument { what });
         }
         Ok(())
     }
@@ -118,7 +119,7 @@ impl Topic {
                 "the last offsets for partition {partition} of topic {name:?} have to rise and lie before \
                  their end, and that not behind the topic's end, {end}"
             );
-            return Err(Error::Invalid { what });
+            return Err(Error::InvalidArgument { what });
         }
         Ok(last.clone())
     }

@@ -86,7 +86,8 @@ impl Topic {
     /// Open a topic, creating it where the store is open for writing.
     ///
     /// # Errors
-    /// Those of [`Store::open_topic`], and `Corrupt`, `NeedsRecovery` or `Newer` as its log is.
+    /// Those of [`Store::open_topic`], and `CorruptData`, `NeedsRecovery` or `UnsupportedVersion` as its log
+    /// is.
     pub fn open(store: &Store, name: &str, options: &TopicOptions) -> Result<Self> {
         let (settings, log) = loop {
             let settings = store.open_topic(name, options)?;
@@ -134,7 +135,7 @@ impl Topic {
     /// checked yet.
     ///
     /// # Errors
-    /// `Corrupt`, `Newer`, `Io`.
+    /// `CorruptData`, `UnsupportedVersion`, `SystemCallFailed`.
     pub fn reopen_to_read(&self) -> Result<Arc<Log>> {
         let (storage, settings) = (Arc::clone(self.store.storage()), self.log.settings().clone());
         Log::open(storage, self.log.dir(), settings, None)
@@ -228,13 +229,14 @@ impl Topic {
         let (name, last) = (&self.settings.name, self.settings.partitions - 1);
         let what =
             format!("topic {name:?} has no partition {partition}: they are numbered 0 to {last}");
-        Err(Error::Invalid { what })
+        Err(Error::InvalidArgument { what })
     }
 
     /// Lowest offset that is still there.
     ///
     /// # Errors
-    /// `Invalid` for a partition that is not there; `Corrupt`, `NeedsRecovery`, `Newer`, `Io`.
+    /// `InvalidArgument` for a partition that is not there; `CorruptData`, `NeedsRecovery`,
+    /// `UnsupportedVersion`, `SystemCallFailed`.
     pub fn first(&self, partition: u32) -> Result<u64> {
         self.log.first_offset(self.number(partition)?).map_err(|error| self.topic_error(error))
     }
@@ -243,7 +245,7 @@ impl Topic {
     /// more.
     ///
     /// # Errors
-    /// `Invalid` for a partition that is not there.
+    /// `InvalidArgument` for a partition that is not there.
     pub fn trimmed(&self, partition: u32) -> Result<u64> {
         Ok(self.log.trimmed(self.number(partition)?))
     }
@@ -253,8 +255,9 @@ impl Topic {
     /// stays valid. An offset that was trimmed already changes nothing.
     ///
     /// # Errors
-    /// `OffsetOutOfRange` for an offset beyond an end, `Invalid` for a partition that is not there: then
-    /// nothing changed. `ReadOnly`, `Latched`, `LockTimeout`, `TopicDeleted`, `NoSpace`, `Io`.
+    /// `OffsetOutOfRange` for an offset beyond an end, `InvalidArgument` for a partition that is not there:
+    /// then nothing changed. `NotWritable`, `SyncFailed`, `LockTimeout`, `TopicDeleted`, `NoSpace`,
+    /// `SystemCallFailed`.
     pub fn trim(&self, firsts: &[(u32, u64)]) -> Result<Removed> {
         let firsts = self.numbered(firsts)?;
         self.log.trim(&firsts).map_err(|error| self.topic_error(error))
@@ -279,8 +282,8 @@ impl Topic {
     pub(crate) fn topic_error(&self, error: Error) -> Error {
         let by_deletion = matches!(
             error,
-            Error::Io { .. }
-                | Error::Corrupt { .. }
+            Error::SystemCallFailed { .. }
+                | Error::CorruptData { .. }
                 | Error::NeedsRecovery { .. }
                 | Error::LockFileReplaced { .. }
         );
@@ -358,7 +361,7 @@ impl Topic {
     /// ```
     ///
     /// # Errors
-    /// As [`Topic::first`]; `Corrupt` where it depends on records that cannot be read.
+    /// As [`Topic::first`]; `CorruptData` where it depends on records that cannot be read.
     pub fn start_of_last(&self, partition: u32, records: u64, end: Option<u64>) -> Result<u64> {
         let (first, last) = (self.first(partition)?, self.end(partition)?);
         let offsets = first..end.map_or(last, |end| end.min(last));
@@ -369,7 +372,7 @@ impl Topic {
     /// Put everything committed so far on the medium.
     ///
     /// # Errors
-    /// `ReadOnly`, `Latched`, `LockTimeout`, `Io`.
+    /// `NotWritable`, `SyncFailed`, `LockTimeout`, `SystemCallFailed`.
     pub fn flush(&self) -> Result<()> {
         self.log.sync().map(drop)
     }

@@ -35,20 +35,20 @@ pub struct KnownProducer {
 
 impl Topic {
     /// Require that the next record of a partition gets this offset: no one else appended to it since its end
-    /// was read. Else the append fails with `Conflict`.
+    /// was read. Else the append fails with `OffsetConflict`.
     ///
     /// # Errors
-    /// `Invalid` for a partition that is not there.
+    /// `InvalidArgument` for a partition that is not there.
     pub fn expect_offset(&self, partition: u32, offset: u64) -> Result<Precondition<'static>> {
         Ok(Precondition::NextOffset { topic: self.number(partition)?, offset })
     }
 
     /// Give an append a sequence of a producer, or several. A sequence that was appended before is not
-    /// appended again: the append then returns the offset that it got the first time, as long as it is one of the
-    /// producer's last five appends. Sequences begin anywhere and rise by one, across all partitions.
+    /// appended again: the append then returns the offset that it got the first time, as long as it is one of
+    /// the producer's last five appends. Sequences begin anywhere and rise by one, across all partitions.
     ///
     /// # Errors
-    /// `Invalid` for a producer without a name, or whose name is too long, and for a span that has no
+    /// `InvalidArgument` for a producer without a name, or whose name is too long, and for a span that has no
     /// sequence or does not come after its previous one.
     pub fn expect_sequence<'a>(
         &self,
@@ -58,12 +58,12 @@ impl Topic {
         let span = sequences.into();
         if !(1..=MAX_PRODUCER_NAME).contains(&producer.len()) {
             let what = format!("a producer's name has 1 to {MAX_PRODUCER_NAME} bytes");
-            return Err(Error::Invalid { what });
+            return Err(Error::InvalidArgument { what });
         }
         if span.first > span.last || span.previous.is_some_and(|previous| previous >= span.first) {
             let what = "the sequences of an append rise from its first to its last, and all are above the \
                         previous one";
-            return Err(Error::Invalid { what: what.into() });
+            return Err(Error::InvalidArgument { what: what.into() });
         }
         Ok(Precondition::producer(producer, span, self.numbers()))
     }
@@ -72,8 +72,8 @@ impl Topic {
     /// `sync` overrides the topic's mode; a repeat, too, waits for the disk.
     ///
     /// # Errors
-    /// As [`Topic::append`]; `Conflict`, `OutOfSequence`, `DuplicateUnknownOffset`, `CursorMoved`; `Invalid`
-    /// for a producer more than the log remembers
+    /// As [`Topic::append`]; `OffsetConflict`, `OutOfOrderSequence`, `DuplicateSequence`, `CursorMoved`;
+    /// `InvalidArgument` for a producer more than the log remembers
     /// ([`Log::max_producers`](crate::log::Log::max_producers)): [`Topic::forget_producer`] makes room. Then
     /// nothing was appended.
     ///
@@ -124,7 +124,8 @@ impl Topic {
     /// not know it. With it a producer that starts again knows where it is.
     ///
     /// # Errors
-    /// `ReadOnly` for a topic that was opened for reading; `TopicDeleted`, `Corrupt`, `Io`.
+    /// `NotWritable` for a topic that was opened for reading; `TopicDeleted`, `CorruptData`,
+    /// `SystemCallFailed`.
     pub fn last_sequence(&self, producer: &str) -> Result<Option<u64>> {
         self.log.last_sequence(producer, self.numbers())
     }
@@ -133,7 +134,7 @@ impl Topic {
     /// it was appended.
     ///
     /// # Errors
-    /// `TopicDeleted`, `Corrupt`, `Io`.
+    /// `TopicDeleted`, `CorruptData`, `SystemCallFailed`.
     pub fn producers(&self) -> Result<Vec<KnownProducer>> {
         let mut last: BTreeMap<u64, KnownProducer> = BTreeMap::new();
         for known in
@@ -164,7 +165,7 @@ impl Topic {
     /// known.
     ///
     /// # Errors
-    /// `ReadOnly` for a topic that was opened for reading; as [`Topic::append`] and [`Topic::flush`].
+    /// `NotWritable` for a topic that was opened for reading; as [`Topic::append`] and [`Topic::flush`].
     ///
     /// # Examples
     /// ```

@@ -155,8 +155,8 @@ impl Scan {
     /// The next record as its batch and its place in that, which costs no reference; `None` at the end.
     ///
     /// # Errors
-    /// `Corrupt`, `NeedsRecovery`, `Newer`: the scan stays where it is, and [`Scan::skip_damage`] goes
-    /// on. `OffsetOutOfRange` when what comes next was trimmed meanwhile.
+    /// `CorruptData`, `NeedsRecovery`, `UnsupportedVersion`: the scan stays where it is, and
+    /// [`Scan::skip_damage`] goes on. `OffsetOutOfRange` when what comes next was trimmed meanwhile.
     #[inline]
     pub fn next_ref(&mut self) -> Result<Option<(&RecordBatch, RecordRef)>> {
         let quick = self.ahead.as_mut().and_then(|(batch, refs)| refs.next_plain(batch));
@@ -344,7 +344,7 @@ impl Scan {
         let (path, first) = (self.cursor.path().to_path_buf(), self.cursor.address());
         let mut before = first;
         let mut skipped = self.skip_damage();
-        while matches!(skipped, Err(Error::Corrupt { .. })) && self.cursor.address() > before {
+        while matches!(skipped, Err(Error::CorruptData { .. })) && self.cursor.address() > before {
             before = self.cursor.address();
             let (path, position) = (path.clone(), first.position());
             let more = self.skip_damage();
@@ -376,7 +376,7 @@ impl Topic {
     /// The record with this offset.
     ///
     /// # Errors
-    /// `OffsetOutOfRange`, `Compacted`; `Corrupt`, `NeedsRecovery`, `Newer`.
+    /// `OffsetOutOfRange`, `RecordCompacted`; `CorruptData`, `NeedsRecovery`, `UnsupportedVersion`.
     pub fn get(&self, partition: u32, offset: u64) -> Result<Record> {
         match self.visibility {
             Visibility::Committed => self.look_up(partition, offset),
@@ -409,7 +409,7 @@ impl Topic {
             return Err(self.out_of_range(partition, offset.into())?);
         };
         let Some(span) = block.find(offset)? else {
-            return Err(Error::Compacted { topic: self.name().to_owned(), offset });
+            return Err(Error::RecordCompacted { topic: self.name().to_owned(), offset });
         };
         let (batch, at) = RecordBatch::one(block, partition, span)?;
         Ok(Record { batch, at })
@@ -435,7 +435,7 @@ impl Topic {
     ///
     /// # Errors
     /// `OffsetOutOfRange` for what retention took or was never written (the end itself is fine);
-    /// `Corrupt`, `NeedsRecovery`, `Newer`.
+    /// `CorruptData`, `NeedsRecovery`, `UnsupportedVersion`.
     pub fn scan(&self, partition: u32, from: u64, last: Option<u64>) -> Result<Scan> {
         let number = self.number(partition)?;
         if from < self.first(partition)? {

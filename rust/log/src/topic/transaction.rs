@@ -1,7 +1,7 @@
 //! Transactions: records for several topics of one log, and cursors, that are there together or not at all.
 //!
-//! Owns what a transaction gathers, and what makes its commit one append: all of it goes to one log, the records of
-//! a partition are one block, and one commit word makes everything visible. Invariant: before
+//! Owns what a transaction gathers, and what makes its commit one append: all of it goes to one log, the
+//records of ! a partition are one block, and one commit word makes everything visible. Invariant: before
 //! [`Transaction::commit`] nothing has happened, so a transaction that is dropped leaves nothing. A commit that
 //! failed has appended nothing, and keeps what was gathered. The positions of consumers are left to
 //! [`crate::consumer`]. See `docs/PROTOCOL.md`, "Transactions".
@@ -125,7 +125,7 @@ impl Transaction {
     /// turns. Returns the partition.
     ///
     /// # Errors
-    /// `Invalid` for a topic of another log, or of another store, than the transaction writes to.
+    /// `InvalidArgument` for a topic of another log, or of another store, than the transaction writes to.
     #[inline]
     pub fn append(&mut self, topic: &Topic, record: &NewRecord<'_>) -> Result<u32> {
         let partition = topic.partition_for(record);
@@ -135,7 +135,7 @@ impl Transaction {
     /// Append a record to this partition of a topic when the transaction commits.
     ///
     /// # Errors
-    /// As [`Transaction::append`]; `Invalid` for a partition that is not there.
+    /// As [`Transaction::append`]; `InvalidArgument` for a partition that is not there.
     pub fn append_to(
         &mut self,
         topic: &Topic,
@@ -206,10 +206,11 @@ impl Transaction {
     /// empty, and can be used for another one.
     ///
     /// # Errors
-    /// `TooLarge` for more than one append may have; `TopicDeleted`; `NotOwner` for the position of a consumer
-    /// group that another member has by now, `CursorMoved` for another cursor; `Invalid` for cursors without
-    /// a log, or more of them than it keeps; else as [`Topic::append`]. Nothing was appended then, and it can be
-    /// committed again. `DurabilityUnknown`: it is visible, and perhaps not on the disk.
+    /// `AppendTooLarge` for more than one append may have; `TopicDeleted`; `PartitionNotAssigned` for the
+    /// position of a consumer group that another member has by now, `CursorMoved` for another cursor;
+    /// `InvalidArgument` for cursors without a log, or more of them than it keeps; else as [`Topic::append`].
+    /// Nothing was appended then, and it can be committed again. `DurabilityUnknown`: it is visible, and
+    /// perhaps not on the disk.
     pub fn commit(&mut self) -> Result<Committed> {
         let (sync, home) = (self.sync_mode(), self.home.clone());
         let committed = self.commit_visible()?;
@@ -232,7 +233,7 @@ impl Transaction {
         let Some(home) = &self.home else {
             let what = "a transaction that moves a cursor and appends nothing has to know the log that keeps \
                         it: name a topic of that log (in Python: into=)";
-            return Err(Error::Invalid { what: what.into() });
+            return Err(Error::InvalidArgument { what: what.into() });
         };
         let sync = self.sync_mode();
         if sync == SyncMode::Durable {
@@ -297,7 +298,7 @@ impl Transaction {
                 return Ok(());
             }
         };
-        Err(Error::Invalid { what })
+        Err(Error::InvalidArgument { what })
     }
 }
 
@@ -314,7 +315,7 @@ impl GroupPosition {
     }
 
     fn not_owner(&self) -> Error {
-        Error::NotOwner {
+        Error::PartitionNotAssigned {
             consumer: self.consumer.clone(),
             topic: self.topic.name().to_owned(),
             partition: self.partition,

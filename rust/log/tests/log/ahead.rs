@@ -145,7 +145,7 @@ fn a_sync_that_failed_for_the_helper_is_told_to_the_writer_and_not_taken_for_don
     let active = place.allocated().sequence();
     let mut one_more = || append(&log, 0, &[&vec![7; 1 << 20]]).map(|_| count += 1).err();
     let error = (0..40).find_map(|_| one_more());
-    assert!(matches!(error, Some(Error::Io { .. })), "{error:?}");
+    assert!(matches!(error, Some(Error::SystemCallFailed { .. })), "{error:?}");
     assert_eq!(place.allocated().sequence(), active);
     append(&log, 0, &[&vec![7; 1 << 20]]).unwrap();
     assert!(place.allocated().sequence() > active, "in one made anew");

@@ -104,7 +104,7 @@ fn what_is_no_group_is_refused_before_anything_is_stored() {
     let twice = append_groups(&log, &[(1, &[b"one"]), (0, &[b"x"]), (1, &[b"two"])]).unwrap_err();
     assert!(twice.to_string().contains("topic number 1 stands twice"), "{twice}");
     for nothing in [append_groups(&log, &[]), append_groups(&log, &[(0, &[])])] {
-        assert!(matches!(nothing, Err(Error::Invalid { .. })));
+        assert!(matches!(nothing, Err(Error::InvalidArgument { .. })));
     }
     assert_eq!((p.page().load(at::DIRTY), log.committed()), (before.unwrap().0, before));
     append_groups(&log, &[(1, &[b"one"]), (0, &[b"x"])]).unwrap();

@@ -115,7 +115,7 @@ fn damage_in_any_header_never_makes_an_offset_be_given_again() {
                 let log = match open_as(&image, &p.dir, TestMember::new(0, 2), mode) {
                     Ok(log) => log,
                     Err(error) => {
-                        assert!(matches!(error, Error::Corrupt { .. }), "{what}: {error}");
+                        assert!(matches!(error, Error::CorruptData { .. }), "{what}: {error}");
                         refused += 1;
                         continue;
                     }
@@ -178,7 +178,7 @@ fn damage_in_a_header_hides_what_is_in_that_block_and_nothing_behind_it() {
                         assert_eq!((found.first(), found.position()), (offsets.start, *position));
                         assert_ne!(*position, damaged.2, "{what}");
                     }
-                    Err(Error::Corrupt { .. }) => {
+                    Err(Error::CorruptData { .. }) => {
                         assert!(*position == damaged.2 || !damaged.3, "{what}");
                     }
                     Err(other) => panic!("{what}: {other}"),
@@ -262,7 +262,7 @@ fn a_log_of_one_topic_goes_on_with_the_next_offset_behind_damage() {
             let found = offsets(&log, 0);
             assert_eq!(found.len(), 10, "block {i}, {name}: one is lost, one is new");
             let (_, ended) = read_all(&log, 0, 0);
-            assert!(matches!(ended, Err(Error::Corrupt { .. })), "it is told: {ended:?}");
+            assert!(matches!(ended, Err(Error::CorruptData { .. })), "it is told: {ended:?}");
         }
     }
 }
@@ -284,13 +284,13 @@ fn a_leap_over_what_may_be_lost_is_told_to_readers() {
     let first = append(&log, 0, &[b"new"]).unwrap().first;
     assert!(first > 3, "{first}");
     let error = cursor.next_block().unwrap_err();
-    assert!(matches!(error, Error::Corrupt { .. }), "{error}");
+    assert!(matches!(error, Error::CorruptData { .. }), "{error}");
     assert_eq!(cursor.skip_damage().unwrap(), first);
     assert_eq!(cursor.next_block().unwrap().unwrap().first(), first);
     let lost =
         log.cursor_at(0, first - 1, Check::Full).unwrap().next_block().map(drop).unwrap_err();
     assert!(
-        matches!(lost, Error::Corrupt { .. }),
+        matches!(lost, Error::CorruptData { .. }),
         "what was never there is no other record: {lost}"
     );
 }
@@ -326,9 +326,9 @@ fn a_log_whose_first_snapshot_is_damaged_is_refused_and_not_emptied() {
     hurt(&p.storage, &p, 0, FIRST_BLOCK + 40, &[0xee; 4]);
     let before = p.storage.list(&p.dir).unwrap();
     let error = open(&p.storage, &p.dir, TestMember::new(0, 2)).unwrap_err();
-    assert!(matches!(error, Error::Corrupt { position: FIRST_BLOCK, .. }), "{error}");
+    assert!(matches!(error, Error::CorruptData { position: FIRST_BLOCK, .. }), "{error}");
     let error = mend(&p.storage, &p.dir, &settings(p.mode), &TestMember::new(0, 2)).unwrap_err();
-    assert!(matches!(error, Error::Corrupt { position: FIRST_BLOCK, .. }), "{error}");
+    assert!(matches!(error, Error::CorruptData { position: FIRST_BLOCK, .. }), "{error}");
     assert_eq!(before, p.storage.list(&p.dir).unwrap(), "nothing was done to it");
 }
 
@@ -386,7 +386,7 @@ fn a_segment_without_its_second_snapshot_is_not_read_with_wrong_offsets() {
         for log in [log, open_to_read(&p.storage, &p.dir).unwrap()] {
             for from in 0..4 {
                 let (found, ended) = read_all(&log, 0, from);
-                assert!(matches!(ended, Err(Error::Corrupt { .. })), "{name}: {ended:?}");
+                assert!(matches!(ended, Err(Error::CorruptData { .. })), "{name}: {ended:?}");
                 let sound = [(0, b"zero".to_vec()), (1, b"one".to_vec())];
                 assert_eq!(found, sound[sound.len().min(from as usize)..], "{name}");
             }

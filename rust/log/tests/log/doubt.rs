@@ -69,7 +69,7 @@ fn hurt(mode: WriteMode) -> (Place, u64) {
 fn is_refused(results: Vec<Result<()>>, position: u64) {
     for result in results {
         let Err(error) = result else { panic!("what damage may have set back was believed") };
-        let at_it = matches!(&error, Error::Corrupt { position: at, .. } if *at == position);
+        let at_it = matches!(&error, Error::CorruptData { position: at, .. } if *at == position);
         assert!(at_it, "{error}");
     }
 }
@@ -162,7 +162,7 @@ fn what_stands_in_a_lost_segment_is_doubted_too() {
     let member = TestMember::new(0, 2);
     falaj::internals::log::mend(&p.storage, &p.dir, &settings(p.mode), &member).unwrap();
     let log = p.open(member);
-    assert!(asked(&log).iter().all(|told| matches!(told, Err(Error::Corrupt { .. }))));
+    assert!(asked(&log).iter().all(|told| matches!(told, Err(Error::CorruptData { .. }))));
     let done = log.mend_offsets().unwrap();
     assert_eq!(done.last().map(|step| step.mend), Some(RepairKind::AsKnown));
     assert_eq!(log.cursor_of(NAME).unwrap(), Some(at(1)));

@@ -76,7 +76,7 @@ fn a_lock_word_that_nobody_writes_is_damage_at_its_place() {
         let got = append(&log, 0, &[b"b"]).map(drop).and_then(|()| log.sync());
         let error = got.unwrap_err();
         assert!(
-            matches!(&error, Error::Corrupt { path, position, .. }
+            matches!(&error, Error::CorruptData { path, position, .. }
                 if *path == p.dir.join("control") && *position == word),
             "{error}"
         );
@@ -90,7 +90,7 @@ fn who_cannot_find_out_whether_a_holder_lives_is_told_why() {
     let log = open(&p, Blind(TestMember::new(0, 1)));
     p.page().store(at::APPEND_LOCK, lock_word(5)).unwrap();
     let error = append(&log, 0, &[b"a"]).unwrap_err();
-    assert!(matches!(error, Error::Io { .. }), "{error}");
+    assert!(matches!(error, Error::SystemCallFailed { .. }), "{error}");
     assert_eq!(error.os_error(), Some(libc::EMFILE));
     assert!(error.to_string().contains("control"), "{error}");
 }

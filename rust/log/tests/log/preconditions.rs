@@ -78,11 +78,11 @@ fn the_last_five_are_known_after_rolls_and_reopening() {
         }
         for forgotten in 0..oldest {
             let told = once(&topic, "p", forgotten).unwrap_err();
-            assert!(matches!(told, Error::DuplicateUnknownOffset { .. }), "{told}");
+            assert!(matches!(told, Error::DuplicateSequence { .. }), "{told}");
         }
         let told = once(&topic, "p", sequence + 2).unwrap_err();
         assert!(
-            matches!(told, Error::OutOfSequence { next, .. } if next == sequence + 1),
+            matches!(told, Error::OutOfOrderSequence { next, .. } if next == sequence + 1),
             "{told}"
         );
         assert_eq!(topic.end(0).unwrap(), end, "something was appended");
@@ -121,7 +121,7 @@ fn of_many_who_expect_an_offset_one_gets_it() {
                             assert_eq!(offset, next);
                             appended.fetch_add(1, Ordering::Relaxed);
                         }
-                        Err(Error::Conflict { expected, next: now }) => {
+                        Err(Error::OffsetConflict { expected, next: now }) => {
                             assert_eq!(expected, next);
                             assert!(now > next);
                         }
@@ -160,7 +160,7 @@ fn a_producers_sequence_runs_over_all_partitions() {
     // What went to 0 and 2 comes before what went to 1.
     assert_eq!(commit(&parts, 7).unwrap(), [0..2, 0..1]);
     let told = commit(&[(0, &one)], 10).unwrap_err();
-    assert!(matches!(told, Error::OutOfSequence { next: 9, .. }), "{told}");
+    assert!(matches!(told, Error::OutOfOrderSequence { next: 9, .. }), "{told}");
     let told = commit(&[(0, &one)], 8).unwrap_err().to_string();
     assert!(told.contains("other partitions"), "{told}");
     assert_eq!([0, 1, 2].map(|p| topic.end(p).unwrap()), [2, 2, 1]);
@@ -180,13 +180,16 @@ fn an_append_to_several_partitions_may_expect_the_end_of_each() {
     for (wrong, conflict) in [([(0, 2), (2, 0)], (0, 1)), ([(0, 3), (2, 1)], (3, 2))] {
         let told = commit(wrong).unwrap_err();
         assert!(
-            matches!(told, Error::Conflict { expected, next } if (expected, next) == conflict),
+            matches!(told, Error::OffsetConflict { expected, next } if (expected, next) == conflict),
             "{told}"
         );
     }
     // A partition that nothing is appended to.
     assert_eq!(commit([(1, 0), (2, 1)]).unwrap(), [2..4, 1..2]);
-    assert!(matches!(commit([(1, 1), (2, 2)]), Err(Error::Conflict { expected: 1, next: 0 })));
+    assert!(matches!(
+        commit([(1, 1), (2, 2)]),
+        Err(Error::OffsetConflict { expected: 1, next: 0 })
+    ));
     assert_eq!([0, 1, 2].map(|p| topic.end(p).unwrap()), [4, 0, 2]);
     assert!(topic.expect_offset(3, 0).is_err());
 }
@@ -207,9 +210,9 @@ fn a_span_of_sequences_is_appended_once_and_the_next_follows_its_last() {
         assert_eq!(append(5..=9).unwrap(), 0);
         for wrong in [11..=12, 13..=13] {
             let told = append(wrong).unwrap_err();
-            assert!(matches!(told, Error::OutOfSequence { next: 12, .. }), "{told}");
+            assert!(matches!(told, Error::OutOfOrderSequence { next: 12, .. }), "{told}");
         }
-        assert!(matches!(append(1..=4), Err(Error::DuplicateUnknownOffset { .. })));
+        assert!(matches!(append(1..=4), Err(Error::DuplicateSequence { .. })));
         assert_eq!(topic.last_sequence("p").unwrap(), Some(11));
         assert!(turn > 0 || topic.end(0).unwrap() == 4, "a repeat was appended");
         fill(&topic, 2);
@@ -224,7 +227,7 @@ fn a_span_of_sequences_is_appended_once_and_the_next_follows_its_last() {
         SequenceSpan { previous: None, first: 3, last: 2 },
         SequenceSpan { previous: Some(3), first: 3, last: 4 },
     ] {
-        assert!(matches!(topic.expect_sequence("p", wrong), Err(Error::Invalid { .. })));
+        assert!(matches!(topic.expect_sequence("p", wrong), Err(Error::InvalidArgument { .. })));
     }
 }
 
@@ -246,7 +249,10 @@ fn a_repeat_is_one_whatever_else_it_requires() {
     // Neither the offset nor the cursor is there any more.
     assert_eq!(append("p", 0, CursorState::NONE).unwrap().first, 0);
     // Of what is not met the first is reported, and nothing of it happens.
-    assert!(matches!(append("q", 0, CursorState::NONE), Err(Error::Conflict { next: 1, .. })));
+    assert!(matches!(
+        append("q", 0, CursorState::NONE),
+        Err(Error::OffsetConflict { next: 1, .. })
+    ));
     assert!(matches!(append("q", 1, CursorState::NONE), Err(Error::CursorMoved { .. })));
     assert_eq!(log.last_sequence("q", 0..1).unwrap(), None);
     assert_eq!(read_all(&log, 0, 0).0.len(), 1);
@@ -254,7 +260,7 @@ fn a_repeat_is_one_whatever_else_it_requires() {
     let told = log.append_if(&two, &[block_of(0, 1, body.body())], false, &mut [0]).unwrap_err();
     assert!(told.to_string().contains("one producer"), "{told}");
     let told = log.append_if(&two[..1], &[], false, &mut []).unwrap_err();
-    assert!(matches!(told, Error::Invalid { .. }), "{told}");
+    assert!(matches!(told, Error::InvalidArgument { .. }), "{told}");
 }
 
 #[test]
@@ -316,7 +322,7 @@ fn producers_are_listed_with_their_last_sequence_and_when_it_was_appended() {
     let store = Store::open(place.path(), &reader).unwrap();
     let read = Topic::open(&store, "jobs", &TopicOptions::default()).unwrap();
     assert_eq!(read.producers().unwrap().len(), 2);
-    assert!(matches!(read.forget_producer("p"), Err(Error::ReadOnly { .. })));
+    assert!(matches!(read.forget_producer("p"), Err(Error::NotWritable { .. })));
     jobs.trim(&[(0, 1)]).unwrap();
     fill(&jobs, 2);
     jobs.trim(&[(0, jobs.end(0).unwrap())]).unwrap();
@@ -392,7 +398,7 @@ fn a_producer_without_a_name_is_refused() {
     let topic = topic(place.path(), 1);
     for name in [String::new(), "x".repeat(1025)] {
         let told = once(&topic, &name, 0).unwrap_err();
-        assert!(matches!(told, Error::Invalid { .. }), "{told}");
+        assert!(matches!(told, Error::InvalidArgument { .. }), "{told}");
     }
     assert_eq!(topic.end(0).unwrap(), 0);
 }

@@ -80,7 +80,7 @@ fn damage_below_the_mark_is_named_and_can_be_stepped_over_and_is_never_cut() {
         assert_eq!(values(cursor.next_block().unwrap().unwrap())[0].1, b"one");
         for _ in 0..2 {
             let error = cursor.next_block().unwrap_err();
-            assert!(matches!(error, Error::Corrupt { position, .. } if position < second));
+            assert!(matches!(error, Error::CorruptData { position, .. } if position < second));
         }
         assert_eq!(cursor.skip_damage().unwrap(), 2);
         let third = cursor.next_block().unwrap().unwrap();
@@ -123,7 +123,7 @@ fn a_missing_segment_that_was_on_the_medium_is_named() {
     let path = segment(&p.dir, 1);
     p.storage.unlink(&path).unwrap();
     let error = open(&p.storage, &p.dir, TestMember::new(0, 2)).unwrap_err();
-    assert!(matches!(&error, Error::Corrupt { path: named, .. } if *named == path), "{error}");
+    assert!(matches!(&error, Error::CorruptData { path: named, .. } if *named == path), "{error}");
 }
 
 #[test]
@@ -152,8 +152,8 @@ fn while_nothing_can_be_synced_reads_go_on_and_appends_raise_latched() {
     three(&log);
     break_down(&p, Call::SyncData, libc::EIO);
     break_down(&p, Call::SyncAll, libc::EIO);
-    assert!(matches!(log.sync(), Err(Error::Latched { .. })));
-    assert!(matches!(append(&log, 0, &[b"four"]), Err(Error::Latched { .. })));
+    assert!(matches!(log.sync(), Err(Error::SyncFailed { .. })));
+    assert!(matches!(append(&log, 0, &[b"four"]), Err(Error::SyncFailed { .. })));
     assert_eq!(count(&log), 3);
     assert_eq!(count(&open_to_read(&p.storage, &p.dir).unwrap()), 3);
     p.faulty.heal();

@@ -54,7 +54,7 @@ fn no_flipped_bit_of_a_header_leads_a_lookup_to_another_record() {
                         assert_ne!(offset, HURT, "bit {bit} is noticed");
                         assert_eq!(found, value(offset), "bit {bit}");
                     }
-                    Err(Error::Corrupt { position, .. }) => {
+                    Err(Error::CorruptData { position, .. }) => {
                         assert_eq!(position, hurt, "bit {bit}, offset {offset}");
                         assert_eq!(offset, HURT, "what is sound is found, bit {bit}");
                     }
@@ -137,7 +137,7 @@ fn who_reads_a_rare_topic_passes_over_whole_segments_of_others_unseen() {
     ended.expect("damage among records of others that nobody has to look at is nothing to be told");
     assert_eq!(found, [0, 1, 2]);
     let (found, ended) = told(&log, 0);
-    assert!(matches!(ended, Err(Error::Corrupt { .. })), "{ended:?}");
+    assert!(matches!(ended, Err(Error::CorruptData { .. })), "{ended:?}");
     assert!((900..1800).contains(&found.len()), "all that lies before is read");
 }
 

@@ -101,7 +101,7 @@ fn a_trim_only_rises_and_never_beyond_the_end() {
     log.trim(&[(0, 3)]).unwrap();
     assert_eq!((log.first_offset(0).unwrap(), log.committed()), (7, before));
     assert_eq!(bounds(&log.trim(&[(0, 21)]).unwrap_err()), (7, 20));
-    assert!(matches!(log.trim(&[(1, 1)]), Err(Error::Invalid { .. })));
+    assert!(matches!(log.trim(&[(1, 1)]), Err(Error::InvalidArgument { .. })));
     assert_eq!((log.first_offset(0).unwrap(), log.committed()), (7, before));
 }
 

@@ -54,7 +54,7 @@ fn stranger_who_may_read(path: &Path) {
         path.parent().unwrap(),
     );
     let error = store.repair(false).unwrap_err();
-    assert!(matches!(error, Error::ReadOnly { .. }), "{error}");
+    assert!(matches!(error, Error::NotWritable { .. }), "{error}");
 }
 
 fn stranger_who_may_nothing(path: &Path) {
@@ -98,7 +98,7 @@ fn network_file_systems_and_fuse_are_refused_unless_forced() {
         let storage: Arc<dyn Storage> = Arc::new(machine);
         let path = Path::new("/store");
         let error = open(&storage, path).unwrap_err();
-        assert!(matches!(error, Error::Filesystem { .. }), "{error}");
+        assert!(matches!(error, Error::UnsupportedFilesystem { .. }), "{error}");
         let said = error.to_string();
         assert!(said.contains(kind) && said.contains("/store") && said.contains("force"), "{said}");
         assert!(storage.stat(path).is_err(), "nothing is made before it is refused");
@@ -107,7 +107,7 @@ fn network_file_systems_and_fuse_are_refused_unless_forced() {
         assert_eq!(store.settings().write_mode, WriteMode::Pwrite);
         fill(&topic(&store, "orders"), 0, 10);
         let error = open_to_read(&storage, path).unwrap_err();
-        assert!(matches!(error, Error::Filesystem { .. }), "readers too: {error}");
+        assert!(matches!(error, Error::UnsupportedFilesystem { .. }), "readers too: {error}");
     }
 }
 
@@ -123,7 +123,10 @@ fn when_all_slots_are_taken_that_is_said_and_one_that_gets_free_is_enough() {
         .collect();
     let storage: Arc<dyn Storage> = Arc::new(machine.process());
     let error = open(&storage, path).unwrap_err();
-    assert!(matches!(error, Error::NoSlot { limit, .. } if limit == u32::from(SLOTS)), "{error}");
+    assert!(
+        matches!(error, Error::TooManyWriters { limit, .. } if limit == u32::from(SLOTS)),
+        "{error}"
+    );
     assert!(error.to_string().contains("/store/slots"), "{error}");
     assert_eq!(error.remedy(), Remedy::FixMachine);
     assert!(open_to_read(&storage, path).is_ok(), "readers need none");

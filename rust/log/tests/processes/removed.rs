@@ -58,7 +58,7 @@ fn remove(path: &Path) {
 fn expect_removed<T: std::fmt::Debug>(outcome: Result<T>) {
     let error = outcome.unwrap_err();
     assert!(matches!(error, Error::FilesRemoved { .. }), "{error}");
-    assert_eq!(error.remedy(), Remedy::Reopen);
+    assert_eq!(error.remedy(), Remedy::FixMachine);
     assert!(error.to_string().contains("open the store again"), "{error}");
 }
 

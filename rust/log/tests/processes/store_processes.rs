@@ -179,7 +179,7 @@ fn fork_a_working_child(path: &Path) {
     let inherited = store.membership().unwrap();
     let parents = Place::of(&store);
     let child = fork(|| {
-        assert!(matches!(inherited.check(), Err(Error::Closed { .. })));
+        assert!(matches!(inherited.check(), Err(Error::HandleClosed { .. })));
         assert!(inherited.fate(parents.identity).is_err());
         let mine = Place::of(&store);
         assert_ne!(mine.identity, parents.identity);

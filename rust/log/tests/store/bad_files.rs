@@ -116,10 +116,9 @@ fn use_it(storage: &Arc<dyn Storage>, path: &Path, story: &str) -> Vec<Error> {
         let said = error.to_string();
         assert!(said.contains(&*path.to_string_lossy()), "{story}: no path in {said:?}");
         assert!(!said.contains("Some(") && !said.contains("Error"), "{story}: {said:?}");
-        let helps = matches!(
-            error.remedy(),
-            Remedy::Repair | Remedy::Upgrade | Remedy::FixInput | Remedy::FixMachine
-        );
+        let helps =
+            matches!(error.remedy(), Remedy::Repair | Remedy::FixInput | Remedy::FixMachine)
+                || matches!(error, Error::NeedsRecovery { .. });
         assert!(helps, "{story}: {said}");
     }
     errors
@@ -142,7 +141,7 @@ fn suffer(file: impl Fn(&Arc<dyn Storage>, &Path) -> PathBuf, twin: impl Fn(&Pat
             }
             let found = verify(storage, &path, None, &mut quietly);
             let errors = use_it(storage, &path, &story);
-            if errors.iter().any(|error| matches!(error, Error::Corrupt { .. })) {
+            if errors.iter().any(|error| matches!(error, Error::CorruptData { .. })) {
                 let found = found.as_ref().unwrap_or_else(|error| panic!("{story}: {error}"));
                 assert!(found.worst() >= Some(Severity::Rebuildable), "{story}: {found:?}");
             }
@@ -255,8 +254,8 @@ fn a_newer_format_version_is_named_and_nothing_is_touched() {
                 Topic::open(&store, "orders", &TopicOptions::default()).map(drop)
             });
             let error = outcome.unwrap_err();
-            assert!(matches!(error, Error::Newer { .. }), "{error}");
-            assert_eq!(error.remedy(), Remedy::Upgrade);
+            assert!(matches!(error, Error::UnsupportedVersion { .. }), "{error}");
+            assert_eq!(error.remedy(), Remedy::FixMachine);
             assert!(error.to_string().contains(&*file.to_string_lossy()), "{error}");
             assert!(error.to_string().contains("version 3, and this falaj reads 2"), "{error}");
             put(storage, &file, text.as_bytes());

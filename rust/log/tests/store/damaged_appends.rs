@@ -136,7 +136,10 @@ fn only_repair_cuts_what_cannot_be_read_and_gives_no_offset_behind_it_again() {
         for _ in 0..2 {
             let store = open(&storage, Path::new(PATH)).unwrap();
             let refused = Topic::open(&store, "orders", &Default::default());
-            assert!(matches!(refused, Err(Error::Corrupt { .. } | Error::Io { .. })), "{bad:?}");
+            assert!(
+                matches!(refused, Err(Error::CorruptData { .. } | Error::SystemCallFailed { .. })),
+                "{bad:?}"
+            );
         }
         let repaired = |dry_run| {
             let options = StoreOptions::default();

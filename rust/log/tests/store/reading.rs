@@ -169,7 +169,10 @@ fn damage_is_told_where_it_stands_however_far_a_scan_reads_ahead() {
     for _ in 0..3 {
         assert_eq!(scan.next_offset(), 20);
         let error = scan.next().unwrap().unwrap_err();
-        assert!(matches!(error, Error::Corrupt { position: at, .. } if at == position), "{error}");
+        assert!(
+            matches!(error, Error::CorruptData { position: at, .. } if at == position),
+            "{error}"
+        );
     }
     let skipped = scan.step_over().unwrap();
     assert_eq!((skipped.position, skipped.offsets), (position, 20..21));
@@ -240,7 +243,7 @@ fn a_record_that_its_writer_cut_off_is_told_where_it_stands_and_its_block_is_ste
     assert_eq!((found, scan.next_offset()), (vec![0, 1, 2, 3], 4));
     for _ in 0..2 {
         let error = scan.next().unwrap().unwrap_err();
-        assert!(matches!(error, Error::Corrupt { .. }), "{error}");
+        assert!(matches!(error, Error::CorruptData { .. }), "{error}");
     }
     let skipped = scan.step_over().unwrap();
     assert_eq!(skipped.offsets, 4..5);

@@ -92,7 +92,7 @@ fn a_run_ends_before_damage_and_the_next_call_tells_of_it() {
     assert_eq!(tell(&run).len() as u64, at, "a run outlives its topic");
     for _ in 0..2 {
         let error = scan.next_batch(1000).unwrap_err();
-        assert!(matches!(error, Error::Corrupt { position: there, .. } if there == position));
+        assert!(matches!(error, Error::CorruptData { position: there, .. } if there == position));
     }
     let skipped = scan.skip_damage().unwrap();
     assert_eq!(scan.next_batch(1).unwrap().unwrap().offsets().start, skipped.offsets.end);

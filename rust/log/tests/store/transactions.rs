@@ -123,7 +123,7 @@ fn a_commit_that_was_refused_appends_nothing_and_can_be_tried_again() {
     let large = vec![b'x'; 9000];
     tx.append(&paid, &NewRecord::value(&large)).unwrap();
     tx.append(&audit, &NewRecord::value(&large)).unwrap();
-    assert!(matches!(tx.commit(), Err(Error::TooLarge { .. })));
+    assert!(matches!(tx.commit(), Err(Error::AppendTooLarge { .. })));
     store.delete_topic("audit").unwrap();
     let mut tx = Transaction::new(&store);
     tx.append(&paid, &NewRecord::value(b"1")).unwrap();

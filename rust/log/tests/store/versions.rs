@@ -51,12 +51,12 @@ fn set_version(storage: &Arc<dyn Storage>, path: &Path, header_len: usize, versi
 fn expect_refusal(error: &Error, path: &Path, version: u8) {
     let said = error.to_string();
     let is_right = match error {
-        Error::Older { path: named, version: found } => {
+        Error::OutdatedFormat { path: named, version: found } => {
             (named, *found) == (&path.to_path_buf(), u32::from(version))
                 && said.contains("version 1, and this falaj reads version 2")
                 && said.contains("append them to a new store")
         }
-        Error::Newer { path: named, .. } => {
+        Error::UnsupportedVersion { path: named, .. } => {
             (named, version) == (&path.to_path_buf(), 3)
                 && said.contains("version 3, and this falaj reads 2")
                 && said.contains("upgrade")

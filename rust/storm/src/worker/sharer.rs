@@ -154,7 +154,7 @@ impl Sharer<'_> {
             jobs.iter().partition(|(held, _)| self.shared.acks(*held));
         for (held, job) in late {
             match self.queue.ack(&self.topics[0], &[job.to_ack()]) {
-                Err(Error::LeaseOver { .. }) => {}
+                Err(Error::LeaseExpired { .. }) => {}
                 Ok(()) => return Err(format!("{held:?} is another's, and was acked").into()),
                 Err(error) => return Err(error.into()),
             }
@@ -163,7 +163,7 @@ impl Sharer<'_> {
         match self.queue.ack(&self.topics[0], &acks) {
             Ok(()) => Ok(sure.iter().try_for_each(|(held, _)| self.shared.acked(*held))?),
             // Some of them: which, nobody is told.
-            Err(Error::LeaseOver { .. }) if now_ms() >= until_ms => Ok(()),
+            Err(Error::LeaseExpired { .. }) if now_ms() >= until_ms => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
@@ -173,7 +173,7 @@ impl Sharer<'_> {
         let leases: Vec<_> = jobs.iter().map(|(_, job)| job.lease).collect();
         let delay = Duration::from_millis(self.random.below(3) * 20);
         match self.queue.nack(&self.topics[0], &leases, delay) {
-            Ok(()) | Err(Error::LeaseOver { .. }) => Ok(()),
+            Ok(()) | Err(Error::LeaseExpired { .. }) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
@@ -195,7 +195,7 @@ impl Sharer<'_> {
                     }
                     self.ack(&[job], began + lease_ms)?;
                 }
-                Err(Error::LeaseOver { .. }) => {}
+                Err(Error::LeaseExpired { .. }) => {}
                 Err(error) => return Err(error.into()),
             }
         }

@@ -8,7 +8,7 @@ from falaj.cli import options
 from falaj.cli.arguments import Option
 from falaj.cli.pipeline_options import END, INTO, START, text
 from falaj.cli.pipelines import command
-from falaj.errors import Invalid
+from falaj.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from falaj.cli.pipelines import Loaded
@@ -28,7 +28,7 @@ def _speed(given: str) -> float | str:
     try:
         return float(given)
     except ValueError:
-        raise Invalid(f"write a number, or max, not {given!r}") from None
+        raise InvalidArgument(f"write a number, or max, not {given!r}") from None
 
 
 COMMAND = command(

@@ -73,7 +73,7 @@ def list_(access: Access, as_json: bool) -> None:
             gone = f"its topic {queue['topic']!r} is not there"
             say(f"queue {queue['name']}: {gone}; `falaj queue reset {queue['name']}` forgets it")
     problems = [
-        (queue["error"] and f"queue {queue['name']}: {queue['error']}", queue["remedy"])
+        (queue["error"] and f"queue {queue['name']}: {queue['error']}", queue["error_class"])
         for queue in found
     ]
     if code := told(problems):

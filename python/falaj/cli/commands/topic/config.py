@@ -13,7 +13,7 @@ from falaj.cli.retention import NAMES, NONE, RETENTION, changes
 from falaj.cli.stores import expect_topics
 from falaj.cli.tables import facts
 from falaj.cli.units import size, span
-from falaj.errors import Invalid
+from falaj.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from falaj._retention import TopicRetention
@@ -32,7 +32,7 @@ def config(access: Access, topic: str, as_json: bool, **settings: Any) -> None:
         expect_topics(store, topic)
         (found,) = (each for each in store.info()["topics"] if each["name"] == topic)
     if found["retention"] is None:
-        raise Invalid(found["problem"] or f"the settings of topic {topic} cannot be read")
+        raise InvalidArgument(found["problem"] or f"the settings of topic {topic} cannot be read")
     told = _settings(found["retention"], bool(found["compacted"]))
     if as_json:
         print(json.dumps({"topic": topic, **told}))

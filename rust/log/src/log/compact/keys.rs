@@ -326,7 +326,7 @@ pub(super) fn each_keyed(
 /// Walks the records of a block.
 ///
 /// # Errors
-/// `Newer` for a codec that this version does not read, `Corrupt`.
+/// `UnsupportedVersion` for a codec that this version does not read, `CorruptData`.
 pub(super) fn records_of(segment: &Segment, block: &Block) -> Result<Records> {
     let bad = |what| segment.error(BlockError { position: block.position, what });
     if block.header.flags & flag::CODEC != 0 {

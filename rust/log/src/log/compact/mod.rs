@@ -93,9 +93,10 @@ impl Log {
     /// go on. Reads what it compacts two or three times.
     ///
     /// # Errors
-    /// `Corrupt` where what is to be compacted is damaged, `Newer` for blocks of another codec, `NoSpace`,
-    /// `Io`, `ReadOnly`, `TopicDeleted`; `LockTimeout` while somebody else compacts the log; what
-    /// `progress` returns. What was swapped until then stays swapped; all else is as it was.
+    /// `CorruptData` where what is to be compacted is damaged, `UnsupportedVersion` for blocks of another
+    /// codec, `NoSpace`, `SystemCallFailed`, `NotWritable`, `TopicDeleted`; `LockTimeout` while somebody else
+    /// compacts the log; what `progress` returns. What was swapped until then stays swapped; all else is as it
+    /// was.
     pub fn compact(
         self: &Arc<Self>,
         how: &Compacting<'_>,

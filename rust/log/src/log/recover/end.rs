@@ -66,7 +66,7 @@ pub(super) fn newest_mark(chain: &Chain, sequences: &[u64]) -> Result<(usize, Ma
 /// Where recovery will end a log, and what the log knows there; by reading only.
 ///
 /// # Errors
-/// `Corrupt`, `Newer`, `Io`: as recovery.
+/// `CorruptData`, `UnsupportedVersion`, `SystemCallFailed`: as recovery.
 pub fn recovered_end(
     storage: &Arc<dyn Storage>,
     dir: &Path,
@@ -128,7 +128,7 @@ pub(super) fn sound_end(
         before = Some(SoundEnd { segment, walk, noted, cut });
     }
     let path = chain.dir().to_path_buf();
-    Err(Error::Corrupt { path, position: 0, what: "a log without an end" })
+    Err(Error::CorruptData { path, position: 0, what: "a log without an end" })
 }
 
 /// Where the walk of a segment begins. A durable one whose snapshot is damaged begins with what the
@@ -144,7 +144,7 @@ fn begin(
         return Ok((SegmentWalker::new(), None));
     }
     match SegmentWalker::through_snapshot(segment) {
-        Err(error @ Error::Corrupt { .. }) => {
+        Err(error @ Error::CorruptData { .. }) => {
             let walk = begun_by_predecessor(storage, chain, segment, durable, error)?;
             Ok((walk, Some("the snapshot that its segment begins with is damaged")))
         }
@@ -326,7 +326,7 @@ fn what_follows(segment: &Segment, position: u64, unread: Unread) -> Result<Opti
     match last_written(segment, position) {
         Ok(end) if end == position => Ok(None),
         Ok(_) => Ok(Some("bytes that belong to no block lie behind the end")),
-        Err(Error::Io { .. }) if unread == Unread::Ends => Ok(Some(UNREAD)),
+        Err(Error::SystemCallFailed { .. }) if unread == Unread::Ends => Ok(Some(UNREAD)),
         Err(error) => Err(error),
     }
 }

@@ -57,9 +57,9 @@ use page::Page;
 /// for writing, and what is known of the log's end.
 ///
 /// # Errors
-/// `Corrupt` when the log cannot be continued without losing what was on the medium, `Newer`,
+/// `CorruptData` when the log cannot be continued without losing what was on the medium, `UnsupportedVersion`,
 /// `LockFileReplaced` when the control file was removed or replaced in this incarnation,
-/// `LockTimeout`, `Io`, `NoSpace`.
+/// `LockTimeout`, `SystemCallFailed`, `NoSpace`.
 pub fn ensure(
     storage: &Arc<dyn Storage>,
     dir: &Path,
@@ -74,7 +74,7 @@ pub fn ensure(
 /// the end of the log cannot be read: the log then ends before it. Says what was done.
 ///
 /// # Errors
-/// As opening, but `Corrupt` only when nothing of the log can be read.
+/// As opening, but `CorruptData` only when nothing of the log can be read.
 pub fn mend(
     storage: &Arc<dyn Storage>,
     dir: &Path,
@@ -224,7 +224,7 @@ impl<'a> Recovery<'a> {
         let newest = chain.segment(sequences[sequences.len() - 1])?;
         let lacks_durable = lacks_durable(&newest)?;
         if lacks_durable && !self.by_force {
-            return Err(Error::Corrupt {
+            return Err(Error::CorruptData {
                 path: self.dir.join(names::segment(newest.sequence() + 1)),
                 position: 0,
                 what: "the segment is missing or damaged, and it was on the medium",
@@ -280,7 +280,7 @@ impl<'a> Recovery<'a> {
         let (segment, position) = (&decision.end.segment, decision.end.walk.position);
         if let Some(why) = decision.end.cut {
             let behind = match last_written(segment, position) {
-                Err(Error::Io { .. }) if self.by_force => segment.map().len(),
+                Err(Error::SystemCallFailed { .. }) if self.by_force => segment.map().len(),
                 behind => behind?,
             };
             let bytes = behind - position;

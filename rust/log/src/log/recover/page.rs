@@ -40,7 +40,9 @@ impl Recovery<'_> {
                 Ok(if doubtful { Page::Doubtful } else { Page::Sound })
             }
             Ok(_) => Err(replaced()),
-            Err(error @ (Error::Newer { .. } | Error::Older { .. })) => Err(error),
+            Err(error @ (Error::UnsupportedVersion { .. } | Error::OutdatedFormat { .. })) => {
+                Err(error)
+            }
             Err(_) if mark.is_some() && !planted(Canary::TwoControlPages) => Err(replaced()),
             Err(_) => Ok(Page::New),
         }

@@ -31,10 +31,12 @@ impl Hints {
         let path = dir.join(names::index(segment.sequence()));
         let (entries, wrong) = match Index::load(storage, dir, segment) {
             Ok(entries) => (entries, None),
-            Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+            Err(Error::SystemCallFailed { source, .. })
+                if source.kind() == std::io::ErrorKind::NotFound =>
+            {
                 (Vec::new(), Some("the index is missing".to_owned()))
             }
-            Err(Error::Corrupt { position, what, .. }) => {
+            Err(Error::CorruptData { position, what, .. }) => {
                 (Vec::new(), Some(format!("{what}, at byte {position}")))
             }
             Err(error) => (Vec::new(), Some(error.to_string())),

@@ -154,12 +154,14 @@ impl Finding {
     /// What an error says of a file. What is of a newer version is no damage, whatever would be.
     pub fn of_error(severity: Severity, path: &Path, error: &Error) -> Self {
         match error {
-            Error::Corrupt { path, position, what } => Self::new(severity, path, *position, *what),
-            Error::Newer { path, position, what } => {
+            Error::CorruptData { path, position, what } => {
+                Self::new(severity, path, *position, *what)
+            }
+            Error::UnsupportedVersion { path, position, what } => {
                 let what = format!("written by a newer falaj: {what}");
                 Self::new(Severity::Newer, path, position.unwrap_or(0), what)
             }
-            Error::Io { what, path, source } => {
+            Error::SystemCallFailed { what, path, source } => {
                 let what = format!("cannot {what} it: {source}");
                 let remedy = "see to it that it can be read, then verify again";
                 Self { remedy: remedy.into(), ..Self::new(severity, path, 0, what) }
@@ -271,7 +273,7 @@ struct ControlEnds {
 /// `done` is how many bytes of `total` were verified before, for the progress; it is raised.
 ///
 /// # Errors
-/// `Io` when the directory cannot be listed, and what `progress` returns. All else is a finding.
+/// `SystemCallFailed` when the directory cannot be listed, and what `progress` returns. All else is a finding.
 pub fn verify_log(
     storage: &Arc<dyn Storage>,
     subject: &Subject,
@@ -431,7 +433,9 @@ impl<'a> Pass<'a> {
                     latched: control.flags() & flag::LATCHED != 0,
                 })
             }
-            Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+            Err(Error::SystemCallFailed { source, .. })
+                if source.kind() == std::io::ErrorKind::NotFound =>
+            {
                 let path = dir.join("control");
                 let what = "there is no control page, as in a fresh log or a restored backup";
                 self.report.note(Finding::new(Severity::Note, &path, 0, what));
@@ -440,7 +444,7 @@ impl<'a> Pass<'a> {
             Err(error) => {
                 let path = dir.join("control");
                 let mut found = Finding::of_error(Severity::Rebuildable, &path, &error);
-                if matches!(error, Error::Corrupt { .. }) {
+                if matches!(error, Error::CorruptData { .. }) {
                     found.remedy = MADE_ANEW.into();
                 }
                 self.report.note(found);

@@ -57,7 +57,7 @@ fn that_the_path_cannot_be_looked_at_does_not_make_a_file_one_that_was_replaced(
     state(&topic).set(at::REPLACED, 1).unwrap();
     faulty.plan(Fault::at(faulty.total() + 1, FailureKind::Errno(libc::EIO)).forever());
     let told = work.info(&topic).unwrap_err();
-    assert!(matches!(&told, Error::Io { .. }), "{told}");
+    assert!(matches!(&told, Error::SystemCallFailed { .. }), "{told}");
     faulty.heal();
     ack(&work, &topic, &jobs).unwrap();
 }
@@ -215,7 +215,7 @@ fn ends_further_apart_than_there_are_places_are_damaged_for_all_who_ask() {
         assert_eq!(info.head - info.floor, 64, "each place may be needed");
         forge_ends(&file, &[0, 1], |ends| ends.head = ends.floor.max(head));
         file.set(at::BUSY, 1).unwrap();
-        let is_told = |error: &Error| matches!(error, Error::Corrupt { path, position: 512, .. } if path.ends_with("queues/work"));
+        let is_told = |error: &Error| matches!(error, Error::CorruptData { path, position: 512, .. } if path.ends_with("queues/work"));
         let told = work.take(&topic, 1, LEASE).unwrap_err();
         assert!(is_told(&told), "{told}");
         let seen = overview(topic.store()).unwrap().remove(0).counts.unwrap_err();

@@ -93,7 +93,7 @@ fn a_record_that_cannot_be_read_keeps_no_other_from_being_had() {
             if options == SMALL { (vec![0, 2], vec![1]) } else { (vec![0], vec![1, 2]) };
         assert_eq!(offsets(&take(&work, &topic, 9)), had);
         let told = work.take(&topic, 9, LEASE);
-        assert!(matches!(told, Err(Error::Corrupt { .. })), "{told:?}");
+        assert!(matches!(told, Err(Error::CorruptData { .. })), "{told:?}");
         assert_eq!(work.info(&topic).unwrap().leased, had.len() as u64, "{options:?}");
         heal();
         let jobs = take(&work, &topic, 9);
@@ -115,7 +115,7 @@ fn more_damaged_jobs_than_are_taken_keep_no_other_from_being_had() {
     assert_eq!(had, [3, 4, 6, 7]);
     let info = work.info(&topic).unwrap();
     assert_eq!((info.leased, info.returned), (4, 4));
-    assert!(matches!(work.take(&topic, 1, LEASE), Err(Error::Corrupt { .. })));
+    assert!(matches!(work.take(&topic, 1, LEASE), Err(Error::CorruptData { .. })));
     let skipped = work.skip_damage(&topic).unwrap();
     assert_eq!(skipped.into_iter().flat_map(|lost| lost.offsets).collect::<Vec<_>>(), [0, 1, 2, 5]);
     assert!(take(&work, &topic, 1).is_empty());
@@ -143,7 +143,7 @@ fn jobs_whose_records_are_damaged_are_given_up_when_told_to() {
                     had.extend(offsets(&jobs));
                     ack(&other, &topic, &jobs).unwrap();
                 }
-                Err(Error::Corrupt { .. }) => {
+                Err(Error::CorruptData { .. }) => {
                     let skipped = other.skip_damage(&topic).unwrap();
                     assert!(skipped.iter().all(|lost| machine.stat(&lost.path).is_ok()));
                     told.extend(skipped.into_iter().flat_map(|lost| lost.offsets));
@@ -193,7 +193,7 @@ fn a_queue_opens_anew_although_a_job_that_came_back_is_damaged() {
     let topic = topic_on(&image.process()).unwrap();
     let work = queue(&topic, KEYED);
     assert_eq!(offsets(&take(&work, &topic, 9)), [0, 2]);
-    assert!(matches!(work.take(&topic, 9, LEASE), Err(Error::Corrupt { .. })));
+    assert!(matches!(work.take(&topic, 9, LEASE), Err(Error::CorruptData { .. })));
     let skipped = work.skip_damage(&topic).unwrap();
     assert_eq!((skipped.len(), &skipped[0].offsets), (1, &(1..2)));
 }

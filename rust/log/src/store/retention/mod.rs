@@ -65,8 +65,9 @@ pub struct LogMaintenance {
 
 impl Store {
     /// Let go of what is beyond the limits, in all topics; finish what trims that were interrupted left;
-    /// sweep what deletions left, and what jobs staged that came to nothing a day ago. Nobody has to call it for topics that are written to: whoever rolls
-    /// does the first for that log. Costs a look at each log, beside what is removed.
+    /// sweep what deletions left, and what jobs staged that came to nothing a day ago. Nobody has to call it
+    /// for topics that are written to: whoever rolls does the first for that log. Costs a look at each log,
+    /// beside what is removed.
     ///
     /// ```
     /// use falaj::{NewRecord, RetentionChange, Store, StoreOptions, Topic, TopicOptions};
@@ -83,8 +84,9 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// `ReadOnly` unless `dry_run`; `Corrupt`, `Newer`, `Io` for `falaj.json` and for directories that
-    /// cannot be listed. What goes wrong with one log stands beside it, and the others are seen to.
+    /// `NotWritable` unless `dry_run`; `CorruptData`, `UnsupportedVersion`, `SystemCallFailed` for `falaj.json`
+    /// and for directories that cannot be listed. What goes wrong with one log stands beside it, and the others
+    /// are seen to.
     pub fn maintain(&self, dry_run: bool) -> Result<Maintenance> {
         let mut problems = Vec::new();
         if !dry_run {
@@ -198,5 +200,5 @@ fn carry_out(plan: &LogPlan) -> Result<Removed> {
 
 /// True for what befalls whoever looks at a topic while it is deleted.
 fn is_gone(error: &Error) -> bool {
-    matches!(error, Error::TopicDeleted { .. } | Error::NoSuchTopic { .. })
+    matches!(error, Error::TopicDeleted { .. } | Error::UnknownTopic { .. })
 }

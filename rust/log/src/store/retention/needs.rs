@@ -31,7 +31,7 @@ impl Store {
     /// consumer's file and of a page of each queue's.
     ///
     /// # Errors
-    /// `Corrupt` and `Newer` where it is not known what somebody needs; `Io`.
+    /// `CorruptData` and `UnsupportedVersion` where it is not known what somebody needs; `SystemCallFailed`.
     pub fn needs(&self, generation: &[u8; 16]) -> Result<Vec<Need>> {
         let mut needs = Vec::new();
         for name in files::list(self.storage().as_ref(), &self.layout().consumers())? {
@@ -58,7 +58,8 @@ impl Store {
         let read = read_consumer(self.storage().as_ref(), path)?;
         let Some(bytes) = read else { return Ok(()) };
         check_header(&bytes, self.settings().id).in_file(path, 0)?;
-        let corrupt = |position, what| Error::Corrupt { path: path.to_path_buf(), position, what };
+        let corrupt =
+            |position, what| Error::CorruptData { path: path.to_path_buf(), position, what };
         if let Some(len) = cut_at(&bytes) {
             return Err(corrupt(len, CUT));
         }

@@ -15,8 +15,8 @@ fn deleting_a_topic_removes_its_files_and_no_others() {
         machine.open(&log.join(ours), OpenMode::CreateNew(0o600)).unwrap();
     }
     store.delete_topic("gone").unwrap();
-    assert!(matches!(store.delete_topic("gone"), Err(Error::NoSuchTopic { .. })));
-    assert!(matches!(store.topic_settings("gone"), Err(Error::NoSuchTopic { .. })));
+    assert!(matches!(store.delete_topic("gone"), Err(Error::UnknownTopic { .. })));
+    assert!(matches!(store.topic_settings("gone"), Err(Error::UnknownTopic { .. })));
     assert_eq!(store.topic_settings("kept").unwrap(), kept);
     assert_tidy(&machine);
     assert_ne!(topic(&store, "gone").unwrap().generation, gone.generation);

@@ -106,7 +106,7 @@ fn a_slot_is_had_by_one_and_when_all_are_taken_that_is_said() {
     let distinct: BTreeSet<_> = taken.iter().map(|(_, identity)| identity.slot()).collect();
     assert_eq!(distinct.len(), usize::from(SLOTS) - 1);
     let full = open(&machine.process()).unwrap_err();
-    assert!(matches!(full, Error::NoSlot { limit: 1024, .. }), "{full}");
+    assert!(matches!(full, Error::TooManyWriters { limit: 1024, .. }), "{full}");
 }
 
 #[test]

@@ -51,9 +51,9 @@ fn a_reader_creates_nothing_and_takes_no_slot() {
     let before = machine.events();
     let reader = open_with(&machine, &StoreOptions::reading()).unwrap();
     let missing = topic(&reader, "orders").unwrap_err();
-    assert!(matches!(missing, Error::NoSuchTopic { .. }), "{missing}");
-    assert!(matches!(reader.membership(), Err(Error::ReadOnly { .. })));
-    assert!(matches!(reader.delete_topic("orders"), Err(Error::ReadOnly { .. })));
+    assert!(matches!(missing, Error::UnknownTopic { .. }), "{missing}");
+    assert!(matches!(reader.membership(), Err(Error::NotWritable { .. })));
+    assert!(matches!(reader.delete_topic("orders"), Err(Error::NotWritable { .. })));
     assert_eq!(machine.events(), before);
     assert_eq!((reader.access(), writer.access()), (Access::Read, Access::Write));
 }
@@ -104,10 +104,10 @@ fn damaged_emptied_and_newer_settings_are_told_apart() {
         flipped[20] ^= 4;
         type Expected = fn(&Error) -> bool;
         let cases: [(&[u8], Expected); 4] = [
-            (&flipped, |error| matches!(error, Error::Corrupt { .. })),
-            (&good[..good.len() / 2], |error| matches!(error, Error::Corrupt { .. })),
-            (b"", |error| matches!(error, Error::Corrupt { .. })),
-            (&newer, |error| matches!(error, Error::Newer { .. })),
+            (&flipped, |error| matches!(error, Error::CorruptData { .. })),
+            (&good[..good.len() / 2], |error| matches!(error, Error::CorruptData { .. })),
+            (b"", |error| matches!(error, Error::CorruptData { .. })),
+            (&newer, |error| matches!(error, Error::UnsupportedVersion { .. })),
         ];
         for (bytes, expected) in cases {
             overwrite(&machine, path, bytes);
@@ -140,12 +140,12 @@ fn settings_of_another_topic_and_a_missing_log_are_corruption() {
     let path = |name| store.layout().topic_settings(name).unwrap();
     let good = read(&machine, &path("other"));
     overwrite(&machine, &path("other"), &read(&machine, &path("orders")));
-    assert!(matches!(topic(&store, "other"), Err(Error::Corrupt { .. })));
+    assert!(matches!(topic(&store, "other"), Err(Error::CorruptData { .. })));
     overwrite(&machine, &path("other"), &good);
     let log = store.log_dir(&made).unwrap();
     sweep::remove_log(&machine, &log).unwrap();
     let error = topic(&store, "orders").unwrap_err();
-    assert!(matches!(&error, Error::Corrupt { path, .. } if *path == log), "{error}");
+    assert!(matches!(&error, Error::CorruptData { path, .. } if *path == log), "{error}");
     topic(&store, "other").unwrap();
 }
 
@@ -157,7 +157,7 @@ fn bad_topic_names_are_refused_before_anything_is_made() {
     let before = machine.events();
     for bad in ["", ".", "..", "../x", "a/b", "/etc", "a\0", "a b", "ä", "a@b", "a\n", &long] {
         for result in [topic(&store, bad).map(drop), store.delete_topic(bad)] {
-            assert!(matches!(result, Err(Error::BadName { .. })), "{bad:?}");
+            assert!(matches!(result, Err(Error::InvalidName { .. })), "{bad:?}");
         }
     }
     assert_eq!(machine.events(), before);
@@ -202,19 +202,25 @@ fn the_file_system_decides_how_a_store_is_written_to() {
     assert_eq!(opened(Filesystem::Promises("p"), &plain).unwrap(), WriteMode::Mapped);
     for kind in [Filesystem::CopyOnWrite("c"), Filesystem::Unknown(5)] {
         assert_eq!(opened(kind.clone(), &plain).unwrap(), WriteMode::Pwrite);
-        assert!(matches!(opened(kind.clone(), &mapped), Err(Error::Filesystem { .. })));
+        assert!(matches!(opened(kind.clone(), &mapped), Err(Error::UnsupportedFilesystem { .. })));
         assert_eq!(opened(kind, &forced_mapped).unwrap(), WriteMode::Mapped);
     }
-    assert!(matches!(opened(Filesystem::Remote("nfs"), &plain), Err(Error::Filesystem { .. })));
+    assert!(matches!(
+        opened(Filesystem::Remote("nfs"), &plain),
+        Err(Error::UnsupportedFilesystem { .. })
+    ));
     assert_eq!(opened(Filesystem::Remote("nfs"), &forced).unwrap(), WriteMode::Pwrite);
     // A store that moved: refused for writing where it could crash, and everywhere on a network.
     let moved = machine();
     open(&moved).unwrap();
     let moved = moved.on(Filesystem::CopyOnWrite("c"));
-    assert!(matches!(open(&moved), Err(Error::Filesystem { .. })));
+    assert!(matches!(open(&moved), Err(Error::UnsupportedFilesystem { .. })));
     open_with(&moved, &StoreOptions::reading()).unwrap();
     let moved = moved.on(Filesystem::Remote("nfs"));
-    assert!(matches!(open_with(&moved, &StoreOptions::reading()), Err(Error::Filesystem { .. })));
+    assert!(matches!(
+        open_with(&moved, &StoreOptions::reading()),
+        Err(Error::UnsupportedFilesystem { .. })
+    ));
 }
 
 #[test]
@@ -222,7 +228,7 @@ fn a_mode_that_the_file_system_does_not_keep_is_refused() {
     let machine = machine().losing_modes(0o022);
     let asking = |mode| StoreOptions { mode, ..StoreOptions::default() };
     let error = open_with(&machine, &asking(0o770)).unwrap_err();
-    assert!(matches!(&error, Error::Invalid { what } if what.contains("0o750")), "{error}");
+    assert!(matches!(&error, Error::InvalidArgument { what } if what.contains("0o750")), "{error}");
     let store = open_with(&machine, &asking(0o750)).unwrap();
     assert_eq!(store.modes(), Modes { directory: 0o750, file: 0o640, lock: 0o600 });
     let mode = |path: &Path| machine.stat(path).unwrap().mode;

@@ -69,7 +69,7 @@ impl Member for TestMember {
 
     fn check(&self) -> Result<()> {
         let dead = self.dead.lock().unwrap().contains(&self.identity.bits());
-        if dead { Err(Error::Closed { what: "store" }) } else { Ok(()) }
+        if dead { Err(Error::HandleClosed { what: "store" }) } else { Ok(()) }
     }
 
     fn watch(&self) -> Option<Watch> {

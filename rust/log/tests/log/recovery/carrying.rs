@@ -24,7 +24,7 @@ fn a_block_that_was_damaged_after_it_was_checked_is_not_carried_over() {
     p.set_latch();
     let names = p.storage.list(&p.dir).unwrap();
     let error = append(&log, 0, &[b"more"]).unwrap_err();
-    assert!(matches!(error, Error::Latched { .. }), "{error}");
+    assert!(matches!(error, Error::SyncFailed { .. }), "{error}");
     assert!(error.to_string().contains("cannot be carried over"), "{error}");
     assert!(p.is_latched());
     assert_eq!(p.storage.list(&p.dir).unwrap(), names, "what was begun is removed");
@@ -39,7 +39,7 @@ fn a_segment_that_does_not_get_its_name_leaves_the_log_as_it_was() {
     let names = p.storage.list(&p.dir).unwrap();
     p.fail(Call::Rename, 1, libc::EIO);
     let error = append(&log, 0, &[b"three"]).unwrap_err();
-    assert!(matches!(error, Error::Latched { .. }), "{error}");
+    assert!(matches!(error, Error::SyncFailed { .. }), "{error}");
     assert_eq!(p.storage.list(&p.dir).unwrap(), names, "what was begun is removed");
     append(&log, 0, &[b"three"]).unwrap();
     assert!(!p.is_latched());

@@ -88,7 +88,7 @@ fn what_a_damaged_snapshot_said_is_made_up_from_nothing_less_than_certainty() {
             let log = open(&image, &sound.dir, TestMember::new(0, 2));
             if !certain || contradicted {
                 let error = log.unwrap_err();
-                assert!(matches!(error, Error::Corrupt { .. }), "{what}: {error}");
+                assert!(matches!(error, Error::CorruptData { .. }), "{what}: {error}");
                 continue;
             }
             let log = log.unwrap_or_else(|error| panic!("{what}, {forged_index}: {error}"));
@@ -140,7 +140,8 @@ fn a_segment_of_a_newer_version_is_refused_by_name_and_left_where_it_is() {
         rewrite_header(&p.storage, &path, &bytes);
         let before = p.storage.list(&p.dir).unwrap();
         let newer = |error: Error| {
-            let named = matches!(&error, Error::Newer { path: named, .. } if *named == path);
+            let named =
+                matches!(&error, Error::UnsupportedVersion { path: named, .. } if *named == path);
             assert!(named, "segment {sequence}: {error}");
         };
         newer(plan(&p.storage, &p.dir, &settings(p.mode), 2).unwrap_err());
@@ -160,7 +161,7 @@ fn a_newest_segment_without_a_header_is_named_and_what_it_held_is_told() {
     let path = p.dir.join(names::segment(3));
     rewrite_header(&p.storage, &path, &[0; HEADER_LEN]);
     let error = open(&p.storage, &p.dir, TestMember::new(0, 2)).unwrap_err();
-    assert!(matches!(&error, Error::Corrupt { path: named, .. } if *named == path), "{error}");
+    assert!(matches!(&error, Error::CorruptData { path: named, .. } if *named == path), "{error}");
     let told = plan(&p.storage, &p.dir, &settings(p.mode), 2).unwrap();
     assert!(
         told.steps.iter().all(|step| step.mend != RepairKind::RestoreHeader),
@@ -199,7 +200,7 @@ fn a_segment_before_that_does_not_end_where_it_should_tells_nothing() {
         rewrite_header(&p.storage, &path, &header.encode());
         rewrite(&p.storage, &path, FIRST_BLOCK + 40, &[0xee; 4]);
         let error = open(&p.storage, &p.dir, TestMember::new(0, 2)).unwrap_err();
-        let told = matches!(&error, Error::Corrupt { path: named, .. } if *named == path);
+        let told = matches!(&error, Error::CorruptData { path: named, .. } if *named == path);
         assert!(told, "{salt}, {end}: {error}");
     }
 }

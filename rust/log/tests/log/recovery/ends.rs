@@ -69,7 +69,10 @@ fn what_cannot_be_read_behind_the_mark_is_an_end_for_repair_alone() {
         p.faulty.spoil(&path, bad).unwrap();
         let names = p.storage.list(&p.dir).unwrap();
         let refused = open(&p.storage, &p.dir, TestMember::new(0, 2)).unwrap_err();
-        assert!(matches!(refused, Error::Corrupt { .. } | Error::Io { .. }), "{refused}");
+        assert!(
+            matches!(refused, Error::CorruptData { .. } | Error::SystemCallFailed { .. }),
+            "{refused}"
+        );
         assert_eq!(p.storage.list(&p.dir).unwrap(), names, "nothing is changed");
         let well: Arc<dyn Storage> = Arc::new(p.memory.survivor());
         assert!(told(&well, &p).steps.is_empty(), "nor is anything lost");
@@ -125,7 +128,10 @@ fn a_segment_that_begins_with_bytes_that_cannot_be_read_is_left_out_by_repair_al
     let p = on(crash.image(&crash.nothing()), p);
     p.faulty.spoil(&path_of(&p, 1), FIRST_BLOCK..FIRST_BLOCK + 4096).unwrap();
     let refused = open(&p.storage, &p.dir, TestMember::new(0, 2)).unwrap_err();
-    assert!(matches!(refused, Error::Corrupt { .. } | Error::Io { .. }), "{refused}");
+    assert!(
+        matches!(refused, Error::CorruptData { .. } | Error::SystemCallFailed { .. }),
+        "{refused}"
+    );
     let well: Arc<dyn Storage> = Arc::new(p.memory.survivor());
     assert_eq!(told(&well, &p).ends, [(0, 3)], "nothing was lost by that");
     assert_eq!(the_cut(&p).path, path_of(&p, 0));
@@ -144,7 +150,7 @@ fn a_torn_record_before_bytes_that_cannot_be_read_is_cut_off_by_repair_alone() {
     p.faulty.spoil(&path_of(&p, 0), next..next + 8).unwrap();
     let names = p.storage.list(&p.dir).unwrap();
     let refused = open(&p.storage, &p.dir, TestMember::new(0, 2)).unwrap_err();
-    assert!(matches!(refused, Error::Io { .. }), "{refused}");
+    assert!(matches!(refused, Error::SystemCallFailed { .. }), "{refused}");
     assert_eq!(p.storage.list(&p.dir).unwrap(), names, "nothing is changed");
     let cut = the_cut(&p);
     assert_eq!((cut.position, cut.bytes), (at[0], SEGMENT - at[0]));
@@ -249,7 +255,7 @@ fn a_block_of_a_newer_version_behind_the_mark_is_never_cut_off() {
     store(&p, at[3], &[(header(Kind::Newer, 0, b"who knows"), b"who knows")]);
     let error = open(&p.storage, &p.dir, TestMember::new(0, 2)).unwrap_err();
     let place = |error: &Error| match error {
-        Error::Newer { path, position, .. } => Some((path.clone(), *position)),
+        Error::UnsupportedVersion { path, position, .. } => Some((path.clone(), *position)),
         _ => None,
     };
     assert_eq!(place(&error), Some((path_of(&p, 0), Some(at[3]))), "{error}");

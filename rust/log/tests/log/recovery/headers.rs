@@ -110,7 +110,7 @@ fn a_segment_with_two_corrupt_headers_is_named_and_left_as_it_is() {
         let refused = plan(&p.storage, &p.dir, &settings(p.mode), LATER).map(|told| told.steps);
         let log = p.open(TestMember::new(0, LATER));
         for error in [refused.unwrap_err(), log.restore_headers().unwrap_err()] {
-            let named = matches!(&error, Error::Corrupt { path: named, .. } if *named == path);
+            let named = matches!(&error, Error::CorruptData { path: named, .. } if *named == path);
             assert!(named, "{error}");
         }
         assert!(HEADERS.iter().all(|at| sector(&p, sequence, *at) == [0; HEADER_LEN]));

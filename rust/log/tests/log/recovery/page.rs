@@ -33,9 +33,9 @@ fn a_page_of_another_log_or_version_in_place_of_the_control_page_is_no_second_on
         // Processes of this incarnation may have the page open that was there before.
         let error = open(&p.storage, &p.dir, TestMember::new(1, 1)).unwrap_err();
         if version > VERSION {
-            assert!(matches!(error, Error::Newer { .. }), "{error}");
+            assert!(matches!(error, Error::UnsupportedVersion { .. }), "{error}");
             let error = open(&p.storage, &p.dir, TestMember::new(0, 2)).unwrap_err();
-            assert!(matches!(error, Error::Newer { .. }), "never made anew: {error}");
+            assert!(matches!(error, Error::UnsupportedVersion { .. }), "never made anew: {error}");
         } else {
             let replaced =
                 matches!(&error, Error::LockFileReplaced { path: named } if *named == path);

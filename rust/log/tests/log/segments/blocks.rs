@@ -117,14 +117,14 @@ fn a_segment_of_another_log_or_number_is_refused() {
     let made = four_records();
     for reading in BOTH {
         let other = Segment::open_to_read(&made.memory, &made.dir, [8; 16], 3, 0, reading);
-        assert!(matches!(other, Err(Error::Corrupt { position: 0, .. })), "{other:?}");
+        assert!(matches!(other, Err(Error::CorruptData { position: 0, .. })), "{other:?}");
         made.memory.unlink(&made.dir.join(names::segment(4))).ok();
         let copy = made.dir.join(names::segment(4));
         let mut bytes = vec![0; LEN as usize];
         made.file().read_at(&mut bytes, 0).unwrap();
         write_file(&made.memory, &copy, &bytes, LEN, 0o600).unwrap();
         let other = Segment::open_to_read(&made.memory, &made.dir, LOG, 4, 0, reading);
-        assert!(matches!(other, Err(Error::Corrupt { position: 0, .. })), "{other:?}");
+        assert!(matches!(other, Err(Error::CorruptData { position: 0, .. })), "{other:?}");
         assert!(format!("{:?}", made.open(reading)).contains("00000000000000000003.log"));
     }
 }
@@ -148,7 +148,8 @@ fn a_file_cut_off_in_its_first_page_is_not_mapped_for_writing() {
     let none = made.memory.open(&empty, OpenMode::CreateNew(0o600)).unwrap();
     drop(short);
     let segment = Segment::from_file(empty.clone(), none, header, MapAccess::Write, LEN);
-    let told = matches!(&segment, Err(Error::Corrupt { path, position: 0, .. }) if *path == empty);
+    let told =
+        matches!(&segment, Err(Error::CorruptData { path, position: 0, .. }) if *path == empty);
     assert!(told, "{segment:?}");
 }
 

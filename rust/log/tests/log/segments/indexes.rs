@@ -88,7 +88,9 @@ fn a_damaged_entry_leads_nobody_astray() {
                 assert!(sound, "entry {i}, byte {byte}: {found:?}");
             }
             let read = Index::load(&made.memory, &made.dir, &segment);
-            assert!(matches!(read, Err(Error::Corrupt { position, .. }) if position == at - byte));
+            assert!(
+                matches!(read, Err(Error::CorruptData { position, .. }) if position == at - byte)
+            );
             file.write_at(&kept, at).unwrap();
         }
     }
@@ -127,7 +129,10 @@ fn an_index_of_another_segment_is_refused_and_one_that_cannot_be_made_leaves_not
         Index::open_existing(&made.memory, &made.dir, &segment).err(),
         Index::load(&made.memory, &made.dir, &segment).err(),
     ] {
-        assert!(matches!(&found, Some(Error::Corrupt { path: p, .. }) if *p == path), "{found:?}");
+        assert!(
+            matches!(&found, Some(Error::CorruptData { path: p, .. }) if *p == path),
+            "{found:?}"
+        );
     }
     let before = made.memory.list(&made.dir).unwrap();
     for call in [Call::Open, Call::Allocate, Call::Write] {

@@ -118,6 +118,9 @@ fn a_walk_that_meets_a_newer_version_says_so_and_passes_nothing_over() {
     let mut segment = Arc::new(made.open(Reading::Map));
     let mut walk = segment.opening().unwrap().clone();
     let error = walk.go_to(&mut segment, made.end).unwrap_err();
-    assert!(matches!(error, Error::Newer { position: Some(at), .. } if at == newer), "{error}");
+    assert!(
+        matches!(error, Error::UnsupportedVersion { position: Some(at), .. } if at == newer),
+        "{error}"
+    );
     assert_eq!(walk.position, newer);
 }

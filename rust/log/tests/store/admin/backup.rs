@@ -178,7 +178,7 @@ fn a_destination_that_is_taken_or_nested_is_refused() {
         let before = snapshot(storage, root);
         for bad in [&path, &taken, &path.join("copy"), &path.join("logs").join("copy")] {
             let error = store.backup(bad, &mut quietly).unwrap_err();
-            assert!(matches!(error, Error::Invalid { .. }), "{error}");
+            assert!(matches!(error, Error::InvalidArgument { .. }), "{error}");
             assert!(error.to_string().contains(&*bad.to_string_lossy()), "{error}");
         }
         assert!(before == snapshot(storage, root), "nothing is left behind");
@@ -197,7 +197,7 @@ fn a_link_into_the_store_is_no_way_around_nesting() {
     let link = directory.path().join("link");
     std::os::unix::fs::symlink(path.join("logs"), &link).unwrap();
     let error = store.backup(link.join("copy"), &mut quietly).unwrap_err();
-    assert!(matches!(error, Error::Invalid { .. }), "{error}");
+    assert!(matches!(error, Error::InvalidArgument { .. }), "{error}");
     // And the other way round: a path through the store that leads out of it is fine.
     store.backup(path.join("../beside"), &mut quietly).unwrap();
     assert!(directory.path().join("beside/falaj.json").exists());
@@ -405,7 +405,7 @@ fn what_somebody_builds_or_owns_is_not_swept() {
             assert!(storage.stat(&building.join("logs")).is_ok());
             Ok(())
         });
-        assert!(matches!(outer, Err(Error::Io { .. })), "{outer:?}");
+        assert!(matches!(outer, Err(Error::SystemCallFailed { .. })), "{outer:?}");
         assert!(inner.is_some() && open_to_read(storage, &root.join("copy")).is_ok());
         assert_eq!(storage.list(root).unwrap(), ["copy", "copy.0123abcd.tmp", "store"]);
     });

@@ -162,7 +162,7 @@ fn a_lost_segment_stops_opening_and_repair_goes_on_beyond_it() {
         let store = open(storage, &path).unwrap();
         let settings = store.topic_settings("orders").unwrap();
         let error = store.open_log(&settings).unwrap_err();
-        assert!(matches!(error, Error::Corrupt { .. }), "{error}");
+        assert!(matches!(error, Error::CorruptData { .. }), "{error}");
         assert!(error.to_string().contains(&names::segment(last - 1)), "{error}");
         drop(store);
         let told = rehearse(storage, &path);
@@ -180,7 +180,7 @@ fn a_lost_segment_stops_opening_and_repair_goes_on_beyond_it() {
         let orders = topic(&store, "orders");
         assert_eq!(done_end(&told), 600, "what was durable is not given again");
         let (found, error) = read_until_error(&orders);
-        assert!(matches!(error, Some(Error::Corrupt { .. })), "the gap is told: {error:?}");
+        assert!(matches!(error, Some(Error::CorruptData { .. })), "the gap is told: {error:?}");
         fill(&orders, 600, 700);
         let mut scan = orders.scan(0, 0, None).unwrap();
         for i in 0..found.len() as u64 {
@@ -273,7 +273,7 @@ fn a_segment_without_both_headers_is_named_and_left_as_it_is() {
         for dry in [true, false] {
             let report = run(storage, &path, dry);
             let problem = report.logs[0].problem.as_ref().expect("a problem");
-            let named = matches!(problem, Error::Corrupt { path, .. } if *path == harmed);
+            let named = matches!(problem, Error::CorruptData { path, .. } if *path == harmed);
             assert!(named, "{problem}");
         }
         let mut pages = vec![1; FIRST_BLOCK as usize];

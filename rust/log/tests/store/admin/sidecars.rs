@@ -163,7 +163,7 @@ fn whoever_looks_after_a_store_tells_of_what_is_hurt_and_what_they_say_helps() {
         assert!(snapshot(storage, &path) == before, "looking changed something");
 
         let is_it = |problems: &[Error]| match problems {
-            [Error::Corrupt { path, position: at, what }] => {
+            [Error::CorruptData { path, position: at, what }] => {
                 (path, *at) == (&hurt, position) && what.contains("`falaj ")
             }
             _ => false,
@@ -215,7 +215,9 @@ fn what_a_newer_version_wrote_is_told_as_that() {
         assert_eq!(found.len(), 2);
         let options = StoreOptions::default();
         let report = repair(Arc::clone(storage), &path, &options, true).unwrap();
-        assert!(report.problems.iter().all(|error| matches!(error, Error::Newer { .. })));
+        assert!(
+            report.problems.iter().all(|error| matches!(error, Error::UnsupportedVersion { .. }))
+        );
         assert_eq!(report.problems.len(), 2);
     });
 }
@@ -246,7 +248,10 @@ fn a_lock_that_nobody_can_have_is_found_and_gone_when_all_have_closed() {
         assert_eq!(queue(&store).unwrap().len(), 1);
         write(storage, &hurt, queue::at::LOCK, &[2]);
         let refused = queue(&store).unwrap_err();
-        assert!(matches!(refused, Error::Corrupt { position: queue::at::LOCK, .. }), "{refused}");
+        assert!(
+            matches!(refused, Error::CorruptData { position: queue::at::LOCK, .. }),
+            "{refused}"
+        );
         let found = look(storage, &path);
         assert_eq!((found.len(), found[0].position), (1, queue::at::LOCK), "{found:?}");
         assert!(found[0].remedy.contains("end all processes"), "{found:?}");
@@ -283,9 +288,9 @@ fn a_consumer_of_whose_entry_nothing_is_left_does_not_begin_anew_by_itself() {
         write(storage, &hurt, consumer::entry(0), &[9; 30]);
         let orders = topic(&store, "orders");
         let opened = Consumer::open(&store, "billing", from_ref(&orders), Start::Latest);
-        assert!(matches!(opened, Err(Error::Corrupt { position: 8704, .. })), "{opened:?}");
+        assert!(matches!(opened, Err(Error::CorruptData { position: 8704, .. })), "{opened:?}");
         let needs = store.needs(&orders.settings().generation).unwrap_err();
-        assert!(matches!(needs, Error::Corrupt { position: 8704, .. }), "{needs}");
+        assert!(matches!(needs, Error::CorruptData { position: 8704, .. }), "{needs}");
     });
 }
 

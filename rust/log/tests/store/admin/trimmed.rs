@@ -80,9 +80,9 @@ fn a_trimmed_log_that_lost_more_than_was_trimmed_is_damaged() {
         let found = reader.verify(None, &mut quietly).unwrap();
         assert!(!found.is_sound());
         let orders = Topic::open(&reader, "orders", &Default::default()).unwrap();
-        assert!(matches!(orders.first(0), Err(Error::Corrupt { .. })));
-        assert!(matches!(orders.get(0, 300), Err(Error::Corrupt { .. })));
-        assert!(matches!(reader.backup(&copy, &mut quietly), Err(Error::Corrupt { .. })));
+        assert!(matches!(orders.first(0), Err(Error::CorruptData { .. })));
+        assert!(matches!(orders.get(0, 300), Err(Error::CorruptData { .. })));
+        assert!(matches!(reader.backup(&copy, &mut quietly), Err(Error::CorruptData { .. })));
     });
 }
 

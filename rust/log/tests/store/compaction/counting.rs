@@ -269,7 +269,7 @@ fn where_corruption_hides_how_many_there_are_nothing_is_deleted_and_the_file_is_
     let found = prices.start_of_last(0, behind, None).unwrap();
     assert_eq!(found, there[there.len() - behind as usize]);
     let error = prices.start_of_last(0, behind + 100, None).unwrap_err();
-    let Error::Corrupt { path: named, .. } = &error else { panic!("{error}") };
+    let Error::CorruptData { path: named, .. } = &error else { panic!("{error}") };
     assert_eq!(*named, path);
     let many = there.len() as u64 * 10;
     assert_eq!(prices.start_of_last(0, many, None).unwrap(), 0, "more than there are offsets");

@@ -59,7 +59,7 @@ fn what_cannot_be_true_is_refused_and_nothing_goes() {
         let given = BTreeMap::from([(partition, wrong)]);
         let how = CompactOptions { last: Some(given), ..CompactOptions::default() };
         let error = prices.compact(&how, &mut quietly).unwrap_err();
-        assert!(matches!(error, Error::Invalid { .. }), "{error}");
+        assert!(matches!(error, Error::InvalidArgument { .. }), "{error}");
     }
     assert_eq!(found(&prices, &history, "").len(), 1000);
 }

@@ -98,7 +98,7 @@ fn records_keep_their_times_keys_headers_and_who_searches_by_time_finds_them() {
         assert_eq!((unkeyed.value(), unkeyed.key()), (Some(&b"no key"[..]), None));
         assert_eq!(unkeyed.timestamp_ns(), times[i as usize].1);
         if i < 570 {
-            assert!(matches!(prices.get(0, 2 * i), Err(Error::Compacted { .. })), "{i}");
+            assert!(matches!(prices.get(0, 2 * i), Err(Error::RecordCompacted { .. })), "{i}");
             continue;
         }
         let record = prices.get(0, 2 * i).unwrap();
@@ -186,7 +186,7 @@ fn a_topic_that_is_not_marked_for_it_or_shares_its_log_is_refused() {
     let prices = topic(&store);
     drop(prices);
     let prices = Topic::open(&reader, "prices", &TopicOptions::default()).unwrap();
-    assert!(matches!(compact(&prices), Err(Error::ReadOnly { .. })));
+    assert!(matches!(compact(&prices), Err(Error::NotWritable { .. })));
 }
 
 #[test]
@@ -235,7 +235,7 @@ fn a_damaged_segment_is_told_and_left_as_it_is() {
     crate::stores::flip(&storage, &hurt, 9000);
     let before = segments(&storage);
     let error = compact(&prices).unwrap_err();
-    assert!(matches!(&error, Error::Corrupt { path, .. } if *path == hurt), "{error}");
+    assert!(matches!(&error, Error::CorruptData { path, .. } if *path == hurt), "{error}");
     assert_eq!(segments(&storage), before);
     assert_eq!(leftovers(&storage), [""; 0]);
 }

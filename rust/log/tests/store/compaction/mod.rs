@@ -187,7 +187,7 @@ fn look_up_all(topic: &Topic, history: &History, there: &[u64], story: &str) {
                 );
                 assert_eq!(record.key(), made.key.map(key).as_deref(), "{story}: {at}");
             }
-            Err(Error::Compacted { offset, .. }) => {
+            Err(Error::RecordCompacted { offset, .. }) => {
                 assert!(offset == at && there.binary_search(&at).is_err(), "{story}: {at}");
             }
             Err(error) => panic!("{story}: {at}: {error}"),

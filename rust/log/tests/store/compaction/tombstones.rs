@@ -47,7 +47,7 @@ fn a_tombstone_takes_what_it_hides_with_it_at_once_and_goes_a_day_later() {
         there.iter().copied().filter(|at| ![500, 501].contains(at)).collect::<Vec<_>>()
     );
     assert_eq!(prices.end(0).unwrap(), 512);
-    assert!(matches!(prices.get(0, 501), Err(Error::Compacted { .. })));
+    assert!(matches!(prices.get(0, 501), Err(Error::RecordCompacted { .. })));
     is_sound(&store, "later");
 }
 
@@ -76,7 +76,7 @@ fn a_tombstone_whose_key_comes_back_goes_as_any_other_record() {
     seal(&prices);
     let done = compact(&prices).unwrap();
     assert_eq!(done.tombstones, 0);
-    assert!(matches!(prices.get(0, 500), Err(Error::Compacted { .. })));
+    assert!(matches!(prices.get(0, 500), Err(Error::RecordCompacted { .. })));
     assert_eq!(found(&prices, &history, ""), last_of(&history, 513));
 }
 

@@ -150,7 +150,7 @@ fn a_former_owner_that_commits_late_is_refused_and_nothing_moves() {
         let given = second.has()[0];
         second.billing.commit("orders", given, 4, false).unwrap();
         let error = first.billing.commit("orders", given, 2, false).unwrap_err();
-        assert!(matches!(error, Error::NotOwner { .. }), "{error}");
+        assert!(matches!(error, Error::PartitionNotAssigned { .. }), "{error}");
         assert_eq!(first.billing.committed("orders", given).unwrap(), 4);
     }
 }
@@ -256,7 +256,7 @@ fn a_partition_whose_taking_failed_is_taken_again_or_let_go_and_never_nobodys() 
     drop(first);
     // Its word is on both, its hands on none.
     let error = second.billing.refresh().unwrap_err();
-    assert!(matches!(error, Error::Corrupt { .. }), "{error}");
+    assert!(matches!(error, Error::CorruptData { .. }), "{error}");
     for (at, kept) in sectors.iter().zip(&kept) {
         file.write_at(kept, *at).unwrap();
     }
@@ -348,9 +348,9 @@ fn who_cannot_leave_while_the_claim_is_busy_leaves_when_it_is_free() {
     billing.leave().unwrap();
     assert_eq!(list_consumers(&store).unwrap()[0].members.len(), 1);
     for refused in [billing.commit("orders", 0, 1, false), billing.commit_all(true)] {
-        assert!(matches!(refused.unwrap_err(), Error::Closed { .. }));
+        assert!(matches!(refused.unwrap_err(), Error::HandleClosed { .. }));
     }
-    assert!(matches!(billing.refresh().unwrap_err(), Error::Closed { .. }));
+    assert!(matches!(billing.refresh().unwrap_err(), Error::HandleClosed { .. }));
     other.waits_for(4);
 }
 

@@ -124,7 +124,7 @@ fn a_topic_that_a_living_member_reads_is_not_forgotten_and_that_process_is_named
         let spare = members.into_iter().next_back();
         let error = forget_topic(&store, "billing", "refunds").unwrap_err();
         let says = format!("process {}", std::process::id());
-        let is_it = matches!(&error, Error::Invalid { what } if what.starts_with(&says));
+        let is_it = matches!(&error, Error::InvalidArgument { what } if what.starts_with(&says));
         assert!(is_it && error.to_string().contains("reads topic \"refunds\""), "{error}");
         assert_eq!(listed(&store).len(), 5);
         drop(spare);
@@ -173,12 +173,15 @@ fn what_the_group_never_read_is_said_and_nothing_changes() {
     named(&store, "sums");
     for topic in ["sums", "nothing"] {
         let error = forget_topic(&store, "billing", topic).unwrap_err();
-        assert!(matches!(&error, Error::Invalid { what } if what.contains(topic)), "{error}");
+        assert!(
+            matches!(&error, Error::InvalidArgument { what } if what.contains(topic)),
+            "{error}"
+        );
     }
     let error = forget_topic(&store, "nobody", "orders").unwrap_err();
-    assert!(matches!(error, Error::NoSuchConsumer { .. }), "{error}");
+    assert!(matches!(error, Error::UnknownGroup { .. }), "{error}");
     let error = forget_topic(&store, "billing", "../orders").unwrap_err();
-    assert!(matches!(error, Error::BadName { .. }), "{error}");
+    assert!(matches!(error, Error::InvalidName { .. }), "{error}");
     assert_eq!(listed(&store).len(), 5);
 }
 

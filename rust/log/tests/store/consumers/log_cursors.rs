@@ -161,7 +161,7 @@ fn a_late_transaction_of_a_former_owner_is_refused_and_nothing_of_it_is_appended
         let mut second = open_in(&other, &its_orders, &its_sums);
         // It has done nothing yet, and has read the cursor.
         let refused = commit(&sums, &late, SyncMode::None).unwrap_err();
-        assert!(matches!(&refused, Error::NotOwner { partition: 0, .. }), "{refused}");
+        assert!(matches!(&refused, Error::PartitionNotAssigned { partition: 0, .. }), "{refused}");
         assert_eq!(sums.end(0).unwrap(), 1);
         work(&mut second, &its_sums, SyncMode::None);
         assert!(commit(&sums, &late, SyncMode::None).is_err());
@@ -232,7 +232,7 @@ fn one_partition_that_was_lost_takes_the_whole_transaction_with_it() {
     let [its] = second.parts().unwrap()[..] else { panic!("it has a partition") };
     let refused = commit(&sums, &late, SyncMode::None).unwrap_err();
     assert!(
-        matches!(&refused, Error::NotOwner { partition, .. } if *partition == its.partition),
+        matches!(&refused, Error::PartitionNotAssigned { partition, .. } if *partition == its.partition),
         "{refused}"
     );
     assert_eq!(sums.end(0).unwrap(), 0);
@@ -268,7 +268,7 @@ fn a_consumer_keeps_its_cursors_where_it_first_did() {
             }
         };
         let error = error.unwrap_err();
-        assert!(matches!(error, Error::Invalid { .. }), "{error}");
+        assert!(matches!(error, Error::InvalidArgument { .. }), "{error}");
         assert!(error.to_string().contains(words), "{error}");
     };
     refused(None, "cursor_in=\"shop\"");
@@ -447,7 +447,7 @@ fn an_input_that_was_rewound_is_told_although_the_cursor_is_elsewhere() {
             }
             rewound += 1;
             let error = billing.parts().unwrap_err();
-            assert!(matches!(error, Error::LogRewound { offset: 8, .. }), "{story}: {error}");
+            assert!(matches!(error, Error::LogTruncated { offset: 8, .. }), "{story}: {error}");
             // To the very offset that it had: it is another place.
             billing.seek("orders", 0, Start::Offset(8)).unwrap();
             billing.commit_all(false).unwrap();

@@ -177,16 +177,16 @@ fn what_cannot_be_committed_is_refused_and_changes_nothing() {
         assert!(matches!(past, Error::OffsetOutOfRange { offset: 4, end: 3, .. }), "{past}");
         for foreign in [("audit", 0), ("orders", 1)] {
             let error = billing.commit(foreign.0, foreign.1, 1, false).unwrap_err();
-            assert!(matches!(error, Error::Invalid { .. }), "{error}");
+            assert!(matches!(error, Error::InvalidArgument { .. }), "{error}");
         }
         assert!(billing.seek("orders", 0, Start::Offset(9)).is_err());
         for name in ["", "..", "a/b", "a@b"] {
             let error =
                 Consumer::open(&store, name, from_ref(&orders), Start::Earliest).unwrap_err();
-            assert!(matches!(error, Error::BadName { .. }), "{error}");
+            assert!(matches!(error, Error::InvalidName { .. }), "{error}");
         }
         let none = Consumer::open(&store, "billing", &[], Start::Earliest).unwrap_err();
-        assert!(matches!(none, Error::Invalid { .. }), "{none}");
+        assert!(matches!(none, Error::InvalidArgument { .. }), "{none}");
         let twice = [orders.clone(), orders.clone()];
         assert!(Consumer::open(&store, "billing", &twice, Start::Earliest).is_err());
         assert_eq!(bytes_of(&machine), before);
@@ -219,7 +219,7 @@ fn a_cursor_of_which_the_log_knows_nothing_any_more_is_an_error_until_somebody_s
         append(&orders, 0, regrown);
         let billing = open(&store, &orders);
         let error = billing.parts().unwrap_err();
-        assert!(matches!(error, Error::LogRewound { offset: 20, .. }), "{error}");
+        assert!(matches!(error, Error::LogTruncated { offset: 20, .. }), "{error}");
         assert!(error.to_string().contains("seek"));
     }
     let store = self::store(&older);
@@ -301,10 +301,10 @@ fn a_consumer_is_listed_reset_and_deleted_only_while_nobody_has_it_open() {
             reset_cursor(&other, "billing", &theirs, 0, Start::Latest).unwrap_err(),
             delete_consumer(&other, "billing").unwrap_err(),
         ] {
-            assert!(matches!(refused, Error::Invalid { .. }), "{refused}");
+            assert!(matches!(refused, Error::InvalidArgument { .. }), "{refused}");
         }
         let nobody = delete_consumer(&other, "nobody").unwrap_err();
-        assert!(matches!(nobody, Error::NoSuchConsumer { .. }), "{nobody}");
+        assert!(matches!(nobody, Error::UnknownGroup { .. }), "{nobody}");
         drop(billing);
         assert_eq!(reset_cursor(&other, "billing", &theirs, 0, Start::Latest).unwrap(), 10);
         assert_eq!(open(&store, &orders).next("orders", 0).unwrap(), 10);
@@ -330,9 +330,9 @@ fn damage_to_one_cursor_costs_that_commit_and_to_both_is_an_error_that_a_reset_e
     file.write_at(&[0xff; 8], newest).unwrap();
     file.write_at(&[0xff; 8], newest + 512).unwrap();
     let hurt = Consumer::open(&store, "billing", from_ref(&orders), Start::Earliest).unwrap_err();
-    assert!(matches!(hurt, Error::Corrupt { position: 8704, .. }), "{hurt}");
+    assert!(matches!(hurt, Error::CorruptData { position: 8704, .. }), "{hurt}");
     let listed = list_consumers(&store).unwrap().remove(0).cursors.unwrap_err();
-    assert!(matches!(listed, Error::Corrupt { position: 8704, .. }), "{listed}");
+    assert!(matches!(listed, Error::CorruptData { position: 8704, .. }), "{listed}");
     reset_cursor(&store, "billing", &orders, 0, Start::Offset(3)).unwrap();
     assert_eq!(open(&store, &orders).next("orders", 0).unwrap(), 3);
 }
@@ -404,7 +404,7 @@ fn a_cursor_that_is_being_stored_is_not_told_as_damage_and_one_that_stays_torn_i
         let whole = calls.load(Ordering::Relaxed);
         file.write_at(&torn, at).unwrap();
         calls.store(0, Ordering::Relaxed);
-        assert!(matches!(look(), Some(Error::Corrupt { position: 8704, .. })));
+        assert!(matches!(look(), Some(Error::CorruptData { position: 8704, .. })));
         assert!(calls.load(Ordering::Relaxed) > whole, "it looks again");
     }
     // With its first call behind those that a look at whole cursors takes, the look lets the member end.

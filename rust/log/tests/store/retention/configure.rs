@@ -76,7 +76,7 @@ fn what_cannot_be_is_refused_and_nothing_changes() {
             }
         }
         let missing = store.configure_topic("new", &records(1), None).unwrap_err();
-        assert!(matches!(missing, Error::NoSuchTopic { .. }), "{missing}");
+        assert!(matches!(missing, Error::UnknownTopic { .. }), "{missing}");
         store.delete_topic("orders").unwrap();
         let gone = |result: falaj::internals::error::Result<_>| match result {
             Err(Error::TopicDeleted { name }) => assert_eq!(name, "orders"),

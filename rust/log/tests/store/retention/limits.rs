@@ -329,7 +329,7 @@ fn a_reader_may_look_at_what_would_go_and_change_nothing() {
             reader.configure(None).map(drop),
             reader.configure_topic("orders", &records(1), None).map(drop),
         ] {
-            assert!(matches!(refused.unwrap_err(), Error::ReadOnly { .. }));
+            assert!(matches!(refused.unwrap_err(), Error::NotWritable { .. }));
         }
     });
 }

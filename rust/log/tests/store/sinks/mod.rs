@@ -185,7 +185,7 @@ fn topics_that_share_a_log_have_jobs_and_tokens_of_their_own() {
         let [one, other] = [&paid, &audit].map(|topic| BulkLoad::new(topic, "j").unwrap());
         let (first, second) = (stage(&one, "0", 0..records), stage(&other, "0", 0..records));
         let token = Some(("nightly", 1));
-        assert!(matches!(other.commit(&[&first], token), Err(Error::BadManifest { .. })));
+        assert!(matches!(other.commit(&[&first], token), Err(Error::InvalidManifest { .. })));
         assert!(one.commit(&[first], token).unwrap().now);
         assert!(other.commit(&[second], token).unwrap().now, "another topic's token");
         assert_eq!(held(&paid, 0), (0..records).collect::<Vec<_>>());

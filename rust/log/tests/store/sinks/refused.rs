@@ -37,7 +37,7 @@ fn every_flipped_byte_of_a_staged_part_is_found_by_verification_with_what_helps(
     }
     flip(&flights, &whole, len - 1);
     let error = job.commit(&[&part], None).unwrap_err();
-    assert!(matches!(error, Error::Corrupt { .. }), "{error}");
+    assert!(matches!(error, Error::CorruptData { .. }), "{error}");
     assert_eq!(found("staged records"), 1);
     job.abort().unwrap();
     assert!(look().worst().is_none());
@@ -55,7 +55,7 @@ fn a_manifest_that_is_not_of_the_job_is_refused_and_nothing_changes() {
     damaged[70] ^= 1;
     let refused = |parts: &[&[u8]], why: &str| {
         let error = job.commit(parts, Some(("n", 1))).unwrap_err();
-        assert!(matches!(error, Error::BadManifest { .. }), "{error}");
+        assert!(matches!(error, Error::InvalidManifest { .. }), "{error}");
         assert!(error.to_string().contains(why), "{error}");
     };
     refused(&[&part, &damaged], "checksum");
@@ -90,13 +90,13 @@ fn no_flipped_bit_of_a_part_is_committed() {
         for position in (0..len).step_by(1 + len as usize / 400) {
             flip(&flights, &path, position);
             let error = job.commit(&[&part], Some(("n", 1))).unwrap_err();
-            assert!(matches!(error, Error::Corrupt { .. }), "byte {position}: {error}");
+            assert!(matches!(error, Error::CorruptData { .. }), "byte {position}: {error}");
             assert!(error.to_string().contains(".part"), "{error}");
             flip(&flights, &path, position);
         }
         let file = store.storage().open(&path, OpenMode::ReadWrite).unwrap();
         file.write_at(b"more", len).unwrap();
-        assert!(matches!(job.commit(&[&part], None), Err(Error::Corrupt { .. })));
+        assert!(matches!(job.commit(&[&part], None), Err(Error::CorruptData { .. })));
         assert_eq!((flights.log().committed(), flights.end(0).unwrap()), (tail, 0));
         assert_eq!(last_token(&flights, "n").unwrap(), None);
         job.abort().unwrap();
@@ -138,18 +138,24 @@ fn names_records_and_handles_that_cannot_be_right_are_refused() {
     let store = open(&machine);
     let flights = topic(&store, 2);
     for bad in ["", "a/b", "..", "ä", &"x".repeat(201)] {
-        assert!(matches!(BulkLoad::new(&flights, bad), Err(Error::Invalid { .. })), "{bad:?}");
+        assert!(
+            matches!(BulkLoad::new(&flights, bad), Err(Error::InvalidArgument { .. })),
+            "{bad:?}"
+        );
         let job = BulkLoad::new(&flights, "j").unwrap();
-        assert!(matches!(job.stage(bad, None), Err(Error::Invalid { .. })), "{bad:?}");
+        assert!(matches!(job.stage(bad, None), Err(Error::InvalidArgument { .. })), "{bad:?}");
     }
     let job = BulkLoad::new(&flights, "j").unwrap();
     let mut part = job.stage("0", None).unwrap();
     let no_such = part.append(&NewRecord::value(b"x"), Some(2)).unwrap_err();
     assert!(no_such.to_string().contains("no partition 2"), "{no_such}");
     let large = vec![0; SEGMENT as usize / 4];
-    assert!(matches!(part.append(&NewRecord::value(&large), None), Err(Error::TooLarge { .. })));
+    assert!(matches!(
+        part.append(&NewRecord::value(&large), None),
+        Err(Error::AppendTooLarge { .. })
+    ));
     assert_eq!(part.count(), 0);
     let readers = Store::open_on(store.storage().clone(), ROOT, &StoreOptions::reading()).unwrap();
     let read = Topic::open(&readers, "flights", &TopicOptions::default()).unwrap();
-    assert!(matches!(BulkLoad::new(&read, "j"), Err(Error::ReadOnly { .. })));
+    assert!(matches!(BulkLoad::new(&read, "j"), Err(Error::NotWritable { .. })));
 }

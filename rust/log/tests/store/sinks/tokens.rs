@@ -131,8 +131,8 @@ fn names_and_versions_that_no_token_has_are_refused() {
     let long = "x".repeat(513);
     for token in [("", 1), (long.as_str(), 1), ("n", u64::MAX)] {
         let refused = job.commit(&[[0u8; 0]; 0], Some(token)).unwrap_err();
-        assert!(matches!(refused, Error::Invalid { .. }), "{refused}");
-        assert!(matches!(job.stage("0", Some(token)), Err(Error::Invalid { .. })));
+        assert!(matches!(refused, Error::InvalidArgument { .. }), "{refused}");
+        assert!(matches!(job.stage("0", Some(token)), Err(Error::InvalidArgument { .. })));
     }
     assert!(job.commit(&[[0u8; 0]; 0], Some((&long[..512], u64::MAX - 1))).unwrap().now);
 }
