@@ -141,7 +141,7 @@ def complaints(rule: Rule, files: dict[str, str]) -> list[str]:
 
 # --- Reading Rust --------------------------------------------------------------------------------
 
-_RUST_TOKEN = re.compile(
+RUST_TOKEN = re.compile(
     r"""//[^\n]*
       | /\*.*?\*/
       | \bb?c?r(\#*)".*?"\1
@@ -154,7 +154,7 @@ _RUST_TOKEN = re.compile(
 
 def rust_code(text: str) -> str:
     """Blank out comments and literals; every line stays where it is."""
-    return _RUST_TOKEN.sub(lambda m: re.sub(r"[^\n]", " ", m[0]), text)
+    return RUST_TOKEN.sub(lambda m: re.sub(r"[^\n]", " ", m[0]), text)
 
 
 def split_inline_tests(text: str) -> tuple[str, str]:
