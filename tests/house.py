@@ -465,6 +465,16 @@ def tests_that_are_not_there(files: dict[str, str]) -> Rule:
     return rule
 
 
+def promises_without_tests(path: str, text: str) -> list[str]:
+    """Each promise has an id of its own, and the table of tests has a test for each id."""
+    promised, _, tested = text.partition("\n## Tests\n")
+    ids = re.findall(r"^\| (G\d+) \| \S", promised, re.M)
+    shown = re.findall(r"^\| (G\d+) \| `[^`]+::\w+`", tested, re.M)
+    return differences(shown, ids, "the table of tests") + [
+        f"{name} names two promises" for name in sorted({n for n in ids if ids.count(n) > 1})
+    ]
+
+
 def tables_without_heading(path: str, text: str) -> list[str]:
     """A table begins with a heading row and a rule: what a blank line cuts off is shown as text."""
     lines = re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S).splitlines()

@@ -474,6 +474,21 @@ def test_a_page_that_names_a_test_that_is_gone_is_complained_of() -> None:
     assert len(rule("docs/P.md", "`tests/a.rs::it_held` and `src/a.rs::it_holds`")) == 2
 
 
+def test_every_promise_has_an_id_and_a_test() -> None:
+    page = matching(files(), "docs/GUARANTEES.md")
+    assert complaints(house.promises_without_tests, page) == []
+    assert len(re.findall(r"^\| G\d+ \| `", page["docs/GUARANTEES.md"], re.M)) > 200
+
+
+def test_a_promise_without_an_id_of_its_own_or_a_test_is_complained_of() -> None:
+    promises = "| G1 | It holds. |\n| G2 | It stays. |\n"
+    page = f"{promises}\n## Tests\n\n| G1 | `a.rs::f` |\n| G2 | `a.rs::g` |\n"
+    assert house.promises_without_tests("a.md", page) == []
+    assert len(house.promises_without_tests("a.md", page.replace("`a.rs::g`", "none"))) == 1
+    assert len(house.promises_without_tests("a.md", page.replace("| G2 | It", "| G1 | It"))) == 2
+    assert len(house.promises_without_tests("a.md", page.replace("| G1 | It holds. |\n", ""))) == 1
+
+
 def test_every_section_that_a_header_names_exists() -> None:
     assert complaints(house.sections_that_are_not_there(files()), rust_files()) == []
 

@@ -17,6 +17,7 @@ SHORT = (
     "CONTRIBUTING.md",
     "RELEASE.md",
     "SECURITY.md",
+    "docs/GUARANTEES.md",
     "docs/concepts.md",
     "docs/faq.md",
     "docs/index.md",

@@ -185,6 +185,7 @@ def long_sentences(path: str, text: str) -> list[str]:
     return [
         f"{path}:{_line(piece, at)}: {count} words: {' '.join(sentence.split())[:60]}…"
         for piece in prose(path, text)
+        if not piece.text.startswith("Contents:")
         for at, sentence in sentences(piece)
         if (count := len(re.findall(r"[`\w][^\s]*", sentence))) > SENTENCE_WORDS_MAX
     ]

@@ -32,7 +32,7 @@ pub struct Expected<'a> {
     pub gone: Gone<'a>,
     /// The incarnation that ended.
     pub incarnation: u64,
-    /// What else a reader may see before recovery (`docs/GUARANTEES.md`, "Power loss").
+    /// What else a reader may see before recovery (`docs/GUARANTEES.md`, "Power failure").
     pub before: Option<Before<'a>>,
 }
 
