@@ -59,7 +59,7 @@ def test_patterns_match_files_at_any_depth_and_no_others() -> None:
 
 
 def unsafe_table() -> list[str]:
-    return house.table_keys(files()["docs/ARCHITECTURE.md"], "Which files hold unsafe")
+    return house.table_keys(files()["docs/ARCHITECTURE.md"], "Files with unsafe code")
 
 
 def test_unsafe_stands_in_the_files_that_architecture_names_and_only_there() -> None:
@@ -322,7 +322,7 @@ def test_architecture_gives_a_reason_for_every_dependency() -> None:
     manifests = matching(files(), "rust/**/Cargo.toml")
     assert len(manifests) >= 2
     wanted = set[str]().union(*map(house.direct_dependencies, manifests.values()))
-    table = house.table_keys(files()["docs/ARCHITECTURE.md"], "What we depend on")
+    table = house.table_keys(files()["docs/ARCHITECTURE.md"], "Dependencies")
     assert house.differences(table, wanted, "the dependencies of ARCHITECTURE.md") == []
 
 

@@ -17,6 +17,7 @@ SHORT = (
     "CONTRIBUTING.md",
     "RELEASE.md",
     "SECURITY.md",
+    "docs/ARCHITECTURE.md",
     "docs/GUARANTEES.md",
     "docs/concepts.md",
     "docs/faq.md",
