@@ -10,7 +10,7 @@
 //! down; who is alone does not wait, but for one moment after the others have left.
 //!
 //! Left to others: who syncs, and what ([`crate::log`]). Models: `tests/loom/durable.rs`. See
-//! `docs/PROTOCOL.md`, "Durable".
+//! `docs/PROTOCOL.md`, "Sync".
 
 use std::time::Duration;
 

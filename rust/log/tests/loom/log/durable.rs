@@ -1,4 +1,4 @@
-//! Syncs of the log in small, the durable end, the latch: `docs/PROTOCOL.md`, "Durable" and "Latch".
+//! Syncs of the log in small, the durable end, the latch: `docs/PROTOCOL.md`, "Sync" and "Latch".
 
 use std::sync::atomic::Ordering::Relaxed as Counted;
 
