@@ -8,7 +8,7 @@
 //!
 //! The new segment's name is the commit point, the flag is lowered last: who dies in between leaves a
 //! latch whose next clearing finds the segment and only publishes it. See `docs/PROTOCOL.md`,
-//! "Latch".
+//! "Failed sync".
 
 use std::io::ErrorKind;
 

@@ -3,7 +3,7 @@
 //! Whoever holds the sync lock syncs every segment that is not wholly on the medium, in order, and
 //! says how far that reached: one `fdatasync` serves all who wait. A failure latches the log. It is
 //! never tried again on the same bytes, because the kernel forgets: after a failed sync the next one
-//! succeeds and the pages are gone. See `docs/PROTOCOL.md`, "Sync" and "Latch".
+//! succeeds and the pages are gone. See `docs/PROTOCOL.md`, "Sync" and "Failed sync".
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Syncs of the log in small, the durable end, the latch: `docs/PROTOCOL.md`, "Sync" and "Latch".
+//! Syncs of the log in small, the durable end, the latch: `docs/PROTOCOL.md`, "Sync" and "Failed sync".
 
 use std::sync::atomic::Ordering::Relaxed as Counted;
 

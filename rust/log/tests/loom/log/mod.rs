@@ -2,7 +2,7 @@
 //!
 //! Locking, publishing, waking, gathering and changing shared words are the shipped functions. What
 //! `src/log` does around files in between is written here once more over words, in the order that
-//! `docs/PROTOCOL.md` gives (Append, Repair, Roll, Sync, Latch, Read), so that models can go
+//! `docs/PROTOCOL.md` gives (Append, Repair, Roll, Sync, Failed sync, Read), so that models can go
 //! through it: with a few threads every interleaving, with many of them long random ones. Each order
 //! that matters can be [`Broken`], and then some model must fail.
 //!
