@@ -3,8 +3,7 @@
 //! Owns the reading that recovery decides by: from the newest durable mark to the end, group by
 //! group, bodies too. Below the mark damage is passed over and never an end; above it the first bad
 //! block is the end; bytes that cannot be read are none, unless who asks cuts there by force. Nothing
-//! is changed here. See `docs/PROTOCOL.md`, "Recovery" and "Damage and
-//! offsets".
+//! is changed here. See `docs/PROTOCOL.md`, "Recovery" and "Corruption and offsets".
 
 use std::path::Path;
 use std::sync::Arc;
