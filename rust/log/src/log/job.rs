@@ -4,7 +4,7 @@
 //! [preconditions](super::preconditions) and is spent in the same group as the records, so a job is committed once
 //! however many processes ask for it, and however often. Invariant: records and token are there together,
 //! or neither is. Each segment's snapshot has the tokens, as it has cursors: they outlive retention. Where
-//! blocks come from is left to [`crate::sink`]. See `docs/PROTOCOL.md`, "Sinks".
+//! blocks come from is left to [`crate::sink`]. See `docs/PROTOCOL.md`, "Bulk loads".
 
 use crate::error::{Error, Result};
 use crate::format::state::{MAX_TOKEN_NAME, TokenState};

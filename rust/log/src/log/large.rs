@@ -5,7 +5,7 @@
 //! the second, which says with which offsets topics go on here, and is known only under the lock; blocks
 //! tell their offsets relative to that. Under the lock then happens what happens in a roll, no more: a
 //! snapshot, a header, a rename, an end block. **The end block is the commit point**, of the roll and of the
-//! job. So whatever knows of segments knows of large jobs. See `docs/PROTOCOL.md`, "Sinks", and
+//! job. So whatever knows of segments knows of large jobs. See `docs/PROTOCOL.md`, "Bulk loads", and
 //! `docs/decisions/0012-large-jobs-are-the-next-segment.md`.
 
 use std::collections::BTreeMap;

@@ -10,7 +10,7 @@
 //! Invariants: what is committed was checked against the manifests, bodies included, before the log's
 //! lock; a commit that returned is on the medium, whatever the topic's sync mode; a token and the records
 //! of its job are there together or not at all. How blocks get their place is left to `log/job.rs`, what
-//! becomes of files that nobody commits to `store/staging.rs`. See `docs/PROTOCOL.md`, "Sinks".
+//! becomes of files that nobody commits to `store/staging.rs`. See `docs/PROTOCOL.md`, "Bulk loads".
 //!
 //! ```
 //! use falaj::{BulkLoad, NewRecord, Store, StoreOptions, Topic, TopicOptions};

@@ -5,7 +5,7 @@
 //! committed, so whatever is taken away here is missed by nobody but a job that was not committed.
 //! Who writes parts has them locked as long; between that and the commit nobody does, and a part goes by
 //! what is known of its job, or by age. What is in a part is left to [`crate::sink`]. See
-//! `docs/PROTOCOL.md`, "Sinks".
+//! `docs/PROTOCOL.md`, "Bulk loads".
 //!
 //! ```text
 //! logs/<log>@<generation>/staging/<job>@<topic number>/<part>.<id>.tmp    being written
