@@ -6,7 +6,8 @@
 //! cursors, tokens and producers is in doubt behind damage ([`LogState::doubt`]), in all segments to
 //! come: who asks for it, or would move it, is refused until `falaj repair` says that it is to be taken as it is
 //! known. Invariants: no offset that a reader may have seen is given again; no cursor, token or
-//! producer that damage may have set back is believed in silence. See `docs/PROTOCOL.md`, "Corruption and offsets".
+//! producer that corruption may have set back is believed in silence. See `docs/PROTOCOL.md`,
+//! "Corruption and offsets".
 
 use std::path::Path;
 

@@ -7,7 +7,8 @@
 //! A walk can be told to pass over damage. From then on it is *unsure* of every topic that may have
 //! records in there, until a block of that topic says where it goes on; [`SegmentWalker::state_beyond_damage`]
 //! is what may be built on in any case. What the log says of cursors, tokens and producers is in doubt
-//! from then on ([`LogState::doubt`]): a block may lie in the damage that moved them. See `docs/PROTOCOL.md`, "Corruption and offsets".
+//! from then on ([`LogState::doubt`]): a corrupt block may have moved them.
+//! See `docs/PROTOCOL.md`, "Corruption and offsets".
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
