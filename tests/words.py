@@ -29,7 +29,7 @@ BANNED: dict[str, str] = {
     r"anew": "again",
     r"for ever": "always, or until when",
     r"(?:let|lets|letting) go|goes of": "delete, expire, release",
-    r"(?:is|are|was|were|be) told": "raises, returns, reports: say how",
+    r"(?:is|are|was|were|be) told(?! apart)": "raises, returns, reports: say how",
     r"(?:is|are|was|were|be) taken for": "counts as, is treated as",
     r"(?:hand|hands|handed|handing) out": "deliver",
     r"(?:stand|stands|stood) behind": "follows, is the reason for",
