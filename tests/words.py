@@ -51,7 +51,8 @@ _WORD = re.compile(
     rf"(?<![\w./-])(?:{'|'.join(BANNED)})(?![\w/-]|\.\w)".replace(" ", r"\s+"), re.IGNORECASE
 )
 _SENTENCE_END = re.compile(r"(?<=[.!?])[)\"'*_]*\s+(?=[\"'(*_\[]*(?:[A-Z`0-9§]|falaj\b))|\n\n+")
-_BEGINS_WRONG = re.compile(r"[\s\"'(*_>\[]*(Who|What|Of)\b")
+# Each decision has a section "What would change our mind": a question, in all but its mark.
+_BEGINS_WRONG = re.compile(r"[\s\"'(*_>\[]*(Who|What|Of)\b(?! would change our mind$)")
 
 
 @dataclass(frozen=True)
