@@ -23,7 +23,7 @@ def relay(folder: Path, die: bool) -> None:
     """Move what there is, and what comes, into the log, a few rows at a time."""
     topic = falaj.open(folder / "events").topic("sales", codec="str")
     with Outbox(folder / "shop.db", topic, limit=10) as outbox:
-        while topic.end < SALES:
+        while topic.end_offset < SALES:
             if outbox.relay() and die:
                 os.kill(os.getpid(), signal.SIGKILL)
             time.sleep(0.01)

@@ -57,7 +57,7 @@ def make(place: Path, sizes: Sizes) -> Table:
                 falaj.NewRecord(
                     chance.randbytes(sizes.value_bytes),
                     key=chance.choice(keys),
-                    time=(FIRST_NS + i * STEP_NS) / 1e9,
+                    timestamp_ns=FIRST_NS + i * STEP_NS,
                 )
                 for i in range(at, at + sizes.batch)
             )

@@ -12,7 +12,7 @@ __all__ = ["Committed", "QueueInfo", "Retention", "Settings", "Start", "Sync", "
 
 Start = int | Literal["earliest", "latest"] | Time
 Sync = Literal["none", "interval", "durable"]
-Visibility = Literal["committed", "durable"]
+Visibility = Literal["visible", "durable"]
 
 
 class Retention(TypedDict, total=False):

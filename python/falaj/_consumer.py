@@ -310,7 +310,7 @@ def start_of(start: Start) -> tuple[str, int]:
     from falaj import _time  # few need it, and datetime takes its time to import
 
     try:
-        return "time", _time.to_ns(start)
+        return "time", _time.to_ns(start)  # type: ignore[arg-type] # a bool is refused there
     except (InvalidArgument, TypeError) as error:
         error.add_note('a consumer begins at "earliest", "latest", an offset or a time')
         raise
@@ -356,14 +356,14 @@ def open_consumer(
 
 def _home(store: Store, cursor_in: Topic[Any] | str) -> _core.Opened:
     if not isinstance(cursor_in, str):
-        return cursor_in._whole_as("committed")
+        return cursor_in._whole_as("visible")
     name = _core._topic_in_log(store, cursor_in)
     if name is None:
         raise InvalidArgument(
             f"no topic lives in a log {cursor_in!r}; cursor_in is the name of a log, or a topic "
             "of it"
         )
-    return store.topic(name)._whole_as("committed")
+    return store.topic(name)._whole_as("visible")
 
 
 def reset(store: Store, name: str, topic: str, to: Start, partition: int | None) -> dict[int, int]:

@@ -135,12 +135,18 @@ class NewRecord:
         cls,
         value: Any,
         key: _Key | None = None,
+        *,
         headers: _Headers | None = None,
-        time: Time | None = None,
+        timestamp: Time | None = None,
+        timestamp_ns: int | None = None,
     ) -> Self: ...
     @staticmethod
     def tombstone(
-        key: Buffer, *, headers: _Headers | None = None, timestamp: Time | None = None
+        key: _Key,
+        *,
+        headers: _Headers | None = None,
+        timestamp: Time | None = None,
+        timestamp_ns: int | None = None,
     ) -> NewRecord: ...
     @staticmethod
     def _of(record: Record[Any], timestamp_ns: int) -> NewRecord: ...
@@ -161,16 +167,19 @@ class Part:
         self,
         value: Any,
         key: _Key | None = None,
+        *,
         headers: _Headers | None = None,
-        time: Time | None = None,
+        timestamp: Time | None = None,
+        timestamp_ns: int | None = None,
         partition: int | None = None,
     ) -> None: ...
     def tombstone(
         self,
-        key: Buffer,
+        key: _Key,
         *,
         headers: _Headers | None = None,
         timestamp: Time | None = None,
+        timestamp_ns: int | None = None,
         partition: int | None = None,
     ) -> None: ...
     def append_arrow(self, batch: Any) -> int: ...
@@ -192,11 +201,12 @@ class Topic(Generic[_T]):
         self: Topic[memoryview],
         value: Buffer,
         key: _Key | None = None,
+        *,
         headers: _Headers | None = None,
-        time: Time | None = None,
+        timestamp: Time | None = None,
+        timestamp_ns: int | None = None,
         partition: int | None = None,
         sync: Sync | None = None,
-        *,
         producer: str | None = None,
         sequence: int | None = None,
         expect: int | None = None,
@@ -206,11 +216,12 @@ class Topic(Generic[_T]):
         self,
         value: _T,
         key: _Key | None = None,
+        *,
         headers: _Headers | None = None,
-        time: Time | None = None,
+        timestamp: Time | None = None,
+        timestamp_ns: int | None = None,
         partition: int | None = None,
         sync: Sync | None = None,
-        *,
         producer: str | None = None,
         sequence: int | None = None,
         expect: int | None = None,
@@ -219,9 +230,9 @@ class Topic(Generic[_T]):
     def extend(
         self: Topic[memoryview],
         records: Iterable[Buffer | NewRecord | Record[Any] | tuple[_Key, Buffer]],
+        *,
         partition: int | None = None,
         sync: Sync | None = None,
-        *,
         producer: str | None = None,
         sequence: int | None = None,
         expect: int | None = None,
@@ -230,9 +241,9 @@ class Topic(Generic[_T]):
     def extend(
         self,
         records: Iterable[_T | NewRecord | Record[Any] | tuple[_Key, _T]],
+        *,
         partition: int | None = None,
         sync: Sync | None = None,
-        *,
         producer: str | None = None,
         sequence: int | None = None,
         expect: int | None = None,
@@ -278,13 +289,13 @@ class Topic(Generic[_T]):
     @property
     def closed(self) -> bool: ...
     @property
-    def first(self) -> int: ...
+    def start_offset(self) -> int: ...
     @property
-    def end(self) -> int: ...
+    def end_offset(self) -> int: ...
     @property
-    def committed(self) -> int: ...
+    def visible_offset(self) -> int: ...
     @property
-    def durable(self) -> int: ...
+    def durable_offset(self) -> int: ...
     def flush(self) -> None: ...
     def wait_durable(self, offset: int | None = None, timeout: float | None = None) -> bool: ...
     def close(self) -> None: ...
@@ -370,21 +381,24 @@ class Transaction:
         topic: Topic[Any] | str,
         value: Any,
         key: _Key | None = None,
+        *,
         headers: _Headers | None = None,
-        time: Time | None = None,
+        timestamp: Time | None = None,
+        timestamp_ns: int | None = None,
         partition: int | None = None,
     ) -> None: ...
     def tombstone(
         self,
         topic: Topic[Any] | str,
-        key: Buffer,
+        key: _Key,
         *,
         headers: _Headers | None = None,
         timestamp: Time | None = None,
+        timestamp_ns: int | None = None,
         partition: int | None = None,
     ) -> None: ...
     def extend(
-        self, topic: Topic[Any] | str, records: Iterable[Any], partition: int | None = None
+        self, topic: Topic[Any] | str, records: Iterable[Any], *, partition: int | None = None
     ) -> None: ...
     @property
     def offsets(self) -> dict[str, range | dict[int, range]] | None: ...
@@ -678,6 +692,7 @@ def _tombstone(
     *,
     headers: _Headers | None,
     timestamp: Time | None,
+    timestamp_ns: int | None,
     partition: int | None,
     sync: Sync | None,
     producer: str | None,

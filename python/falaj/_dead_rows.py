@@ -60,7 +60,7 @@ def letter(
     )
     value: Any = columns if codec == "json" else json.dumps(columns).encode()
     headers = {f"falaj-{name}": text.encode() for name, text in tags.items()}
-    return NewRecord(value, str(id_).encode(), headers | {"falaj-id": str(id_).encode()})
+    return NewRecord(value, str(id_).encode(), headers=headers | {"falaj-id": str(id_).encode()})
 
 
 def _as_json(value: Any) -> Any:

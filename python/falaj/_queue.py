@@ -258,7 +258,7 @@ class Queue(_core.Queue[T]):
             raise InvalidArgument(f"a delay is a number of seconds from 0 on, not {shown(delay)}")
         if delay:
             told[self._NOT_BEFORE] = str((time.time_ns() + int(delay * 1e9)) // 1000).encode()
-        offset = self._topic.append(value, key, told or None, sync=sync)
+        offset = self._topic.append(value, key, headers=told or None, sync=sync)
         return offset if isinstance(offset, int) else offset.offset
 
     def take(self, n: int = 1, lease: float = 30.0, timeout: float | None = None) -> Jobs[T]:

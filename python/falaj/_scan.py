@@ -153,8 +153,8 @@ def _cut(topic: Topic[Any], lane: Lane, wanted: Wanted) -> Lane | None:
         return None
     if since >= _predicates.LOWEST:
         # Times go up and down, so the last one says nothing about where to end.
-        found = part._offset_at(since)
-    if part.first > first:  # looked at after the search, which may have missed what is gone
+        found = part.offset_at(time_ns=since)
+    if part.start_offset > first:  # looked at after the search, which may have missed what is gone
         raise part._out_of_range(first)
     if found is None or max(found, first) >= end:
         return None

@@ -33,9 +33,9 @@ def backwards(topic: Topic[T], first: int, end: int) -> Generator[Record[T], Non
         try:
             found, corrupt = _after_corruption(topic._records(begin, end))
         except OffsetOutOfRange:
-            if topic.first <= first:
+            if topic.start_offset <= first:
                 raise
-            first = topic.first  # it was trimmed meanwhile
+            first = topic.start_offset  # it was trimmed meanwhile
             continue
         yield from reversed(found)
         if corrupt is not None:
@@ -88,7 +88,7 @@ class Slice(Generic[T]):
         Raises:
             OffsetOutOfRange: It begins with what retention took.
         """
-        first, end = topic.first, topic.end
+        first, end = topic.start_offset, topic.end_offset
         start, stop, step = (
             bound if bound is None else number(bound, "each of a slice's bounds")
             for bound in (wanted.start, wanted.stop, wanted.step)
@@ -187,7 +187,7 @@ def _from_end(topic: Topic[T], at: int | None, step: int) -> int | None:
     """Turn a negative bound, which counts records from the end, into an offset."""
     if at is None or at >= 0:
         return at
-    first, end = topic.first, topic.end
+    first, end = topic.start_offset, topic.end_offset
     found = topic._start_of_last(-at, end)
     if step < 0 and found == first and topic._count(found, end) < -at:
         return first - 1 if first else -end - 1  # before the first one, as in a list

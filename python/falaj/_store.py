@@ -157,7 +157,7 @@ class Store(_core.Store):
         sync_interval_ms: int | None = None,
         sync: Sync | None = None,
         verify: bool | None = None,
-        visibility: Visibility = "committed",
+        visibility: Visibility = "visible",
         compacted: bool | None = None,
         **retention: Unpack[Retention],
     ) -> Topic[Any]:
@@ -182,7 +182,7 @@ class Store(_core.Store):
                 default.
             sync: When appends return unless they say otherwise, by default as the store was opened.
             verify: Whether reading verifies checksums, by default as the store was opened.
-            visibility: How far this handle reads: all that is "committed", or only what is
+            visibility: How far this handle reads: all that is "visible", or only what is
                 "durable", on the medium, which no loss of power takes back. Offsets, `len`, `end`,
                 slices, lookups and followers of the handle agree.
             compacted: Whether `Topic.compact` may leave of all records with the same key only the
@@ -262,7 +262,7 @@ class Store(_core.Store):
         topics: Sequence[str | Topic[Any]],
         *,
         start: Start = "earliest",
-        visibility: Visibility = "committed",
+        visibility: Visibility = "visible",
         auto_commit: bool | float = False,
         cursor_in: Topic[Any] | str | None = None,
     ) -> Consumer[Any]:
@@ -278,7 +278,7 @@ class Store(_core.Store):
             start: Where it begins in a partition in which it never was: "earliest", "latest", an
                 offset (-10: the last ten records), or a time. A topic that was deleted and
                 created anew is another topic, in which it never was.
-            visibility: "durable" hands out only what is on the medium, "committed" everything.
+            visibility: "durable" hands out only what is on the medium, "visible" everything.
             auto_commit: Whether what was handed out is committed when more is asked for: True about
                 once a second, or the seconds between two commits. It is also committed when there
                 is nothing to hand out, and when a `with` block ends without an exception.
@@ -506,7 +506,7 @@ class Store(_core.Store):
         Example:
             >>> orders = store.topic("orders", retention_records=2)
             >>> _ = orders.extend([b"one", b"two", b"three"], sync="durable")
-            >>> store.maintain()["logs"][0]["cuts"][0]["first"], orders.first
+            >>> store.maintain()["logs"][0]["cuts"][0]["first"], orders.start_offset
             (1, 1)
         """
         return _core._maintain(self, dry_run)

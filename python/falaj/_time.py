@@ -1,54 +1,74 @@
 """Times: what users give, and nanoseconds since 1970, which records keep.
 
-A time is an aware `datetime`, an ISO 8601 string with a zone, or seconds since 1970 as int or
-float. A naive one is refused: whose clock it means is not in it, and guessing loses records.
+A time is an aware `datetime` or ISO 8601 text with a zone. A naive one is refused: it does not say
+whose clock it means. A bare number is refused too: whole numbers are offsets.
 """
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
+from falaj._numbers import plain
 from falaj.errors import InvalidArgument, shown
 
-__all__ = ["Time", "from_ns", "to_ns"]
+__all__ = ["Time", "expect_ns", "from_ns", "to_ns"]
 
-Time = datetime | str | int | float
+Time = datetime | str
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _NS_MAX = 2**63 - 1
 
 
-def to_ns(time: Time) -> int:
+def to_ns(time: Time | None) -> int:
     """Turn a time into nanoseconds since 1970.
 
     Args:
-        time: An aware datetime, an ISO string with a zone, or seconds since 1970.
+        time: An aware datetime, or ISO text with a zone.
 
     Returns:
         Nanoseconds since 1970, in UTC.
 
     Raises:
-        InvalidArgument: It is naive, no time at all, or beyond the years 1677 to 2262.
+        TypeError: It is neither, such as a number of seconds.
+        InvalidArgument: It has no time zone, is no ISO text, or lies beyond the years 1677 to 2262.
 
     Example:
         >>> to_ns("2026-11-20T08:00:00Z")
         1795161600000000000
     """
-    if isinstance(time, bool) or not isinstance(time, datetime | str | int | float):
+    if not isinstance(time, datetime | str):
         raise TypeError(
-            f"a time is an aware datetime, an ISO string or seconds, not {type(time).__name__}"
+            'a time is an aware datetime or ISO text such as "2026-11-20T08:00:00Z", not '
+            f"{type(time).__name__}{_instead(time)}"
         )
-    if isinstance(time, int):
-        return _checked(time, time * 1_000_000_000)
-    if isinstance(time, float):
-        return _checked(time, _from_float(time))
     moment = _parse(time) if isinstance(time, str) else time
     if moment.utcoffset() is None:
         raise InvalidArgument(
             f"{time!s} has no time zone: use datetime.now(UTC), add tzinfo=, or end the text in Z"
         )
     return _checked(time, (moment - _EPOCH) // _MICROSECOND * 1000)
+
+
+def expect_ns(ns: object) -> int:
+    """Check nanoseconds since 1970, as `timestamp_ns=` takes them.
+
+    Raises:
+        TypeError: It is no whole number.
+        InvalidArgument: It lies beyond the years 1677 to 2262.
+
+    Example:
+        >>> expect_ns(1_795_161_600_000_000_000)
+        1795161600000000000
+    """
+    found = plain(ns)
+    if isinstance(found, bool) or not isinstance(found, int):
+        raise TypeError(
+            "timestamp_ns is a whole number of nanoseconds since 1970, not "
+            f"{type(ns).__name__}: give a datetime or ISO text as timestamp="
+        )
+    return _checked(found, found)
 
 
 def from_ns(ns: int) -> datetime:
@@ -61,6 +81,12 @@ def from_ns(ns: int) -> datetime:
     return _EPOCH + timedelta(microseconds=ns // 1000)
 
 
+def _instead(time: Any) -> str:
+    """Say what to give instead of seconds since 1970."""
+    is_number = isinstance(time, int | float) and not isinstance(time, bool)
+    return ": write datetime.fromtimestamp(seconds, UTC)" if is_number else ""
+
+
 def _parse(text: str) -> datetime:
     try:
         return datetime.fromisoformat(text)
@@ -70,14 +96,7 @@ def _parse(text: str) -> datetime:
         ) from None
 
 
-def _from_float(seconds: float) -> int:
-    try:
-        return round(seconds * 1e9)
-    except (ValueError, OverflowError):
-        raise InvalidArgument(f"{seconds} is no time in seconds since 1970") from None
-
-
-def _checked(time: Time, ns: int) -> int:
+def _checked(time: Time | int, ns: int) -> int:
     if -_NS_MAX <= ns <= _NS_MAX:
         return ns
     raise InvalidArgument(

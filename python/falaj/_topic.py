@@ -49,9 +49,10 @@ class Topic(_core.Topic[T]):
     Offsets are positions in history, not list indexes: `topic[i]` is the record with offset i for
     as long as it is kept. What is gone or not written yet raises `OffsetOutOfRange`, which is an
     `IndexError`. A negative number counts records that are there, from the end: `topic[-1]` is the
-    last one, also where compaction left gaps. `len(topic)` is `end - first`, which counts offsets;
-    `count` counts records. A topic is always true. So `topic[len(topic) - 1]` is not the last
-    record once some were trimmed, and `random.choice`, which asks for such, takes `topic[:]`.
+    last one, also where compaction left gaps. `len(topic)` is `end_offset - start_offset`, which
+    counts offsets; `count` counts records. So `topic[len(topic) - 1]` is not the last record once
+    some were trimmed, and `random.choice`, which asks for such, takes `topic[:]`. A topic is always
+    true.
     `reversed(topic)` is newest first; `in` raises.
 
     A plain `for` sees what was committed when it began; `follow` goes on. A handle that was opened
@@ -164,12 +165,12 @@ class Topic(_core.Topic[T]):
             OffsetOutOfRange: `start` is gone, beyond the end, or further from it than the first.
         """
         start, n = number(start, "an offset"), number(n, "how many to read")
-        end = self.end
+        end = self.end_offset
         if n < 0:
             raise InvalidArgument(f"read() takes how many records to read, not {shown(n)}")
         if start < 0:
             start = self._absolute(start)
-        if not self.first <= start <= end:
+        if not self.start_offset <= start <= end:
             raise self._out_of_range(start)
         return list(islice(self._records(start, end), min(n, end - start)))
 
@@ -178,7 +179,7 @@ class Topic(_core.Topic[T]):
         n = number(n, "how many to read")
         if n < 0:
             raise InvalidArgument(f"last() takes how many records to read, not {shown(n)}")
-        end = self.end
+        end = self.end_offset
         return list(self._records(self._start_of_last(n, end), end))
 
     def count(self, start: int | None = None, end: int | None = None) -> int:
@@ -210,25 +211,76 @@ class Topic(_core.Topic[T]):
         stop = None if end is None else self._bound(number(end, "an offset"))
         return self._count(self._bound(begin), stop)
 
+    def range(self, start: int | Time | None = None, end: int | Time | None = None) -> Slice[T]:
+        """Take the records from one offset or time up to another, to be read when needed.
+
+        With offsets it is the same as `topic[start:end]`.
+
+        Args:
+            start: The first offset or time; by default the first record that is there. -10 stands
+                for the last ten records. A time is an aware datetime, or ISO text with a zone.
+            end: The offset or time that ends the range, not included; by default the end.
+
+        Returns:
+            A slice: iterate it, index it, or ask for its `batches`.
+
+        Raises:
+            OffsetOutOfRange: It begins with records that were trimmed.
+
+        Example:
+            >>> orders = store.topic("orders")
+            >>> for hour in range(8, 12):
+            ...     _ = orders.append(b"%d" % hour, timestamp=f"2026-11-20T{hour:02}:00:00Z")
+            >>> morning = orders.range("2026-11-20T09:00:00Z", "2026-11-20T11:00:00Z")
+            >>> [record.offset for record in morning]
+            [1, 2]
+        """
+        return self._slice(slice(self._edge(start), self._edge(end)))
+
+    def offset_at(self, time: Time | None = None, *, time_ns: int | None = None) -> int | None:
+        """Find the offset of the first record whose timestamp is at or after a time.
+
+        It looks the time up in the index, so that it reads a few blocks.
+
+        Args:
+            time: An aware datetime, or ISO text with a zone.
+            time_ns: The same as nanoseconds since 1970. Give exactly one of the two.
+
+        Returns:
+            The offset, or None where all records are older.
+
+        Example:
+            >>> orders = store.topic("orders")
+            >>> orders.append(b"x", timestamp="2026-11-20T08:00:00Z")
+            0
+            >>> orders.offset_at("2026-11-20T07:59:00Z")
+            0
+        """
+        from falaj import _time  # few need it, and datetime takes its time to import
+
+        if time_ns is None:
+            return self._offset_at(_time.to_ns(time))
+        if time is not None:
+            raise InvalidArgument("offset_at() takes a time or time_ns=: give one of them")
+        return self._offset_at(_time.expect_ns(time_ns))
+
     def at(self, time: Time) -> Record[T] | None:
         """Find the first record whose timestamp is at or after a time.
 
-        Looks it up in the index, so that it reads a few blocks.
-
         Args:
-            time: An aware datetime, an ISO string with a zone, or seconds since 1970.
+            time: An aware datetime, or ISO text with a zone.
 
         Returns:
             The record, or None where all are older.
 
         Example:
             >>> orders = store.topic("orders")
-            >>> orders.append(b"x", time="2026-11-20T08:00:00Z")
+            >>> orders.append(b"x", timestamp="2026-11-20T08:00:00Z")
             0
             >>> orders.at("2026-11-20T07:59:00Z").offset
             0
         """
-        offset = self._first_at(time)
+        offset = self.offset_at(time)
         return None if offset is None else self[offset]
 
     def cursor(self, name: str | bytes) -> Cursor | None:
@@ -340,10 +392,10 @@ class Topic(_core.Topic[T]):
 
         Args:
             start: "earliest", "latest" (only what comes from now on), an offset, or a time: an
-                aware datetime, an ISO string with a zone, or a float of seconds since 1970.
+                aware datetime, or ISO text with a zone.
                 -10 is the last ten records that are there, or all where there are fewer.
             timeout: Seconds without a record after which the iteration ends quietly; None never.
-            visibility: "durable" holds back what is not known to be on the medium yet, "committed"
+            visibility: "durable" holds back what is not known to be on the disk yet, "visible"
                 nothing; by default as the topic was opened.
 
         Returns:
@@ -445,46 +497,66 @@ class Topic(_core.Topic[T]):
 
         return arrow.scan(self, start=start, end=end, **options)
 
-    def trim(self, before: int | Time, *, dry_run: bool = False) -> TrimReport:
-        """Let go of the oldest records, for everybody.
+    def trim(
+        self,
+        *,
+        before_offset: int | None = None,
+        before_time: Time | None = None,
+        dry_run: bool = False,
+    ) -> TrimReport:
+        """Delete the oldest records, for all readers.
 
-        They are gone for every reader when this returns, also after a power cut: reading them
-        raises `OffsetOutOfRange`, and what was read before stays valid. Files are removed as soon
-        as all of their records are gone; the one that is written to stays. Offsets go on as before.
+        They are gone for every reader when this returns, also after a power failure: reading them
+        raises `OffsetOutOfRange`. Values that were read before stay valid. A file is removed once
+        all of its records are gone; the newest one stays. Offsets go on as before.
+
+        Give exactly one of `before_offset` and `before_time`.
 
         Args:
-            before: The first record to keep, as an offset or as a time: an aware datetime, an ISO
-                string with a zone, or a float of seconds since 1970. -10 keeps the last ten records
-                that are there. Of a topic with several partitions an offset is for
-                `topic.partition(p)`.
-            dry_run: Only say what would be removed.
+            before_offset: The first offset to keep. -10 keeps the last ten records that are there.
+                Where there are several partitions, trim `topic.partition(p)`.
+            before_time: Keep the first record of this time or later, and all after it: an aware
+                datetime, or ISO text with a zone.
+            dry_run: Only report what would be removed.
 
         Returns:
-            The new first offsets, and the files and bytes that went.
+            The new first offsets, and how many files and bytes were removed.
 
         Raises:
-            OffsetOutOfRange: `before` lies beyond the end.
+            InvalidArgument: Both or neither of the two were given.
+            OffsetOutOfRange: `before_offset` lies beyond the end.
             CorruptData: What to keep depends on records that cannot be read; nothing was removed.
             NotWritable: The store was opened for reading.
 
         Example:
             >>> orders = store.topic("orders")
             >>> _ = orders.extend([b"one", b"two", b"three"])
-            >>> orders.trim(2)
+            >>> orders.trim(before_offset=2)
             {'firsts': {0: 2}, 'segments': 0, 'bytes': 0}
-            >>> orders.first, len(orders)
+            >>> orders.start_offset, len(orders)
             (2, 1)
         """
-        before = plain(before)
-        if isinstance(before, int) and not self._single:
+        if (before_offset is None) == (before_time is None):
+            raise InvalidArgument(
+                "trim() takes before_offset= or before_time=: give exactly one of them"
+            )
+        if before_offset is not None and not self._single:
             n = len(self.partitions)
             raise InvalidArgument(
                 f"topic {self.name!r} has {n} partitions, each with offsets of its own: trim "
-                "topic.partition(p), or before a time"
+                "topic.partition(p), or give before_time="
             )
-        firsts = {part.partitions[0]: part._first_kept(before) for part in self._parts()}
-        segments, freed = self._trim(list(firsts.items()), dry_run)
-        return {"firsts": firsts, "segments": segments, "bytes": freed}
+        parts = self._parts()
+        if before_offset is not None:
+            keep = {parts[0].partitions[0]: parts[0]._kept_from(number(before_offset, "an offset"))}
+        else:
+            found = ((part, part.offset_at(before_time)) for part in parts)
+            keep = {
+                part.partitions[0]: part.end_offset if offset is None else offset
+                for part, offset in found
+            }
+        segments, freed = self._trim(list(keep.items()), dry_run)
+        return {"firsts": keep, "segments": segments, "bytes": freed}
 
     def tombstone(
         self,
@@ -494,6 +566,7 @@ class Topic(_core.Topic[T]):
         | Iterable[tuple[str, str | bytes | None]]
         | None = None,
         timestamp: Time | None = None,
+        timestamp_ns: int | None = None,
         partition: int | None = None,
         sync: Sync | None = None,
         producer: str | None = None,
@@ -509,7 +582,8 @@ class Topic(_core.Topic[T]):
 
         Args:
             key: Text (kept as UTF-8) or bytes that tell what is deleted.
-            timestamp: When it was deleted; as for `append`'s `time`.
+            timestamp: When it was deleted.
+            timestamp_ns: The same in nanoseconds since 1970.
             headers: As for `append`, and so is all that follows.
             partition: The partition that it goes to, whatever its key.
             sync: "none", "interval" or "durable".
@@ -537,6 +611,7 @@ class Topic(_core.Topic[T]):
             key,
             headers=headers,
             timestamp=timestamp,
+            timestamp_ns=timestamp_ns,
             partition=partition,
             sync=sync,
             producer=producer,
@@ -660,7 +735,7 @@ class Topic(_core.Topic[T]):
         It ends with the oldest record that is still there when it comes to it. Behind corruption
         all records are read; the next step raises.
         """
-        parts = [backwards(part, part.first, part.end) for part in self._parts()]
+        parts = [backwards(part, part.start_offset, part.end_offset) for part in self._parts()]
         if len(parts) == 1:
             return parts[0]
         from heapq import merge  # few need it
@@ -674,42 +749,43 @@ class Topic(_core.Topic[T]):
     def _parts(self) -> list[Topic[T]]:
         return [self] if self._single else [self.partition(p) for p in self.partitions]
 
-    def _first_kept(self, before: int | Time) -> int:
-        first, end = self.first, self.end
-        if isinstance(before, int) and not isinstance(before, bool):
-            if before > self.committed:
-                raise self._out_of_range(before)
-            return max(first, before) if before >= 0 else self._start_of_last(-before, end)
-        offset = self._first_at(before)
-        return end if offset is None else offset
+    def _kept_from(self, offset: int) -> int:
+        if offset > self.visible_offset:
+            raise self._out_of_range(offset)
+        if offset < 0:
+            return self._start_of_last(-offset, self.end_offset)
+        return max(self.start_offset, offset)
+
+    def _edge(self, at: int | Time | None) -> int | None:
+        """Turn an edge of a range into one of a slice."""
+        place: Any = plain(at)
+        if place is None or (isinstance(place, int) and not isinstance(place, bool)):
+            return place
+        offset = self.offset_at(place)
+        return self.end_offset if offset is None else offset
 
     def _bound(self, at: int) -> int:
         return at if at >= 0 else self._start_of_last(-at)
 
     def _whole(self, size: int) -> Iterator[Batch[T]]:
-        return self._batches(self.first, self.end, size)
+        return self._batches(self.start_offset, self.end_offset, size)
 
     def _start(self, start: Start) -> int:
-        start = plain(start)
-        if start == "earliest":
-            return self.first
-        if start == "latest":
-            return self.end
-        if isinstance(start, int) and not isinstance(start, bool):
-            if start > self.committed:
-                raise self._out_of_range(start)
-            return self._bound(start)
+        place: Any = plain(start)
+        if place == "earliest":
+            return self.start_offset
+        if place == "latest":
+            return self.end_offset
+        if isinstance(place, int) and not isinstance(place, bool):
+            if place > self.visible_offset:
+                raise self._out_of_range(place)
+            return self._bound(place)
         try:
-            offset = self._first_at(start)
+            offset = self.offset_at(place)
         except (InvalidArgument, TypeError) as error:
             error.add_note('follow() begins at "earliest", "latest", an offset or a time')
             raise
-        return self.end if offset is None else offset
-
-    def _first_at(self, time: Time) -> int | None:
-        from falaj import _time  # few need it, and datetime takes its time to import
-
-        return self._offset_at(_time.to_ns(time))
+        return self.end_offset if offset is None else offset
 
     def __enter__(self) -> Topic[T]:
         return self

@@ -267,7 +267,7 @@ def lanes(topic: Topic[Any], start: Start, end: int | Time | None) -> list[Lane]
         # The end first: records that are appended meanwhile are in neither.
         stop = _stop(part, end)
         first = part._start(start)
-        if first < part.first:
+        if first < part.start_offset:
             raise part._out_of_range(first)
         found.append((part.partitions[0], first, max(first, stop)))
     return found
@@ -333,15 +333,15 @@ def of_batch(
 
 def _stop(part: Topic[Any], end: int | Time | None) -> int:
     if end is None:
-        return part.end
-    end = plain(end)
-    if isinstance(end, int) and not isinstance(end, bool):
-        stop = part._absolute(end)
-        if not part.first <= stop <= part.end:
-            raise part._out_of_range(end)
+        return part.end_offset
+    at: Any = plain(end)
+    if isinstance(at, int) and not isinstance(at, bool):
+        stop = part._absolute(at)
+        if not part.start_offset <= stop <= part.end_offset:
+            raise part._out_of_range(at)
         return stop
-    found = part._first_at(end)
-    return part.end if found is None else found
+    found = part.offset_at(at)
+    return part.end_offset if found is None else found
 
 
 def _pyarrow() -> Any:

@@ -58,8 +58,8 @@ class Handler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Append one record."""
         try:
-            key, time = _utf8(record.name).encode(), float(record.created)
-            self.topic.append(self._value(record), key=key, time=time)
+            key, created_ns = _utf8(record.name).encode(), round(record.created * 1e9)
+            self.topic.append(self._value(record), key=key, timestamp_ns=created_ns)
         except Exception:  # noqa: BLE001  # a handler hands every error on to handleError
             self.handleError(record)
 

@@ -32,7 +32,7 @@ def timed(falaj: Shell, partitions: int = 1) -> None:
         topic = store.topic("t", partitions=partitions)
         for n in range(6):
             at = f"2026-11-20T{8 + n:02}:00:00Z"
-            topic.append(b"r%d" % n, b"k%d" % n, time=at, partition=n % partitions)
+            topic.append(b"r%d" % n, b"k%d" % n, timestamp=at, partition=n % partitions)
 
 
 def test_a_pipe_gets_the_values_and_nothing_else(falaj: Shell) -> None:
@@ -177,7 +177,7 @@ def test_a_column_holds_no_separator_of_its_own(falaj: Shell) -> None:
 def test_json_tells_everything_of_a_record(falaj: Shell) -> None:
     with library.open(falaj.folder / "s") as store:
         store.topic("t").append(
-            b"v", b"k", headers=[("a", b"1"), ("a", b"\xff"), ("b", None)], time=EIGHT
+            b"v", b"k", headers=[("a", b"1"), ("a", b"\xff"), ("b", None)], timestamp=EIGHT
         )
     assert json.loads(falaj.ok("cat", "-s", "s", "t", "--json")) == {
         "topic": "t",
@@ -385,7 +385,7 @@ def test_columns_can_be_left_out_on_a_terminal(falaj: Shell) -> None:
 def test_a_record_cannot_play_with_the_terminal(falaj: Shell) -> None:
     evil = "\x1b]0;owned\x07\x1b[2J\r\n\u202e\u009b31m".encode()
     with library.open(falaj.folder / "s") as store:
-        store.topic("t").append(evil, b"\x1b[2J", time=EIGHT)
+        store.topic("t").append(evil, b"\x1b[2J", timestamp=EIGHT)
     ended = falaj.terminal("cat", "-s", "s", "t", NO_COLOR="1").end()
     assert ended.out == (
         "       0  2026-11-20T08:00:00.000000Z  \\x1b[2J  "
@@ -401,7 +401,7 @@ def test_a_template_prints_the_parts_of_a_record(falaj: Shell) -> None:
         topic = store.topic("t", partitions=2)
         topic.append(
             b"\xff%v\n", key="k", headers=[("a", b"1"), ("b", None)], partition=1,
-            time="2026-11-20T08:00:00Z",
+            timestamp="2026-11-20T08:00:00Z",
         )  # fmt: skip
         topic.tombstone("gone", partition=1)
     form = r"%t %p %o %k %K %v %V %h %%\t\x41\\|"
@@ -440,7 +440,7 @@ def test_a_template_that_is_none_is_refused(falaj: Shell, form: str, why: str) -
 def test_several_topics_are_merged_by_time_and_told_apart(falaj: Shell) -> None:
     with library.open(falaj.folder / "s") as store:
         for n in range(6):
-            store.topic("ab"[n % 2]).append(b"%d" % n, time=f"2026-11-20T0{n}:00:00Z")
+            store.topic("ab"[n % 2]).append(b"%d" % n, timestamp=f"2026-11-20T0{n}:00:00Z")
     assert falaj.ok("cat", "-s", "s", "b", "a") == "0\n1\n2\n3\n4\n5\n"
     assert falaj.ok("tail", "-s", "s", "a", "b", "-n", "3") == "3\n4\n5\n"
     assert falaj.ok("cat", "-s", "s", "a", "b", "--offsets", "-n", "2") == "a\t0\t0\nb\t0\t1\n"

@@ -46,7 +46,7 @@ def test_keys_headers_times_tombstones_and_binary_values_come_back(falaj: Shell,
         topic = store.topic("t", partitions=3)
         topic.append(b"plain")
         topic.append(b"\xff\0\n\r\n", key=b"\xfe", headers=[("h", b"\xfd"), ("h", None), ("", b"")])
-        topic.append('é \u2028 \\ "'.encode(), key="clé", time="1969-12-31T23:59:59.999999Z")
+        topic.append('é \u2028 \\ "'.encode(), key="clé", timestamp="1969-12-31T23:59:59.999999Z")
         topic.append(b"", key=b"", partition=2)
         topic.tombstone(b"gone", headers=[("by", b"me")], timestamp="2200-01-01T00:00:00Z")
     copy(falaj, "bytes", "--time-format", form, partitions=3)
@@ -98,11 +98,10 @@ def test_whatever_is_dumped_comes_back(falaj: Shell, some: list[Any]) -> None:
             store.delete(name)
         topic = store.topic("t", partitions=2)
         for key, value, headers, us in some:
-            time = us / 1e6
             if value is None:
-                topic.tombstone(key, headers=headers, timestamp=time)
+                topic.tombstone(key, headers=headers, timestamp_ns=us * 1000)
             else:
-                topic.append(value, key, headers, time)
+                topic.append(value, key, headers=headers, timestamp_ns=us * 1000)
     wanted = [(k, v, h, t // 1000, p) for k, v, h, t, p in contents(falaj.folder, "t")]
     copy(falaj, "bytes", partitions=2)
     assert [(k, v, h, t // 1000, p) for k, v, h, t, p in contents(falaj.folder, "copy")] == wanted

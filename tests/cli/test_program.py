@@ -309,7 +309,7 @@ def fill(falaj: Shell) -> None:
     with library.open(falaj.folder / "s") as store:
         orders = store.topic("orders", codec="json", partitions=2)
         for n in range(1200):
-            orders.append({"n": n}, partition=n % 2, time="2026-11-20T08:00:00Z")
+            orders.append({"n": n}, partition=n % 2, timestamp="2026-11-20T08:00:00Z")
         store.topic("empty")
 
 

@@ -20,7 +20,7 @@ def fill(falaj: Shell, records: int, partitions: int = 1) -> None:
         topic = store.topic("t", partitions=partitions)
         for n in range(records):
             at = f"2026-11-20T{n:02}:00:00Z"
-            topic.append(b"r%d" % n, time=at, partition=n % partitions)
+            topic.append(b"r%d" % n, timestamp=at, partition=n % partitions)
 
 
 def lines(*numbers: int) -> str:
@@ -136,7 +136,7 @@ def test_what_is_durable_is_shown_when_only_that_is_asked_for(falaj: Shell) -> N
     with library.open(falaj.folder / "s") as store:
         topic = store.topic("t", sync="none")
         topic.append(b"r12")
-        assert (topic.durable, topic.end) == (12, 13)
+        assert (topic.durable_offset, topic.end_offset) == (12, 13)
         assert falaj.ok("tail", "-s", "s", "t", "--durable", "-n", "1") == lines(11)
         assert falaj.ok("cat", "-s", "s", "t", "--durable") == lines(*range(12))
         late = ("--durable", "--since", "2026-11-20T09:00Z")
@@ -260,10 +260,10 @@ def test_the_last_records_are_found_beyond_what_compaction_took(
         for n in range(4):
             # Of the first partition more is taken: it is looked for further back.
             at, partition = f"2026-11-20T{n:02}:00:00Z", n % partitions
-            topic.append(b"r%d" % n, key=b"%d" % n, time=at, partition=partition)
+            topic.append(b"r%d" % n, key=b"%d" % n, timestamp=at, partition=partition)
             for _ in range(2000 >> partition):
-                topic.append(b"again", key=b"again", time=at, partition=0)
-        topic.append(b"r4", key=b"again", time="2026-11-20T04:00:00Z", partition=0)
+                topic.append(b"again", key=b"again", timestamp=at, partition=0)
+        topic.append(b"r4", key=b"again", timestamp="2026-11-20T04:00:00Z", partition=0)
         topic.compact(seal=True)
     for n in range(7):
         printed = lines(*range(max(0, 5 - n), 5))

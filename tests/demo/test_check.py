@@ -25,7 +25,7 @@ def topic(tmp_path: Path) -> Iterator[falaj.Topic[memoryview]]:
     with falaj.open(tmp_path / "store") as store, store.topic("flights", codec="bytes") as topic:
         for origin in flights.ORIGINS:
             for value, key, headers in rows(origin, LIMIT):
-                topic.append(value, key, headers)
+                topic.append(value, key, headers=headers)
         yield topic
 
 
@@ -52,7 +52,7 @@ def test_a_flight_that_is_missing_is_seen(topic: falaj.Topic[memoryview]) -> Non
 def test_a_flight_that_is_not_as_the_file_has_it_is_seen(tmp_path: Path) -> None:
     with falaj.open(tmp_path / "store") as store, store.topic("flights") as topic:
         for value, key, headers in rows("EWR", LIMIT):
-            topic.append(bytes(value).replace(b"UA", b"XX"), key, headers)
+            topic.append(bytes(value).replace(b"UA", b"XX"), key, headers=headers)
     with pytest.raises(Failed, match="at offset 0 of topic flights is not number 0 of EWR as the"):
         check.exactly_once(tmp_path / "store", "flights", LIMIT)
 

@@ -119,12 +119,13 @@ class Maker:
         name, expected = self.any_topic()
         given, key, headers, time = self.record()
         value, payload = self.value(expected.codec, given)
-        seconds = None if time is None else time // 10**9
         partition = self.random.randrange(len(expected.partitions))
         self.note(
             expected,
             partition,
-            self.topic(name).append(value, key, headers, seconds, partition=partition),
+            self.topic(name).append(
+                value, key, headers=headers, timestamp_ns=time, partition=partition
+            ),
             (payload, key, headers, time),
         )
 
@@ -148,13 +149,12 @@ class Maker:
         payloads = []
         for given, key, headers, time in records:
             value, payload = self.value(expected.codec, given)
-            seconds = None if time is None else time // 10**9
-            new.append(falaj.NewRecord(value, key, headers, seconds))
+            new.append(falaj.NewRecord(value, key, headers=headers, timestamp_ns=time))
             payloads.append(payload)
         if not new:
             return
         topic = self.topic(name)
-        before = [topic.partition(p).end for p in topic.partitions]
+        before = [topic.partition(p).end_offset for p in topic.partitions]
         topic.extend(new)
         # Which key goes where is falaj's affair; that each went once and in order is checked here.
         left = [(payload, *record[1:]) for payload, record in zip(payloads, records, strict=True)]
@@ -167,7 +167,7 @@ class Maker:
             [
                 (name, p, n)
                 for p in topic.partitions
-                for n in range(before[p], topic.partition(p).end)
+                for n in range(before[p], topic.partition(p).end_offset)
             ]
         )
 
@@ -227,8 +227,8 @@ class Maker:
         name, expected = self.any_topic()
         p = self.random.randrange(len(expected.partitions))
         part = self.topic(name).partition(p)
-        first = self.random.randrange(part.first, part.end + 1)
-        part.trim(first)
+        first = self.random.randrange(part.start_offset, part.end_offset + 1)
+        part.trim(before_offset=first)
         for offset in [offset for offset in expected.partitions[p] if offset < first]:
             expected.trimmed[p, offset] = expected.partitions[p].pop(offset)
 
@@ -260,7 +260,7 @@ class Maker:
         names = sorted(shop) or [self.any_topic()[0]]
         log = self.model.topics[names[0]].log
         before = {
-            name: [self.topic(name).partition(p).end for p in self.topic(name).partitions]
+            name: [self.topic(name).partition(p).end_offset for p in self.topic(name).partitions]
             for name in names
         }
         given = []
@@ -326,7 +326,7 @@ class Maker:
             seen = {p: consumer.committed(name, p) for p in range(len(expected.partitions))}
             for p, committed in seen.items():
                 assert committed == self.model.consumed.get((called, name, p), committed)
-                if committed < self.topic(name).partition(p).first:  # it was trimmed
+                if committed < self.topic(name).partition(p).start_offset:  # it was trimmed
                     consumer.seek("earliest", topic=name, partition=p)
             for record in consumer.poll(self.random.randrange(1, 200)):
                 held, behind = expected.partitions[record.partition], seen[record.partition]
@@ -442,11 +442,11 @@ class Maker:
         for name, expected in self.model.topics.items():
             topic = self.topic(name)
             for p, records in enumerate(expected.partitions):
-                gone = [offset for offset in records if offset >= topic.partition(p).end]
+                gone = [offset for offset in records if offset >= topic.partition(p).end_offset]
                 lost |= {(name, p, offset) for offset in gone}
                 for offset in gone:
                     del records[offset]
-                first, end = topic.partition(p).first, topic.partition(p).end
+                first, end = topic.partition(p).start_offset, topic.partition(p).end_offset
                 back = [key for key in expected.trimmed if key[0] == p and key[1] >= first]
                 untrimmed = {key[1]: expected.trimmed.pop(key) for key in sorted(back)}
                 records.update({n: of for n, of in untrimmed.items() if n < end})

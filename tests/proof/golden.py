@@ -143,7 +143,7 @@ def of_topic(store: falaj.Store, name: str) -> Any:
 def of_partition(topic: falaj.Topic[Any]) -> dict[str, Any]:
     found: dict[str, Any] = {"first": None, "end": None, "records": [], "error": None}
     try:
-        found["first"], found["end"] = topic.first, topic.end
+        found["first"], found["end"] = topic.start_offset, topic.end_offset
         for record in topic:
             raw: memoryview | None = record.raw  # None for a tombstone
             value = None if raw is None else bytes(raw)

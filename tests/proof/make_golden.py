@@ -44,10 +44,15 @@ def plain(store: Path) -> None:
         three = opened.topic("three", partitions=3, segment_bytes=SEGMENT_BYTES)
         three.extend([(b"key %d" % n, b"value %d" % n) for n in range(30)])
         rich = topic_in(opened, "rich")
-        rich.append(b"", b"", [("a", None), ("a", b""), ("\N{SNOWMAN}", b"1")])
-        rich.append(b"early", time=-1_000_000)
-        rich.append(b"late", time=4_000_000_000)
-        rich.extend([falaj.NewRecord(b"x" * n, b"k", {"h": b"v"}, n) for n in range(5)])
+        rich.append(b"", b"", headers=[("a", None), ("a", b""), ("\N{SNOWMAN}", b"1")])
+        rich.append(b"early", timestamp_ns=-1_000_000 * 10**9)
+        rich.append(b"late", timestamp_ns=4_000_000_000 * 10**9)
+        rich.extend(
+            [
+                falaj.NewRecord(b"x" * n, b"k", headers={"h": b"v"}, timestamp_ns=n * 10**9)
+                for n in range(5)
+            ]
+        )
         rich.append(b"")
         opened.topic("empty.tmp", codec="str", segment_bytes=SEGMENT_BYTES)
 
@@ -140,14 +145,16 @@ def tombstoned(store: Path) -> None:
         for n in range(300):
             prices.append(b"price %d" % n + bytes(300), b"%d" % (n % 17))
         for n in range(5):
-            prices.append(b"by a producer", b"%d" % n, {"n": b"h"}, producer="till", sequence=n)
+            prices.append(
+                b"by a producer", b"%d" % n, headers={"n": b"h"}, producer="till", sequence=n
+            )
         prices.tombstone(b"3")
         prices.append(b"no key", partition=1)
         prices.compact(seal=True)
         prices.extend([(b"%d" % n, b"again") for n in range(9)])
         prices.tombstone(b"4")
         prices.compact(seal=True, delete_retention=0)
-        prices.append(b"last", b"3", time=1_790_000_000)
+        prices.append(b"last", b"3", timestamp_ns=1_790_000_000 * 10**9)
 
 
 def cut_off(store: Path) -> None:
@@ -156,16 +163,16 @@ def cut_off(store: Path) -> None:
         topic = topic_in(opened)
         for n in range(12):
             topic.append(b"value %d" % n + bytes(12_000))
-        topic.trim(6)
-        topic.trim(7)
+        topic.trim(before_offset=6)
+        topic.trim(before_offset=7)
         topic.append(b"behind it")
         parts = opened.topic("parts", partitions=2, segment_bytes=SEGMENT_BYTES)
         for n in range(20):
             parts.append(b"part %d" % n, partition=n % 2)
-        parts.partition(1).trim(4)
+        parts.partition(1).trim(before_offset=4)
         everything = opened.topic("everything", segment_bytes=SEGMENT_BYTES)
         everything.extend([b"gone"] * 3)
-        everything.trim(3)
+        everything.trim(before_offset=3)
 
 
 def jobs(store: Path) -> None:
@@ -178,7 +185,7 @@ def jobs(store: Path) -> None:
                     job.append(b"order %d" % n, key=b"%d" % n, headers={"night": b"%d" % night})
         with orders.job("large", token=("large", 1)) as job:
             for n in range(40):
-                job.append(b"large %d" % n + bytes(3000), partition=n % 3, time=n)
+                job.append(b"large %d" % n + bytes(3000), partition=n % 3, timestamp_ns=n * 10**9)
             job.tombstone(b"3")
         with orders.job("once", token=("forgotten", 7)) as job:
             job.append(b"once")
@@ -186,7 +193,7 @@ def jobs(store: Path) -> None:
         orders.append(b"by a producer", producer="till", sequence=3, partition=1)
         part = orders.stage("left", "0", ("nightly", 20_261_123))
         part.append(b"staged", key=b"k")
-        part.append(b"staged, too", partition=2, time=5)
+        part.append(b"staged, too", partition=2, timestamp_ns=5 * 10**9)
         part.finish()
 
 

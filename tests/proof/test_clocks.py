@@ -142,7 +142,7 @@ def is_right(path: Path, count: int) -> None:
         # The first at or after a time is the first in the log, however the times jump.
         highest = list(accumulate(times, max))
         for time in {*times, *(t + 1 for t in times), min(times) - S, max(times) + S}:
-            found = topic._offset_at(time)
+            found = topic.offset_at(time_ns=time)
             first = bisect_left(highest, time)
             assert found == (first if first < count else None)
     assert [r.timestamp_ns for r in other.topics["t"].partitions[0].records] == times

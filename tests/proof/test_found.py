@@ -36,8 +36,8 @@ def test_a_log_that_was_cut_right_behind_its_snapshot_reads_on(path: Path, flipp
         with falaj.open(path, mode) as store:
             topic = store.topic("t")
             assert [record.bytes() for record in topic] == [b"0", b"1"]
-            assert topic.first == 0
-            assert topic.at(0) is not None
+            assert topic.start_offset == 0
+            assert topic.at("1970-01-01T00:00:00Z") is not None
     assert falaj.verify(path)["sound"]
 
 

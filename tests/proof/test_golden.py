@@ -146,7 +146,7 @@ def test_consumers_queues_jobs_and_transactions_of_kept_stores_go_on(place: Path
             tx.append("sums", b"4")
             tx.append("parts", "new")
             tx.commit_cursor(adder)
-        assert (adder.lag, store.topic("sums").end) == (0, 6)
+        assert (adder.lag, store.topic("sums").end_offset) == (0, 6)
 
 
 def test_a_part_that_was_staged_and_kept_is_read_by_the_other_reader(place: Path) -> None:

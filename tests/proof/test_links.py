@@ -159,7 +159,7 @@ def append(path: Path) -> None:
         for _ in range(RECORDS):
             topic.append(TRUE)
         topic.flush()
-        expect(store, topic.end)
+        expect(store, topic.end_offset)
 
 
 def create(path: Path) -> None:

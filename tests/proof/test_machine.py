@@ -10,6 +10,7 @@ import shutil
 import tempfile
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -62,6 +63,14 @@ class Record(NamedTuple):
     key: bytes | None = None
     headers: tuple[tuple[str, bytes | None], ...] = ()
     time: int | None = None
+
+    def rest(self) -> dict[str, Any]:
+        """Name what `append` takes beside a value and a key."""
+        ns = None if self.time is None else self.time * 10**9
+        return {"headers": self.headers, "timestamp_ns": ns}
+
+    def new(self) -> falaj.NewRecord:
+        return falaj.NewRecord(self.value, self.key, **self.rest())
 
 
 Partition = list[Record]
@@ -128,13 +137,15 @@ class Against(RuleBasedStateMachine):
     @rule(name=names, p=partitions, record=records, sync=syncs)
     def append(self, name: str, p: int, record: Record, sync: Any) -> None:
         topic, expected = self.part(name, p)
-        assert topic.append(*record, sync=sync) == len(expected)
+        assert topic.append(*record[:2], **record.rest(), sync=sync) == len(expected)
         expected.append(record)
 
     @rule(name=names, p=partitions, several=several, sync=syncs)
     def extend_a_partition(self, name: str, p: int, several: list[Record], sync: Any) -> None:
         topic, expected = self.part(name, p)
-        offsets = topic.extend([falaj.NewRecord(*record) for record in several], sync=sync)
+        offsets = topic.extend(
+            [falaj.NewRecord(*record[:2], **record.rest()) for record in several], sync=sync
+        )
         assert offsets == range(len(expected), len(expected) + len(several))
         expected.extend(several)
 
@@ -142,7 +153,9 @@ class Against(RuleBasedStateMachine):
     def extend_all_partitions(self, several: list[Record]) -> None:
         """Where a record goes is falaj's choice; that records of a key stay together is not."""
         topic = self.topic("three")
-        placed: Any = topic.extend([falaj.NewRecord(*record) for record in several])
+        placed: Any = topic.extend(
+            [falaj.NewRecord(*record[:2], **record.rest()) for record in several]
+        )
         left = list(several)
         for p, offsets in placed.items():
             expected = self.model["three"][p]
@@ -209,7 +222,7 @@ class Against(RuleBasedStateMachine):
         topic.flush()
         for p, expected in enumerate(self.model[name]):
             part = topic.partition(p)
-            assert part.durable == len(expected)
+            assert part.durable_offset == len(expected)
             assert part.wait_durable(timeout=0)
 
     @rule(how=st.sampled_from(["close", "topics first", "with"]))
@@ -257,7 +270,7 @@ class Against(RuleBasedStateMachine):
             st.integers(-(2**33), 2**33) | st.integers(1_700_000_000, 1_900_000_000)
         )
         first = bisect_left(highest, seconds * 10**9)
-        found = topic.at(seconds)
+        found = topic.at(datetime.fromtimestamp(seconds, UTC))
         assert (None if found is None else found.offset) == (
             first if first < len(expected) else None
         )
@@ -345,8 +358,12 @@ class Against(RuleBasedStateMachine):
             assert merged == [list(range(len(wanted))) for wanted in expected]
             for p, wanted in enumerate(expected):
                 part = topic.partition(p)
-                assert (part.first, part.end, part.committed) == (0, len(wanted), len(wanted))
-                assert part.durable <= len(wanted)
+                assert (part.start_offset, part.end_offset, part.visible_offset) == (
+                    0,
+                    len(wanted),
+                    len(wanted),
+                )
+                assert part.durable_offset <= len(wanted)
         assert all(view == value for view, value in self.old)
 
     def teardown(self) -> None:

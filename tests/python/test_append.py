@@ -31,7 +31,7 @@ def test_extend_returns_the_range_of_its_offsets(topic: falaj.Topic[memoryview])
 
 def test_everything_that_belongs_to_a_record_is_kept(topic: falaj.Topic[memoryview]) -> None:
     when = datetime(2026, 11, 20, 8, 0, 0, 123456, tzinfo=UTC)
-    topic.append(b"v", b"k", [("a", b"1"), ("b", None), ("a", b"2")], when)
+    topic.append(b"v", b"k", headers=[("a", b"1"), ("b", None), ("a", b"2")], timestamp=when)
     record = topic[0]
     assert (record.bytes(), record.key) == (b"v", b"k")
     assert record.headers == (("a", b"1"), ("b", None), ("a", b"2"))
@@ -52,9 +52,16 @@ def test_a_record_without_a_time_has_that_of_its_append(topic: falaj.Topic[memor
 def test_extend_takes_values_pairs_new_records_and_records(
     topic: falaj.Topic[memoryview], plain_before: int
 ) -> None:
-    old = topic[topic.extend([falaj.NewRecord(b"old", b"key", {"h": b"1"}, time=5)])[0]]  # type: ignore[index]
+    topic.extend([falaj.NewRecord(b"old", b"key", headers={"h": b"1"}, timestamp_ns=5 * 10**9)])
+    old = topic[0]
     plain = [b"plain"] * plain_before
-    given: Any = [*plain, (b"k", b"pair"), b"no key", falaj.NewRecord(b"new", time=7), old]
+    given: Any = [
+        *plain,
+        (b"k", b"pair"),
+        b"no key",
+        falaj.NewRecord(b"new", timestamp_ns=7 * 10**9),
+        old,
+    ]
     offsets = topic.extend(given)
     assert offsets == range(1, 5 + plain_before)
     *first, pair, unkeyed, new, copied = topic[1:]
@@ -183,7 +190,7 @@ def test_extend_with_a_single_value_is_a_type_error(
 def test_a_naive_time_is_refused_in_words(topic: falaj.Topic[memoryview]) -> None:
     for naive in (datetime(2026, 11, 20), "2026-11-20T08:00:00"):  # noqa: DTZ001  # that is the point
         with pytest.raises(InvalidArgument, match="time zone"):
-            topic.append(b"x", time=naive)
+            topic.append(b"x", timestamp=naive)
 
 
 def test_records_roll_over_many_segments_without_a_gap(store: falaj.Store) -> None:

@@ -20,9 +20,9 @@ def fill(topic: falaj.Topic[Any], n: int = 200) -> None:
         topic.extend([b"plain %d" % (i + j) for j in range(4)])
         topic.append(b"")
         topic.append(b"x" * (i * 7 % 900), key=b"k%d" % (i % 3))
-        topic.append(b"timed", time=datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC))
+        topic.append(b"timed", timestamp=datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC))
         topic.append(
-            b"late", time=datetime(2250, 1, 1, tzinfo=UTC), headers=[("a", b"1"), ("a", None)]
+            b"late", timestamp=datetime(2250, 1, 1, tzinfo=UTC), headers=[("a", b"1"), ("a", None)]
         )
         topic.extend([(b"k", b"pair"), b"lone"])
 
@@ -41,7 +41,7 @@ def expected(
             "timestampType": 0,
             "headers": [{"key": k, "value": v} for k, v in record.headers] or None,
         }
-        for record in topic.read(start, (topic.end if end is None else end) - start)
+        for record in topic.read(start, (topic.end_offset if end is None else end) - start)
     ]
 
 
@@ -164,7 +164,7 @@ def test_a_stream_goes_on_after_its_topic_was_closed_and_trimmed(store: falaj.St
     assert next(reader)["offset"].to_pylist() == list(range(10))
     topic.close()
     assert next(reader)["offset"].to_pylist() == list(range(10, 20))
-    store.topic("orders").trim(2900)
+    store.topic("orders").trim(before_offset=2900)
     with pytest.raises(OffsetOutOfRange, match="holds offsets from 2900"):
         for _ in reader:
             pass

@@ -42,7 +42,7 @@ while True:
 
 
 def copied_range(topic: falaj.Topic[memoryview]) -> range:
-    return range(topic.first, topic.end)
+    return range(topic.start_offset, topic.end_offset)
 
 
 def test_a_backup_over_something_or_into_the_store_is_refused(

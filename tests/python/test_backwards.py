@@ -28,12 +28,12 @@ def orders(store: falaj.Store) -> falaj.Topic[memoryview]:
 def test_reversed_is_newest_first_also_after_a_trim(orders: falaj.Topic[memoryview]) -> None:
     assert offsets(reversed(orders)) == list(range(999, -1, -1))
     for before in (1, 700, 999):
-        orders.trim(before)
+        orders.trim(before_offset=before)
         assert offsets(reversed(orders)) == list(range(999, before - 1, -1))
         assert [record.bytes() for record in reversed(orders)] == [
             b"%0300d" % n for n in range(999, before - 1, -1)
         ]
-    orders.trim(1000)
+    orders.trim(before_offset=1000)
     assert offsets(reversed(orders)) == []
     orders.append(b"x")
     assert offsets(reversed(orders)) == [1000]
@@ -44,11 +44,11 @@ def test_reversed_sees_what_was_there_when_it_began_and_ends_where_a_trim_has_be
 ) -> None:
     back = reversed(orders)
     orders.append(b"later")
-    orders.trim(850)
+    orders.trim(before_offset=850)
     assert offsets(back) == list(range(999, 849, -1))
     back = reversed(orders)
     assert next(back).offset == 1000
-    orders.trim(900)
+    orders.trim(before_offset=900)
     assert offsets(back) == list(range(999, 899, -1))
 
 
@@ -60,26 +60,28 @@ def test_reversed_leaves_out_what_compaction_removed(store: falaj.Store) -> None
     assert prices.compact(seal=True)["removed"] > 2800
     there = offsets(prices)
     assert offsets(reversed(prices)) == there[::-1]
-    prices.trim(there[3])
+    prices.trim(before_offset=there[3])
     assert offsets(reversed(prices)) == there[:2:-1]
     half = slice(there[3], None, None)
     assert offsets(reversed(prices[half])) == there[:2:-1]
     assert offsets(prices[::-1]) == there[:2:-1]
     assert offsets(prices[::2]) == [n for n in there[3:] if n % 2 == there[3] % 2]
-    assert offsets(prices[::-3]) == [n for n in there[:2:-1] if n % 3 == (prices.end - 1) % 3]
+    assert offsets(prices[::-3]) == [
+        n for n in there[:2:-1] if n % 3 == (prices.end_offset - 1) % 3
+    ]
 
 
 def test_several_partitions_are_read_newest_first_by_time(store: falaj.Store) -> None:
     parted = store.topic("parted", partitions=3)
     for n in range(200):
-        parted.append(b"%d" % n, partition=n * 7 % 3, time=float(n // 5))
+        parted.append(b"%d" % n, partition=n * 7 % 3, timestamp_ns=n // 5 * 10**9)
     places = [(record.partition, record.offset) for record in parted]
     assert [(r.partition, r.offset) for r in reversed(parted)] == places[::-1]
-    parted.partition(1).trim(20)
+    parted.partition(1).trim(before_offset=20)
     places = [(record.partition, record.offset) for record in parted]
     assert [(r.partition, r.offset) for r in reversed(parted)] == places[::-1]
     part = parted.partition(1)
-    assert offsets(reversed(part)) == list(range(part.end - 1, 19, -1))
+    assert offsets(reversed(part)) == list(range(part.end_offset - 1, 19, -1))
 
 
 def test_a_durable_handle_goes_back_from_what_is_durable(store: falaj.Store) -> None:
@@ -88,7 +90,7 @@ def test_a_durable_handle_goes_back_from_what_is_durable(store: falaj.Store) -> 
     topic.flush()
     topic.append(b"c")
     seen = store.topic("t", visibility="durable")
-    assert offsets(reversed(seen)) == list(range(seen.end))[::-1]
+    assert offsets(reversed(seen)) == list(range(seen.end_offset))[::-1]
 
 
 def test_behind_corruption_everything_is_read_newest_first(
@@ -111,7 +113,7 @@ def test_a_slice_that_goes_back_says_that_what_it_began_with_was_trimmed(
     for of in (orders[::-1], orders[900::-3]):
         back = iter(of)
         next(back)
-        orders.trim(orders.first + 500)
+        orders.trim(before_offset=orders.start_offset + 500)
         with pytest.raises(OffsetOutOfRange, match="no record"):
             list(back)
 

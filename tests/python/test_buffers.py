@@ -73,7 +73,7 @@ def in_a_pair(store: falaj.Store, key: Any) -> Any:
 
 
 def in_a_new_record(store: falaj.Store, key: Any) -> Any:
-    store.topic("values", log="one").extend([falaj.NewRecord(b"x", key, {"h": key})])
+    store.topic("values", log="one").extend([falaj.NewRecord(b"x", key, headers={"h": key})])
 
 
 def in_a_tombstone(store: falaj.Store, key: Any) -> Any:
@@ -83,7 +83,7 @@ def in_a_tombstone(store: falaj.Store, key: Any) -> Any:
 def in_a_transaction(store: falaj.Store, key: Any) -> Any:
     topic = store.topic("values", log="one")
     with store.transaction() as tx:
-        tx.append(topic, b"x", key, {"h": key})
+        tx.append(topic, b"x", key, headers={"h": key})
 
 
 def in_pairs_of_a_transaction(store: falaj.Store, key: Any) -> Any:

@@ -40,7 +40,7 @@ def test_of_each_key_the_last_record_stays_and_all_ways_to_read_agree(store: fal
     assert done["bytes_after"] < done["bytes_before"] / 4
     left = list(range(1960, 2000))
     assert [record.offset for record in prices] == left
-    assert (len(prices), prices.first, prices.end) == (2000, 0, 2000)
+    assert (len(prices), prices.start_offset, prices.end_offset) == (2000, 0, 2000)
     assert [record.offset for batch in prices.batches() for record in batch] == left
     assert sum(len(batch) for batch in prices.batches()) == 40
     assert [record.offset for record in prices[1000:1970]] == left[:10]
@@ -63,11 +63,11 @@ def test_the_last_records_are_found_beyond_what_compaction_took(store: falaj.Sto
     prices = compacted(store)
     for burst in (3, 1000, 2):
         for i in range(burst):
-            prices.append("x" * 200, key=b"once %d" % prices.end)
+            prices.append("x" * 200, key=b"once %d" % prices.end_offset)
             prices.extend([(b"again", "y")] * (i % 5 + 1))
         for _ in range(40):
             prices.extend([(b"again", "y")] * 250)
-    end = prices.end
+    end = prices.end_offset
     prices.compact(seal=True)
     left = [record.offset for record in prices]
     assert len(left) == 1006
@@ -75,7 +75,7 @@ def test_the_last_records_are_found_beyond_what_compaction_took(store: falaj.Sto
     assert left[-1] == end - 1
     for n in (0, 1, 2, 3, 999, 1005, 1006, 1007, 2**70):
         assert [record.offset for record in prices.last(n)] == left[max(0, 1006 - n) :]
-    prices.trim(left[500])
+    prices.trim(before_offset=left[500])
     for n in (505, 506, 507):
         assert [record.offset for record in prices.last(n)] == left[max(500, 1006 - n) :]
 

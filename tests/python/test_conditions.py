@@ -17,7 +17,7 @@ import random
 topic = falaj.open(path).topic("counts", codec="str", segment_bytes=65536)
 for _ in range(200):
     while True:
-        seen = topic.end
+        seen = topic.end_offset
         value = int(topic[-1].value) + 1 if seen else 1
         try:
             topic.append(str(value), expect=seen)
@@ -65,7 +65,7 @@ def test_a_gap_and_an_old_repeat_are_refused_and_nothing_is_appended(store: fala
     with pytest.raises(DuplicateSequence, match="or the producer began with a later one"):
         topic.append(b"x", producer="late", sequence=4)
     assert topic.append(b"x", producer="p", sequence=5) == 5
-    assert topic.end == 11
+    assert topic.end_offset == 11
 
 
 def test_an_append_that_expects_another_offset_is_a_conflict(store: falaj.Store) -> None:
@@ -77,7 +77,7 @@ def test_an_append_that_expects_another_offset_is_a_conflict(store: falaj.Store)
     assert (lost.value.expected, lost.value.next) == (1, 3)
     with pytest.raises(OffsetConflict):
         topic.append(b"x", expect=4)
-    assert topic.end == 3
+    assert topic.end_offset == 3
 
 
 def test_a_repeat_is_one_whatever_it_expects(store: falaj.Store) -> None:
@@ -100,7 +100,7 @@ def test_half_a_condition_is_refused(store: falaj.Store) -> None:
         topic.append(b"x", producer="", sequence=1)
     with pytest.raises(InvalidArgument, match=r"a sequence is a number from 0 to .*, not -1"):
         topic.append(b"x", producer="p", sequence=-1)
-    assert topic.end == 0
+    assert topic.end_offset == 0
 
 
 def test_a_producers_records_without_keys_stay_in_one_partition(store: falaj.Store) -> None:

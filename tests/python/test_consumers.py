@@ -146,7 +146,7 @@ def test_seek_goes_anywhere_and_is_committed_with_the_next_commit(path: Path) ->
     with falaj.open(path) as store:
         orders = store.topic("orders")
         for n in range(10):
-            orders.append(b"%d" % n, time=f"2026-11-20T08:00:0{n}Z")
+            orders.append(b"%d" % n, timestamp=f"2026-11-20T08:00:0{n}Z")
         billing = store.consumer("billing", ["orders"])
         places: list[tuple[Any, int | None]] = [("latest", None), ("earliest", 0), (4, 4), (-2, 8)]
         for to, first in places:
@@ -244,7 +244,7 @@ def test_what_is_trimmed_rewound_or_deleted_is_told_with_the_choices(path: Path)
     with falaj.open(path) as store:
         orders = filled(store, 10)
         billing = store.consumer("billing", ["orders"])
-        orders.trim(4)
+        orders.trim(before_offset=4)
         assert (billing.lag, store.info()["consumers"][0]["cursors"][0]["lag"]) == (6, 6)
         with pytest.raises(OffsetOutOfRange) as trimmed:
             list(billing)
@@ -476,7 +476,7 @@ def test_a_cursor_in_a_backup_never_lies_behind_its_log(path: Path) -> None:
                 with falaj.open(copy) as copied:
                     for consumer in copied.info()["consumers"]:
                         for cursor in consumer["cursors"]:
-                            assert cursor["committed"] <= copied.topic("orders").end
+                            assert cursor["committed"] <= copied.topic("orders").end_offset
                         list(copied.consumer(consumer["name"], ["orders"]))
         finally:
             over.set()

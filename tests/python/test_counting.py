@@ -45,12 +45,12 @@ def test_a_limit_by_number_keeps_as_many_records_on_a_compacted_topic(
 def test_a_trim_by_number_keeps_as_many_records_on_a_compacted_topic(
     prices: falaj.Topic[Any],
 ) -> None:
-    assert prices.trim(-1000)["firsts"] == {0: 0}
+    assert prices.trim(before_offset=-1000)["firsts"] == {0: 0}
     assert offsets(prices) == THERE
-    assert prices.trim(-2, dry_run=True)["firsts"] == {0: 2}
-    assert prices.trim(-2)["firsts"] == {0: 2}
+    assert prices.trim(before_offset=-2, dry_run=True)["firsts"] == {0: 2}
+    assert prices.trim(before_offset=-2)["firsts"] == {0: 2}
     assert offsets(prices) == THERE[2:]
-    assert prices.trim(-(2**70))["firsts"] == {0: 2}
+    assert prices.trim(before_offset=-(2**70))["firsts"] == {0: 2}
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 1000, 2**70])
@@ -110,7 +110,7 @@ def test_a_negative_index_is_a_record_that_is_there(prices: falaj.Topic[Any]) ->
     prices.tombstone(b"d")
     prices.compact(seal=True)
     prices.compact(delete_retention=0)
-    assert (prices.end, prices[-1].offset, offsets(prices.last(1))) == (5004, 2, [2])
+    assert (prices.end_offset, prices[-1].offset, offsets(prices.last(1))) == (5004, 2, [2])
     some = prices[1:]
     assert [some[-n].offset for n in (1, 2)] == [2, 1]
     with pytest.raises(IndexError):
@@ -197,7 +197,7 @@ def test_records_are_counted_in_ranges_and_over_partitions(store: falaj.Store) -
 def test_without_compaction_counts_are_those_of_offsets(store: falaj.Store) -> None:
     numbers = store.topic("numbers", codec="json")
     numbers.extend(list(range(9)))
-    numbers.trim(2)
+    numbers.trim(before_offset=2)
     assert (numbers.count(), numbers.count(4), numbers.count(0, 5)) == (7, 5, 3)
     assert (numbers[-7].offset, numbers[-1].offset) == (2, 8)
     with pytest.raises(OffsetOutOfRange):
@@ -222,5 +222,5 @@ def test_another_process_that_had_the_store_open_counts_what_is_left(
 
 
 def test_a_place_by_time_is_still_a_place_by_time(prices: falaj.Topic[Any]) -> None:
-    assert prices.trim(datetime(1990, 1, 1, tzinfo=UTC))["firsts"] == {0: 0}
+    assert prices.trim(before_time=datetime(1990, 1, 1, tzinfo=UTC))["firsts"] == {0: 0}
     assert offsets(prices.follow("1990-01-01T00:00Z", timeout=0)) == THERE

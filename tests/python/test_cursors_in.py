@@ -224,7 +224,7 @@ def test_the_cursor_outlives_rolls_trims_backups_and_restarts(path: Path) -> Non
                     tx.commit_cursor(adder)
                 if adder.position() == 150:
                     break
-        sums.trim(before=sums.end)
+        sums.trim(before_offset=sums.end_offset)
         store.backup(path.with_name("copy"))
     for place in (path, path.with_name("copy")):
         with falaj.open(place) as store:
@@ -258,13 +258,13 @@ def test_a_backup_beside_transactions_has_no_cursor_behind_what_was_read(path: P
                 with falaj.open(copy) as copied:
                     for found in copied.info()["consumers"]:
                         if not found["cursors"]:  # copied before its first transaction
-                            assert copied.topic(found["name"]).end == 0
+                            assert copied.topic(found["name"]).end_offset == 0
                             continue
                         [cursor] = found["cursors"]
                         step = copied.consumer(
                             found["name"], [cursor["topic"]], cursor_in=found["cursor_in"]
                         )
-                        assert step.position() == copied.topic(found["name"]).end
+                        assert step.position() == copied.topic(found["name"]).end_offset
         finally:
             over.set()
             worker.join(30)

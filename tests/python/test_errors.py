@@ -371,7 +371,7 @@ WRONG: dict[str, Callable[[falaj.Store, falaj.Topic[Any]], object]] = {
     "reset": lambda store, _: store.reset_consumer("c", "orders", "latest", partition=-1),
     "reset far": lambda store, _: store.reset_consumer("c", "orders", 0, partition=2**70),
     "reset to": lambda store, _: store.reset_consumer("c", "orders", 10**5000),
-    "trim": lambda _, topic: topic.trim(2**127),
+    "trim": lambda _, topic: topic.trim(before_offset=2**127),
     "read": lambda _, topic: topic.read(2**127, 1),
     "read back": lambda _, topic: topic.read(-(2**128), 1),
     "follow": lambda _, topic: topic.follow(2**127),
@@ -388,7 +388,7 @@ WRONG: dict[str, Callable[[falaj.Store, falaj.Topic[Any]], object]] = {
     "automatic": lambda store, topic: store.consumer("c", [topic], auto_commit=10**5000),
     "kept": lambda store, _: store.topic("new", retention_records=10**5000),
     "age": lambda store, _: store.topic("new", retention_age=10**5000),
-    "moment": lambda _, topic: topic.append(b"x", time=10**5000),
+    "moment": lambda _, topic: topic.append(b"x", timestamp_ns=10**5000),
     "memory": lambda _, topic: topic.compact(memory=2**64),
     "lasts": lambda _, topic: topic.compact(last={-1: Last(0, array("Q"))}),
     "last end": lambda _, topic: topic.compact(last={0: Last(2**64, array("Q"))}),
@@ -422,7 +422,7 @@ def test_an_argument_that_cannot_be_is_an_error_of_falaj(
 ) -> None:
     with pytest.raises(InvalidArgument):
         WRONG[what](store, topic)
-    assert (store.topics(), topic.end) == (["orders"], 0)
+    assert (store.topics(), topic.end_offset) == (["orders"], 0)
 
 
 @pytest.mark.parametrize(
@@ -452,8 +452,8 @@ def test_the_longest_span_there_is_is_as_good_as_for_ever(store: falaj.Store) ->
 
 
 NOWHERE: dict[str, Callable[[falaj.Store, falaj.Topic[Any]], object]] = {
-    "trim": lambda _, topic: topic.trim(2**64),
-    "trim by hand": lambda _, topic: topic.trim(1, dry_run=True),
+    "trim": lambda _, topic: topic.trim(before_offset=2**64),
+    "trim by hand": lambda _, topic: topic.trim(before_offset=1, dry_run=True),
     "read": lambda _, topic: topic.read(2**64, 1),
     "read back": lambda _, topic: topic.read(1 - 2**127, 1),
     "follow": lambda _, topic: topic.follow(2**127 - 1),

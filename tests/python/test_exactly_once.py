@@ -166,7 +166,7 @@ def test_a_pipeline_of_consumers_under_a_storm_of_kills_does_each_piece_of_work_
             assert time.monotonic() < ends, f"{done} of {numbers}: {store.info()['consumers']}"
             for _, (_, process) in running:
                 assert process.process.poll() is None, process.end()
-            end = totals.end  # asked once: what comes after it is counted the next time
+            end = totals.end_offset  # asked once: what comes after it is counted the next time
             for record in totals[seen:end]:
                 done += record.value[0]
             seen = end

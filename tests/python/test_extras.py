@@ -52,7 +52,7 @@ def test_a_topic_of_text_gets_the_formatted_line(
     log.info("line")
     handler.flush()
     assert topic[0].bytes() == b"INFO: line"
-    assert topic.durable == 1
+    assert topic.durable_offset == 1
 
 
 def test_logging_into_a_closed_topic_breaks_nothing(

@@ -45,15 +45,18 @@ def test_retention_waits_no_more_for_a_topic_that_the_group_forgot(path: Path, k
         more(refunds, 0, 300)
         refunds.configure(retention_records=1, retention_waits=True)
         store.maintain()
-        held_back = [refunds.partition(partition).first for partition in range(3)]
+        held_back = [refunds.partition(partition).start_offset for partition in range(3)]
         store.forget_topic("billing", "refunds")
         assert topics_of(store) == {"orders"}
         store.maintain()
-        freed = [refunds.partition(partition).first for partition in range(3)]
+        freed = [refunds.partition(partition).start_offset for partition in range(3)]
         assert freed > held_back
         with store.consumer("billing", ["orders", "refunds"], start="latest", **where) as billing:
             for p in range(3):
-                assert billing.committed(topic="refunds", partition=p) == refunds.partition(p).end
+                assert (
+                    billing.committed(topic="refunds", partition=p)
+                    == refunds.partition(p).end_offset
+                )
 
 
 READER = """

@@ -105,7 +105,7 @@ def test_what_is_gone_is_told_of_its_partition_and_the_others_stay_where_they_ar
         billing = store.consumer("billing", ["orders", "audit"])
         billing.commit(5, topic="audit", partition=1)
         billing.close()
-        audit.partition(2).trim(4)
+        audit.partition(2).trim(before_offset=4)
         billing = store.consumer("billing", ["orders", "audit"])
         with pytest.raises(OffsetOutOfRange, match="partition 2, has no record 0") as told:
             billing.poll()

@@ -108,7 +108,7 @@ def load(topic: falaj.Topic[Any]) -> bool:
 APPENDS: dict[str, Callable[[falaj.Store, falaj.Topic[Any]], Any]] = {
     "append": lambda _, topic: topic.append(b"x"),
     "append with a key": lambda _, topic: topic.append(b"x", key=b"k"),
-    "append that expects": lambda _, topic: topic.append(b"x", expect=topic.end),
+    "append that expects": lambda _, topic: topic.append(b"x", expect=topic.end_offset),
     "durable append": lambda _, topic: topic.append(b"x", sync="durable"),
     "extend": lambda _, topic: topic.extend([b"x", b"y"]),
     "tombstone": lambda _, topic: topic.tombstone(b"k"),
@@ -122,15 +122,17 @@ APPENDS: dict[str, Callable[[falaj.Store, falaj.Topic[Any]], Any]] = {
 def test_what_an_interrupted_call_appended_is_in_its_receipts(
     store: falaj.Store, topic: falaj.Topic[Any], how: str
 ) -> None:
-    end = topic.end
-    rounds = interrupted(lambda: APPENDS[how](store, topic), lambda: topic.end > end)
+    end = topic.end_offset
+    rounds = interrupted(lambda: APPENDS[how](store, topic), lambda: topic.end_offset > end)
     while True:
-        end = topic.end
+        end = topic.end_offset
         with falaj.Receipts() as receipts:
             if next(rounds, ...) is ...:
                 return
         appended = receipts.appended
-        assert [o for receipt in appended for o in receipt.offsets] == list(range(end, topic.end))
+        assert [o for receipt in appended for o in receipt.offsets] == list(
+            range(end, topic.end_offset)
+        )
         assert {(receipt.topic, receipt.partition) for receipt in appended} <= {("orders", 0)}
 
 
@@ -167,7 +169,7 @@ def test_the_exception_that_interrupts_a_durable_append_says_that_it_was_appende
     notes: list[str] = []
     end = 0
     for _ in range(ROUNDS):
-        end = topic.end
+        end = topic.end_offset
         _, raised = call_with_alarm(lambda: topic.append(b"x", sync="durable"), 1e-3)
         notes = getattr(raised, "__notes__", [])
         if notes:
@@ -186,13 +188,13 @@ def test_a_transaction_that_was_interrupted_behind_its_commit_has_its_offsets(
             tx.append(topic, b"x")
         return True
 
-    end = topic.end
-    rounds = interrupted(transact, lambda: topic.end > end)
+    end = topic.end_offset
+    rounds = interrupted(transact, lambda: topic.end_offset > end)
     while next(rounds, ...) is not ...:
-        went = {"orders": range(end, topic.end)} if topic.end > end else None
+        went = {"orders": range(end, topic.end_offset)} if topic.end_offset > end else None
         assert [tx.offsets for tx in txs] in ([went], [])
         txs.clear()
-        end = topic.end
+        end = topic.end_offset
 
 
 def test_a_bulk_job_that_was_interrupted_behind_its_commit_says_that_it_was_committed(
@@ -206,13 +208,13 @@ def test_a_bulk_job_that_was_interrupted_behind_its_commit_says_that_it_was_comm
             job.append(b"x")
         return True
 
-    end = topic.end
-    rounds = interrupted(load, lambda: topic.end > end)
+    end = topic.end_offset
+    rounds = interrupted(load, lambda: topic.end_offset > end)
     while next(rounds, ...) is not ...:
-        went = {0: range(end, topic.end)} if topic.end > end else {}
+        went = {0: range(end, topic.end_offset)} if topic.end_offset > end else {}
         assert [job.offsets for job in jobs] in ([went], [])
         jobs.clear()
-        end = topic.end
+        end = topic.end_offset
 
 
 def first_batch(consumer: Consumer[Any]) -> falaj.Batch[Any] | None:
@@ -307,12 +309,12 @@ while True:
     with child(path, program) as writer:
         assert writer.hear() == "ready"
         stop_in_the_middle_of_an_append(writer.process.pid, topic)
-        end = topic.end
+        end = topic.end_offset
         Alarm.is_expected = True
         signal.setitimer(signal.ITIMER_REAL, 0.1)
         with falaj.Receipts() as receipts, pytest.raises(Alarm) as raised:
             topic.append(b"mine")
-        assert (receipts.appended, topic.end) == ([], end)
+        assert (receipts.appended, topic.end_offset) == ([], end)
         assert not hasattr(raised.value, "__notes__")
 
 

@@ -28,11 +28,11 @@ def test_a_job_is_there_as_a_whole_when_its_block_ends_and_not_before(
 ) -> None:
     orders = store.topic("orders", partitions=2, codec="json", segment_bytes=65536)
     for records in (10, 2_000):
-        before = [orders.partition(p).end for p in orders.partitions]
+        before = [orders.partition(p).end_offset for p in orders.partitions]
         with orders.job("import", token=("import", records)) as job:
             for n in range(records):
                 job.append({"n": n}, partition=n % 2, headers={"of": b"1"})
-            assert [orders.partition(p).end for p in orders.partitions] == before
+            assert [orders.partition(p).end_offset for p in orders.partitions] == before
             assert not job.done
         assert (job.committed, job.records) == (True, records)
         for p, found in job.offsets.items():

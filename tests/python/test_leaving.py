@@ -97,7 +97,7 @@ def test_a_durable_commit_has_the_patience_of_the_store(written_through: Path) -
             worker = Thread(lambda: billing.commit(sync="durable"))
             time.sleep(0.12)  # sleep: longer than the engine waits for a lock at a time
         worker.end()
-        assert (billing.committed(), orders.durable) == (10, 10)
+        assert (billing.committed(), orders.durable_offset) == (10, 10)
 
 
 def test_closing_has_the_patience_of_the_store_and_can_be_tried_again(

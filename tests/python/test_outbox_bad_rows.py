@@ -45,12 +45,12 @@ def values(topic: falaj.Topic[Any]) -> list[Any]:
 
 
 def dated(row: sqlite3.Row) -> falaj.NewRecord:
-    return falaj.NewRecord(row["value"], b"k", None, row["value"])
+    return falaj.NewRecord(row["value"], b"k", timestamp=row["value"])
 
 
 def headed(row: sqlite3.Row) -> falaj.NewRecord:
     headers: Any = None if row["value"] == "7" else {"h": object()}
-    return falaj.NewRecord(row["value"], None, headers)
+    return falaj.NewRecord(row["value"], None, headers=headers)
 
 
 # What is inserted between good rows, what makes records of rows, and what is said of it.

@@ -65,12 +65,12 @@ def test_what_needs_one_partition_says_how_to_choose_it(parted: falaj.Topic[str]
     for needs_one in (
         lambda: parted[0],
         lambda: parted[0:1],
-        lambda: parted.first,
-        lambda: parted.end,
-        lambda: parted.durable,
+        lambda: parted.start_offset,
+        lambda: parted.end_offset,
+        lambda: parted.durable_offset,
         lambda: parted.read(0, 1),
         lambda: parted.last(),
-        lambda: parted.at(0),
+        lambda: parted.at("2026-11-20T08:00:00Z"),
         lambda: parted.wait_durable(),
     ):
         with pytest.raises(InvalidArgument, match=r"topic\.partition\(p\)"):
@@ -81,10 +81,10 @@ def test_iteration_merges_by_timestamp_and_keeps_the_order_of_each(
     parted: falaj.Topic[str],
 ) -> None:
     for i in range(100):
-        parted.append(str(i), time=1000 + i, partition=i * 7 % PARTITIONS)
+        parted.append(str(i), timestamp_ns=(1000 + i) * 10**9, partition=i * 7 % PARTITIONS)
     assert [record.value for record in parted] == [str(i) for i in range(100)]
     assert len(parted) == 100
-    parted.append("late", time=0, partition=0)
+    parted.append("late", timestamp_ns=0, partition=0)
     offsets = [record.offset for record in parted if record.partition == 0]
     assert offsets == sorted(offsets)
 
@@ -99,7 +99,7 @@ def test_batches_are_of_one_partition_each(parted: falaj.Topic[str]) -> None:
 def test_a_view_of_a_partition_is_a_topic_of_its_own(parted: falaj.Topic[str]) -> None:
     part = parted.partition(2)
     assert (part.append("a"), part.extend(["b", (b"key", "c")])) == (0, range(1, 3))
-    assert [part[-1].value, part.first, part.end] == ["c", 0, 3]
+    assert [part[-1].value, part.start_offset, part.end_offset] == ["c", 0, 3]
     assert [record.value for record in part.follow(1, timeout=0)] == ["b", "c"]
     assert list(part.partitions) == [2]
     assert len(parted) == 3

@@ -347,7 +347,7 @@ def test_a_topic_that_was_deleted_ends_the_wait_and_a_new_one_begins_anew(
 
 def test_what_was_trimmed_counts_as_done_and_is_told(store: falaj.Store, queue: Queue[Any]) -> None:
     queue.topic.extend([b"%d" % i for i in range(5)])
-    queue.topic.trim(3)
+    queue.topic.trim(before_offset=3)
     assert queue.info()["waiting"] == 2
     assert store.info()["queues"][0]["waiting"] == 2
     assert [job.offset for job in queue.take(9)] == [3, 4]

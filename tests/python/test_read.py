@@ -1,6 +1,7 @@
 """Offsets are positions in history: what reading by offset, slice, time and batch promises."""
 
 import threading
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -15,7 +16,9 @@ SIZE = 20
 def filled(store: falaj.Store) -> falaj.Topic[memoryview]:
     topic = store.topic("filled", codec="bytes")
     for i in range(0, SIZE, 2):
-        topic.extend([falaj.NewRecord(b"%d" % j, time=1000 + j) for j in (i, i + 1)])
+        topic.extend(
+            [falaj.NewRecord(b"%d" % j, timestamp_ns=(1000 + j) * 10**9) for j in (i, i + 1)]
+        )
     return topic
 
 
@@ -97,7 +100,7 @@ def test_a_plain_for_sees_what_was_committed_when_it_began(
 def test_a_topic_is_true_even_when_it_is_empty(topic: falaj.Topic[memoryview]) -> None:
     assert topic
     assert len(topic) == 0
-    assert (topic.first, topic.end, topic.committed) == (0, 0, 0)
+    assert (topic.start_offset, topic.end_offset, topic.visible_offset) == (0, 0, 0)
     assert list(topic) == []
     assert list(topic.batches()) == []
     assert topic.last() == []
@@ -120,12 +123,12 @@ def test_read_and_last_return_lists(filled: falaj.Topic[memoryview]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("time", "offset"), [(0, 0), (1000, 0), (1000.5, 1), (1007, 7), (1019, 19), (1019.001, None)]
+    ("seconds", "offset"), [(0, 0), (1000, 0), (1000.5, 1), (1007, 7), (1019, 19), (1019.001, None)]
 )
 def test_at_finds_the_first_record_at_or_after_a_time(
-    filled: falaj.Topic[memoryview], time: float, offset: int | None
+    filled: falaj.Topic[memoryview], seconds: float, offset: int | None
 ) -> None:
-    found = filled.at(time)
+    found = filled.at(datetime.fromtimestamp(seconds, UTC))
     assert (None if found is None else found.offset) == offset
 
 

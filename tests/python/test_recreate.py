@@ -41,7 +41,7 @@ READER = """
 while time.monotonic() < end:
     try:
         topic = store.topic("passing")
-        expected = topic.first
+        expected = topic.start_offset
         for record in topic:
             assert record.offset == expected, (record.offset, expected)
             check(topic, record)
@@ -55,7 +55,7 @@ FOLLOWER = """
 while time.monotonic() < end:
     try:
         topic = store.topic("passing")
-        expected = topic.first
+        expected = topic.start_offset
         for record in topic.follow(timeout=0.5):
             assert record.offset == expected, (record.offset, expected)
             check(topic, record)

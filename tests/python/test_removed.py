@@ -21,7 +21,7 @@ for call in (lambda: topic.append(b"lost"), topic.flush, lambda: topic.append(b"
         say("returned", call())
     except falaj.Error as error:
         say(type(error).__name__, str(error).split("; ")[-1])
-say(topic.durable)
+say(topic.durable_offset)
 """
 TOLD = "FilesRemoved open the store again, or restore a backup"
 

@@ -116,7 +116,7 @@ def test_maintenance_says_what_went_and_of_a_dry_run_what_would(store: falaj.Sto
     orders = store.topic("orders", codec="bytes")
     orders.configure(retention_records=20)
     planned = store.maintain(dry_run=True)
-    assert orders.first == 0
+    assert orders.start_offset == 0
     view = orders[0].value
     done = store.maintain()
     assert [log["cuts"] for log in planned["logs"]] == [log["cuts"] for log in done["logs"]]
@@ -126,7 +126,7 @@ def test_maintenance_says_what_went_and_of_a_dry_run_what_would(store: falaj.Sto
     assert log["cuts"] == [{**told, "first": end - 20, "wanted": end - 20, "needed": 0}]
     assert log["segments"] >= 3
     assert (log["problem"], done["problems"]) == (None, [])
-    assert (orders.first, len(orders), bytes(view)) == (end - 20, 20, VALUE)
+    assert (orders.start_offset, len(orders), bytes(view)) == (end - 20, 20, VALUE)
     with pytest.raises(OffsetOutOfRange):
         orders[0]
     assert store.maintain()["logs"][0]["cuts"] == []
@@ -136,7 +136,7 @@ def test_maintenance_says_what_went_and_of_a_dry_run_what_would(store: falaj.Sto
 def test_a_topic_that_is_written_to_lets_go_by_itself(store: falaj.Store) -> None:
     orders = filled(store, retention_records=30)
     deadline = time.monotonic() + 20
-    while orders.first == 0:
+    while orders.start_offset == 0:
         assert time.monotonic() < deadline
         # sleep: nobody is told when records went
         time.sleep(0.005)
@@ -147,7 +147,7 @@ WRITER = """
 store = falaj.open(path)
 orders = store.topic("orders", codec="bytes", segment_bytes=1 << 16, sync="none")
 say("ready")
-n = orders.end
+n = orders.end_offset
 while True:
     orders.extend([b"%d" % (n + i) + bytes(400) for i in range(20)])
     n += 20
@@ -185,7 +185,7 @@ def test_who_is_killed_while_letting_go_leaves_a_whole_topic(tmp_path: Path) -> 
             # Only what is on the medium counts against a limit.
             orders.flush()
             assert store.maintain()["problems"] == []
-            assert orders.first == max(first, end - 100)
+            assert orders.start_offset == max(first, end - 100)
             segments = len(list(path.glob("logs/orders@*/*.log")))
             assert segments <= 3, "what the dead left was not removed"
     assert last > 0
@@ -194,7 +194,7 @@ def test_who_is_killed_while_letting_go_leaves_a_whole_topic(tmp_path: Path) -> 
 def check(orders: falaj.Topic[memoryview]) -> tuple[int, int]:
     """Each record is there from the first on, and is what was appended."""
     seen = [(record.offset, int(bytes(record.raw or b"").split(b"\0")[0])) for record in orders]
-    first = orders.first
+    first = orders.start_offset
     assert [offset for offset, _ in seen] == list(range(first, first + len(seen)))
     assert all(offset == number for offset, number in seen)
     return first, first + len(seen)

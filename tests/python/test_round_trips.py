@@ -218,11 +218,11 @@ def test_any_value_is_read_back_equal_or_refused(store: falaj.Store) -> None:
     @given(value=ANY)
     def check(value: Any) -> None:
         for topic in topics:
-            before = topic.end
+            before = topic.end_offset
             try:
                 offset = topic.append(value)
             except (TypeError, Error):
-                assert topic.end == before
+                assert topic.end_offset == before
             else:
                 assert topic[offset].value == value
 
@@ -264,19 +264,19 @@ def test_records_that_are_copied_to_a_topic_of_another_codec_are_encoded_by_it_o
 ) -> None:
     ours: Any = store.topic("ours", codec=source, log="shared")
     theirs: Any = store.topic("theirs", codec=target, log="shared")
-    ours.extend([falaj.NewRecord(SOURCES[source], "k", {"h": "1"}, time=5)])
+    ours.extend([falaj.NewRecord(SOURCES[source], "k", headers={"h": "1"}, timestamp_ns=5 * 10**9)])
     want = COPIES[source, target]
 
     def through(copy: Any) -> None:
-        before = theirs.end
+        before = theirs.end_offset
         if want is None:
             names = f'"ours" \\(codec {source}\\).* "theirs" \\(codec {target}\\)'
             with pytest.raises(InvalidArgument, match=names):
                 copy()
-            assert theirs.end == before
+            assert theirs.end_offset == before
             return
         copy()
-        assert theirs.end == before + 1
+        assert theirs.end_offset == before + 1
         record = theirs[before]
         assert record.value == want
         assert (record.key, record.headers, record.timestamp_ns) == (

@@ -62,7 +62,7 @@ def test_python_follows_what_a_rust_service_appends(path: Path, store: falaj.Sto
         seen = [next(follower).bytes() for _ in range(COUNT)]
         assert process.wait(30) == 0
     assert seen == [b"record %d of a native service" % i for i in range(COUNT)]
-    assert topic.durable == COUNT
+    assert topic.durable_offset == COUNT
 
 
 def test_a_rust_service_follows_what_python_appends(path: Path, store: falaj.Store) -> None:

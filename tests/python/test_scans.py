@@ -51,7 +51,7 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Known]:
                 ):  # they have the time of now: late, so that times are sought before them
                     topic.extend([b"plain %d" % i, b""], **where)
                 at = DAY + timedelta(hours=i * 7 % 24, microseconds=i % 3)
-                topic.append(b"%d" % i * 9, key=KEYS[i % 5], time=at, **where)
+                topic.append(b"%d" % i * 9, key=KEYS[i % 5], timestamp=at, **where)
         parts = [part.to_arrow(columns=list(TYPES)) for topic in topics for part in topic._parts()]
         table = pyarrow.concat_tables(parts)
         sql = duckdb.connect()
@@ -321,10 +321,10 @@ def test_only_as_many_rows_are_read_as_are_asked_for(
 def test_an_index_finds_where_times_begin(store: falaj.Store) -> None:
     topic = store.topic("t", segment_bytes=65_536)
     for i in range(2_000):
-        topic.append(b"x" * 100, time=DAY + timedelta(seconds=i))
+        topic.append(b"x" * 100, timestamp=DAY + timedelta(seconds=i))
     scan = topic.scan()
     since = ds.field("timestamp") >= DAY + timedelta(seconds=1_990)
-    topic.trim(1_500)
+    topic.trim(before_offset=1_500)
     with pytest.raises(OffsetOutOfRange):
         scan.to_table(columns=["offset"], filter=since)
     found = topic.scan().to_table(columns=["offset"], filter=since)

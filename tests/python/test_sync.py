@@ -34,7 +34,7 @@ def test_an_append_that_is_not_durable_is_visible_and_not_yet_durable(
     topic = slow(store, sync=sync)
     topic.append(b"x")
     topic.extend([b"y", b"z"])
-    assert (topic.committed, topic.durable, len(topic)) == (3, 0, 3)
+    assert (topic.visible_offset, topic.durable_offset, len(topic)) == (3, 0, 3)
 
 
 @pytest.mark.parametrize("where", ["open", "topic", "append", "extend"])
@@ -46,7 +46,7 @@ def test_a_durable_append_returns_once_it_is_on_the_medium(path: Path, where: st
         topic = slow(store, sync=asked["topic"])
         topic.append(b"x", sync=asked["append"])
         topic.extend([b"y", (b"k", b"z")], sync=asked["extend"])
-        assert topic.durable == {"append": 1}.get(where, 3)
+        assert topic.durable_offset == {"append": 1}.get(where, 3)
 
 
 def test_the_innermost_wish_wins(path: Path) -> None:
@@ -54,34 +54,34 @@ def test_the_innermost_wish_wins(path: Path) -> None:
         topic = slow(store, sync="none")
         assert topic.sync == "none"
         topic.append(b"x")
-        assert topic.durable == 0
+        assert topic.durable_offset == 0
         topic.append(b"y", sync="durable")
-        assert topic.durable == 2
+        assert topic.durable_offset == 2
         topic.append(b"z")
-        assert topic.durable == 2
+        assert topic.durable_offset == 2
 
 
 def test_interval_syncs_by_itself(store: falaj.Store) -> None:
     topic = store.topic("quick", sync_interval_ms=5)
     topic.append(b"x")
     deadline = time.monotonic() + SOON_S
-    while topic.durable < 1 and time.monotonic() < deadline:
+    while topic.durable_offset < 1 and time.monotonic() < deadline:
         time.sleep(0.005)  # sleep: the interval of which this waits for the end
-    assert topic.durable == 1
+    assert topic.durable_offset == 1
 
 
 def test_flush_and_wait_durable_put_everything_on_the_medium(store: falaj.Store) -> None:
     topic = slow(store)
     topic.append(b"x")
     topic.flush()
-    assert topic.durable == 1
+    assert topic.durable_offset == 1
     offset = topic.append(b"y")
     assert isinstance(offset, int)
     assert topic.wait_durable(offset)
-    assert topic.durable == 2
+    assert topic.durable_offset == 2
     topic.append(b"z")
     assert topic.wait_durable(timeout=SOON_S)
-    assert topic.durable == 3
+    assert topic.durable_offset == 3
     with pytest.raises(OffsetOutOfRange):
         topic.wait_durable(3)
 
@@ -90,7 +90,7 @@ def test_a_reader_waits_for_the_sync_of_others(path: Path, store: falaj.Store) -
     topic = slow(store)
     topic.append(b"x")
     reader = falaj.open(path, "r").topic("slow")
-    assert (reader.end, reader.durable) == (1, 0)
+    assert (reader.end_offset, reader.durable_offset) == (1, 0)
     assert reader.wait_durable(0, timeout=0.1) is False
     flusher = threading.Timer(0.1, topic.flush)
     flusher.start()
@@ -104,7 +104,7 @@ def test_closing_syncs(path: Path, what: str) -> None:
     topic = slow(store, sync="none")
     topic.append(b"x")
     (topic if what == "topic" else store).close()
-    assert falaj.open(path, "r").topic("slow").durable == 1
+    assert falaj.open(path, "r").topic("slow").durable_offset == 1
 
 
 def test_many_threads_append_durably_together(store: falaj.Store) -> None:
@@ -115,7 +115,7 @@ def test_many_threads_append_durably_together(store: falaj.Store) -> None:
         for _ in range(50):
             offset = topic.append(b"x")
             assert isinstance(offset, int)
-            if topic.durable <= offset:
+            if topic.durable_offset <= offset:
                 lost.append(offset)
 
     threads = [threading.Thread(target=write) for _ in range(8)]
@@ -180,7 +180,7 @@ def test_who_waits_too_long_for_the_sync_of_an_append_is_told_that_it_is_visible
     with falaj.open(path) as store:
         topic = store.topic("orders")
         topic.flush()
-        assert (topic.durable, len(topic)) == (2, 2)
+        assert (topic.durable_offset, len(topic)) == (2, 2)
 
 
 def test_an_append_that_raises_closed_was_not_appended(

@@ -143,7 +143,7 @@ def test_a_cursor_moves_with_the_records_and_outlives_rolls_trims_and_restarts(p
             with store.transaction(sync="none") as tx:
                 tx.append(results, bytes(1000))
                 tx.commit_cursor([Cursor("adder", n + 1, n)])
-        results.trim(before=results.end)
+        results.trim(before_offset=results.end_offset)
         assert results.cursor("adder") == Cursor("adder", 200, 199)
         assert results.cursor(b"nobody") is None
         with falaj.open(path, mode="r") as reader:

@@ -24,7 +24,7 @@ def value(n: int) -> bytes:
 def orders(store: falaj.Store) -> falaj.Topic[memoryview]:
     topic = store.topic("orders", segment_bytes=SEGMENT, sync="none")
     for n in range(600):
-        topic.append(value(n), time=float(n))
+        topic.append(value(n), timestamp_ns=n * 10**9)
     return topic
 
 
@@ -36,17 +36,17 @@ def test_a_trim_hides_what_lies_before_and_removes_whole_files(
     orders: falaj.Topic[memoryview],
 ) -> None:
     before = segments(orders.store)
-    report = orders.trim(450)
+    report = orders.trim(before_offset=450)
     assert report["firsts"] == {0: 450}
     assert report["segments"] >= 2
     assert report["bytes"] > 0
     assert segments(orders.store) == before - report["segments"]
-    assert (orders.first, orders.end, len(orders)) == (450, 600, 150)
+    assert (orders.start_offset, orders.end_offset, len(orders)) == (450, 600, 150)
     assert [record.offset for record in orders] == list(range(450, 600))
     assert [record.offset for record in orders[-2:]] == [598, 599]
     assert sum(len(batch) for batch in orders.batches()) == 150
     assert next(orders.follow(timeout=0)).offset == 450
-    first = orders.at(0.0)
+    first = orders.at("1970-01-01T00:00:00Z")
     assert first is not None
     assert first.offset == 450
     for gone in (0, 449):
@@ -61,23 +61,23 @@ def test_a_trim_hides_what_lies_before_and_removes_whole_files(
 
 
 def test_a_place_is_an_offset_from_either_end_or_a_time(orders: falaj.Topic[memoryview]) -> None:
-    assert orders.trim(10)["firsts"] == {0: 10}
-    assert orders.trim(5)["firsts"] == {0: 10}, "it only rises"
-    assert orders.trim(datetime.fromtimestamp(20, UTC))["firsts"] == {0: 20}
-    assert orders.trim("1970-01-01T00:00:30Z")["firsts"] == {0: 30}
-    assert orders.trim(40.0)["firsts"] == {0: 40}
-    assert orders.trim(-550)["firsts"] == {0: 50}
-    assert orders.trim(1e9)["firsts"] == {0: 600}, "all are older"
-    assert (orders.first, orders.end) == (600, 600)
+    assert orders.trim(before_offset=10)["firsts"] == {0: 10}
+    assert orders.trim(before_offset=5)["firsts"] == {0: 10}, "it only rises"
+    assert orders.trim(before_time=datetime.fromtimestamp(20, UTC))["firsts"] == {0: 20}
+    assert orders.trim(before_time="1970-01-01T00:00:30Z")["firsts"] == {0: 30}
+    assert orders.trim(before_time="1970-01-01T00:00:40Z")["firsts"] == {0: 40}
+    assert orders.trim(before_offset=-550)["firsts"] == {0: 50}
+    assert orders.trim(before_time="2001-09-09T01:46:40Z")["firsts"] == {0: 600}, "all are older"
+    assert (orders.start_offset, orders.end_offset) == (600, 600)
 
 
 def test_a_dry_run_says_what_would_go_and_changes_nothing(
     orders: falaj.Topic[memoryview],
 ) -> None:
     before = segments(orders.store)
-    planned = orders.trim(450, dry_run=True)
-    assert (orders.first, segments(orders.store)) == (0, before)
-    done = orders.trim(450)
+    planned = orders.trim(before_offset=450, dry_run=True)
+    assert (orders.start_offset, segments(orders.store)) == (0, before)
+    done = orders.trim(before_offset=450)
     assert (planned["firsts"], planned["segments"]) == (done["firsts"], done["segments"])
 
 
@@ -86,33 +86,33 @@ def test_what_is_no_place_is_refused_and_nothing_changes(
 ) -> None:
     for dry_run in (True, False):
         with pytest.raises(OffsetOutOfRange):
-            orders.trim(601, dry_run=dry_run)
+            orders.trim(before_offset=601, dry_run=dry_run)
     with pytest.raises(InvalidArgument, match="time zone"):
-        orders.trim(datetime(2026, 1, 1))  # noqa: DTZ001
+        orders.trim(before_time=datetime(2026, 1, 1))  # noqa: DTZ001
     with pytest.raises(TypeError):
-        orders.trim(True)
+        orders.trim(before_offset=True)
     pair = store.topic("pair", partitions=2)
     pair.extend([b"a", b"b"], partition=1)
     with pytest.raises(InvalidArgument, match=r"partition\(p\)"):
-        pair.trim(1)
+        pair.trim(before_offset=1)
     with falaj.open(store.path, "r") as reader, pytest.raises(NotWritable):
-        reader.topic("orders").trim(1)
-    assert (orders.first, len(pair)) == (0, 2)
+        reader.topic("orders").trim(before_offset=1)
+    assert (orders.start_offset, len(pair)) == (0, 2)
 
 
 def test_partitions_are_trimmed_one_by_one_or_all_before_a_time(store: falaj.Store) -> None:
     pair = store.topic("pair", partitions=2)
     for n in range(10):
-        pair.append(b"%d" % n, time=float(n), partition=n % 2)
-    assert pair.partition(1).trim(2)["firsts"] == {1: 2}
+        pair.append(b"%d" % n, timestamp_ns=n * 10**9, partition=n % 2)
+    assert pair.partition(1).trim(before_offset=2)["firsts"] == {1: 2}
     assert [r.bytes() for r in pair] == [b"0", b"2", b"4", b"5", b"6", b"7", b"8", b"9"]
-    assert pair.trim(6.0)["firsts"] == {0: 3, 1: 3}
+    assert pair.trim(before_time="1970-01-01T00:00:06Z")["firsts"] == {0: 3, 1: 3}
     assert [r.bytes() for r in pair] == [b"6", b"7", b"8", b"9"]
 
 
 def test_values_that_were_read_outlive_their_file(orders: falaj.Topic[memoryview]) -> None:
     kept, held = orders[3].value, next(orders.batches(50)).values[7]
-    orders.trim(600)
+    orders.trim(before_offset=600)
     assert segments(orders.store) == 1
     orders.close()
     gc.collect()
@@ -127,7 +127,7 @@ def test_who_is_reading_is_told_what_was_trimmed_and_never_skips(
     with falaj.open(orders.store.path, "r") as reader:
         following, plain = reader.topic("orders").follow(), iter(reader.topic("orders"))
         assert [next(following).offset, next(plain).offset] == [0, 0]
-        orders.trim(550)
+        orders.trim(before_offset=550)
         for reading in (following, plain):
             with pytest.raises(OffsetOutOfRange, match="550"):
                 list(reading)
@@ -140,8 +140,9 @@ def test_a_trim_in_another_process_is_known_here_at_once(orders: falaj.Topic[mem
         read = reader.topic("orders")
         for first in itertools.accumulate([7, 1, 300]):
             program = (
-                "import sys, falaj; falaj.open(sys.argv[1]).topic('orders').trim(int(sys.argv[2]))"
+                "import sys, falaj\n"
+                "falaj.open(sys.argv[1]).topic('orders').trim(before_offset=int(sys.argv[2]))"
             )
             argv = [sys.executable, "-c", program, str(orders.store.path), str(first)]
             subprocess.run(argv, check=True, timeout=60)
-            assert (orders.first, read.first) == (first, first)
+            assert (orders.start_offset, read.start_offset) == (first, first)

@@ -15,7 +15,7 @@ PROGRAM = """
 import asyncio, os, sys, falaj
 store = falaj.open(sys.argv[1])
 topic = store.topic("orders", codec="json")
-assert topic.append({"a": 1}, key=b"k", headers={"h": b"1"}, time="2026-11-20T08:00:00Z") == 0
+assert topic.append({"a": 1}, key=b"k", headers={"h": b"1"}, timestamp="2026-11-20T08:00:00Z") == 0
 assert topic.extend(range(1000)) == range(1, 1001)
 assert [r.value for r in topic][1:] == list(range(1000))
 views = [v for b in topic.batches() for v in b.values]

@@ -37,7 +37,7 @@ def everything(topic: Any) -> dict[str, Any]:
         "follow": numbers(topic.follow(timeout=0)),
         "afollow": asyncio.run(afollowed(topic)),
         "len": list(range(len(topic))),
-        "end": list(range(topic.end)),
+        "end": list(range(topic.end_offset)),
         "negative": list(range(int(topic[-1].bytes()) + 1)),
     }
 
@@ -53,8 +53,8 @@ def test_all_that_a_durable_handle_says_agrees(store: falaj.Store) -> None:
     writer.extend([b"%d" % n for n in range(5, 9)])
     assert set(map(tuple, everything(writer).values())) == {tuple(range(9))}
     assert set(map(tuple, everything(durable).values())) == {tuple(range(5))}
-    assert (durable.visibility, writer.visibility) == ("durable", "committed")
-    assert (durable.committed, durable.durable, durable.end) == (9, 5, 5)
+    assert (durable.visibility, writer.visibility) == ("durable", "visible")
+    assert (durable.visible_offset, durable.durable_offset, durable.end_offset) == (9, 5, 5)
     with pytest.raises(OffsetOutOfRange, match="up to, not including, 5"):
         durable[5]
     with pytest.raises(OffsetOutOfRange):
@@ -68,7 +68,7 @@ def test_partitions_of_a_durable_handle_are_durable(store: falaj.Store) -> None:
     writer, durable = pair(store, partitions=3)
     for n in range(6):
         writer.append(b"%d" % n, partition=n % 3)
-    assert (len(durable), list(durable), durable.partition(1).end) == (0, [], 0)
+    assert (len(durable), list(durable), durable.partition(1).end_offset) == (0, [], 0)
     follower = durable.follow()
     assert follower.poll() is None
     writer.flush()
@@ -81,7 +81,7 @@ def test_following_says_by_itself_how_far_it_sees(store: falaj.Store) -> None:
     writer, durable = pair(store)
     writer.append(b"0")
     assert numbers(writer.follow(timeout=0, visibility="durable")) == []
-    assert numbers(durable.follow(timeout=0, visibility="committed")) == [0]
+    assert numbers(durable.follow(timeout=0, visibility="visible")) == [0]
     # What is committed and not durable is yet to come, for who sees only what is durable.
     latest = durable.follow("latest")
     later = durable.follow(1)
@@ -152,5 +152,5 @@ def test_a_visibility_that_is_none_is_named(store: falaj.Store, wrong: Any) -> N
         lambda: topic.follow(visibility=wrong),
         lambda: topic.afollow(visibility=wrong),
     ):
-        with pytest.raises(ValueError, match='"committed" or "durable"'):
+        with pytest.raises(ValueError, match='"visible" or "durable"'):
             ask()

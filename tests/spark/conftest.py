@@ -122,7 +122,7 @@ def orders(tmp_path_factory: pytest.TempPathFactory) -> Path:
             (f"key {i % 11}".encode(), f"order {i}".encode()) for i in range(ORDERS)
         )
         plain = store.topic("plain")
-        plain.append(b"\xff\x00", time=TIME_NS / 1e9)
+        plain.append(b"\xff\x00", timestamp_ns=TIME_NS)
         plain.append(b"", key=b"", headers=[("a", b"1"), ("a", None), ("é", b"\xff")])
         plain.append(b"third", key=b"k")
         store.topic("empty", codec="pickle")

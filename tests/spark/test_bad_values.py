@@ -150,7 +150,7 @@ def test_a_stream_reports_a_member_that_no_record_has_once(
     from falaj.spark.source import FalajSource
 
     put(path, FLIGHT)
-    given = {"store": str(path), "subscribe": "t", "values": "json", "visibility": "committed"}
+    given = {"store": str(path), "subscribe": "t", "values": "json", "visibility": "visible"}
     source = FalajSource(given | {"startingOffsets": "earliest"})
     reader = source.streamReader(schema(("carier", "string")))
     start = reader.initialOffset()

@@ -60,7 +60,11 @@ def hours(path: Path) -> Path:
     with falaj.open(path) as store:
         topic = store.topic("t")
         for hour in (0, 1, 2, 1, 3, 4):
-            topic.append(b"%d" % hour, key=b"k%d" % (hour % 2), time=NOON + 3600 * hour)
+            topic.append(
+                b"%d" % hour,
+                key=b"k%d" % (hour % 2),
+                timestamp_ns=(NOON_MS + 3_600_000 * hour) * 10**6,
+            )
         store.topic("empty")
     return path
 
@@ -154,7 +158,7 @@ def test_offsets_that_were_trimmed_fail_or_are_told_and_left_out(
     with falaj.open(path) as store:
         topic = store.topic("t")
         topic.extend([b"a", b"b", b"c"])
-        topic.trim(2)
+        topic.trim(before_offset=2)
     options = {"startingOffsets": '{"t": {"0": 1}}', "endingOffsets": '{"t": {"0": 7}}'}
     with pytest.raises(OffsetOutOfRange) as raised:
         batch(path, **options).partitions()
@@ -178,7 +182,7 @@ def test_records_trimmed_while_a_task_reads_fail_it_or_are_told(
         topic.extend([b"%d" % i for i in range(1000)])
         failing, going_on = batch(path), batch(path, failOnDataLoss="false")
         [piece] = failing.partitions()
-        topic.trim(400)
+        topic.trim(before_offset=400)
         with pytest.raises(OffsetOutOfRange, match="records 0 to 400 were trimmed after Spark"):
             list(failing.read(piece))
         found = [v for part in going_on.read(piece) for v in part["value"].to_pylist()]

@@ -19,7 +19,7 @@ def test_store_and_topic_are_enough() -> None:
     assert options.topics == ("orders",)
     assert (options.headers, options.partitions_min) == (False, None)
     assert (options.starting.default, options.ending.default) == (-2, -1)
-    assert options.visibility == "committed"
+    assert options.visibility == "visible"
 
 
 def test_a_stream_begins_with_what_is_new_and_reads_what_is_durable() -> None:
@@ -63,7 +63,7 @@ def test_names_may_come_in_any_case_and_topics_with_spaces() -> None:
         (GIVEN | {"consumer": "billing"}, "option consumer is for spark.readStream: leave it"),
         (GIVEN | {"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger is a whole number from 1 up"),
         (GIVEN | {"values": "text"}, "option values is binary, string or json, not 'text'"),
-        (GIVEN | {"visibility": "all"}, "option visibility is committed or durable, not 'all'"),
+        (GIVEN | {"visibility": "all"}, "option visibility is visible or durable, not 'all'"),
         (GIVEN | {"onCorrupt": "raise"}, "option onCorrupt is fail or skip, not 'raise'"),
         (GIVEN | {"startingTimestamp": "noon"}, "option startingTimestamp: 'noon' is no ISO time"),
         (GIVEN | {"endingTimestamp": "2026-11-20T08:00:00"}, "has no time zone"),

@@ -139,8 +139,8 @@ def test_huge_records_are_read_in_a_time_zone_whose_clocks_change(
 ) -> None:
     huge = bytes(range(256)) * (15 << 12)
     with falaj.open(path) as store, store.topic("t") as topic:
-        topic.append(huge, time="2026-03-08T06:59:59.999999Z")
-        topic.append(huge[::-1], time="2026-03-08T07:00:00.000001Z")
+        topic.append(huge, timestamp="2026-03-08T06:59:59.999999Z")
+        topic.append(huge[::-1], timestamp="2026-03-08T07:00:00.000001Z")
     settings = {
         "spark.sql.session.timeZone": "America/New_York",
         "spark.sql.python.filterPushdown.enabled": "true",

@@ -200,7 +200,7 @@ def test_what_power_may_take_back_is_not_read_unless_that_is_asked_for(
         topic = store.topic("t", sync_interval_ms=60_000)
         topic.append(b"kept", sync="durable")
         topic.append(b"perhaps", sync="none")
-        careful, bold = stream(), stream(visibility="committed")
+        careful, bold = stream(), stream(visibility="visible")
         start = kept(careful.initialOffset())
         assert step(careful, start)[0] == [b"kept"]
         values, ahead = step(bold, start)
@@ -236,7 +236,7 @@ def test_a_pattern_that_matches_nothing_yet_waits(path: Path, stream: Any) -> No
 
 def trim(path: Path, before: int) -> None:
     with falaj.open(path) as store:
-        store.topic("t").trim(before)
+        store.topic("t").trim(before_offset=before)
 
 
 def make_anew(path: Path, *numbers: int) -> None:

@@ -102,7 +102,7 @@ def test_what_is_gone_ends_the_query_or_is_passed_over_and_told(
     ended(start())
     put(store, range(30, 60))
     with falaj.open(store) as opened:
-        opened.topic("t").partition(0).trim(15)
+        opened.topic("t").partition(0).trim(before_offset=15)
     query = start()
     with pytest.raises(StreamingQueryException) as raised:
         query.awaitTermination(100)

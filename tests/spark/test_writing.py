@@ -100,8 +100,8 @@ def test_a_stream_of_a_topic_is_written_as_it_comes(
 ) -> None:
     with falaj.open(path) as store:
         whole = store.topic("in", partitions=2)
-        whole.append(b"1", key=b"k", time=1.5, headers=[("h", b"x")])
-        whole.append(b"2", key=b"other", time=2.5)
+        whole.append(b"1", key=b"k", timestamp_ns=1_500_000_000, headers=[("h", b"x")])
+        whole.append(b"2", key=b"other", timestamp_ns=2_500_000_000)
         whole.flush()
     reader = spark.readStream.format("falaj").options(store=str(path), subscribe="in")
     records = reader.options(startingOffsets="earliest", includeHeaders="true").load()
@@ -127,7 +127,7 @@ def test_a_dataframe_keeps_the_offsets_of_its_first_action_and_says_so_when_they
         # Where this changes, Spark asks for each action: say so in the guide.
         assert frame.count() == spark.table("kept").count() == 3
         assert reader.load().count() == 4
-        out.trim(3)
+        out.trim(before_offset=3)
         for again in (frame, spark.table("kept")):
             with pytest.raises(Exception, match=r"load the topic again with spark\.read"):
                 again.collect()

@@ -194,7 +194,7 @@ class Base(RuleBasedStateMachine):
                 least, most = first_after_limits(
                     part, topic.limits, self.store_limit is not None, now, needed
                 )
-                first = self.topic(name).partition(p).first
+                first = self.topic(name).partition(p).start_offset
                 assert least <= first <= most, (
                     f"{name}/{p} begins at {first}, and must from {least} to {most}: "
                     f"{topic.limits}, needed {needed}, {len(part.there())} records"

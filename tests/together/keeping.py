@@ -56,7 +56,7 @@ class Keeping(Base):
         else:
             wanted = (OLD_NS + n * 10**9) / 1e9
             first = part.at(OLD_NS + n * 10**9)
-        report = topic.trim(wanted, dry_run=dry)
+        report = topic.trim(before_offset=wanted, dry_run=dry)
         # What compaction took may count as trimmed or not, as long as no record is.
         said = report["firsts"][p]
         assert part.behind(said) == part.behind(first), f"trim({wanted}) says {report}, not {first}"
@@ -68,7 +68,7 @@ class Keeping(Base):
     def trim_beyond_the_end(self, name: str, p: int) -> None:
         topic, part, _ = self.part(name, p)
         with pytest.raises(OffsetOutOfRange):
-            topic.trim(part.end + 1)
+            topic.trim(before_offset=part.end + 1)
 
     @some_topics
     @rule(name=existing, records=st.none() | st.integers(1, 6))

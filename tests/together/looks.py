@@ -164,10 +164,14 @@ def scans(topic: Topic, part: Partition) -> None:
 
 
 def numbers(topic: Topic, part: Partition) -> None:
-    assert (topic.first, topic.end, topic.committed) == (part.first, part.end, part.end)
+    assert (topic.start_offset, topic.end_offset, topic.visible_offset) == (
+        part.first,
+        part.end,
+        part.end,
+    )
     assert len(topic) == part.end - part.first
     assert topic.count() == len(part.there())
-    assert part.first <= topic.durable <= part.end or topic.durable <= part.first
+    assert part.first <= topic.durable_offset <= part.end or topic.durable_offset <= part.first
 
 
 Way = Callable[[Topic, Partition], None]

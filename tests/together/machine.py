@@ -31,7 +31,7 @@ class Together(Writing, Keeping, Reading, Taking):
         Who began a file sees to limits in a thread of its own, and that one may come later.
         """
         return any(
-            self.topic(name).partition(p).first > part.first
+            self.topic(name).partition(p).start_offset > part.first
             for name, model in self.topics.items()
             for p, part in enumerate(model.partitions)
         )

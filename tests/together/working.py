@@ -255,7 +255,7 @@ class Taking(Base):
             return set()
         letters = self.store.topic(name)
         found = {int(dict(r.headers)["falaj-offset"] or b"") for r in letters}
-        letters.trim(letters.end)
+        letters.trim(before_offset=letters.end_offset)
         return found
 
     @some_queues

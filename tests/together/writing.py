@@ -26,8 +26,7 @@ class Writing(Base):
         topic, _, p = self.part(name, p)
         time_ns = rest.pop("time_ns", None)
         given = rest.pop("headers", ())
-        time = None if time_ns is None else time_ns / 1e9
-        offset: Any = topic.append(value, key, given or None, time, **rest)
+        offset: Any = topic.append(value, key, headers=given or None, timestamp_ns=time_ns, **rest)
         record = Record(values.given_back(value), key, given)
         self.written(name, p, offset, record, time_ns)
 
@@ -51,7 +50,9 @@ class Writing(Base):
             else:
                 topic.append(value, key)
         except values.REFUSALS:
-            assert topic.end == part.end, f"{value!r} was refused, and something was appended"
+            assert topic.end_offset == part.end, (
+                f"{value!r} was refused, and something was appended"
+            )
         else:
             self.written(name, p, part.end, Record(values.given_back(value), key), None)
 
@@ -65,13 +66,14 @@ class Writing(Base):
     def extend(self, name: str, p: int, ks: Any, time: Any, data: Any) -> None:
         topic, part, p = self.part(name, p)
         drawn = [data.draw(values.GOOD[KINDS[name].codec]) for _ in ks]
-        at = None if time is None else time / 1e9
         if time is None and data.draw(st.booleans()):
             given: Any = [
                 value if k is None else (k, value) for k, value in zip(ks, drawn, strict=True)
             ]
         else:
-            given = [falaj.NewRecord(v, k, time=at) for k, v in zip(ks, drawn, strict=True)]
+            given = [
+                falaj.NewRecord(v, k, timestamp_ns=time) for k, v in zip(ks, drawn, strict=True)
+            ]
         offsets: Any = topic.extend(given)
         assert offsets == range(part.end, part.end + len(ks))
         for offset, key, value in zip(offsets, ks, drawn, strict=True):
@@ -131,7 +133,7 @@ class Writing(Base):
             assert sum(map(len, copied)) > SEGMENT_BYTES // 5
             return
         except values.REFUSALS:
-            assert topic.end == part.end
+            assert topic.end_offset == part.end
             assert KINDS[a].codec != KINDS[b].codec, "of one codec, and refused"
             return
         for record in copied:

@@ -117,7 +117,7 @@ class Appending:
         made = [each for _, each in numbered]
         try:
             with interrupt_after():  # so that the summary counts exactly what is in the topic
-                got = self.topic.extend([each.record for each in made], partition)
+                got = self.topic.extend([each.record for each in made], partition=partition)
                 self._count(made, got)
         except AppendTooLarge as error:
             if len(made) == 1:

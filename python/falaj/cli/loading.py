@@ -58,13 +58,15 @@ def loader(codec: str) -> Callable[[bytes], Made]:
         if found.get("tombstone"):
             if key is None:
                 raise ValueError("is a tombstone without a key")
-            record = NewRecord.tombstone(key, headers=headers, timestamp=time)
+            record = NewRecord.tombstone(key, headers=headers, timestamp_ns=time)
             return Made(record, 0, partition)
         payload = value.encode() if is_json and value else _bytes_of(found, "value")
         if payload is None:
             raise ValueError("has no value that is text, and no value_base64")
         check(payload)
-        return Made(NewRecord(payload, key, headers, time), len(payload), partition)
+        return Made(
+            NewRecord(payload, key, headers=headers, timestamp_ns=time), len(payload), partition
+        )
 
     return make
 
@@ -153,20 +155,19 @@ def _headers(given: Any) -> list[tuple[str, bytes | None]] | None:
     return read
 
 
-def _moment(given: Any) -> Any:
+def _moment(given: Any) -> int | None:
     """Read a time in any form that `--time-format` has; None is now."""
     if given is None:
         return None
     try:
         if isinstance(given, _Number):
-            return _time.from_ns(int(given))
+            return _time.expect_ns(int(given))
         seconds, point, rest = str(given).partition(".")
         if point and seconds.lstrip("-").isdecimal() and rest.isdecimal():
-            return _time.from_ns(int(seconds) * 10**9 + int(rest[:9].ljust(9, "0")))
-        _time.to_ns(given)
+            return _time.expect_ns(int(seconds) * 10**9 + int(rest[:9].ljust(9, "0")))
+        return _time.to_ns(given)
     except (InvalidArgument, TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"has no time that can be read ({error})") from None
-    return given
 
 
 def _partition(given: Any) -> int | None:

@@ -84,7 +84,7 @@ class Range(NamedTuple):
         return found
 
     def _part(self, part: Topic[Any]) -> Part:
-        first, end = part.first, part.end
+        first, end = part.start_offset, part.end_offset
         begin, behind = first, end
         if self.start is not None:
             begin = part._bound(self.start)
@@ -100,7 +100,7 @@ class Range(NamedTuple):
 
 
 def _at(part: Topic[Any], ns: int, end: int) -> int:
-    offset = part._offset_at(ns)
+    offset = part.offset_at(time_ns=ns)
     return end if offset is None else min(offset, end)
 
 

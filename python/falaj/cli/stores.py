@@ -99,7 +99,7 @@ class Access(NamedTuple):
     @contextmanager
     def topics(self, names: Sequence[str], durable: bool = False) -> Iterator[list[Topic[Any]]]:
         """Open topics for reading; with `durable` only what is on disk."""
-        visibility: Visibility = "durable" if durable else "committed"
+        visibility: Visibility = "durable" if durable else "visible"
         with self.store() as store:
             expect_topics(store, *names)
             yield [raw_topic(store, name, visibility=visibility) for name in names]
@@ -157,7 +157,7 @@ def raw_topic(
     store: Store,
     name: str,
     wanted: NewTopic | None = None,
-    visibility: Visibility = "committed",
+    visibility: Visibility = "visible",
 ) -> Topic[Any]:
     """Open a topic whose values are bytes in and views out; `topic.codec` names its codec."""
     wanted = wanted or NewTopic()

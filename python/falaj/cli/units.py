@@ -71,13 +71,13 @@ def moment(text: str) -> int:
     span = _SPAN.fullmatch(text)
     if span and text:
         try:
-            return _time.to_ns(time.time() - _seconds(span))
+            return _time.expect_ns(time.time_ns() - _ns(_seconds(span)))
         except InvalidArgument:
             raise InvalidArgument(
                 f"{text} ago is before all that a record can keep: choose less"
             ) from None
     if _NUMBER.fullmatch(text):
-        return _time.to_ns(float(text) if "." in text else _whole(text))
+        return _time.expect_ns(_ns(float(text)) if "." in text else _whole(text) * 10**9)
     try:
         return _time.to_ns(text)
     except InvalidArgument as error:
@@ -88,6 +88,13 @@ def moment(text: str) -> int:
         raise InvalidArgument(
             f"{text!r} is no time: write 5m or 1h30m for how long ago, or 2026-11-20T08:00:00Z"
         ) from None
+
+
+def _ns(seconds: float) -> int:
+    try:
+        return round(seconds * 1e9)
+    except (ValueError, OverflowError):
+        raise InvalidArgument(f"{seconds} is no time in seconds since 1970") from None
 
 
 def show_time(ns: int, form: str) -> str:

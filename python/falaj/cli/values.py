@@ -129,7 +129,7 @@ def _dressed(pair: Callable[[bytes], Pair], line: Line) -> Callable[[bytes], Mad
         key, value = pair(text)
         if value is None:
             return Made(NewRecord.tombstone(key or b"", headers=headers, timestamp=time), 0)
-        return Made(NewRecord(value, key, headers, time), len(value))
+        return Made(NewRecord(value, key, headers=headers, timestamp=time), len(value))
 
     return make
 

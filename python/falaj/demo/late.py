@@ -107,7 +107,7 @@ def _watch(query: subprocess.Popen[bytes], store: Path, log: Path) -> int | None
             if time.monotonic() > until:
                 raise Failed(f"the streaming query took over {SECONDS_MAX} seconds; see {log}")
             for _ in topic.follow(start=ends[-1], timeout=_POLL_SECONDS):
-                ends.append(topic.end)
+                ends.append(topic.end_offset)
                 break
     return ends[-1]
 

@@ -60,11 +60,11 @@ def append(topic: Topic[Any], ready: Sequence[Row], seconds: float) -> None:
     each = seconds / len(ready) if ready else 0.0
     if not each:
         for value, key, headers in ready:
-            topic.append(value, key, headers)
+            topic.append(value, key, headers=headers)
         return
     for number, (value, key, headers) in enumerate(ready):
         # With a time of our own: the log's is that of the last tick of the machine's clock.
-        topic.append(value, key, headers, time.time())
+        topic.append(value, key, headers=headers, timestamp_ns=time.time_ns())
         ahead = begun + number * each - time.perf_counter()
         if ahead > _NAP_SECONDS:
             time.sleep(ahead)

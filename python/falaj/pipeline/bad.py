@@ -154,6 +154,6 @@ def _every(
     with falaj.open(store, "r") as opened, open_raw(opened, topic) as source:
         found = {}
         for number in source.partitions:
-            first = source.partition(number).first
+            first = source.partition(number).start_offset
             found[str(number)] = bounds.get(number, (first, first))
         return found

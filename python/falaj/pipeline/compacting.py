@@ -118,7 +118,7 @@ def compact(
             # Refuses what cannot be compacted, before Spark reads all of it.
             topic.compact(last={}, seal=config.seal)
             topic.flush()
-            ends = {p: topic.partition(p).end for p in topic.partitions}
+            ends = {p: topic.partition(p).end_offset for p in topic.partitions}
             with watched(spark, progress, f"find the last records of {config.topic}"):
                 last = _last(spark, config, ends)
             told.say(f"compact {config.topic}")

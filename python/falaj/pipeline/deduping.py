@@ -13,7 +13,7 @@ import re
 import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow
@@ -76,8 +76,8 @@ class DedupeConfig(Config):
     by: str = "key"
     keep: Literal["first", "last"] = "first"
     window: float | None = None
-    start: int | float | str | datetime = "earliest"
-    end: int | float | str | datetime | None = None
+    start: int | str | datetime = "earliest"
+    end: int | str | datetime | None = None
     on_loss: Literal["fail", "continue"] = "fail"
     top: int = 10
 
@@ -330,14 +330,14 @@ class _Run:
 
     def _seen(self, whole: DataFrame, plan: Plan) -> list[Lane] | None:
         """Say which records of the target may have copies in what is new; None for none."""
-        if not any(self.into.partition(p).end for p in self.into.partitions):
+        if not any(self.into.partition(p).end_offset for p in self.into.partitions):
             return None
         if self.config.window is None or not plan.offsets:
             return lanes(self.into, "earliest", None)
         with watched(self.spark, self.progress, "looking at times"):
             found = whole.agg(F.unix_micros(F.min("timestamp"))).first()
         oldest = (found[0] if found and found[0] is not None else 0) / _US
-        return lanes(self.into, float(oldest - self.config.window - 1), None)
+        return lanes(self.into, datetime.fromtimestamp(oldest - self.config.window - 1, UTC), None)
 
     def _repeated(self, decided: DataFrame) -> tuple[Repeated, ...]:
         most = decided.where("dropped > 0").orderBy(F.desc("dropped"), "partition", "offset")

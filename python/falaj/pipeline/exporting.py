@@ -85,7 +85,7 @@ class ExportConfig(Config):
         start: Where the first run begins: "earliest", "latest", an offset, or a time.
         end: Where this run ends at the latest: an offset that each partition has, or a time; None
             for all there is.
-        visibility: "durable": no loss of power takes back what is exported; or "committed".
+        visibility: "durable": no loss of power takes back what is exported; or "visible".
         on_loss: What to do where records are gone that were not exported, or the topic is another:
             "fail", or "continue" and report it.
         on_corrupt: What to do with records that are damaged: "fail", or "skip" and report them.
@@ -110,7 +110,7 @@ class ExportConfig(Config):
     zone: str = "UTC"
     start: int | str | datetime = "earliest"
     end: int | str | datetime | None = None
-    visibility: Literal["durable", "committed"] = "durable"
+    visibility: Literal["durable", "visible"] = "durable"
     on_loss: Literal["fail", "continue"] = "fail"
     on_corrupt: Literal["fail", "skip"] = "fail"
     on_bad: str | None = None

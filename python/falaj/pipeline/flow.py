@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 RECORD = "record"
-Moment = int | float | str | datetime
+Moment = int | str | datetime
 """An offset of each partition, or a time."""
 AVAILABLE_NOW, BATCH = "available-now", "batch"
 BAD = "falaj_bad"
@@ -120,7 +120,7 @@ class FlowConfig(Config):
                 raise InvalidArgument(f"{name} is a whole number from 1 up, not {count}")
         if self.trigger not in (AVAILABLE_NOW, BATCH):
             interval("trigger", self.trigger, f'"{AVAILABLE_NOW}" or ')
-        if self.start not in ("earliest", "latest"):
+        if self.start not in ("earliest", "latest") and not isinstance(self.start, int):
             _time.to_ns(self.start)
 
     @property

@@ -98,7 +98,7 @@ class Ledger:
     @property
     def number(self) -> int:
         """Number of the next import."""
-        return self._entries.end
+        return self._entries.end_offset
 
     def done(self) -> list[tuple[int, Entry]]:
         """List the imports that are in the topic, newest first.

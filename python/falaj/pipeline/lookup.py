@@ -79,7 +79,9 @@ class Source:
         assert self.store is not None
         assert self.topic is not None
         with falaj.open(self.store, "r") as store, open_raw(store, self.topic) as topic:
-            return topic.generation, [(part.first, part.end) for part in topic._parts()]
+            return topic.generation, [
+                (part.start_offset, part.end_offset) for part in topic._parts()
+            ]
 
 
 @dataclass(slots=True)

@@ -122,7 +122,7 @@ def read(spark: SparkSession, topic: Topic[Any], lanes: Iterable[Lane], schema: 
     # Spark wants every partition named, and takes offsets that are there.
     named = {p: (start, end) for p, start, end in lanes}
     for partition in topic.partitions:
-        first = topic.partition(partition).first
+        first = topic.partition(partition).start_offset
         named.setdefault(partition, (first, first))
     offsets = [
         json.dumps({topic.name: {str(p): at[end] for p, at in named.items()}}) for end in (0, 1)

@@ -88,7 +88,7 @@ class Plans:
             OffsetOutOfRange: `start` or `end` is gone, or beyond the end.
         """
         while True:
-            seen = self._kept.end
+            seen = self._kept.end_offset
             done = self._into.last_token(self.token)
             number = 0 if done is None else done + 1
             pending, last = self._find(seen, number)
@@ -119,7 +119,7 @@ class Plans:
         So a place never goes back, but to the end of a log that lost records which were read: what
         is appended there is new.
         """
-        begin = min(begin, self._source.partition(partition).end)
+        begin = min(begin, self._source.partition(partition).end_offset)
         return begin, max(begin, end)
 
     def _find(self, end: int, number: int) -> tuple[Any, Any]:
@@ -137,7 +137,7 @@ class Plans:
 
     def _mine(self, end: int) -> Iterator[Any]:
         """Go through the plans of this series, the last one first."""
-        for offset in range(end - 1, self._kept.first - 1, -1):
+        for offset in range(end - 1, self._kept.start_offset - 1, -1):
             plan = self._kept[offset].value
             if plan["source"] != self._source.name or plan["into"] != self._into.generation:
                 continue
@@ -159,7 +159,7 @@ class Plans:
         for partition, (start, end) in kept["lanes"].items():
             gone = end  # of a topic that was made anew since all of it
             if kept["generation"] == self._source.generation:
-                gone = min(end, self._source.partition(int(partition)).first)
+                gone = min(end, self._source.partition(int(partition)).start_offset)
             lost += max(gone, start) - start
             found.append((int(partition), max(gone, start), end))
         return Plan(kept["run"], tuple(found), lost, begun)

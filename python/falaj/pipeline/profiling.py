@@ -64,8 +64,8 @@ class ProfileConfig(Config):
     paths: ClassVar[tuple[str, ...]] = ("store", "html")
 
     topic: str
-    start: int | float | str | datetime = "earliest"
-    end: int | float | str | datetime | None = None
+    start: int | str | datetime = "earliest"
+    end: int | str | datetime | None = None
     top: int = 10
     html: Path | str | None = None
 

@@ -72,8 +72,8 @@ class ReplayConfig(Config):
     topic: str
     into: str
     speed: float | Literal["max"] = 1.0
-    start: int | float | str | datetime = "earliest"
-    end: int | float | str | datetime | None = None
+    start: int | str | datetime = "earliest"
+    end: int | str | datetime | None = None
     shift: bool = False
     longest_pause: float | None = None
     resume: bool = True
@@ -264,7 +264,7 @@ class _Replay:
             if len(self.into.partitions) == len(self.source.partitions):
                 for partition in ends:
                     mine = [_new(*one) for one in due if one[0].partition == partition]
-                    tx.extend(self.into, mine, partition)
+                    tx.extend(self.into, mine, partition=partition)
             else:
                 tx.extend(self.into, [_new(*one) for one in due])
             tx.commit_cursor(place)

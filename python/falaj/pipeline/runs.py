@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import falaj
-from falaj import _time
 from falaj.errors import Error, InvalidArgument
 from falaj.pipeline import bad
 from falaj.pipeline.flow import BAD, interval, part_rows, rows
@@ -242,7 +241,7 @@ def _unknown(spark: SparkSession, config: FlowConfig, start: dict[int, int]) -> 
         return ()
     with falaj.open(config.store, "r") as store, open_raw(store, config.topic) as topic:
         ranges = [
-            Range(topic.name, topic.generation, number, start.get(number, 0), part.end)
+            Range(topic.name, topic.generation, number, start.get(number, 0), part.end_offset)
             for number, part in enumerate(topic._parts())
         ]
     seen = sampling.look(config.store, ranges)
@@ -258,16 +257,16 @@ def _look(config: FlowConfig, moment: Moment) -> dict[int, int]:
 def _at(part: Topic[Any], moment: Moment) -> int:
     """Find an offset of a partition that is there: of an offset or a time."""
     if moment in ("earliest", "latest"):
-        return part.first if moment == "earliest" else part.end
+        return part.start_offset if moment == "earliest" else part.end_offset
     if isinstance(moment, int):
-        return min(max(part._bound(moment), part.first), part.end)
-    found = part._offset_at(_time.to_ns(moment))
-    return part.end if found is None else found
+        return min(max(part._bound(moment), part.start_offset), part.end_offset)
+    found = part.offset_at(moment)
+    return part.end_offset if found is None else found
 
 
 def _gaps(part: Topic[Any], start: int, end: int) -> int:
     """Count the offsets of a partition that compaction left without a record."""
-    start, end = max(start, part.first), min(end, part.end)
+    start, end = max(start, part.start_offset), min(end, part.end_offset)
     return max(0, end - start) - part._count(start, end)
 
 

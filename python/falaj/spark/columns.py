@@ -228,7 +228,7 @@ def _read(
             raise
         except OffsetOutOfRange:
             # What was read lies before what is gone, and that before the new beginning.
-            first, there = topic.first, topic.end
+            first, there = topic.start_offset, topic.end_offset
             if first > start:
                 lost = (
                     f"{where}: records {start} to {min(first, end)} were trimmed after Spark "

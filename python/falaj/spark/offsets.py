@@ -122,7 +122,7 @@ class Bound:
         return min(max(wanted, first), end)
 
     def _resolve_time(self, part: Topic[Any], ns: int, end: int) -> int:
-        found = part._offset_at(ns)
+        found = part.offset_at(time_ns=ns)
         if found is not None and found < end:
             return found
         if self.lenient:
@@ -230,7 +230,7 @@ def _read_time(option: str, given: object) -> int:
     """Read milliseconds since 1970, as Kafka's source has them, or an ISO time."""
     try:
         if isinstance(given, int) and not isinstance(given, bool):
-            return _time.to_ns(given // 1000) + given % 1000 * _NS_PER_MS
+            return _time.expect_ns(given * _NS_PER_MS)
         if isinstance(given, str) and given.isascii() and given.isdecimal():
             return _read_time(option, int(given))
         if isinstance(given, str):

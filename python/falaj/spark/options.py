@@ -145,7 +145,7 @@ class ReadOptions:
         if topics is not None:
             starting.expect_topics(topics)
             ending.expect_topics(topics)
-        far = "durable" if kind == "stream" else "committed"
+        far = "durable" if kind == "stream" else "visible"
         return cls(
             store=directory(options),
             topics=topics,
@@ -158,7 +158,7 @@ class ReadOptions:
             fails_on_loss=boolean(options, "failOnDataLoss", default=True),
             values=cast("Values", one_of(options, "values", ("binary", "string", "json"))),
             visibility=cast(
-                "Visibility", one_of(options, "visibility", ("committed", "durable"), far)
+                "Visibility", one_of(options, "visibility", ("visible", "durable"), far)
             ),
             skips_damage=one_of(options, "onCorrupt", ("fail", "skip")) == "skip",
             mode=_mode(options),

@@ -97,7 +97,7 @@ class Pruning:
             return start, start
         first = max(start, self.first)
         if self.since_ns is not None:
-            found = part._offset_at(self.since_ns)
+            found = part.offset_at(time_ns=self.since_ns)
             first = max(first, end if found is None else found)
         first = min(first, end)
         return first, max(first, min(end, self.end))

@@ -144,9 +144,7 @@ def opened(options: ReadOptions, bounds: Range, loss: Loss) -> Iterator[falaj.To
             yield None
 
 
-def open_raw(
-    store: falaj.Store, name: str, visibility: Visibility = "committed"
-) -> falaj.Topic[Any]:
+def open_raw(store: falaj.Store, name: str, visibility: Visibility = "visible") -> falaj.Topic[Any]:
     """Open a topic without running its codec: the column is the bytes, pickles included.
 
     Raises:
@@ -175,7 +173,7 @@ def _bounds(
     options.ending.expect_partitions(topic.name, topic.partitions)
     for partition in topic.partitions:
         part = topic.partition(partition)
-        first, end = part.first, part.end
+        first, end = part.start_offset, part.end_offset
         start = options.starting.resolve(part, first, end, loss)
         stop = options.ending.resolve(part, first, end, loss)
         if start > stop:

@@ -82,7 +82,7 @@ def look(store: Path | str, ranges: Sequence[Range]) -> Seen:
 
 
 def _values(part: falaj.Topic[Any], start: int, end: int) -> Iterator[memoryview]:
-    start = max(start, part.first)
+    start = max(start, part.start_offset)
     last = max(start, part._start_of_last(_RECORDS, end))
     first = islice(part._records(start, last), _RECORDS)
     size = 0

@@ -95,7 +95,9 @@ class FalajStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     starting.expect_partitions(name, topic.partitions)
                     found[name] = Standing(topic.generation, {})
                     for part in topic._parts():
-                        offset = starting.resolve(part, part.first, part.end, self.loss)
+                        offset = starting.resolve(
+                            part, part.start_offset, part.end_offset, self.loss
+                        )
                         found[name].partitions[part.partitions[0]] = place_of(part, offset)
         self._initial = found
         return places.encode(found)
@@ -109,7 +111,7 @@ class FalajStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Remember what there is now: the query ends there."""
         with self._topics() as topics:
             self._target = {
-                _lane(part): part.end for topic in topics.values() for part in topic._parts()
+                _lane(part): part.end_offset for topic in topics.values() for part in topic._parts()
             }
 
     def latestOffset(  # noqa: N802
@@ -150,7 +152,7 @@ class FalajStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 {
                     name: Standing(
                         topic.generation,
-                        {n: Place(part.end) for n, part in enumerate(topic._parts())},
+                        {n: Place(part.end_offset) for n, part in enumerate(topic._parts())},
                     )
                     for name, topic in topics.items()
                 }
@@ -246,7 +248,9 @@ class FalajStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             found[name] = Standing(
                 topic.generation,
                 {
-                    number: self._go_on(part, at[number]) if number in at else Place(part.first)
+                    number: self._go_on(part, at[number])
+                    if number in at
+                    else Place(part.start_offset)
                     for number, part in enumerate(topic._parts())
                 },
             )
@@ -255,10 +259,10 @@ class FalajStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _go_on(self, part: falaj.Topic[Any], place: Place) -> Place:
         """Say where to go on: at the place, if the log still has it."""
         there = self._there(part, place)
-        first = part.first
+        first = part.start_offset
         if there < first:
             lost = f"{_named(part)}: records {there} to {first} were trimmed before they were read"
-            self.loss.meet(out_of_range(lost, part, there, first, part.end))
+            self.loss.meet(out_of_range(lost, part, there, first, part.end_offset))
             there = first
         return place if there == place.offset else Place(there)
 
@@ -267,7 +271,7 @@ class FalajStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         recognised = self._recognised.setdefault(_lane(part), deque(maxlen=_REMEMBERED))
         if place in recognised:
             return place.offset
-        committed = part.committed
+        committed = part.visible_offset
         if place.offset > committed:
             lost = (
                 f"{_named(part)} ends at {committed}, and the query has read up to {place.offset}: "
@@ -275,7 +279,7 @@ class FalajStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
             self.loss.meet(LogTruncated(lost))
             return committed
-        if place.after and place.offset > part.first and not is_there(part, place):
+        if place.after and place.offset > part.start_offset and not is_there(part, place):
             lost = (
                 f"{_named(part)} holds other records before offset {place.offset} than those that "
                 "the query has read: its log lost its end, or is an older copy"
@@ -287,8 +291,8 @@ class FalajStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _end(self, part: falaj.Topic[Any], begun: Places) -> int:
         """Say how far a partition may be read, which is never behind where it was read to."""
         start = begun[part.name].partitions[part.partitions[0]].offset
-        end = part.end if self._target is None else self._target.get(_lane(part), start)
-        return max(start, min(end, part.end))
+        end = part.end_offset if self._target is None else self._target.get(_lane(part), start)
+        return max(start, min(end, part.end_offset))
 
     def _follow(self, begun: Places) -> None:
         """Move the cursors to where the stream stands: what lies before is done with.

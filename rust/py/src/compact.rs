@@ -38,7 +38,7 @@ pub(crate) fn _mark_compacted(
 /// See falaj.Topic.tombstone.
 #[pyfunction]
 #[pyo3(signature = (
-    topic, key, *, headers, timestamp, partition, sync, producer, sequence, expect
+    topic, key, *, headers, timestamp, timestamp_ns, partition, sync, producer, sequence, expect
 ))]
 #[allow(clippy::too_many_arguments, reason = "they are keywords in Python")]
 pub(crate) fn _tombstone<'py>(
@@ -47,6 +47,7 @@ pub(crate) fn _tombstone<'py>(
     key: &Bound<'py, PyAny>,
     headers: Option<&Bound<'py, PyAny>>,
     timestamp: Option<&Bound<'py, PyAny>>,
+    timestamp_ns: Option<&Bound<'py, PyAny>>,
     #[pyo3(from_py_with = input::partition)] partition: Option<u32>,
     sync: Option<&Bound<'py, PyAny>>,
     producer: Option<&Bound<'py, PyAny>>,
@@ -55,6 +56,7 @@ pub(crate) fn _tombstone<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let to = topic.target(py, partition, sync)?;
     let preconditions = Preconditions::new(py, producer, sequence, expect)?;
+    let timestamp = input::Timestamp { moment: timestamp, ns: timestamp_ns };
     let record = Incoming::tombstone(key, headers, timestamp)?;
     let went = topic.append_record(py, &record, &to, &preconditions)?;
     topic.position_for_python(py, went)

@@ -187,7 +187,7 @@ impl Consumer {
             (store.inner(py)?, store.patience(), start_of(start, number));
         let mut handles: Vec<_> = topics.iter().map(|t| Arc::clone(&t.get().handle)).collect();
         handles.sort_by_key(|handle| handle.shape.generation);
-        let visibility = topics.first().map_or(Visibility::Committed, |t| t.get().visibility);
+        let visibility = topics.first().map_or(Visibility::Visible, |t| t.get().visibility);
         let mut read = Vec::new();
         for handle in &handles {
             read.push(handle.open_existing(py)?.seen(visibility).clone());

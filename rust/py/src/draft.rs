@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::input::{self, Incoming};
+use crate::input::{self, Incoming, Timestamp};
 use crate::record::Record;
 
 /// A record that is to be appended, with all that belongs to it, for `Topic.extend`.
@@ -11,7 +11,7 @@ use crate::record::Record;
 /// Args:
 ///     value: As for `Topic.append`. None is a value, where the codec has one; `NewRecord.tombstone` makes
 ///         a record without a value.
-///     key, headers, time: As for `Topic.append`.
+///     key, headers, timestamp, timestamp_ns: As for `Topic.append`.
 ///
 /// Example:
 ///     >>> orders = store.topic("orders")
@@ -66,15 +66,16 @@ impl NewRecord {
 #[pymethods]
 impl NewRecord {
     #[new]
-    #[pyo3(signature = (value, key=None, headers=None, time=None))]
+    #[pyo3(signature = (value, key=None, *, headers=None, timestamp=None, timestamp_ns=None))]
     fn new(
         value: &Bound<'_, PyAny>,
         key: Option<&Bound<'_, PyAny>>,
         headers: Option<&Bound<'_, PyAny>>,
-        time: Option<&Bound<'_, PyAny>>,
+        timestamp: Option<&Bound<'_, PyAny>>,
+        timestamp_ns: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
         let (key, headers) = (input::key(key)?, input::headers(headers)?);
-        let event_time_ns = input::time_ns(time)?;
+        let event_time_ns = Timestamp { moment: timestamp, ns: timestamp_ns }.ns()?;
         let rest = Incoming { value: None, key, headers, event_time_ns };
         Ok(Self::of(Some(value.clone().unbind()), rest))
     }
@@ -82,7 +83,7 @@ impl NewRecord {
     /// Make a tombstone: a record without a value, by which its key is deleted, for `Topic.extend`.
     ///
     /// Args:
-    ///     key, headers, timestamp: As for `Topic.tombstone`.
+    ///     key, headers, timestamp, timestamp_ns: As for `Topic.tombstone`.
     ///
     /// Example:
     ///     >>> prices = store.topic("prices")
@@ -91,12 +92,14 @@ impl NewRecord {
     ///     >>> [record.is_tombstone for record in prices]
     ///     [False, True]
     #[staticmethod]
-    #[pyo3(signature = (key, *, headers=None, timestamp=None))]
+    #[pyo3(signature = (key, *, headers=None, timestamp=None, timestamp_ns=None))]
     fn tombstone(
         key: &Bound<'_, PyAny>,
         headers: Option<&Bound<'_, PyAny>>,
         timestamp: Option<&Bound<'_, PyAny>>,
+        timestamp_ns: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
+        let timestamp = Timestamp { moment: timestamp, ns: timestamp_ns };
         Ok(Self::of(None, Incoming::tombstone(key, headers, timestamp)?))
     }
 

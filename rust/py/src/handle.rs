@@ -47,7 +47,7 @@ impl Open {
     #[inline]
     pub(crate) fn seen(&self, visibility: Visibility) -> &Topic {
         match visibility {
-            Visibility::Committed => &self.topic,
+            Visibility::Visible => &self.topic,
             Visibility::Durable => &self.durable,
         }
     }

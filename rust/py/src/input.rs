@@ -41,13 +41,13 @@ impl<'py> Incoming<'py> {
     pub(crate) fn tombstone(
         key: &Bound<'py, PyAny>,
         headers: Option<&Bound<'py, PyAny>>,
-        timestamp: Option<&Bound<'py, PyAny>>,
+        timestamp: Timestamp<'_, 'py>,
     ) -> PyResult<Self> {
         Ok(Self {
             value: None,
             key: Some(payload::text_or_bytes(key, "the key of a tombstone")?),
             headers: self::headers(headers)?,
-            event_time_ns: time_ns(timestamp)?,
+            event_time_ns: timestamp.ns()?,
         })
     }
 
@@ -139,12 +139,30 @@ pub(crate) fn key<'py>(given: Option<&Bound<'py, PyAny>>) -> PyResult<Option<Bou
     given.map(|key| payload::text_or_bytes(key, payload::KEY)).transpose()
 }
 
-/// A time, as nanoseconds since 1970.
-pub(crate) fn time_ns(given: Option<&Bound<'_, PyAny>>) -> PyResult<Option<i64>> {
-    static TO_NS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    let Some(given) = given else { return Ok(None) };
-    let to_ns = TO_NS.import(given.py(), "falaj._time", "to_ns")?;
-    to_ns.call1((given,))?.extract().map(Some)
+/// The two ways to say when a record happened: `timestamp=` and `timestamp_ns=`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timestamp<'a, 'py> {
+    pub(crate) moment: Option<&'a Bound<'py, PyAny>>,
+    pub(crate) ns: Option<&'a Bound<'py, PyAny>>,
+}
+
+impl Timestamp<'_, '_> {
+    /// Nanoseconds since 1970, if a time was given.
+    pub(crate) fn ns(self) -> PyResult<Option<i64>> {
+        static TO_NS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        static EXPECT_NS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let (given, to_ns) = match (self.moment, self.ns) {
+            (None, None) => return Ok(None),
+            (Some(moment), None) => (moment, TO_NS.import(moment.py(), "falaj._time", "to_ns")?),
+            (None, Some(ns)) => (ns, EXPECT_NS.import(ns.py(), "falaj._time", "expect_ns")?),
+            (Some(both), Some(_)) => {
+                let what =
+                    "timestamp= and timestamp_ns= both say when it happened: give one of them";
+                return Err(invalid(both.py(), what));
+            }
+        };
+        to_ns.call1((given,))?.extract().map(Some)
+    }
 }
 
 /// A whole number as Python's own, also of what only has an index, as numbers of NumPy; never a bool.
@@ -331,10 +349,10 @@ pub(crate) fn visibility(given: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Vi
     let Some(given) = given else { return Ok(None) };
     let name = given.cast::<PyString>().ok().and_then(|name| name.to_str().ok());
     match name {
-        Some("committed") => Ok(Some(Visibility::Committed)),
+        Some("visible") => Ok(Some(Visibility::Visible)),
         Some("durable") => Ok(Some(Visibility::Durable)),
         _ => {
-            let what = format!("visibility is \"committed\" or \"durable\", not {}", given.repr()?);
+            let what = format!("visibility is \"visible\" or \"durable\", not {}", given.repr()?);
             Err(invalid(given.py(), what))
         }
     }

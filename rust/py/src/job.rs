@@ -59,20 +59,22 @@ impl Part {
     /// Append a record to the part.
     ///
     /// Args:
-    ///     value, key, headers, time, partition: As for `Topic.append`.
+    ///     value, key, headers, timestamp, timestamp_ns, partition: As for `Topic.append`.
     ///
     /// Raises:
     ///     InvalidArgument: The topic has no such partition.
     ///     AppendTooLarge: It is larger than one append may be.
     ///     HandleClosed: The part was finished or aborted.
     ///     NoSpace: The disk is full.
-    #[pyo3(signature = (value, key=None, headers=None, time=None, partition=None))]
+    #[pyo3(signature = (value, key=None, *, headers=None, timestamp=None, timestamp_ns=None, partition=None))]
+    #[allow(clippy::too_many_arguments, reason = "all but one are keywords in Python")]
     fn append<'py>(
         &self,
         value: &Bound<'py, PyAny>,
         key: Option<&Bound<'py, PyAny>>,
         headers: Option<&Bound<'py, PyAny>>,
-        time: Option<&Bound<'py, PyAny>>,
+        timestamp: Option<&Bound<'py, PyAny>>,
+        timestamp_ns: Option<&Bound<'py, PyAny>>,
         #[pyo3(from_py_with = input::partition)] partition: Option<u32>,
         py: Python<'py>,
     ) -> PyResult<()> {
@@ -81,7 +83,7 @@ impl Part {
             value: Some(input::encoded(value, encode)?),
             key: input::key(key)?,
             headers: input::headers(headers)?,
-            event_time_ns: input::time_ns(time)?,
+            event_time_ns: input::Timestamp { moment: timestamp, ns: timestamp_ns }.ns()?,
         };
         self.stage(py, &record, partition)
     }
@@ -89,19 +91,22 @@ impl Part {
     /// Append a tombstone to the part: a key without a value, by which it is deleted.
     ///
     /// Args:
-    ///     key, headers, timestamp, partition: As for `Topic.tombstone`.
+    ///     key, headers, timestamp, timestamp_ns, partition: As for `Topic.tombstone`.
     ///
     /// Raises:
     ///     InvalidArgument, AppendTooLarge, HandleClosed, NoSpace: As for `append`.
-    #[pyo3(signature = (key, *, headers=None, timestamp=None, partition=None))]
+    #[pyo3(signature = (key, *, headers=None, timestamp=None, timestamp_ns=None, partition=None))]
+    #[allow(clippy::too_many_arguments, reason = "all but one are keywords in Python")]
     fn tombstone(
         &self,
         py: Python<'_>,
         key: &Bound<'_, PyAny>,
         headers: Option<&Bound<'_, PyAny>>,
         timestamp: Option<&Bound<'_, PyAny>>,
+        timestamp_ns: Option<&Bound<'_, PyAny>>,
         #[pyo3(from_py_with = input::partition)] partition: Option<u32>,
     ) -> PyResult<()> {
+        let timestamp = input::Timestamp { moment: timestamp, ns: timestamp_ns };
         self.stage(py, &Incoming::tombstone(key, headers, timestamp)?, partition)
     }
 

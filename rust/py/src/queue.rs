@@ -365,7 +365,7 @@ impl Queue {
 
     /// What asks for news of its topic.
     fn _watch(&self, py: Python<'_>) -> PyResult<Watch> {
-        Ok(Watch::new(self.handle.open_existing(py)?, Visibility::Committed))
+        Ok(Watch::new(self.handle.open_existing(py)?, Visibility::Visible))
     }
 
     /// Up to where the topic reaches, and after how many seconds to look again though nothing comes.

@@ -22,7 +22,7 @@ use crate::input::{self, Incoming};
 ///
 /// Example:
 ///     >>> orders = store.topic("orders")
-///     >>> _ = orders.append(b"10 apples", key=b"eu", time="2026-11-20T08:00:00Z")
+///     >>> _ = orders.append(b"10 apples", key=b"eu", timestamp="2026-11-20T08:00:00Z")
 ///     >>> record = orders[0]
 ///     >>> record
 ///     <Record orders[0] b'10 apples'>

@@ -52,8 +52,9 @@ impl Topic {
     ///         with the same key go to the same one and stay in order; those without take turns.
     ///     headers: A dict or pairs of names and values (text, bytes or None), kept in order; a name may
     ///         stand twice.
-    ///     time: When it happened: an aware datetime, an ISO string with a zone, or seconds since
-    ///         1970. Without one its time is that of the append.
+    ///     timestamp: When it happened: an aware datetime, or ISO text with a zone such as
+    ///         "2026-11-20T08:00:00Z". By default, when it is appended.
+    ///     timestamp_ns: The same as nanoseconds since 1970, an int: a datetime has no nanoseconds.
     ///     partition: The partition it goes to, whatever its key.
     ///     sync: "none", "interval" or "durable", see `falaj.open`.
     ///     producer: Who appends, so that a repeat is not appended again; goes with `sequence`. A log
@@ -92,8 +93,8 @@ impl Topic {
     ///     Traceback (most recent call last):
     ///     falaj.errors.OffsetConflict: somebody was faster: the next offset is 2, not 1; ...
     #[pyo3(signature = (
-        value, key=None, headers=None, time=None, partition=None, sync=None, *, producer=None,
-        sequence=None, expect=None
+        value, key=None, *, headers=None, timestamp=None, timestamp_ns=None, partition=None, sync=None,
+        producer=None, sequence=None, expect=None
     ))]
     #[allow(clippy::too_many_arguments, reason = "all but one are keywords in Python")]
     #[inline]
@@ -103,16 +104,18 @@ impl Topic {
         value: &Bound<'py, PyAny>,
         key: Option<&Bound<'py, PyAny>>,
         headers: Option<&Bound<'py, PyAny>>,
-        time: Option<&Bound<'py, PyAny>>,
+        timestamp: Option<&Bound<'py, PyAny>>,
+        timestamp_ns: Option<&Bound<'py, PyAny>>,
         #[pyo3(from_py_with = input::partition)] partition: Option<u32>,
         sync: Option<&Bound<'py, PyAny>>,
         producer: Option<&Bound<'py, PyAny>>,
         sequence: Option<&Bound<'py, PyAny>>,
         expect: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let is_plain = key.is_none() && headers.is_none() && time.is_none();
+        let is_plain = key.is_none() && headers.is_none();
+        let is_now = timestamp.is_none() && timestamp_ns.is_none();
         let any_will_do = producer.is_none() && sequence.is_none() && expect.is_none();
-        if is_plain && partition.is_none() && sync.is_none() && any_will_do {
+        if is_plain && is_now && partition.is_none() && sync.is_none() && any_will_do {
             if let Some(offset) = self.append_at_once(value) {
                 return Ok(offset.into_pyobject(py)?.into_any());
             }
@@ -123,7 +126,7 @@ impl Topic {
             value: Some(input::encoded(value, self.opened.handle.shape.encode.as_ref())?),
             key: input::key(key)?,
             headers: input::headers(headers)?,
-            event_time_ns: input::time_ns(time)?,
+            event_time_ns: input::Timestamp { moment: timestamp, ns: timestamp_ns }.ns()?,
         };
         let went = self.append_record(py, &record, &to, &preconditions)?;
         self.position_for_python(py, went)
@@ -153,7 +156,7 @@ impl Topic {
     ///     >>> orders.extend([b"plain", (b"eu", b"with a key")])
     ///     range(0, 2)
     #[pyo3(signature = (
-        records, partition=None, sync=None, *, producer=None, sequence=None, expect=None
+        records, *, partition=None, sync=None, producer=None, sequence=None, expect=None
     ))]
     #[allow(clippy::too_many_arguments, reason = "all but one are keywords in Python")]
     fn extend<'py>(
@@ -396,7 +399,7 @@ impl Topic {
         Ok(slf.get().record_at(index)?.into_any())
     }
 
-    /// `end - first`, of all its partitions: how many offsets there are. In a compacted topic more than
+    /// `end_offset - start_offset`, of all its partitions: how many offsets there are. In a compacted topic more than
     /// records, which `count` counts.
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
         let open = self.opened.handle.open_existing(py)?;
@@ -432,11 +435,11 @@ impl Topic {
         input::sync_name(self.opened.sync)
     }
 
-    /// How far it is read: "committed" or "durable".
+    /// How far it is read: "visible" or "durable".
     #[getter]
     fn visibility(&self) -> &'static str {
         match self.opened.visibility {
-            Visibility::Committed => "committed",
+            Visibility::Visible => "visible",
             Visibility::Durable => "durable",
         }
     }
@@ -460,28 +463,28 @@ impl Topic {
         self.opened.handle.is_closed()
     }
 
-    /// Lowest offset that is still there. Cheap: it is asked of the first segment's header.
+    /// Lowest offset that is still there.
     #[getter]
-    fn first(&self, py: Python<'_>) -> PyResult<u64> {
+    fn start_offset(&self, py: Python<'_>) -> PyResult<u64> {
         self.bound(py, Inner::first)
     }
 
-    /// Offset behind the last record that this handle sees; where the next one goes, unless it sees
-    /// only what is durable.
+    /// Offset after the last record that this handle sees. The next record gets it, unless the handle
+    /// sees only what is durable.
     #[getter]
-    fn end(&self, py: Python<'_>) -> PyResult<u64> {
+    fn end_offset(&self, py: Python<'_>) -> PyResult<u64> {
         self.bound(py, Inner::end)
     }
 
-    /// Offset behind the last committed record: where the next one goes.
+    /// Offset after the last visible record, which the next record gets.
     #[getter]
-    fn committed(&self, py: Python<'_>) -> PyResult<u64> {
+    fn visible_offset(&self, py: Python<'_>) -> PyResult<u64> {
         self.bound(py, Inner::committed)
     }
 
-    /// Offset behind the last record that is known to be on the medium.
+    /// Offset after the last record that is known to be on the disk.
     #[getter]
-    fn durable(&self, py: Python<'_>) -> PyResult<u64> {
+    fn durable_offset(&self, py: Python<'_>) -> PyResult<u64> {
         self.bound(py, Inner::durable)
     }
 

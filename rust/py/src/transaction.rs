@@ -223,7 +223,7 @@ impl Transaction {
     ///
     /// Args:
     ///     topic: The topic, or its name. It must exist, in the same log as the others.
-    ///     value, key, headers, time, partition: As for `Topic.append`.
+    ///     value, key, headers, timestamp, timestamp_ns, partition: As for `Topic.append`.
     ///
     /// Raises:
     ///     UnknownTopic: There is none of this name: create it with `store.topic(name, log=…)` before.
@@ -236,7 +236,7 @@ impl Transaction {
     ///     ...     tx.append("audit", b"paid: order 17")
     ///     >>> tx.offsets
     ///     {'paid': range(0, 1), 'audit': range(0, 1)}
-    #[pyo3(signature = (topic, value, key=None, headers=None, time=None, partition=None))]
+    #[pyo3(signature = (topic, value, key=None, *, headers=None, timestamp=None, timestamp_ns=None, partition=None))]
     #[allow(clippy::too_many_arguments, reason = "all but two are keywords in Python")]
     fn append<'py>(
         &self,
@@ -245,7 +245,8 @@ impl Transaction {
         value: &Bound<'py, PyAny>,
         key: Option<&Bound<'py, PyAny>>,
         headers: Option<&Bound<'py, PyAny>>,
-        time: Option<&Bound<'py, PyAny>>,
+        timestamp: Option<&Bound<'py, PyAny>>,
+        timestamp_ns: Option<&Bound<'py, PyAny>>,
         #[pyo3(from_py_with = input::partition)] partition: Option<u32>,
     ) -> PyResult<()> {
         let opened = self.resolve(topic)?;
@@ -253,7 +254,7 @@ impl Transaction {
             value: Some(input::encoded(value, opened.handle.shape.encode.as_ref())?),
             key: input::key(key)?,
             headers: input::headers(headers)?,
-            event_time_ns: input::time_ns(time)?,
+            event_time_ns: input::Timestamp { moment: timestamp, ns: timestamp_ns }.ns()?,
         };
         self.push(py, &opened, &[record], partition)
     }
@@ -262,7 +263,7 @@ impl Transaction {
     ///
     /// Args:
     ///     topic: As for `append`.
-    ///     key, headers, timestamp, partition: As for `Topic.tombstone`.
+    ///     key, headers, timestamp, timestamp_ns, partition: As for `Topic.tombstone`.
     ///
     /// Raises:
     ///     UnknownTopic, InvalidArgument: As for `append`.
@@ -273,7 +274,8 @@ impl Transaction {
     ///     ...     tx.tombstone(prices, b"tea")
     ///     >>> prices[0].key, prices[0].is_tombstone
     ///     (b'tea', True)
-    #[pyo3(signature = (topic, key, *, headers=None, timestamp=None, partition=None))]
+    #[pyo3(signature = (topic, key, *, headers=None, timestamp=None, timestamp_ns=None, partition=None))]
+    #[allow(clippy::too_many_arguments, reason = "all but two are keywords in Python")]
     fn tombstone<'py>(
         &self,
         py: Python<'py>,
@@ -281,9 +283,11 @@ impl Transaction {
         key: &Bound<'py, PyAny>,
         headers: Option<&Bound<'py, PyAny>>,
         timestamp: Option<&Bound<'py, PyAny>>,
+        timestamp_ns: Option<&Bound<'py, PyAny>>,
         #[pyo3(from_py_with = input::partition)] partition: Option<u32>,
     ) -> PyResult<()> {
         let opened = self.resolve(topic)?;
+        let timestamp = input::Timestamp { moment: timestamp, ns: timestamp_ns };
         self.push(py, &opened, &[Incoming::tombstone(key, headers, timestamp)?], partition)
     }
 
@@ -296,7 +300,7 @@ impl Transaction {
     /// Raises:
     ///     AppendTooLarge: Together they are larger than one append may be.
     ///     UnknownTopic, InvalidArgument: As for `append`.
-    #[pyo3(signature = (topic, records, partition=None))]
+    #[pyo3(signature = (topic, records, *, partition=None))]
     fn extend<'py>(
         &self,
         py: Python<'py>,

@@ -43,11 +43,11 @@ def fill(path: Path, wanted: Iterable[data.Flight], topic: str = TOPIC) -> Flown
         for flight in wanted:
             hour = flight["time_hour"]
             if hour not in hours:
-                hours[hour] = _time.to_ns(hour) // 10**9
+                hours[hour] = _time.to_ns(hour)
             job.append(
                 data.encode(flight),
                 key=flight["tailnum"].encode() if flight["tailnum"] else None,
-                time=hours[hour],
+                timestamp_ns=hours[hour],
                 partition=data.ORIGINS.index(flight["origin"]),
             )
     return Flown(path, job.records)

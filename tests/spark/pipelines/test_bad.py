@@ -31,8 +31,14 @@ BAD = [b"no JSON", b'{"n": "x"}', b"\xff\xfe"]
 def store(tmp_path: Path) -> Path:
     with falaj.open(tmp_path / "s") as opened, opened.topic("t", partitions=2) as topic:
         for place, value in enumerate([b'{"n": 1}', *BAD, b'{"n": 2}']):
-            topic.append(value, key=b"k", partition=1, time=place + 1, headers=[("h", b"1")])
-        topic.append(b'{"n": 3}', partition=0, time=9)
+            topic.append(
+                value,
+                key=b"k",
+                partition=1,
+                timestamp_ns=(place + 1) * 10**9,
+                headers=[("h", b"1")],
+            )
+        topic.append(b'{"n": 3}', partition=0, timestamp_ns=9 * 10**9)
         topic.flush()
     return tmp_path / "s"
 

@@ -193,7 +193,9 @@ def test_runs_in_pieces_give_what_a_single_one_gives_and_none_is_done_twice(
 ) -> None:
     source = store.topic("source", partitions=2)
     for n in range(60):
-        source.append(b"%d" % n, key=b"k%d" % (n % 11), time=1_000 + n, partition=n % 2)
+        source.append(
+            b"%d" % n, key=b"k%d" % (n % 11), timestamp_ns=(1000 + n) * 10**9, partition=n % 2
+        )
     wanted = config(store, window=20.0)
     first = dedupe(spark, config(store, window=20.0, end=10))
     assert (first.records, first.kept) == (20, 11)
@@ -225,7 +227,7 @@ def test_runs_in_pieces_give_what_a_single_one_gives_and_none_is_done_twice(
         dedupe(spark, config(store))
     source.append(b"new", partition=0)
     source.append(b"unread", partition=0)
-    source.partition(0).trim(31)
+    source.partition(0).trim(before_offset=31)
     with pytest.raises(OffsetOutOfRange, match="1 records of topic source were trimmed"):
         dedupe(spark, wanted)
     behind = dedupe(spark, config(store, window=20.0, on_loss="continue"))

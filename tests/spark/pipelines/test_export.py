@@ -176,7 +176,7 @@ def fill(folder: Path, count: int, topic: str = "t", start: int = 0) -> None:
     """Append records to two partitions, one a quarter of a day."""
     with falaj.open(folder / "s") as store, store.topic(topic, partitions=2) as opened:
         for n in range(start, start + count):
-            opened.append(b"%d" % n, time=BEGIN + n * DAY // 4, partition=n % 2)
+            opened.append(b"%d" % n, timestamp_ns=(BEGIN + n * DAY // 4) * 10**9, partition=n % 2)
 
 
 def rows_of(path: Path) -> list[dict[str, Any]]:
@@ -254,7 +254,7 @@ def test_more_dates_than_open_files_are_exported_whole(
     monkeypatch.setattr("falaj.spark.columns.BATCH_ROWS_MAX", 1)
     with falaj.open(tmp_path / "s") as store, store.topic("t") as topic:
         for n in range(20, 40):  # back and forth between the same days
-            topic.append(b"%d" % n, time=BEGIN + n % 5 * DAY, partition=0)
+            topic.append(b"%d" % n, timestamp_ns=(BEGIN + n % 5 * DAY) * 10**9, partition=0)
     assert small().records == 40
     assert committed(tmp_path / "lake") == list(range(40))
 
@@ -276,7 +276,7 @@ def test_records_without_a_date_are_where_hive_expects_them(
 
 def trim(folder: Path) -> None:
     with falaj.open(folder / "s") as store, store.topic("t") as topic:
-        topic.partition(0).trim(12)
+        topic.partition(0).trim(before_offset=12)
 
 
 def make_anew(folder: Path) -> None:
@@ -321,7 +321,9 @@ def test_an_end_in_a_topic_that_was_made_anew_is_one_of_that(
         store.topic("t").delete()
         with store.topic("t", partitions=partitions) as topic:
             for n in range(12 * partitions):
-                topic.append(b"%d" % (100 + n), time=BEGIN, partition=n % partitions)
+                topic.append(
+                    b"%d" % (100 + n), timestamp_ns=BEGIN * 10**9, partition=n % partitions
+                )
     with pytest.raises(TopicDeleted, match=r"made anew.*on_loss='continue'"):
         small(end=50)
     with pytest.raises(
@@ -382,7 +384,7 @@ def test_records_that_go_while_a_run_lies_dead_are_a_loss_too(
         with pytest.raises(KeyboardInterrupt):
             small()
     with falaj.open(tmp_path / "s") as store, store.topic("t") as topic:
-        topic.partition(0).trim(4)
+        topic.partition(0).trim(before_offset=4)
     with pytest.raises(OffsetOutOfRange, match="records 0 to 4 were trimmed"):
         small()
     result = small(on_loss="continue")

@@ -295,8 +295,10 @@ def test_an_export_that_is_imported_is_the_topic_again(
 ) -> None:
     with falaj.open(tmp_path / "s") as store, store.topic("t", partitions=3) as topic:
         with topic.job("tombstone") as job:
-            job.tombstone(b"gone", partition=2, timestamp=1)
-        topic.append(b"\xff\x00", headers=[("a", b"1"), ("a", None)], partition=1, time=2)
+            job.tombstone(b"gone", partition=2, timestamp_ns=1 * 10**9)
+        topic.append(
+            b"\xff\x00", headers=[("a", b"1"), ("a", None)], partition=1, timestamp_ns=2 * 10**9
+        )
     with falaj.open(january.store, "r") as store, store.topic(TOPIC) as flights:
         few = [
             (record.bytes(), record.key, number, record.timestamp)
@@ -305,7 +307,7 @@ def test_an_export_that_is_imported_is_the_topic_again(
         ]
     with falaj.open(tmp_path / "s") as store, store.topic("t") as topic, topic.job("few") as job:
         for value, key, number, when in few:
-            job.append(value, key=key, partition=number, time=when)
+            job.append(value, key=key, partition=number, timestamp=when)
     export(spark, ExportConfig(store=tmp_path / "s", topic="t", into=tmp_path / "lake"))
     back = ImportConfig(
         store=tmp_path / "s",

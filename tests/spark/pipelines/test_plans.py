@@ -118,7 +118,7 @@ def test_what_was_trimmed_before_it_was_read_is_counted(ground: Ground) -> None:
     first = ground.next(end=1)
     assert first is not None
     ground.commit(first)
-    ground.source.partition(0).trim(2)
+    ground.source.partition(0).trim(before_offset=2)
     assert ground.next() == Plan(1, ((0, 2, 3), (1, 1, 1)), 1, begun=False)
 
 

@@ -134,11 +134,13 @@ def test_odd_records_are_counted_and_their_keys_are_no_markup(
     spark: SparkSession, store: falaj.Store, tmp_path: Path
 ) -> None:
     topic = store.topic("odd", partitions=2)
-    topic.append(b"", key=b"<b>$x$\x00", time=10, partition=1)
-    topic.append(b"x" * 70_000, key=b"<b>$x$\x00", time=-5.5, partition=1)
-    topic.append(b"x", headers=[("h", b"12"), ("i", None)], time=10.002, partition=1)
+    topic.append(b"", key=b"<b>$x$\x00", timestamp_ns=10 * 10**9, partition=1)
+    topic.append(b"x" * 70_000, key=b"<b>$x$\x00", timestamp_ns=-5_500_000_000, partition=1)
+    topic.append(
+        b"x", headers=[("h", b"12"), ("i", None)], timestamp_ns=10_002_000_000, partition=1
+    )
     with topic.job("tombstone") as job:
-        job.tombstone(b"\xff", timestamp=7, partition=1)
+        job.tombstone(b"\xff", timestamp_ns=7 * 10**9, partition=1)
     html = tmp_path / "odd.html"
     found = profile(spark, ProfileConfig(store=store.path, topic="odd", html=html))
     assert (found.records, found.bytes, found.tombstones) == (4, 70_020, 1)

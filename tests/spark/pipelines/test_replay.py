@@ -46,7 +46,7 @@ def filled(store: falaj.Store, records: int = 50, partitions: int = 3) -> falaj.
             {"n": n},
             key=None if n % 7 == 0 else b"k%d" % (n % 5),
             headers=[("n", b"%d" % n), ("none", None)] if n % 3 else None,
-            time=(BEGAN_NS + n * S) / 1e9,
+            timestamp_ns=BEGAN_NS + n * S,
             partition=n % partitions,
         )
     return topic
@@ -231,7 +231,7 @@ def test_what_cannot_be_right_is_refused(store: falaj.Store) -> None:
 def test_what_was_trimmed_before_it_was_replayed_is_told(store: falaj.Store) -> None:
     source = filled(store, 9, partitions=1)
     replay(None, config(store, end=3))
-    source.trim(5)
+    source.trim(before_offset=5)
     with pytest.raises(OffsetOutOfRange):
         replay(None, config(store))
     assert replay(None, config(store, resume=False)).records == 4
@@ -263,7 +263,7 @@ def test_replays_that_are_killed_replay_every_flight_once(january: Flown, tmp_pa
             while time.monotonic() < deadline:
                 if "into" in store.topics():
                     into = store.topic("into")
-                    if sum(into.partition(p).end for p in into.partitions) >= records:
+                    if sum(into.partition(p).end_offset for p in into.partitions) >= records:
                         break
                 time.sleep(0.002)  # sleep: another process's appends are what is waited for
         worker.send_signal(signal.SIGKILL)

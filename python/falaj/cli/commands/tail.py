@@ -105,7 +105,7 @@ def _places(store: Store, name: str, commit: bool | None) -> dict[tuple[str, int
 def _from_place(part: Part, places: dict[tuple[str, int], int]) -> Part:
     """A partition from the group's committed offset on; from its beginning, where it has none."""
     place = places.get((part.topic.name, part.topic.partitions[0]), part.start)
-    if not part.topic.first <= place <= part.topic.end:
+    if not part.topic.start_offset <= place <= part.topic.end_offset:
         raise part.topic._out_of_range(place)
     return Part(part.topic, place, max(place, part.stop))
 
@@ -123,7 +123,7 @@ def _consume(
     """Print what a group's member gets, and commit it."""
     out = sys.stdout.buffer
     skipped = False
-    visibility: Visibility = "durable" if durable else "committed"
+    visibility: Visibility = "durable" if durable else "visible"
     opened = [raw_topic(store, topic) for topic in topics]
     with store.consumer(name, opened, visibility=visibility) as reader:
         show = show_of(look, opened)

@@ -31,7 +31,7 @@ pub type Interrupt<'a> = &'a dyn Fn() -> bool;
 pub enum Visibility {
     /// All that is committed.
     #[default]
-    Committed,
+    Visible,
     /// What is on the medium, so that no loss of power takes it back.
     Durable,
 }
@@ -86,7 +86,7 @@ impl Log {
     #[inline]
     pub fn reached(&self, reach: Visibility) -> Option<Address> {
         match reach {
-            Visibility::Committed => self.committed(),
+            Visibility::Visible => self.committed(),
             Visibility::Durable => self.durable(),
         }
     }
@@ -100,7 +100,7 @@ impl Log {
     pub fn request_notification(&self, reach: Visibility, seen: Address) -> Result<bool> {
         if let Some(control) = self.control() {
             control.register_waiter(match reach {
-                Visibility::Committed => wake::WATCHERS,
+                Visibility::Visible => wake::WATCHERS,
                 Visibility::Durable => wake::SYNC_WATCHERS,
             });
             if control.is_deleted() {
@@ -112,7 +112,7 @@ impl Log {
             }
         }
         Ok(match reach {
-            Visibility::Committed => self.has_news(seen),
+            Visibility::Visible => self.has_news(seen),
             Visibility::Durable => self.durable().is_some_and(|durable| durable > seen),
         })
     }

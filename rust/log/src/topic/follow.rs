@@ -125,7 +125,7 @@ impl Follow {
     /// After a look that found nothing: what a writer that died left behind the end that it did not move
     /// has been read too.
     fn note_end(&mut self) {
-        if self.topic.visibility == Visibility::Committed {
+        if self.topic.visibility == Visibility::Visible {
             self.seen = self.seen.max(self.merge.reached());
         }
     }
@@ -141,7 +141,7 @@ impl Follow {
                 std::thread::sleep(timeout.map_or(BLIND, |timeout| timeout.min(BLIND)));
                 Ok(Wait::News)
             }
-            Visibility::Committed => log.wait_for_news(seen, timeout, interrupt),
+            Visibility::Visible => log.wait_for_news(seen, timeout, interrupt),
             Visibility::Durable => log.wait_for_durable(Address(seen.0 + 1), timeout, interrupt),
         };
         waited.map_err(|error| topic_error(error, &self.topic.settings))

@@ -304,7 +304,7 @@ impl Topic {
     /// As [`Topic::first`].
     pub fn end(&self, partition: u32) -> Result<u64> {
         match self.visibility {
-            Visibility::Committed => self.committed(partition),
+            Visibility::Visible => self.committed(partition),
             // What is trimmed need not be durable to be gone.
             Visibility::Durable => Ok(self.durable(partition)?.max(self.first(partition)?)),
         }

@@ -379,7 +379,7 @@ impl Topic {
     /// `OffsetOutOfRange`, `RecordCompacted`; `CorruptData`, `NeedsRecovery`, `UnsupportedVersion`.
     pub fn get(&self, partition: u32, offset: u64) -> Result<Record> {
         match self.visibility {
-            Visibility::Committed => self.look_up(partition, offset),
+            Visibility::Visible => self.look_up(partition, offset),
             Visibility::Durable => self.look_up_durable(partition, offset),
         }
     }
@@ -417,7 +417,7 @@ impl Topic {
 
     fn is_visible(&self, block: &DataBlock) -> bool {
         let durable = || self.log.durable().is_some_and(|durable| block.address() <= durable);
-        self.visibility == Visibility::Committed || durable()
+        self.visibility == Visibility::Visible || durable()
     }
 
     /// The error for an offset that no record has.
@@ -444,7 +444,7 @@ impl Topic {
         let cursor = self.log.cursor_at(number, from, self.check);
         let cursor = cursor.map_err(|error| self.topic_error(error))?;
         let (end, durable) = match self.visibility {
-            Visibility::Committed => (last.unwrap_or(u64::MAX), None),
+            Visibility::Visible => (last.unwrap_or(u64::MAX), None),
             Visibility::Durable => (0, Some(Address::default())),
         };
         let (topic, _closing) = (Arc::clone(&self.settings), self._closing.clone());
@@ -459,7 +459,7 @@ impl Topic {
     /// As [`Topic::first`].
     pub fn offset_at_time(&self, partition: u32, time_ns: i64) -> Result<Option<u64>> {
         let until = match self.visibility {
-            Visibility::Committed => Address(u64::MAX),
+            Visibility::Visible => Address(u64::MAX),
             Visibility::Durable => self.log.durable().unwrap_or_default(),
         };
         let found =

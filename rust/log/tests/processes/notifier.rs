@@ -30,7 +30,7 @@ fn wait_for_any(store: &Store, logs: &[Arc<Log>], seen: &[Address]) -> usize {
     for turn in 0.. {
         let ticket = bell.ticket();
         for (i, log) in logs.iter().enumerate() {
-            if log.request_notification(Visibility::Committed, seen[i]).unwrap() {
+            if log.request_notification(Visibility::Visible, seen[i]).unwrap() {
                 return i;
             }
         }
@@ -75,15 +75,15 @@ fn the_bell_is_rung_once_for_each_asking() {
     for _ in 0..3 {
         append(&asked, SyncMode::None);
         let seen = asked.log().committed().unwrap();
-        assert!(!asked.log().request_notification(Visibility::Committed, seen).unwrap());
+        assert!(!asked.log().request_notification(Visibility::Visible, seen).unwrap());
         // Asking again before the answer changes nothing.
-        assert!(!asked.log().request_notification(Visibility::Committed, seen).unwrap());
+        assert!(!asked.log().request_notification(Visibility::Visible, seen).unwrap());
         assert_eq!(waiting(&asked) & WATCHERS, WATCHERS);
         let before = rung(&store);
         append(&asked, SyncMode::None);
         assert!(rung(&store) > before);
         assert_eq!(waiting(&asked) & WATCHERS, 0);
-        assert!(asked.log().request_notification(Visibility::Committed, seen).unwrap());
+        assert!(asked.log().request_notification(Visibility::Visible, seen).unwrap());
     }
 }
 

@@ -73,8 +73,8 @@ def _redriven(
     for number in letters.partitions:
         part = letters.partition(number)
         producer = f"redrive.{queue}.{letters.generation}.{number}"
-        start = max(part.first, topic.last_sequence(producer) or 0)
-        for letter in part._records(start, part.end):
+        start = max(part.start_offset, topic.last_sequence(producer) or 0)
+        for letter in part._records(start, part.end_offset):
             if limit is not None and done >= limit:
                 return done
             if dict(letter.headers).get("falaj-queue") != queue.encode():
@@ -88,7 +88,7 @@ def _redriven(
 def _job(letter: Any) -> NewRecord:
     """What a dead letter was before it was dead."""
     headers = [each for each in letter.headers if each[0] not in _OF_LETTERS]
-    return NewRecord(bytes(letter.value), letter.key, headers or None)
+    return NewRecord(bytes(letter.value), letter.key, headers=headers or None)
 
 
 COMMAND = Command(

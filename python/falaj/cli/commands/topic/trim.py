@@ -24,7 +24,8 @@ def trim(
     """Delete the oldest records of a topic."""
     with access.topic(topic, "r" if dry_run else "w") as found:
         part = found if partition is None else partitions_of(found, partition)[0]
-        done = part.trim(before, dry_run=dry_run)
+        to_keep = {"before_offset" if isinstance(before, int) else "before_time": before}
+        done = part.trim(**to_keep, dry_run=dry_run)
     if as_json:
         print(json.dumps({"topic": topic, "dry_run": dry_run, **done}))
     elif is_terminal(sys.stdout):
