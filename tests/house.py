@@ -31,7 +31,7 @@ ROOMS: dict[str, set[str]] = {
     "lock": {"canary", "sync"},
     "wake": {"canary", "sync"},
     "group_commit": {"sync"},
-    "storage": {"format", "failpoints", "sync", "publish"},
+    "storage": {"format", "sync", "publish"},
     "segment": {"canary", "format", "error", "failpoints", "storage"},
     "log": {
         "canary",

@@ -43,8 +43,8 @@ pub enum Canary {
     CursorOutsideGroup,
     /// A job's token is no part of the group of its records.
     TokenOutsideGroup,
-    /// Index entry and tail are stored before the block that they lead to.
-    IndexBeforeData,
+    /// The tail is stored before the blocks that end there.
+    TailBeforeData,
     /// A follower goes to sleep without looking once more.
     LostWakeup,
     /// A slot that is taken anew keeps its generation.
@@ -103,7 +103,7 @@ impl Canary {
         (Self::ForgottenProducers, "forgotten-producers"),
         (Self::CursorOutsideGroup, "cursor-outside-group"),
         (Self::TokenOutsideGroup, "token-outside-group"),
-        (Self::IndexBeforeData, "index-before-data"),
+        (Self::TailBeforeData, "tail-before-data"),
         (Self::LostWakeup, "lost-wakeup"),
         (Self::NoGeneration, "no-generation"),
         (Self::SlotKeptByChild, "slot-kept-by-child"),

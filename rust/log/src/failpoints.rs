@@ -73,7 +73,6 @@ points! {
     SyncMark "sync-mark-stored"
     SyncDurable "sync-durable-end-stored"
     CleanMark "sync-mark-of-its-own-stored"
-    FactsCommitted "facts-committed"
     TrimDurable "trim-durable"
     TrimUnlinked "trim-segment-removed"
     TrimSegment "trim-segment-removal-synced"

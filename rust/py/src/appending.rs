@@ -8,12 +8,14 @@ use std::sync::atomic::Ordering;
 
 use falaj::internals::error::Error;
 use falaj::internals::log::Appended;
-use falaj::internals::topic::{NewRecord as Outgoing, SyncMode};
+use falaj::internals::topic::{
+    NewRecord as Outgoing, SyncMode, Topic as Inner, partition_for_key, with_encoded,
+};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyBytes;
 
-use crate::errors::{OrRaise, invalid};
+use crate::errors::invalid;
 use crate::handle::Open;
 use crate::input::{self, Incoming};
 use crate::precondition::Preconditions;
@@ -138,7 +140,7 @@ impl Topic {
     }
 
     fn partition_of(&self, key: &[u8]) -> u32 {
-        falaj::internals::topic::partition_for_key(key, self.opened.partitions)
+        partition_for_key(key, self.opened.partitions)
     }
 
     fn append_if(
@@ -165,20 +167,21 @@ impl Topic {
         record: &Outgoing<'_>,
         sync: SyncMode,
     ) -> PyResult<u64> {
-        let handle = &self.opened.handle;
-        if sync != SyncMode::Durable {
-            let tried = handle.at_once(py, |topic| topic.try_append(partition, record, Some(sync)));
-            let tried = tried.unwrap_or(Ok(None));
-            if let Some(appended) = tried.or_raise(py)? {
-                self.note(py, partition, &appended);
-                return Ok(appended.first);
+        with_encoded(std::slice::from_ref(record), |encoded| {
+            let handle = &self.opened.handle;
+            if sync != SyncMode::Durable {
+                let attempt = |topic: &Inner| topic.try_commit(partition, encoded, Some(sync));
+                if let Some(appended) = handle.try_append(py, attempt) {
+                    self.note(py, partition, &appended);
+                    return Ok(appended.first);
+                }
             }
-        }
-        let open = handle.open(py)?;
-        let commit = || open.topic.commit(partition, record, Some(sync));
-        let appended = patiently(py, handle.patience, commit)?;
-        self.note(py, partition, &appended);
-        self.settle(py, &open, appended, sync)
+            let open = handle.open(py)?;
+            let commit = || open.topic.commit_encoded(partition, encoded, Some(sync));
+            let appended = patiently(py, handle.patience, commit)?;
+            self.note(py, partition, &appended);
+            self.settle(py, &open, appended, sync)
+        })
     }
 
     fn note(&self, py: Python<'_>, partition: u32, appended: &Appended) {

@@ -14,7 +14,6 @@ use falaj::internals::format::checksum::crc32;
 use falaj::internals::format::record::{BodyWriter, NewRecord};
 use falaj::internals::format::settings::WriteMode;
 use falaj::internals::format::state::{CursorState, TopicState};
-use falaj::internals::format::varint::LengthPrefix;
 use falaj::internals::log::{
     Appended, Compacted, Compacting, CursorMove, Log, LogSettings, LogSpec, NewBlock, Precondition,
     Token, create,
@@ -502,9 +501,7 @@ pub fn append(log: &Log, group: &Group, interval: bool) -> Result<(Appended, Vec
     let mut firsts = vec![0; blocks.len()];
     // As a topic's append does: first the way that meets nothing, then the one that can wait.
     if let [block] = blocks[..] {
-        if let Some(appended) =
-            log.try_append(LengthPrefix::default(), &block, Some(block.body_crc))
-        {
+        if let Some(appended) = log.try_append(&block) {
             return Ok((appended, vec![appended.first]));
         }
     }
@@ -521,7 +518,8 @@ fn outgoing(topic: u32, body: &BodyWriter, interval: bool) -> NewBlock<'_> {
         flags: body.flags(),
         count: body.count(),
         body: body.body(),
-        body_crc: crc32(body.body()),
+        lead: &[],
+        body_crc: Some(crc32(body.body())),
         highest_event_ns: None,
         uses_append_time: true,
         interval,

@@ -92,7 +92,7 @@ const APPEND: [Point; 7] = [
     Point::AppendTail,
     Point::AppendUnlocked,
 ];
-const SELDOM: [Point; 30] = [
+const SELDOM: [Point; 29] = [
     Point::GroupMember,
     Point::TakeOver,
     Point::RepairWalked,
@@ -115,7 +115,6 @@ const SELDOM: [Point; 30] = [
     Point::SyncMark,
     Point::SyncDurable,
     Point::CleanMark,
-    Point::FactsCommitted,
     Point::TrimDurable,
     Point::TrimUnlinked,
     Point::TrimSegment,
@@ -168,7 +167,7 @@ const CHURNING: [Point; 11] = [
     Point::RollEnd,
 ];
 
-const SHARING: [Point; 18] = [
+const SHARING: [Point; 17] = [
     Point::PartMade,
     Point::PartSynced,
     Point::PartNamed,
@@ -183,7 +182,6 @@ const SHARING: [Point; 18] = [
     Point::SettingsPrepared,
     Point::SettingsRenamed,
     Point::GroupMember,
-    Point::FactsCommitted,
     Point::AppendDirty,
     Point::AppendCommitted,
     Point::SyncFile,

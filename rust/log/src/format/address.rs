@@ -28,6 +28,14 @@ impl Address {
         Self((sequence << 32) | (position / ALIGN))
     }
 
+    /// So many bytes further on. Beyond [`MAX_POSITION`] it is in another segment.
+    #[inline(always)]
+    #[must_use]
+    pub fn behind(self, bytes: u64) -> Self {
+        debug_assert!(bytes % ALIGN == 0);
+        Self(self.0.wrapping_add(bytes / ALIGN))
+    }
+
     /// Sequence number of the segment.
     #[inline]
     pub fn sequence(self) -> u64 {

@@ -299,8 +299,42 @@ impl BlockHeader {
         self.flags & flag::MEMBER != 0
     }
 
-    /// Lay the header out for a position. Returns the commit word and how many bytes of `out` are
-    /// the header; the first eight stay zero, for the commit word is stored last.
+    /// Lay the header out for a position. Its checksums come with [`UnsealedHeader::seal`].
+    #[inline(always)]
+    pub fn lay_out(&self, salt: u64, position: u64) -> UnsealedHeader {
+        let word = CommitWord { len: self.len, kind: self.kind }.pack(salt, position);
+        let numbers = u64::from(self.offset) | u64::from(self.count) << 32;
+        let time_flags = self.time | u64::from(self.flags) << 48;
+        let fixed = [word, (position / ALIGN) << 32, numbers, time_flags];
+        let laid = LaidHeader { fixed, rest: [0; REST_WORDS], len: HEADER_LEN };
+        let laid = match self.flags & (flag::TOPIC | flag::GROUP | flag::SPARSE | flag::PRODUCER) {
+            0 => laid,
+            flag::TOPIC => {
+                LaidHeader { rest: [u64::from(self.topic), 0, 0, 0], len: WITH_TOPIC, ..laid }
+            }
+            _ => self.extend(laid),
+        };
+        UnsealedHeader(laid)
+    }
+
+    #[inline(never)]
+    fn extend(&self, mut laid: LaidHeader) -> LaidHeader {
+        let quads =
+            [(flag::TOPIC, self.topic), (flag::GROUP, self.group_len), (flag::SPARSE, self.span)];
+        for (present, quad) in quads {
+            if self.flags & present != 0 {
+                laid.push(u64::from(quad), 4);
+            }
+        }
+        if let Some(producer) = self.producer.filter(|_| self.flags & flag::PRODUCER != 0) {
+            laid.push(producer.id, 8);
+            laid.push(producer.sequence, 8);
+        }
+        laid
+    }
+
+    /// Lay the header out for a position, with its checksums. Returns the commit word and how many bytes
+    /// of `out` are the header; the first eight stay zero, for the commit word is stored last.
     #[inline]
     pub fn encode(
         &self,
@@ -309,41 +343,9 @@ impl BlockHeader {
         position: u64,
         out: &mut [u8; MAX_HEADER_LEN],
     ) -> (u64, usize) {
-        let word = CommitWord { len: self.len, kind: self.kind }.pack(salt, position);
-        let len = self.lay_out(out);
-        put(out, at::COMMIT, &covered_word(word));
-        put(out, at::HEADER_CRC, &((position / ALIGN) as u32).to_le_bytes());
-        let crc = crc32_from(seed, &out[..len]);
-        put(out, at::COMMIT, &[0; 8]);
-        put(out, at::HEADER_CRC, &crc.to_le_bytes());
-        (word, len)
-    }
-
-    #[inline]
-    fn lay_out(&self, out: &mut [u8; MAX_HEADER_LEN]) -> usize {
-        put(out, at::BODY_CRC, &self.body_crc.to_le_bytes());
-        put(out, at::OFFSET, &self.offset.to_le_bytes());
-        put(out, at::COUNT, &self.count.to_le_bytes());
-        let time_flags = self.time | u64::from(self.flags) << 48;
-        put(out, at::TIME, &time_flags.to_le_bytes());
-        if self.flags & (flag::TOPIC | flag::GROUP | flag::SPARSE | flag::PRODUCER) == 0 {
-            return HEADER_LEN;
-        }
-        let mut end = HEADER_LEN;
-        let mut extend = |present: u16, bytes: &[u8]| {
-            if self.flags & present != 0 {
-                put(out, end, bytes);
-                end += bytes.len();
-            }
-        };
-        extend(flag::TOPIC, &self.topic.to_le_bytes());
-        extend(flag::GROUP, &self.group_len.to_le_bytes());
-        extend(flag::SPARSE, &self.span.to_le_bytes());
-        if let Some(producer) = self.producer {
-            extend(flag::PRODUCER, &producer.id.to_le_bytes());
-            extend(flag::PRODUCER, &producer.sequence.to_le_bytes());
-        }
-        end
+        let laid = self.lay_out(salt, position).seal(&SeededCrc::new(seed), || self.body_crc);
+        laid.fill(0, out);
+        (laid.word(), laid.len)
     }
 
     /// Read a header whose commit word is `word`. `bytes` starts at the block and holds at least
@@ -448,14 +450,14 @@ impl BlockHeader {
     }
 }
 
-/// A header without extensions, for the fast paths; the same bytes as [`BlockHeader::encode`].
+/// A header without extensions, as most blocks have it, for reading.
 #[derive(Clone, Copy, Debug)]
 pub struct PlainHeader {
     /// As in [`BlockHeader`].
     pub kind: Kind,
     /// As in [`BlockHeader`].
     pub len: u32,
-    /// As in [`BlockHeader`]; does not matter to [`PlainHeader::lay_out`].
+    /// As in [`BlockHeader`].
     pub body_crc: u32,
     /// As in [`BlockHeader`].
     pub offset: u32,
@@ -485,7 +487,7 @@ impl PlainHeader {
     }
 
     /// Check the checksum of the header in the words behind this commit word. Every bit of them is in
-    /// one of the fields, so what [`Laid::seal`] put there is what is checked.
+    /// one of the fields, so what [`UnsealedHeader::seal`] put there is what is checked.
     #[inline(always)]
     pub fn is_sound(word: u64, words: [u64; 3], seed: &SeededCrc, position: u64) -> bool {
         let [crcs, numbers, time_flags] = words;
@@ -493,40 +495,138 @@ impl PlainHeader {
         let crcs = u64::from(crcs as u32) | u64::from((position / ALIGN) as u32) << 32;
         seed.crc32(&covered(word, [crcs, numbers, time_flags])) == header_crc
     }
+}
 
-    /// Lay the header out for a position; the checksum of its body, which may not be known yet, comes
-    /// with [`Laid::seal`].
+/// Words that extensions take.
+const REST_WORDS: usize = (MAX_HEADER_LEN - HEADER_LEN).div_ceil(8);
+
+/// A header laid out for a place in a segment, as words: in registers, where it has no extension or the
+/// topic's number alone.
+#[derive(Clone, Copy, Debug)]
+pub struct LaidHeader {
+    /// The commit word, and the three words that every header has behind it.
+    fixed: [u64; HEADER_LEN / 8],
+    rest: [u64; REST_WORDS],
+    len: usize,
+}
+
+/// Bytes of a header that has the topic's number as its only extension.
+const WITH_TOPIC: usize = HEADER_LEN + 4;
+
+impl LaidHeader {
+    /// Put bytes behind what is there, all of them in one value, lowest first; those of the value behind
+    /// `len` are zero.
+    fn push(&mut self, value: u64, len: usize) {
+        let behind = self.len - HEADER_LEN;
+        let (at, shift) = (behind / 8, 8 * (behind % 8));
+        self.rest[at] |= value << shift;
+        if shift != 0 {
+            self.rest[at + 1] |= value >> (64 - shift);
+        }
+        self.len += len;
+    }
+
+    /// What its checksum covers, if it has no extension or the topic's number alone.
     #[inline(always)]
-    pub fn lay_out(&self, salt: u64, position: u64) -> Laid {
-        let word = CommitWord { len: self.len, kind: self.kind }.pack(salt, position);
-        let numbers = u64::from(self.offset) | u64::from(self.count) << 32;
-        let time_flags = self.time | u64::from(self.flags) << 48;
-        let bytes = covered(word, [(position / ALIGN) << 32, numbers, time_flags]);
-        Laid { bytes, word, numbers, time_flags }
+    fn covered(&self) -> [u8; WITH_TOPIC] {
+        let [word, fixed @ ..] = self.fixed;
+        let mut bytes = [0; WITH_TOPIC];
+        put(&mut bytes, 0, &covered(word, fixed));
+        put(&mut bytes, HEADER_LEN, &(self.rest[0] as u32).to_le_bytes());
+        bytes
+    }
+
+    #[inline(never)]
+    fn long_crc(mut self, seed: &SeededCrc, body_crc: u32) -> u32 {
+        self.fixed[1] |= u64::from(body_crc);
+        let mut bytes = [0; MAX_HEADER_LEN];
+        self.fill(u64::from_le_bytes(covered_word(self.fixed[0])), &mut bytes);
+        seed.crc32(&bytes[..self.len])
+    }
+
+    /// The commit word, which is stored last.
+    #[inline(always)]
+    pub fn word(&self) -> u64 {
+        self.fixed[0]
+    }
+
+    /// The checksum of the body.
+    #[inline(always)]
+    pub fn body_crc(&self) -> u32 {
+        self.fixed[1] as u32
+    }
+
+    /// The three words that every header has behind its commit word.
+    #[inline(always)]
+    pub fn fixed(&self) -> [u64; 3] {
+        let [_, fixed @ ..] = self.fixed;
+        fixed
+    }
+
+    /// What stands behind these: the extensions; what the last word has more is zero.
+    #[inline(always)]
+    pub fn rest(&self) -> &[u64] {
+        &self.rest[..self.rest_words()]
+    }
+
+    /// How many words that is.
+    #[inline(always)]
+    pub fn rest_words(&self) -> usize {
+        (self.len - HEADER_LEN).div_ceil(8)
+    }
+
+    /// The first of them.
+    #[inline(always)]
+    pub fn first_of_rest(&self) -> u64 {
+        self.rest[0]
+    }
+
+    /// How many bytes it is: where the body goes.
+    #[inline(always)]
+    #[allow(clippy::len_without_is_empty, reason = "there is none without a byte")]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Its bytes, with another first word.
+    fn fill(&self, first: u64, out: &mut [u8; MAX_HEADER_LEN]) {
+        let [_, fixed @ ..] = self.fixed;
+        let words = std::iter::once(first).chain(fixed).chain(self.rest);
+        for (bytes, word) in out.chunks_mut(8).zip(words) {
+            bytes.copy_from_slice(&word.to_le_bytes()[..bytes.len()]);
+        }
     }
 }
 
 /// A header whose checksums are not in it yet.
 #[derive(Clone, Copy, Debug)]
-pub struct Laid {
-    /// What the header's checksum covers, with zeros for the one of the body.
-    bytes: [u8; HEADER_LEN],
-    word: u64,
-    numbers: u64,
-    time_flags: u64,
-}
+pub struct UnsealedHeader(LaidHeader);
 
-impl Laid {
-    /// The header as four words, of which the first is the commit word.
+impl UnsealedHeader {
+    /// Put the checksums in: that of the body, which is taken here, and its own, which starts from the
+    /// segment's seed.
     ///
-    /// Its checksum does not wait for that of the body, which is combined with it at last; the two
-    /// take most of the time of a short append.
+    /// For the two lengths that most headers have its own does not wait for that of the body, which is
+    /// combined with it at last; the two take most of the time of a short append.
     #[inline(always)]
-    pub fn seal(&self, seed: u32, body_crc: u32) -> [u64; HEADER_LEN / 8] {
-        static BODY_CRC: Inset = Inset::before(HEADER_LEN - at::BODY_CRC - 4);
-        let header_crc = crc32_from(seed, &self.bytes) ^ BODY_CRC.of(body_crc);
+    #[must_use]
+    pub fn seal(self, seed: &SeededCrc, body_crc: impl FnOnce() -> u32) -> LaidHeader {
+        static SHORTEST: Inset = Inset::before(HEADER_LEN - at::BODY_CRC - 4);
+        static LONGER: Inset = Inset::before(WITH_TOPIC - at::BODY_CRC - 4);
+        let Self(laid) = self;
+        let covered = laid.covered();
+        // Stored before the body's checksum is taken. A store that is read back in larger pieces has to be
+        // done first, and it is not done before all that goes in front of it.
+        std::hint::black_box(&covered);
+        let body_crc = body_crc();
+        let header_crc = match laid.len {
+            HEADER_LEN => seed.crc32(&covered[..HEADER_LEN]) ^ SHORTEST.of(body_crc),
+            WITH_TOPIC => seed.crc32(&covered) ^ LONGER.of(body_crc),
+            _ => laid.long_crc(seed, body_crc),
+        };
+        let [word, _, numbers, time_flags] = laid.fixed;
         let crcs = u64::from(body_crc) | u64::from(header_crc) << 32;
-        [self.word, crcs, self.numbers, self.time_flags]
+        LaidHeader { fixed: [word, crcs, numbers, time_flags], ..laid }
     }
 }
 

@@ -105,16 +105,19 @@ fn what_a_newer_version_writes_is_called_unknown_not_damaged() {
 }
 
 #[test]
-fn the_fast_path_lays_out_the_same_bytes() {
-    for flags in [0, flag::RICH, flag::RICH | flag::EVENT_TIME] {
+fn a_header_of_any_length_is_laid_out_as_words() {
+    let seed = SeededCrc::new(checksum::seed(SALT));
+    for flags in every_flag_combination() {
         let header = sample(flags);
-        let BlockHeader { kind, len, body_crc, offset, count, time, flags, .. } = header;
-        let plain = PlainHeader { kind, len, body_crc, offset, count, time, flags };
         let (word, bytes) = encoded(&header, 8192);
-        let [same_word, rest @ ..] =
-            plain.lay_out(SALT, 8192).seal(checksum::seed(SALT), plain.body_crc);
-        let rest = rest.map(u64::to_le_bytes);
-        assert_eq!((same_word, rest.as_flattened()), (word, &bytes[8..]));
+        let laid = header.lay_out(SALT, 8192).seal(&seed, || header.body_crc);
+        assert_eq!((laid.word(), laid.body_crc()), (word, header.body_crc));
+        let stored = laid.fixed().into_iter().chain(laid.rest().iter().copied());
+        let mut stored: Vec<u8> = stored.flat_map(u64::to_le_bytes).collect();
+        assert!(stored[laid.len() - 8..].iter().all(|byte| *byte == 0), "{flags:#x}");
+        assert!(8 + stored.len() <= laid.len().next_multiple_of(8), "{flags:#x}");
+        stored.truncate(laid.len() - 8);
+        assert_eq!(stored, &bytes[8..], "{flags:#x}");
     }
 }
 
@@ -329,10 +332,10 @@ fn the_fast_path_has_every_field_where_the_format_says() {
     let header = laid(0x0608);
     let bytes = hex("11121314 65323b5f 21222324 31323334 414243444546 0806");
     is_laid_out(&header, &bytes);
-    let BlockHeader { kind, len, body_crc, offset, count, time, flags, .. } = header;
-    let plain = PlainHeader { kind, len, body_crc, offset, count, time, flags };
-    let [word, rest @ ..] =
-        plain.lay_out(LAID_SALT, LAID_AT).seal(checksum::seed(LAID_SALT), body_crc);
+    let BlockHeader { len, body_crc, .. } = header;
+    let seed = SeededCrc::new(checksum::seed(LAID_SALT));
+    let laid = header.lay_out(LAID_SALT, LAID_AT).seal(&seed, || body_crc);
+    let (word, rest) = (laid.word(), laid.fixed());
     assert_eq!((word, rest.map(u64::to_le_bytes).as_flattened()), (LAID_WORD, &bytes[..]));
     assert_eq!(CommitWord::data_len(word, LAID_SALT, LAID_AT), Some(len));
     assert_eq!(PlainHeader::parse(len, rest).map(BlockHeader::from), Some(header));

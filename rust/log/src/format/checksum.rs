@@ -43,8 +43,17 @@ impl SeededCrc {
     /// As [`crc32_from`].
     #[inline(always)]
     pub fn crc32(&self, bytes: &[u8]) -> u32 {
+        self.crc32_of(&[], bytes)
+    }
+
+    /// Of bytes that lie in two places, as [`crc32_of`].
+    #[inline(always)]
+    pub fn crc32_of(&self, first: &[u8], then: &[u8]) -> u32 {
         let mut hasher = self.0.clone();
-        hasher.update(bytes);
+        if !first.is_empty() {
+            hasher.update(first);
+        }
+        hasher.update(then);
         hasher.finalize()
     }
 }
@@ -122,6 +131,7 @@ mod tests {
         for cut in [0, 1, 2, 16, 199, 200] {
             let (first, then) = bytes.split_at(cut);
             assert_eq!(crc32_of(first, then), crc32(&bytes));
+            assert_eq!(SeededCrc::new(5).crc32_of(first, then), crc32_from(5, &bytes));
         }
     }
 

@@ -18,8 +18,10 @@ use super::block::flag;
 use super::{DecodeError, Decoded, u64_at, varint};
 
 mod keyed;
+mod lead;
 
 pub use keyed::{KeyedPlace, KeyedRecord};
+pub use lead::RecordLead;
 
 /// Bits of the attribute byte.
 pub mod attribute {
@@ -33,6 +35,17 @@ pub mod attribute {
     pub const NO_VALUE: u8 = 8;
     /// All that this version knows.
     pub const KNOWN: u8 = KEY | HEADERS | EVENT_TIME | NO_VALUE;
+
+    /// Those of a record.
+    #[inline]
+    pub fn of(record: &super::NewRecord<'_>) -> u8 {
+        let mut attributes = 0;
+        attributes |= if record.key.is_some() { KEY } else { 0 };
+        attributes |= if record.headers.is_empty() { 0 } else { HEADERS };
+        attributes |= if record.event_time_ns.is_some() { EVENT_TIME } else { 0 };
+        attributes |= if record.value.is_none() { NO_VALUE } else { 0 };
+        attributes
+    }
 }
 
 /// A record to be written.
@@ -121,12 +134,7 @@ impl BodyWriter {
             return self.push_value(record.value.unwrap_or_default());
         }
         self.count += 1;
-        let mut attributes = 0;
-        attributes |= if record.key.is_some() { attribute::KEY } else { 0 };
-        attributes |= if record.headers.is_empty() { 0 } else { attribute::HEADERS };
-        attributes |= if record.event_time_ns.is_some() { attribute::EVENT_TIME } else { 0 };
-        attributes |= if record.value.is_none() { attribute::NO_VALUE } else { 0 };
-        self.body.push(attributes);
+        self.body.push(attribute::of(record));
         if let Some(key) = record.key {
             self.put_bytes(key);
         }

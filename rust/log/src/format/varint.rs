@@ -16,61 +16,17 @@ pub fn put(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// The encoding of a length, in a register: what stands before a value.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LengthPrefix {
-    word: u64,
-    len: usize,
-}
-
-impl LengthPrefix {
-    /// Encode a length; `None` for one that takes more than eight bytes, which no memory has.
-    #[inline(always)]
-    pub fn of(value: usize) -> Option<Self> {
-        if value < 0x80 {
-            return Some(Self { word: value as u64, len: 1 });
-        }
-        Self::long(value as u64)
+/// Put a number at `*at` in an array and move past it; `None` where there is no room.
+#[inline(always)]
+pub fn put_at(out: &mut [u8], at: &mut usize, mut value: u64) -> Option<()> {
+    while value >= 0x80 {
+        *out.get_mut(*at)? = value as u8 | 0x80;
+        *at += 1;
+        value >>= 7;
     }
-
-    #[inline(never)]
-    fn long(mut value: u64) -> Option<Self> {
-        let mut lead = Self::default();
-        while lead.len < 8 {
-            let more = if value >= 0x80 { 0x80 } else { 0 };
-            lead.word |= (value & 0x7f | more) << (8 * lead.len);
-            lead.len += 1;
-            value >>= 7;
-            if more == 0 {
-                return Some(lead);
-            }
-        }
-        None
-    }
-
-    /// How many bytes it is.
-    #[inline(always)]
-    pub fn len(self) -> usize {
-        self.len
-    }
-
-    /// True for one that stands before nothing: a body that has its lengths in itself.
-    #[inline(always)]
-    pub fn is_empty(self) -> bool {
-        self.len == 0
-    }
-
-    /// Its bytes, lowest first; those behind them are zero.
-    #[inline(always)]
-    pub fn word(self) -> u64 {
-        self.word
-    }
-
-    /// Use its bytes.
-    #[inline(always)]
-    pub fn with_bytes<T>(self, use_them: impl FnOnce(&[u8]) -> T) -> T {
-        use_them(&self.word.to_le_bytes()[..self.len.min(8)])
-    }
+    *out.get_mut(*at)? = value as u8;
+    *at += 1;
+    Some(())
 }
 
 /// Read a number at `*at` and move past it; `None` when it is cut off or does not fit 64 bits.
@@ -143,19 +99,6 @@ mod tests {
     use crate::format::tests::hex;
 
     #[test]
-    fn a_length_in_a_register_has_the_bytes_that_are_stored() {
-        for value in [0, 1, 0x7f, 0x80, 300, 0x3fff, 0x4000, u32::MAX as usize, (1 << 56) - 1] {
-            let mut stored = Vec::new();
-            put(&mut stored, value as u64);
-            let lead = LengthPrefix::of(value).unwrap();
-            lead.with_bytes(|bytes| assert_eq!(bytes, stored, "{value}"));
-            assert_eq!((lead.len(), lead.is_empty()), (stored.len(), false));
-        }
-        assert_eq!(LengthPrefix::of(1 << 56), None);
-        assert!(LengthPrefix::default().is_empty());
-    }
-
-    #[test]
     fn every_length_comes_back() {
         for shift in 0..64 {
             for value in [1u64 << shift, (1u64 << shift) - 1, u64::MAX >> shift] {
@@ -216,11 +159,11 @@ mod tests {
                 let (mut at, found) = (1, &[&out[..], &vec![0xee; more]].concat());
                 assert_eq!((get(found, &mut at), at), (Some(value), out.len()), "{value:#x}");
             }
-            if let Some(lead) = LengthPrefix::of(value as usize) {
-                let mut word = bytes;
-                word.resize(8, 0);
-                assert_eq!(lead.word().to_le_bytes().as_slice(), word, "{value:#x}");
-            }
+            // In an array that is just long enough, and in one that is not.
+            let (mut array, mut at) = (vec![0xaa; out.len()], 1);
+            assert_eq!(put_at(&mut array, &mut at, value), Some(()));
+            assert_eq!((&array, at), (&out, out.len()), "{value:#x}");
+            assert_eq!(put_at(&mut array[..at - 1], &mut 1, value), None, "{value:#x}");
         }
     }
 

@@ -8,7 +8,6 @@
 
 use std::io::ErrorKind;
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, compiler_fence};
 
 use crate::canary::{Canary, planted};
 use crate::error::{Error, Result};
@@ -18,12 +17,15 @@ use crate::format::block::{BlockHeader, HEADER_LEN, Kind, MAX_RELATIVE_TIME, Pro
 use crate::format::control::{at, flag as state_flag};
 use crate::format::index::IndexEntry;
 use crate::format::{DecodeError, state};
-use crate::segment::create::{BlockPlace, commit, own_header, own_len, put_block};
+use crate::segment::create::{BlockPlace, LaidBlock, own_header, own_len};
 use crate::segment::index::{Index, IndexSampler};
 use crate::segment::walk::{SegmentWalker, Step};
 use crate::segment::{Check, Segment};
 
-use super::batch::{Batch, len_of};
+pub use super::batch::{Appended, NewBlock};
+use super::batch::{Batch, data_header, no_block, padded_len};
+use super::clock::BlockClock;
+use super::commit::{Kept, commit_block, commit_blocks, commit_tail};
 use super::create::max_group_len;
 use super::guard::{Guard, Which};
 use super::preconditions::{Unmet, sequences};
@@ -33,36 +35,6 @@ use super::{Control, Log, Member, enter, write_access};
 /// What always stays free behind the tail: a page, so that a reader may look at the word there, and
 /// an end block.
 pub const RESERVE: u64 = 4096 + HEADER_LEN as u64 + state::End::LEN as u64 + 8;
-
-/// Records on their way into the log: the encoded body of one block of one topic.
-#[derive(Clone, Copy, Debug)]
-pub struct NewBlock<'a> {
-    /// Topic number in the log.
-    pub topic: u32,
-    /// Flags that belong to the body, see [`crate::format::record::BodyWriter::flags`].
-    pub flags: u16,
-    /// Number of records.
-    pub count: u32,
-    /// The body.
-    pub body: &'a [u8],
-    /// Its CRC-32.
-    pub body_crc: u32,
-    /// Highest event time in it, if any, nanoseconds since 1970.
-    pub highest_event_ns: Option<i64>,
-    /// True when some record goes by the time of the append.
-    pub uses_append_time: bool,
-    /// True when it is to be on the medium within the log's interval.
-    pub interval: bool,
-}
-
-/// Where an append went.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Appended {
-    /// First offset of the first block.
-    pub first: u64,
-    /// Where the group ends: durable once the durable end has reached it.
-    pub end: Address,
-}
 
 /// What this process knows of the log's end. Behind the process's mutex.
 #[derive(Debug)]
@@ -77,10 +49,11 @@ pub struct Writer {
     /// Address that `walk` has reached.
     pub tail: Address,
     pub prepared: Option<super::roll::Prepared>,
-    /// Block times never fall: the last one, relative to the segment's time base.
-    pub time: u64,
-    /// Position up to which the segment was allocated at the last look.
-    pub room: u64,
+    /// What gives each block its time.
+    pub clock: BlockClock,
+    /// Position up to which the fast path may store: what was allocated at the last look, without what
+    /// stays free, and touched. 0 where corruption hides an offset: then all is left to the slow path.
+    pub reach: u64,
     /// Position at which more pages are to be asked for.
     pub touched: u64,
     pub asked: PrefaultCursor,
@@ -125,7 +98,38 @@ impl Log {
     /// `InvalidArgument`, `AppendTooLarge`, `NoSpace`, `SystemCallFailed`, `LockTimeout`, `SyncFailed`,
     /// `TopicDeleted`; then nothing was appended.
     pub fn append(&self, blocks: &[NewBlock<'_>], firsts: &mut [u64]) -> Result<Appended> {
+        if let ([block], [first]) = (blocks, &mut *firsts) {
+            let appended = self.append_block(block)?;
+            *first = appended.first;
+            return Ok(appended);
+        }
         self.append_if(&[], blocks, false, firsts)
+    }
+
+    /// As [`Log::append`], of one block.
+    ///
+    /// # Errors
+    /// As [`Log::append`].
+    #[inline(always)]
+    pub fn append_block(&self, block: &NewBlock<'_>) -> Result<Appended> {
+        match self.try_append(block) {
+            Some(appended) => Ok(appended),
+            None => self.append_slowly(block),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn append_slowly(&self, block: &NewBlock<'_>) -> Result<Appended> {
+        // Its checksum is not to be taken under the lock.
+        self.append_if(&[], &[block.sealed()], false, &mut [0])
+    }
+
+    /// When a block of so many records is appended, microseconds since 1970. A record on its own goes by
+    /// the kernel's tick, which costs a fraction of reading the clock.
+    #[inline(always)]
+    pub(super) fn block_time(&self, count: u32) -> i64 {
+        if count == 1 { self.storage.tick_us() } else { self.storage.now_us() }
     }
 
     /// Append, unless a precondition is not met.
@@ -258,9 +262,22 @@ impl Writer {
             None => (segment.opening()?.clone(), IndexSampler::default(), 0),
         };
         let tail = Address::new(sequence, walk.position);
+        let clock = BlockClock::new(segment.header().time_base_us, time);
         let (touched, asked) = (walk.position, PrefaultCursor::default());
-        let (prepared, room) = (None, 0);
-        Ok(Self { segment, index, filled, pacer, walk, tail, prepared, time, room, touched, asked })
+        let (prepared, reach) = (None, 0);
+        Ok(Self {
+            segment,
+            index,
+            filled,
+            pacer,
+            walk,
+            tail,
+            prepared,
+            clock,
+            reach,
+            touched,
+            asked,
+        })
     }
 
     /// Walk over what others appended, outside the lock; the segment may change on the way.
@@ -290,7 +307,7 @@ impl Writer {
             match self.walk.step(&self.segment, Check::Header) {
                 Ok(Some(Step::Data { block, .. })) => {
                     head = if block.header.is_member() { head } else { block.position };
-                    self.time = self.time.max(block.header.time);
+                    self.clock.raise(block.header.time);
                     // Whoever wrote it decided by the same rule whether it got an entry.
                     self.pacer.is_due(block.header.topic, head);
                 }
@@ -309,8 +326,7 @@ impl Writer {
     #[cold]
     fn pass_damage(&mut self, tail: Address) {
         self.walk.pass_damage(&self.segment, tail.position());
-        // The fast path knows nothing of doubt: without room it leaves all to the slow one.
-        self.room = 0;
+        self.reach = 0;
     }
 
     /// First thing under the lock: flags, repair, and the last blocks of others.
@@ -361,17 +377,14 @@ impl Writer {
     ) -> std::result::Result<Appended, Blocked> {
         let Batch { blocks, facts, interval, needs, .. } = *batch;
         let start = self.tail.position();
-        let sequence = self.tail.sequence();
-        let allocated = control.allocated();
-        let room = if allocated.sequence() == sequence { allocated.position() } else { 0 };
-        self.room = if self.walk.is_sure() { room } else { 0 };
-        if start + needs + RESERVE > room {
-            return Err(Blocked::Tight { needs });
-        }
-        let time = self.next_time(log, blocks);
+        let room = self.room_for(control, needs)?;
+        // A record on its own goes by the kernel's tick.
+        let count = if let [block] = blocks { block.count } else { 0 };
+        let (time, appended_ns) = self.clock.at(log.block_time(count));
         if start + needs > self.touched {
             self.touched = self.asked.request(log, &self.segment, start + needs);
         }
+        self.reach = if self.walk.is_sure() { self.touched.min(room - RESERVE) } else { 0 };
         if time > MAX_RELATIVE_TIME {
             return Err(Blocked::Full { needs });
         }
@@ -380,85 +393,93 @@ impl Writer {
             *first = self.first_offset(block, before, needs)?;
             before = Some((block.topic, *first + u64::from(block.count)));
         }
-        let is_apart = planted(batch.outside()) && !blocks.is_empty();
         let own = if facts.is_empty() { 0 } else { own_len(facts.len()) };
+        let is_apart = planted(batch.outside()) && !blocks.is_empty() && own > 0;
         let in_group = blocks.len() > 1 || (blocks.len() == 1 && own > 0 && !is_apart);
-        let len = len_of(blocks, producer.is_some(), in_group);
-        let end = Address::new(sequence, start + len + own);
-        control.set(at::DIRTY, end.0)?;
-        if interval {
-            control.set(at::WANTED, end.0)?;
-        }
-        compiler_fence(Ordering::SeqCst);
-        pass(Point::AppendDirty);
-        if planted(Canary::IndexBeforeData) {
-            self.note_appended(control, blocks, producer, firsts, start, time);
-            control.set(at::TAIL, end.0)?;
-        }
+        let seat = |i| match (in_group, i) {
+            (false, _) => 0,
+            (true, 0) => flag::GROUP,
+            (true, _) => flag::MEMBER,
+        };
+        let len = |(i, block)| padded_len(block, producer.is_some(), seat(i));
+        let len: u64 = blocks.iter().enumerate().map(len).sum();
+        let group_len = if is_apart { len } else { len + own };
         let mut position = start;
-        let mut head_word = 0;
-        let grouped = if is_apart { len } else { len + own };
-        let group_len = if in_group { grouped as u32 } else { 0 };
-        for (i, block) in blocks.iter().enumerate() {
-            let header = self.header(block, producer, i, firsts[i], group_len, time);
-            let place = self.place_at(position);
-            let word = put_block(place, &header, block.body).map_err(|e| self.failed(e))?;
-            if i == 0 {
-                head_word = word;
-            } else {
-                commit(place, word).map_err(|e| self.failed(e))?;
-                pass(Point::GroupMember);
-            }
+        let mut data = blocks.iter().zip(&*firsts).enumerate().map(|(i, (block, first))| {
+            let offset = (first - self.walk.bases.get(block.topic).unwrap_or(*first)) as u32;
+            let group_len = if seat(i) == flag::GROUP { group_len as u32 } else { 0 };
+            let header = data_header(block, producer, seat(i), offset, group_len, time);
+            let header = BlockHeader { body_crc: block.checksum(), ..header };
+            let laid = self.place_at(position).lay_out(&header, block.body);
             position += header.padded();
-        }
-        let mut last_word = None;
-        if own > 0 {
+            LaidBlock { lead: block.lead, ..laid }
+        });
+        let noted = (own > 0).then(|| {
             let flags = if in_group && !is_apart { flag::MEMBER } else { 0 };
             let header = BlockHeader { flags, ..own_header(Kind::Meta, facts, time) };
-            let place = self.place_at(position);
-            let word = put_block(place, &header, facts).map_err(|e| self.failed(e))?;
-            match (blocks.is_empty(), is_apart) {
-                (true, _) => head_word = word,
-                (false, true) => last_word = Some((position, word)),
-                (false, false) => {
-                    commit(place, word).map_err(|e| self.failed(e))?;
-                    pass(Point::GroupMember);
-                }
-            }
-            position += own;
-        }
-        debug_assert_eq!(position, end.position());
-        pass(Point::BlockHeader);
-        commit(self.place_at(start), head_word).map_err(|e| self.failed(e))?;
-        if let Some((at, word)) = last_word {
-            commit(self.place_at(at), word).map_err(|e| self.failed(e))?;
-        }
-        pass(Point::AppendCommitted);
+            self.place_at(start + len).lay_out(&header, facts)
+        });
+        let kept = if interval { Kept::Wanted } else { Kept::Nothing };
+        let maps = (control.map(), self.segment.map());
+        // What is committed first, and what with it: the facts too, unless they are to be apart.
+        let mut noted = noted.into_iter();
+        let Some(first) = data.next().or_else(|| noted.next()) else {
+            return Err(Blocked::Failed(no_block()));
+        };
+        let first_len = first.end() - start;
+        let stored = if is_apart {
+            let stored = commit_blocks(maps, self.tail, kept, &first, (data, len - first_len));
+            stored.and_then(|middle| {
+                noted.try_fold(middle, |start, noted| commit_block(maps, start, kept, &noted))
+            })
+        } else {
+            let members = (data.chain(noted), len + own - first_len);
+            commit_blocks(maps, self.tail, kept, &first, members)
+        };
+        let end = stored.map_err(|e| self.failed(e))?;
         // It is there now, for everybody, so nothing that fails from here on fails the append. Where
         // the tail stays behind, whoever appends or syncs next finds the ends unequal and repairs.
-        self.note_appended(control, blocks, producer, firsts, start, time);
-        let _ = control.set(at::TAIL, end.0);
-        pass(Point::AppendTail);
-        self.walk.position = position;
+        self.note_appended(control, blocks, producer, firsts, start, appended_ns);
+        let _ = commit_tail(control.map(), end);
+        self.walk.position = end.position();
         self.tail = end;
         Ok(Appended { first: firsts.first().copied().unwrap_or(0), end })
+    }
+
+    /// Under the lock: up to where the segment is allocated, if so many bytes fit in front of what always
+    /// stays free.
+    pub fn room_for(&self, control: &Control, needs: u64) -> std::result::Result<u64, Blocked> {
+        let allocated = control.allocated();
+        let room =
+            if allocated.sequence() == self.tail.sequence() { allocated.position() } else { 0 };
+        if self.tail.position() + needs + RESERVE > room {
+            return Err(Blocked::Tight { needs });
+        }
+        Ok(room)
+    }
+
+    /// Under the lock: store a block of the log's own, alone, and walk over it.
+    pub fn write_own(
+        &mut self,
+        control: &Control,
+        kept: Kept,
+        header: &BlockHeader,
+        body: &[u8],
+    ) -> std::result::Result<(), Blocked> {
+        self.room_for(control, header.padded())?;
+        let laid = self.place_at(self.tail.position()).lay_out(header, body);
+        let maps = (control.map(), self.segment.map());
+        let stored = commit_block(maps, self.tail, kept, &laid);
+        let end = stored.map_err(|e| self.failed(e))?;
+        // As in an append: what fails from here on does not undo it.
+        let _ = commit_tail(control.map(), end);
+        Ok(self.walk_to(end)?)
     }
 
     /// Apply the facts that were appended, outside the lock: it may allocate.
     fn apply_metadata(&mut self, facts: &[u8]) {
         let applied = self.walk.state.apply_body(facts, |_, _| ());
         debug_assert!(applied.is_ok(), "facts that were encoded here");
-    }
-
-    /// Time of the next block. A record on its own goes by the kernel's tick, which costs a fraction
-    /// of reading the clock.
-    #[inline]
-    fn next_time(&mut self, log: &Log, blocks: &[NewBlock<'_>]) -> u64 {
-        let single = blocks.len() == 1 && blocks[0].count == 1;
-        let now = if single { log.storage.tick_us() } else { log.storage.now_us() };
-        let relative = now.saturating_sub(self.segment.header().time_base_us);
-        self.time = self.time.max(relative.max(0) as u64);
-        self.time
     }
 
     #[inline]
@@ -491,8 +512,8 @@ impl Writer {
         }
         let first =
             before.filter(|(topic, _)| *topic == block.topic).map_or(topic.next, |(_, end)| end);
-        let last = first - base + u64::from(block.count);
-        if last > u64::from(u32::MAX) {
+        let last = first.checked_sub(base).map(|offset| offset + u64::from(block.count));
+        if last.is_none_or(|last| last > u64::from(u32::MAX)) {
             return Err(Blocked::Full { needs });
         }
         Ok(first)
@@ -506,19 +527,17 @@ impl Writer {
         producer: Option<Producer>,
         firsts: &[u64],
         start: u64,
-        time: u64,
+        appended_ns: i64,
     ) {
         for (block, first) in blocks.iter().zip(firsts) {
             if let Some(producer) = producer {
                 self.walk.state.note_producer(block.topic, producer, *first);
             }
-            let appended_us = self.segment.header().time_base_us.saturating_add(time as i64);
-            let appended_ns = block.uses_append_time.then(|| appended_us.saturating_mul(1000));
-            let highest = block.highest_event_ns.max(appended_ns).unwrap_or(i64::MIN);
+            let highest = block.highest_ns(appended_ns);
             let Some(topic) = self.walk.state.topic_mut(block.topic) else { continue };
             let before = topic.highest_ns;
             topic.next = first + u64::from(block.count);
-            topic.last_crc = block.body_crc;
+            topic.last_crc = block.checksum();
             topic.highest_ns = before.max(highest);
             if self.pacer.is_due(block.topic, start) {
                 let entry = IndexEntry {
@@ -527,20 +546,19 @@ impl Writer {
                     position: start,
                     highest_ns: before,
                 };
-                // The index is a hint: without the entry it is a longer walk.
-                let _ = self.put_entry(control, &entry);
+                put_entry(&self.index, self.filled, control, &entry);
             }
         }
     }
+}
 
-    pub fn put_entry(&self, control: &Control, entry: &IndexEntry) -> Result<()> {
-        let i = control.indexed().max(self.filled);
-        let stored = self.index.put(i, entry);
-        let path = self.segment.path();
-        if stored.map_err(|e| Error::io("write the index of", path, e))? {
-            control.set(at::INDEXED, i + 1)?;
-        }
-        Ok(())
+/// Store an index entry. It is a hint: where that fails, a search walks longer.
+#[cold]
+#[inline(never)]
+pub fn put_entry(index: &Index, filled: u64, control: &Control, entry: &IndexEntry) {
+    let i = control.indexed().max(filled);
+    if let Ok(true) = index.put(i, entry) {
+        let _ = control.set(at::INDEXED, i + 1);
     }
 }
 

@@ -1,20 +1,79 @@
 //! What one append commits: blocks of several topics, and the facts that go with them.
 //!
-//! Owns the checks that need no lock, the bytes that it takes, and the headers of its blocks. Invariant: what
-//! passed them fits into a segment of its log, and neither a cursor nor, but in a job, a topic stands twice in
-//! it. How it is committed is told in
+//! Owns the checks that need no lock, the bytes that it takes, and the headers of its blocks. Invariant: a
+//! batch that passed these checks fits into one segment, names each cursor at most once and, unless it commits
+//! a job, each topic at most once. How it is committed is told in
 //! [`super::append`], what metadata is in [`super::metadata`].
 
 use crate::canary::Canary;
 use crate::error::{Error, Result};
-use crate::format::address::align;
+use crate::format::address::{Address, align};
 use crate::format::block::{BlockHeader, Kind, MAX_HEADER_LEN, Producer, flag};
+use crate::format::checksum::crc32_of;
 use crate::format::state;
 use crate::segment::create::own_len;
 
 use super::Log;
-use super::append::{NewBlock, Writer};
 use super::preconditions::Precondition;
+
+/// Records on their way into the log: the encoded body of one block of one topic.
+#[derive(Clone, Copy, Debug)]
+pub struct NewBlock<'a> {
+    /// Topic number in the log.
+    pub topic: u32,
+    /// Flags that belong to the body, see [`crate::format::record::BodyWriter::flags`].
+    pub flags: u16,
+    /// Number of records.
+    pub count: u32,
+    /// What the body begins with, where that lies elsewhere than the rest: all that stands before a value.
+    pub lead: &'a [u8],
+    /// The rest of the body.
+    pub body: &'a [u8],
+    /// CRC-32 of both, or `None` for a short one: it is then taken with that of the header, which overlaps.
+    pub body_crc: Option<u32>,
+    /// Highest event time in it, if any, nanoseconds since 1970.
+    pub highest_event_ns: Option<i64>,
+    /// True when some record goes by the time of the append.
+    pub uses_append_time: bool,
+    /// True when it is to be on the disk within the log's interval.
+    pub interval: bool,
+}
+
+impl NewBlock<'_> {
+    /// Bytes of the body.
+    #[inline(always)]
+    pub fn body_len(&self) -> usize {
+        self.lead.len() + self.body.len()
+    }
+
+    /// CRC-32 of the body.
+    #[inline(always)]
+    pub fn checksum(&self) -> u32 {
+        self.body_crc.unwrap_or_else(|| crc32_of(self.lead, self.body))
+    }
+
+    /// The highest timestamp in it when it is appended at a time, nanoseconds since 1970.
+    #[inline(always)]
+    pub(super) fn highest_ns(&self, appended_ns: i64) -> i64 {
+        let own = if self.uses_append_time { appended_ns } else { i64::MIN };
+        self.highest_event_ns.map_or(own, |highest| highest.max(own))
+    }
+
+    /// With the checksum.
+    #[must_use]
+    pub fn sealed(&self) -> Self {
+        Self { body_crc: Some(self.checksum()), ..*self }
+    }
+}
+
+/// Where an append went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Appended {
+    /// First offset of the first block.
+    pub first: u64,
+    /// Where the group ends: durable once the durable end has reached it.
+    pub end: Address,
+}
 
 /// What is to be committed at once.
 #[derive(Clone, Copy, Debug, Default)]
@@ -54,7 +113,7 @@ impl Log {
         let limit = self.max_group_len();
         let mut needs = if facts.is_empty() { 0 } else { own_len(facts.len()) };
         for block in blocks {
-            needs += align((MAX_HEADER_LEN + block.body.len()) as u64);
+            needs += align((MAX_HEADER_LEN + block.body_len()) as u64);
         }
         if needs > limit {
             return Err(Error::AppendTooLarge { bytes: needs, limit });
@@ -67,10 +126,16 @@ impl Log {
 /// Everything that could be wrong with the blocks, before the lock.
 pub(super) fn check_blocks(blocks: &[NewBlock<'_>], firsts: &[u64]) -> Result<()> {
     if blocks.is_empty() || blocks.len() != firsts.len() || blocks.iter().any(|b| b.count == 0) {
-        let what = "an append takes one block or more, none without records".to_owned();
-        return Err(Error::InvalidArgument { what });
+        return Err(no_block());
     }
     if blocks.len() > 1 { check_topics(blocks) } else { Ok(()) }
+}
+
+#[cold]
+pub(super) fn no_block() -> Error {
+    Error::InvalidArgument {
+        what: "an append takes one block or more, none without records".to_owned(),
+    }
 }
 
 /// A topic stands once in a group: its blocks get their offsets before any of them is there.
@@ -89,60 +154,43 @@ fn check_topics(blocks: &[NewBlock<'_>]) -> Result<()> {
     Ok(())
 }
 
-/// Bytes that these blocks take, as a group where they are several.
-#[inline]
-pub(super) fn len_of(blocks: &[NewBlock<'_>], has_producer: bool, in_group: bool) -> u64 {
-    let in_group = u32::from(in_group);
-    let padded = |(i, block): (usize, &NewBlock<'_>)| {
-        let flags = header_flags(block, has_producer, i, in_group);
-        align((BlockHeader::len_for(flags) + block.body.len()) as u64)
-    };
-    blocks.iter().enumerate().map(padded).sum()
-}
-
-#[inline]
-pub(super) fn header_flags(
-    block: &NewBlock<'_>,
-    has_producer: bool,
-    i: usize,
-    group_len: u32,
-) -> u16 {
+/// Flags of a block's header. `seat` is its place in a group: [`flag::GROUP`], [`flag::MEMBER`] or 0.
+#[inline(always)]
+fn header_flags(block: &NewBlock<'_>, has_producer: bool, seat: u16) -> u16 {
     let topic = if block.topic == 0 { 0 } else { flag::TOPIC };
     let producer = if has_producer { flag::PRODUCER } else { 0 };
-    let group = match (group_len, i) {
-        (0, _) => 0,
-        (_, 0) => flag::GROUP,
-        _ => flag::MEMBER,
-    };
-    block.flags | topic | group | producer
+    block.flags | topic | seat | producer
 }
 
-impl Writer {
-    /// Header of the `i`-th block of a group.
-    #[inline]
-    pub(super) fn header(
-        &self,
-        block: &NewBlock<'_>,
-        producer: Option<Producer>,
-        i: usize,
-        first: u64,
-        group_len: u32,
-        time: u64,
-    ) -> BlockHeader {
-        let base = self.walk.bases.get(block.topic).unwrap_or(first);
-        let flags = header_flags(block, producer.is_some(), i, group_len);
-        BlockHeader {
-            kind: Kind::Data,
-            len: (BlockHeader::len_for(flags) + block.body.len()) as u32,
-            body_crc: block.body_crc,
-            offset: (first - base) as u32,
-            count: block.count,
-            span: block.count,
-            time,
-            flags,
-            topic: block.topic,
-            group_len: if i == 0 { group_len } else { 0 },
-            producer,
-        }
+/// Bytes that a block takes.
+#[inline(always)]
+pub(super) fn padded_len(block: &NewBlock<'_>, has_producer: bool, seat: u16) -> u64 {
+    let flags = header_flags(block, has_producer, seat);
+    align((BlockHeader::len_for(flags) + block.body_len()) as u64)
+}
+
+/// Header of a block of records, without the checksum of its body.
+#[inline(always)]
+pub(super) fn data_header(
+    block: &NewBlock<'_>,
+    producer: Option<Producer>,
+    seat: u16,
+    offset: u32,
+    group_len: u32,
+    time: u64,
+) -> BlockHeader {
+    let flags = header_flags(block, producer.is_some(), seat);
+    BlockHeader {
+        kind: Kind::Data,
+        len: (BlockHeader::len_for(flags) + block.body_len()) as u32,
+        body_crc: 0,
+        offset,
+        count: block.count,
+        span: block.count,
+        time,
+        flags,
+        topic: block.topic,
+        group_len,
+        producer,
     }
 }

@@ -120,6 +120,12 @@ impl Log {
 
 /// Let the log go on at a new end. The durable end last: it never lies beyond the tail.
 pub fn publish_end(control: &Control, end: NewEnd, durable: Address) -> Result<()> {
+    // Before a word is stored: from these the log would go on as if there were more than there is. Forged
+    // bytes may lead here, so it is no assertion.
+    if durable > end.tail || end.tail > end.allocated {
+        let (path, what) = (control.path().to_path_buf(), "the log's ends are in no order");
+        return Err(Error::CorruptData { path, position: at::DURABLE, what });
+    }
     control.set(at::ALLOCATED, end.allocated.0)?;
     control.set(at::INDEXED, end.indexed)?;
     control.set(at::TRIMMED, end.trimmed.0)?;

@@ -9,22 +9,21 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, compiler_fence};
 
 use crate::error::{Error, Result};
 use crate::failpoints::{Point, pass};
 use crate::format::DecodeError;
 use crate::format::address::Address;
 use crate::format::block::Kind;
-use crate::format::control::at;
 use crate::format::state::{
     CursorState, LogState, MAX_TOPICS, TopicState, encode_deletions, encode_new_topics,
 };
-use crate::segment::create::{commit, own_header, own_len, put_block};
+use crate::segment::create::own_header;
 use crate::segment::walk::Step;
 use crate::segment::{BlockError, Check, NO_BLOCK, Segment};
 
-use super::append::{Blocked, RESERVE, Writer};
+use super::append::{Blocked, Writer};
+use super::commit::Kept;
 use super::guard::Which;
 use super::recover::sound_step;
 use super::{Control, Log, Member, enter};
@@ -297,26 +296,6 @@ impl Writer {
         control: &Control,
         body: &[u8],
     ) -> std::result::Result<(), Blocked> {
-        let (start, sequence) = (self.tail.position(), self.tail.sequence());
-        let allocated = control.allocated();
-        let room = if allocated.sequence() == sequence { allocated.position() } else { 0 };
-        let needs = own_len(body.len());
-        if start + needs + RESERVE > room {
-            return Err(Blocked::Tight { needs });
-        }
-        let end = Address::new(sequence, start + needs);
-        control.set(at::DIRTY, end.0)?;
-        // Before the block: a reader that looks in between finds nothing there, and looks again.
-        control.set(at::TRIMMED, end.0)?;
-        compiler_fence(Ordering::SeqCst);
-        pass(Point::AppendDirty);
-        let place = self.place_at(start);
-        let stored = put_block(place, &own_header(Kind::Meta, body, 0), body);
-        stored.and_then(|word| commit(place, word)).map_err(|e| self.failed(e))?;
-        pass(Point::FactsCommitted);
-        // As in an append: what fails from here on does not undo it.
-        let _ = control.set(at::TAIL, end.0);
-        pass(Point::AppendTail);
-        Ok(self.walk_to(end)?)
+        self.write_own(control, Kept::Trimmed, &own_header(Kind::Meta, body, 0), body)
     }
 }

@@ -5,6 +5,7 @@
 //! | file | protocol |
 //! |---|---|
 //! | `append`, `fast`, `batch` | lock, catch up, place, commit, unlock |
+//! | `commit` | the one order in which that is stored |
 //! | `metadata` | what the log notes of itself: topics created and deleted, cursors |
 //! | `preconditions` | idempotent and conditional appends |
 //! | `guard` | the two locks, by word or by file |
@@ -38,6 +39,8 @@
 mod append;
 mod batch;
 mod chain;
+mod clock;
+mod commit;
 mod compact;
 mod control;
 mod copy;

@@ -47,7 +47,7 @@ impl Log {
         let begins = || {
             let mut writer = super::append::Writer::open(self, control)?;
             writer.catch_up(self, control)?;
-            Ok((format!("{:?} {:?} {}", writer.walk, writer.pacer, writer.time), writer))
+            Ok((format!("{:?} {:?} {}", writer.walk, writer.pacer, writer.clock.last()), writer))
         };
         let was_left = enter(&self.known).is_some();
         let (begun, writer) = begins()?;

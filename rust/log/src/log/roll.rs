@@ -26,6 +26,7 @@ use crate::segment::{BlockError, Segment};
 use crate::storage::Storage;
 
 use super::append::{Blocked, RESERVE, Writer, end_len};
+use super::clock::BlockClock;
 use super::create::{dir_mode, new_segment_len};
 use super::guard::{Guard, Which};
 use super::prefault::{FARTHEST, NextSegment};
@@ -190,7 +191,8 @@ impl Log {
         pass(Point::RollIndex);
         writer.walk = segment.opening()?.clone();
         (writer.pacer, writer.tail, writer.segment) = (IndexSampler::default(), tail, segment);
-        (writer.time, writer.room, writer.touched) = (0, 0, tail.position());
+        writer.clock = BlockClock::new(writer.segment.header().time_base_us, 0);
+        (writer.reach, writer.touched) = (0, tail.position());
         writer.asked.begin_segment(asked);
         // Before the ring: the keeper that it wakes sees to what this made superfluous.
         self.rolled.store(true, std::sync::atomic::Ordering::Release);

@@ -7,15 +7,13 @@
 //! placed as any block is, under the append lock and behind a dirty end, so whatever dies here is mended
 //! as an append is.
 
-use std::sync::atomic::{Ordering, compiler_fence};
-
 use crate::error::Result;
 use crate::failpoints::{Point, pass};
-use crate::format::address::{ALIGN, Address};
-use crate::format::control::at;
-use crate::segment::create::{commit, put_header, void_header};
+use crate::format::address::ALIGN;
+use crate::segment::create::void_header;
 
 use super::append::{Blocked, RESERVE, Writer};
+use super::commit::Kept;
 use super::guard::Which;
 use super::{Control, Log, Member, enter};
 
@@ -75,26 +73,10 @@ impl Log {
 impl Writer {
     /// Under the append lock: the void block.
     fn place_room(&mut self, control: &Control, wanted: u64, needs: u64) -> Outcome {
-        let (start, sequence) = (self.tail.position(), self.tail.sequence());
-        let allocated = control.allocated();
-        let room = if allocated.sequence() == sequence { allocated.position() } else { 0 };
-        if sequence != wanted {
+        if self.tail.sequence() != wanted {
             return Err(Blocked::Moved);
         }
-        if start + needs + RESERVE > room {
-            return Err(Blocked::Tight { needs });
-        }
-        let end = Address::new(sequence, start + needs);
-        control.set(at::DIRTY, end.0)?;
-        compiler_fence(Ordering::SeqCst);
-        pass(Point::AppendDirty);
-        let place = self.place_at(start);
-        let stored = put_header(place, &void_header(start, end.position()));
-        stored.and_then(|word| commit(place, word)).map_err(|e| self.failed(e))?;
-        pass(Point::AppendCommitted);
-        // As in an append: what fails from here on does not undo it.
-        let _ = control.set(at::TAIL, end.0);
-        pass(Point::AppendTail);
-        Ok(self.walk_to(end)?)
+        let start = self.tail.position();
+        self.write_own(control, Kept::Nothing, &void_header(start, start + needs), &[])
     }
 }

@@ -1,8 +1,8 @@
 //! Laying out blocks, and whole new segments that nobody sees yet.
 //!
 //! A new segment is built in a file with a temporary name: first its blocks, then its header page,
-//! and it counts only after both have their name. [`put_block`] is the one place where a block's
-//! bytes are stored, in new segments and in the active one.
+//! and it counts only after both have their name. [`LaidBlock::put`] is the one place where a block's
+//! bytes are stored into a map, in new segments and in the active one.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,10 +12,10 @@ use crate::canary::{Canary, planted};
 use crate::error::{Error, Result};
 use crate::failpoints::{Point, pass};
 use crate::format::address::align;
-use crate::format::block::{self, BlockHeader, Kind};
+use crate::format::block::{BlockHeader, HEADER_LEN, Kind, LaidHeader};
 use crate::format::segment::{Mark, SegmentHeader, header_pages};
 use crate::format::{FIRST_BLOCK, checksum};
-use crate::storage::{File, Map, MapAccess, OpenMode, Storage};
+use crate::storage::{File, Map, MapAccess, OpenMode, Storage, StoreTarget};
 
 use super::Segment;
 
@@ -32,37 +32,106 @@ pub struct BlockPlace<'a> {
     pub seed: u32,
 }
 
+/// A block whose header is laid out for its place, with the checksums.
+#[derive(Clone, Copy, Debug)]
+pub struct LaidBlock<'a> {
+    /// Where it begins in the segment.
+    pub position: u64,
+    /// Its header.
+    pub head: LaidHeader,
+    /// What its body begins with, where that lies elsewhere than the rest.
+    pub lead: &'a [u8],
+    /// The rest of its body.
+    pub body: &'a [u8],
+}
+
+impl LaidBlock<'_> {
+    /// Where the next block begins.
+    #[inline(always)]
+    pub fn end(&self) -> u64 {
+        self.position + align(u64::from(self.head.word() as u32))
+    }
+
+    /// Store all of it but its commit word: what lies behind the 32 bytes that every header has, then those.
+    /// Every block of a mapped segment is stored by this function.
+    ///
+    /// # Errors
+    /// Those of `pwrite` where stores go through it; none in mapped memory.
+    #[inline(always)]
+    pub fn put<S: StoreTarget>(&self, map: &S) -> io::Result<()> {
+        if planted(Canary::CommitWordEarly) {
+            map.write_words(self.position + 8, &self.head.fixed())?;
+            self.commit(map)?;
+        }
+        // The last of these words may reach into the body, which is stored over it.
+        let position = self.position + HEADER_LEN as u64;
+        match self.head.rest_words() {
+            0 => {}
+            1 => map.write_words(position, &[self.head.first_of_rest()])?,
+            _ => put_long(map, position, self.head)?,
+        }
+        let body = self.position + self.head.len() as u64;
+        if !self.lead.is_empty() {
+            map.write_short(body, self.lead)?;
+        }
+        if !self.body.is_empty() {
+            map.write(body + self.lead.len() as u64, self.body)?;
+        }
+        pass(Point::BlockBody);
+        map.write_words(self.position + 8, &self.head.fixed())
+    }
+
+    /// Store its commit word: with it the block is there, for everybody.
+    ///
+    /// # Errors
+    /// As [`LaidBlock::put`].
+    #[inline(always)]
+    pub fn commit<S: StoreTarget>(&self, map: &S) -> io::Result<()> {
+        map.store(self.position, self.head.word())
+    }
+}
+
+#[inline(never)]
+fn put_long(map: &impl StoreTarget, position: u64, head: LaidHeader) -> io::Result<()> {
+    map.write_words(position, head.rest())
+}
+
+impl BlockPlace<'_> {
+    /// A block laid out for this place.
+    #[inline]
+    pub fn lay_out<'b>(&self, header: &BlockHeader, body: &'b [u8]) -> LaidBlock<'b> {
+        let seed = checksum::SeededCrc::new(self.seed);
+        let head = header.lay_out(self.salt, self.position).seal(&seed, || header.body_crc);
+        LaidBlock { position: self.position, head, lead: &[], body }
+    }
+}
+
 /// Store header and body of a block, not yet its commit word; returns that word.
 ///
 /// # Errors
-/// Those of `pwrite` where stores go through it; none in mapped memory.
+/// As [`LaidBlock::put`].
 #[inline]
 pub fn put_block(place: BlockPlace<'_>, header: &BlockHeader, body: &[u8]) -> io::Result<u64> {
     debug_assert_eq!(header.body_len(), body.len());
-    if planted(Canary::CommitWordEarly) {
-        commit(place, put_header(place, header)?)?;
-    }
-    place.map.write(place.position + header.header_len() as u64, body)?;
-    pass(Point::BlockBody);
-    put_header(place, header)
+    let BlockPlace { map, .. } = place;
+    let laid = place.lay_out(header, body);
+    laid.put(map).map(|()| laid.head.word())
 }
 
 /// Store the header of a block whose body is there already, or does not matter.
 ///
 /// # Errors
-/// As [`put_block`].
+/// As [`LaidBlock::put`].
 #[inline]
 pub fn put_header(place: BlockPlace<'_>, header: &BlockHeader) -> io::Result<u64> {
-    let mut bytes = [0; block::MAX_HEADER_LEN];
-    let (word, len) = header.encode(place.salt, place.seed, place.position, &mut bytes);
-    place.map.write(place.position + 8, &bytes[8..len])?;
-    Ok(word)
+    let laid = place.lay_out(header, &[]);
+    laid.put(place.map).map(|()| laid.head.word())
 }
 
 /// Store a commit word: with it the block is there, for everybody.
 ///
 /// # Errors
-/// As [`put_block`].
+/// As [`LaidBlock::put`].
 #[inline]
 pub fn commit(place: BlockPlace<'_>, word: u64) -> io::Result<()> {
     place.map.store(place.position, word)
@@ -71,7 +140,7 @@ pub fn commit(place: BlockPlace<'_>, word: u64) -> io::Result<()> {
 /// Header of a block of the log's own, for a body.
 pub fn own_header(kind: Kind, body: &[u8], time: u64) -> BlockHeader {
     BlockHeader {
-        len: (block::HEADER_LEN + body.len()) as u32,
+        len: (HEADER_LEN + body.len()) as u32,
         body_crc: checksum::crc32(body),
         time,
         ..BlockHeader::new(kind)
@@ -80,12 +149,12 @@ pub fn own_header(kind: Kind, body: &[u8], time: u64) -> BlockHeader {
 
 /// Bytes that a block of the log's own takes.
 pub fn own_len(body: usize) -> u64 {
-    align((block::HEADER_LEN + body) as u64)
+    align((HEADER_LEN + body) as u64)
 }
 
 /// Header of the void block that covers `[from, to)`.
 pub fn void_header(from: u64, to: u64) -> BlockHeader {
-    let len = (to - from).max(block::HEADER_LEN as u64);
+    let len = (to - from).max(HEADER_LEN as u64);
     BlockHeader { len: len as u32, ..BlockHeader::new(Kind::Void) }
 }
 

@@ -73,7 +73,7 @@ fn a_segment_that_was_synced_outlives_a_loss_of_power() {
         let after = crash.image(&crash.nothing());
         let mut found = [0; 2];
         let file = after.open(builder.path(), OpenMode::Read).unwrap();
-        file.read_at(&mut found, FIRST_BLOCK + block::HEADER_LEN as u64).unwrap();
+        file.read_at(&mut found, FIRST_BLOCK + HEADER_LEN as u64).unwrap();
         found
     };
     assert_eq!(after_loss_of_power(), [0; 2], "nobody asked the disk to keep it");

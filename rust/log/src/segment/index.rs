@@ -415,8 +415,9 @@ impl IndexBuild {
 /// entries than strides. So who reads one topic of many passes over the others by jumps.
 #[derive(Clone, Debug, Default)]
 pub struct IndexSampler {
-    last: Option<u64>,
-    /// Where each topic had its last one, by number; 0 for none.
+    /// From where on the next block is due, whatever its topic.
+    next: u64,
+    /// From where on the next block of each topic may be due, by number.
     own: Vec<u64>,
     entries: u64,
 }
@@ -425,44 +426,33 @@ impl IndexSampler {
     /// True when the block (or group) at this position is due for an entry, which it then has.
     #[inline]
     pub fn is_due(&mut self, topic: u32, position: u64) -> bool {
-        if !self.is_far(position) && !self.is_rare(topic, position) {
-            return false;
+        let wants = self.wants(topic, position);
+        if wants {
+            self.note(topic, position);
         }
-        self.note(topic, position);
-        true
+        wants
     }
 
-    /// True when a block here is due whatever its topic.
-    #[inline]
-    pub fn is_far(&self, position: u64) -> bool {
-        self.last.is_none_or(|last| position >= last + STRIDE)
+    /// True when the block (or group) at this position is due for an entry.
+    #[inline(always)]
+    pub fn wants(&self, topic: u32, position: u64) -> bool {
+        let own = self.own.get(topic as usize).copied().unwrap_or(0);
+        position >= self.next || (position >= own && self.is_rare(own, position))
     }
 
-    /// True when a topic has an entry already.
-    #[inline]
-    pub fn has_seen(&self, topic: u32) -> bool {
-        self.last_of(topic) != 0
+    /// The first of its topic, or one of a topic that had none for long.
+    fn is_rare(&self, own: u64, position: u64) -> bool {
+        own == 0 || self.entries * STRIDE < position
     }
 
-    fn last_of(&self, topic: u32) -> u64 {
-        self.own.get(topic as usize).copied().unwrap_or(0)
-    }
-
-    fn is_rare(&self, topic: u32, position: u64) -> bool {
-        match self.last_of(topic) {
-            0 => true,
-            last => position >= last + RARE && self.entries * STRIDE < position,
-        }
-    }
-
-    /// Note an entry that somebody else wrote.
+    /// Note an entry.
     pub fn note(&mut self, topic: u32, position: u64) {
         let index = topic as usize;
         if self.own.len() <= index {
             self.own.resize(index + 1, 0);
         }
-        self.own[index] = position;
-        self.last = self.last.max(Some(position));
+        self.own[index] = position + RARE;
+        self.next = self.next.max(position + STRIDE);
         self.entries += 1;
     }
 }

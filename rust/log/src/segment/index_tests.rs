@@ -164,7 +164,7 @@ fn a_topic_that_had_no_entry_for_long_gets_one_between_those_of_others() {
         assert!(pacer.is_due(0, 4096));
         // Of another topic one in each stride, the last of them right before.
         (2..).map(|i| i * 4096).take_while(|at| *at < position).for_each(|at| pacer.note(1, at));
-        assert!(!pacer.is_far(position));
+        assert!(!pacer.wants(1, position));
         pacer.is_due(0, position)
     };
     assert!(!due(4096 + 65_536 - 8) && due(4096 + 65_536 + 8));

@@ -68,8 +68,8 @@ pub struct Segment {
     header: SegmentHeader,
     seed: u32,
     /// Where checksums of headers start from, and those of bodies.
-    seeded: SeededCrc,
-    unseeded: SeededCrc,
+    pub(crate) seeded: SeededCrc,
+    pub(crate) unseeded: SeededCrc,
     path: PathBuf,
     file: Arc<dyn File>,
     map: Map,

@@ -59,6 +59,8 @@ pub struct Map {
     len: u64,
     sink: Option<Arc<dyn StoreSink>>,
     writable: bool,
+    /// How many bytes stores go to directly: all, or none.
+    direct: u64,
     /// The memory is a file's: it comes back as it was after [`Map::leave`].
     of_file: bool,
     _owner: Arc<dyn Any + Send + Sync>,
@@ -91,7 +93,8 @@ impl Map {
         sink: Option<Arc<dyn StoreSink>>,
         owner: Arc<dyn Any + Send + Sync>,
     ) -> Self {
-        Self { base, len, sink, writable, of_file: false, _owner: owner }
+        let direct = if sink.is_none() && writable { len } else { 0 };
+        Self { base, len, sink, writable, direct, of_file: false, _owner: owner }
     }
 
     /// This map, of which the memory is shared with a file.
@@ -136,11 +139,11 @@ impl Map {
         self.sink.as_ref().is_none_or(|sink| sink.shares_memory())
     }
 
-    /// Where the memory lies and how many bytes it has; `None` unless stores go to it directly.
+    /// Where the memory lies, and how many bytes of it stores go to directly: none where they go through a
+    /// sink.
     #[inline(always)]
-    pub(super) fn direct(&self) -> Option<(*mut u8, u64)> {
-        let is_direct = self.sink.is_none() && self.writable;
-        is_direct.then_some((self.base.as_ptr(), self.len))
+    pub(super) fn direct(&self) -> (*mut u8, u64) {
+        (self.base.as_ptr(), self.direct)
     }
 
     /// Words are changed in place, which a map that stores by `pwrite` cannot do.
@@ -286,17 +289,21 @@ impl Map {
     /// # Panics
     /// As [`Map::write`].
     #[inline(always)]
-    pub fn write_words<const N: usize>(&self, position: u64, words: [u64; N]) -> io::Result<()> {
+    pub fn write_words(&self, position: u64, words: impl AsRef<[u64]>) -> io::Result<()> {
+        let words = words.as_ref();
         if self.sink.is_some() {
-            let mut bytes = [[0; 8]; N];
-            for (bytes, word) in bytes.iter_mut().zip(words) {
-                *bytes = word.to_le_bytes();
+            for (at, words) in (position..).step_by(8 * 16).zip(words.chunks(16)) {
+                let mut bytes = [[0; 8]; 16];
+                for (bytes, word) in bytes.iter_mut().zip(words) {
+                    *bytes = word.to_le_bytes();
+                }
+                self.write(at, bytes[..words.len()].as_flattened())?;
             }
-            return self.write(position, bytes.as_flattened());
+            return Ok(());
         }
         assert!(self.writable, "store into a read-only map");
-        for (i, word) in words.into_iter().enumerate() {
-            self.atomic(position + 8 * i as u64).store(word.to_le(), Ordering::Relaxed);
+        for (i, word) in (0..).zip(words) {
+            self.atomic(position + 8 * i).store(word.to_le(), Ordering::Relaxed);
         }
         Ok(())
     }

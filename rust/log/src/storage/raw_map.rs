@@ -1,10 +1,10 @@
-//! Stores of the fast path: the same through every map, and without detours where there are none.
+//! Stores of an append: the same through every map, and without detours where there are none.
 //!
-//! A [`Map`] asks at each store whether it goes to memory or through a sink, and checks its bounds.
-//! An append stores a dozen times. So what it stores is written once, over [`StoreTarget`], and exists
-//! twice: over a [`Map`], where the twin in memory sees every store, and over a [`RawMap`] one, which
-//! was found to have no sink when it was made. The invariant is that of the map's room: only bytes
-//! that no slice covers are stored to.
+//! A [`Map`] asks at each store whether it goes to memory or through a sink. An append stores a dozen
+//! times. So what it stores is written once, over [`StoreTarget`], and compiled twice: over a [`Map`],
+//! where the twin in memory sees every store, and over a [`RawMap`], which was found to have no sink when
+//! it was made. Both offer the same few stores, of words and of bytes; what they mean is not known here.
+//! The invariant is that of `map`: only bytes that no slice covers are stored to.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -12,10 +12,7 @@ use std::marker::PhantomData;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use crate::failpoints::{Point, pass};
 use crate::format::PAGE;
-use crate::format::block::HEADER_LEN;
-use crate::format::varint::LengthPrefix;
 use crate::publish::publish;
 use crate::sync::{Ordering, SharedWord, Slept};
 
@@ -34,22 +31,44 @@ pub trait StoreTarget {
     /// When it is not aligned or not there.
     fn word(&self, position: u64) -> Self::Word<'_>;
 
-    /// Store a block whose header has four words: its body, which is `lead` and then `rest`; its
-    /// header; and last, with release, the header's first word. What `lead` leaves of its eight bytes
-    /// may be stored to as well, as far as the block is padded.
+    /// Store eight aligned bytes with release: a process that loads them sees what was stored before.
     ///
     /// # Errors
     /// Those of the sink; none in mapped memory.
     ///
     /// # Panics
-    /// When the position is not aligned, or the block reaches out of the map.
-    fn put_block(
-        &self,
-        position: u64,
-        header: [u64; HEADER_LEN / 8],
-        lead: LengthPrefix,
-        rest: &[u8],
-    ) -> io::Result<()>;
+    /// When they are not aligned, or not in the map.
+    fn store(&self, position: u64, value: u64) -> io::Result<()>;
+
+    /// Store aligned words, one after the other. They become visible in no particular order.
+    ///
+    /// # Errors
+    /// As [`StoreTarget::store`].
+    ///
+    /// # Panics
+    /// As [`StoreTarget::store`].
+    fn write_words(&self, position: u64, words: &[u64]) -> io::Result<()>;
+
+    /// Store bytes. They become visible in no particular order.
+    ///
+    /// # Errors
+    /// As [`StoreTarget::store`].
+    ///
+    /// # Panics
+    /// When they reach out of the map.
+    fn write(&self, position: u64, bytes: &[u8]) -> io::Result<()>;
+
+    /// As [`StoreTarget::write`], of bytes that are few as a rule.
+    ///
+    /// # Errors
+    /// As [`StoreTarget::write`].
+    ///
+    /// # Panics
+    /// As [`StoreTarget::write`].
+    #[inline(always)]
+    fn write_short(&self, position: u64, bytes: &[u8]) -> io::Result<()> {
+        self.write(position, bytes)
+    }
 }
 
 impl StoreTarget for Map {
@@ -60,18 +79,19 @@ impl StoreTarget for Map {
         Map::word(self, position)
     }
 
-    fn put_block(
-        &self,
-        position: u64,
-        [first, others @ ..]: [u64; HEADER_LEN / 8],
-        lead: LengthPrefix,
-        rest: &[u8],
-    ) -> io::Result<()> {
-        let body = position + HEADER_LEN as u64;
-        lead.with_bytes(|bytes| self.write(body, bytes))?;
-        self.write(body + lead.len() as u64, rest)?;
-        self.write_words(position + 8, others)?;
-        self.store(position, first)
+    #[inline]
+    fn store(&self, position: u64, value: u64) -> io::Result<()> {
+        Map::store(self, position, value)
+    }
+
+    #[inline]
+    fn write_words(&self, position: u64, words: &[u64]) -> io::Result<()> {
+        Map::write_words(self, position, words)
+    }
+
+    #[inline]
+    fn write(&self, position: u64, bytes: &[u8]) -> io::Result<()> {
+        Map::write(self, position, bytes)
     }
 }
 
@@ -87,7 +107,7 @@ impl<'a> RawMap<'a> {
     /// The map, if its stores go to memory; it has a page at least.
     #[inline(always)]
     pub fn new(map: &'a Map) -> Option<Self> {
-        let (base, len) = map.direct()?;
+        let (base, len) = map.direct();
         (len >= PAGE).then_some(Self { base, len, map: PhantomData })
     }
 
@@ -117,33 +137,46 @@ impl StoreTarget for RawMap<'_> {
     }
 
     #[inline(always)]
-    fn put_block(
-        &self,
-        position: u64,
-        [first, others @ ..]: [u64; HEADER_LEN / 8],
-        lead: LengthPrefix,
-        rest: &[u8],
-    ) -> io::Result<()> {
-        let before = HEADER_LEN + lead.len();
-        // One check for all stores: eight bytes are stored behind the header, if the body has fewer.
-        let reach = (before + rest.len()).max(HEADER_LEN + 8) as u64;
-        assert!(position % 8 == 0 && reach <= self.len && position <= self.len - reach);
-        if !lead.is_empty() {
-            let word = self.atomic(position + HEADER_LEN as u64);
-            word.store(lead.word().to_le(), Ordering::Relaxed);
-        }
-        let target = self.base.wrapping_add(position as usize + before);
-        // SAFETY: `[position, position + reach)` is in the map, which is for writing; the regions
-        // cannot overlap, `rest` being a live shared slice and the target bytes covered by none (the
-        // room's invariant).
-        unsafe { std::ptr::copy_nonoverlapping(rest.as_ptr(), target, rest.len()) };
-        pass(Point::BlockBody);
-        for (i, word) in (1..).zip(others) {
+    fn store(&self, position: u64, value: u64) -> io::Result<()> {
+        assert!(position % 8 == 0 && position <= self.len - 8);
+        publish(&BareWord(self.atomic(position)), value);
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn write_words(&self, position: u64, words: &[u64]) -> io::Result<()> {
+        let len = 8 * words.len() as u64;
+        assert!(position % 8 == 0 && len <= self.len && position <= self.len - len);
+        for (i, word) in (0..).zip(words) {
             self.atomic(position + 8 * i).store(word.to_le(), Ordering::Relaxed);
         }
-        pass(Point::BlockHeader);
-        publish(&BareWord(self.atomic(position)), first);
         Ok(())
+    }
+
+    #[inline(always)]
+    fn write(&self, position: u64, bytes: &[u8]) -> io::Result<()> {
+        let len = bytes.len() as u64;
+        assert!(len <= self.len && position <= self.len - len);
+        let target = self.base.wrapping_add(position as usize);
+        // SAFETY: in the map, which is for writing; the regions cannot overlap, `bytes` being a live shared
+        // slice and the target bytes covered by none (the module's invariant).
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len()) };
+        Ok(())
+    }
+
+    /// Up to 16 bytes go in two pieces that overlap, which costs less than a call.
+    #[inline(always)]
+    fn write_short(&self, position: u64, bytes: &[u8]) -> io::Result<()> {
+        match bytes {
+            [byte] => self.write(position, &[*byte]),
+            _ => match (bytes.first_chunk::<8>(), bytes.last_chunk::<8>()) {
+                (Some(first), Some(last)) if bytes.len() <= 16 => {
+                    self.write(position, first)?;
+                    self.write(position + bytes.len() as u64 - 8, last)
+                }
+                _ => self.write(position, bytes),
+            },
+        }
     }
 }
 
@@ -197,28 +230,52 @@ mod tests {
     use super::*;
     use crate::storage::real::private_memory;
 
-    #[test]
-    fn a_bare_map_and_any_other_get_the_same_block() {
-        for len in [0, 1, 5, 6, 7, 8, 100, 200] {
-            let value: Vec<u8> = (0..len).map(|i| i as u8 | 1).collect();
-            for lead in [LengthPrefix::default(), LengthPrefix::of(value.len()).unwrap()] {
-                let maps = [(); 2].map(|()| private_memory(2 * PAGE).unwrap());
-                let (position, header) = (PAGE - 8, [11, 12, 13, 14]);
-                maps[0].put_block(position, header, lead, &value).unwrap();
-                let bare = RawMap::new(&maps[1]).unwrap();
-                bare.put_block(position, header, lead, &value).unwrap();
-                let mut bytes = [[0; 2 * PAGE as usize]; 2];
-                maps.iter().zip(&mut bytes).for_each(|(map, bytes)| map.copy(0, bytes));
-                assert!(bytes[0] == bytes[1], "{len} bytes");
-            }
-        }
+    fn store_some<S: StoreTarget>(map: &S, bytes: &[u8]) {
+        map.write(PAGE - 3, bytes).unwrap();
+        map.write_short(PAGE + 1000, bytes).unwrap();
+        map.write_words(PAGE - 40, &[11, 12, 13]).unwrap();
+        map.write_words(2 * PAGE, &[]).unwrap();
+        map.store(2 * PAGE - 8, 14).unwrap();
+        map.word(64).store(15, Ordering::Release);
     }
 
     #[test]
-    #[should_panic(expected = "assertion failed")]
-    fn a_block_that_reaches_out_of_the_map_is_not_stored() {
-        let map = private_memory(PAGE).unwrap();
-        let lead = LengthPrefix::default();
-        let _ = RawMap::new(&map).unwrap().put_block(PAGE - 40, [0; 4], lead, b"more than a word");
+    fn a_raw_map_and_any_other_store_the_same() {
+        for len in [0, 1, 5, 7, 8, 9, 15, 16, 17, 100, 200] {
+            let value: Vec<u8> = (0..len).map(|i| i as u8 | 1).collect();
+            let maps = [(); 2].map(|()| private_memory(2 * PAGE).unwrap());
+            store_some(&maps[0], &value);
+            store_some(&RawMap::new(&maps[1]).unwrap(), &value);
+            let mut bytes = [[0; 2 * PAGE as usize]; 2];
+            maps.iter().zip(&mut bytes).for_each(|(map, bytes)| map.copy(0, bytes));
+            assert!(bytes[0] == bytes[1], "{len} bytes");
+        }
+    }
+
+    fn stored_outside(store: impl FnOnce(RawMap<'_>) + std::panic::UnwindSafe) -> bool {
+        std::panic::catch_unwind(|| {
+            let map = private_memory(PAGE).unwrap();
+            store(RawMap::new(&map).unwrap());
+        })
+        .is_ok()
+    }
+
+    #[test]
+    fn what_reaches_out_of_the_map_or_is_not_aligned_is_not_stored() {
+        assert!(stored_outside(|map| map.write(PAGE - 3, b"abc").unwrap()));
+        for len in [1, 8, 9, 16, 17] {
+            let bytes = [1; 17];
+            let at = PAGE - len as u64;
+            assert!(stored_outside(move |map| map.write_short(at, &bytes[..len]).unwrap()));
+            assert!(!stored_outside(move |map| map.write_short(at + 1, &bytes[..len]).unwrap()));
+        }
+        for end in [PAGE - 2, PAGE, u64::MAX] {
+            assert!(!stored_outside(move |map| map.write(end, b"abc").unwrap()), "{end}");
+            assert!(!stored_outside(move |map| map.store(end & !7, 1).unwrap()) || end < PAGE);
+            let words = end & !7;
+            assert!(!stored_outside(move |map| map.write_words(words, &[1, 2]).unwrap()), "{end}");
+        }
+        assert!(!stored_outside(|map| map.store(4, 1).unwrap()));
+        assert!(!stored_outside(|map| map.write_words(4, &[1]).unwrap()));
     }
 }

@@ -4,9 +4,8 @@ use std::cell::RefCell;
 use std::ops::Range;
 
 use crate::error::{Error, Result};
-use crate::format::checksum::{crc32, crc32_from};
-use crate::format::record::{BodyWriter, NewRecord};
-use crate::format::varint::LengthPrefix;
+use crate::format::checksum::{crc32, crc32_of};
+use crate::format::record::{BodyWriter, NewRecord, RecordLead};
 use crate::log::{Appended, NewBlock, Precondition};
 
 use super::read::topic_error;
@@ -20,6 +19,70 @@ const SHORT: usize = 1 << 10;
 
 thread_local! {
     static BODY: RefCell<BodyWriter> = RefCell::default();
+}
+
+/// Records for one partition, encoded. Its append may be tried several times.
+#[derive(Clone, Copy, Debug)]
+pub struct Encoded<'a>(NewBlock<'a>);
+
+impl Encoded<'_> {
+    /// The block of these records for a topic of the log.
+    #[inline(always)]
+    pub(super) fn block(&self, topic: u32, interval: bool) -> NewBlock<'_> {
+        NewBlock { topic, interval, ..self.0 }
+    }
+}
+
+/// Encode records, and use what comes of it.
+#[inline(always)]
+pub fn with_encoded<T>(records: &[NewRecord<'_>], use_them: impl FnOnce(&Encoded<'_>) -> T) -> T {
+    if let [record] = records {
+        if let Some(lead) = RecordLead::empty().encode(record) {
+            return use_them(&Encoded(lone_block(0, lead, record, false)));
+        }
+    }
+    with_body(records, |body| {
+        use_them(&Encoded(new_block(0, body, long_crc(&[], body.body()), false)))
+    })
+}
+
+/// The checksum of a long body, for which other threads of the process need not wait.
+#[inline(always)]
+fn long_crc(lead: &[u8], rest: &[u8]) -> Option<u32> {
+    (rest.len() > SHORT).then(|| crc32_of(lead, rest))
+}
+
+/// A block of one record, which has this before its value. The value is copied once, to where it stays.
+#[inline(always)]
+fn lone_block<'a>(
+    topic: u32,
+    lead: &'a RecordLead,
+    record: &NewRecord<'a>,
+    interval: bool,
+) -> NewBlock<'a> {
+    let body = record.value.unwrap_or_default();
+    NewBlock {
+        topic,
+        flags: lead.flags(),
+        count: 1,
+        lead: lead.bytes(),
+        body,
+        body_crc: long_crc(lead.bytes(), body),
+        highest_event_ns: record.event_time_ns,
+        uses_append_time: record.event_time_ns.is_none(),
+        interval,
+    }
+}
+
+#[inline(never)]
+fn with_body<T>(records: &[NewRecord<'_>], use_it: impl FnOnce(&BodyWriter) -> T) -> T {
+    // Taken out while it is in use: what happens inside may come here again.
+    let mut body = BODY.take();
+    encode(&mut body, records);
+    let result = use_it(&body);
+    body.shrink(KEPT);
+    BODY.set(body);
+    result
 }
 
 impl Topic {
@@ -36,15 +99,12 @@ impl Topic {
         record: &NewRecord<'_>,
         sync: Option<SyncMode>,
     ) -> Result<u64> {
-        let appended = match self.try_alone(partition, record, sync) {
-            Some(appended) => appended,
-            None => self.commit_slowly(partition, record, sync)?,
-        };
+        let appended = self.commit(partition, record, sync)?;
         self.await_durability(appended, sync).map(|appended| appended.first)
     }
 
-    /// Append a record without waiting for the medium, whatever the mode. Who wants to do so in turns
-    /// of his own calls [`Log::sync_to`](crate::log::Log::sync_to) with the end.
+    /// Append a record without waiting for the disk, whatever the mode. A caller that waits at a time of
+    /// its own calls [`Log::sync_to`](crate::log::Log::sync_to) with the end.
     ///
     /// # Errors
     /// As [`Topic::append`], but for `DurabilityUnknown`.
@@ -55,83 +115,63 @@ impl Topic {
         record: &NewRecord<'_>,
         sync: Option<SyncMode>,
     ) -> Result<Appended> {
-        match self.try_alone(partition, record, sync) {
-            Some(appended) => Ok(appended),
-            None => self.commit_slowly(partition, record, sync),
-        }
-    }
-
-    /// Most records are a value alone, and meet nothing in their way.
-    #[inline(always)]
-    fn try_alone(
-        &self,
-        partition: u32,
-        record: &NewRecord<'_>,
-        sync: Option<SyncMode>,
-    ) -> Option<Appended> {
-        let value = record.value.filter(|_| !record.is_rich())?;
-        let number = (partition < self.settings.partitions).then(|| self.settings.number)?;
-        self.try_value(number + partition, value, self.is_interval(sync))
+        let mut room = RecordLead::empty();
+        let Some(lead) = room.encode(record) else {
+            return self.commit_long(partition, record, sync);
+        };
+        let (number, interval) = (self.number(partition)?, self.is_interval(sync));
+        let block = lone_block(number, lead, record, interval);
+        self.log.append_block(&block).map_err(|error| topic_error(error, &self.settings))
     }
 
     #[inline(never)]
-    fn commit_slowly(
+    fn commit_long(
         &self,
         partition: u32,
         record: &NewRecord<'_>,
         sync: Option<SyncMode>,
     ) -> Result<Appended> {
-        let number = self.number(partition)?;
-        self.with_block(number, std::slice::from_ref(record), sync, |block| {
-            match self.log.try_append(LengthPrefix::default(), &block, Some(block.body_crc)) {
-                Some(appended) => Ok(appended),
-                None => self.log.append(&[block], &mut [0]),
-            }
-        })
-        .map_err(|error| topic_error(error, &self.settings))
+        let records = std::slice::from_ref(record);
+        with_encoded(records, |encoded| self.commit_encoded(partition, encoded, sync))
     }
 
-    /// Append a value if that needs no waiting: no other thread or process has the log, and there is
-    /// room. `None` when it does; nothing was appended then. Not for durable appends. What is wrong,
-    /// if anything, [`Topic::append`] says.
-    #[inline]
-    pub fn try_append_value(&self, number: u32, value: &[u8], interval: bool) -> Option<u64> {
-        self.try_value(number, value, interval).map(|appended| appended.first)
-    }
-
-    #[inline(always)]
-    fn try_value(&self, number: u32, value: &[u8], interval: bool) -> Option<Appended> {
-        let lead = LengthPrefix::of(value.len())?;
-        let block = NewBlock {
-            topic: number,
-            flags: 0,
-            count: 1,
-            body: value,
-            body_crc: 0,
-            highest_event_ns: None,
-            uses_append_time: true,
-            interval,
-        };
-        // For the checksum of a long one other threads of the process need not wait.
-        let known = (value.len() > SHORT).then(|| lead.with_bytes(|b| crc32_from(crc32(b), value)));
-        self.log.try_append(lead, &block, known)
-    }
-
-    /// Append a record if that needs no waiting, as [`Topic::try_append_value`] does. Whatever the
-    /// mode, it is not waited for the medium.
+    /// As [`Topic::commit`], of records that are encoded.
     ///
     /// # Errors
-    /// As [`Topic::append`].
-    pub fn try_append(
+    /// As [`Topic::commit`]; `InvalidArgument` when there are none.
+    #[inline(always)]
+    pub fn commit_encoded(
         &self,
         partition: u32,
-        record: &NewRecord<'_>,
+        records: &Encoded<'_>,
         sync: Option<SyncMode>,
-    ) -> Result<Option<Appended>> {
-        let number = self.number(partition)?;
-        self.with_block(number, std::slice::from_ref(record), sync, |block| {
-            Ok(self.log.try_append(LengthPrefix::default(), &block, Some(block.body_crc)))
-        })
+    ) -> Result<Appended> {
+        let block = records.block(self.number(partition)?, self.is_interval(sync));
+        self.log.append_block(&block).map_err(|error| topic_error(error, &self.settings))
+    }
+
+    /// As [`Topic::commit_encoded`], if that needs no waiting: no other thread or process has the log, and
+    /// there is room. `None` when it does, or when something is wrong, which that then says; nothing was
+    /// appended.
+    #[inline]
+    pub fn try_commit(
+        &self,
+        partition: u32,
+        records: &Encoded<'_>,
+        sync: Option<SyncMode>,
+    ) -> Option<Appended> {
+        let number = self.number(partition).ok()?;
+        self.log.try_append(&records.block(number, self.is_interval(sync)))
+    }
+
+    /// As [`Topic::try_commit`], of a value alone, to the partition with this number in the log; returns its
+    /// offset. Not for durable appends.
+    #[inline]
+    pub fn try_append_value(&self, number: u32, value: &[u8], interval: bool) -> Option<u64> {
+        let record = NewRecord::value(value);
+        let mut room = RecordLead::empty();
+        let block = lone_block(number, room.encode(&record)?, &record, interval);
+        self.log.try_append(&block).map(|appended| appended.first)
     }
 
     /// Append bodies that the caller encoded, each to a partition of its own: all become visible
@@ -169,10 +209,18 @@ impl Topic {
                 let what = format!("partition {partition} stands twice in one append");
                 return Err(Error::InvalidArgument { what });
             }
-            blocks.push(new_block(self.number(*partition)?, body, interval));
+            blocks.push(new_block(
+                self.number(*partition)?,
+                body,
+                Some(crc32(body.body())),
+                interval,
+            ));
         }
         let mut firsts = vec![0; blocks.len()];
-        let appended = self.log.append_if(preconditions, &blocks, false, &mut firsts);
+        let appended = match preconditions {
+            [] => self.log.append(&blocks, &mut firsts),
+            _ => self.log.append_if(preconditions, &blocks, false, &mut firsts),
+        };
         let appended = appended.map_err(|error| topic_error(error, &self.settings))?;
         let ranges = firsts.iter().zip(&blocks);
         let ranges = ranges.map(|(first, block)| *first..first + u64::from(block.count));
@@ -189,16 +237,12 @@ impl Topic {
         records: &[NewRecord<'_>],
         sync: Option<SyncMode>,
     ) -> Result<Range<u64>> {
-        let number = self.number(partition)?;
         if records.is_empty() {
             return Err(nothing());
         }
-        self.with_block(number, records, sync, |block| {
-            let appended = self.log.append(&[block], &mut [0]);
-            let appended = appended.map_err(|error| topic_error(error, &self.settings))?;
-            let first = self.await_durability(appended, sync)?.first;
-            Ok(first..first + u64::from(block.count))
-        })
+        let commit = |encoded: &Encoded<'_>| self.commit_encoded(partition, encoded, sync);
+        let appended = self.await_durability(with_encoded(records, commit)?, sync)?;
+        Ok(appended.first..appended.first + records.len() as u64)
     }
 
     /// Append records to several partitions at once: all become visible together. Returns the
@@ -222,22 +266,6 @@ impl Topic {
         let borrowed: Vec<_> = bodies.iter().map(|(partition, body)| (*partition, body)).collect();
         let (ranges, appended) = self.commit_bodies(&borrowed, sync)?;
         self.await_durability(appended, sync).map(|_| ranges)
-    }
-
-    pub(super) fn with_block<T>(
-        &self,
-        number: u32,
-        records: &[NewRecord<'_>],
-        sync: Option<SyncMode>,
-        use_it: impl FnOnce(NewBlock<'_>) -> Result<T>,
-    ) -> Result<T> {
-        // Taken out while it is in use: what happens inside may come here again.
-        let mut body = BODY.take();
-        encode(&mut body, records);
-        let result = use_it(new_block(number, &body, self.is_interval(sync)));
-        shrink(&mut body);
-        BODY.set(body);
-        result
     }
 
     pub(super) fn is_interval(&self, sync: Option<SyncMode>) -> bool {
@@ -274,19 +302,21 @@ fn encode(body: &mut BodyWriter, records: &[NewRecord<'_>]) {
     records.iter().for_each(|record| body.push(record));
 }
 
-fn shrink(body: &mut BodyWriter) {
-    body.shrink(KEPT);
-}
-
 #[inline(always)]
-pub(super) fn new_block(topic: u32, body: &BodyWriter, interval: bool) -> NewBlock<'_> {
+pub(super) fn new_block(
+    topic: u32,
+    body: &BodyWriter,
+    body_crc: Option<u32>,
+    interval: bool,
+) -> NewBlock<'_> {
     let (highest_event_ns, uses_append_time) = body.times();
     NewBlock {
         topic,
         flags: body.flags(),
         count: body.count(),
+        lead: &[],
         body: body.body(),
-        body_crc: crc32(body.body()),
+        body_crc,
         highest_event_ns,
         uses_append_time,
         interval,

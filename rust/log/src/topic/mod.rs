@@ -41,6 +41,7 @@ pub use crate::format::state::{CursorState, SequenceSpan};
 pub use crate::log::{BatchBlock, RecordBatch, RecordRef, RecordRefs};
 pub use crate::log::{Compacted, Last};
 pub use crate::log::{CursorMove, Precondition, Visibility};
+pub use append::{Encoded, with_encoded};
 pub use compact::{COMPACTION_MEMORY, CompactOptions, TOMBSTONES_US};
 pub use follow::Follow;
 pub use merge::Merge;

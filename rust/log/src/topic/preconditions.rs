@@ -12,6 +12,7 @@ use crate::format::record::NewRecord;
 use crate::format::state::SequenceSpan;
 use crate::log::{Appended, Precondition};
 
+use super::append::with_encoded;
 use super::read::topic_error;
 use super::{SyncMode, Topic};
 
@@ -114,7 +115,9 @@ impl Topic {
         sync: Option<SyncMode>,
     ) -> Result<Appended> {
         let number = self.number(partition)?;
-        self.with_block(number, std::slice::from_ref(record), sync, |block| {
+        with_encoded(std::slice::from_ref(record), |encoded| {
+            // Its checksum is not to be taken under the lock.
+            let block = encoded.block(number, self.is_interval(sync)).sealed();
             self.log.append_if(preconditions, &[block], false, &mut [0])
         })
         .map_err(|error| topic_error(error, &self.settings))

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::format::address::Address;
+use crate::format::checksum::crc32;
 use crate::format::record::{BodyWriter, NewRecord};
 use crate::format::state::CursorState;
 use crate::log::{Appended, CursorMove, Log, NewBlock, Precondition};
@@ -243,7 +244,8 @@ impl Transaction {
         let interval = sync == SyncMode::Interval;
         let mut blocks: Vec<NewBlock<'_>> = Vec::with_capacity(self.parts.len());
         for part in &self.parts {
-            blocks.push(new_block(part.topic.number(part.partition)?, &part.body, interval));
+            let (number, body) = (part.topic.number(part.partition)?, &part.body);
+            blocks.push(new_block(number, body, Some(crc32(body.body())), interval));
         }
         let moves = self.cursors.iter().map(|(name, cursor)| {
             Precondition::Cursor(CursorMove { name, to: cursor.to, from: cursor.from })

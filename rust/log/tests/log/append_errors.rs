@@ -9,8 +9,9 @@ use crate::common::*;
 use falaj::internals::error::Error;
 use falaj::internals::format::block::MAX_HEADER_LEN;
 use falaj::internals::format::control::{at, flag};
+use falaj::internals::format::record::{NewRecord, RecordLead};
 use falaj::internals::format::settings::WriteMode;
-use falaj::internals::format::varint::LengthPrefix;
+use falaj::internals::log::NewBlock;
 use falaj::internals::segment::index::Index;
 use falaj::internals::segment::{Check, Segment};
 use falaj::internals::storage::MapAccess;
@@ -37,14 +38,14 @@ fn the_fast_path_takes_nothing_that_the_slow_one_refuses() {
     let log = p.open(TestMember::new(0, 1));
     let fast = |topic, count, body: &[u8]| {
         let block = block_of(topic, count, body);
-        log.try_append(LengthPrefix::default(), &block, Some(block.body_crc))
+        log.try_append(&block)
     };
     assert_eq!(fast(0, 1, b"\x01a"), None, "nothing is known of the log's end yet");
     append(&log, 0, &[b"one"]).unwrap();
     let appended = fast(0, 1, b"\x01a").unwrap();
     assert_eq!((appended.first, Some(appended.end)), (1, log.committed()));
     let most = log.max_group_len() as usize - MAX_HEADER_LEN;
-    for (topic, count, body) in [(0, 0, vec![]), (1, 1, vec![1, 0]), (0, 1, vec![0; most + 1])] {
+    for (topic, count, body) in [(0, 0, vec![]), (2, 1, vec![1, 0]), (0, 1, vec![0; most + 1])] {
         assert_eq!(fast(topic, count, &body), None, "{topic} {count} {}", body.len());
     }
     assert_eq!(log.committed(), Some(appended.end));
@@ -57,6 +58,42 @@ fn the_fast_path_takes_nothing_that_the_slow_one_refuses() {
 }
 
 #[test]
+fn the_fast_path_takes_any_topic_and_any_number_of_records() {
+    let p = Place::new(3, WriteMode::Mapped);
+    let log = p.open(TestMember::new(0, 1));
+    append(&log, 0, &[b"one"]).unwrap();
+    let (long, mut expected) = (vec![7; 300], [1, 0, 0]);
+    for i in 0..400u32 {
+        let topic = i % 3;
+        let records = 1 + i % 4;
+        let body = encode(&vec![&long[..i as usize % 300]; records as usize]);
+        let block = NewBlock { interval: i % 5 == 0, ..block_of(topic, records, body.body()) };
+        // A value alone as it lies, with its length in front, or as a body with a checksum or without.
+        let value = &long[..i as usize % 300];
+        let mut room = RecordLead::empty();
+        let lead = room.encode(&NewRecord::value(value)).unwrap();
+        let block = match (records, i % 2) {
+            (1, 0) => NewBlock { lead: lead.bytes(), body: value, body_crc: None, ..block },
+            (_, 1) => NewBlock { body_crc: None, ..block },
+            _ => block,
+        };
+        let first = match log.try_append(&block) {
+            Some(appended) => appended.first,
+            // Out of the pages that were touched, or the segment is full.
+            None => log.append(&[block], &mut [0]).unwrap().first,
+        };
+        assert_eq!(first, expected[topic as usize]);
+        expected[topic as usize] += u64::from(records);
+    }
+    for (topic, expected) in (0..).zip(expected) {
+        let (records, ended) = read_all(&log, topic, 0);
+        assert_eq!((records.len() as u64, ended.is_ok()), (expected, true));
+    }
+    let taken = |topic| log.try_append(&block_of(topic, 2, b"\x01a\x00")).map(|a| a.first);
+    assert_eq!([0, 1, 2].map(taken), expected.map(Some));
+}
+
+#[test]
 fn the_fast_path_stores_nothing_where_the_log_ends_elsewhere_than_was_known() {
     let p = Place::new(1, WriteMode::Mapped);
     let member = TestMember::new(0, 1);
@@ -65,7 +102,7 @@ fn the_fast_path_stores_nothing_where_the_log_ends_elsewhere_than_was_known() {
     append(&log, 0, &[b"one"]).unwrap();
     let fast = || {
         let block = block_of(0, 1, b"\x01a");
-        log.try_append(LengthPrefix::default(), &block, Some(block.body_crc)).map(|a| a.first)
+        log.try_append(&block).map(|a| a.first)
     };
     assert_eq!(fast(), Some(1));
     append(&other, 0, &[b"theirs"]).unwrap();
@@ -82,10 +119,10 @@ fn the_fast_path_stores_nothing_where_the_log_ends_elsewhere_than_was_known() {
 
 #[test]
 fn index_entries_are_those_that_a_walk_would_make() {
-    let p = Place::new(1, WriteMode::Mapped);
+    let p = Place::new(3, WriteMode::Mapped);
     let log = p.open(TestMember::new(0, 1));
     for i in 0..400u32 {
-        append(&log, 0, &[&vec![7; i as usize % 90]]).unwrap();
+        append(&log, i % 3, &[&vec![7; i as usize % 90]]).unwrap();
     }
     assert_eq!(p.segments(), [0]);
     let segment = Segment::open(&*p.storage, &p.dir, LOG, 0, MapAccess::Read, 0).unwrap();

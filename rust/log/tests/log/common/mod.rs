@@ -15,7 +15,6 @@ use falaj::internals::format::checksum::crc32;
 use falaj::internals::format::record::{BodyWriter, NewRecord};
 use falaj::internals::format::settings::WriteMode;
 use falaj::internals::format::state::TopicState;
-use falaj::internals::format::varint::LengthPrefix;
 use falaj::internals::lock::{Fate, Identity};
 use falaj::internals::log::{
     Appended, DataBlock, Log, LogSettings, LogSpec, Member, NewBlock, Watch, create,
@@ -158,8 +157,7 @@ pub fn append_groups(log: &Log, groups: &[(u32, &[&[u8]])]) -> Result<(Appended,
         .collect();
     // As a topic does it: what meets nothing in its way takes the fast path.
     if let [block] = blocks.as_slice() {
-        if let Some(appended) = log.try_append(LengthPrefix::default(), block, Some(block.body_crc))
-        {
+        if let Some(appended) = log.try_append(block) {
             return Ok((appended, vec![appended.first]));
         }
     }
@@ -174,7 +172,8 @@ pub fn block_of(topic: u32, count: u32, body: &[u8]) -> NewBlock<'_> {
         flags: 0,
         count,
         body,
-        body_crc: crc32(body),
+        lead: &[],
+        body_crc: Some(crc32(body)),
         highest_event_ns: None,
         uses_append_time: true,
         interval: false,

@@ -147,12 +147,12 @@ fn an_index_of_another_segment_is_refused_and_one_that_cannot_be_made_leaves_not
 #[test]
 fn entries_are_paced_by_bytes_and_by_topics_not_seen_yet() {
     let mut pacer = IndexSampler::default();
-    assert!(pacer.is_far(0) && !pacer.has_seen(0));
+    assert!(pacer.wants(0, 0) && pacer.wants(1, 0));
     assert!(pacer.is_due(0, 4096), "the first of all");
     assert!(!pacer.is_due(0, 4096 + STRIDE - 1));
     assert!(pacer.is_due(70, 4100), "the first of its topic");
-    assert!(pacer.has_seen(70) && !pacer.has_seen(6) && !pacer.has_seen(71));
-    assert!(!pacer.is_far(4100 + STRIDE - 1) && pacer.is_far(4100 + STRIDE));
+    assert!(!pacer.wants(70, 4104) && pacer.wants(6, 4104) && pacer.wants(71, 4104));
+    assert!(!pacer.wants(70, 4100 + STRIDE - 1) && pacer.wants(70, 4100 + STRIDE));
     pacer.note(0, 20_000);
     pacer.note(0, 10_000);
     assert!(!pacer.is_due(0, 20_000 + STRIDE - 1), "an older one takes nothing back");
