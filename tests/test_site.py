@@ -75,7 +75,7 @@ def test_the_reference_lists_each_error_with_its_base_and_its_built_in() -> None
             base.__name__,
             next(k.__name__ for k in each.__mro__ if k.__module__ == "builtins"),
         )
-        for each in map(vars(falaj.errors).get, falaj.errors.__all__)
+        for each in (getattr(falaj.errors, name) for name in falaj.errors.__all__)
         for base in bases
         if issubclass(each, base) and each is not base
     ]

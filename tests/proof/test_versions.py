@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import falaj
-from falaj.errors import OutdatedFormat, UnsupportedVersion
+from falaj.errors import MachineError, OutdatedFormat, UnsupportedVersion
 from papers import DATA_FILTER
 from proof.craft import change_settings
 
@@ -71,7 +71,8 @@ def refuses(store: Path, kind: type[falaj.Error], *words: str) -> None:
         with pytest.raises(kind) as caught:
             way(store)
         assert all(word in str(caught.value) for word in words), caught.value
-        assert (caught.value.remedy, caught.value.path) == ("upgrade", str(store / "falaj.json"))
+        assert isinstance(caught.value, MachineError)
+        assert caught.value.path == str(store / "falaj.json")
     for command in COMMANDS:
         ended = run(store, command)
         assert ended.returncode == 3, (command, ended)

@@ -83,7 +83,8 @@ def test_what_interrupts_a_codec_is_no_error_of_the_record(store: falaj.Store) -
     def interrupt(_: bytes) -> object:
         raise KeyboardInterrupt
 
-    topic: Any = store.topic("orders", codec=falaj.Codec("slow", lambda value: value, interrupt))
+    slow: falaj.Codec[Any] = falaj.Codec("slow", lambda value: value, interrupt)
+    topic = store.topic("orders", codec=slow)
     topic.append(b"x")
     with pytest.raises(KeyboardInterrupt):
         _ = topic[0].value
