@@ -136,8 +136,8 @@ def begun(consumer: bytes | bytearray) -> list[int]:
         own = consumer[at : at + 20]
         is_named = not beside.checksum(bytes(consumer[at : at + 284]), 280)
         for slot in (at + SECTOR, at + 2 * SECTOR):
-            cursor = bytes(consumer[slot : slot + 104])
-            of_another = is_named and not beside.checksum(cursor, 100) and cursor[:20] != own
+            cursor = bytes(consumer[slot : slot + SECTOR])
+            of_another = is_named and not beside.checksum(cursor, 508) and cursor[:20] != own
             if any(cursor) and not of_another:
                 found.append(at)
     return sorted(set(found))

@@ -60,7 +60,7 @@ def of_block(at: int, salt: int) -> Callable[[bytearray], None]:
         if begin <= length <= len(data) - at:
             put(data, at + 8, 4, zlib.crc32(data[at + begin : at + length]))
         put(data, at + 12, 4, at // 8)
-        put(data, at + 12, 4, layout.crc(salt, bytes(data[at : at + begin])))
+        put(data, at + 12, 4, layout.header_crc(salt, bytes(data[at : at + begin])))
 
     return redo
 
@@ -145,7 +145,7 @@ def of_consumer(data: bytes) -> list[Piece]:
                     *words(slot + 24, slot + 48),
                     *words(slot + 56, slot + 88),
                 )
-                found.append(Piece(slot, cursor, plain(slot, 100)))
+                found.append(Piece(slot, cursor, plain(slot, 508)))
     return found
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from proof import layout
-from proof.layout import Block, Damage, UnsupportedVersion
+from proof.layout import METADATA_MAX, Block, Damage, UnsupportedVersion
 
 ENTRIES, ENTRY = 8192, 1536
 DONE = 4
@@ -88,9 +88,13 @@ def consumer(path: Path, store: str) -> Consumer:
             raise Damage(f"{path}: entry at {at}")
         held = []
         for slot in (512, 1024):
-            cursor = entry[slot : slot + 104]
-            of, p, serial, committed, safe = struct.unpack("<16sI4xQQ16xQ16x24x", cursor)
-            if not checksum(cursor, 100) and (of, p) == (generation, partition):
+            cursor = entry[slot : slot + 512]
+            of, p, serial, committed, safe, more = struct.unpack_from("<16sI4xQQ16xQ36xH", cursor)
+            if (
+                not checksum(cursor, 508)
+                and more <= METADATA_MAX
+                and (of, p) == (generation, partition)
+            ):
                 held.append((serial, committed, safe))
         if not held:
             raise Damage(f"{path}: no cursor at {at}")

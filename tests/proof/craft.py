@@ -91,7 +91,7 @@ class Craft:
         time = self.time.to_bytes(6, "little") if kind == layout.DATA else bytes(6)
         head = struct.pack("<QIIII", word, zlib.crc32(body), at // 8, offset, count)
         head += time + struct.pack("<H", flags) + more
-        crc = layout.crc(self.salt, head)
+        crc = layout.header_crc(self.salt, head)
         self.data[at : at + length] = head[:12] + struct.pack("<I", crc) + head[16:] + body
         self.at = (at + length + 7) // 8 * 8
         return at
@@ -114,7 +114,7 @@ class Craft:
             more += struct.pack("<I", span)
         if producer:
             flags |= layout.PRODUCER
-            more += struct.pack("<QQ", *producer)
+            more += struct.pack("<QQII", *producer, 1, 0)
         body += b"".join(record(one, flags, base or 0) for one in records)
         offset = self.next - self.base
         self.next += span or len(records)

@@ -19,6 +19,8 @@ POSITION_MAX = 34_359_738_360
 
 TOPIC, GROUP, MEMBER, SPARSE, PRODUCER, RICH, EVENT_TIME = (1 << bit for bit in range(4, 11))
 KNOWN_FLAGS = 0x7FF
+EXPIRING = 1
+METADATA_MAX = 384
 KEY, HEADERS, RECORD_TIME, NO_VALUE = 1, 2, 4, 8
 DATA, VOID, META, SNAPSHOT, END = range(1, 6)
 
@@ -34,6 +36,27 @@ class UnsupportedVersion(Exception):
 def crc(salt: int, data: bytes) -> int:
     """The checksum, seeded with a salt."""
     return zlib.crc32(data, zlib.crc32(struct.pack("<Q", salt)))
+
+
+def _crc32c_table() -> list[int]:
+    table = []
+    for value in range(256):
+        crc = value
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+        table.append(crc)
+    return table
+
+
+_CRC32C = _crc32c_table()
+
+
+def header_crc(salt: int, data: bytes) -> int:
+    """The CRC-32C of a block's header, seeded with a salt."""
+    register = ~crc(salt, b"") & 0xFFFFFFFF
+    for byte in data:
+        register = register >> 8 ^ _CRC32C[(register ^ byte) & 0xFF]
+    return ~register & 0xFFFFFFFF
 
 
 def varint(data: bytes, at: int, end: int) -> tuple[int, int]:
@@ -205,7 +228,7 @@ def tag(salt: int, position: int) -> int:
 
 def extension_bytes(flags: int) -> int:
     """Bytes of a header's extensions."""
-    return 4 * sum(bool(flags & bit) for bit in (TOPIC, GROUP, SPARSE)) + 16 * bool(
+    return 4 * sum(bool(flags & bit) for bit in (TOPIC, GROUP, SPARSE)) + 24 * bool(
         flags & PRODUCER
     )
 
@@ -224,7 +247,7 @@ def block(data: bytes, at: int, salt: int) -> Block | None:
         raise Damage("a length or kind that no block has")
     if at + length > len(data):
         raise Damage("a block that leaves its file")
-    body_crc, header_crc, offset, count = struct.unpack_from("<IIII", data, at + 8)
+    body_crc, told_crc, offset, count = struct.unpack_from("<IIII", data, at + 8)
     time = int.from_bytes(data[at + 24 : at + 30], "little")
     (flags,) = struct.unpack_from("<H", data, at + 30)
     begin = 32 + extension_bytes(flags)
@@ -232,7 +255,7 @@ def block(data: bytes, at: int, salt: int) -> Block | None:
         raise Damage("extensions that leave their block")
     covered = bytearray(data[at : at + begin])
     struct.pack_into("<I", covered, 12, at // 8)
-    if crc(salt, bytes(covered)) != header_crc:
+    if header_crc(salt, bytes(covered)) != told_crc:
         raise Damage("the checksum of a block's header")
     if kind > END or flags & ~KNOWN_FLAGS:
         raise UnsupportedVersion(f"block of kind {kind}, flags {flags:#x}")
@@ -266,7 +289,10 @@ def _extensions(read: Block, data: bytes, at: int) -> None:
         if read.span < read.count:
             raise Damage("a span below the count")
     if flags & PRODUCER:
-        read.producer = struct.unpack_from("<QQ", data, at)
+        producer, sequence, _, flags = struct.unpack_from("<QQII", data, at)
+        if flags & ~EXPIRING:
+            raise UnsupportedVersion(f"a producer's flags {flags:#x}")
+        read.producer = producer, sequence
 
 
 class Record(NamedTuple):
@@ -377,19 +403,30 @@ def entries(body: bytes) -> Iterator[tuple[int, Entry]]:
 def _entry(kind: int, payload: bytes) -> Entry:
     length = len(payload)
     if kind == 1 and length == 56:
-        return TopicEntry(*struct.unpack("<II16sQQqI4x", payload))
+        *told, flags = struct.unpack("<II16sQQqII", payload)
+        if flags:
+            raise UnsupportedVersion(f"a topic's flags {flags:#x}")
+        return TopicEntry(*told)
     if kind == 2 and length == 4:
         return struct.unpack("<I", payload)
     if kind == 3 and length == 12:
         return struct.unpack("<IQ", payload)
-    if kind == 4 and length >= 12 and (length - 12) % 16 == 0 and length <= 92:
-        return struct.unpack(f"<IQ{(length - 12) // 8}Q", payload)
+    if kind == 4 and length >= 24 and (length - 24) % 20 == 0 and length <= 124:
+        topic, flags, producer = struct.unpack_from("<IIQ", payload)
+        if flags & ~EXPIRING:
+            raise UnsupportedVersion(f"a producer's flags {flags:#x}")
+        pairs = struct.iter_unpack("<QQ4x", payload[24:])
+        return (topic, producer, *(number for pair in pairs for number in pair))
     if kind == 5 and 21 <= length <= 532:
         topic, version, time_ms = struct.unpack_from("<IQq", payload)
         return TokenEntry(topic, version, time_ms, payload[20:])
-    if kind == 6 and 17 <= length <= 528:
-        offset, checksum, turn = struct.unpack_from("<QII", payload)
-        return CursorEntry(offset, checksum, turn, payload[16:])
+    if kind == 6 and length >= 19:
+        offset, checksum, turn, name = struct.unpack_from("<QIIH", payload)
+        metadata = length - 18 - name
+        if 1 <= name <= 512 and 0 <= metadata <= METADATA_MAX:
+            if metadata:
+                raise UnsupportedVersion("metadata of a cursor")
+            return CursorEntry(offset, checksum, turn, payload[18:])
     if kind == 7 and length == 8:
         return struct.unpack("<Q", payload)
     if 1 <= kind <= 7 or kind == 0:

@@ -97,10 +97,9 @@ def tombstones(store: Path) -> None:
     made.block(layout.DATA, varint(3, 2) + b"abc", made.next - made.base, 1)
     made.next += 1
     made.records([Record(0, b"of a producer", None, (), None)], 0, producer=(77, 1))
-    kinds = entry(4, struct.pack("<IQQQ", 0, 77, 1, made.next - 1))
-    # The store that is kept has this one as `<QQ` and "token": it opens all the same.
+    kinds = entry(4, struct.pack("<IIQqQQI", 0, 1, 77, 5, 1, made.next - 1, 1))
     kinds += entry(5, struct.pack("<IQq", 0, 2, 1_790_000_000_000) + b"token")
-    kinds += entry(6, struct.pack("<QQ", 3, 4) + b"consumer")
+    kinds += entry(6, struct.pack("<QQH", 3, 4, 8) + b"consumer")
     made.block(layout.META, kinds)
     made.records([Record(0, b"after", None, (("h", None),), 2**62)], RICH)
     made.finish()
@@ -341,6 +340,11 @@ def newer_member(store: Path) -> None:
     change_settings(store / "topics/t/topic.json", retention_ms=1)
 
 
+def newer_partitioner(store: Path) -> None:
+    values(store)
+    change_settings(store / "topics/t/topic.json", partitioner="murmur2")
+
+
 STORES: dict[str, Callable[[Path], None]] = {
     "plain": plain,
     "rolled": rolled,
@@ -368,7 +372,15 @@ STORES: dict[str, Callable[[Path], None]] = {
     "newer-flag": newer(lambda craft: craft.block(layout.DATA, counted(b"?"), 5, 1, 1 << 12)),
     "newer-codec": newer(lambda craft: craft.block(layout.DATA, b"?", 5, 1, 1)),
     "newer-attribute": newer(lambda craft: craft.block(layout.DATA, b"\x80\1?", 5, 1, RICH)),
-    "newer-entry": newer(lambda craft: craft.block(layout.META, entry(8, b"?"))),
+    "newer-entry": newer(lambda craft: craft.block(layout.META, entry(9, b"?"))),
+    "newer-finished": newer(lambda craft: craft.block(layout.META, entry(8, bytes(4)))),
+    "newer-metadata": newer(
+        lambda craft: craft.block(layout.META, entry(6, struct.pack("<QQH", 3, 4, 1) + b"c?"))
+    ),
+    "newer-producer": newer(
+        lambda craft: craft.block(layout.META, entry(4, struct.pack("<IIQq", 0, 2, 7, 0)))
+    ),
+    "newer-partitioner": newer_partitioner,
     "newer-staged": newer(
         lambda craft: craft.block(layout.END, struct.pack("<QQQ", 1, 2, 1) + bytes(32))
     ),

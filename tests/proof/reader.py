@@ -25,6 +25,7 @@ OPTIONAL_MEMBERS = {
     "retention_records": int,
     "retention_waits": bool,
     "retention_protected": bool,
+    "properties": dict,
     "revision": int,
 }
 OPTIONAL_OF_STORE = ("retention_bytes", "revision")
@@ -37,6 +38,7 @@ TOPIC_MEMBERS = {
     "partitions": int,
     "number": int,
     "codec": str,
+    "partitioner": str,
     "segment_bytes": int,
     "sync_interval_ms": int,
     "compacted": bool,

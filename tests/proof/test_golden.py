@@ -113,7 +113,7 @@ def test_consumers_queues_jobs_and_transactions_of_kept_stores_go_on(place: Path
         late = store.consumer("late", ["second"])
         assert [record.offset for record in late] == [7]
         lost = store.consumer("lost", ["gone", "second"])
-        assert [record.topic for record in lost] == ["gone"] + ["second"] * 8
+        assert sorted(record.topic for record in lost) == ["gone"] + ["second"] * 8
     with falaj.open(place / "queues/store") as store:
         plain = store.queue("plain", "work")
         done = {*range(10), *range(20, 25), plain.info()["floor"] - 1}

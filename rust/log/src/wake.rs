@@ -12,6 +12,7 @@
 //! | [`KEEPERS`] | the bell | who has something to do after an append, and else nothing |
 //! | [`SYNC_FOLLOWERS`] | the log's counter | who waits for what is on the medium; appends leave the bit |
 //! | [`SYNC_WATCHERS`] | the bell | likewise, for several logs |
+//! | [`REMOTE_FOLLOWERS`], [`REMOTE_WATCHERS`] | as these | kept for who waits for what has left the machine; appends leave the bits |
 //!
 //! ```text
 //! sleeper                                 writer
@@ -23,7 +24,7 @@
 //!   sleep while counter = ticket            wake those of the bit
 //! ```
 //!
-//! An append answers all bits but the two that wait for a sync, which answers all of them; so who
+//! An append answers all bits but the four that wait for more than an append, which answers all of them; so who
 //! waits for the medium costs appends nothing, and is not woken by them. Who waits for several logs
 //! does so with one ticket, taken first, and a flag in each of them. Each bit is a futex mask of its
 //! own, so a keeper is not woken for a watcher's sake.
@@ -55,10 +56,15 @@ pub const SYNC_FOLLOWERS: u64 = 8;
 /// Bit of a log's flag: somebody may sleep on the bell until something of this log is on the medium.
 pub const SYNC_WATCHERS: u64 = 16;
 
-/// What is no news for whom an append leaves asleep.
-const AFTER_SYNC: u64 = SYNC_FOLLOWERS | SYNC_WATCHERS;
+/// Bit of a log's flag, kept for who sleeps on the log's counter until something has left the machine.
+pub const REMOTE_FOLLOWERS: u64 = 32;
+/// Bit of a log's flag, kept for who sleeps on the bell until something of this log has left the machine.
+pub const REMOTE_WATCHERS: u64 = 64;
+
+/// Whom an append leaves asleep, as it is no news for them.
+const AFTER_SYNC: u64 = SYNC_FOLLOWERS | SYNC_WATCHERS | REMOTE_FOLLOWERS | REMOTE_WATCHERS;
 /// The bits of those who sleep on the log's counter; the others sleep on the bell.
-const ON_COUNTER: u64 = FOLLOWERS | SYNC_FOLLOWERS;
+const ON_COUNTER: u64 = FOLLOWERS | SYNC_FOLLOWERS | REMOTE_FOLLOWERS;
 
 /// More sleepers than there can be; the kernel counts in `i32`.
 const ALL: u32 = i32::MAX as u32;

@@ -4,6 +4,7 @@
 //! what is asked for is that falaj says something, soon, and stays whole.
 
 use falaj::internals::format::checksum::{crc32, crc32_from, seed};
+use falaj::internals::format::crc32c::crc32c_from;
 use falaj::internals::format::segment::{HEADER_LEN, MARK_LEN, MARKS};
 use falaj::internals::format::{block, consumer, index, queue};
 
@@ -56,7 +57,7 @@ pub fn block(bytes: &mut [u8], position: usize, salt: u64) -> bool {
         put_crc(bytes, position + 8, crc32(&bytes[position + header_len..end]));
     }
     put_crc(bytes, position + 12, (position / 8) as u32);
-    let crc = crc32_from(seed(salt), &bytes[position..position + header_len]);
+    let crc = crc32c_from(seed(salt), &bytes[position..position + header_len]);
     put_crc(bytes, position + 12, crc);
     true
 }

@@ -136,8 +136,10 @@ pub fn block(random: &mut Random) -> Vec<u8> {
         header.span = header.count.max(random.edgy(9) as u32);
         header.offset = random.edgy(77) as u32;
         header.topic = random.edgy(2) as u32;
-        header.producer = (header.flags & flag::PRODUCER != 0)
-            .then(|| Producer { id: random.next(), sequence: random.edgy(3) });
+        header.producer = (header.flags & flag::PRODUCER != 0).then(|| {
+            let (id, sequence) = (random.next(), random.edgy(3));
+            Producer { id, sequence, span: random.edgy(3) as u32, flags: random.edgy(2) as u32 }
+        });
     }
     header.time = random.next() & block::MAX_RELATIVE_TIME;
     header.len = (header.header_len() as u64 + random.below(300)) as u32;
@@ -287,6 +289,8 @@ fn topic(random: &mut Random) -> TopicSettings {
         partitions: random.edgy(3) as u32,
         number: random.edgy(3) as u32,
         codec: "bytes".into(),
+        partitioner: (*random.pick(&["crc32", "", "murmur2"])).into(),
+        properties: (0..random.below(3)).map(|n| (n.to_string(), "\"".into())).collect(),
         segment_bytes: random.edgy(65_536),
         sync_interval_ms: random.edgy(100),
         compacted: random.once_in(2),

@@ -16,13 +16,15 @@
 use crate::canary::{Canary, planted};
 
 use super::address::{ALIGN, align};
-use super::checksum::{Inset, SeededCrc, crc32_from};
+use super::crc32c::crc32c_from;
 use super::{DecodeError, Decoded, put, u32_at, u64_at};
 
 /// Bytes of a header without extensions.
 pub const HEADER_LEN: usize = 32;
 /// Bytes of a header with every extension.
-pub const MAX_HEADER_LEN: usize = HEADER_LEN + 4 + 4 + 4 + 16;
+pub const MAX_HEADER_LEN: usize = HEADER_LEN + 4 + 4 + 4 + PRODUCER_LEN;
+/// Bytes of the extension that says who sent the block.
+pub const PRODUCER_LEN: usize = 24;
 /// Relative times beyond this need a new segment.
 pub const MAX_RELATIVE_TIME: u64 = (1 << 48) - 1;
 
@@ -32,7 +34,7 @@ pub mod at {
     pub const COMMIT: usize = 0;
     /// CRC-32 of the body, 4 bytes.
     pub const BODY_CRC: usize = 8;
-    /// CRC-32 of the header, 4 bytes.
+    /// CRC-32C of the header, 4 bytes.
     pub const HEADER_CRC: usize = 12;
     /// First offset, relative to the topic's base in this segment, 4 bytes.
     pub const OFFSET: usize = 16;
@@ -198,8 +200,20 @@ impl Codec {
 pub struct Producer {
     /// Id of the producer.
     pub id: u64,
-    /// Its running number for this block.
+    /// Its running number for this block: the last one where the block has several.
     pub sequence: u64,
+    /// How many of its numbers the block has, that one counted; 0 where more than 32 bits can say.
+    pub span: u32,
+    /// Bits of [`producer_flag`].
+    pub flags: u32,
+}
+
+/// Bits of a producer's flags.
+pub mod producer_flag {
+    /// The log may forget the producer by itself once it was not used for long.
+    pub const EXPIRING: u32 = 1;
+    /// All that this version knows.
+    pub const KNOWN: u32 = EXPIRING;
 }
 
 impl Producer {
@@ -264,7 +278,7 @@ impl BlockHeader {
             return HEADER_LEN;
         }
         let quads = (flags & (flag::TOPIC | flag::GROUP | flag::SPARSE)).count_ones() as usize;
-        HEADER_LEN + 4 * quads + if flags & flag::PRODUCER != 0 { 16 } else { 0 }
+        HEADER_LEN + 4 * quads + if flags & flag::PRODUCER != 0 { PRODUCER_LEN } else { 0 }
     }
 
     /// Bytes of this header, where the body starts.
@@ -310,7 +324,9 @@ impl BlockHeader {
         let laid = match self.flags & (flag::TOPIC | flag::GROUP | flag::SPARSE | flag::PRODUCER) {
             0 => laid,
             flag::TOPIC => {
-                LaidHeader { rest: [u64::from(self.topic), 0, 0, 0], len: WITH_TOPIC, ..laid }
+                let mut rest = [0; REST_WORDS];
+                rest[0] = u64::from(self.topic);
+                LaidHeader { rest, len: WITH_TOPIC, ..laid }
             }
             _ => self.extend(laid),
         };
@@ -329,6 +345,7 @@ impl BlockHeader {
         if let Some(producer) = self.producer.filter(|_| self.flags & flag::PRODUCER != 0) {
             laid.push(producer.id, 8);
             laid.push(producer.sequence, 8);
+            laid.push(u64::from(producer.span) | u64::from(producer.flags) << 32, 8);
         }
         laid
     }
@@ -343,7 +360,7 @@ impl BlockHeader {
         position: u64,
         out: &mut [u8; MAX_HEADER_LEN],
     ) -> (u64, usize) {
-        let laid = self.lay_out(salt, position).seal(&SeededCrc::new(seed), || self.body_crc);
+        let laid = self.lay_out(salt, position).seal(seed, || self.body_crc);
         laid.fill(0, out);
         (laid.word(), laid.len)
     }
@@ -408,9 +425,10 @@ impl BlockHeader {
             }
         }
         if self.flags & flag::PRODUCER != 0 {
-            let at = take(16);
+            let at = take(PRODUCER_LEN);
             let (id, sequence) = (u64_at(bytes, at), u64_at(bytes, at + 8));
-            self.producer = Some(Producer { id, sequence });
+            let (span, flags) = (u32_at(bytes, at + 16), u32_at(bytes, at + 20));
+            self.producer = Some(Producer { id, sequence, span, flags });
         }
         Ok(())
     }
@@ -423,7 +441,7 @@ impl BlockHeader {
         copy[..len].copy_from_slice(&bytes[..len]);
         put(&mut copy, at::COMMIT, &covered_word(word));
         put(&mut copy, at::HEADER_CRC, &((position / ALIGN) as u32).to_le_bytes());
-        crc32_from(seed, &copy[..len]) == u32_at(bytes, at::HEADER_CRC)
+        crc32c_from(seed, &copy[..len]) == u32_at(bytes, at::HEADER_CRC)
     }
 
     /// Refuse what only a newer version understands. To be asked after [`BlockHeader::verify`]: before,
@@ -438,6 +456,9 @@ impl BlockHeader {
         }
         if self.flags & !flag::KNOWN != 0 {
             return Err(DecodeError::Unknown("a block flag of a newer version"));
+        }
+        if self.producer.is_some_and(|producer| producer.flags & !producer_flag::KNOWN != 0) {
+            return Err(DecodeError::Unknown("a flag of a producer of a newer version"));
         }
         Ok(())
     }
@@ -489,11 +510,11 @@ impl PlainHeader {
     /// Check the checksum of the header in the words behind this commit word. Every bit of them is in
     /// one of the fields, so what [`UnsealedHeader::seal`] put there is what is checked.
     #[inline(always)]
-    pub fn is_sound(word: u64, words: [u64; 3], seed: &SeededCrc, position: u64) -> bool {
+    pub fn is_sound(word: u64, words: [u64; 3], seed: u32, position: u64) -> bool {
         let [crcs, numbers, time_flags] = words;
         let header_crc = (crcs >> 32) as u32;
         let crcs = u64::from(crcs as u32) | u64::from((position / ALIGN) as u32) << 32;
-        seed.crc32(&covered(word, [crcs, numbers, time_flags])) == header_crc
+        crc32c_from(seed, &covered(word, [crcs, numbers, time_flags])) == header_crc
     }
 }
 
@@ -537,11 +558,10 @@ impl LaidHeader {
     }
 
     #[inline(never)]
-    fn long_crc(mut self, seed: &SeededCrc, body_crc: u32) -> u32 {
-        self.fixed[1] |= u64::from(body_crc);
+    fn long_crc(&self, seed: u32) -> u32 {
         let mut bytes = [0; MAX_HEADER_LEN];
         self.fill(u64::from_le_bytes(covered_word(self.fixed[0])), &mut bytes);
-        seed.crc32(&bytes[..self.len])
+        crc32c_from(seed, &bytes[..self.len])
     }
 
     /// The commit word, which is stored last.
@@ -605,28 +625,19 @@ pub struct UnsealedHeader(LaidHeader);
 impl UnsealedHeader {
     /// Put the checksums in: that of the body, which is taken here, and its own, which starts from the
     /// segment's seed.
-    ///
-    /// For the two lengths that most headers have its own does not wait for that of the body, which is
-    /// combined with it at last; the two take most of the time of a short append.
     #[inline(always)]
     #[must_use]
-    pub fn seal(self, seed: &SeededCrc, body_crc: impl FnOnce() -> u32) -> LaidHeader {
-        static SHORTEST: Inset = Inset::before(HEADER_LEN - at::BODY_CRC - 4);
-        static LONGER: Inset = Inset::before(WITH_TOPIC - at::BODY_CRC - 4);
-        let Self(laid) = self;
-        let covered = laid.covered();
-        // Stored before the body's checksum is taken. A store that is read back in larger pieces has to be
-        // done first, and it is not done before all that goes in front of it.
-        std::hint::black_box(&covered);
-        let body_crc = body_crc();
+    pub fn seal(self, seed: u32, body_crc: impl FnOnce() -> u32) -> LaidHeader {
+        let Self(mut laid) = self;
+        laid.fixed[1] |= u64::from(body_crc());
         let header_crc = match laid.len {
-            HEADER_LEN => seed.crc32(&covered[..HEADER_LEN]) ^ SHORTEST.of(body_crc),
-            WITH_TOPIC => seed.crc32(&covered) ^ LONGER.of(body_crc),
-            _ => laid.long_crc(seed, body_crc),
+            HEADER_LEN => crc32c_from(seed, &laid.covered()[..HEADER_LEN]),
+            WITH_TOPIC => crc32c_from(seed, &laid.covered()),
+            _ => laid.long_crc(seed),
         };
-        let [word, _, numbers, time_flags] = laid.fixed;
-        let crcs = u64::from(body_crc) | u64::from(header_crc) << 32;
-        LaidHeader { fixed: [word, crcs, numbers, time_flags], ..laid }
+        let crcs = u64::from(laid.body_crc()) | u64::from(header_crc) << 32;
+        laid.fixed[1] = crcs;
+        laid
     }
 }
 

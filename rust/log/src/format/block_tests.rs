@@ -7,7 +7,12 @@ use crate::format::tests::hex;
 const SALT: u64 = 0x1234_5678_9abc_def1;
 
 fn sample(flags: u16) -> BlockHeader {
-    let producer = (flags & flag::PRODUCER != 0).then_some(Producer { id: 7, sequence: u64::MAX });
+    let producer = (flags & flag::PRODUCER != 0).then_some(Producer {
+        id: 7,
+        sequence: u64::MAX,
+        span: 3,
+        flags: producer_flag::EXPIRING,
+    });
     BlockHeader {
         len: (BlockHeader::len_for(flags) + 100) as u32,
         body_crc: 0xdead_beef,
@@ -81,6 +86,53 @@ fn every_flipped_bit_of_a_header_is_noticed() {
     }
 }
 
+/// The pairs lie in what a checksum covers, and in the checksum. No pair is left out.
+#[test]
+fn every_two_flipped_bits_of_a_header_are_noticed() {
+    let seed = checksum::seed(SALT);
+    for flags in [0, flag::TOPIC | flag::GROUP | flag::SPARSE | flag::PRODUCER] {
+        let (word, sound) = encoded(&sample(flags), 8192);
+        let bits = 64..sound.len() * 8;
+        let flip = |bytes: &mut [u8], bit: usize| bytes[bit / 8] ^= 1 << (bit % 8);
+        let is_accepted = |word: u64, bytes: &[u8]| {
+            let parsed = CommitWord::parse(word, SALT, 8192)
+                .and_then(|commit| BlockHeader::parse(commit, bytes));
+            parsed.is_ok_and(|header| {
+                header.header_len() <= bytes.len() && header.verify(word, bytes, seed, 8192)
+            })
+        };
+        let mut bytes = sound.clone();
+        for first in bits.clone() {
+            flip(&mut bytes, first);
+            for second in first + 1..bits.end {
+                flip(&mut bytes, second);
+                assert!(!is_accepted(word, &bytes), "bits {first} and {second}");
+                flip(&mut bytes, second);
+            }
+            // One of the commit word, the other behind it.
+            for of_word in 0..40 {
+                assert!(!is_accepted(word ^ 1 << of_word, &bytes), "bits {of_word} and {first}");
+            }
+            flip(&mut bytes, first);
+        }
+        for pair in (0..40).flat_map(|first| (0..first).map(move |second| 1 << first | 1 << second))
+        {
+            assert!(!is_accepted(word ^ pair, &sound), "{pair:#x} of the commit word");
+        }
+    }
+}
+
+#[test]
+fn a_producers_unknown_flag_is_of_a_newer_version() {
+    let mut header = sample(flag::PRODUCER);
+    assert_eq!(header.refuse_newer(), Ok(()), "expiring");
+    header.producer = header.producer.map(|of| Producer { flags: 2, ..of });
+    let (word, bytes) = encoded(&header, 64);
+    let parsed = BlockHeader::parse(CommitWord::parse(word, SALT, 64).unwrap(), &bytes).unwrap();
+    assert!(parsed.verify(word, &bytes, checksum::seed(SALT), 64));
+    assert!(matches!(parsed.refuse_newer(), Err(DecodeError::Unknown(_))));
+}
+
 #[test]
 fn a_zero_header_is_no_block() {
     assert!(CommitWord::parse(0, 0, 0).is_err());
@@ -106,11 +158,11 @@ fn what_a_newer_version_writes_is_called_unknown_not_damaged() {
 
 #[test]
 fn a_header_of_any_length_is_laid_out_as_words() {
-    let seed = SeededCrc::new(checksum::seed(SALT));
+    let seed = checksum::seed(SALT);
     for flags in every_flag_combination() {
         let header = sample(flags);
         let (word, bytes) = encoded(&header, 8192);
-        let laid = header.lay_out(SALT, 8192).seal(&seed, || header.body_crc);
+        let laid = header.lay_out(SALT, 8192).seal(seed, || header.body_crc);
         assert_eq!((laid.word(), laid.body_crc()), (word, header.body_crc));
         let stored = laid.fixed().into_iter().chain(laid.rest().iter().copied());
         let mut stored: Vec<u8> = stored.flat_map(u64::to_le_bytes).collect();
@@ -127,7 +179,7 @@ fn words(bytes: &[u8]) -> [u64; 3] {
 
 #[test]
 fn the_fast_path_reads_what_the_slow_one_reads_and_leaves_the_rest_to_it() {
-    let seed = SeededCrc::new(checksum::seed(SALT));
+    let seed = checksum::seed(SALT);
     for flags in every_flag_combination() {
         let header = sample(flags);
         let (word, bytes) = encoded(&header, 8192);
@@ -136,8 +188,8 @@ fn the_fast_path_reads_what_the_slow_one_reads_and_leaves_the_rest_to_it() {
         assert_eq!(plain.is_some(), flags & !flag::PLAIN == 0);
         let Some(plain) = plain else { continue };
         assert_eq!(BlockHeader::from(plain), header);
-        assert!(PlainHeader::is_sound(word, words(&bytes), &seed, 8192));
-        assert!(!PlainHeader::is_sound(word, words(&bytes), &seed, 8200));
+        assert!(PlainHeader::is_sound(word, words(&bytes), seed, 8192));
+        assert!(!PlainHeader::is_sound(word, words(&bytes), seed, 8200));
     }
     let other = CommitWord { len: 40, kind: Kind::Void }.pack(SALT, 64);
     let short = CommitWord { len: 31, kind: Kind::Data }.pack(SALT, 64);
@@ -148,7 +200,7 @@ fn the_fast_path_reads_what_the_slow_one_reads_and_leaves_the_rest_to_it() {
 
 #[test]
 fn the_fast_path_believes_no_flipped_bit() {
-    let seed = SeededCrc::new(checksum::seed(SALT));
+    let seed = checksum::seed(SALT);
     let (word, bytes) = encoded(&sample(flag::RICH), 8192);
     for bit in 0..bytes.len() * 8 {
         let (mut word, mut bytes) = (word, bytes.clone());
@@ -159,7 +211,7 @@ fn the_fast_path_believes_no_flipped_bit() {
         }
         let len = CommitWord::data_len(word, SALT, 8192);
         let plain = len.and_then(|len| PlainHeader::parse(len, words(&bytes)));
-        let sound = PlainHeader::is_sound(word, words(&bytes), &seed, 8192);
+        let sound = PlainHeader::is_sound(word, words(&bytes), seed, 8192);
         let believed = plain.is_some() && sound;
         assert!(!believed, "bit {bit}");
     }
@@ -314,7 +366,12 @@ fn is_laid_out(header: &BlockHeader, bytes: &[u8]) {
 
 #[test]
 fn every_field_of_a_header_stands_where_the_format_says() {
-    let producer = Producer { id: 0x8887_8685_8483_8281, sequence: 0x9897_9695_9493_9291 };
+    let producer = Producer {
+        id: 0x8887_8685_8483_8281,
+        sequence: 0x9897_9695_9493_9291,
+        span: 0xa4a3_a2a1,
+        flags: 0xb4b3_b2b1,
+    };
     let header = BlockHeader {
         topic: 0x5453_5251,
         group_len: 0x6463_6258,
@@ -322,25 +379,25 @@ fn every_field_of_a_header_stands_where_the_format_says() {
         producer: Some(producer),
         ..laid(0x03b8)
     };
-    let bytes = "11121314 bba3087d 21222324 31323334 414243444546 b803
-        51525354 58626364 71727374 8182838485868788 9192939495969798";
+    let bytes = "11121314 5b0ea37a 21222324 31323334 414243444546 b803
+        51525354 58626364 71727374 8182838485868788 9192939495969798
+        a1a2a3a4 b1b2b3b4";
     is_laid_out(&header, &hex(bytes));
 }
 
 #[test]
 fn the_fast_path_has_every_field_where_the_format_says() {
     let header = laid(0x0608);
-    let bytes = hex("11121314 65323b5f 21222324 31323334 414243444546 0806");
+    let bytes = hex("11121314 f6ccfdb4 21222324 31323334 414243444546 0806");
     is_laid_out(&header, &bytes);
     let BlockHeader { len, body_crc, .. } = header;
-    let seed = SeededCrc::new(checksum::seed(LAID_SALT));
-    let laid = header.lay_out(LAID_SALT, LAID_AT).seal(&seed, || body_crc);
+    let seed = checksum::seed(LAID_SALT);
+    let laid = header.lay_out(LAID_SALT, LAID_AT).seal(seed, || body_crc);
     let (word, rest) = (laid.word(), laid.fixed());
     assert_eq!((word, rest.map(u64::to_le_bytes).as_flattened()), (LAID_WORD, &bytes[..]));
     assert_eq!(CommitWord::data_len(word, LAID_SALT, LAID_AT), Some(len));
     assert_eq!(PlainHeader::parse(len, rest).map(BlockHeader::from), Some(header));
-    let seed = SeededCrc::new(checksum::seed(LAID_SALT));
-    assert!(PlainHeader::is_sound(word, rest, &seed, LAID_AT));
+    assert!(PlainHeader::is_sound(word, rest, seed, LAID_AT));
 }
 
 #[test]
@@ -359,10 +416,10 @@ fn a_commit_word_has_length_kind_and_tag_from_its_lowest_bit_on() {
 fn a_headers_length_is_that_of_its_extensions_whatever_else_is_set() {
     for flags in 0..=u16::MAX {
         let set = |bit: u32| usize::from(flags >> bit & 1);
-        let extensions = 4 * (set(4) + set(5) + set(7)) + 16 * set(8);
+        let extensions = 4 * (set(4) + set(5) + set(7)) + 24 * set(8);
         assert_eq!(BlockHeader::len_for(flags), 32 + extensions, "{flags:#x}");
     }
-    assert_eq!(MAX_HEADER_LEN, 60);
+    assert_eq!(MAX_HEADER_LEN, 68);
 }
 
 #[test]

@@ -12,6 +12,7 @@ use super::double_slot::{DoubleSlot, is_torn};
 use super::names::{MAX_NAME, hex, unhex};
 pub use super::owned::{HEADER_LEN, store_in};
 use super::owned::{is_sealed, seal};
+use super::state::MAX_METADATA;
 use super::{Decoded, owned, put, u32_at, u64_at};
 
 /// First bytes of the file.
@@ -26,8 +27,10 @@ pub const MEMBER_LEN: u64 = 16;
 pub const ENTRY_LEN: u64 = 3 * SECTOR;
 /// Entries that a file has at most.
 pub const ENTRIES_MAX: u64 = 8192;
-/// Bytes of a cursor, of which each has a sector of its own.
-pub const CURSOR_LEN: usize = 104;
+/// Bytes of a cursor: all of the sector that each has of its own.
+pub const CURSOR_LEN: usize = SECTOR as usize;
+/// Where the metadata of a committed offset stands in it, behind its length.
+const METADATA_AT: usize = 104;
 /// What tears as a whole or not at all.
 pub const SECTOR: u64 = 512;
 
@@ -67,7 +70,7 @@ const _: () = {
     assert!(at::MEMBERS + MEMBERS_MAX * MEMBER_LEN == HEAD_LEN);
     assert!(NAMED_LEN as u64 <= at::READ && at::READ + 8 == at::FORGOTTEN);
     assert!(at::FORGOTTEN + 8 == at::OWNER && at::OWNER + 8 == SECTOR);
-    assert!(24 + MAX_NAME <= NAMED_LEN - 4 && CURSOR_LEN as u64 <= SECTOR);
+    assert!(24 + MAX_NAME <= NAMED_LEN - 4 && METADATA_AT + MAX_METADATA < CURSOR_LEN);
 };
 
 /// Where an entry begins.
@@ -99,7 +102,7 @@ pub fn encode_header(store: [u8; 16], log: [u8; 16]) -> [u8; HEADER_LEN] {
 /// Check the part that never changes; returns the generation of the log that keeps the cursors.
 ///
 /// # Errors
-/// `Damaged` when it is torn or another store's, `Newer` for a newer version.
+/// `Damaged` when it is torn or another store's, `Version` for another version.
 pub fn check_header(bytes: &[u8], store: [u8; 16]) -> Decoded<[u8; 16]> {
     let say = owned::Complaints {
         no_such: "not a consumer's file; `falaj group delete` forgets the consumer",
@@ -255,10 +258,18 @@ pub fn encode_cursor(cursor: &StoredCursor) -> [u8; CURSOR_LEN] {
     out
 }
 
+/// The metadata beside a committed offset, which somebody who commits may leave for whoever goes on; `None`
+/// where no cursor is whole. No build writes any yet, and a commit without it leaves none.
+pub fn cursor_metadata(bytes: &[u8]) -> Option<&[u8]> {
+    let bytes = bytes.get(..CURSOR_LEN).filter(|bytes| is_sealed(bytes))?;
+    let len = usize::from(u16::from_le_bytes([bytes[100], bytes[101]]));
+    bytes[METADATA_AT..].get(..len).filter(|_| len <= MAX_METADATA)
+}
+
 /// Read a cursor; `None` where there is none that is whole. A sector of zeros is none: its checksum
 /// would have to be another.
 pub fn decode_cursor(bytes: &[u8]) -> Option<StoredCursor> {
-    let bytes = bytes.get(..CURSOR_LEN).filter(|bytes| is_sealed(bytes))?;
+    cursor_metadata(bytes)?;
     let position = |base: usize| Position {
         offset: u64_at(bytes, base),
         time_us: u64_at(bytes, base + 8) as i64,

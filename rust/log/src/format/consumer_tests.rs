@@ -113,7 +113,7 @@ fn a_cursor_stands_where_the_format_says() {
     let cursor =
         StoredCursor { generation: TOPIC, partition, serial, committed, safe, incarnation };
     let expected = sealed(
-        104,
+        512,
         &[
             (0, &TOPIC),
             (16, b"\x61\xe2\x63\x64"),
@@ -129,6 +129,28 @@ fn a_cursor_stands_where_the_format_says() {
     );
     assert_eq!(encode_cursor(&cursor).as_slice(), expected);
     assert_eq!(decode_cursor(&expected), Some(cursor));
+    assert_eq!(cursor_metadata(&expected), Some(&b""[..]));
+}
+
+#[test]
+fn up_to_384_bytes_of_metadata_stand_behind_a_cursor_with_their_length() {
+    let with = |len: u16| {
+        let filled: Vec<u8> = (0..len).map(|at| at as u8 | 1).take(404).collect();
+        let mut bytes = encode_cursor(&cursor()).to_vec();
+        put(&mut bytes, 100, &len.to_le_bytes());
+        put(&mut bytes, 104, &filled);
+        seal(&mut bytes);
+        (bytes, filled)
+    };
+    for len in [0, 1, 384] {
+        let (bytes, filled) = with(len);
+        assert_eq!(cursor_metadata(&bytes), Some(&filled[..]), "{len} bytes");
+        assert_eq!(decode_cursor(&bytes), Some(cursor()), "{len} bytes");
+    }
+    for len in [385, 404, u16::MAX] {
+        let (bytes, _) = with(len);
+        assert_eq!((cursor_metadata(&bytes), decode_cursor(&bytes)), (None, None), "{len} bytes");
+    }
 }
 
 #[test]
@@ -187,13 +209,13 @@ fn a_cursor_is_torn_where_its_bytes_are_neither_whole_nor_zero() {
         bytes[at] ^= byte;
         CursorEntry::decode(&bytes).torn
     };
-    for (at, torn) in [(512, [true, false]), (615, [true, false]), (1127, [false, true])] {
+    for (at, torn) in [(512, [true, false]), (1023, [true, false]), (1535, [false, true])] {
         assert_eq!(with(at, 0x10), torn, "a bit at {at}");
     }
-    for at in [503, 504, 511, 616, 1023, 1128, 1535] {
+    for at in [503, 504, 511] {
         assert_eq!(with(at, 0x10), [false; 2], "no cursor has a byte at {at}");
     }
-    for (at, torn) in [(512, [true, false]), (615, [true, false]), (1024, [false, true])] {
+    for (at, torn) in [(512, [true, false]), (1023, [true, false]), (1024, [false, true])] {
         let begun = CursorEntry::decode(&laid_out(1536, &[(at, &[1])]));
         assert_eq!((begun.torn, begun.cursors), (torn, [None; 2]), "one byte at {at}");
         assert!(!begun.is_named);

@@ -33,6 +33,10 @@ pub mod at {
     pub const TRIMMED: u64 = 288;
     /// Address up to which everything is on the medium.
     pub const DURABLE: u64 = 320;
+    /// Kept for the address up to which everything has left the machine.
+    pub const REMOTE: u64 = 328;
+    /// Kept for the address up to which retention need not keep anything for those who ship it.
+    pub const SHIPPED: u64 = 336;
     /// Latch and deletion, see [`super::flag`].
     pub const FLAGS: u64 = 384;
     /// Address up to which the active segment is allocated.
@@ -83,7 +87,7 @@ pub fn encode_header(log: [u8; 16], id: u64) -> [u8; HEADER_LEN] {
 /// Read the part that never changes; returns the id.
 ///
 /// # Errors
-/// `Damaged` when it is torn or another log's, `Newer` for a newer version.
+/// `Damaged` when it is torn or another log's, `Version` for another version.
 pub fn decode_header(bytes: &[u8], log: [u8; 16]) -> Decoded<u64> {
     let say = owned::Complaints {
         no_such: "not a control file",

@@ -29,6 +29,7 @@ pub mod block;
 pub mod checksum;
 pub mod consumer;
 pub mod control;
+pub mod crc32c;
 pub mod double_slot;
 pub mod index;
 pub mod names;

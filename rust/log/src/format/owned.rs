@@ -38,7 +38,7 @@ pub fn is_sealed(bytes: &[u8]) -> bool {
 /// Check a sealed header of `len` bytes, of any kind.
 ///
 /// # Errors
-/// `Damaged`, as `no_such` or `damaged` says; `Newer` for a newer version.
+/// `Damaged`, as `no_such` or `damaged` says; `Version` for another version.
 pub fn check_sealed(
     bytes: &[u8],
     len: usize,
@@ -73,7 +73,7 @@ pub fn store_in(bytes: &[u8]) -> [u8; 16] {
 /// Check the header of a store's file.
 ///
 /// # Errors
-/// `Damaged` when it is torn or another store's, `Newer` for a newer version.
+/// `Damaged` when it is torn or another store's, `Version` for another version.
 pub fn check_header(
     bytes: &[u8],
     magic: [u8; 8],

@@ -116,7 +116,7 @@ impl PartHeader {
     /// Read it.
     ///
     /// # Errors
-    /// `Damaged` when it is torn or something else, `Newer` for a newer version.
+    /// `Damaged` when it is torn or something else, `Version` for another version.
     pub fn decode(bytes: &[u8]) -> Decoded<Self> {
         let Some(bytes) = bytes.first_chunk::<HEADER_LEN>() else {
             return Err(DecodeError::Damaged("a staged part without a whole header"));
@@ -246,7 +246,7 @@ impl Manifest {
     /// Read it.
     ///
     /// # Errors
-    /// `Damaged` when it is torn or something else, `Newer` for a newer version.
+    /// `Damaged` when it is torn or something else, `Version` for another version.
     pub fn decode(bytes: &[u8]) -> Decoded<Self> {
         const CUT_OFF: DecodeError = DecodeError::Damaged("the manifest of a part is cut off");
         if bytes.get(..8) != Some(&MANIFEST_MAGIC[..]) {

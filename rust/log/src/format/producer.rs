@@ -2,13 +2,27 @@
 
 use std::ops::RangeInclusive;
 
+use super::block::{Producer, producer_flag};
 use super::state::PRODUCER_SEQUENCES;
+use super::{DecodeError, Decoded, u32_at, u64_at};
+
+/// Bytes of an entry before its sequences, and of each of these.
+const HEAD_LEN: usize = 24;
+const SEQUENCE_LEN: usize = 20;
+/// Bytes of the longest entry.
+pub(super) const ENTRY_LEN_MAX: usize = HEAD_LEN + SEQUENCE_LEN * PRODUCER_SEQUENCES;
 
 /// A producer's last sequences in a topic, oldest first, each with the first offset it got.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProducerState {
     known: [(u64, u64); PRODUCER_SEQUENCES],
+    /// How many sequences each of them stands for.
+    spans: [u32; PRODUCER_SEQUENCES],
     pub(super) len: usize,
+    /// Bits of [`producer_flag`].
+    flags: u32,
+    /// When it was last used, µs since 1970 by the log's time; 0 where that was not noted.
+    used_us: i64,
 }
 
 impl ProducerState {
@@ -17,14 +31,68 @@ impl ProducerState {
         &self.known[..self.len]
     }
 
-    /// Note one more; the oldest goes when there are [`PRODUCER_SEQUENCES`].
-    pub fn note(&mut self, sequence: u64, first: u64) {
+    /// How many sequences each of the known ones stands for, that one counted.
+    pub fn spans(&self) -> &[u32] {
+        &self.spans[..self.len]
+    }
+
+    /// True where the log may forget the producer by itself once it was not used for long.
+    pub fn is_expiring(&self) -> bool {
+        self.flags & producer_flag::EXPIRING != 0
+    }
+
+    /// When it was last used, µs since 1970 by the log's time, where that was noted.
+    pub fn used_us(&self) -> Option<i64> {
+        Some(self.used_us).filter(|us| *us != 0)
+    }
+
+    /// Note a block of it that begins at `first`; the oldest goes when there are [`PRODUCER_SEQUENCES`].
+    pub fn note(&mut self, of: Producer, first: u64) {
         if self.len == PRODUCER_SEQUENCES {
             self.known.rotate_left(1);
+            self.spans.rotate_left(1);
             self.len -= 1;
         }
-        self.known[self.len] = (sequence, first);
+        (self.known[self.len], self.spans[self.len]) = ((of.sequence, first), of.span);
         self.len += 1;
+        (self.flags, self.used_us) = (of.flags, 0);
+    }
+
+    /// The payload of its entry in a snapshot: topic number, flags, id, last use, sequences.
+    pub(super) fn encode(&self, topic: u32, id: u64) -> Vec<u8> {
+        let mut payload = topic.to_le_bytes().to_vec();
+        payload.extend(self.flags.to_le_bytes());
+        payload.extend(id.to_le_bytes());
+        payload.extend(self.used_us.to_le_bytes());
+        for ((sequence, offset), span) in self.known().iter().zip(self.spans()) {
+            payload.extend(sequence.to_le_bytes());
+            payload.extend(offset.to_le_bytes());
+            payload.extend(span.to_le_bytes());
+        }
+        payload
+    }
+
+    /// Read such a payload: topic number, id, and what is known.
+    ///
+    /// # Errors
+    /// `Damaged` for one of another length, `Unknown` for flags of a newer version.
+    pub(super) fn decode(payload: &[u8]) -> Decoded<(u32, u64, Self)> {
+        let fits = (HEAD_LEN..=ENTRY_LEN_MAX).contains(&payload.len())
+            && (payload.len() - HEAD_LEN) % SEQUENCE_LEN == 0;
+        if !fits {
+            return Err(DecodeError::Damaged("a log fact of the wrong length"));
+        }
+        let (flags, id) = (u32_at(payload, 4), u64_at(payload, 8));
+        if flags & !producer_flag::KNOWN != 0 {
+            return Err(DecodeError::Unknown("a flag of a producer of a newer version"));
+        }
+        let mut known = Self::default();
+        for each in payload[HEAD_LEN..].chunks_exact(SEQUENCE_LEN) {
+            let (sequence, span) = (u64_at(each, 0), u32_at(each, 16));
+            known.note(Producer { id, sequence, span, flags }, u64_at(each, 8));
+        }
+        (known.flags, known.used_us) = (flags, u64_at(payload, 16) as i64);
+        Ok((u32_at(payload, 0), id, known))
     }
 
     /// The first offset that a sequence got, if it is one of the last.

@@ -167,7 +167,7 @@ impl QueueHeader {
     /// Read it.
     ///
     /// # Errors
-    /// `Damaged` when it is torn or no state file, `Newer` for a newer version.
+    /// `Damaged` when it is torn or no state file, `Version` for another version.
     pub fn decode(bytes: &[u8]) -> Decoded<Self> {
         let no_such = "not the state of a queue; `falaj queue reset` begins it anew";
         let damaged =

@@ -116,7 +116,7 @@ impl SegmentHeader {
     /// Read the header in a segment's first two pages: the copy where the first page's is corrupt.
     ///
     /// # Errors
-    /// `Unknown` or `Newer`, as the bytes are; `Damaged` where both are corrupt.
+    /// `Unknown` or `Version`, as the bytes are; `Damaged` where both are corrupt.
     pub fn in_pages(pages: &[u8]) -> Decoded<Self> {
         let [header, copy] = HEADERS.map(|at| pages.get(at as usize..).unwrap_or_default());
         let is_corrupt = |read: &Decoded<Self>| matches!(read, Err(DecodeError::Damaged(_)));
@@ -130,7 +130,7 @@ impl SegmentHeader {
     /// Read a sector that holds a header.
     ///
     /// # Errors
-    /// `Damaged`, `Unknown` or `Newer`, as the bytes are.
+    /// `Damaged`, `Unknown` or `Version`, as the bytes are.
     pub fn decode(bytes: &[u8]) -> Decoded<Self> {
         if bytes.len() < HEADER_LEN {
             return Err(DecodeError::Damaged("a file shorter than a segment header"));

@@ -6,11 +6,17 @@
 //! asked for it, and `revision` only if they were changed since. Layout: `docs/FORMAT.md`, "Settings
 //! files".
 
+use std::collections::BTreeMap;
+
 use serde_json::{Map, Value};
 
 use super::checksum::crc32;
 use super::retention::{Retention, is_limit};
 use super::{DecodeError, Decoded, VERSION, check_version, names};
+
+/// The function that chooses the partition of a key, by name: the CRC-32 of the key modulo the number of
+/// partitions. This version knows no other.
+pub const PARTITIONER: &str = "crc32";
 
 /// How a store is written to, fixed when it is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -63,6 +69,10 @@ pub struct TopicSettings {
     pub number: u32,
     /// Name of the codec that makes values of payloads; the engine only keeps it.
     pub codec: String,
+    /// Name of the function that chooses the partition of a key. Who appends needs it to know that function.
+    pub partitioner: String,
+    /// What applications keep with the topic, by name.
+    pub properties: BTreeMap<String, String>,
     /// Bytes at which a segment is full.
     pub segment_bytes: u64,
     /// Milliseconds between syncs in interval mode.
@@ -94,7 +104,7 @@ impl StoreSettings {
     /// Read the file's bytes.
     ///
     /// # Errors
-    /// `Damaged`, `Unknown` or `Newer`, as they are.
+    /// `Damaged`, `Unknown` or `Version`, as they are.
     pub fn decode(bytes: &[u8]) -> Decoded<Self> {
         let mut members = JsonMembers::open(bytes)?;
         let write_mode = match members.text("write_mode")?.as_str() {
@@ -127,6 +137,7 @@ impl TopicSettings {
             ("partitions", self.partitions.into()),
             ("number", self.number.into()),
             ("codec", self.codec.as_str().into()),
+            ("partitioner", self.partitioner.as_str().into()),
             ("segment_bytes", self.segment_bytes.into()),
             ("sync_interval_ms", self.sync_interval_ms.into()),
             ("compacted", self.compacted.into()),
@@ -142,6 +153,9 @@ impl TopicSettings {
         let flags = [("retention_waits", waits), ("retention_protected", protected)];
         members
             .extend(flags.into_iter().filter(|(_, set)| *set).map(|(name, _)| (name, true.into())));
+        if !self.properties.is_empty() {
+            members.push(("properties", Map::from_iter(texts(&self.properties)).into()));
+        }
         members.extend(given(revision(self.revision)));
         seal(&members)
     }
@@ -149,7 +163,7 @@ impl TopicSettings {
     /// Read the file's bytes.
     ///
     /// # Errors
-    /// `Damaged`, `Unknown` or `Newer`, as they are.
+    /// `Damaged`, `Unknown` or `Version`, as they are.
     pub fn decode(bytes: &[u8]) -> Decoded<Self> {
         let mut members = JsonMembers::open(bytes)?;
         let narrow = |n: u64| u32::try_from(n).map_err(|_| WRONG_MEMBER);
@@ -161,6 +175,8 @@ impl TopicSettings {
             partitions: narrow(members.number("partitions")?)?,
             number: narrow(members.number("number")?)?,
             codec: members.text("codec")?,
+            partitioner: members.text("partitioner")?,
+            properties: members.texts("properties")?,
             segment_bytes: members.number("segment_bytes")?,
             sync_interval_ms: members.number("sync_interval_ms")?,
             compacted: members.flag("compacted")?,
@@ -190,6 +206,10 @@ impl TopicSettings {
     pub fn log_dir(&self) -> String {
         names::log_dir(&self.log, &self.log_generation)
     }
+}
+
+fn texts(texts: &BTreeMap<String, String>) -> impl Iterator<Item = (String, Value)> + '_ {
+    texts.iter().map(|(name, text)| (name.clone(), text.as_str().into()))
 }
 
 const WRONG_MEMBER: DecodeError = DecodeError::Damaged("a member is missing or of the wrong type");
@@ -252,6 +272,17 @@ impl JsonMembers {
 
     fn optional_flag(&mut self, name: &str) -> Decoded<bool> {
         if self.0.contains_key(name) { self.flag(name) } else { Ok(false) }
+    }
+
+    /// A member that need not be there: an object of texts.
+    fn texts(&mut self, name: &str) -> Decoded<BTreeMap<String, String>> {
+        let Some(value) = self.0.remove(name) else { return Ok(BTreeMap::new()) };
+        let Value::Object(members) = value else { return Err(WRONG_MEMBER) };
+        let text = |(name, value): (String, Value)| match value {
+            Value::String(text) => Ok((name, text)),
+            _ => Err(WRONG_MEMBER),
+        };
+        members.into_iter().map(text).collect()
     }
 
     fn signed(&mut self, name: &str) -> Decoded<i64> {

@@ -12,6 +12,8 @@ fn topic() -> TopicSettings {
         partitions: 3,
         number: 4,
         codec: "json".into(),
+        partitioner: PARTITIONER.into(),
+        properties: BTreeMap::new(),
         segment_bytes: 1 << 26,
         sync_interval_ms: 100,
         compacted: false,
@@ -155,10 +157,10 @@ const BARE_STORE: &str = concat!(
 const TOPIC: &str = concat!(
     r#"{"format":2,"topic":"orders","generation":"101112131415161718191a1b1c1d1e1f","#,
     r#""log":"shop","log_generation":"202122232425262728292a2b2c2d2e2f","partitions":3,"#,
-    r#""number":40,"codec":"json \"5\"","segment_bytes":67108864,"sync_interval_ms":100,"#,
+    r#""number":40,"codec":"json \"5\"","partitioner":"crc32","segment_bytes":67108864,"sync_interval_ms":100,"#,
     r#""compacted":true,"created_us":1795219200000000,"retention_bytes":5,"#,
     r#""retention_age_ms":6,"retention_records":7,"retention_waits":true,"#,
-    r#""retention_protected":true,"revision":8,"checksum":"e973e93c"}"#,
+    r#""retention_protected":true,"properties":{"a":"\"","b":"2"},"revision":8,"checksum":"ab3a1558"}"#,
 );
 
 #[test]
@@ -179,6 +181,27 @@ fn a_stores_file_is_one_line_with_its_members_in_order() {
 }
 
 #[test]
+fn properties_are_texts_by_name_and_nothing_else() {
+    let with = |properties: &str| {
+        let body = topic().encode().split(CHECKSUM).next().unwrap().to_owned();
+        let text = sealed(&format!("{body},\"properties\":{properties}"));
+        TopicSettings::decode(text.as_bytes()).map(|topic| topic.properties)
+    };
+    let expected = [("content-type".to_owned(), "text/plain".to_owned())].into();
+    assert_eq!(with("{\"content-type\":\"text/plain\"}"), Ok(expected));
+    assert_eq!(with("{}"), Ok(BTreeMap::new()));
+    for wrong in ["[]", "\"a\"", "7", "{\"a\":7}", "{\"a\":null}", "{\"a\":{}}"] {
+        assert_eq!(with(wrong), Err(WRONG_MEMBER), "{wrong}");
+    }
+}
+
+#[test]
+fn a_partitioner_that_nobody_knows_is_read_as_it_stands() {
+    let other = TopicSettings { partitioner: "murmur2".into(), ..topic() };
+    assert_eq!(TopicSettings::decode(other.encode().as_bytes()), Ok(other));
+}
+
+#[test]
 fn a_topics_file_is_one_line_with_its_members_in_order() {
     let (bytes, age_ms, records) = (Some(5), Some(6), Some(7));
     let topic = TopicSettings {
@@ -186,6 +209,7 @@ fn a_topics_file_is_one_line_with_its_members_in_order() {
         log_generation: std::array::from_fn(|at| 0x20 + at as u8),
         number: 40,
         codec: "json \"5\"".into(),
+        properties: [("b", "2"), ("a", "\"")].map(|(k, v)| (k.into(), v.into())).into(),
         compacted: true,
         created_us: 1_795_219_200_000_000,
         retention: Retention { bytes, age_ms, records, waits: true, protected: true },
@@ -232,8 +256,8 @@ fn each_member_that_is_not_optional_has_to_be_there() {
         assert_eq!(StoreSettings::decode(text.as_bytes()).is_ok(), is_optional, "{gone}");
     }
     for at in 0..18 {
-        let (gone, text) = without(TOPIC, at);
-        let is_optional = at >= 12;
+        let (gone, text) = without(&TOPIC.replace(",\"b\":\"2\"", ""), at);
+        let is_optional = at >= 13;
         assert_eq!(TopicSettings::decode(text.as_bytes()).is_ok(), is_optional, "{gone}");
     }
 }

@@ -32,14 +32,15 @@ pub const MAX_TOKENS: usize = 1_024;
 pub const MAX_CURSORS: usize = 65_536;
 /// Longest name of a cursor, bytes.
 pub const MAX_CURSOR_NAME: usize = 512;
+/// Most bytes of metadata beside a committed offset.
+pub const MAX_METADATA: usize = 384;
 /// Longest name of a token, bytes.
 pub const MAX_TOKEN_NAME: usize = 512;
 /// Sequences remembered of a producer.
 pub const PRODUCER_SEQUENCES: usize = 5;
-/// Longest entries of a producer, a token and a cursor.
-const PRODUCER_LEN_MAX: usize = 12 + 16 * PRODUCER_SEQUENCES;
+/// Longest entries of a token and a cursor.
 const TOKEN_LEN_MAX: usize = 20 + MAX_TOKEN_NAME;
-const CURSOR_LEN_MAX: usize = 16 + MAX_CURSOR_NAME;
+const CURSOR_LEN_MAX: usize = 18 + MAX_CURSOR_NAME + MAX_METADATA;
 
 mod kind {
     pub const TOPIC: u64 = 1;
@@ -49,6 +50,7 @@ mod kind {
     pub const TOKEN: u64 = 5;
     pub const CURSOR: u64 = 6;
     pub const DOUBT: u64 = 7;
+    pub const FINISHED: u64 = 8;
 }
 
 const TOPIC_LEN: usize = 56;
@@ -223,7 +225,7 @@ impl LogState {
 
     /// Note that a block of a topic, which begins at `first`, is a producer's.
     pub fn note_producer(&mut self, topic: u32, producer: Producer, first: u64) {
-        self.producers.entry((producer.id, topic)).or_default().note(producer.sequence, first);
+        self.producers.entry((producer.id, topic)).or_default().note(producer, first);
     }
 
     /// Have room for a producer of a topic, so that noting it allocates nothing; `false` when it is one
@@ -316,13 +318,7 @@ impl LogState {
         let producers = changed(&self.producers, &since.producers);
         let are_kept = !planted(Canary::ForgottenProducers);
         for ((id, topic), producer) in producers.filter(|(_, known)| known.len > 0 && are_kept) {
-            let mut payload = topic.to_le_bytes().to_vec();
-            payload.extend(id.to_le_bytes());
-            for (sequence, offset) in producer.known() {
-                payload.extend(sequence.to_le_bytes());
-                payload.extend(offset.to_le_bytes());
-            }
-            entry(out, kind::PRODUCER, &payload);
+            entry(out, kind::PRODUCER, &producer.encode(*topic, *id));
         }
         let forgotten = since.producers.iter().filter(|((id, number), before)| {
             let is_known = self.producer(*number, *id).is_some_and(|known| known.len > 0);
@@ -370,7 +366,7 @@ impl LogState {
     ) -> Decoded<()> {
         match (kind, payload.len()) {
             (kind::TOPIC, TOPIC_LEN) => {
-                let (number, topic) = decode_topic(payload);
+                let (number, topic) = decode_topic(payload)?;
                 if !self.set_topic(number, topic) {
                     return Err(BEYOND_THE_LIMIT);
                 }
@@ -386,15 +382,11 @@ impl LogState {
                     topic.first = topic.first.max(u64_at(payload, 4));
                 }
             }
-            (kind::PRODUCER, 12..=PRODUCER_LEN_MAX) if (payload.len() - 12) % 16 == 0 => {
-                let mut known = ProducerState::default();
-                for pair in payload[12..].chunks_exact(16) {
-                    known.note(u64_at(pair, 0), u64_at(pair, 8));
-                }
-                let key = (u64_at(payload, 4), u32_at(payload, 0));
+            (kind::PRODUCER, _) => {
+                let (number, id, known) = ProducerState::decode(payload)?;
                 match known.len {
-                    0 => drop(self.producers.remove(&key)),
-                    _ => drop(self.producers.insert(key, known)),
+                    0 => drop(self.producers.remove(&(id, number))),
+                    _ => drop(self.producers.insert((id, number), known)),
                 }
             }
             (kind::TOKEN, 21..=TOKEN_LEN_MAX) => {
@@ -406,21 +398,21 @@ impl LogState {
                     self.tokens.insert(key, TokenState { version, committed_ms });
                 }
             }
-            (kind::CURSOR, 17..=CURSOR_LEN_MAX) => {
-                let (offset, crc, turn) =
-                    (u64_at(payload, 0), u32_at(payload, 8), u32_at(payload, 12));
-                if offset == CursorState::NONE.offset {
-                    self.cursors.remove(&payload[16..]);
+            (kind::CURSOR, 19..=CURSOR_LEN_MAX) => {
+                let (name, cursor) = decode_cursor(payload)?;
+                if cursor.offset == CursorState::NONE.offset {
+                    self.cursors.remove(name);
                 } else {
-                    self.cursors.insert(payload[16..].to_vec(), CursorState { offset, crc, turn });
+                    self.cursors.insert(name.to_vec(), cursor);
                 }
             }
             (kind::DOUBT, 8) => {
                 self.doubt = Some(Address(u64_at(payload, 0))).filter(|at| *at != NO_DOUBT);
             }
             (kind::TOPIC..=kind::DOUBT, _) => {
-                return Err(DecodeError::Damaged("a log fact of the wrong length"));
+                return Err(WRONG_LENGTH);
             }
+            (kind::FINISHED, _) => return Err(FINISHED),
             _ => return Err(DecodeError::Unknown("a log fact of a newer version")),
         }
         Ok(())
@@ -435,7 +427,7 @@ impl LogState {
 pub fn topics_of(body: &[u8], mut seen_topic: impl FnMut(u32, &TopicState)) -> Decoded<()> {
     entries(body, |kind, payload| match (kind, payload.len()) {
         (kind::TOPIC, TOPIC_LEN) => {
-            let (number, topic) = decode_topic(payload);
+            let (number, topic) = decode_topic(payload)?;
             if number >= MAX_TOPICS {
                 return Err(BEYOND_THE_LIMIT);
             }
@@ -461,6 +453,9 @@ fn entries(body: &[u8], mut each: impl FnMut(u64, &[u8]) -> Decoded<()>) -> Deco
     Ok(())
 }
 
+const FINISHED: DecodeError =
+    DecodeError::Unknown("a finished topic, which only a newer version leaves as it is");
+const WRONG_LENGTH: DecodeError = DecodeError::Damaged("a log fact of the wrong length");
 const BEYOND_THE_LIMIT: DecodeError = DecodeError::Damaged("a topic number beyond the limit");
 const CUT_OFF: DecodeError = DecodeError::Damaged("a log fact that reaches beyond its block");
 
@@ -523,10 +518,7 @@ pub fn encode_forgotten(producers: impl Iterator<Item = (u32, u64)>) -> Vec<u8> 
 }
 
 fn forget_producer(out: &mut Vec<u8>, number: u32, id: u64) {
-    let mut payload = [0; 12];
-    put(&mut payload, 0, &number.to_le_bytes());
-    put(&mut payload, 4, &id.to_le_bytes());
-    entry(out, kind::PRODUCER, &payload);
+    entry(out, kind::PRODUCER, &ProducerState::default().encode(number, id));
 }
 
 /// Body of a meta block that moves cursors.
@@ -542,8 +534,23 @@ fn encode_cursor(name: &[u8], cursor: CursorState) -> Vec<u8> {
     let mut payload = cursor.offset.to_le_bytes().to_vec();
     payload.extend(cursor.crc.to_le_bytes());
     payload.extend(cursor.turn.to_le_bytes());
+    payload.extend((name.len() as u16).to_le_bytes());
     payload.extend_from_slice(name);
     payload
+}
+
+/// Name and place of a cursor. Behind the name stands its metadata, of which no build has written any yet.
+fn decode_cursor(payload: &[u8]) -> Decoded<(&[u8], CursorState)> {
+    let (offset, crc, turn) = (u64_at(payload, 0), u32_at(payload, 8), u32_at(payload, 12));
+    let len = usize::from(u16::from_le_bytes([payload[16], payload[17]]));
+    let (name, metadata) = payload[18..].split_at_checked(len).ok_or(WRONG_LENGTH)?;
+    if name.is_empty() || len > MAX_CURSOR_NAME || metadata.len() > MAX_METADATA {
+        return Err(WRONG_LENGTH);
+    }
+    if !metadata.is_empty() {
+        return Err(DecodeError::Unknown("metadata of a cursor, which a newer version keeps"));
+    }
+    Ok((name, CursorState { offset, crc, turn }))
 }
 
 /// Body of a meta block that says which job of a series was committed to a topic last.
@@ -573,7 +580,12 @@ fn encode_topic(number: u32, topic: &TopicState) -> [u8; TOPIC_LEN] {
     out
 }
 
-fn decode_topic(payload: &[u8]) -> (u32, TopicState) {
+fn decode_topic(payload: &[u8]) -> Decoded<(u32, TopicState)> {
+    match u32_at(payload, 52) {
+        0 => {}
+        1 => return Err(FINISHED),
+        _ => return Err(DecodeError::Unknown("a flag of a topic of a newer version")),
+    }
     let topic = TopicState {
         partition: u32_at(payload, 4),
         generation: payload[8..24].try_into().unwrap_or_default(),
@@ -582,7 +594,7 @@ fn decode_topic(payload: &[u8]) -> (u32, TopicState) {
         highest_ns: u64_at(payload, 40) as i64,
         last_crc: u32_at(payload, 48),
     };
-    (u32_at(payload, 0), topic)
+    Ok((u32_at(payload, 0), topic))
 }
 
 /// Body of an end block: which segment comes next.

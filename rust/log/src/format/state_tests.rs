@@ -1,7 +1,7 @@
 //! The state of a log: snapshots and meta blocks say the same, and their limits hold.
 
 use super::*;
-use crate::format::block::{Kind, flag};
+use crate::format::block::{Kind, flag, producer_flag};
 use crate::format::tests::hex;
 
 fn rich_state() -> LogState {
@@ -15,10 +15,14 @@ fn rich_state() -> LogState {
         };
         assert!(state.set_topic(number, topic));
     }
-    state.note_producer(0, Producer { id: 5, sequence: 1 }, 2);
+    state.note_producer(0, sent(5, 1), 2);
     state.tokens.insert((3, b"job".to_vec()), TokenState { version: 1, committed_ms: 2 });
     state.cursors.insert(b"billing".to_vec(), CursorState { offset: 8, crc: 4, turn: 2 });
     state
+}
+
+fn sent(id: u64, sequence: u64) -> Producer {
+    Producer { id, sequence, span: 1, flags: 0 }
 }
 
 #[test]
@@ -78,7 +82,7 @@ fn a_body_that_is_read_for_its_topics_alone_tells_them_and_all_that_is_wrong() {
 fn the_last_five_sequences_of_a_producer_are_known() {
     let mut state = rich_state();
     for sequence in 10..20 {
-        let producer = Some(Producer { id: 5, sequence });
+        let producer = Some(sent(5, sequence));
         let flags = flag::PRODUCER;
         let header = BlockHeader { producer, flags, span: 1, ..BlockHeader::new(Kind::Data) };
         state.apply_data(&header, sequence * 2, 0);
@@ -93,16 +97,16 @@ fn a_sequence_is_the_next_a_repeat_an_old_one_or_another_comes_next() {
     let standing = |state: &LogState, sequence: u64| state.standing(6, sequence.into(), 0..3);
     assert_eq!(standing(&state, 77), Standing::Next);
     for sequence in 10..20 {
-        state.note_producer((sequence % 2) as u32, Producer { id: 6, sequence }, sequence * 2);
+        state.note_producer((sequence % 2) as u32, sent(6, sequence), sequence * 2);
     }
-    state.note_producer(3, Producer { id: 6, sequence: 500 }, 0);
+    state.note_producer(3, sent(6, 500), 0);
     assert_eq!(standing(&state, 9), Standing::Old);
     // Five of each partition.
     assert_eq!(standing(&state, 10), Standing::Repeat);
     assert_eq!(standing(&state, 19), Standing::Repeat);
     assert_eq!(standing(&state, 20), Standing::Next);
     assert_eq!(standing(&state, 21), Standing::Other(20));
-    state.note_producer(0, Producer { id: 6, sequence: u64::MAX }, 0);
+    state.note_producer(0, sent(6, u64::MAX), 0);
     assert_eq!(standing(&state, u64::MAX), Standing::Repeat);
 }
 
@@ -111,7 +115,7 @@ fn a_span_of_sequences_is_next_behind_the_previous_one_and_a_repeat_by_its_last(
     let mut state = rich_state();
     let standing = |state: &LogState, span: SequenceSpan| state.standing(6, span, 0..1);
     assert_eq!(standing(&state, (3..=7).into()), Standing::Next);
-    state.note_producer(0, Producer { id: 6, sequence: 7 }, 40);
+    state.note_producer(0, sent(6, 7), 40);
     assert_eq!(standing(&state, (8..=9).into()), Standing::Next);
     assert_eq!(standing(&state, (3..=7).into()), Standing::Repeat);
     assert_eq!(standing(&state, (3..=6).into()), Standing::Old);
@@ -154,13 +158,13 @@ fn a_sequence_that_comes_again_is_told_the_offset_that_it_got() {
     let mut producer = ProducerState::default();
     assert_eq!(producer.first_of(1), None);
     for (sequence, first) in [(1, 10), (2, 20), (3, 30), (4, 40), (5, 50)] {
-        producer.note(sequence, first);
+        producer.note(sent(1, sequence), first);
         assert_eq!(producer.first_of(sequence), Some(first));
     }
     assert_eq!((producer.first_of(1), producer.first_of(6)), (Some(10), None));
-    producer.note(6, 60);
+    producer.note(sent(1, 6), 60);
     assert_eq!((producer.first_of(1), producer.first_of(2)), (None, Some(20)), "five are known");
-    producer.note(6, 61);
+    producer.note(sent(1, 6), 61);
     assert_eq!(producer.first_of(6), Some(61), "of two the later one");
 }
 
@@ -241,11 +245,13 @@ const TOPIC: &str = "01 38  01100000 02030405 a0a1a2a3a4a5a6a7a8a9aaabacadaeaf 0
                      1112131415161718 21222324252627f8 31323334 00000000";
 const DELETED: &str = "02 04  02100000";
 const TRIMMED: &str = "03 0c  01100000 4142434445464748";
-const PRODUCER: &str = "04 2c  01100000 5152535455565758 6162636465666768 7172737475767778 \
-                        818283848586878b 919293949596979b";
-const FORGOTTEN: &str = "04 0c  01100000 5152535455565758";
+const PRODUCER: &str = "04 40  01100000 01000000 5152535455565758 0000000000000000 \
+                        6162636465666768 7172737475767778 3a3b3c3d \
+                        818283848586878b 919293949596979b 4a4b4c4d";
+const FORGOTTEN: &str = "04 18  01100000 00000000 5152535455565758 0000000000000000";
+const FINISHED_FACT: &str = "08 04  01100000";
 const TOKEN: &str = "05 17  01100000 b1b2b3b4b5b6b7b8 c1c2c3c4c5c6c7f9 6a6f62";
-const CURSOR: &str = "06 13  d1d2d3d4d5d6d7d8 e1e2e3e4 f1f2f3f4 62696c";
+const CURSOR: &str = "06 15  d1d2d3d4d5d6d7d8 e1e2e3e4 f1f2f3f4 0300 62696c";
 const DOUBT: &str = "07 08  1a1b1c1d1e1f2a2b";
 const TRUST: &str = "07 08  0000000000000000";
 
@@ -265,6 +271,7 @@ const TOLD_SEQUENCES: [(u64, u64); 2] = [
     (0x6867_6665_6463_6261, 0x7877_7675_7473_7271),
     (0x8b87_8685_8483_8281, 0x9b97_9695_9493_9291),
 ];
+const TOLD_SPANS: [u32; 2] = [0x3d3c_3b3a, 0x4d4c_4b4a];
 const TOLD_TOKEN: TokenState =
     TokenState { version: 0xb8b7_b6b5_b4b3_b2b1, committed_ms: 0xf9c7_c6c5_c4c3_c2c1_u64 as i64 };
 const TOLD_CURSOR: CursorState =
@@ -274,8 +281,10 @@ const TOLD_DOUBT: Address = Address(0x2b2a_1f1e_1d1c_1b1a);
 #[test]
 fn every_fact_is_written_as_the_format_lays_it_out() {
     let mut producing = LogState::default();
-    for (sequence, first) in TOLD_SEQUENCES {
-        producing.note_producer(0x1001, Producer { id: TOLD_PRODUCER, sequence }, first);
+    for ((sequence, first), span) in TOLD_SEQUENCES.into_iter().zip(TOLD_SPANS) {
+        let flags = producer_flag::EXPIRING;
+        let sent = Producer { id: TOLD_PRODUCER, sequence, span, flags };
+        producing.note_producer(0x1001, sent, first);
     }
     let mut doubting = LogState::default();
     doubting.doubt_facts(TOLD_DOUBT);
@@ -307,6 +316,9 @@ fn every_fact_is_read_as_the_format_lays_it_out() {
     assert_eq!(state.next_number(), 0x1003, "the deleted one's is not given again");
     let known: Vec<_> = state.producers(0..u32::MAX).map(|(id, n, p)| (id, n, p.known())).collect();
     assert_eq!(known, [(TOLD_PRODUCER, 0x1001, &TOLD_SEQUENCES[..])]);
+    let producer = state.producer(0x1001, TOLD_PRODUCER).unwrap();
+    assert_eq!((producer.spans(), producer.is_expiring()), (&TOLD_SPANS[..], true));
+    assert_eq!(producer.used_us(), None);
     assert!(state.tokens().eq([(0x1001, &b"job"[..], TOLD_TOKEN)]));
     assert!(state.cursors().eq([(&b"bil"[..], TOLD_CURSOR)]));
     assert_eq!(state.doubt(), Some(TOLD_DOUBT));
@@ -327,9 +339,8 @@ fn a_fact_of_the_wrong_length_is_damage() {
         (kind::TOPIC, vec![TOPIC_LEN]),
         (kind::TOPIC_DELETED, vec![4]),
         (kind::TRIMMED, vec![12]),
-        (kind::PRODUCER, vec![12, 28, 44, 60, 76, 92]),
+        (kind::PRODUCER, vec![24, 44, 64, 84, 104, 124]),
         (kind::TOKEN, (21..=532).collect()),
-        (kind::CURSOR, (17..=528).collect()),
         (kind::DOUBT, vec![8]),
     ];
     for (kind, sound) in lens {
@@ -414,7 +425,7 @@ fn what_did_not_change_is_not_said_again() {
     let mut after = before.clone();
     after.tokens.insert((3, b"job".to_vec()), TokenState { version: 9, committed_ms: 2 });
     after.cursors.insert(b"more".to_vec(), CursorState { offset: 1, crc: u32::MAX, turn: 0 });
-    after.note_producer(3, Producer { id: 6, sequence: 4 }, 8);
+    after.note_producer(3, sent(6, 4), 8);
     let mut said = vec![0xaa];
     after.append_since(&before, &mut said);
     assert_eq!(said[0], 0xaa, "what is in front stays");
@@ -444,7 +455,7 @@ fn a_token_is_forgotten_when_it_is_said_and_with_its_topic() {
 #[test]
 fn a_topic_that_is_deleted_takes_its_producers_and_tokens_and_nobody_elses() {
     let mut state = rich_state();
-    state.note_producer(3, Producer { id: 6, sequence: 4 }, 8);
+    state.note_producer(3, sent(6, 4), 8);
     state.tokens.insert((0, b"other".to_vec()), TokenState { version: 8, committed_ms: 9 });
     state.apply_body(&encode_deletions([3].into_iter()), |_, _| ()).unwrap();
     assert_eq!((state.producer(3, 6), state.token(&(3, b"job".to_vec()))), (None, None));
@@ -469,7 +480,7 @@ fn what_is_known_is_told_by_name_and_as_a_whole() {
         state.tokens().map(|(topic, name, _)| (topic, name)).collect::<Vec<_>>(),
         [(3, &b"job"[..])]
     );
-    state.note_producer(3, Producer { id: 5, sequence: 4 }, 8);
+    state.note_producer(3, sent(5, 4), 8);
     assert!(state.expect_producer(0, 6, usize::MAX));
     let told = |topics| {
         state.producers(topics).map(|(id, n, p)| (id, n, p.known()[0])).collect::<Vec<_>>()
@@ -509,3 +520,6 @@ fn of_several_doubts_the_first_counts_until_somebody_says_that_all_is_as_it_is_k
         "also a snapshot says that it is over"
     );
 }
+
+#[path = "state_later_tests.rs"]
+mod later;

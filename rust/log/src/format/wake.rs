@@ -32,7 +32,7 @@ pub fn encode_header(store: [u8; 16]) -> [u8; HEADER_LEN] {
 /// Check the part that never changes.
 ///
 /// # Errors
-/// `Damaged` when it is torn or another store's, `Newer` for a newer version.
+/// `Damaged` when it is torn or another store's, `Version` for another version.
 pub fn check_header(bytes: &[u8], store: [u8; 16]) -> Decoded<()> {
     let say = owned::Complaints {
         no_such: "not a wake page",

@@ -95,7 +95,7 @@ impl Writer {
             return None;
         }
         let header = data_header(&plain, None, 0, offset, 0, time);
-        let head = header.lay_out(segment.salt(), position).seal(&segment.seeded, || {
+        let head = header.lay_out(segment.salt(), position).seal(segment.seed(), || {
             let taken = || segment.unseeded.crc32_of(block.lead, block.body);
             block.body_crc.unwrap_or_else(taken)
         });

@@ -31,9 +31,9 @@ use super::metadata::{CursorMove, FACTS_OF_A_BLOCK};
 use super::{Log, enter};
 
 /// Bytes that a producer, a token and a cursor take at most in a segment's snapshot.
-const PRODUCER_LEN: u64 = 96;
+const PRODUCER_LEN: u64 = 126;
 const TOKEN_LEN: u64 = MAX_TOKEN_NAME as u64 + 24;
-const CURSOR_LEN: u64 = MAX_CURSOR_NAME as u64 + 20;
+const CURSOR_LEN: u64 = MAX_CURSOR_NAME as u64 + 22;
 
 /// Something that must hold for an append to happen, checked under the append lock.
 ///
@@ -72,7 +72,13 @@ impl<'a> Precondition<'a> {
     /// numbers: the partitions of one.
     pub fn producer(name: &'a str, span: impl Into<SequenceSpan>, topics: Range<u32>) -> Self {
         let span = span.into();
-        let stamp = Producer { id: Producer::id_of(name), sequence: span.last };
+        let many = span.last.saturating_sub(span.first).saturating_add(1);
+        let stamp = Producer {
+            id: Producer::id_of(name),
+            sequence: span.last,
+            span: u32::try_from(many).unwrap_or(0),
+            flags: 0,
+        };
         Self::Producer(Sequences { name, span, topics, stamp })
     }
 

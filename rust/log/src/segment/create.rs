@@ -100,8 +100,7 @@ impl BlockPlace<'_> {
     /// A block laid out for this place.
     #[inline]
     pub fn lay_out<'b>(&self, header: &BlockHeader, body: &'b [u8]) -> LaidBlock<'b> {
-        let seed = checksum::SeededCrc::new(self.seed);
-        let head = header.lay_out(self.salt, self.position).seal(&seed, || header.body_crc);
+        let head = header.lay_out(self.salt, self.position).seal(self.seed, || header.body_crc);
         LaidBlock { position: self.position, head, lead: &[], body }
     }
 }

@@ -67,8 +67,7 @@ pub enum Reading {
 pub struct Segment {
     header: SegmentHeader,
     seed: u32,
-    /// Where checksums of headers start from, and those of bodies.
-    pub(crate) seeded: SeededCrc,
+    /// Where checksums of bodies start from.
     pub(crate) unseeded: SeededCrc,
     path: PathBuf,
     file: Arc<dyn File>,
@@ -204,12 +203,11 @@ impl Segment {
         let seed = checksum::seed(header.salt);
         let checked = VerifiedBitmap::new(map.len());
         let known_len = AtomicU64::new(len);
-        let (seeded, unseeded) = (SeededCrc::new(seed), SeededCrc::new(0));
+        let unseeded = SeededCrc::new(0);
         let (window, opening, index, ways) = Default::default();
         Self {
             header,
             seed,
-            seeded,
             unseeded,
             path,
             file,
@@ -437,7 +435,7 @@ impl Segment {
     fn plain_in(&self, bytes: &[u8], position: u64) -> Option<PlainHeader> {
         let (word, len, words) = self.head_in(bytes, position)?;
         let header = PlainHeader::parse(len, words)?;
-        let is_sound = PlainHeader::is_sound(word, words, &self.seeded, position);
+        let is_sound = PlainHeader::is_sound(word, words, self.seed, position);
         (is_sound || planted(Canary::NoCrc)).then_some(header)
     }
 
@@ -468,7 +466,7 @@ impl Segment {
         if planted(Canary::NoCrc) {
             return true;
         }
-        if !PlainHeader::is_sound(word, words, &self.seeded, position) {
+        if !PlainHeader::is_sound(word, words, self.seed, position) {
             return false;
         }
         if check == Check::Full {

@@ -4,6 +4,7 @@
 //! for explicitly is either had or refused by name: a setting that is quietly another one is how
 //! data gets lost.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
@@ -11,7 +12,7 @@ use crate::format::PAGE;
 use crate::format::address::MAX_POSITION;
 use crate::format::names;
 use crate::format::retention::Retention;
-use crate::format::settings::{TopicSettings, WriteMode};
+use crate::format::settings::{PARTITIONER, TopicSettings, WriteMode};
 use crate::format::state::MAX_TOPICS;
 use crate::log::Reading;
 
@@ -171,6 +172,8 @@ impl TopicOptions {
             partitions: self.partitions.unwrap_or(1),
             number: 0,
             codec: self.codec.clone().unwrap_or_else(|| CODEC.to_owned()),
+            partitioner: PARTITIONER.to_owned(),
+            properties: BTreeMap::new(),
             segment_bytes: self.segment_bytes.unwrap_or(SEGMENT_BYTES),
             sync_interval_ms: self.sync_interval_ms.unwrap_or(SYNC_INTERVAL_MS),
             compacted: self.compacted.unwrap_or(false),

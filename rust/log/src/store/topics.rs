@@ -28,7 +28,7 @@ use super::sweep::Change;
 use super::{Store, StoreInner, files, sweep};
 use crate::error::{DecodedIn, Error, IoResult, Result};
 use crate::failpoints::{Point, pass};
-use crate::format::settings::TopicSettings;
+use crate::format::settings::{PARTITIONER, TopicSettings};
 use crate::format::state::TopicState;
 use crate::log::{self, LogSpec};
 use crate::storage::Storage;
@@ -225,6 +225,11 @@ impl StoreInner {
     /// made it may not have come to having its name on the medium, or could not; and without its name all
     /// that is acknowledged in it would be gone with the power.
     fn adopted(&self, topic: TopicSettings) -> Result<TopicSettings> {
+        if topic.partitioner != PARTITIONER {
+            let path = self.layout.topic_settings(&topic.name)?;
+            let what = format!("partitioner {:?}", topic.partitioner);
+            return Err(Error::UnsupportedVersion { path, position: None, what });
+        }
         let storage = self.storage();
         if files::stat(storage, &self.layout.settled())?.is_none() {
             let directory = self.layout.topic(&topic.name)?;

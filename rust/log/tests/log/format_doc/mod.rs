@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use falaj::internals::format::block::{self, BlockHeader, CommitWord, Kind, Producer, flag};
 use falaj::internals::format::checksum::{crc32, crc32_from, seed};
+use falaj::internals::format::crc32c::crc32c_from;
 use falaj::internals::format::record::{NewRecord, attribute};
 use falaj::internals::format::retention::Retention;
 use falaj::internals::format::segment::{self, Mark, Previous};
@@ -157,20 +158,26 @@ fn the_checksum_is_the_one_that_its_parameters_say() {
         hex.iter().map(|hex| u32::from_str_radix(hex, 16).unwrap()).collect::<Vec<_>>()
     };
     let polynomial = parameter("polynomial");
-    assert_eq!(polynomial[0].reverse_bits(), polynomial[1]);
-    let (init, last) = (parameter("initial register")[0], parameter("final exclusive-or")[0]);
-    let step = |register: u32, byte: &u8| {
-        (0..8).fold(register ^ u32::from(*byte), |register, _| {
-            let low = register & 1;
-            (register >> 1) ^ (polynomial[1] * low)
-        })
+    let [normal, reversed] = [[0, 2], [1, 3]].map(|of| of.map(|i| polynomial[i]));
+    assert_eq!(normal.map(u32::reverse_bits), reversed);
+    let (init, last) = (parameter("initial register"), parameter("final exclusive-or"));
+    assert_eq!((&init, &last), (&vec![u32::MAX; 2], &vec![u32::MAX; 2]));
+    let by_hand = |which: usize, from: u32, bytes: &[u8]| {
+        let step = |register: u32, byte: &u8| {
+            (0..8).fold(register ^ u32::from(*byte), |register, _| {
+                let low = register & 1;
+                (register >> 1) ^ (reversed[which] * low)
+            })
+        };
+        bytes.iter().fold(from ^ init[which], step) ^ last[which]
     };
-    let by_hand = |bytes: &[u8]| bytes.iter().fold(init, step) ^ last;
-    assert_eq!(parameter("check"), [by_hand(b"123456789")]);
+    assert_eq!(parameter("check"), [0, 1].map(|which| by_hand(which, 0, b"123456789")));
     for bytes in [&b""[..], b"\0", b"123456789", &[0xff; 300]] {
-        assert_eq!(crc32(bytes), by_hand(bytes));
+        assert_eq!(crc32(bytes), by_hand(0, 0, bytes));
         let salted = [&7u64.to_le_bytes(), bytes].concat();
-        assert_eq!(crc32_from(seed(7), bytes), by_hand(&salted), "seeded with a salt");
+        assert_eq!(crc32_from(seed(7), bytes), by_hand(0, 0, &salted), "seeded with a salt");
+        assert_eq!(crc32c_from(0, bytes), by_hand(1, 0, bytes));
+        assert_eq!(crc32c_from(seed(7), bytes), by_hand(1, seed(7), bytes), "seeded with a salt");
     }
 }
 
@@ -192,6 +199,7 @@ fn assert_members(name: &str, text: &str) {
             "number" => value.parse::<i64>().is_ok(),
             "boolean" => value.parse::<bool>().is_ok(),
             "id" => names::unhex(value.trim_matches('"')).is_some(),
+            "object" => value.starts_with('{'),
             "text" => value.starts_with('"') && names::unhex(value.trim_matches('"')).is_none(),
             other => panic!("{name}: a type {other:?}"),
         };
@@ -213,6 +221,8 @@ fn settings_have_the_members_that_their_tables_name() {
         partitions: 3,
         number: 4,
         codec: "json".into(),
+        partitioner: "crc32".into(),
+        properties: [("a".into(), "b".into())].into(),
         segment_bytes: 1 << 26,
         sync_interval_ms: 100,
         compacted: false,
@@ -319,7 +329,7 @@ fn full_header() -> BlockHeader {
         flags,
         topic: 42,
         group_len: 4096,
-        producer: Some(Producer { id: 7, sequence: 8 }),
+        producer: Some(Producer { id: 7, sequence: 8, span: 9, flags: 1 }),
         ..BlockHeader::new(Kind::Data)
     }
 }
@@ -339,14 +349,13 @@ fn a_block_header_is_as_its_tables_say() {
     let commit = CommitWord { len: 200, kind: Kind::Data }.pack(salt, position);
     let mut covered = bytes.clone();
     covered[12..16].copy_from_slice(&((position / 8) as u32).to_le_bytes());
-    let salted = [salt.to_le_bytes().as_slice(), &covered].concat();
     assert_layout(
         "block header",
         &bytes[..block::HEADER_LEN],
         &[
             ("commit word", word(commit)),
             ("body crc", half(0xdead_beef)),
-            ("header crc", half(crc32(&salted))),
+            ("header crc", half(crc32c_from(seed(salt), &covered))),
             ("offset", half(77)),
             ("count", half(3)),
             ("time", vec![1, 2, 3, 4, 5, 6]),
@@ -357,7 +366,7 @@ fn a_block_header_is_as_its_tables_say() {
     assert_eq!(number(&table("block header")[6][0]), at, "where the code says it is");
 
     let flags = table("flags");
-    let contents = [half(42), half(4096), half(9), [word(7), word(8)].concat()];
+    let contents = [half(42), half(4096), half(9), [word(7), word(8), half(9), half(1)].concat()];
     let mut end = block::HEADER_LEN;
     for (i, row) in table("extensions").iter().enumerate() {
         let size = number(&row[2]) as usize;
@@ -488,6 +497,7 @@ fn snapshot_entries_are_as_their_tables_say() {
             ("next", word(4)),
             ("highest", (-6i64).to_le_bytes().to_vec()),
             ("last crc", half(5)),
+            ("flags", half(0)),
         ],
     );
     let payload_len = numbers(&rows[0][2])[0];
@@ -504,16 +514,16 @@ fn snapshot_entries_are_as_their_tables_say() {
     let trimmed = entry(number_of("trimmed"), &[half(1), word(4)].concat());
     assert_eq!(apply(&state, &trimmed).unwrap().topic(1).unwrap().first, 4);
     let kept = [
-        ("producer", [half(1), word(7), word(8), word(9)].concat()),
+        ("producer", [half(1), half(1), word(7), word(5), word(8), word(9), half(2)].concat()),
         ("token", [half(0), word(1), word(2), b"job".to_vec()].concat()),
-        ("cursor", [word(1), word(2), b"billing".to_vec()].concat()),
+        ("cursor", [word(1), word(2), vec![7, 0], b"billing".to_vec()].concat()),
     ];
     for (name, payload) in &kept {
         let body = entry(number_of(name), payload);
         let read = apply(&state, &body).unwrap();
         assert_eq!(read.encode_since(&state), body, "{name} comes back as it was");
     }
-    let wide = [word(1), word(1 << 40 | 7), b"name".to_vec()].concat();
+    let wide = [word(1), word(1 << 40 | 7), vec![4, 0], b"name".to_vec()].concat();
     let body = entry(number_of("cursor"), &wide);
     assert_eq!(apply(&state, &body).unwrap().encode_since(&state), body);
     let spent = entry(number_of("token"), &[half(1), word(7), word(8), b"job".to_vec()].concat());
@@ -526,13 +536,17 @@ fn snapshot_entries_are_as_their_tables_say() {
     let cursor = moved.cursor(b"name").unwrap();
     assert_eq!((cursor.offset, cursor.crc, cursor.turn), (1, 7, 1 << 8));
     let known = apply(&state, &entry(number_of("producer"), &kept[0].1)).unwrap();
-    let forgotten = entry(number_of("producer"), &[half(1), word(7)].concat());
+    let forgotten = entry(number_of("producer"), &[half(1), half(0), word(7), word(0)].concat());
     assert_eq!(apply(&known, &forgotten).unwrap(), state);
     assert_eq!(state.encode_since(&known), forgotten);
-    let none = entry(number_of("cursor"), &[word(u64::MAX), word(0), b"name".to_vec()].concat());
+    let none = entry(
+        number_of("cursor"),
+        &[word(u64::MAX), word(0), vec![4, 0], b"name".to_vec()].concat(),
+    );
     assert_eq!(apply(&moved, &none).unwrap(), state);
     assert_eq!(state.encode_since(&moved), none);
-    assert_eq!(numbers(&rows[3][2])[2], state::PRODUCER_SEQUENCES as u64);
+    let producer = &rows[3][2];
+    assert!(producer.contains(&format!("up to {} times", state::PRODUCER_SEQUENCES)));
     let below = numbers(&table("topic entry")[0][3])[0] as u32;
     let mut full = LogState::default();
     assert!(!full.set_topic(below, topic) && full.set_topic(below - 1, topic));
@@ -542,7 +556,9 @@ fn snapshot_entries_are_as_their_tables_say() {
     assert_eq!(doubted.encode_since(&state), doubt);
     assert_eq!(apply(&doubted, &entry(number_of("doubt"), &word(0))).unwrap(), state);
     assert_eq!(state.encode_since(&doubted), state::encode_trust());
-    assert_eq!(rows.len(), 4 + kept.len());
+    let finished = apply(&state, &entry(number_of("finished"), &half(1)));
+    assert!(matches!(finished, Err(DecodeError::Unknown(_))), "refused by name until it is known");
+    assert_eq!(rows.len(), 5 + kept.len());
     let newer = apply(&state, &entry(rows.len() as u64 + 1, b""));
     assert!(matches!(newer, Err(DecodeError::Unknown(_))));
 }
@@ -617,6 +633,8 @@ fn a_control_page_is_as_its_tables_say() {
         (control::at::WANTED, "WANTED"),
         (control::at::TRIMMED, "TRIMMED"),
         (control::at::DURABLE, "DURABLE"),
+        (control::at::REMOTE, "REMOTE"),
+        (control::at::SHIPPED, "SHIPPED"),
         (control::at::FLAGS, "FLAGS"),
         (control::at::ALLOCATED, "ALLOCATED"),
         (control::at::WAKE, "WAKE"),
@@ -663,11 +681,11 @@ fn limits_are_those_of_the_code() {
     assert_eq!(limit("relative time")[0], block::MAX_RELATIVE_TIME);
     assert_eq!(limit("absolute offset"), [64]);
     assert_eq!(limit("topics"), [u64::from(state::MAX_TOPICS)]);
-    let producers = [state::MAX_PRODUCERS as u64, 96, state::PRODUCER_SEQUENCES as u64];
+    let producers = [state::MAX_PRODUCERS as u64, 126, state::PRODUCER_SEQUENCES as u64];
     assert_eq!(limit("producers"), producers);
     let token = state::MAX_TOKEN_NAME as u64 + 24;
     assert_eq!(limit("tokens"), [state::MAX_TOKENS as u64, token]);
-    let cursor = state::MAX_CURSOR_NAME as u64 + 20;
+    let cursor = state::MAX_CURSOR_NAME as u64 + 22;
     assert_eq!(limit("cursors"), [state::MAX_CURSORS as u64, cursor]);
     assert_eq!(limit("writing processes"), [u64::from(lock::SLOTS)]);
     assert_eq!(limit("name of a topic"), [names::MAX_NAME as u64]);

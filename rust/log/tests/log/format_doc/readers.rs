@@ -158,7 +158,9 @@ fn the_file_of_a_consumer_is_as_its_tables_say() {
             ("committed crc", half(7)),
             ("safe", [word(5), word(1), half(6), half(0)].concat()),
             ("incarnation", word(77)),
-            ("crc", half(crc32(&cursor[..100]))),
+            ("length", vec![0; 2]),
+            ("metadata", vec![0; falaj::internals::format::state::MAX_METADATA]),
+            ("crc", half(crc32(&cursor[..508]))),
         ],
     );
     let page = page();
