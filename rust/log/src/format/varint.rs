@@ -16,7 +16,7 @@ pub fn put(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// Put a number at `*at` in an array and move past it; `None` where there is no room.
+/// Put a number at `*at` in an array and move past it; `None` where there is no space.
 #[inline(always)]
 pub fn put_at(out: &mut [u8], at: &mut usize, mut value: u64) -> Option<()> {
     while value >= 0x80 {

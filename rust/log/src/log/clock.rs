@@ -7,7 +7,7 @@
 /// Gives each block of a segment its time.
 #[derive(Clone, Debug)]
 pub struct BlockClock {
-    /// What times are relative to, microseconds since 1970.
+    /// The moment that times are relative to, in microseconds since 1970.
     base_us: i64,
     /// For what moment it was asked last.
     asked_us: i64,

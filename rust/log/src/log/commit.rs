@@ -3,7 +3,7 @@
 //! Owns that order: dirty end, body and header of each block, the commit words, tail; of a group the commit
 //! word of its first block last. Whatever stores blocks into the active segment calls it, over the maps
 //! themselves or over bare memory ([`StoreTarget`]): appends, the quick and the thorough, what the log notes
-//! of itself, and the room in front of an end. The caller holds the append lock, and has seen that the log
+//! of itself, and the space in front of an end. The caller holds the append lock, and has seen that the log
 //! ends where the first block begins. See `docs/PROTOCOL.md`, "Append".
 
 use std::io;
@@ -109,8 +109,8 @@ mod tests {
     use crate::storage::Map;
     use crate::storage::real::private_memory;
 
-    /// What is left in a control page and a segment by an append of blocks, each with its position, at an
-    /// end of the log, of which all but the first were to take so many bytes; and whether it came about.
+    /// Append blocks at an end of the log, each at its position, where all but the first take so many bytes.
+    /// Return whether that came about, and what it left in a control page and a segment.
     fn appended(start: Address, blocks: &[u64], len: u64) -> (Option<Address>, Map, Map) {
         let [page, map] = [(); 2].map(|()| private_memory(2 * PAGE).expect("memory"));
         for target in [&page, &map] {

@@ -13,7 +13,7 @@ const FRAME_MAX: usize = 8 + 1 + 1 + 1 + varint::MAX_LEN;
 /// Bytes of the longest key that fits.
 const KEY_MAX: usize = LEAD_MAX - FRAME_MAX;
 
-/// What stands before the value in the body of a block whose only record it is. The value itself lies where
+/// The bytes before the value in the body of a block whose only record it is. The value itself lies where
 /// the caller has it until it is stored.
 #[derive(Debug)]
 pub struct RecordLead {
@@ -23,7 +23,7 @@ pub struct RecordLead {
 }
 
 impl RecordLead {
-    /// Room for one.
+    /// Space for one.
     #[inline(always)]
     pub fn empty() -> Self {
         Self { bytes: [0; LEAD_MAX], len: 0, flags: 0 }
