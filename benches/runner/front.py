@@ -42,7 +42,7 @@ def _share(row: Row, ratio: float | None) -> str:
 def markdown(summary: Mapping[str, Any]) -> str:
     """Write the table of a run that was kept."""
     found = {row["key"]: row for row in summary["rows"]}
-    lines = [f"On {summary['machine']}:", "", "| | | of the floor |", "|---|---:|---:|"]
+    lines = [f"On {summary['machine']}:", "", "| | | of the lower bound |", "|---|---:|---:|"]
     for key, title in SHOWN.items():
         row, kept = _ROWS[key], found[key]
         lines.append(f"| {title} | {_figure(row, kept['ours'])} | {_share(row, kept['ratio'])} |")
