@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import falaj
-from falaj.errors import InvalidArgument, SettingsMismatch
+from falaj.errors import DecodeFailed, InvalidArgument, SettingsMismatch
 
 VALUES: dict[str, list[Any]] = {
     "bytes": [b"", b"\0\xff", b"x" * 1000],
@@ -137,6 +137,7 @@ def test_an_error_in_decoding_reaches_the_reader_and_the_bytes_stay(store: falaj
 
     topic = store.topic("values", codec=falaj.Codec("broken", bytes, refuse))
     topic.append(b"x")
-    with pytest.raises(pickle.UnpicklingError):
+    with pytest.raises(DecodeFailed) as told:
         _ = topic[0].value
+    assert isinstance(told.value.__cause__, pickle.UnpicklingError)
     assert bytes(topic[0].raw or b"") == b"x"

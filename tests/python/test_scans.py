@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 import falaj
 from falaj import _predicates, arrow
-from falaj.errors import CorruptData, InvalidArgument, OffsetOutOfRange
+from falaj.errors import CorruptData, InvalidArgument, MissingExtra, OffsetOutOfRange
 
 DAY = datetime(2026, 11, 20, tzinfo=UTC)
 KEYS = [None, b"", b"a", b"b", b"a key that is longer than a view"]
@@ -477,5 +477,5 @@ def test_without_polars_the_error_says_how_to_get_it(
 ) -> None:
     scan = topic.scan()
     monkeypatch.setitem(sys.modules, "polars", None)
-    with pytest.raises(InvalidArgument, match="falaj\\[polars\\]"):
+    with pytest.raises(MissingExtra, match="falaj\\[polars\\]"):
         scan.to_polars()
