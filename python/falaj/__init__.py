@@ -48,8 +48,8 @@ if TYPE_CHECKING:
         repair,
         verify,
     )
-    from falaj._arguments import Committed, QueueInfo
-    from falaj._bulk import BulkJob
+    from falaj._arguments import BulkLoadReport, QueueInfo
+    from falaj._bulk import BulkLoad
     from falaj._compaction import CompactReport, Last
     from falaj._consumer import Consumer
     from falaj._core import Follower, Job, Part
@@ -67,9 +67,9 @@ __all__ = [
     "AsyncFollower",
     "BackupReport",
     "Batch",
-    "BulkJob",
+    "BulkLoad",
+    "BulkLoadReport",
     "Codec",
-    "Committed",
     "CompactReport",
     "Consumer",
     "ConsumerInfo",

@@ -8,7 +8,7 @@ from typing import Literal, TypedDict
 
 from falaj._time import Time
 
-__all__ = ["Committed", "QueueInfo", "Retention", "Settings", "Start", "Sync", "Visibility"]
+__all__ = ["BulkLoadReport", "QueueInfo", "Retention", "Settings", "Start", "Sync", "Visibility"]
 
 Start = int | Literal["earliest", "latest"] | Time
 Sync = Literal["none", "interval", "durable"]
@@ -38,8 +38,8 @@ class Settings(Retention, total=False):
     compacted: bool | None
 
 
-class Committed(TypedDict):
-    """What became of a job, as `Topic.commit_job` tells it."""
+class BulkLoadReport(TypedDict):
+    """What became of a bulk load, as `Topic.commit_bulk_load` returns it."""
 
     committed: bool
     records: int

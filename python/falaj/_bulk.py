@@ -1,7 +1,7 @@
-"""`BulkJob`: many records that become visible at once, or not at all.
+"""`BulkLoad`: many records that become visible at once, or not at all.
 
-What one process writes in one go; `Topic.job` makes it. It stages a part and commits it: jobs of
-several processes do the same with `Topic.stage` and `Topic.commit_job`.
+What one process writes in one go; `Topic.bulk_load` makes it. It stages a part and commits it.
+Several processes do the same with `Topic.stage` and `Topic.commit_bulk_load`.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ if TYPE_CHECKING:
     from falaj._core import Part
     from falaj._topic import Topic
 
-__all__ = ["BulkJob"]
+__all__ = ["BulkLoad"]
 
 
-class BulkJob:
-    """Records that become visible at once when the `with` block ends; `Topic.job` makes it.
+class BulkLoad:
+    """Records that become visible at once when the `with` block ends; `Topic.bulk_load` makes it.
 
-    An exception in the block gives the job up: nothing of it is ever seen. Records are written to a
-    file beside the log as they come, so memory does not grow with the job.
+    After an exception in the block nothing of the load is ever visible. Records are written to a
+    file beside the log as they come, so memory does not grow with the load.
 
     Attributes:
-        done: True where the token was committed before the block began: the work can be skipped,
-            and what is appended all the same is not committed again.
+        done: True where the idempotency key was committed before the block began. The work can be
+            skipped; what is appended nevertheless is not committed again.
     """
 
-    __slots__ = ("_name", "_part", "_token", "_told", "_topic", "done")
+    __slots__ = ("_key", "_name", "_part", "_told", "_topic", "done")
 
-    def __init__(self, topic: Topic[Any], name: str, token: tuple[str, int] | None) -> None:
-        """Make it; `Topic.job` calls this."""
+    def __init__(self, topic: Topic[Any], name: str, key: tuple[str, int] | None) -> None:
+        """Make it; `Topic.bulk_load` calls this."""
         self._topic = topic
         self._name = name
-        self._token = token
+        self._key = key
         self._part: Part | None = None
         self.done = False
         # Filled within the commit: an exception of a signal's handler may come right behind it.
@@ -43,7 +43,7 @@ class BulkJob:
 
     @property
     def committed(self) -> bool | None:
-        """True when this committed it, False when its token was there before, else None."""
+        """True when this committed it, False when its key was committed before, else None."""
         return self._told.get("committed")
 
     @property
@@ -65,24 +65,26 @@ class BulkJob:
             InvalidArgument: The `with` block has not begun, or is over.
         """
         if self._part is None:
-            raise InvalidArgument("a job is a context manager: with topic.job(…) as job")
+            raise InvalidArgument(
+                "a bulk load is a context manager: with topic.bulk_load(…) as load"
+            )
         return self._part
 
     def append(self, value: Any, **rest: Any) -> None:
-        """Append a record when the job ends.
+        """Append a record when the load ends.
 
         Args:
             value: As for `Part.append`.
             **rest: key, headers, time and partition, as for `Part.append`.
 
         Raises:
-            InvalidArgument: The topic has no such partition, or the job is over.
+            InvalidArgument: The topic has no such partition, or the load is over.
             AppendTooLarge: It is larger than one append may be.
         """
         self.part.append(value, **rest)
 
     def tombstone(self, key: Any, **rest: Any) -> None:
-        """Append a tombstone when the job ends: a key without a value, by which it is deleted.
+        """Append a tombstone when the load ends: a key without a value, by which it is deleted.
 
         Args:
             key: As for `Topic.tombstone`.
@@ -94,36 +96,36 @@ class BulkJob:
         self.part.tombstone(key, **rest)
 
     def append_arrow(self, batch: Any) -> int:
-        """Append the rows of record batches when the job ends; see `Part.append_arrow`.
+        """Append the rows of record batches when the load ends; see `Part.append_arrow`.
 
         A null value is a tombstone.
         """
         return self.part.append_arrow(batch)
 
     def __enter__(self) -> Self:
-        """Begin the job."""
+        """Begin the load."""
         if self._part is not None or self.committed is not None:
-            raise InvalidArgument("this job was begun before: make another")
+            raise InvalidArgument("this bulk load was begun before: make another")
         if not self._name:
-            raise InvalidArgument("the name of a job needs at least one character")
-        if self._token is not None:
-            last = self._topic.last_token(self._token[0])
-            self.done = last is not None and self._token[1] <= last
+            raise InvalidArgument("the name of a bulk load needs at least one character")
+        if self._key is not None:
+            last = self._topic.last_idempotency_key(self._key[0])
+            self.done = last is not None and self._key[1] <= last
         # Two of one name at once have nothing to do with each other.
         self._name = f"{self._name}.{secrets.token_hex(4)}"
-        self._part = self._topic.stage(self._name, "0", self._token)
+        self._part = self._topic.stage(self._name, "0", idempotency_key=self._key)
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
-        """Commit it, or give it up where the block ended with an exception."""
+        """Commit it, or abort it where the block ended with an exception."""
         part, self._part = self.part, None
         if kind is not None:
             part.abort()
             return
         try:
-            self._topic._commit_job(self._name, [part.finish()], self._token, self._told)
+            self._topic._commit_bulk_load(self._name, [part.finish()], self._key, self._told)
         except BaseException:
-            self._topic.abort_job(self._name)
+            self._topic.abort_bulk_load(self._name)
             raise
 
     def __repr__(self) -> str:
@@ -134,4 +136,4 @@ class BulkJob:
             state = "not committed"
         else:
             state = f"{self.records} records committed" if self.committed else "committed before"
-        return f"<falaj.BulkJob {self._name!r}, {state}>"
+        return f"<falaj.BulkLoad {self._name!r}, {state}>"

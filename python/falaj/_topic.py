@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from falaj._admin import Progress, TrimReport
     from falaj._arguments import Retention, Start, Sync, Visibility
-    from falaj._bulk import BulkJob
+    from falaj._bulk import BulkLoad
     from falaj._compaction import CompactReport, Last
     from falaj._core import Batch, Follower, Opened, Record
     from falaj._producers import Producer
@@ -111,43 +111,72 @@ class Topic(_core.Topic[T]):
         """
         return Topic(self._view(partition), self._store)
 
-    def job(self, name: str, *, token: tuple[str, int] | None = None) -> BulkJob:
+    def bulk_load(self, name: str, *, idempotency_key: tuple[str, int] | None = None) -> BulkLoad:
         """Append many records so that all of them become visible at once, or none.
 
-        For what one process writes in one go and `extend` cannot take: records are staged in a file
-        beside the log, and committed when the `with` block ends, on the medium then whatever the
-        topic's sync mode. For jobs of several processes see `stage`.
+        For what one process writes in one go and `extend` cannot take. Records are staged in a file
+        beside the log and committed when the `with` block ends. Then they are on the disk, whatever
+        the topic's sync mode. For loads of several processes see `stage`.
 
         Args:
-            name: Name of the job, for messages and files; up to 191 of the characters that a
+            name: Name of the load, for messages and files; up to 191 of the characters that a
                 topic's name may have.
-            token: Name of a series of jobs and the number of this one in it. A number that is not
-                higher than the last one committed is not committed again, so a job may be run as
-                often as it takes.
+            idempotency_key: Name of a series of loads and the number of this one in it. A number
+                that is not higher than the last one committed is not committed again, so a load
+                may be run as often as it takes.
 
         Returns:
             A context manager with `append` and `append_arrow`.
 
         Raises:
-            InvalidArgument: The name is none; or the log remembers as many tokens as it can.
-            AppendTooLarge: At the end: the job is larger than it may be; the limit is named.
+            InvalidArgument: The name cannot be one; or the log remembers as many series as it can.
+            AppendTooLarge: At the end: the load is larger than it may be; the limit is named.
             NotWritable: The topic was opened for reading.
 
         Example:
             >>> flights = store.topic("flights")
-            >>> with flights.job("nightly", token=("import", 20261122)) as job:
-            ...     job.append(b"EWR to IAH", key=b"UA")
-            ...     job.append(b"JFK to MIA", key=b"AA")
-            >>> job.committed, job.offsets, len(flights)
+            >>> with flights.bulk_load("nightly", idempotency_key=("import", 20261122)) as load:
+            ...     load.append(b"EWR to IAH", key=b"UA")
+            ...     load.append(b"JFK to MIA", key=b"AA")
+            >>> load.committed, load.offsets, len(flights)
             (True, {0: range(0, 2)}, 2)
-            >>> with flights.job("nightly", token=("import", 20261122)) as job:
-            ...     job.append(b"EWR to IAH", key=b"UA")
-            >>> job.done, job.committed, len(flights)
+            >>> with flights.bulk_load("nightly", idempotency_key=("import", 20261122)) as load:
+            ...     load.append(b"EWR to IAH", key=b"UA")
+            >>> load.done, load.committed, len(flights)
             (True, False, 2)
         """
-        from falaj._bulk import BulkJob
+        from falaj._bulk import BulkLoad
 
-        return BulkJob(self, name, token)
+        return BulkLoad(self, name, idempotency_key)
+
+    def extend_arrow(self, data: Any) -> int:
+        """Append the rows of a table or data frame, all at once, as a bulk load does.
+
+        Args:
+            data: Anything with `__arrow_c_stream__` or `__arrow_c_array__`: a table of pyarrow, a
+                frame of pandas or Polars, a relation of DuckDB. Columns: `value` (bytes or text),
+                and if they are there `key`, `headers`, `timestamp` and `partition`. Values are
+                taken as they are, without the codec. A null value is a tombstone.
+
+        Returns:
+            How many rows were appended. They are on the disk.
+
+        Raises:
+            TypeError: It has neither method.
+            InvalidArgument: A column is missing, unknown or of another type.
+            AppendTooLarge, NoSpace, NotWritable, TopicDeleted: Nothing was appended.
+
+        Example:
+            >>> import pyarrow as pa
+            >>> flights = store.topic("flights")
+            >>> flights.extend_arrow(pa.table({"key": ["UA"], "value": ["EWR to IAH"]}))
+            1
+            >>> flights[0].bytes()
+            b'EWR to IAH'
+        """
+        with self.bulk_load("extend_arrow") as load:
+            load.append_arrow(data)
+        return load.records
 
     def read(self, start: int, n: int) -> list[Record[T]]:
         """Read up to `n` records from an offset on.

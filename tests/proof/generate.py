@@ -288,7 +288,7 @@ class Maker:
         """Commit a job with a token, now and then of a segment of its own; or leave it staged."""
         name, expected = self.any_topic()
         topic, series = self.topic(name), self.random.choice(["day", "night"])
-        assert topic.last_token(series) == expected.tokens.get(series)
+        assert topic.last_idempotency_key(series) == expected.tokens.get(series)
         if self.random.random() < 0.2:
             part = topic.stage("left", "0")
             part.append(self.value(expected.codec, b"never seen")[0])
@@ -296,7 +296,7 @@ class Maker:
             return
         number = expected.tokens.get(series, 0) + self.random.choice([0, 1, 5])
         size, records = self.random.choice([(100, 3), (100, 3), (5000, 30)]), []
-        with topic.job("job", token=(series, number)) as job:
+        with topic.bulk_load("job", idempotency_key=(series, number)) as job:
             for _ in range(size[1]):
                 p = self.random.randrange(len(expected.partitions))
                 value, payload = self.value(expected.codec, self.random.randbytes(size[0]))
@@ -467,7 +467,7 @@ class Maker:
                     cursors[cursor] = known.offset
         for name, expected in self.model.topics.items():
             for series, number in [*expected.tokens.items()]:
-                found = self.topic(name).last_token(series)
+                found = self.topic(name).last_idempotency_key(series)
                 assert found is None or found <= number
                 del expected.tokens[series]
                 if found is not None:

@@ -120,7 +120,7 @@ def beside(path: Path, mode: Any, asked: dict[str, Any]) -> dict[str, Any]:
             "queues": {
                 one["name"]: [dict(one)[name] for name in COUNTED] for one in told["queues"]
             },
-            "tokens": [topics[topic].last_token(name) for topic, name in asked["tokens"]],
+            "tokens": [topics[topic].last_idempotency_key(name) for topic, name in asked["tokens"]],
             "cursors": [
                 found and found.offset
                 for found in (topics[topic].cursor(name) for topic, name in asked["cursors"])

@@ -179,18 +179,18 @@ def jobs(store: Path) -> None:
     with falaj.open(store) as opened:
         orders = opened.topic("orders", partitions=3, segment_bytes=SEGMENT_BYTES)
         for night in range(3):
-            with orders.job("import", token=("nightly", 20_261_120 + night)) as job:
+            with orders.bulk_load("import", idempotency_key=("nightly", 20_261_120 + night)) as job:
                 for n in range(5):
                     job.append(b"order %d" % n, key=b"%d" % n, headers={"night": b"%d" % night})
-        with orders.job("large", token=("large", 1)) as job:
+        with orders.bulk_load("large", idempotency_key=("large", 1)) as job:
             for n in range(40):
                 job.append(b"large %d" % n + bytes(3000), partition=n % 3, timestamp_ns=n * 10**9)
             job.tombstone(b"3")
-        with orders.job("once", token=("forgotten", 7)) as job:
+        with orders.bulk_load("once", idempotency_key=("forgotten", 7)) as job:
             job.append(b"once")
-        orders.forget_token("forgotten")
+        orders.forget_idempotency_key("forgotten")
         orders.append(b"by a producer", producer="till", sequence=3, partition=1)
-        part = orders.stage("left", "0", ("nightly", 20_261_123))
+        part = orders.stage("left", "0", idempotency_key=("nightly", 20_261_123))
         part.append(b"staged", key=b"k")
         part.append(b"staged, too", partition=2, timestamp_ns=5 * 10**9)
         part.finish()
@@ -269,7 +269,7 @@ def shared(store: Path) -> None:
         opened.consumer("deleted", [orders], cursor_in=sums).close()
         opened.delete_consumer("deleted")
         opened.delete("gone")
-        with sums.job("bulk", token=("bulk", 1)) as job:
+        with sums.bulk_load("bulk", idempotency_key=("bulk", 1)) as job:
             job.append(b"of a job")
 
 

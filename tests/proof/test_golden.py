@@ -130,10 +130,10 @@ def test_consumers_queues_jobs_and_transactions_of_kept_stores_go_on(place: Path
         assert left == [3, 4, 5]
     with falaj.open(place / "jobs/store") as store:
         orders = store.topic("orders")
-        with orders.job("again", token=("nightly", 20_261_122)) as job:
+        with orders.bulk_load("again", idempotency_key=("nightly", 20_261_122)) as job:
             job.append(b"twice")
         assert (job.done, job.committed) == (True, False)
-        with orders.job("next", token=("nightly", 20_261_123)) as job:
+        with orders.bulk_load("next", idempotency_key=("nightly", 20_261_123)) as job:
             job.append(b"once")
         assert job.committed
         assert orders.append(b"again", producer="till", sequence=3, partition=1) == (1, 23)

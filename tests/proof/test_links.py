@@ -242,11 +242,11 @@ def stage(path: Path) -> None:
         part.finish()
 
 
-def commit_job(path: Path) -> None:
+def commit_bulk_load(path: Path) -> None:
     manifest = path.with_name(MANIFEST)
     with falaj.open(path, timeout=1) as store:
         topic = store.topic("t")
-        topic.commit_job("done", [manifest.read_bytes()])
+        topic.commit_bulk_load("done", [manifest.read_bytes()])
     (log,) = logs_of(path, "t")
     assert not (log / "staging").is_symlink(), "a job was read through a link"
     assert not (log / "staging/done@0").is_symlink()
@@ -255,12 +255,12 @@ def commit_job(path: Path) -> None:
 def abort_jobs(path: Path) -> None:
     with falaj.open(path, timeout=1) as store:
         for job in ("begun", "done"):
-            store.topic("t").abort_job(job)
+            store.topic("t").abort_bulk_load(job)
 
 
-def sweep_jobs(path: Path) -> None:
+def sweep_bulk_loads(path: Path) -> None:
     with falaj.open(path, timeout=1) as store:
-        store.topic("t").sweep_jobs(older_than=0)
+        store.topic("t").sweep_bulk_loads(older_than=0)
 
 
 def maintain(path: Path) -> None:
@@ -288,7 +288,7 @@ def sweep(path: Path) -> None:
 
 MOVES: list[Callable[[Path], None]] = [
     *(read, read_without_maps, look_beside, verify, back_up, sweep, recover, append, create),
-    *(consume, reset, work, stage, commit_job, sweep_jobs, abort_jobs, compact, repair),
+    *(consume, reset, work, stage, commit_bulk_load, sweep_bulk_loads, abort_jobs, compact, repair),
     *(forget_consumer, forget_queue, maintain, delete),
 ]
 

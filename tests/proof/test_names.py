@@ -207,7 +207,7 @@ def takers(store: falaj.Store, reader: falaj.Store) -> list[Taker]:
         Taker(store.delete_queue, InvalidArgument),
         of_job(lambda name: topic.stage(name, "0"), None, makes=True),
         of_job(lambda name: topic.stage("job", name), None, makes=True),
-        of_job(topic.abort_job, None),
+        of_job(topic.abort_bulk_load, None),
     ]
 
 
@@ -277,13 +277,13 @@ def makers(store: falaj.Store) -> dict[str, Maker]:
         ),
         "job": Maker(
             lambda name: stage(name, "0"),
-            topic.abort_job,
+            topic.abort_bulk_load,
             lambda name: f"{staged}{re.escape(name)}@0(/0[.][0-9a-f]{{16}}[.]part)?",
             fits_a_job,
         ),
         "part": Maker(
             lambda name: stage("job", name),
-            lambda _: topic.abort_job("job"),
+            lambda _: topic.abort_bulk_load("job"),
             lambda name: f"{staged}job@0(/{re.escape(name)}[.][0-9a-f]{{16}}[.]part)?",
             fits_a_job,
         ),

@@ -74,7 +74,7 @@ def stands_beside(path: Path, model: Model, other: reader.Store) -> None:
             seen["trimmed"] += any(p.first for p in other.topics[name].partitions)
             for series, number in expected.tokens.items():
                 found = facts.tokens[home["number"], series.encode()]
-                assert number == opened.last_token(series) == found[0]
+                assert number == opened.last_idempotency_key(series) == found[0]
                 seen["tokens"] += 1
             for cursor, offset in model.cursors.get(expected.log, {}).items():
                 known = opened.cursor(cursor)

@@ -93,7 +93,7 @@ def in_pairs_of_a_transaction(store: falaj.Store, key: Any) -> Any:
 
 
 def in_a_bulk_load(store: falaj.Store, key: Any) -> Any:
-    with store.topic("values", log="one").job("load") as job:
+    with store.topic("values", log="one").bulk_load("load") as job:
         job.append(b"x", key=key, headers={"h": key})
 
 
@@ -209,9 +209,9 @@ ONE: dict[str, Any] = {
 def test_a_table_is_refused_and_the_call_for_its_rows_named(store: falaj.Store, codec: str) -> None:
     topic: Any = store.topic("values", codec=codec)
     for table in TABLES.values():
-        with pytest.raises(TypeError, match="append_arrow"):
+        with pytest.raises(TypeError, match="extend_arrow"):
             topic.extend(table)
-        with store.transaction() as tx, pytest.raises(TypeError, match="append_arrow"):
+        with store.transaction() as tx, pytest.raises(TypeError, match="extend_arrow"):
             tx.extend(topic, table)
     assert len(topic) == 0
 

@@ -99,7 +99,7 @@ def transact(store: falaj.Store, topic: falaj.Topic[Any]) -> bool:
 
 
 def load(topic: falaj.Topic[Any]) -> bool:
-    with topic.job("load") as job:
+    with topic.bulk_load("load") as job:
         job.append(b"x")
     return True
 
@@ -203,7 +203,7 @@ def test_a_bulk_job_that_was_interrupted_behind_its_commit_says_that_it_was_comm
     jobs: list[Any] = []
 
     def load() -> bool:
-        jobs[:] = [topic.job("load")]
+        jobs[:] = [topic.bulk_load("load")]
         with jobs[0] as job:
             job.append(b"x")
         return True

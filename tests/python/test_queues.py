@@ -68,9 +68,7 @@ def test_a_late_ack_is_refused_and_says_what_to_do(queue: Queue[Any]) -> None:
     [again] = queue.take(timeout=5)
     assert again.attempt == 2
     for settle in (late.ack, late.nack, late.extend):
-        with pytest.raises(
-            LeaseExpired, match=r"of job 0 of queue .* somebody else may work on it"
-        ):
+        with pytest.raises(LeaseExpired, match=r"job 0 of queue .*: drop this result"):
             settle()
     again.extend(60)
     again.ack()

@@ -163,7 +163,7 @@ def test_who_waits_too_long_for_the_sync_of_an_append_is_told_that_it_is_visible
             case "numbered":
                 topic.append(b"1", sync="durable", producer="p", sequence=1)
             case "job":
-                with topic.job("import") as job:
+                with topic.bulk_load("import") as job:
                     job.append(b"1")
             case "transaction":
                 with store.transaction(sync="durable") as tx:

@@ -28,7 +28,7 @@ def _within(topic: falaj.Topic[Any], what: str, given: Any) -> None:
 
 
 def _staged(topic: falaj.Topic[Any], work: Callable[[Any], object]) -> None:
-    with topic.job("job") as job:
+    with topic.bulk_load("job") as job:
         work(job)
 
 
@@ -107,7 +107,7 @@ def test_tombstone_takes_partition_producer_sequence_and_expect(store: falaj.Sto
         topic.tombstone(b"k", partition=3, expect=0)
     with store.transaction() as tx:
         tx.tombstone(topic, b"k", partition=1)
-    with topic.job("job") as job:
+    with topic.bulk_load("job") as job:
         job.tombstone(b"k", partition=0)
     assert [len(topic.partition(p)) for p in range(4)] == [1, 1, 0, 1]
 
@@ -133,7 +133,7 @@ def test_a_copy_of_a_tombstone_is_one(store: falaj.Store, codec: str) -> None:
 def test_a_null_of_arrow_is_a_tombstone(store: falaj.Store) -> None:
     pyarrow = pytest.importorskip("pyarrow")
     topic = store.topic("t", codec="json")
-    with topic.job("job") as job:
+    with topic.bulk_load("job") as job:
         job.append_arrow(pyarrow.record_batch({"key": [b"a", b"b"], "value": [None, b"null"]}))
     assert [(r.key, r.value, r.is_tombstone) for r in topic] == [
         (b"a", None, True),

@@ -63,7 +63,9 @@ CALLS: dict[str, Callable[[falaj.Store, Any, Any], Any]] = {
     "a transaction": lambda store, _, n: in_a_transaction(store, n),
     "a sequence": lambda _, six, n: six.append(b"", producer="p", sequence=n),
     "what is expected": lambda store, _, n: store.topic("two").append(b"", expect=n),
-    "a token": lambda _, six, n: six.commit_job("job", [], ("series", n))["committed"],
+    "a token": lambda _, six, n: six.commit_bulk_load("job", [], idempotency_key=("series", n))[
+        "committed"
+    ],
     "a cursor": lambda _store, _, n: falaj.Cursor("c", n).offset,
     "poll": lambda store, _, n: of_a_consumer(store, n),
     "a consumer's start": lambda store, _, n: of_a_consumer(store, 9, start=n),

@@ -108,7 +108,7 @@ class Writing(Base):
         if how == "extend":
             offset: Any = topic.extend([falaj.NewRecord.tombstone(key)])[0]
         elif how == "load":
-            with self.topic(name).job("deletes") as job:
+            with self.topic(name).bulk_load("deletes") as job:
                 job.tombstone(key, partition=p)
             offset = job.offsets[p].start
         elif how == "transaction":
@@ -214,7 +214,9 @@ class Writing(Base):
         number = (0 if last is None else last) + token
         drawn = [(k, data.draw(values.GOOD[KINDS[name].codec])) for k in ks]
         try:
-            with topic.job("load", token=("series", number) if number > 0 else None) as job:
+            with topic.bulk_load(
+                "load", idempotency_key=("series", number) if number > 0 else None
+            ) as job:
                 for i, (key, value) in enumerate(drawn):
                     job.append(value, key=key, partition=i % KINDS[name].partitions)
                 if not ends:
@@ -230,4 +232,4 @@ class Writing(Base):
                 self.written(name, p, model.partitions[p].end, record, None)
             if number > 0:
                 model.tokens["series"] = number
-        assert topic.last_token("series") == model.tokens.get("series")
+        assert topic.last_idempotency_key("series") == model.tokens.get("series")

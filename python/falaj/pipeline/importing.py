@@ -241,7 +241,7 @@ class _Run:
         if not entry.bad or entry.bad_to is None or entry.bad_to not in self._store.topics():
             return
         with open_raw(self._store, entry.bad_to) as topic:
-            last = topic.last_token(self._bad_token)
+            last = topic.last_idempotency_key(self._bad_token)
         if last is not None and last >= number:
             return
         for file, now in zip(entry.files, sources.look(self._spark, entry.files), strict=True):
@@ -349,7 +349,9 @@ class _Run:
     def _commit(self, job: str, staged: _Staged, number: int) -> dict[int, tuple[int, int]]:
         into = self._config.into
         with open_raw(self._store, into) as topic:
-            told = topic.commit_job(job, staged.parts.get(into, []), (TOKEN, number))
+            told = topic.commit_bulk_load(
+                job, staged.parts.get(into, []), idempotency_key=(TOKEN, number)
+            )
         if not told["committed"]:
             raise OffsetConflict(
                 f"import {number} is in topic {into}, and was not to be: run it again"
@@ -363,7 +365,9 @@ class _Run:
 
     def _commit_bad(self, job: str, staged: _Staged, number: int, bad_to: str) -> None:
         with open_raw(self._store, bad_to) as topic:
-            topic.commit_job(job, staged.parts.get(bad_to, []), (self._bad_token, number))
+            topic.commit_bulk_load(
+                job, staged.parts.get(bad_to, []), idempotency_key=(self._bad_token, number)
+            )
 
     @contextmanager
     def _job(self, topic: str | None, name: str | None = None) -> Iterator[str]:
@@ -374,7 +378,7 @@ class _Run:
         except BaseException:
             if topic is not None:
                 with open_raw(self._store, topic) as opened:
-                    opened.abort_job(job)
+                    opened.abort_bulk_load(job)
             raise
 
 

@@ -107,7 +107,7 @@ class Ledger:
             CorruptData: The ledger does not hold them.
         """
         found = []
-        number = self._topic.last_token(TOKEN)
+        number = self._topic.last_idempotency_key(TOKEN)
         while number is not None:
             entry = self._entry(number)
             earlier = entry.after is None or entry.after < number
@@ -121,7 +121,7 @@ class Ledger:
         """Write down what is about to be imported; return its number."""
         entry = Entry(
             generation=self._topic.generation,
-            after=self._topic.last_token(TOKEN),
+            after=self._topic.last_idempotency_key(TOKEN),
             files=tuple(files),
             bad=bad,
             bad_to=bad_to,
@@ -145,7 +145,7 @@ class Ledger:
         return CorruptData(
             f"topic {name} has import {number}, and topic {name}{_SUFFIX} does not tell which "
             f"files that was: restore it from a backup, or, to import everything again, call "
-            f"forget_token({TOKEN!r}) of topic {name}"
+            f"forget_idempotency_key({TOKEN!r}) of topic {name}"
         )
 
 

@@ -89,7 +89,7 @@ class Plans:
         """
         while True:
             seen = self._kept.end_offset
-            done = self._into.last_token(self.token)
+            done = self._into.last_idempotency_key(self.token)
             number = 0 if done is None else done + 1
             pending, last = self._find(seen, number)
             if pending is not None:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from falaj import Store
-    from falaj._arguments import Committed
+    from falaj._arguments import BulkLoadReport
     from falaj.spark.sink_options import WriteOptions
 
 __all__ = ["FalajStreamWriter", "FalajWriter", "Staged"]
@@ -182,7 +182,7 @@ class Target:
                             if self.options.creates:
                                 _create(store, topic, None, self.options.partitions or 1)
                             opened = held.enter_context(_topic(store, topic))
-                            parts[topic] = opened.stage(job, name, token)
+                            parts[topic] = opened.stage(job, name, idempotency_key=token)
                         parts[topic].append_arrow(records)
                     _spill(parts.values())
                 return {topic: part.finish() for topic, part in parts.items()}
@@ -204,7 +204,7 @@ class Target:
             for name in topics:
                 parts = [each.parts[name] for each in staged if name in each.parts]
                 with _topic(store, name) as topic:
-                    done = topic.commit_job(job, parts, token)
+                    done = topic.commit_bulk_load(job, parts, idempotency_key=token)
                 _tell(name, done, token)
 
     def abort(self, job: str, staged: list[Staged]) -> None:
@@ -212,7 +212,7 @@ class Target:
         with self._opened(f"the driver on {socket.gethostname()}") as store:
             for name in _topics(staged, self.options):
                 with _topic(store, name) as topic:
-                    topic.abort_job(job)
+                    topic.abort_bulk_load(job)
 
     @contextmanager
     def _opened(self, who: str) -> Iterator[Store]:
@@ -325,7 +325,7 @@ def _warn_of_columns(schema: StructType) -> None:
         logger.warning("%s", said)
 
 
-def _tell(topic: str, done: Committed, token: tuple[str, int] | None) -> None:
+def _tell(topic: str, done: BulkLoadReport, token: tuple[str, int] | None) -> None:
     named = "" if token is None else f" as batch {token[1]} of {token[0]}"
     if done["committed"]:
         logger.info("topic %s: %s records appended%s", topic, done["records"], named)

@@ -12,7 +12,7 @@ use std::time::Duration;
 use falaj::internals::consumer::{Consumer, Start, list_consumers};
 use falaj::internals::error::Error;
 use falaj::internals::queue::{Queue, QueueOptions, overview};
-use falaj::internals::sink::{BulkLoad, last_token};
+use falaj::internals::sink::{BulkLoad, last_idempotency_key};
 use falaj::internals::store::{Store, TopicOptions};
 use falaj::internals::topic::{CursorMove, CursorState, Topic, Transaction};
 
@@ -137,7 +137,7 @@ impl Beside {
             Err(error) => asking.error(&mut told, &error, "consumers")?,
         }
         self.ask_queue(store, asking, &mut told)?;
-        let known = topic(store, TOKEN.0).and_then(|us| last_token(&us, TOKEN.1));
+        let known = topic(store, TOKEN.0).and_then(|us| last_idempotency_key(&us, TOKEN.1));
         self.right(
             known.map(|known| known.map(|known| known.version)),
             TOKEN.2,

@@ -103,12 +103,12 @@ pub enum Error {
     /// The right to a job of a queue is over, or was never this process's: somebody else may have the
     /// job. Nothing changed for it. Next: drop what was worked out, or take longer leases.
     LeaseExpired { queue: String, offset: u64, why: &'static str },
-    /// The manifest of a part that is damaged, or of something else than the job for this topic. Nothing was
-    /// committed. Next: stage the part anew, and commit with the manifest that comes of it.
-    InvalidManifest { job: String, why: String },
-    /// A part that was staged is not there any more: its job was committed or aborted, or it was swept. Nothing
-    /// was committed. Next: stage it anew.
-    NotStaged { job: String, part: String, path: PathBuf },
+    /// The manifest of a part that is damaged, or of something else than the load for this topic. Nothing was
+    /// committed. Next: stage the part again, and commit with the manifest that comes of it.
+    InvalidManifest { load: String, why: String },
+    /// A part that was staged is not there any more: its load was committed or aborted, or it was swept.
+    /// Nothing was committed. Next: stage it again.
+    NotStaged { load: String, part: String, path: PathBuf },
     /// The caller asked to stop waiting.
     Interrupted,
 }
@@ -333,8 +333,8 @@ impl fmt::Display for Error {
             ),
             Error::NeedsRecovery { path, position, what } => write!(
                 f,
-                "{} was not recovered since a crash, byte {position}: {what}; open the store for \
-                 writing once, or run `falaj repair`",
+                "the end of {} cannot be read yet, byte {position}: {what}; if a process writes to it now, try \
+                 again, and after a crash open the store for writing once, or run `falaj repair`",
                 path.display()
             ),
             Error::SyncFailed { path, why } => write!(
@@ -379,8 +379,8 @@ impl fmt::Display for Error {
             Error::InvalidArgument { what } => f.write_str(what),
             Error::AppendTooLarge { bytes, limit } => write!(
                 f,
-                "{bytes} bytes are more than one append may hold ({limit}); split them, or create \
-                 the topic with larger segments"
+                "{bytes} bytes are more than the {limit} that one append may hold: append fewer records at a \
+                 time, write them as a bulk load, or create the topic with a larger segment_bytes"
             ),
             Error::UnknownTopic { name, store } => write!(
                 f,
@@ -459,18 +459,16 @@ impl fmt::Display for Error {
                 "there is no consumer {name:?} in {}; `falaj group list` lists what there is",
                 store.display()
             ),
-            Error::LeaseExpired { queue, offset, why } => write!(
-                f,
-                "the lease of job {offset} of queue {queue:?} cannot be used: {why}; somebody else may \
-                 work on it, so drop this result, and take longer leases or extend them"
-            ),
-            Error::InvalidManifest { job, why } => {
-                write!(f, "job {job:?} was not committed: {why}; stage that part anew")
+            Error::LeaseExpired { queue, offset, why } => {
+                write!(f, "job {offset} of queue {queue:?} is not yours to settle: {why}")
             }
-            Error::NotStaged { job, part, path } => write!(
+            Error::InvalidManifest { load, why } => {
+                write!(f, "bulk load {load:?} was not committed: {why}; stage that part again")
+            }
+            Error::NotStaged { load, part, path } => write!(
                 f,
-                "part {part:?} of job {job:?} is not in {} any more: the job was committed or aborted, or \
-                 it was swept; stage it anew",
+                "part {part:?} of bulk load {load:?} is not in {} any more: the load was committed or aborted, \
+                 or the part was swept; stage it again",
                 path.display()
             ),
             Error::Interrupted => f.write_str("the wait was interrupted"),

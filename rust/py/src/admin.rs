@@ -202,7 +202,7 @@ pub(crate) fn _repair(
     py: Python<'_>,
     #[pyo3(from_py_with = input::path)] path: PathBuf,
     dry_run: bool,
-    #[pyo3(from_py_with = input::seconds)] timeout: f64,
+    #[pyo3(from_py_with = input::lock_timeout)] timeout: f64,
     force: bool,
 ) -> Object<'_> {
     let patience = seconds(py, Some(timeout))?.unwrap_or(Duration::MAX);

@@ -159,7 +159,7 @@ fn iterate<'py>(items: &Bound<'py, PyAny>) -> PyResult<Bound<'py, pyo3::types::P
     } else if items.is_instance_of::<Record>() || items.is_instance_of::<NewRecord>() {
         "give [record] for one"
     } else if kind.hasattr(pyo3::intern!(items.py(), "columns"))? {
-        "for the rows of a table: with topic.job(name) as job: job.append_arrow(table)"
+        "for the rows of a table: topic.extend_arrow(table)"
     } else {
         return items.try_iter();
     };

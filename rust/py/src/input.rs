@@ -9,7 +9,7 @@ use falaj::internals::topic::{NewRecord, SyncMode, Visibility};
 use pyo3::exceptions::{PyIndexError, PyOverflowError, PyTypeError, PyUnicodeEncodeError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBool, PyBytes, PyDict, PyInt, PyString, PyTuple};
+use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyString, PyTuple};
 
 use crate::errors::invalid;
 use crate::payload;
@@ -18,6 +18,8 @@ const PAIR: &str = "a tuple in extend() is a pair (key, value), whose key is not
                     tuple (a row, a named tuple) goes into a NewRecord, a value without a key stands alone";
 const PAIR_KEY: &str =
     "the first of a pair is its key (a value that is a tuple goes into a NewRecord), which";
+
+const HEADERS: &str = "a dict, or pairs of a name and a value";
 
 /// A header as it is given.
 pub(crate) type HeaderOf<'py> = (String, Option<Bound<'py, PyBytes>>);
@@ -98,7 +100,7 @@ pub(crate) fn headers<'py>(given: Option<&Bound<'py, PyAny>>) -> PyResult<Vec<He
         return Ok(headers);
     }
     if given.is_instance_of::<PyString>() || given.is_instance_of::<PyBytes>() {
-        return Err(PyTypeError::new_err("headers are a dict, or pairs of a name and a value"));
+        return Err(not_that("headers", HEADERS, given));
     }
     let pairs = match given.cast::<PyDict>() {
         Ok(dict) => dict.items().into_any(),
@@ -109,7 +111,8 @@ pub(crate) fn headers<'py>(given: Option<&Bound<'py, PyAny>>) -> PyResult<Vec<He
             pair?.extract().map_err(|_| not_a_header())?;
         header(&name, &value)
     };
-    pairs.try_iter()?.map(pair).collect()
+    let pairs = pairs.try_iter().map_err(|_| not_that("headers", HEADERS, given))?;
+    pairs.map(pair).collect()
 }
 
 /// Headers that need no conversion, which could run code that changes the dict.
@@ -165,16 +168,74 @@ impl Timestamp<'_, '_> {
     }
 }
 
+/// What was given, as an error shows it: short text and numbers as they are, else the type.
+#[cold]
+pub(crate) fn named(given: &Bound<'_, PyAny>) -> String {
+    let is_plain = given.is_none()
+        || given.is_instance_of::<PyString>()
+        || given.is_instance_of::<PyBytes>()
+        || given.is_instance_of::<PyFloat>()
+        || given.is_instance_of::<PyInt>();
+    let repr = is_plain.then(|| given.repr().ok().map(|repr| repr.to_string())).flatten();
+    repr.filter(|repr| repr.len() <= 80).unwrap_or_else(|| {
+        given.get_type().name().map_or_else(|_| "that".into(), |name| name.to_string())
+    })
+}
+
+/// The error for an argument of a wrong type.
+#[cold]
+pub(crate) fn not_that(what: &str, takes: &str, given: &Bound<'_, PyAny>) -> PyErr {
+    PyTypeError::new_err(format!("{what} is {takes}, not {}", named(given)))
+}
+
+/// Text that names something, still to be checked letter by letter.
+fn name<'py>(given: &Bound<'py, PyAny>, what: &str) -> PyResult<Bound<'py, PyString>> {
+    given.cast::<PyString>().cloned().map_err(|_| not_that(what, "text", given))
+}
+
+/// The name of a topic.
+pub(crate) fn topic_name<'py>(given: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
+    name(given, "the name of a topic")
+}
+
+/// The name of a consumer group.
+pub(crate) fn group_name<'py>(given: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
+    name(given, "the name of a consumer group")
+}
+
+/// The name of a queue.
+pub(crate) fn queue_name<'py>(given: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
+    name(given, "the name of a queue")
+}
+
+/// The name of a bulk load.
+pub(crate) fn load_name<'py>(given: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
+    name(given, "the name of a bulk load")
+}
+
+/// The name of a part of a bulk load.
+pub(crate) fn part_name<'py>(given: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
+    name(given, "the name of a part")
+}
+
+/// The name of a series of bulk loads.
+pub(crate) fn series_name<'py>(given: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
+    name(given, "the name of a series")
+}
+
 /// A whole number as Python's own, also of what only has an index, as numbers of NumPy; never a bool.
-pub(crate) fn whole<'py>(given: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+pub(crate) fn whole<'py>(given: &Bound<'py, PyAny>, what: &str) -> PyResult<Bound<'py, PyAny>> {
     static INDEX: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     if given.is_exact_instance_of::<PyInt>() {
         return Ok(given.clone());
     }
     if given.is_instance_of::<PyBool>() {
-        return Err(PyTypeError::new_err("'bool' object cannot be interpreted as an integer"));
+        return Err(not_that(what, "a whole number", given));
     }
-    INDEX.import(given.py(), "operator", "index")?.call1((given,))
+    INDEX.import(given.py(), "operator", "index")?.call1((given,)).map_err(|error| {
+        let is_none = error.is_instance_of::<PyTypeError>(given.py());
+        if is_none { not_that(what, "a whole number", given) } else { error }
+    })
 }
 
 /// A number that Python's may be too large for, or negative.
@@ -182,7 +243,7 @@ pub(crate) fn number<'py, T>(given: &Bound<'py, PyAny>, what: &str) -> PyResult<
 where
     T: for<'a> FromPyObject<'a, 'py, Error = PyErr>,
 {
-    whole(given)?.extract().map_err(|error: PyErr| {
+    whole(given, what)?.extract().map_err(|error: PyErr| {
         if !error.is_instance_of::<PyOverflowError>(given.py()) {
             return error;
         }
@@ -227,6 +288,9 @@ pub(crate) fn text(given: &Bound<'_, PyString>, what: &str) -> PyResult<String> 
 /// A path, which may be any bytes but zeros.
 pub(crate) fn path(given: &Bound<'_, PyAny>) -> PyResult<PathBuf> {
     given.extract().map_err(|error: PyErr| {
+        if error.is_instance_of::<PyTypeError>(given.py()) {
+            return not_that("a path", "text, bytes or os.PathLike", given);
+        }
         if !error.is_instance_of::<PyUnicodeEncodeError>(given.py()) {
             return error;
         }
@@ -235,19 +299,48 @@ pub(crate) fn path(given: &Bound<'_, PyAny>) -> PyResult<PathBuf> {
     })
 }
 
-/// Seconds, which Python may have too many of.
-pub(crate) fn seconds(given: &Bound<'_, PyAny>) -> PyResult<f64> {
-    given.extract().map_err(|error: PyErr| {
-        if !error.is_instance_of::<PyOverflowError>(given.py()) {
-            return error;
+/// Seconds from 0 on, which Python may have too many of.
+fn seconds(given: &Bound<'_, PyAny>, what: &str) -> PyResult<f64> {
+    let takes = "a number of seconds from 0 on";
+    if given.is_instance_of::<PyBool>() {
+        return Err(not_that(what, takes, given));
+    }
+    let found: f64 = given.extract().map_err(|error: PyErr| {
+        if error.is_instance_of::<PyOverflowError>(given.py()) {
+            return invalid(given.py(), format!("{what} is {takes}, not {}", shown(given)));
         }
-        invalid(given.py(), format!("{} is no timeout in seconds", shown(given)))
-    })
+        let is_none = error.is_instance_of::<PyTypeError>(given.py());
+        if is_none { not_that(what, takes, given) } else { error }
+    })?;
+    if found >= 0.0 && found.is_finite() {
+        return Ok(found);
+    }
+    Err(invalid(given.py(), format!("{what} is {takes}, not {}", shown(given))))
 }
 
-/// Seconds to wait, or for ever.
+/// Seconds to wait, or `None` to wait as long as it takes.
 pub(crate) fn timeout(given: &Bound<'_, PyAny>) -> PyResult<Option<f64>> {
-    if given.is_none() { Ok(None) } else { seconds(given).map(Some) }
+    if given.is_none() { Ok(None) } else { lock_timeout(given).map(Some) }
+}
+
+/// Seconds to wait for a lock.
+pub(crate) fn lock_timeout(given: &Bound<'_, PyAny>) -> PyResult<f64> {
+    seconds(given, "a timeout")
+}
+
+/// How long a worker has a job.
+pub(crate) fn lease(given: &Bound<'_, PyAny>) -> PyResult<f64> {
+    seconds(given, "a lease")
+}
+
+/// How long a job waits.
+pub(crate) fn delay(given: &Bound<'_, PyAny>) -> PyResult<f64> {
+    seconds(given, "a delay")
+}
+
+/// How old something is.
+pub(crate) fn older_than(given: &Bound<'_, PyAny>) -> PyResult<f64> {
+    seconds(given, "older_than")
 }
 
 fn numbered<'py, T>(given: &Bound<'py, PyAny>, what: &str) -> PyResult<Option<T>>
@@ -269,7 +362,7 @@ pub(crate) fn offset_number(given: &Bound<'_, PyAny>) -> PyResult<u64> {
 
 /// An offset that may lie anywhere, and from the end.
 pub(crate) fn any_offset(given: &Bound<'_, PyAny>) -> PyResult<i128> {
-    whole(given)?.extract().map_err(|error: PyErr| {
+    whole(given, "an offset")?.extract().map_err(|error: PyErr| {
         if error.is_instance_of::<PyOverflowError>(given.py()) { no_offset(given) } else { error }
     })
 }
@@ -314,18 +407,25 @@ pub(crate) fn most(given: &Bound<'_, PyAny>) -> PyResult<usize> {
     number(given, "how many there are to be")
 }
 
-/// What names the jobs of a token.
-pub(crate) const SERIES: &str = "the name of a series of jobs";
+/// What names the bulk loads of an idempotency key.
+pub(crate) const SERIES: &str = "the name of a series of bulk loads";
 
-/// Name and number of a job.
-pub(crate) fn token(given: &Bound<'_, PyAny>) -> PyResult<Option<(String, u64)>> {
+/// Manifests of parts.
+pub(crate) fn manifests<'py>(given: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, PyBytes>>> {
+    given
+        .extract()
+        .map_err(|_: PyErr| not_that("parts", "a list of manifests, which are bytes", given))
+}
+
+/// Name of a series of bulk loads, and the number of one in it.
+pub(crate) fn idempotency_key(given: &Bound<'_, PyAny>) -> PyResult<Option<(String, u64)>> {
     if given.is_none() {
         return Ok(None);
     }
-    let wrong =
-        |_: PyErr| PyTypeError::new_err("a token is a pair of the name of a series and a number");
+    let takes = "a pair of the name of a series and a number, such as (\"nightly\", 20261127)";
+    let wrong = |_: PyErr| not_that("idempotency_key", takes, given);
     let (name, given): (Bound<'_, PyString>, Bound<'_, PyAny>) = given.extract().map_err(wrong)?;
-    Ok(Some((text(&name, SERIES)?, number(&given, "the number of a job")?)))
+    Ok(Some((text(&name, SERIES)?, number(&given, "the number of a bulk load")?)))
 }
 
 /// The name of a sync mode.

@@ -1,7 +1,7 @@
 //! `falaj._core`: what Python sees of the crate `falaj`.
 //!
 //! Thin shells without logic: arguments in, one call, result or exception out. Each class has a file;
-//! `errors` is the one mapping of errors; `buffer`, `gil_cell` and `job` are the files with unsafe code.
+//! `errors` is the one mapping of errors; `buffer`, `gil_cell` and `bulk_load` are the files with unsafe code.
 
 #![deny(unsafe_code)]
 
@@ -10,6 +10,7 @@ mod appending;
 mod arrow;
 mod batch;
 mod buffer;
+mod bulk_load;
 mod collect;
 mod compact;
 mod consumer;
@@ -24,7 +25,6 @@ mod handle;
 mod held;
 mod input;
 mod iterate;
-mod job;
 mod lookup;
 mod module;
 mod opened;

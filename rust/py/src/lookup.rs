@@ -28,14 +28,17 @@ impl Topic {
             Ok(position) => {
                 let (partition, index): (Bound<'py, PyAny>, Bound<'py, PyAny>) =
                     position.extract().map_err(wrong)?;
-                let partition =
-                    input::whole(&partition).and_then(|p| p.extract()).map_err(wrong)?;
-                let index = input::whole(&index).and_then(|i| i.extract()).map_err(wrong)?;
+                let partition = input::whole(&partition, "a partition")
+                    .and_then(|p| p.extract())
+                    .map_err(wrong)?;
+                let index =
+                    input::whole(&index, "an offset").and_then(|i| i.extract()).map_err(wrong)?;
                 self.target(py, Some(partition), None)?;
                 (partition, index)
             }
             Err(_) => {
-                let index = input::whole(index).and_then(|i| i.extract()).map_err(wrong)?;
+                let index =
+                    input::whole(index, "an offset").and_then(|i| i.extract()).map_err(wrong)?;
                 (self.one(py)?, index)
             }
         };

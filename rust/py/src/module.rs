@@ -3,8 +3,8 @@
 use pyo3::prelude::*;
 
 use crate::{
-    admin, arrow, batch, buffer, collect, compact, consumer, consumers, draft, floor, follow,
-    gil_cell, iterate, job, opened, plain, queue, queue_job, receipts, record, retention, store,
+    admin, arrow, batch, buffer, bulk_load, collect, compact, consumer, consumers, draft, floor,
+    follow, gil_cell, iterate, opened, plain, queue, queue_job, receipts, record, retention, store,
     topic, transaction,
 };
 
@@ -27,7 +27,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
         arrow::ArrowBatch, arrow::ArrowStream, batch::Batch, batch::BatchRecords, batch::Batches,
         batch::Values, batch::ValuesIterator, buffer::BatchView, buffer::View, consumer::Consumed,
         consumer::Consumer, draft::NewRecord, floor::Floor, follow::Bell, follow::Follower,
-        follow::Ticket, follow::Watch, iterate::Records, job::Part, opened::Opened, queue::Queue,
+        follow::Ticket, follow::Watch, iterate::Records, bulk_load::Part, opened::Opened, queue::Queue,
         queue_job::Job, receipts::Receipts, record::Record, store::Store, topic::Topic,
         transaction::Transaction);
     add!(module, add_function:

@@ -179,7 +179,7 @@ impl Queue {
         jobs: &Bound<'_, PyList>,
         worn: &Bound<'_, PyList>,
         #[pyo3(from_py_with = input::most)] n: usize,
-        #[pyo3(from_py_with = input::seconds)] lease: f64,
+        #[pyo3(from_py_with = input::lease)] lease: f64,
         #[pyo3(from_py_with = input::timeout)] timeout: Option<f64>,
         max_attempts: u32,
     ) -> PyResult<()> {
@@ -241,7 +241,7 @@ impl Queue {
         &self,
         py: Python<'_>,
         jobs: &Bound<'_, PyAny>,
-        #[pyo3(from_py_with = input::seconds)] delay: f64,
+        #[pyo3(from_py_with = input::delay)] delay: f64,
     ) -> PyResult<()> {
         let (jobs, delay) = (self.ours(py, jobs)?, delay_of(py, delay)?);
         self.back(py, &jobs, OPEN, |queue, topic, leases| queue.put_back(topic, leases, delay))?;
@@ -254,7 +254,7 @@ impl Queue {
         &self,
         py: Python<'_>,
         jobs: &Bound<'_, PyAny>,
-        #[pyo3(from_py_with = input::seconds)] delay: f64,
+        #[pyo3(from_py_with = input::delay)] delay: f64,
     ) -> PyResult<()> {
         let (jobs, delay) = (self.ours(py, jobs)?, delay_of(py, delay)?);
         self.back(py, &jobs, OPEN, |queue, topic, leases| queue.put_back(topic, leases, delay))

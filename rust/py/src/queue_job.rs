@@ -203,7 +203,7 @@ impl Job {
     fn nack(
         &self,
         py: Python<'_>,
-        #[pyo3(from_py_with = input::seconds)] delay: f64,
+        #[pyo3(from_py_with = input::delay)] delay: f64,
     ) -> PyResult<()> {
         let delay = delay_of(py, delay)?;
         let given_back = self.call(py, |queue, topic| queue.nack(topic, &[*self.lease()], delay));
@@ -221,7 +221,7 @@ impl Job {
     fn extend(
         &self,
         py: Python<'_>,
-        #[pyo3(from_py_with = input::seconds)] lease: f64,
+        #[pyo3(from_py_with = input::lease)] lease: f64,
     ) -> PyResult<()> {
         let lease = delay_of(py, lease)?;
         self.call(py, |queue, topic| queue.extend(topic, &[*self.lease()], lease))

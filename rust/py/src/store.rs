@@ -111,7 +111,7 @@ impl Store {
         #[pyo3(from_py_with = input::permissions)] permissions: u32,
         sync: &Bound<'_, PyAny>,
         verify: bool,
-        #[pyo3(from_py_with = input::seconds)] timeout: f64,
+        #[pyo3(from_py_with = input::lock_timeout)] timeout: f64,
         force: bool,
         mapped: bool,
     ) -> PyResult<Self> {

@@ -12,12 +12,12 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyRange, PySlice, PyString};
 
 use crate::batch::Batches;
+use crate::bulk_load;
 use crate::collect::{Bodies, Collector};
 use crate::errors::{OrRaise, invalid, raise};
 use crate::follow::Follower;
 use crate::input::{self, Incoming, SERIES};
 use crate::iterate::{Reading, Records};
-use crate::job;
 use crate::opened::Opened;
 use crate::precondition::{Preconditions, producer_name};
 use crate::receipts;
@@ -202,23 +202,22 @@ impl Topic {
         Ok(by_partition.into_any())
     }
 
-    /// Begin a part of a job: records of one process, which nobody sees before the job is committed.
-    ///
-    /// A job is a name. Any number of processes stage parts of it, then one of them, or another, commits
-    /// them all at once with `commit_job`. A part may be staged several times, as where a task is tried
-    /// again: those whose manifests are committed count. For a job of one process see `job`.
+    /// Begin a part of a bulk load: records of one process, invisible until the load is committed. Each
+    /// process stages parts of its own; one of them collects the manifests and commits all at once with
+    /// `commit_bulk_load`. A part may be staged several times, as where a task is tried again: the
+    /// parts whose manifests are committed count. For a load of one process see `bulk_load`.
     ///
     /// Args:
-    ///     job: Name of the job, 1 to 200 of the characters that a topic's name may have.
+    ///     name: Name of the load, 1 to 200 of the characters that a topic's name may have.
     ///     part: Name of the part, likewise.
-    ///     token: What the job will be committed with, where that is known: then what is left of one
-    ///         that dies goes as soon as the next of the series is committed, and not after a day.
+    ///     idempotency_key: What the load will be committed with, where that is known. Then what is left of
+    ///         a load that died is removed once the next of the series is committed, and not after a day.
     ///
     /// Returns:
     ///     A `Part`: `append` or `append_arrow` what belongs to it, then `finish` it.
     ///
     /// Raises:
-    ///     InvalidArgument: A name is none.
+    ///     InvalidArgument: A name cannot be one.
     ///     NotWritable: The topic was opened for reading.
     ///
     /// Example:
@@ -228,116 +227,133 @@ impl Topic {
     ///     >>> manifest = part.finish()
     ///     >>> len(flights)
     ///     0
-    ///     >>> flights.commit_job("import-2026-11", [manifest])
+    ///     >>> flights.commit_bulk_load("import-2026-11", [manifest])
     ///     {'committed': True, 'records': 1, 'offsets': {0: (0, 1)}}
-    #[pyo3(signature = (job, part, token=None))]
-    #[allow(clippy::needless_pass_by_value, reason = "tuples of Python's come by value")]
+    #[pyo3(signature = (name, part, *, idempotency_key=None))]
+    #[allow(clippy::needless_pass_by_value, reason = "what is converted comes by value")]
     fn stage(
         &self,
         py: Python<'_>,
-        job: &Bound<'_, PyString>,
-        part: &Bound<'_, PyString>,
-        #[pyo3(from_py_with = input::token)] token: Option<(String, u64)>,
-    ) -> PyResult<job::Part> {
-        let (job, part) = (job.to_string_lossy(), part.to_string_lossy());
-        job::stage(py, &self.opened, &job, &part, token.as_ref())
+        #[pyo3(from_py_with = input::load_name)] name: Bound<'_, PyString>,
+        #[pyo3(from_py_with = input::part_name)] part: Bound<'_, PyString>,
+        #[pyo3(from_py_with = input::idempotency_key)] idempotency_key: Option<(String, u64)>,
+    ) -> PyResult<bulk_load::Part> {
+        let (name, part) = (name.to_string_lossy(), part.to_string_lossy());
+        bulk_load::stage(py, &self.opened, &name, &part, idempotency_key.as_ref())
     }
 
-    /// Commit a job: all records of its parts become visible at once, and are on the medium when this
-    /// returns, whatever the topic's sync mode. Then what the job staged is removed.
+    /// Commit a bulk load: all records of its parts become visible at once, and are on the disk when this
+    /// returns, whatever the topic's sync mode. Then what the load staged is removed.
     ///
     /// Args:
-    ///     job: Name of the job.
+    ///     name: Name of the load.
     ///     parts: Manifests, as `Part.finish` returned them. Records keep this order in each partition.
-    ///     token: Name of a series of jobs and the number of this one in it. Where that number, or a
-    ///         higher one, was committed to the topic before, nothing is appended: with a token a job
-    ///         may be committed as often as it takes to know that it was. A log remembers up to 1,024
-    ///         names.
+    ///     idempotency_key: Name of a series of loads and the number of this one in it. Where that number,
+    ///         or a higher one, was committed to the topic before, nothing is appended. So a load with a
+    ///         key may be committed as often as it takes to know that it was. A log remembers up to
+    ///         1,024 series.
     ///
     /// Returns:
-    ///     A dict: `committed`, False where the token was there before; `records`, how many were appended;
+    ///     A dict: `committed`, False where the key was there before; `records`, how many were appended;
     ///     `offsets`, for each partition that got any the first offset and the one behind the last.
     ///
     /// Raises:
-    ///     InvalidManifest: One is damaged, of another job or topic, or there twice. Nothing was committed.
-    ///     NotStaged: A part is gone: the job was committed or aborted. Nothing was committed.
-    ///     CorruptData: A part was damaged on the disk. Nothing was committed.
-    ///     AppendTooLarge: The job is larger than it may be; the limit is named. Nothing was committed.
-    ///     InvalidArgument: The log remembers as many tokens as it can: see `forget_token`.
+    ///     InvalidManifest: One is corrupt, of another load or topic, or there twice. Nothing was committed.
+    ///     NotStaged: A part is gone: the load was committed or aborted. Nothing was committed.
+    ///     CorruptData: A part is corrupt on the disk. Nothing was committed.
+    ///     AppendTooLarge: The load is larger than it may be; the limit is named. Nothing was committed.
+    ///     InvalidArgument: The log remembers as many series as it can: see `forget_idempotency_key`.
     ///     NoSpace, SyncFailed, TopicDeleted, NotWritable: Nothing was committed.
     ///     LockTimeout: Others had a lock for too long. Nothing was committed now: commit it again.
-    ///     DurabilityUnknown: It is visible, and perhaps not on the medium: with a token commit it again,
-    ///         without one `flush`, since it would be appended a second time.
+    ///     DurabilityUnknown: It is visible, and perhaps not on the disk. Commit it again if it has a key,
+    ///         else call `flush`, since a second commit would append it twice.
     ///
     /// Example:
     ///     >>> flights = store.topic("flights")
     ///     >>> part = flights.stage("import", "0")
     ///     >>> part.append(b"EWR to IAH")
-    ///     >>> parts, token = [part.finish()], ("import", 20261122)
-    ///     >>> flights.commit_job("import", parts, token)["committed"]
+    ///     >>> parts, key = [part.finish()], ("import", 20261122)
+    ///     >>> flights.commit_bulk_load("import", parts, idempotency_key=key)["committed"]
     ///     True
-    ///     >>> flights.commit_job("import", parts, token)["committed"]
+    ///     >>> flights.commit_bulk_load("import", parts, idempotency_key=key)["committed"]
     ///     False
-    ///     >>> len(flights), flights.last_token("import")
+    ///     >>> len(flights), flights.last_idempotency_key("import")
     ///     (1, 20261122)
-    #[pyo3(signature = (job, parts, token=None))]
-    #[allow(clippy::needless_pass_by_value, reason = "lists of Python's come as vectors")]
-    fn commit_job<'py>(
+    #[pyo3(signature = (name, parts, *, idempotency_key=None))]
+    #[allow(clippy::needless_pass_by_value, reason = "what is converted comes by value")]
+    fn commit_bulk_load<'py>(
         &self,
         py: Python<'py>,
-        job: &Bound<'_, PyString>,
-        parts: Vec<Bound<'py, PyBytes>>,
-        #[pyo3(from_py_with = input::token)] token: Option<(String, u64)>,
+        #[pyo3(from_py_with = input::load_name)] name: Bound<'py, PyString>,
+        #[pyo3(from_py_with = input::manifests)] parts: Vec<Bound<'py, PyBytes>>,
+        #[pyo3(from_py_with = input::idempotency_key)] idempotency_key: Option<(String, u64)>,
     ) -> PyResult<Bound<'py, PyDict>> {
-        let told = PyDict::new(py);
-        job::commit(py, &self.opened, &job.to_string_lossy(), &parts, token.as_ref(), &told)?;
+        let (told, name) = (PyDict::new(py), name.to_string_lossy());
+        bulk_load::commit(py, &self.opened, &name, &parts, idempotency_key.as_ref(), &told)?;
         Ok(told)
     }
 
-    /// `commit_job` that says what it did in a dict, also where an exception comes after the commit.
-    #[allow(clippy::needless_pass_by_value, reason = "lists of Python's come as vectors")]
-    fn _commit_job(
+    /// `commit_bulk_load` that fills a dict, also where an exception comes after the commit.
+    #[allow(clippy::needless_pass_by_value, reason = "what is converted comes by value")]
+    fn _commit_bulk_load(
         &self,
         py: Python<'_>,
-        job: &Bound<'_, PyString>,
+        name: &Bound<'_, PyString>,
         parts: Vec<Bound<'_, PyBytes>>,
-        #[pyo3(from_py_with = input::token)] token: Option<(String, u64)>,
+        #[pyo3(from_py_with = input::idempotency_key)] idempotency_key: Option<(String, u64)>,
         told: &Bound<'_, PyDict>,
     ) -> PyResult<()> {
-        job::commit(py, &self.opened, &job.to_string_lossy(), &parts, token.as_ref(), told)
+        let name = name.to_string_lossy();
+        bulk_load::commit(py, &self.opened, &name, &parts, idempotency_key.as_ref(), told)
     }
 
-    /// Remove all that a job staged. What was committed stays committed; again it does nothing.
-    #[pyo3(signature = (job))]
-    fn abort_job(&self, py: Python<'_>, job: &Bound<'_, PyString>) -> PyResult<()> {
-        job::abort(py, &self.opened, &job.to_string_lossy())
-    }
-
-    /// The number of the job of a series that was committed last to this topic; None where there is none.
+    /// Remove all that a bulk load staged. What was committed stays committed; again it does nothing.
     #[pyo3(signature = (name))]
-    fn last_token(&self, py: Python<'_>, name: &Bound<'_, PyString>) -> PyResult<Option<u64>> {
-        job::last_token(py, &self.opened, &input::text(name, SERIES)?)
-    }
-
-    /// Forget a series of jobs, so that another name has room among the 1,024 that a log remembers. A job of
-    /// it could then be committed twice. True where there was one.
-    #[pyo3(signature = (name))]
-    fn forget_token(&self, py: Python<'_>, name: &Bound<'_, PyString>) -> PyResult<bool> {
-        job::forget_token(py, &self.opened, &input::text(name, SERIES)?)
-    }
-
-    /// Remove what jobs left in the topic's log that came to nothing: parts that nobody is writing, and nobody
-    /// changed for so many seconds. Each commit, and `Store.maintain`, does it for those of a day.
-    ///
-    /// Returns:
-    ///     How many files went.
-    #[pyo3(signature = (older_than=86400.0))]
-    fn sweep_jobs(
+    #[allow(clippy::needless_pass_by_value, reason = "what is converted comes by value")]
+    fn abort_bulk_load(
         &self,
         py: Python<'_>,
-        #[pyo3(from_py_with = input::seconds)] older_than: f64,
+        #[pyo3(from_py_with = input::load_name)] name: Bound<'_, PyString>,
+    ) -> PyResult<()> {
+        bulk_load::abort(py, &self.opened, &name.to_string_lossy())
+    }
+
+    /// The number of the bulk load of a series that was committed last to this topic; None if there is none.
+    #[pyo3(signature = (series))]
+    #[allow(clippy::needless_pass_by_value, reason = "what is converted comes by value")]
+    fn last_idempotency_key(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = input::series_name)] series: Bound<'_, PyString>,
+    ) -> PyResult<Option<u64>> {
+        bulk_load::last_idempotency_key(py, &self.opened, &input::text(&series, SERIES)?)
+    }
+
+    /// Forget a series of bulk loads, so that another has room among the 1,024 that a log remembers. A load
+    /// of it could then be committed twice. True where there was one.
+    #[pyo3(signature = (series))]
+    #[allow(clippy::needless_pass_by_value, reason = "what is converted comes by value")]
+    fn forget_idempotency_key(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = input::series_name)] series: Bound<'_, PyString>,
+    ) -> PyResult<bool> {
+        bulk_load::forget_idempotency_key(py, &self.opened, &input::text(&series, SERIES)?)
+    }
+
+    /// Remove what bulk loads that came to nothing left in the topic's log: parts that no process is
+    /// writing, and that did not change for so many seconds. Each commit, and `Store.maintain`, does it
+    /// for those of a day.
+    ///
+    /// Returns:
+    ///     How many files were removed.
+    #[pyo3(signature = (older_than=86400.0))]
+    fn sweep_bulk_loads(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = input::older_than)] older_than: f64,
     ) -> PyResult<u64> {
-        job::sweep(py, &self.opened, older_than)
+        bulk_load::sweep(py, &self.opened, older_than)
     }
 
     /// The highest sequence that a producer appended, so that it knows where it is.

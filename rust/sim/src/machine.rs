@@ -486,7 +486,7 @@ pub fn commit(log: &Log, group: &Group, version: u64) -> Result<Option<(Appended
     let body = encode(&group.0[0].1);
     let block = outgoing(group.0[0].0, &body, true);
     let (token, mut first) = (Token::new(0, SERIES, version)?, [0]);
-    let committed = log.commit_job(&[block], Some(&token), &mut first)?;
+    let committed = log.commit_load(&[block], Some(&token), &mut first)?;
     Ok(committed.map(|appended| (appended, first[0])))
 }
 

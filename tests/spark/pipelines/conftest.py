@@ -38,7 +38,7 @@ def fill(path: Path, wanted: Iterable[data.Flight], topic: str = TOPIC) -> Flown
     with (
         falaj.open(path) as store,
         store.topic(topic, partitions=len(data.ORIGINS)) as opened,
-        opened.job("flights") as job,
+        opened.bulk_load("flights") as job,
     ):
         for flight in wanted:
             hour = flight["time_hour"]

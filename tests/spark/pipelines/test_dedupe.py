@@ -143,7 +143,7 @@ def test_ids_are_what_their_name_says(spark: SparkSession, store: falaj.Store) -
     ]
     for key, value, headers in rows:
         topic.append(value, key=key, headers=headers)
-    with topic.job("tombstones") as job:
+    with topic.bulk_load("tombstones") as job:
         nulls = pyarrow.nulls(3, pyarrow.binary())
         keys = pyarrow.array([b"k", b"k", None])
         job.append_arrow(pyarrow.record_batch({"value": nulls, "key": keys}))
@@ -172,7 +172,7 @@ def test_a_json_field_is_the_text_that_is_written_whatever_it_is_as_a_number(
         *('"Infinity"', '"1.1.1"', '""', f'"{"x" * 200_000}1.0"'),
     ]
     source = store.topic("source", codec="json")
-    with source.job("twice") as job:
+    with source.bulk_load("twice") as job:
         for text in written * 2:
             value = f'{{"-1.5": [2.0, "\\"3.0"], "id": {text}, "n": -1.5e-3}}'.encode()
             job.append_arrow(pyarrow.record_batch({"value": [value]}))

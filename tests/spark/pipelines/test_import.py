@@ -277,7 +277,7 @@ def test_a_ledger_that_was_deleted_is_noticed(do: Do, tmp_path: Path) -> None:
     with pytest.raises(CorruptData, match="does not tell which files that was"):
         do(schema=SALES)
     with falaj.open(tmp_path / "s") as store:
-        assert store.topic("sales").forget_token(TOKEN)
+        assert store.topic("sales").forget_idempotency_key(TOKEN)
     assert do(schema=SALES).records == 1
 
 
@@ -294,7 +294,7 @@ def test_an_export_that_is_imported_is_the_topic_again(
     spark: SparkSession, january: Flown, tmp_path: Path
 ) -> None:
     with falaj.open(tmp_path / "s") as store, store.topic("t", partitions=3) as topic:
-        with topic.job("tombstone") as job:
+        with topic.bulk_load("tombstone") as job:
             job.tombstone(b"gone", partition=2, timestamp_ns=1 * 10**9)
         topic.append(
             b"\xff\x00", headers=[("a", b"1"), ("a", None)], partition=1, timestamp_ns=2 * 10**9
@@ -305,7 +305,11 @@ def test_an_export_that_is_imported_is_the_topic_again(
             for number in flights.partitions
             for record in flights.partition(number).last(700)
         ]
-    with falaj.open(tmp_path / "s") as store, store.topic("t") as topic, topic.job("few") as job:
+    with (
+        falaj.open(tmp_path / "s") as store,
+        store.topic("t") as topic,
+        topic.bulk_load("few") as job,
+    ):
         for value, key, number, when in few:
             job.append(value, key=key, partition=number, timestamp=when)
     export(spark, ExportConfig(store=tmp_path / "s", topic="t", into=tmp_path / "lake"))

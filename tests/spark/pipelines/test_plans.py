@@ -37,7 +37,7 @@ class Ground:
         return self.plans.next("earliest", end)
 
     def commit(self, plan: Plan) -> bool:
-        with self.into.job("work", token=(self.plans.token, plan.number)) as job:
+        with self.into.bulk_load("work", idempotency_key=(self.plans.token, plan.number)) as job:
             job.append(b"done")
         return bool(job.committed)
 

@@ -139,7 +139,7 @@ def test_odd_records_are_counted_and_their_keys_are_no_markup(
     topic.append(
         b"x", headers=[("h", b"12"), ("i", None)], timestamp_ns=10_002_000_000, partition=1
     )
-    with topic.job("tombstone") as job:
+    with topic.bulk_load("tombstone") as job:
         job.tombstone(b"\xff", timestamp_ns=7 * 10**9, partition=1)
     html = tmp_path / "odd.html"
     found = profile(spark, ProfileConfig(store=store.path, topic="odd", html=html))

@@ -62,7 +62,7 @@ def content(topic: falaj.Topic[Any]) -> list[list[Any]]:
 
 def test_records_come_as_they_were_into_the_partitions_where_they_were(store: falaj.Store) -> None:
     source = filled(store)
-    with source.job("tombstone") as job:
+    with source.bulk_load("tombstone") as job:
         job.tombstone(b"gone", partition=1)
     source.append({"n": "without a time of its own"}, partition=2)
     assert any(record.timestamp_ns % 1_000 for record in source)

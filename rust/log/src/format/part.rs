@@ -1,8 +1,8 @@
-//! What a job stages beside a log: files of parts, and the manifests that name them.
+//! What a bulk load stages beside a log: files of parts, and the manifests that name them.
 //!
 //! ```text
 //! file     = header 80, frame*           frame = head 32, body
-//! manifest = head 80, name of the job, name of the part, (partition: 4, records: 8)*, crc: 4
+//! manifest = head 80, name of the load, name of the part, (partition: 4, records: 8)*, crc: 4
 //! ```
 //!
 //! A frame's body is that of a data block, its checksum too: neither knows where it will stand, so that
@@ -24,7 +24,7 @@ pub const HEADER_LEN: usize = 80;
 pub const FRAME_LEN: usize = 32;
 /// Bytes of a manifest before its names.
 pub const MANIFEST_LEN: usize = 80;
-/// Longest name of a job or a part, bytes.
+/// Longest name of a bulk load or a part, bytes.
 pub const MAX_NAME: usize = 200;
 
 /// Ending of a part's file that is whole.
@@ -38,16 +38,16 @@ const _: () = {
     assert!(HEADER_LEN % 8 == 0 && FRAME_LEN % 8 == 0);
 };
 
-/// Name of the directory in which a job for the topic that begins with this number stages its parts.
-pub fn job_dir(job: &str, number: u32) -> String {
-    format!("{job}@{number}")
+/// Name of the directory in which a bulk load for the topic that begins with this number stages its parts.
+pub fn load_dir(load: &str, number: u32) -> String {
+    format!("{load}@{number}")
 }
 
 /// Take the name of such a directory apart; `None` for any other.
-pub fn parse_job_dir(name: &str) -> Option<(&str, u32)> {
-    let (job, digits) = name.rsplit_once('@')?;
+pub fn parse_load_dir(name: &str) -> Option<(&str, u32)> {
+    let (load, digits) = name.rsplit_once('@')?;
     let number: u32 = digits.parse().ok()?;
-    (complaint(job).is_none() && number.to_string() == digits).then_some((job, number))
+    (complaint(load).is_none() && number.to_string() == digits).then_some((load, number))
 }
 
 /// Name of a part's file.
@@ -68,7 +68,7 @@ pub fn parse_file_name(name: &str) -> Option<(&str, u64, bool)> {
     ))
 }
 
-/// What is wrong with the name of a job or a part; `None` when it is good.
+/// What is wrong with the name of a bulk load or a part; `None` when it is good.
 pub fn complaint(name: &str) -> Option<String> {
     match names::complaint(name) {
         None if name.len() > MAX_NAME => {
@@ -94,7 +94,7 @@ pub struct Owner {
 pub struct PartHeader {
     /// Whose it is.
     pub owner: Owner,
-    /// Id of the name of the job's token, and its version; zeros where it was not told.
+    /// Id of the name of the load's token, and its version; zeros where it was not told.
     pub token: (u64, u64),
 }
 
@@ -200,13 +200,13 @@ fn head_crc(id: u64, position: u64, head: &[u8; FRAME_LEN]) -> u32 {
     crc32_from(seeded, &head[..FRAME_LEN - 4])
 }
 
-/// What a finished part consists of: who commits the job is given one of each.
+/// What a finished part consists of: who commits the load is given one of each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Manifest {
     /// Whose the part is.
     pub owner: Owner,
-    /// Name of the job.
-    pub job: String,
+    /// Name of the load.
+    pub load: String,
     /// Name of the part.
     pub part: String,
     /// Bytes of the file; 0 where there is none, as for a part without records.
@@ -232,8 +232,8 @@ impl Manifest {
         put(&mut out, 56, &self.len.to_le_bytes());
         put(&mut out, 64, &self.frames.to_le_bytes());
         put(&mut out, 68, &self.heads_crc.to_le_bytes());
-        put(&mut out, 72, &[self.job.len() as u8, self.part.len() as u8]);
-        out.extend_from_slice(self.job.as_bytes());
+        put(&mut out, 72, &[self.load.len() as u8, self.part.len() as u8]);
+        out.extend_from_slice(self.load.as_bytes());
         out.extend_from_slice(self.part.as_bytes());
         for (partition, records) in &self.records {
             out.extend(partition.to_le_bytes());
@@ -260,9 +260,9 @@ impl Manifest {
             return Err(DecodeError::Damaged("the checksum of a part's manifest does not match"));
         }
         check_version(u32_at(rest, 8))?;
-        let (job, part) = (usize::from(rest[72]), usize::from(rest[73]));
+        let (load, part) = (usize::from(rest[72]), usize::from(rest[73]));
         let (head, behind) = rest.split_at(MANIFEST_LEN);
-        let (job, behind) = behind.split_at_checked(job).ok_or(CUT_OFF)?;
+        let (load, behind) = behind.split_at_checked(load).ok_or(CUT_OFF)?;
         let (part, records) = behind.split_at_checked(part).ok_or(CUT_OFF)?;
         if records.len() as u64 != u64::from(u32_at(head, 12)) * 12 {
             return Err(CUT_OFF);
@@ -270,7 +270,7 @@ impl Manifest {
         let records = records.chunks_exact(12).map(|pair| (u32_at(pair, 0), u64_at(pair, 4)));
         Ok(Self {
             owner: owner_at(head),
-            job: name(job)?,
+            load: name(load)?,
             part: name(part)?,
             len: u64_at(head, 56),
             frames: u32_at(head, 64),

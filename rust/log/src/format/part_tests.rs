@@ -9,7 +9,7 @@ const OWNER: Owner = Owner { log: [1; 16], topic: [2; 16], id: 3 };
 fn manifest() -> Manifest {
     Manifest {
         owner: OWNER,
-        job: "nightly".into(),
+        load: "nightly".into(),
         part: "7-0".into(),
         len: 400,
         frames: 2,
@@ -56,7 +56,7 @@ fn what_was_laid_out_comes_back_and_no_flipped_bit_does() {
 fn only_names_exactly_as_falaj_writes_them_are_its_own() {
     let longest = "x".repeat(MAX_NAME);
     for (job, number) in [("nightly", 0), ("a.b", 9_999), (longest.as_str(), 3)] {
-        assert_eq!(parse_job_dir(&job_dir(job, number)), Some((job, number)));
+        assert_eq!(parse_load_dir(&load_dir(job, number)), Some((job, number)));
         for whole in [false, true] {
             let name = file_name(job, 0xab, whole);
             assert!(name.len() <= 255);
@@ -64,7 +64,7 @@ fn only_names_exactly_as_falaj_writes_them_are_its_own() {
         }
     }
     for strange in ["nightly", "@1", "a@01", "a@x", "a b@1", "..@1"] {
-        assert_eq!(parse_job_dir(strange), None, "{strange}");
+        assert_eq!(parse_load_dir(strange), None, "{strange}");
     }
     let id = "00000000000000ab";
     for strange in [format!("a.{id}"), "a.AB.part".into(), format!("..{id}.tmp"), id.into()] {
@@ -186,7 +186,7 @@ fn a_frame_of_a_newer_version_is_told_from_one_without_records() {
 fn a_manifest_stands_where_the_format_says() {
     let manifest = Manifest {
         owner: DISTINCT,
-        job: "nightly".into(),
+        load: "nightly".into(),
         part: "7-0".into(),
         len: 0x1817_9615_9413_9211,
         frames: 0xa423_a221,
@@ -251,13 +251,13 @@ fn a_manifest_that_is_cut_off_newer_or_of_no_part_is_told_apart() {
 
 #[test]
 fn jobs_and_parts_have_the_file_names_that_the_format_gives() {
-    assert_eq!(job_dir("nightly", 90), "nightly@90");
+    assert_eq!(load_dir("nightly", 90), "nightly@90");
     assert_eq!(file_name("7-0", 0xab_cdef, true), "7-0.0000000000abcdef.part");
     assert_eq!(file_name("7-0", u64::MAX, false), "7-0.ffffffffffffffff.tmp");
-    assert_eq!(parse_job_dir("a@b@4294967295"), None, "no job has an @");
-    assert_eq!(parse_job_dir("a@4294967295"), Some(("a", u32::MAX)));
-    assert_eq!(parse_job_dir("a@4294967296"), None);
-    assert_eq!(parse_job_dir("a@+1"), None);
+    assert_eq!(parse_load_dir("a@b@4294967295"), None, "no job has an @");
+    assert_eq!(parse_load_dir("a@4294967295"), Some(("a", u32::MAX)));
+    assert_eq!(parse_load_dir("a@4294967296"), None);
+    assert_eq!(parse_load_dir("a@+1"), None);
 }
 
 #[test]

@@ -99,14 +99,14 @@ impl CursorState {
 
 /// The last of a series of jobs that was committed under one name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TokenState {
+pub struct IdempotencyState {
     /// Its number in the series: what comes again has one that is not higher.
     pub version: u64,
     /// When that was, milliseconds since 1970, for people.
     pub committed_ms: i64,
 }
 
-impl TokenState {
+impl IdempotencyState {
     /// A token that is none: where one becomes this it is forgotten.
     pub const NONE: Self = Self { version: u64::MAX, committed_ms: 0 };
 }
@@ -118,7 +118,7 @@ pub struct LogState {
     /// By producer and topic number; without a sequence where one is about to be noted.
     producers: BTreeMap<(u64, u32), ProducerState>,
     /// By topic number and name.
-    tokens: BTreeMap<(u32, Vec<u8>), TokenState>,
+    tokens: BTreeMap<(u32, Vec<u8>), IdempotencyState>,
     cursors: BTreeMap<Vec<u8>, CursorState>,
     /// Where damage begins that may hide how cursors, tokens and producers moved on.
     doubt: Option<Address>,
@@ -160,12 +160,12 @@ impl LogState {
     }
 
     /// What is known of a token, by topic number and name.
-    pub fn token(&self, key: &(u32, Vec<u8>)) -> Option<TokenState> {
+    pub fn token(&self, key: &(u32, Vec<u8>)) -> Option<IdempotencyState> {
         self.tokens.get(key).copied()
     }
 
     /// All tokens: topic number, name, and what is known of each.
-    pub fn tokens(&self) -> impl ExactSizeIterator<Item = (u32, &[u8], TokenState)> {
+    pub fn tokens(&self) -> impl ExactSizeIterator<Item = (u32, &[u8], IdempotencyState)> {
         self.tokens.iter().map(|((topic, name), token)| (*topic, name.as_slice(), *token))
     }
 
@@ -331,7 +331,7 @@ impl LogState {
             entry(out, kind::TOKEN, &encode_token(*topic, name, *token));
         }
         for (topic, name) in since.tokens.keys().filter(|key| !self.tokens.contains_key(*key)) {
-            entry(out, kind::TOKEN, &encode_token(*topic, name, TokenState::NONE));
+            entry(out, kind::TOKEN, &encode_token(*topic, name, IdempotencyState::NONE));
         }
         for (name, cursor) in changed(&self.cursors, &since.cursors) {
             entry(out, kind::CURSOR, &encode_cursor(name, *cursor));
@@ -392,10 +392,10 @@ impl LogState {
             (kind::TOKEN, 21..=TOKEN_LEN_MAX) => {
                 let key = (u32_at(payload, 0), payload[20..].to_vec());
                 let (version, committed_ms) = (u64_at(payload, 4), u64_at(payload, 12) as i64);
-                if version == TokenState::NONE.version {
+                if version == IdempotencyState::NONE.version {
                     self.tokens.remove(&key);
                 } else {
-                    self.tokens.insert(key, TokenState { version, committed_ms });
+                    self.tokens.insert(key, IdempotencyState { version, committed_ms });
                 }
             }
             (kind::CURSOR, 19..=CURSOR_LEN_MAX) => {
@@ -554,13 +554,13 @@ fn decode_cursor(payload: &[u8]) -> Decoded<(&[u8], CursorState)> {
 }
 
 /// Body of a meta block that says which job of a series was committed to a topic last.
-pub fn encode_tokens(topic: u32, name: &[u8], token: TokenState) -> Vec<u8> {
+pub fn encode_tokens(topic: u32, name: &[u8], token: IdempotencyState) -> Vec<u8> {
     let mut out = Vec::new();
     entry(&mut out, kind::TOKEN, &encode_token(topic, name, token));
     out
 }
 
-fn encode_token(topic: u32, name: &[u8], token: TokenState) -> Vec<u8> {
+fn encode_token(topic: u32, name: &[u8], token: IdempotencyState) -> Vec<u8> {
     let mut payload = topic.to_le_bytes().to_vec();
     payload.extend(token.version.to_le_bytes());
     payload.extend(token.committed_ms.to_le_bytes());

@@ -16,7 +16,7 @@ fn rich_state() -> LogState {
         assert!(state.set_topic(number, topic));
     }
     state.note_producer(0, sent(5, 1), 2);
-    state.tokens.insert((3, b"job".to_vec()), TokenState { version: 1, committed_ms: 2 });
+    state.tokens.insert((3, b"job".to_vec()), IdempotencyState { version: 1, committed_ms: 2 });
     state.cursors.insert(b"billing".to_vec(), CursorState { offset: 8, crc: 4, turn: 2 });
     state
 }
@@ -272,8 +272,10 @@ const TOLD_SEQUENCES: [(u64, u64); 2] = [
     (0x8b87_8685_8483_8281, 0x9b97_9695_9493_9291),
 ];
 const TOLD_SPANS: [u32; 2] = [0x3d3c_3b3a, 0x4d4c_4b4a];
-const TOLD_TOKEN: TokenState =
-    TokenState { version: 0xb8b7_b6b5_b4b3_b2b1, committed_ms: 0xf9c7_c6c5_c4c3_c2c1_u64 as i64 };
+const TOLD_TOKEN: IdempotencyState = IdempotencyState {
+    version: 0xb8b7_b6b5_b4b3_b2b1,
+    committed_ms: 0xf9c7_c6c5_c4c3_c2c1_u64 as i64,
+};
 const TOLD_CURSOR: CursorState =
     CursorState { offset: 0xd8d7_d6d5_d4d3_d2d1, crc: 0xe4e3_e2e1, turn: 0xf4f3_f2f1 };
 const TOLD_DOUBT: Address = Address(0x2b2a_1f1e_1d1c_1b1a);
@@ -423,7 +425,7 @@ fn what_did_not_change_is_not_said_again() {
     let before = rich_state();
     assert!(before.encode_since(&before).is_empty());
     let mut after = before.clone();
-    after.tokens.insert((3, b"job".to_vec()), TokenState { version: 9, committed_ms: 2 });
+    after.tokens.insert((3, b"job".to_vec()), IdempotencyState { version: 9, committed_ms: 2 });
     after.cursors.insert(b"more".to_vec(), CursorState { offset: 1, crc: u32::MAX, turn: 0 });
     after.note_producer(3, sent(6, 4), 8);
     let mut said = vec![0xaa];
@@ -444,9 +446,9 @@ fn a_token_is_forgotten_when_it_is_said_and_with_its_topic() {
         (None, None)
     );
     let mut read = before.clone();
-    read.apply_body(&encode_tokens(3, b"job", TokenState::NONE), |_, _| ()).unwrap();
+    read.apply_body(&encode_tokens(3, b"job", IdempotencyState::NONE), |_, _| ()).unwrap();
     assert_eq!(read.tokens().count(), 0);
-    assert_eq!(read.encode_since(&before), encode_tokens(3, b"job", TokenState::NONE));
+    assert_eq!(read.encode_since(&before), encode_tokens(3, b"job", IdempotencyState::NONE));
     let mut read = before;
     assert!(read.forget_topic(3));
     assert_eq!(read.tokens().count(), 0);
@@ -456,7 +458,7 @@ fn a_token_is_forgotten_when_it_is_said_and_with_its_topic() {
 fn a_topic_that_is_deleted_takes_its_producers_and_tokens_and_nobody_elses() {
     let mut state = rich_state();
     state.note_producer(3, sent(6, 4), 8);
-    state.tokens.insert((0, b"other".to_vec()), TokenState { version: 8, committed_ms: 9 });
+    state.tokens.insert((0, b"other".to_vec()), IdempotencyState { version: 8, committed_ms: 9 });
     state.apply_body(&encode_deletions([3].into_iter()), |_, _| ()).unwrap();
     assert_eq!((state.producer(3, 6), state.token(&(3, b"job".to_vec()))), (None, None));
     assert!(state.producer(0, 5).is_some(), "another topic's producer");

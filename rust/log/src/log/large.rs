@@ -1,12 +1,12 @@
-//! Committing a job that is too large for a group: its blocks are the log's next segment.
+//! Committing a bulk load that is too large for a group: its blocks are the log's next segment.
 //!
-//! The segment is made whole outside the lock, as a roll makes one, and filled with all that the job has,
+//! The segment is made whole outside the lock, as a roll makes one, and filled with all that the load has,
 //! its token last; all of it is on the medium before it counts. Room is left behind its first snapshot for
 //! the second, which says with which offsets topics go on here, and is known only under the lock; blocks
 //! tell their offsets relative to that. Under the lock then happens what happens in a roll, no more: a
 //! snapshot, a header, a rename, an end block. **The end block is the commit point**, of the roll and of the
-//! job. So whatever knows of segments knows of large jobs. See `docs/PROTOCOL.md`, "Bulk loads", and
-//! `docs/decisions/0012-large-jobs-are-the-next-segment.md`.
+//! load. So whatever knows of segments knows of large bulk loads. See `docs/PROTOCOL.md`, "Bulk loads", and
+//! `docs/decisions/0012-large-loads-are-the-next-segment.md`.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -23,15 +23,15 @@ use crate::storage::LockKind;
 
 use super::append::{Blocked, RESERVE, Writer};
 use super::batch::Batch;
+use super::bulk_load::Token;
 use super::guard::Which;
-use super::job::Token;
 use super::preconditions::{Found, Precondition, Unmet};
 use super::roll::next_sequence;
 use super::{Control, Log, Member, enter, write_access};
 
 /// Bytes that are left free for what changes while a segment is filled, beside all that was known before.
 const SLACK: u64 = 64 << 10;
-/// Bytes that the blocks of a job take at most: with all else a segment holds they have a position.
+/// Bytes that the blocks of a bulk load take at most: with all else a segment holds they have a position.
 const MAX_JOB: u64 = 30 << 30;
 
 const _: () = assert!(MAX_JOB + (1 << 30) < MAX_POSITION);
@@ -49,7 +49,7 @@ pub struct LargeBlock {
     pub body_crc: u32,
 }
 
-/// Where the blocks of a large job come from.
+/// Where the blocks of a large load come from.
 pub trait Blocks {
     /// Begin again with the first.
     fn rewind(&mut self);
@@ -57,11 +57,11 @@ pub trait Blocks {
     /// The next block, its body stored into `body`; `None` behind the last.
     ///
     /// # Errors
-    /// When it cannot be had, or is not what it should be: then the job is not committed.
+    /// When it cannot be had, or is not what it should be: then the load is not committed.
     fn next(&mut self, body: &mut Vec<u8>) -> Result<Option<LargeBlock>>;
 }
 
-/// A job that is committed as a segment.
+/// A bulk load that is committed as a segment.
 #[allow(missing_debug_implementations, reason = "where blocks come from need not tell")]
 pub struct Large<'a> {
     /// Its blocks.
@@ -72,7 +72,7 @@ pub struct Large<'a> {
     pub path: PathBuf,
 }
 
-/// Where a large job went.
+/// Where a large load went.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Landed {
     /// Where it ends.
@@ -81,7 +81,7 @@ pub struct Landed {
     pub offsets: BTreeMap<u32, Range<u64>>,
 }
 
-/// A segment that holds a job, and lacks only what is known under the lock.
+/// A segment that holds a bulk load, and lacks only what is known under the lock.
 #[derive(Debug)]
 struct Filled {
     builder: Builder,
@@ -97,38 +97,38 @@ struct Filled {
 type Outcome<T> = std::result::Result<T, Blocked>;
 
 impl Log {
-    /// Bytes that the blocks of one job may take at most, headers included.
+    /// Bytes that the blocks of one load may take at most, headers included.
     pub fn max_job_len(&self) -> u64 {
         MAX_JOB
     }
 
-    /// As [`Log::commit_job`], for a job of any size: its blocks become the log's next segment. What it was
+    /// As [`Log::commit_load`], for a bulk load of any size: its blocks become the log's next segment. What it was
     /// made of is on the medium then, but not yet that it is part of the log.
     ///
     /// # Errors
-    /// As [`Log::commit_job`]; what `blocks` fails with.
+    /// As [`Log::commit_load`]; what `blocks` fails with.
     pub fn commit_large(
         &self,
-        job: &mut Large<'_>,
+        load: &mut Large<'_>,
         token: Option<&Token>,
     ) -> Result<Option<Landed>> {
         let token = token.map(Precondition::Token);
-        let committed = self.try_large(job, token.as_slice());
+        let committed = self.try_large(load, token.as_slice());
         // What is not part of the log by now never will be.
-        let _ = self.storage.unlink(&job.path);
+        let _ = self.storage.unlink(&load.path);
         committed.map_err(|error| self.unless_deleted(error))
     }
 
     fn try_large(
         &self,
-        job: &mut Large<'_>,
+        load: &mut Large<'_>,
         preconditions: &[Precondition<'_>],
     ) -> Result<Option<Landed>> {
         let (control, member) = self.writing()?;
         member.check()?;
         let limit = self.max_job_len();
-        if job.bytes > limit {
-            return Err(Error::AppendTooLarge { bytes: job.bytes, limit });
+        if load.bytes > limit {
+            return Err(Error::AppendTooLarge { bytes: load.bytes, limit });
         }
         let mut slack = SLACK;
         loop {
@@ -138,7 +138,7 @@ impl Log {
                 self.repair_tail(writer, control)?;
                 writer.walk.state_beyond_damage().into_owned()
             };
-            let mut filled = Some(self.fill(job, preconditions, state, slack)?);
+            let mut filled = Some(self.fill(load, preconditions, state, slack)?);
             pass(Point::JobFilled);
             while filled.is_some() {
                 let mut slot = enter(&self.writer);
@@ -161,7 +161,7 @@ impl Log {
     /// Make the segment, and have all of it on the medium.
     fn fill(
         &self,
-        job: &mut Large<'_>,
+        load: &mut Large<'_>,
         preconditions: &[Precondition<'_>],
         state: LogState,
         slack: u64,
@@ -171,17 +171,17 @@ impl Log {
         let facts = self.facts_of(preconditions);
         let room = own_len(snapshot.len()) + slack;
         let own = names_and_facts(&snapshot, &facts) + room + RESERVE;
-        let len = (own + job.bytes).next_multiple_of(crate::format::PAGE);
+        let len = (own + load.bytes).next_multiple_of(crate::format::PAGE);
         let (reach, mode) = (self.settings.segment_bytes, self.settings.file_mode);
         let access = write_access(&self.settings);
-        let builder = Builder::new(storage, job.path.clone(), len, reach, mode, access)?;
+        let builder = Builder::new(storage, load.path.clone(), len, reach, mode, access)?;
         let time_base_us = storage.now_us();
         let room = 0..room;
         let records = BTreeMap::new();
         let mut filled = Filled { builder, state, time_base_us, room, records };
         // As long as it is held nobody takes it for left behind.
-        filled.builder.file().try_lock(LockKind::Exclusive).doing("lock", &job.path)?;
-        filled.put(job, &snapshot, &facts)?;
+        filled.builder.file().try_lock(LockKind::Exclusive).doing("lock", &load.path)?;
+        filled.put(load, &snapshot, &facts)?;
         filled.builder.sync()?;
         Ok(filled)
     }
@@ -236,19 +236,19 @@ impl Log {
 }
 
 impl Filled {
-    fn put(&mut self, job: &mut Large<'_>, snapshot: &[u8], facts: &[u8]) -> Result<()> {
+    fn put(&mut self, load: &mut Large<'_>, snapshot: &[u8], facts: &[u8]) -> Result<()> {
         let builder = &mut self.builder;
         builder.block(&own_header(Kind::Snapshot, snapshot, 0), snapshot)?;
         let room = builder.leave(self.room.end);
         self.room = room..room + self.room.end;
-        let limit = builder.position() + job.bytes;
+        let limit = builder.position() + load.bytes;
         let mut body = Vec::new();
-        job.blocks.rewind();
-        while let Some(block) = job.blocks.next(&mut body)? {
+        load.blocks.rewind();
+        while let Some(block) = load.blocks.next(&mut body)? {
             let records = self.records.entry(block.topic).or_default();
             let header = header_of(&block, *records, body.len())?;
             if builder.position() + header.padded() > limit {
-                let what = "a job has more bytes than it said";
+                let what = "a bulk load has more bytes than it said";
                 return Err(Error::InvalidArgument { what: what.into() });
             }
             builder.block(&header, &body)?;
@@ -291,8 +291,9 @@ fn header_of(block: &LargeBlock, before: u64, body: usize) -> Result<BlockHeader
     let most = u64::from(u32::MAX);
     let Some(offset) = u32::try_from(before).ok().filter(|_| before + u64::from(count) <= most)
     else {
-        let what =
-            format!("a job has at most {most} records for one partition: commit it in several");
+        let what = format!(
+            "a bulk load has at most {most} records for one partition: commit it in several"
+        );
         return Err(Error::InvalidArgument { what });
     };
     Ok(BlockHeader {

@@ -38,6 +38,7 @@
 
 mod append;
 mod batch;
+mod bulk_load;
 mod chain;
 mod clock;
 mod commit;
@@ -53,7 +54,6 @@ mod follow;
 mod guard;
 mod header_repair;
 mod index_rebuild;
-mod job;
 mod large;
 mod latch;
 mod lost_offsets;
@@ -99,6 +99,7 @@ use crate::storage::{File, Map, MapAccess, OpenMode, Storage};
 
 pub use crate::segment::Reading;
 pub use append::{Appended, NewBlock};
+pub use bulk_load::Token;
 pub use compact::{Compacted, Compacting, Last};
 pub use copy::{CopiedMove, LogCopy, is_overtaken};
 pub use count::RecordCounts;
@@ -107,7 +108,6 @@ pub use data_block::DataBlock;
 pub use extent::{LockInfo, LogExtent, SegmentInfo};
 pub use follow::{Interrupt, Visibility, Wait};
 pub use guard::wait_for_flock;
-pub use job::Token;
 pub use large::{Blocks, Landed, Large, LargeBlock};
 pub use metadata::CursorMove;
 pub use metadata::TopicEnds;

@@ -20,13 +20,14 @@ use crate::error::{Error, Result};
 use crate::failpoints::{Point, pass};
 use crate::format::block::Producer;
 use crate::format::state::{
-    CursorState, LogState, MAX_CURSOR_NAME, MAX_CURSORS, MAX_PRODUCERS, MAX_TOKEN_NAME, MAX_TOKENS,
-    SequenceSpan, Standing, TokenState, encode_cursors, encode_forgotten, encode_tokens,
+    CursorState, IdempotencyState, LogState, MAX_CURSOR_NAME, MAX_CURSORS, MAX_PRODUCERS,
+    MAX_TOKEN_NAME, MAX_TOKENS, SequenceSpan, Standing, encode_cursors, encode_forgotten,
+    encode_tokens,
 };
 
 use super::append::{Appended, Blocked, NewBlock, Writer};
 use super::batch::{Batch, check_blocks};
-use super::job::Token;
+use super::bulk_load::Token;
 use super::metadata::{CursorMove, FACTS_OF_A_BLOCK};
 use super::{Log, enter};
 
@@ -348,7 +349,7 @@ impl Log {
         for precondition in preconditions {
             if let Precondition::Token(Token { key: (topic, name), version }) = precondition {
                 let committed_ms = self.storage.now_us() / 1000;
-                let spent = TokenState { version: *version, committed_ms };
+                let spent = IdempotencyState { version: *version, committed_ms };
                 facts.extend(encode_tokens(*topic, name, spent));
             }
         }

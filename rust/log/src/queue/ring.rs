@@ -16,6 +16,8 @@ use super::{Lease, Now};
 
 /// So many done jobs may wait for their records to reach the medium before that is seen to.
 const LAG_MIN: u64 = 1 << 16;
+/// Why a job that is done cannot be settled.
+const DONE: &str = "it is done already: settle a job once, and drop this result";
 
 /// A state file whose lock is held.
 pub(super) struct Ring<'a> {
@@ -235,26 +237,32 @@ impl<'a> Ring<'a> {
         now: Now,
     ) -> std::result::Result<FoundEntry, &'static str> {
         if lease.lineage != self.file.lineage() {
-            return Err("the queue was reset");
+            return Err("the queue was reset, so drop this result");
         }
         if !(self.ends.floor..self.ends.head).contains(&lease.offset) {
-            return Err("the job is done, or was never handed out");
+            return Err(DONE);
         }
         if lease.holder != self.me.bits() {
-            return Err("another process has it");
+            return Err("another process has its lease, so drop this result");
         }
         let found = self.file.entry(lease.offset);
         let entry = &found.entry;
         match entry.state {
-            State::Done => Err("the job is done"),
-            State::Ready | State::Delayed => Err("it was given back, or taken back"),
+            State::Done => Err(DONE),
+            State::Ready | State::Delayed => {
+                Err("it is back in the queue, by nack or since its lease expired: drop this result")
+            }
             State::Leased
                 if (entry.holder, entry.deliveries) != (lease.holder, lease.delivery)
                     && !planted(Canary::LostLeaseAcked) =>
             {
-                Err("its time was over, and the job was handed out again")
+                Err(
+                    "its lease expired and another worker has it: drop this result, and take longer leases",
+                )
             }
-            State::Leased if entry.when <= now.steady => Err("its time is over"),
+            State::Leased if entry.when <= now.steady => {
+                Err("its lease expired: drop this result, and take longer leases or extend them")
+            }
             State::Leased => Ok(found),
         }
     }

@@ -1,10 +1,10 @@
-//! Committing a job: what was staged is checked, then becomes part of the log in one step.
+//! Committing a bulk load: what was staged is checked, then becomes part of the log in one step.
 //!
 //! Three calls, so that who has to wait for locks in turns can: [`BulkLoad::ready`] looks at what there is, and
 //! changes nothing; [`Ready::commit_visible`] appends, or finds that it was done before; [`Ready::finish`] waits for
 //! the medium, and removes what was staged. Invariant: what is committed was checked after it was read and
 //! before the log's lock, so whatever happens to the files meanwhile, what was checked is what counts.
-//! Small jobs are a group in the active segment, large ones are the next segment.
+//! Small bulk loads are a group in the active segment, large ones are the next segment.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -18,7 +18,7 @@ use crate::format::block::{MAX_HEADER_LEN, Producer};
 use crate::format::part::{FRAME_LEN, Frame, Manifest, file_name};
 use crate::format::{DecodeError, VERSION};
 use crate::log::{Blocks, Large, LargeBlock, NewBlock, Token};
-use crate::store::{Stale, remove_job, sweep_staging};
+use crate::store::{Stale, remove_load, sweep_staging};
 
 /// More than a group takes beside the body of one block.
 pub(super) const OVERHEAD: u64 = 1024;
@@ -34,10 +34,10 @@ pub struct Committed {
     pub offsets: BTreeMap<u32, Range<u64>>,
 }
 
-/// A job whose parts are there, ready to be committed.
+/// A bulk load whose parts are there, ready to be committed.
 #[derive(Debug)]
 pub struct Ready<'a> {
-    job: &'a BulkLoad,
+    load: &'a BulkLoad,
     token: Option<Token>,
     /// The token's name and version, as they were given.
     named: Option<(String, u64)>,
@@ -45,7 +45,7 @@ pub struct Ready<'a> {
     is_done: bool,
     /// Of parts that have records, in the order in which they are committed.
     manifests: Vec<Manifest>,
-    /// Bytes that the job's blocks take at most.
+    /// Bytes that the load's blocks take at most.
     bytes: u64,
     /// What fits into a group was read already.
     group: Option<MemoryBlocks>,
@@ -59,7 +59,7 @@ struct MemoryBlocks {
     frames: Vec<(usize, Frame)>,
 }
 
-/// Where a job went.
+/// Where a bulk load went.
 #[derive(Clone, Debug, Default)]
 pub struct Placed {
     /// Where it ends; `None` where it was committed before, or nothing was to be appended.
@@ -68,7 +68,7 @@ pub struct Placed {
 }
 
 impl BulkLoad {
-    /// Look at the parts that manifests name; of a small job also read and check them. Nothing changes.
+    /// Look at the parts that manifests name; of a small load also read and check them. Nothing changes.
     ///
     /// # Errors
     /// As [`BulkLoad::commit`].
@@ -85,7 +85,7 @@ impl BulkLoad {
         let is_done = self.is_spent(token)?;
         let bytes = manifests.iter().map(most_of).fold(OVERHEAD, u64::saturating_add);
         let mut ready = Ready {
-            job: self,
+            load: self,
             token: self.token(token)?,
             named,
             is_done,
@@ -105,11 +105,13 @@ impl BulkLoad {
 
     fn is_spent(&self, token: Option<(&str, u64)>) -> Result<bool> {
         let Some((name, version)) = token else { return Ok(false) };
-        Ok(super::last_token(&self.topic, name)?.is_some_and(|last| version <= last.version))
+        Ok(super::last_idempotency_key(&self.topic, name)?
+            .is_some_and(|last| version <= last.version))
     }
 
     fn manifest(&self, bytes: &[u8], ids: &mut BTreeSet<u64>) -> Result<Manifest> {
-        let refuse = |why: String| Err(Error::InvalidManifest { job: self.name().to_owned(), why });
+        let refuse =
+            |why: String| Err(Error::InvalidManifest { load: self.name().to_owned(), why });
         let manifest = match Manifest::decode(bytes) {
             Ok(manifest) => manifest,
             Err(DecodeError::Damaged(what) | DecodeError::Unknown(what)) => {
@@ -126,8 +128,8 @@ impl BulkLoad {
             let name = self.topic.name();
             return refuse(format!("part {part:?} is not of the topic {name:?} that is there now"));
         }
-        if manifest.job != self.name() {
-            return refuse(format!("part {part:?} is of the job {:?}", manifest.job));
+        if manifest.load != self.name() {
+            return refuse(format!("part {part:?} is of the load {:?}", manifest.load));
         }
         if !ids.insert(manifest.owner.id) {
             return refuse(format!("part {part:?} is there twice"));
@@ -148,7 +150,7 @@ fn most_of(manifest: &Manifest) -> u64 {
 
 impl Ready<'_> {
     fn look(&mut self) -> Result<()> {
-        let log = self.job.topic.log();
+        let log = self.load.topic.log();
         if self.bytes > log.max_group_len() {
             let limit = log.max_job_len();
             if self.bytes > limit {
@@ -156,11 +158,11 @@ impl Ready<'_> {
             }
             // That they are there, and whose they are; the rest is checked as it is copied.
             let mut all = self.manifests.iter();
-            return all.try_for_each(|manifest| PartReader::open(self.job, manifest).map(drop));
+            return all.try_for_each(|manifest| PartReader::open(self.load, manifest).map(drop));
         }
         let (mut group, mut body) = (MemoryBlocks::default(), Vec::new());
         for manifest in &self.manifests {
-            let mut part = PartReader::open(self.job, manifest)?;
+            let mut part = PartReader::open(self.load, manifest)?;
             while let Some(frame) = part.next(&mut body)? {
                 group.frames.push((group.bodies.len(), frame));
                 group.bodies.extend_from_slice(&body);
@@ -187,9 +189,9 @@ impl Ready<'_> {
             None => self.place_large(),
         };
         let placed = match placed {
-            // As in `ready`; what a large job makes on the way goes with its parts.
-            Err(error) if is_gone(&error) && self.job.is_spent(self.named())? => Placed::default(),
-            placed => placed.map_err(|error| self.job.topic.topic_error(error))?,
+            // As in `ready`; what a large load makes on the way goes with its parts.
+            Err(error) if is_gone(&error) && self.load.is_spent(self.named())? => Placed::default(),
+            placed => placed.map_err(|error| self.load.topic.topic_error(error))?,
         };
         pass(Point::JobCommitted);
         Ok(placed)
@@ -200,7 +202,7 @@ impl Ready<'_> {
     }
 
     fn place_group(&self, group: &MemoryBlocks) -> Result<Placed> {
-        let number = self.job.topic.settings().number;
+        let number = self.load.topic.settings().number;
         let block = |(at, frame): &(usize, Frame)| NewBlock {
             topic: number + frame.partition,
             flags: frame.flags,
@@ -214,8 +216,8 @@ impl Ready<'_> {
         };
         let blocks: Vec<_> = group.frames.iter().map(block).collect();
         let mut firsts = vec![0; blocks.len()];
-        let log = self.job.topic.log();
-        let Some(appended) = log.commit_job(&blocks, self.token.as_ref(), &mut firsts)? else {
+        let log = self.load.topic.log();
+        let Some(appended) = log.commit_load(&blocks, self.token.as_ref(), &mut firsts)? else {
             return Ok(Placed::default());
         };
         let mut offsets = BTreeMap::<u32, Range<u64>>::new();
@@ -227,7 +229,7 @@ impl Ready<'_> {
     }
 
     fn place_large(&self) -> Result<Placed> {
-        let (topic, dir) = (&self.job.topic, self.job.dir());
+        let (topic, dir) = (&self.load.topic, self.load.dir());
         let storage = topic.store().storage();
         let id = storage.random().doing("draw a random number for", &dir)?;
         let path = dir.join(file_name("segment", id, false));
@@ -241,14 +243,14 @@ impl Ready<'_> {
         Ok(Placed { end: Some(landed.end), offsets: offsets.collect() })
     }
 
-    /// Wait until what was placed is on the medium, then remove what the job staged, and what is left of
+    /// Wait until what was placed is on the medium, then remove what the load staged, and what is left of
     /// earlier ones.
     ///
     /// # Errors
     /// `DurabilityUnknown`; `LockTimeout`, after which this can be tried again. Who does not try again
     /// tells [`Ready::visible`] of it.
     pub fn finish(&self, placed: &Placed) -> Result<Committed> {
-        let log = self.job.topic.log();
+        let log = self.load.topic.log();
         let synced = match placed.end {
             Some(end) => log.sync_to(end),
             // Who committed it may have died before it was on the medium.
@@ -256,7 +258,7 @@ impl Ready<'_> {
             None => Ok(()),
         };
         synced.map_err(|error| match error {
-            Error::LockTimeout { .. } => self.job.topic.topic_error(error),
+            Error::LockTimeout { .. } => self.load.topic.topic_error(error),
             error => self.visible(placed, error),
         })?;
         pass(Point::JobDurable);
@@ -277,15 +279,15 @@ impl Ready<'_> {
         match (error, placed.end) {
             (error @ Error::DurabilityUnknown { .. }, _) => error,
             (error, Some(_)) => error.after_append(offset),
-            (error, None) => self.job.topic.topic_error(error),
+            (error, None) => self.load.topic.topic_error(error),
         }
     }
 
-    /// What cannot be removed now is swept later: the job is committed all the same.
+    /// What cannot be removed now is swept later: the load is committed all the same.
     fn clean(&self) {
-        let (topic, log) = (&self.job.topic, self.job.topic.log());
+        let (topic, log) = (&self.load.topic, self.load.topic.log());
         let storage = &**topic.store().storage();
-        let _ = remove_job(storage, &self.job.dir());
+        let _ = remove_load(storage, &self.load.dir());
         pass(Point::JobSwept);
         let number = topic.settings().number;
         let spent = self.named().map(|(name, version)| (number, Producer::id_of(name), version));
@@ -302,7 +304,7 @@ fn is_gone(error: &Error) -> bool {
     }
 }
 
-/// The blocks of a large job, read as they are asked for.
+/// The blocks of a large load, read as they are asked for.
 struct StagedBlocks<'a> {
     ready: &'a Ready<'a>,
     /// Number of the topic's first partition.
@@ -328,7 +330,7 @@ impl Blocks for StagedBlocks<'_> {
                 self.part = None;
             }
             let Some(manifest) = self.ready.manifests.get(self.at) else { return Ok(None) };
-            self.part = Some(PartReader::open(self.ready.job, manifest)?);
+            self.part = Some(PartReader::open(self.ready.load, manifest)?);
             self.at += 1;
         }
     }

@@ -1,6 +1,6 @@
-//! Sinks: a job of many processes writes into a topic, and nothing is visible until one commit.
+//! Sinks: a bulk load of many processes writes into a topic, and nothing is visible until one commit.
 //!
-//! Owns the way of a job from records to one atomic append. Each process *stages* parts: records are
+//! Owns the way of a bulk load from records to one atomic append. Each process *stages* parts: records are
 //! encoded and checksummed there, as bodies of blocks, in a file of its own beside the log. A finished
 //! part is named by a *manifest*, a few hundred bytes that travel to whoever commits. The commit checks all
 //! parts that it is given, then appends them in one group, with a *token* that makes it happen once, however
@@ -9,7 +9,7 @@
 //!
 //! Invariants: what is committed was checked against the manifests, bodies included, before the log's
 //! lock; a commit that returned is on the medium, whatever the topic's sync mode; a token and the records
-//! of its job are there together or not at all. How blocks get their place is left to `log/job.rs`, what
+//! of its load are there together or not at all. How blocks get their place is left to `log/bulk_load.rs`, what
 //! becomes of files that nobody commits to `store/staging.rs`. See `docs/PROTOCOL.md`, "Bulk loads".
 //!
 //! ```
@@ -19,17 +19,17 @@
 //! let flights = Topic::open(&store, "flights", &TopicOptions::default())?;
 //!
 //! // In any number of processes, each with parts of its own:
-//! let job = BulkLoad::new(&flights, "import-2026-11-22")?;
-//! let mut part = job.stage("0", None)?;
+//! let load = BulkLoad::new(&flights, "import-2026-11-22")?;
+//! let mut part = load.stage("0", None)?;
 //! part.append(&NewRecord::value(b"EWR to IAH"), None)?;
 //! let manifest = part.finish()?;
 //!
 //! // In one of them, with the manifests of all:
 //! let token = Some(("import", 20_261_122));
 //! assert_eq!(flights.end(0)?, 0);
-//! let done = job.commit(&[&manifest], token)?;
+//! let done = load.commit(&[&manifest], token)?;
 //! assert!(done.now && done.offsets[&0] == (0..1));
-//! assert!(!job.commit(&[&manifest], token)?.now, "that was committed before");
+//! assert!(!load.commit(&[&manifest], token)?.now, "that was committed before");
 //! assert_eq!(flights.end(0)?, 1);
 //! # Ok::<(), falaj::Error>(())
 //! ```
@@ -43,17 +43,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::format::part::{Owner, complaint, job_dir};
-use crate::format::state::TokenState;
+use crate::format::part::{Owner, complaint, load_dir};
+use crate::format::state::IdempotencyState;
 use crate::log::Token;
-use crate::store::{Stale, remove_job, staging_dir, sweep_staging};
+use crate::store::{Stale, remove_load, staging_dir, sweep_staging};
 use crate::topic::Topic;
 
 pub use crate::store::STALE_AFTER;
 pub use commit::{Committed, Placed, Ready};
 pub use part::StagedPart;
 
-/// A job that writes into a topic. The same job is meant wherever one of its name is made for the topic, in
+/// A bulk load that writes into a topic. The same load is meant wherever one of its name is made for the topic, in
 /// any process; nothing is made on the disk before a part has records.
 #[derive(Clone, Debug)]
 pub struct BulkLoad {
@@ -62,13 +62,13 @@ pub struct BulkLoad {
 }
 
 impl BulkLoad {
-    /// The job of this name.
+    /// The load of this name.
     ///
     /// # Errors
     /// `InvalidArgument` for a name that is not 1 to 200 of `[A-Za-z0-9._-]`; `NotWritable` for a topic that
     /// was opened for reading.
     pub fn new(topic: &Topic, name: &str) -> Result<Self> {
-        expect_name("job", name)?;
+        expect_name("bulk load", name)?;
         if !topic.log().is_writable() {
             return Err(Error::NotWritable { path: topic.log().dir().to_path_buf() });
         }
@@ -87,7 +87,7 @@ impl BulkLoad {
 
     /// Begin a part of it. Parts may be written at once, in any process, and the same one several times, as
     /// where a task is tried again: what counts is which of them is committed. `token` is that of the
-    /// job, where it is known by now: then what dies with the job goes as soon as the token is spent.
+    /// load, where it is known by now: then what dies with the load goes as soon as the token is spent.
     ///
     /// # Errors
     /// `InvalidArgument` for a name of the part that is not 1 to 200 of `[A-Za-z0-9._-]`; `SystemCallFailed`.
@@ -95,16 +95,16 @@ impl BulkLoad {
         StagedPart::begin(self.clone(), part, token)
     }
 
-    /// Commit the job: the records of these parts, in this order, appended at once, and on the medium when
-    /// this returns. Then what the job staged is removed.
+    /// Commit the load: the records of these parts, in this order, appended at once, and on the medium when
+    /// this returns. Then what the load staged is removed.
     ///
-    /// A token is the name of a series of jobs, and the number of this one in it. Where that, or a higher
-    /// one, was committed to the topic before, nothing is appended, and the answer says so: a job may be
-    /// committed as often as anybody likes. Without a token the second commit of a job fails, as its parts
+    /// A token is the name of a series of bulk loads, and the number of this one in it. Where that, or a higher
+    /// one, was committed to the topic before, nothing is appended, and the answer says so: a bulk load may be
+    /// committed as often as anybody likes. Without a token the second commit of a bulk load fails, as its parts
     /// are gone; but who dies in the middle of the first one cannot know what became of it.
     ///
     /// # Errors
-    /// `InvalidManifest` for one that is damaged, of another job or topic, or there twice; `NotStaged` when a
+    /// `InvalidManifest` for one that is damaged, of another load or topic, or there twice; `NotStaged` when a
     /// part is gone; `CorruptData` when it is damaged; `AppendTooLarge` for more than one append may hold;
     /// `InvalidArgument` when the log remembers no more tokens; else as [`Topic::append`]. Then nothing was
     /// appended, and nothing removed. `DurabilityUnknown`: it is visible, and perhaps not on the medium:
@@ -119,18 +119,18 @@ impl BulkLoad {
         ready.finish(&placed)
     }
 
-    /// Remove all that the job staged. What was committed stays committed.
+    /// Remove all that the load staged. What was committed stays committed.
     ///
     /// # Errors
     /// `SystemCallFailed`; what is left is swept some time later.
     pub fn abort(&self) -> Result<()> {
         let storage = self.topic.store().storage();
-        remove_job(&**storage, &self.dir()).map(drop)
+        remove_load(&**storage, &self.dir()).map(drop)
     }
 
     /// Where its parts are staged.
     fn dir(&self) -> PathBuf {
-        staging_dir(self.topic.log().dir()).join(job_dir(&self.name, self.topic.settings().number))
+        staging_dir(self.topic.log().dir()).join(load_dir(&self.name, self.topic.settings().number))
     }
 
     fn owner(&self, id: u64) -> Owner {
@@ -144,30 +144,30 @@ impl BulkLoad {
     }
 }
 
-/// The job of a series that was committed to a topic last: its version, and when that was. Seen as soon as it
+/// The load of a series that was committed to a topic last: its version, and when that was. Seen as soon as it
 /// is committed, perhaps before it is on the medium.
 ///
 /// # Errors
 /// As [`Log::cursor_of`](crate::log::Log::cursor_of).
-pub fn last_token(topic: &Topic, name: &str) -> Result<Option<TokenState>> {
+pub fn last_idempotency_key(topic: &Topic, name: &str) -> Result<Option<IdempotencyState>> {
     let found = topic.log().token_of(topic.settings().number, name);
     found.map_err(|error| topic.topic_error(error))
 }
 
-/// Forget a token, on the medium when this returns: a log remembers 1,024 of them. A job of the series could
+/// Forget a token, on the medium when this returns: a log remembers 1,024 of them. A bulk load of the series could
 /// be committed twice then. True where there was one.
 ///
 /// # Errors
 /// As [`Topic::append`].
-pub fn forget_token(topic: &Topic, name: &str) -> Result<bool> {
-    let forgotten = topic.log().forget_token(topic.settings().number, name);
+pub fn forget_idempotency_key(topic: &Topic, name: &str) -> Result<bool> {
+    let forgotten = topic.log().forget_idempotency_key(topic.settings().number, name);
     match forgotten.map_err(|error| topic.topic_error(error))? {
         Some(appended) => topic.log().sync_to(appended.end).map(|()| true),
         None => Ok(false),
     }
 }
 
-/// Remove parts that were staged in the topic's log by jobs that came to nothing: which nobody is writing, and
+/// Remove parts that were staged in the topic's log by bulk loads that came to nothing: which nobody is writing, and
 /// nobody changed for so long; how many. [`STALE_AFTER`] is what commits and
 /// [`Store::maintain`](crate::store::Store::maintain) go by.
 ///

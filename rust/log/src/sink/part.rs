@@ -1,4 +1,4 @@
-//! A part of a job while it is written: records into frames, frames into a file.
+//! A part of a bulk load while it is written: records into frames, frames into a file.
 //!
 //! Invariant: the file has its lasting name only when it is whole and on the medium; until then it is locked,
 //! so that nobody takes it for left behind. What it holds in memory has a bound, however many partitions
@@ -29,7 +29,7 @@ const HELD: usize = 16 << 20;
 /// How often a directory is made that somebody sweeps meanwhile.
 const TRIES: u32 = 16;
 
-/// A part of a job that is being written.
+/// A part of a bulk load that is being written.
 #[derive(Debug)]
 pub struct StagedPart {
     out: Out,
@@ -51,7 +51,7 @@ pub struct StagedPart {
 /// Where the blocks of a part go.
 #[derive(Debug)]
 struct Out {
-    job: BulkLoad,
+    load: BulkLoad,
     name: String,
     header: PartHeader,
     /// There with the first block.
@@ -69,20 +69,20 @@ struct PartFile {
 }
 
 impl StagedPart {
-    pub(super) fn begin(job: BulkLoad, name: &str, token: Option<(&str, u64)>) -> Result<Self> {
+    pub(super) fn begin(load: BulkLoad, name: &str, token: Option<(&str, u64)>) -> Result<Self> {
         expect_name("part", name)?;
-        job.token(token)?;
-        let log = job.topic.log();
+        load.token(token)?;
+        let log = load.topic.log();
         let id =
-            job.topic.store().storage().random().doing("draw a random number for", log.dir())?;
+            load.topic.store().storage().random().doing("draw a random number for", log.dir())?;
         let token = token.map_or((0, 0), |(name, version)| (Producer::id_of(name), version));
         let limit = log.max_group_len();
-        let partitions = job.topic.partitions() as usize;
-        let header = PartHeader { owner: job.owner(id), token };
+        let partitions = load.topic.partitions() as usize;
+        let header = PartHeader { owner: load.owner(id), token };
         let (turn, name) = (crc32(name.as_bytes()), name.to_owned());
         let (position, frames, heads_crc) = (HEADER_LEN as u64, 0, 0);
         Ok(Self {
-            out: Out { job, name, header, file: None, position, frames, heads_crc },
+            out: Out { load, name, header, file: None, position, frames, heads_crc },
             lanes: std::iter::repeat_with(BodyWriter::default).take(partitions).collect(),
             records: vec![0; partitions],
             held: 0,
@@ -126,7 +126,7 @@ impl StagedPart {
     }
 
     fn choose(&mut self, record: &NewRecord<'_>, partition: Option<u32>) -> Result<u32> {
-        let (topic, partitions) = (&self.out.job.topic, self.lanes.len() as u32);
+        let (topic, partitions) = (&self.out.load.topic, self.lanes.len() as u32);
         match (partition, record.key) {
             (Some(given), _) if given < partitions => Ok(given),
             (Some(given), _) => {
@@ -178,7 +178,7 @@ impl StagedPart {
     /// Have the part on the medium, whole, and return its manifest, for [`BulkLoad::commit`].
     ///
     /// # Errors
-    /// `NotStaged` when the job was aborted or committed meanwhile; `NoSpace`, `SystemCallFailed`;
+    /// `NotStaged` when the load was aborted or committed meanwhile; `NoSpace`, `SystemCallFailed`;
     /// `HandleClosed` in a forked child. The part is given up then.
     pub fn finish(mut self) -> Result<Vec<u8>> {
         if fork::epoch() != self.epoch {
@@ -197,7 +197,7 @@ impl StagedPart {
         out.file = None;
         let manifest = Manifest {
             owner: out.header.owner,
-            job: out.job.name().to_owned(),
+            load: out.load.name().to_owned(),
             part: out.name.clone(),
             len,
             frames: out.frames,
@@ -219,7 +219,7 @@ impl StagedPart {
 
     /// The topic that it writes into.
     pub fn topic(&self) -> &Topic {
-        &self.out.job.topic
+        &self.out.load.topic
     }
 }
 
@@ -259,9 +259,9 @@ impl Out {
     }
 
     fn make(&self) -> Result<PartFile> {
-        let store = self.job.topic.store();
+        let store = self.load.topic.store();
         let (storage, modes) = (&**store.storage(), store.modes());
-        let (staging, dir) = (staging_dir(self.job.topic.log().dir()), self.job.dir());
+        let (staging, dir) = (staging_dir(self.load.topic.log().dir()), self.load.dir());
         let path = dir.join(file_name(&self.name, self.header.owner.id, false));
         for _ in 0..TRIES {
             let made = make_dir(storage, &staging, modes.directory)
@@ -292,7 +292,7 @@ impl Out {
     }
 
     fn name_file(&self, PartFile { file, path }: &PartFile) -> Result<()> {
-        let storage = &**self.job.topic.store().storage();
+        let storage = &**self.load.topic.store().storage();
         file.sync_all().doing("sync", path)?;
         pass(Point::PartSynced);
         let whole = path.with_file_name(file_name(&self.name, self.header.owner.id, true));
@@ -312,8 +312,8 @@ impl Out {
     }
 
     fn gone(&self) -> Error {
-        let (job, part) = (self.job.name().to_owned(), self.name.clone());
-        Error::NotStaged { job, part, path: self.job.dir() }
+        let (load, part) = (self.load.name().to_owned(), self.name.clone());
+        Error::NotStaged { load, part, path: self.load.dir() }
     }
 }
 
@@ -321,9 +321,9 @@ impl Drop for StagedPart {
     fn drop(&mut self) {
         if let Some(staged) = self.out.file.take().filter(|_| fork::epoch() == self.epoch) {
             // What cannot be removed now is swept later.
-            let storage = &**self.out.job.topic.store().storage();
+            let storage = &**self.out.load.topic.store().storage();
             let _ = storage.unlink(&staged.path);
-            let _ = storage.remove_dir(&self.out.job.dir());
+            let _ = storage.remove_dir(&self.out.load.dir());
         }
     }
 }

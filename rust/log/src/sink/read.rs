@@ -32,15 +32,15 @@ impl<'a> PartReader<'a> {
     ///
     /// # Errors
     /// `NotStaged` when it is gone; `CorruptData` when it is another, longer, or shorter; `SystemCallFailed`.
-    pub(super) fn open(job: &BulkLoad, manifest: &'a Manifest) -> Result<Self> {
-        let path = job.dir().join(file_name(&manifest.part, manifest.owner.id, true));
-        job.topic().store().expect_inside(&path)?;
-        let storage = job.topic().store().storage();
+    pub(super) fn open(load: &BulkLoad, manifest: &'a Manifest) -> Result<Self> {
+        let path = load.dir().join(file_name(&manifest.part, manifest.owner.id, true));
+        load.topic().store().expect_inside(&path)?;
+        let storage = load.topic().store().storage();
         let file = match storage.open(&path, OpenMode::Read) {
             Ok(file) => file,
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                let (job, part) = (job.name().to_owned(), manifest.part.clone());
-                return Err(Error::NotStaged { job, part, path });
+                let (load, part) = (load.name().to_owned(), manifest.part.clone());
+                return Err(Error::NotStaged { load, part, path });
             }
             Err(error) => return Err(Error::io("open", &path, error)),
         };

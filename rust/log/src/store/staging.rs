@@ -1,14 +1,14 @@
-//! What jobs stage beside a log, as files: where it lies, and how it goes.
+//! What bulk loads stage beside a log, as files: where it lies, and how it goes.
 //!
 //! Owns the removal of staged parts, and what verification says of them. Invariant: what is removed has exactly a name that falaj gives, in the
-//! place where it puts it, and no log ever names a staged file: records of a job are copied when it is
-//! committed, so whatever is taken away here is missed by nobody but a job that was not committed.
+//! place where it puts it, and no log ever names a staged file: records of a bulk load are copied when it is
+//! committed, so whatever is taken away here is missed by nobody but a bulk load that was not committed.
 //! Who writes parts has them locked as long; between that and the commit nobody does, and a part goes by
-//! what is known of its job, or by age. What is in a part is left to [`crate::sink`]. See
+//! what is known of its load, or by age. What is in a part is left to [`crate::sink`]. See
 //! `docs/PROTOCOL.md`, "Bulk loads".
 //!
 //! ```text
-//! logs/<log>@<generation>/staging/<job>@<topic number>/<part>.<id>.tmp    being written
+//! logs/<log>@<generation>/staging/<load>@<topic number>/<part>.<id>.tmp    being written
 //!                                                      <part>.<id>.part   whole
 //! ```
 
@@ -23,10 +23,10 @@ use crate::format::part::{self, Frame, PartHeader};
 use crate::log::verify::{Finding, Severity};
 use crate::storage::{File, LockKind, OpenMode, Storage};
 
-/// How long a part that nobody holds is kept when nothing is known of its job.
+/// How long a part that nobody holds is kept when nothing is known of its load.
 pub const STALE_AFTER: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Directory in which jobs stage their parts, by directory of the log.
+/// Directory in which bulk loads stage their parts, by directory of the log.
 pub fn staging_dir(log: &Path) -> PathBuf {
     log.join("staging")
 }
@@ -36,7 +36,7 @@ pub fn staging_dir(log: &Path) -> PathBuf {
 pub struct Stale {
     /// Those that nobody changed for so long.
     pub older_than: Duration,
-    /// Those of jobs with this token, by id of its name, up to this version: topic number, id, version.
+    /// Those of bulk loads with this token, by id of its name, up to this version: topic number, id, version.
     pub spent: Option<(u32, u64, u64)>,
 }
 
@@ -46,11 +46,11 @@ impl Default for Stale {
     }
 }
 
-/// Remove all that a job has staged, whoever is writing to it; how many files that were.
+/// Remove all that a bulk load has staged, whoever is writing to it; how many files that were.
 ///
 /// # Errors
 /// `SystemCallFailed`; what is left goes with the next one.
-pub fn remove_job(storage: &dyn Storage, dir: &Path) -> Result<u64> {
+pub fn remove_load(storage: &dyn Storage, dir: &Path) -> Result<u64> {
     let staging = dir.parent().map_or(Ok(false), |staging| files::is_dir(storage, staging))?;
     if !staging {
         return Ok(0);
@@ -66,29 +66,29 @@ pub fn remove_job(storage: &dyn Storage, dir: &Path) -> Result<u64> {
     Ok(removed)
 }
 
-/// Remove all that any job has staged, with the log itself.
+/// Remove all that any load has staged, with the log itself.
 ///
 /// # Errors
-/// As [`remove_job`].
+/// As [`remove_load`].
 pub(super) fn remove_all(storage: &dyn Storage, log: &Path) -> Result<()> {
     let staging = staging_dir(log);
     for name in list(storage, &staging)? {
-        if part::parse_job_dir(&name).is_some() {
-            remove_job(storage, &staging.join(name))?;
+        if part::parse_load_dir(&name).is_some() {
+            remove_load(storage, &staging.join(name))?;
         }
     }
     files::remove_dir(storage, &staging)
 }
 
-/// Remove what dead jobs left in a log: parts that nobody holds, and that are stale; how many.
+/// Remove what dead bulk loads left in a log: parts that nobody holds, and that are stale; how many.
 ///
 /// # Errors
-/// As [`remove_job`].
+/// As [`remove_load`].
 pub fn sweep_staging(storage: &dyn Storage, log: &Path, stale: &Stale) -> Result<u64> {
     let staging = staging_dir(log);
     let mut removed = 0;
     for name in list(storage, &staging)? {
-        let Some((_, number)) = part::parse_job_dir(&name) else { continue };
+        let Some((_, number)) = part::parse_load_dir(&name) else { continue };
         let dir = staging.join(&name);
         let files = list(storage, &dir)?;
         for name in files.iter().filter(|name| part::parse_file_name(name).is_some()) {
@@ -136,17 +136,17 @@ pub(super) fn look(
     tell: &mut dyn FnMut(u64) -> Result<()>,
 ) -> Result<Vec<Finding>> {
     let (staging, mut found) = (staging_dir(log), Vec::new());
-    for job in list(storage, &staging)? {
-        let Some((name, _)) = part::parse_job_dir(&job) else { continue };
-        for file in list(storage, &staging.join(&job))? {
+    for load in list(storage, &staging)? {
+        let Some((name, _)) = part::parse_load_dir(&load) else { continue };
+        for file in list(storage, &staging.join(&load))? {
             // What is being written need not be whole.
             let Some((_, id, true)) = part::parse_file_name(&file) else { continue };
-            let path = staging.join(&job).join(&file);
+            let path = staging.join(&load).join(&file);
             let Some(part) = files::open_to_read(storage, &path)? else { continue };
             let Err(error) = check(&*part, &path, id, tell) else { continue };
             let finding = Finding::of_error(Severity::Damage, &path, &error);
             let remedy = format!(
-                "stage this part of job {name} anew, or abort the job: nothing of it was committed"
+                "stage this part of load {name} anew, or abort the load: nothing of it was committed"
             );
             found.push(match error {
                 Error::CorruptData { .. } => Finding { remedy: remedy.into(), ..finding },

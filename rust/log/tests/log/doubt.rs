@@ -28,7 +28,7 @@ fn spend(log: &Log, version: u64) -> Result<bool> {
     let body = encode(&[b"of a job"]);
     let token = Token::new(0, "nightly", version).unwrap();
     let blocks = [block_of(0, 1, body.body())];
-    log.commit_job(&blocks, Some(&token), &mut [0]).map(|appended| appended.is_some())
+    log.commit_load(&blocks, Some(&token), &mut [0]).map(|appended| appended.is_some())
 }
 
 fn once(log: &Log, sequence: u64) -> Result<u64> {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use falaj::internals::error::Error;
-use falaj::internals::sink::last_token;
+use falaj::internals::sink::last_idempotency_key;
 use falaj::internals::store::{Store, StoreOptions, TopicOptions};
 use falaj::internals::topic::Topic;
 
@@ -61,7 +61,7 @@ fn check_sunk(sunk: &Topic) -> Result<(), Wrong> {
     while let Some(record) = scan.next().transpose()? {
         found.extend(number(record.value()));
     }
-    let last = last_token(sunk, NAME)?.map_or(0, |token| token.version);
+    let last = last_idempotency_key(sunk, NAME)?.map_or(0, |token| token.version);
     let wanted = (1..=last).flat_map(|version| [version; OF_A_JOB as usize]);
     if wanted.eq(found.iter().copied()) {
         return Ok(());

@@ -304,7 +304,7 @@ impl Sharer<'_> {
     /// The next job of a series, which others commit too; small, or as large as a segment.
     fn sink(&mut self) -> Result<(), Wrong> {
         let sunk = &self.topics[3];
-        let version = sink::last_token(sunk, NAME)?.map_or(1, |token| token.version + 1);
+        let version = sink::last_idempotency_key(sunk, NAME)?.map_or(1, |token| token.version + 1);
         let job = sink::BulkLoad::new(sunk, &format!("{NAME}-{version}-{}", self.task.id))?;
         let token = Some((NAME, version));
         let len = if self.random.chance(1, 8) { 12 << 10 } else { 8 };

@@ -49,7 +49,7 @@ fn staged_parts_are_as_their_tables_say() {
 
     let manifest = Manifest {
         owner: OWNER,
-        job: "nightly".into(),
+        load: "nightly".into(),
         part: "7".into(),
         len: 11,
         frames: 12,

@@ -30,7 +30,8 @@ fn committing(machine: &MemoryStorage, mode: WriteMode, records: u64) -> (usize,
 fn look(image: &MemoryStorage, mode: WriteMode, records: u64, must: bool, story: &str) -> bool {
     let store = open_in(image, mode);
     let flights = topic(&store, 2);
-    let token = last_token(&flights, "n").unwrap_or_else(|error| panic!("{story}: {error}"));
+    let token =
+        last_idempotency_key(&flights, "n").unwrap_or_else(|error| panic!("{story}: {error}"));
     let found = |partition| held(&flights, partition);
     let of_job = |p: u64| (0..records).filter(move |n| n % 2 == p);
     let whole: Vec<_> = (0..4).chain(of_job(0)).collect();
@@ -144,7 +145,7 @@ fn die_beside(mode: WriteMode, records: u64, nth: u64) -> (u64, bool) {
     let reading = Arc::new(machine.process()) as Arc<dyn Storage>;
     let reader = Store::open_on(reading, ROOT, &StoreOptions::reading()).unwrap();
     let read = held(&Topic::open(&reader, "flights", &TopicOptions::default()).unwrap(), 0);
-    let committed = last_token(&flights, "n").unwrap().is_some();
+    let committed = last_idempotency_key(&flights, "n").unwrap().is_some();
     assert_eq!(read.len() > 1, committed, "{mode:?}, {records} records, event {nth}");
     if matches!(done, Ok(true)) {
         assert!(committed, "event {nth}");

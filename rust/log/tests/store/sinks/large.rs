@@ -197,7 +197,7 @@ fn with_fault(mode: WriteMode, nth: Option<u64>, how: FailureKind) -> u64 {
     let done = job.commit(&[&part], Some(("n", 1)));
     let calls = faulty.total() - before;
     faulty.heal();
-    let committed = last_token(&flights, "n").unwrap().is_some();
+    let committed = last_idempotency_key(&flights, "n").unwrap().is_some();
     assert_eq!(flights.end(0).unwrap(), if committed { 401 } else { 1 }, "call {nth:?}");
     match &done {
         Ok(done) => assert!(done.now && committed, "call {nth:?}"),

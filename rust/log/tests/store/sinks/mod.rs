@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use falaj::internals::error::Error;
 use falaj::internals::format::settings::WriteMode;
-use falaj::internals::sink::{BulkLoad, Committed, last_token};
+use falaj::internals::sink::{BulkLoad, Committed, last_idempotency_key};
 use falaj::internals::storage::Storage;
 use falaj::internals::storage::memory::{MemoryStorage, every};
 use falaj::internals::store::{Store, StoreOptions, TopicOptions, staging_dir};
@@ -196,8 +196,15 @@ fn topics_that_share_a_log_have_jobs_and_tokens_of_their_own() {
             Err(Error::TopicDeleted { .. })
         ));
         let paid = Topic::open(&store, "paid", &shop).unwrap();
-        assert_eq!(last_token(&paid, "nightly").unwrap(), None, "a new topic knows of no job");
-        assert_eq!(last_token(&audit, "nightly").unwrap().map(|token| token.version), Some(1));
+        assert_eq!(
+            last_idempotency_key(&paid, "nightly").unwrap(),
+            None,
+            "a new topic knows of no job"
+        );
+        assert_eq!(
+            last_idempotency_key(&audit, "nightly").unwrap().map(|token| token.version),
+            Some(1)
+        );
         is_sound(&store);
     }
 }
@@ -236,6 +243,6 @@ fn a_commit_is_on_the_medium_in_every_sync_mode() {
         let image = crash.image(&crash.nothing());
         let found = topic(&open(&image), 2);
         assert_eq!(held(&found, 0).len() + held(&found, 1).len(), records as usize);
-        assert_eq!(last_token(&found, "n").unwrap().map(|token| token.version), Some(1));
+        assert_eq!(last_idempotency_key(&found, "n").unwrap().map(|token| token.version), Some(1));
     }
 }

@@ -62,7 +62,7 @@ fn a_manifest_that_is_not_of_the_job_is_refused_and_nothing_changes() {
     refused(&[b"something else"], "not the manifest of a part");
     refused(&[&of_another_job], "\"k\"");
     refused(&[&part, &part], "twice");
-    assert_eq!((flights.end(0).unwrap(), last_token(&flights, "n").unwrap()), (0, None));
+    assert_eq!((flights.end(0).unwrap(), last_idempotency_key(&flights, "n").unwrap()), (0, None));
     assert!(job.commit(&[&part], Some(("n", 1))).unwrap().now, "the part is there as it was");
 
     let left = stage(&job, "0", 0..10);
@@ -98,7 +98,7 @@ fn no_flipped_bit_of_a_part_is_committed() {
         file.write_at(b"more", len).unwrap();
         assert!(matches!(job.commit(&[&part], None), Err(Error::CorruptData { .. })));
         assert_eq!((flights.log().committed(), flights.end(0).unwrap()), (tail, 0));
-        assert_eq!(last_token(&flights, "n").unwrap(), None);
+        assert_eq!(last_idempotency_key(&flights, "n").unwrap(), None);
         job.abort().unwrap();
         is_sound(&store);
     }
@@ -120,7 +120,7 @@ fn a_job_that_was_aborted_or_committed_cannot_be_committed_without_its_parts() {
         assert_eq!(staged(&flights), NOTHING);
         let gone = |error: Error| {
             assert!(matches!(error, Error::NotStaged { .. }), "{error}");
-            assert!(error.to_string().contains("stage it anew"), "{error}");
+            assert!(error.to_string().contains("stage it again"), "{error}");
         };
         gone(job.commit(&[&part], Some(("n", 1))).unwrap_err());
         gone(late.finish().unwrap_err());

@@ -1,11 +1,11 @@
 //! Tokens: a job is committed once, whatever becomes of the log meanwhile.
 
-use falaj::internals::sink::forget_token;
+use falaj::internals::sink::forget_idempotency_key;
 
 use super::*;
 
 fn version(topic: &Topic, name: &str) -> Option<u64> {
-    last_token(topic, name).unwrap().map(|token| token.version)
+    last_idempotency_key(topic, name).unwrap().map(|token| token.version)
 }
 
 /// Commit records of 100 bytes under a token.
@@ -114,8 +114,8 @@ fn a_log_says_when_it_remembers_no_more_tokens_and_has_room_for_those_that_are_f
         assert_eq!(flights.end(0).unwrap(), limit as u64, "nothing was committed");
     }
     assert!(commit(&flights, 1, ("series-3", 2)).now, "one that is there goes on");
-    assert!(forget_token(&flights, "series-3").unwrap());
-    assert!(!forget_token(&flights, "series-3").unwrap());
+    assert!(forget_idempotency_key(&flights, "series-3").unwrap());
+    assert!(!forget_idempotency_key(&flights, "series-3").unwrap());
     assert_eq!(version(&flights, "series-3"), None);
     assert!(commit(&flights, 1, ("more", 1)).now);
     drop(flights);

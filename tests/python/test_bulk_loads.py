@@ -29,7 +29,7 @@ def test_a_job_is_there_as_a_whole_when_its_block_ends_and_not_before(
     orders = store.topic("orders", partitions=2, codec="json", segment_bytes=65536)
     for records in (10, 2_000):
         before = [orders.partition(p).end_offset for p in orders.partitions]
-        with orders.job("import", token=("import", records)) as job:
+        with orders.bulk_load("import", idempotency_key=("import", records)) as job:
             for n in range(records):
                 job.append({"n": n}, partition=n % 2, headers={"of": b"1"})
             assert [orders.partition(p).end_offset for p in orders.partitions] == before
@@ -40,7 +40,7 @@ def test_a_job_is_there_as_a_whole_when_its_block_ends_and_not_before(
             values = [record.value["n"] for record in orders.partition(p)[found.start :]]
             assert values == list(range(p, records, 2))
     assert staged(path) == []
-    with orders.job("import", token=("import", 10)) as job:
+    with orders.bulk_load("import", idempotency_key=("import", 10)) as job:
         job.append({"n": -1})
     assert (job.done, job.committed, job.records, job.offsets) == (True, False, 0, {})
     assert sum(len(orders.partition(p)) for p in orders.partitions) == 2_010
@@ -49,7 +49,7 @@ def test_a_job_is_there_as_a_whole_when_its_block_ends_and_not_before(
 def test_an_exception_gives_a_job_up_and_a_job_is_begun_once(
     path: Path, topic: falaj.Topic[Any]
 ) -> None:
-    job = topic.job("import", token=("import", 1))
+    job = topic.bulk_load("import", idempotency_key=("import", 1))
     with pytest.raises(errors.InvalidArgument, match="context manager"):
         job.append(b"too early")
 
@@ -62,10 +62,10 @@ def test_an_exception_gives_a_job_up_and_a_job_is_begun_once(
 
     with pytest.raises(KeyError):
         fail()
-    assert (len(topic), topic.last_token("import"), job.committed) == (0, None, None)
+    assert (len(topic), topic.last_idempotency_key("import"), job.committed) == (0, None, None)
     assert staged(path) == []
     assert repr(job).endswith("not committed>")
-    with topic.job("import") as job:
+    with topic.bulk_load("import") as job:
         job.append(b"y")
     assert "1 records committed" in repr(job)
     with pytest.raises(errors.InvalidArgument, match="make another"), job:
@@ -87,7 +87,7 @@ say(part.finish().hex())
         for n, worker in enumerate(workers):
             worker.tell(str(n))
         parts = [bytes.fromhex(worker.hear()) for worker in workers]
-    told = topic.commit_job("job", [*reversed(parts)])
+    told = topic.commit_bulk_load("job", [*reversed(parts)])
     assert told == {"committed": True, "records": 6_000, "offsets": {0: (0, 6_000)}}
     assert [int(record.bytes()) for record in topic[:3_002:1_500]] == [0, 1_500, 0]
     assert topic[0].key == b"k"
@@ -105,7 +105,7 @@ def test_a_part_says_what_it_holds_back_and_lets_it_go(path: Path, store: falaj.
     [name] = staged(path)
     assert next(path.glob(f"logs/*/staging/*/{name}")).stat().st_size > 100_000
     part.append(b"second")
-    orders.commit_job("import", [part.finish()])
+    orders.commit_bulk_load("import", [part.finish()])
     assert [len(record) for record in orders] == [100_000, 6]
     assert part.held == 0
     with pytest.raises(errors.HandleClosed):
@@ -123,16 +123,16 @@ def test_what_cannot_be_committed_is_told_by_an_exception_of_its_own(
             use()
     part.abort()
     with pytest.raises(errors.InvalidManifest, match="not the manifest"):
-        topic.commit_job("job", [b"rubbish"])
+        topic.commit_bulk_load("job", [b"rubbish"])
     with pytest.raises(errors.InvalidManifest, match="twice"):
-        topic.commit_job("job", [manifest, manifest])
-    with pytest.raises(ValueError, match="of the job"):
-        topic.commit_job("another", [manifest])
-    topic.abort_job("job")
-    with pytest.raises(errors.NotStaged, match="stage it anew") as told:
-        topic.commit_job("job", [manifest])
+        topic.commit_bulk_load("job", [manifest, manifest])
+    with pytest.raises(ValueError, match="of the load"):
+        topic.commit_bulk_load("another", [manifest])
+    topic.abort_bulk_load("job")
+    with pytest.raises(errors.NotStaged, match="stage it again") as told:
+        topic.commit_bulk_load("job", [manifest])
     assert told.value.path is not None
-    with pytest.raises(errors.InvalidArgument, match="cannot name a job"):
+    with pytest.raises(errors.InvalidArgument, match="cannot name a bulk load"):
         topic.stage("a/b", "0")
     with pytest.raises(errors.InvalidArgument, match="not for one of its partitions"):
         store.topic("wide", partitions=2).partition(1).stage("job", "0")
@@ -140,22 +140,22 @@ def test_what_cannot_be_committed_is_told_by_an_exception_of_its_own(
         topic.stage("job", "0").append(b"x", partition=3)
     with falaj.open(store.path, mode="r") as readers:
         read = readers.topic("orders")
-        assert read.last_token("n") is None
+        assert read.last_idempotency_key("n") is None
         with pytest.raises(errors.NotWritable):
             read.stage("job", "0")
         with pytest.raises(errors.NotWritable):
-            read.sweep_jobs(0)
+            read.sweep_bulk_loads(0)
     assert len(topic) == 0
 
 
 def test_a_token_is_known_until_it_is_forgotten(topic: falaj.Topic[Any]) -> None:
-    assert topic.commit_job("a", [], ("series", 3))["committed"]
-    assert not topic.commit_job("b", [], ("series", 2))["committed"]
-    assert topic.last_token("series") == 3
-    assert topic.forget_token("series")
-    assert not topic.forget_token("series")
-    assert topic.last_token("series") is None
-    assert topic.commit_job("b", [], ("series", 2))["committed"]
+    assert topic.commit_bulk_load("a", [], idempotency_key=("series", 3))["committed"]
+    assert not topic.commit_bulk_load("b", [], idempotency_key=("series", 2))["committed"]
+    assert topic.last_idempotency_key("series") == 3
+    assert topic.forget_idempotency_key("series")
+    assert not topic.forget_idempotency_key("series")
+    assert topic.last_idempotency_key("series") is None
+    assert topic.commit_bulk_load("b", [], idempotency_key=("series", 2))["committed"]
 
 
 def test_what_a_killed_worker_left_is_swept_when_it_is_old_enough(
@@ -170,11 +170,11 @@ hear()
 """
     with child(path, program) as worker:
         assert worker.hear() == "staged"
-        assert topic.sweep_jobs(0) == 0
+        assert topic.sweep_bulk_loads(0) == 0
         assert len(staged(path)) == 1
         worker.kill()
-    assert topic.sweep_jobs() == 0
-    assert topic.sweep_jobs(0) == 1
+    assert topic.sweep_bulk_loads() == 0
+    assert topic.sweep_bulk_loads(0) == 1
     assert staged(path) == []
 
 
@@ -201,7 +201,7 @@ def test_record_batches_are_staged_whatever_their_types(store: falaj.Store) -> N
         part = orders.stage("job", "0")
         assert part.append_arrow(batch) == 3
         assert part.append_arrow(pa.table(columns).slice(1, 2)) == 2
-        found = orders.commit_job("job", [part.finish()])["offsets"]
+        found = orders.commit_bulk_load("job", [part.finish()])["offsets"]
         assert set(found) == {2}
         first, second, third, *again = orders.partition(2)[found[2][0] :]
         assert (first.bytes(), first.key, first.timestamp_ns) == (b"a", None, 10**9)
@@ -234,7 +234,7 @@ def test_columns_without_rows_may_lack_the_offset_that_all_begin_with(store: fal
         assert part.append_arrow(pa.Table.from_batches([batch])) == rows
     manifest = part.finish()
     topic = store.topic("orders")
-    topic.commit_job("job", [manifest])
+    topic.commit_bulk_load("job", [manifest])
     records = [record for number in topic.partitions for record in topic.partition(number)]
     found = [(record.key, record.headers) for record in records]
     assert found == [(b"k", ())] * 4
@@ -263,17 +263,17 @@ def test_batches_that_nobody_understands_stage_nothing(store: falaj.Store) -> No
 
 JOBS = """
 topic = falaj.open(path).topic("orders", codec="json", segment_bytes=65536)
-for version in range((topic.last_token("jobs") or 0) + 1, int(hear()) + 1):
+for version in range((topic.last_idempotency_key("jobs") or 0) + 1, int(hear()) + 1):
     say("begun", version)
     job, token = f"job-{version}", ("jobs", version)
     parts = []
     for name in "ab":
-        part = topic.stage(job, name, token)
+        part = topic.stage(job, name, idempotency_key=token)
         # Every other one is too large for a group.
         for n in range(10 if version % 2 else 3_000):
             part.append([version, name, n])
         parts.append(part.finish())
-    topic.commit_job(job, parts, token)
+    topic.commit_bulk_load(job, parts, idempotency_key=token)
 say("ended")
 """
 
@@ -304,7 +304,37 @@ def test_workers_and_a_committer_that_are_killed_all_the_time_commit_each_job_on
             for n in range(10 if version % 2 else 3_000)
         ]
         assert [record.value for record in orders] == expected
-        assert orders.last_token("jobs") == jobs
+        assert orders.last_idempotency_key("jobs") == jobs
         assert store.verify()["findings"] == []
-        orders.sweep_jobs(0)
+        orders.sweep_bulk_loads(0)
     assert staged(path) == []
+
+
+@pytest.mark.parametrize("of", ["pyarrow", "pandas", "polars", "duckdb", "batch"])
+def test_a_table_of_any_library_is_appended_whole(store: falaj.Store, of: str) -> None:
+    pa = pytest.importorskip("pyarrow")
+    table = rows = pa.table({"key": ["a", "b"], "value": ["one", "two"]})
+    given: Any = rows
+    if of == "pandas":
+        given = pytest.importorskip("pandas").DataFrame(
+            {"key": ["a", "b"], "value": ["one", "two"]}
+        )
+    elif of == "polars":
+        given = pytest.importorskip("polars").from_arrow(table)
+    elif of == "duckdb":
+        given = pytest.importorskip("duckdb").sql("select * from rows order by key")
+    elif of == "batch":
+        given = table.to_batches()[0]
+    topic = store.topic("orders")
+    assert topic.extend_arrow(given) == 2
+    assert [(record.key, record.bytes()) for record in topic] == [(b"a", b"one"), (b"b", b"two")]
+
+
+def test_a_table_that_is_refused_leaves_nothing(store: falaj.Store) -> None:
+    pa = pytest.importorskip("pyarrow")
+    topic = store.topic("orders")
+    with pytest.raises(errors.InvalidArgument, match="price"):
+        topic.extend_arrow(pa.table({"value": ["one"], "price": [5]}))
+    with pytest.raises(TypeError, match="__arrow_c_stream__, and list has neither"):
+        topic.extend_arrow([1])
+    assert len(topic) == 0

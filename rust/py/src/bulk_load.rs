@@ -1,4 +1,4 @@
-//! `Part`: records of a job, staged by one process; and what commits a job.
+//! `Part`: records of a bulk load, staged by one process; and what commits a bulk load.
 //!
 //! The file that knows of parts, manifests and tokens. Record batches come by the Arrow C interfaces: the
 //! pointers are taken out of their capsules here, and handed to the crate `falaj-arrow` at once. Invariant:
@@ -22,7 +22,7 @@ use crate::opened::Opened;
 use crate::receipts;
 use crate::wait::{patiently, patiently_after};
 
-/// A part of a job; see falaj.Part.
+/// A part of a bulk load; see falaj.Part.
 #[pyclass(frozen, module = "falaj._core")]
 #[derive(Debug)]
 pub struct Part {
@@ -163,10 +163,10 @@ impl Part {
     /// Have the part on the medium, whole.
     ///
     /// Returns:
-    ///     Its manifest, a few hundred bytes: what `Topic.commit_job` is given.
+    ///     Its manifest, a few hundred bytes: what `Topic.commit_load` is given.
     ///
     /// Raises:
-    ///     NotStaged: The job was committed or aborted meanwhile.
+    ///     NotStaged: The load was committed or aborted meanwhile.
     ///     NoSpace: The disk is full; the part is given up.
     ///     HandleClosed: The part was finished or aborted.
     fn finish<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
@@ -227,11 +227,11 @@ fn pointer(capsule: &Bound<'_, PyAny>, name: &CStr) -> PyResult<NonNull<c_void>>
     capsule.cast::<PyCapsule>()?.pointer_checked(Some(name))
 }
 
-fn job(py: Python<'_>, opened: &Opened, name: &str) -> PyResult<BulkLoad> {
+fn load(py: Python<'_>, opened: &Opened, name: &str) -> PyResult<BulkLoad> {
     BulkLoad::new(&opened.handle.open(py)?.topic, name).or_raise(py)
 }
 
-/// Begin a part of a job.
+/// Begin a part of a bulk load.
 pub(crate) fn stage(
     py: Python<'_>,
     opened: &Opened,
@@ -243,8 +243,8 @@ pub(crate) fn stage(
         let what = "a part is staged for a topic, not for one of its partitions: name that with each record";
         return Err(invalid(py, what));
     }
-    let job = job(py, opened, name)?;
-    let inner = job.stage(part, borrowed(token)).or_raise(py)?;
+    let load = load(py, opened, name)?;
+    let inner = load.stage(part, borrowed(token)).or_raise(py)?;
     Ok(Part { opened: opened.clone(), name: part.to_owned(), inner: Mutex::new(Some(inner)) })
 }
 
@@ -252,7 +252,7 @@ fn borrowed(token: Option<&(String, u64)>) -> Option<(&str, u64)> {
     token.map(|(name, version)| (name.as_str(), *version))
 }
 
-/// Commit a job. `told` gets what was committed as soon as it is, whatever is raised afterwards.
+/// Commit a bulk load. `told` gets what was committed as soon as it is, whatever is raised afterwards.
 pub(crate) fn commit(
     py: Python<'_>,
     opened: &Opened,
@@ -261,10 +261,10 @@ pub(crate) fn commit(
     token: Option<&(String, u64)>,
     told: &Bound<'_, PyDict>,
 ) -> PyResult<()> {
-    let job = job(py, opened, name)?;
+    let load = load(py, opened, name)?;
     let parts: Vec<&[u8]> = parts.iter().map(PyBytesMethods::as_bytes).collect();
     let patience = opened.handle.patience;
-    let ready = py.detach(|| job.ready(&parts, borrowed(token))).or_raise(py)?;
+    let ready = py.detach(|| load.ready(&parts, borrowed(token))).or_raise(py)?;
     let placed = patiently(py, patience, || ready.commit_visible())?;
     let done = ready.outcome(&placed);
     let offsets = PyDict::new(py);
@@ -279,27 +279,35 @@ pub(crate) fn commit(
     patiently_after(py, patience, visible, || ready.finish(&placed)).map(drop)
 }
 
-/// Remove what a job staged.
+/// Remove what a bulk load staged.
 pub(crate) fn abort(py: Python<'_>, opened: &Opened, name: &str) -> PyResult<()> {
-    let job = job(py, opened, name)?;
-    py.detach(|| job.abort()).or_raise(py)
+    let load = load(py, opened, name)?;
+    py.detach(|| load.abort()).or_raise(py)
 }
 
 /// Version of the token of a name that was committed last.
-pub(crate) fn last_token(py: Python<'_>, opened: &Opened, name: &str) -> PyResult<Option<u64>> {
+pub(crate) fn last_idempotency_key(
+    py: Python<'_>,
+    opened: &Opened,
+    name: &str,
+) -> PyResult<Option<u64>> {
     let open = opened.handle.open_existing(py)?;
     let patience = opened.handle.patience;
-    let found = patiently(py, patience, || sink::last_token(&open.topic, name))?;
+    let found = patiently(py, patience, || sink::last_idempotency_key(&open.topic, name))?;
     Ok(found.map(|token| token.version))
 }
 
 /// Forget a token.
-pub(crate) fn forget_token(py: Python<'_>, opened: &Opened, name: &str) -> PyResult<bool> {
+pub(crate) fn forget_idempotency_key(
+    py: Python<'_>,
+    opened: &Opened,
+    name: &str,
+) -> PyResult<bool> {
     let open = opened.handle.open(py)?;
-    patiently(py, opened.handle.patience, || sink::forget_token(&open.topic, name))
+    patiently(py, opened.handle.patience, || sink::forget_idempotency_key(&open.topic, name))
 }
 
-/// Remove what jobs left that came to nothing.
+/// Remove what bulk loads left that came to nothing.
 pub(crate) fn sweep(py: Python<'_>, opened: &Opened, older_than: f64) -> PyResult<u64> {
     let open = opened.handle.open(py)?;
     let Some(age) = crate::wait::seconds(py, Some(older_than))? else {
