@@ -193,21 +193,6 @@ fn name<'py>(given: &Bound<'py, PyAny>, what: &str) -> PyResult<Bound<'py, PyStr
     given.cast::<PyString>().cloned().map_err(|_| not_that(what, "text", given))
 }
 
-/// The name of a topic.
-pub(crate) fn topic_name<'py>(given: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
-    name(given, "the name of a topic")
-}
-
-/// The name of a consumer group.
-pub(crate) fn group_name<'py>(given: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
-    name(given, "the name of a consumer group")
-}
-
-/// The name of a queue.
-pub(crate) fn queue_name<'py>(given: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
-    name(given, "the name of a queue")
-}
-
 /// The name of a bulk load.
 pub(crate) fn load_name<'py>(given: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
     name(given, "the name of a bulk load")

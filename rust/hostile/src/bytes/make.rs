@@ -354,7 +354,7 @@ pub fn staged_part(random: &mut Random) -> Vec<u8> {
             let (job, part) = ("nightly".into(), "7-0".into());
             let (len, frames, heads_crc) =
                 (random.edgy(1 << 40), random.next() as u32, random.next() as u32);
-            part::Manifest { owner, job, part, len, frames, heads_crc, records }.encode()
+            part::Manifest { owner, load: job, part, len, frames, heads_crc, records }.encode()
         }
         1 => part::PartHeader { owner, token: (random.next(), random.edgy(9)) }.encode().to_vec(),
         _ => {
