@@ -26,7 +26,7 @@ class Fresh:
 
     def open(self) -> None:
         self.close()
-        self.store = falaj.open(self.path, mode="r")
+        self.store = falaj.open(self.path, read_only=True)
         self.topic = self.store.topic("t", codec="bytes")
 
     def close(self) -> None:

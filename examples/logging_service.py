@@ -38,7 +38,7 @@ def main() -> None:
         worker.start()
     for worker in workers:
         worker.join()
-    with falaj.open(path, "r") as store:
+    with falaj.open(path, read_only=True) as store:
         counts = Counter(record.key for record in store.topic("log"))
     for logger, lines in sorted(counts.items()):
         print(logger.decode() if logger else "", lines)

@@ -45,7 +45,7 @@ def main() -> None:
         relays[0].join()
         relays[1].start()
         relays[1].join()
-    with falaj.open(folder / "events", "r") as store:
+    with falaj.open(folder / "events", read_only=True) as store:
         sales = [sale.value for sale in store.topic("sales")]
     print("relays ended with", [process.exitcode for process in relays])
     print(len(sales), "sales,", len(set(sales)), "different")

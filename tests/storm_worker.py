@@ -181,7 +181,7 @@ class Follower:
         place = chosen.randrange(self.task["topics"]), chosen.randrange(self.task["partitions"])
         while not self.account.word(STOP):
             try:
-                with falaj.open(self.task["store"], mode="r") as store:
+                with falaj.open(self.task["store"], read_only=True) as store:
                     self.follow(store.topic(f"storm-{place[0]}"), place)
                 return
             except (errors.NotAStore, errors.UnknownTopic):

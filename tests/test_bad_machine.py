@@ -218,7 +218,7 @@ def test_a_log_of_more_segments_than_a_process_may_open_is_read_verified_and_cop
             timeout=DEADLINE_S,
         )
         assert done.returncode == 0, done.stderr
-    copy = falaj.open(tmp_path / "copy", mode="r").topic("t")
+    copy = falaj.open(tmp_path / "copy", read_only=True).topic("t")
     assert [record.bytes()[:3].strip(b"\0") for record in copy] == [
         b"%d" % n for n in range(4 * 150)
     ]
@@ -289,7 +289,7 @@ def test_a_store_of_somebody_else_is_named(open_to_all: Path) -> None:
 
 @pytest.mark.skipif(not ROOT, reason="needs another user, whom only root can be")
 def test_who_may_only_read_reads_and_is_refused_to_append(open_to_all: Path) -> None:
-    with falaj.open(open_to_all / "s", 0o755) as store:
+    with falaj.open(open_to_all / "s", permissions=0o755) as store:
         store.topic("t").append(b"one")
     assert as_nobody(open_to_all, "cat", "-s", "s", "t") == Ended(0, "one\n", "")
     assert as_nobody(open_to_all, "tail", "-f", "--idle", "0.1", "-s", "s", "t") == Ended(

@@ -101,7 +101,7 @@ def _hand_over(place: Path, sizes: Sizes) -> Measured:
                 while len(member.partitions) != 1:
                     member.poll(timeout=0.001)
                 its = victim.answer()
-                member.poll()
+                member.poll(timeout=0)
                 member.commit()
                 victim.process.kill()
                 begin = time.perf_counter_ns()

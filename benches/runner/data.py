@@ -40,7 +40,7 @@ class Table:
 
     def topic(self) -> falaj.Topic[memoryview]:
         """Open the topic anew, so that every block is verified in what follows."""
-        return falaj.open(self.store, "r").topic(TOPIC, codec="bytes")
+        return falaj.open(self.store, read_only=True).topic(TOPIC, codec="bytes")
 
 
 def make(place: Path, sizes: Sizes) -> Table:

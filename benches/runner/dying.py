@@ -73,7 +73,7 @@ def measure(place: Path, sizes: Sizes) -> list[Measured]:
         # A store each: what the victims append is thrown away with it.
         path = str(place / f"dying-{i}")
         with (
-            falaj.open(path, sync="none", timeout=_ATTEMPT_S) as hasty,
+            falaj.open(path, sync="none", lock_timeout=_ATTEMPT_S) as hasty,
             falaj.open(path, sync="none") as store,
         ):
             attempt, topic = hasty.topic("t", codec="bytes"), store.topic("t", codec="bytes")

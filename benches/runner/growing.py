@@ -22,7 +22,7 @@ def resident():
         (line,) = (line for line in status if line.startswith("RssFile:"))
     return int(line.split()[1]) << 10
 
-with falaj.open(sys.argv[1], mode="r") as store:
+with falaj.open(sys.argv[1], read_only=True) as store:
     topic = store.topic("t")
     before = resident()
     read = sum(len(record.value) for record in topic)
@@ -46,7 +46,7 @@ def _lookups(path: Path, sizes: Sizes) -> list[float]:
     """Look records up all over a topic; returns nanoseconds a lookup for each round."""
     rounds = []
     draw = random.Random(sizes.seed)
-    with falaj.open(path, mode="r") as store:
+    with falaj.open(path, read_only=True) as store:
         topic = store.topic("t")
         end = len(topic)
         for _ in range(2 + sizes.rounds):

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BackupReport",
-    "ConsumerInfo",
-    "CursorInfo",
     "Finding",
+    "GroupInfo",
+    "GroupPartitionInfo",
     "LogInfo",
     "LogRepair",
     "LogReport",
@@ -262,19 +262,19 @@ class LogInfo(TypedDict):
 
 
 class MemberInfo(TypedDict):
-    """A member of a consumer: the process, where it can be found out, its slot, and its handle."""
+    """A member of a consumer group: its process, where that is known, its slot and its handle."""
 
     process: int | None
     slot: int
     handle: int
 
 
-class CursorInfo(TypedDict):
-    """How far a consumer has read a partition, and who has it.
+class GroupPartitionInfo(TypedDict):
+    """How far a group has read a partition, and which member owns it.
 
-    `safe` is where it goes on after a loss of power that took what lies before `committed`. `lag`
-    is how many records that are kept lie behind `committed`, None where the topic is gone or cannot
-    be read.
+    `committed` is the committed offset. `safe` is where the group resumes after a power failure
+    that lost records before it. `lag` counts the records from `committed` on that are kept; it is
+    None where the topic is gone or cannot be read.
     """
 
     topic: str
@@ -286,16 +286,16 @@ class CursorInfo(TypedDict):
     owner: MemberInfo | None
 
 
-class ConsumerInfo(TypedDict):
-    """A consumer: its living members and its cursors; `error` where its file is damaged.
+class GroupInfo(TypedDict):
+    """A consumer group: its living members and its partitions; `error` where its file is corrupt.
 
-    `cursor_in` is the log that keeps its cursors, None where they are in a file of its own.
+    `cursor_in` is the log that keeps its committed offsets, None where they are in their own file.
     """
 
     name: str
     cursor_in: str | None
     members: list[MemberInfo]
-    cursors: list[CursorInfo]
+    partitions: list[GroupPartitionInfo]
     error: str | None
     error_class: str | None
 
@@ -337,7 +337,7 @@ class StoreInfo(TypedDict):
     slots: list[SlotInfo]
     topics: list[TopicInfo]
     logs: list[LogInfo]
-    consumers: list[ConsumerInfo]
+    groups: list[GroupInfo]
     queues: list[QueueState]
 
 
@@ -373,8 +373,8 @@ def repair(
     path: str | os.PathLike[str],
     *,
     dry_run: bool = True,
-    timeout: float = 10.0,
-    force: bool = False,
+    lock_timeout: float = 10.0,
+    allow_network_fs: bool = False,
 ) -> RepairReport:
     """Find out what recovery would do to a store, or do it.
 
@@ -386,8 +386,8 @@ def repair(
     Args:
         path: Directory of the store.
         dry_run: Only say what would be done.
-        timeout: Seconds to wait for a lock whose holder is alive.
-        force: As in `falaj.open`.
+        lock_timeout: Seconds to wait for a lock whose holder is alive.
+        allow_network_fs: As in `falaj.open`.
 
     Raises:
         NotAStore: There is something else.
@@ -397,4 +397,9 @@ def repair(
         >>> falaj.repair(store.path)["complete"]
         True
     """
-    return _core._repair(local_path(path), dry_run=dry_run, timeout=timeout, force=force)
+    return _core._repair(
+        local_path(path),
+        dry_run=dry_run,
+        lock_timeout=lock_timeout,
+        allow_network_fs=allow_network_fs,
+    )

@@ -36,6 +36,7 @@ class Settings(Retention, total=False):
     verify: bool | None
     visibility: Visibility
     compacted: bool | None
+    create: bool
 
 
 class BulkLoadReport(TypedDict):

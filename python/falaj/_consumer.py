@@ -1,4 +1,4 @@
-"""`Consumer`: a named reader whose place survives, and whose members share the partitions.
+"""`Consumer`: a member of a consumer group, which keeps committed offsets and shares partitions.
 
 What is called once a record (iteration, `commit`) is inherited from the compiled class. Here is
 what is called once a read.
@@ -23,29 +23,29 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-__all__ = ["Consumer", "open_consumer", "position_of", "reset", "start_of"]
+__all__ = ["Consumer", "open_consumer", "position_of", "seek_group", "start_of"]
 
 _BATCH = 8192
 _AUTOMATIC_S = 1.0
 
 
 class Consumer(_core.Consumer[T]):
-    """A member of a named consumer; `Store.consumer` makes it.
+    """A member of a consumer group; `Store.consumer` makes it.
 
-    It reads on where the name committed last, in whichever process that was. Several members of one
-    name, in threads or processes, divide the partitions of its topics: each partition has one of
-    them at a time. Who joins gets its share at the next poll of those who have it, once what they
-    handed out is committed; who dies is replaced within 50 ms; who is slow, or stopped, loses
-    nothing while it lives.
+    It resumes at the group's committed offsets, whichever process committed them. The members of a
+    group, in threads or processes, divide the partitions of its topics: each partition has one
+    owner at a time. A new member gets its share when the others next poll and have committed what
+    was delivered to them. A member that dies is replaced within 50 ms; one that is slow, or
+    stopped, loses nothing while it lives.
 
-    Delivery is at least once: what was handed out and not committed is handed out again after a
-    death, and after a loss of power the cursor may stand further back than it was committed. With
+    Delivery is at least once. Records that were delivered but not committed are delivered again
+    after a death. After a power failure a committed offset may be lower than it was. With
     `cursor_in` and a transaction, work is done exactly once: see `Transaction.commit_cursor`.
 
-    A plain `for` ends when there is nothing more now; `follow` goes on. One thread at a time may
-    use it; `close` may be called from any. Where it is closed in a loop over it, or beside it, the
-    loop ends; everything else that one asks of a closed one raises `HandleClosed`. A forked child
-    opens its own.
+    A plain `for` ends when there is nothing more now; `follow` waits for more, and so do `poll` and
+    `batches` unless they get a `timeout`. One thread at a time may use a consumer; `close` may be
+    called from any. Closing it ends loops over it; other calls raise `HandleClosed` afterwards. A
+    forked child opens its own.
 
     Example:
         >>> orders = store.topic("orders")
@@ -69,37 +69,37 @@ class Consumer(_core.Consumer[T]):
     def __new__(
         cls,
         store: Store,
-        name: str,
+        group: str,
         opened: list[_core.Opened],
         start: tuple[str, int],
         automatic: float | None,
         home: _core.Opened | None = None,
     ) -> Consumer[T]:
         """Become a member; `Store.consumer` calls this."""
-        consumer = super().__new__(cls, store, name, opened, *start, automatic, home)
+        consumer = super().__new__(cls, store, group, opened, *start, automatic, home)
         consumer._store = store
         consumer._automatic = automatic is not None
         return consumer
 
     @property
     def store(self) -> Store:
-        """The store that it is in."""
+        """The store that it reads from."""
         return self._store
 
     def follow(self, timeout: float | None = None) -> Consumed[T]:
-        """Iterate over what there is and what comes.
+        """Iterate over the records that are there and those that come.
 
         Args:
-            timeout: Seconds without a record after which it ends; by default it does not, until the
-                consumer is closed.
+            timeout: Seconds without a record after which the iteration ends. None waits until the
+                consumer is closed; 0 ends where there is nothing more now.
 
         Returns:
             An iterator. Leaving it changes nothing; go on with another.
 
         Raises:
-            CorruptData: What comes next is damaged: see `skip_damage`.
-            LogTruncated: The log does not know the cursor any more: `seek` somewhere.
-            OffsetOutOfRange: Retention took what it needs: `seek` somewhere.
+            CorruptData: The next record is corrupt: see `skip_damage`.
+            LogTruncated: The log lost records that the group had read: `seek` somewhere.
+            OffsetOutOfRange: Retention deleted the next records: `seek` somewhere.
             TopicDeleted: A topic was deleted meanwhile.
 
         Example:
@@ -111,13 +111,14 @@ class Consumer(_core.Consumer[T]):
         return self._follow(timeout)
 
     def afollow(self, timeout: float | None = None) -> AsyncConsumer[T]:
-        """Follow from asyncio: `async for`. Nothing polls but for members that died.
+        """Follow from asyncio: `async for`; else as `follow`.
 
-        What waits for the medium or for a lock would hold up the event loop: call `commit` with
-        `sync="durable"`, and with `cursor_in` always, as `await asyncio.to_thread(billing.commit)`.
+        A commit that waits for the disk or for a lock holds up the event loop. So call `commit`
+        with `sync="durable"`, and with `cursor_in` always, as
+        `await asyncio.to_thread(billing.commit)`.
 
         Args:
-            timeout: Seconds without a record after which it ends; by default it does not.
+            timeout: As for `follow`.
 
         Example:
             >>> import asyncio
@@ -138,7 +139,7 @@ class Consumer(_core.Consumer[T]):
     ) -> Coroutine[Any, Any, list[Record[T]]]:
         """Return the next records, waiting for the first from asyncio; else as `poll`.
 
-        To end the wait, give it a `timeout`, or cancel it: then it took nothing.
+        Cancelling the wait delivers nothing.
 
         Example:
             >>> import asyncio
@@ -170,24 +171,31 @@ class Consumer(_core.Consumer[T]):
         self._expect_open()
         return _wait.batches(self, size, timeout)
 
-    def poll(self, max_records: int = 500, timeout: float | None = 0.0) -> list[Record[T]]:
+    def poll(self, max_records: int = 500, timeout: float | None = None) -> list[Record[T]]:
         """Return the next records, waiting for the first of them.
 
-        If a signal's handler raises meanwhile, what was found is delivered again by the next call.
+        If a signal handler raises meanwhile, the next call delivers what was found.
 
         Args:
-            max_records: At most so many.
-            timeout: Seconds to wait for the first; None waits until there is one.
+            max_records: Most records to return.
+            timeout: Seconds to wait for the first record. None waits as long as it takes; 0 returns
+                at once.
 
         Returns:
-            The records; none when the time is over, or the consumer was closed. What is wrong
-            behind some of them is told by the next call.
+            The records; none when the time is over or the consumer was closed. An error behind some
+            of them is raised by the next call.
 
         Raises:
             InvalidArgument: `max_records` is less than one.
-            CorruptData: What comes next is damaged: see `skip_damage`.
-            LogTruncated: The log does not know the cursor any more: `seek` somewhere.
-            OffsetOutOfRange: Retention took what it needs: `seek` somewhere.
+            CorruptData: The next record is corrupt: see `skip_damage`.
+            LogTruncated: The log lost records that the group had read: `seek` somewhere.
+            OffsetOutOfRange: Retention deleted the next records: `seek` somewhere.
+
+        Example:
+            >>> _ = store.topic("orders").append(b"one")
+            >>> billing = store.consumer("billing", "orders")
+            >>> [record.bytes() for record in billing.poll()], billing.poll(timeout=0)
+            ([b'one'], [])
         """
         _expect_some("poll", "to return", max_records)
         found: list[Record[T]] = []
@@ -198,19 +206,20 @@ class Consumer(_core.Consumer[T]):
             raise
         return found
 
-    def batches(self, size: int = _BATCH, timeout: float | None = 0.0) -> Iterator[Batch[T]]:
+    def batches(self, size: int = _BATCH, timeout: float | None = None) -> Iterator[Batch[T]]:
         """Iterate over batches, thousands of records of one partition at a time.
 
         The fastest way to read. What `commit` commits is whole batches.
 
         Args:
             size: About how many records a batch has, at most.
-            timeout: Seconds without a batch after which it ends; None goes on for ever.
+            timeout: Seconds without a batch after which the iteration ends. None waits until the
+                consumer is closed; 0 ends where there is nothing more now.
 
         Example:
             >>> _ = store.topic("orders").extend([b"one", b"two"])
             >>> billing = store.consumer("billing", ["orders"])
-            >>> [(batch.topic, batch.to_list()) for batch in billing.batches()]
+            >>> [(batch.topic, batch.to_list()) for batch in billing.batches(timeout=0)]
             [('orders', [b'one', b'two'])]
         """
         _expect_some("batches", "a batch has", size)
@@ -230,7 +239,7 @@ class Consumer(_core.Consumer[T]):
             yield found[0]
 
     def seek(self, to: Start, *, topic: str | None = None, partition: int | None = None) -> None:
-        """Read on from another place. It is committed with the next `commit`.
+        """Move the position; the next `commit` commits it.
 
         Args:
             to: "earliest", "latest", an offset (-10: the last ten records), or a time: the
@@ -318,16 +327,14 @@ def start_of(start: Start) -> tuple[str, int]:
 
 def open_consumer(
     store: Store,
-    name: str,
-    topics: Sequence[str | Topic[Any]],
+    group: str,
+    topics: str | Topic[Any] | Sequence[str | Topic[Any]],
     start: Start,
     visibility: Visibility,
     auto_commit: bool | float,
     cursor_in: Topic[Any] | str | None,
 ) -> Consumer[Any]:
     """Open the topics of a consumer, none of which is created, and become a member."""
-    if isinstance(topics, str):
-        raise InvalidArgument(f"topics is a list of names, such as [{topics!r}]")
     automatic = _AUTOMATIC_S if auto_commit is True else auto_commit
     if cursor_in is not None and automatic is not False:
         raise InvalidArgument(
@@ -335,18 +342,17 @@ def open_consumer(
             "call tx.commit_cursor(consumer) or commit()"
         )
     opened = []
-    for topic in topics:
+    for topic in [topics] if isinstance(topics, (str, _core.Topic)) else topics:
         handle: Any = topic
         if isinstance(handle, str):
-            store._expect_topic(handle)
-            handle = store.topic(handle)
+            handle = store.topic(handle, create=False)
         if not isinstance(handle, _core.Topic):
             kind = type(handle).__name__
             raise TypeError(f"a consumer reads topics, or names of topics, not {kind}")
         opened.append(handle._whole_as(visibility))
     return Consumer(
         store,
-        name,
+        group,
         opened,
         start_of(start),
         None if automatic is False else automatic,
@@ -366,12 +372,13 @@ def _home(store: Store, cursor_in: Topic[Any] | str) -> _core.Opened:
     return store.topic(name)._whole_as("visible")
 
 
-def reset(store: Store, name: str, topic: str, to: Start, partition: int | None) -> dict[int, int]:
-    """Set the cursors of a consumer from outside."""
+def seek_group(
+    store: Store, group: str, topic: str, to: Start, partition: int | None
+) -> dict[int, int]:
+    """Move the committed offsets of a group that has no living member."""
     start = start_of(to)
     if partition is None:
-        store._expect_topic(topic)
-        partitions = list(store.topic(topic).partitions)
+        partitions = list(store.topic(topic, create=False).partitions)
     else:
         partitions = [partition]
     if start[0] == "offset" and len(partitions) > 1:
@@ -379,4 +386,4 @@ def reset(store: Store, name: str, topic: str, to: Start, partition: int | None)
             f"topic {topic!r} has {len(partitions)} partitions, each with offsets of its own: say "
             "which, with partition="
         )
-    return {p: _core._reset_cursor(store, name, topic, p, start) for p in partitions}
+    return {p: _core._seek_group(store, group, topic, p, start) for p in partitions}

@@ -15,12 +15,13 @@ from typing_extensions import Buffer, disjoint_base
 
 from falaj._admin import (
     BackupReport,
-    ConsumerInfo,
+    GroupInfo,
     Progress,
     RepairReport,
     Skipped,
     SkippedOfTopic,
     StoreInfo,
+    TopicInfo,
     Verification,
 )
 from falaj._arguments import BulkLoadReport, QueueInfo, Sync, Visibility
@@ -65,15 +66,16 @@ __all__ = [
     "_compact",
     "_configure_store",
     "_configure_topic",
-    "_consumers",
     "_count_from",
     "_cursor",
-    "_delete_consumer",
+    "_delete_group",
     "_delete_queue",
     "_expect_json",
     "_expect_msgpack",
     "_expect_record",
     "_forget_topic",
+    "_group_names",
+    "_groups",
     "_info",
     "_maintain",
     "_mark_compacted",
@@ -81,9 +83,10 @@ __all__ = [
     "_queue_overview",
     "_queues",
     "_repair",
-    "_reset_cursor",
+    "_seek_group",
     "_tombstone",
     "_topic_in_log",
+    "_topic_info",
     "_verify",
 ]
 
@@ -327,12 +330,13 @@ class Store:
         cls,
         path: object,
         *,
-        write: bool,
+        read_only: bool,
         permissions: int,
+        create: bool,
         sync: Sync,
         verify: bool,
-        timeout: float,
-        force: bool,
+        lock_timeout: float,
+        allow_network_fs: bool,
         mapped: bool,
     ) -> Self: ...
     @property
@@ -343,8 +347,7 @@ class Store:
     def closed(self) -> bool: ...
     @property
     def writable(self) -> bool: ...
-    def topics(self) -> list[str]: ...
-    def delete(self, name: str) -> None: ...
+    def delete_topic(self, name: str) -> None: ...
     def close(self) -> None: ...
     def __enter__(self) -> Self: ...
     def __exit__(self, *_exception: object) -> None: ...
@@ -357,7 +360,8 @@ class Store:
         segment_bytes: int | None,
         sync_interval_ms: int | None,
     ) -> None: ...
-    def _expect_topic(self, name: str) -> None: ...
+    def _has_topic(self, name: str) -> bool: ...
+    def _topic_names(self) -> list[str]: ...
     def _open_topic(
         self,
         name: str,
@@ -373,6 +377,7 @@ class Store:
         log: str | None = None,
         retention: Changes | None = None,
         compacted: bool | None = None,
+        create: bool = True,
     ) -> Opened: ...
 
 @disjoint_base
@@ -440,7 +445,7 @@ class Consumer(Generic[_T]):
     def __new__(
         cls,
         store: Store,
-        name: str,
+        group: str,
         topics: Sequence[Opened],
         start: str,
         number: int,
@@ -448,7 +453,7 @@ class Consumer(Generic[_T]):
         home: Opened | None = None,
     ) -> Self: ...
     @property
-    def name(self) -> str: ...
+    def group(self) -> str: ...
     @property
     def topics(self) -> list[str]: ...
     @property
@@ -545,7 +550,7 @@ class Job(Generic[_T]):
     def __exit__(self, *exception: object) -> None: ...
     def __class_getitem__(cls, key: Any) -> GenericAlias: ...
 
-def _queue_overview(store: Store) -> list[Any]: ...
+def _queue_overview(store: Store, name: str | None = None) -> list[Any]: ...
 def _queues(store: Store) -> list[tuple[str, str]]: ...
 def _delete_queue(store: Store, name: str) -> None: ...
 
@@ -663,19 +668,25 @@ def _verify(
     path: object, topic: str | None = None, progress: Progress | None = None
 ) -> Verification: ...
 def _repair(
-    path: object, *, dry_run: bool = True, timeout: float = 10.0, force: bool = False
+    path: object,
+    *,
+    dry_run: bool = True,
+    lock_timeout: float = 10.0,
+    allow_network_fs: bool = False,
 ) -> RepairReport: ...
 def _expect_json(value: object, whole: bool) -> None: ...
 def _expect_msgpack(value: object, whole: bool) -> None: ...
 def _cursor(topic: Topic[Any], name: bytes) -> tuple[int, int] | None: ...
 def _info(store: Store) -> StoreInfo: ...
 def _count_from(store: Store, places: list[tuple[str, str, int, int]]) -> list[int | None]: ...
-def _consumers(store: Store) -> list[ConsumerInfo]: ...
+def _groups(store: Store, group: str | None = None) -> list[GroupInfo]: ...
+def _group_names(store: Store) -> list[str]: ...
+def _topic_info(store: Store, name: str) -> TopicInfo: ...
 def _position_of(topic: Topic[Any], partition: int, offset: int) -> tuple[int, int]: ...
-def _reset_cursor(
+def _seek_group(
     store: Store, name: str, topic: str, partition: int, start: tuple[str, int]
 ) -> int: ...
-def _delete_consumer(store: Store, name: str) -> None: ...
+def _delete_group(store: Store, name: str) -> None: ...
 def _forget_topic(store: Store, group: str, topic: str) -> None: ...
 def _topic_in_log(store: Store, log: str) -> str | None: ...
 def _configure_topic(store: Store, topic: Topic[Any], changes: Changes) -> TopicRetention: ...

@@ -5,10 +5,13 @@ What Python can use as an index is one, such as a number of NumPy; a bool, a flo
 
 from __future__ import annotations
 
+import math
 from operator import index
 from typing import Any
 
-__all__ = ["number", "plain"]
+from falaj.errors import InvalidArgument, shown
+
+__all__ = ["number", "plain", "seconds"]
 
 
 def plain(value: Any) -> Any:
@@ -36,3 +39,20 @@ def number(value: Any, what: str) -> int:
     if isinstance(found, bool) or not isinstance(found, int):
         raise TypeError(f"{what} is a whole number, not {type(value).__name__}")
     return found
+
+
+def seconds(timeout: float | None) -> float | None:
+    """Check a timeout in seconds; None waits as long as it takes.
+
+    Raises:
+        InvalidArgument: It is negative, or not a finite number.
+        TypeError: It is of another type.
+    """
+    if timeout is None:
+        return None
+    try:
+        if math.isfinite(timeout) and timeout >= 0:
+            return float(timeout)
+    except OverflowError:
+        pass
+    raise InvalidArgument(f"{shown(timeout)} is no timeout in seconds")

@@ -41,7 +41,8 @@ def local_path(given: str | os.PathLike[str], what: str = "the path", instead: s
         instead: A sentence that a refusal of a URL ends with.
 
     Returns:
-        The path: of a URL with `%20` and its like decoded, else as it was given.
+        The path: of a URL with `%20` and its like decoded, else as it was given, with a leading
+        `~` as the home directory.
 
     Raises:
         InvalidArgument: It is a URL of another scheme or of another machine, or a path of Windows.
@@ -66,7 +67,7 @@ def local_path(given: str | os.PathLike[str], what: str = "the path", instead: s
             f"{what} {text!r} is a path of Windows: name it as this system does, such as "
             f"/mnt/{text[0].lower()}/… under WSL, or begin with ./ for a name with a colon"
         )
-    return text
+    return os.path.expanduser(text)
 
 
 def _path_of(url: str, what: str) -> str:

@@ -179,7 +179,7 @@ class Queue(_core.Queue[T]):
         queue._max_attempts = max_attempts
         queue._dead_letter = dead_letter if dead_letter is not None else topic.name + ".dead"
         queue._dead = None
-        if dead_letter is not None and (queue._is_given() or dead_letter in topic.store.topics()):
+        if dead_letter is not None and (queue._is_given() or dead_letter in topic.store.topics):
             queue._letters()  # its codec is looked at now, and not when a job is given up
         return queue
 
@@ -211,7 +211,7 @@ class Queue(_core.Queue[T]):
             where = self._dead_letter
             if isinstance(where, str):
                 store = self._topic.store
-                is_new = where not in store.topics() and self._topic.codec in _BUILT_IN
+                is_new = where not in store.topics and self._topic.codec in _BUILT_IN
                 # Pickles are read only where they are named.
                 is_named = is_new or self._topic.codec == "pickle"
                 where = store.topic(where, codec=self._topic.codec if is_named else None)

@@ -11,9 +11,17 @@ from falaj.errors import InvalidArgument
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Sequence
+    from collections.abc import Coroutine, Mapping, Sequence
 
-    from falaj._admin import BackupReport, Progress, StoreInfo, Verification
+    from falaj._admin import (
+        BackupReport,
+        GroupInfo,
+        Progress,
+        QueueState,
+        StoreInfo,
+        TopicInfo,
+        Verification,
+    )
     from falaj._arguments import Retention, Settings, Start, Sync, Visibility
     from falaj._consumer import Consumer
     from falaj._queue import Queue
@@ -31,78 +39,90 @@ _OWNER_ONLY = 0o700
 
 def open(  # noqa: A001  # falaj.open is how it reads
     path: str | os.PathLike[str],
-    mode: Literal["r", "w"] | int = "w",
     *,
+    read_only: bool = False,
+    permissions: int | None = None,
+    create: bool = True,
     sync: Sync = "interval",
     verify: bool = True,
-    timeout: float = 10.0,
-    force: bool = False,
-    read: Literal["map", "pread"] = "map",
+    lock_timeout: float = 10.0,
+    allow_network_fs: bool = False,
+    io: Literal["mmap", "pread"] = "mmap",
 ) -> Store:
-    """Open the store in a directory; the first to open it creates it.
+    """Open the store in a directory, and create it where there is none.
 
     Any number of processes may have it open. Opening it a second time in one process costs little
     and gives a handle of its own. The directory that the store lies in must exist.
 
     Args:
-        path: Directory of the store, or its URL `file:///…`.
-        mode: "w" to read and write; "r" to read only: then nothing is created or changed and no
-            lock is taken. A number is "w", and the permission bits of a store that is created:
-            0o750 lets a group read, 0o770 write. Without one it is its owner's alone, 0o700.
+        path: Directory of the store, or its URL `file:///…`. A leading `~` is the home directory.
+        read_only: Whether to only read. Nothing is created or changed then, and no lock is taken.
+        permissions: Permission bits of a store that is created: 0o750 lets the group read, 0o770
+            write. By default only its owner may use it, 0o700.
+        create: Whether to create the store where there is none. With False a missing store raises
+            `StoreNotFound`.
         sync: When appends return, unless topic or append say otherwise: "none" and "interval" once
-            everybody can see the record, "durable" once it is on the medium; docs/GUARANTEES.md.
+            all processes can see the record, "durable" once it is on disk; docs/GUARANTEES.md.
         verify: Whether reading checks every block's checksum, once per map. Without it only the
             structure is checked.
-        timeout: Seconds to wait for a lock whose holder is alive, before `LockTimeout`.
-        force: Use a file system that cannot keep the promises, such as NFS: only where one machine
-            has it mounted, and at your own risk.
-        read: "map" shows values where they lie in the mapped file. "pread" reads them into memory
-            first: slower, and for stores on a dying disk or where strangers truncate files, because
-            under a map that ends the process (SIGBUS).
+        lock_timeout: Seconds to wait for a lock whose holder is alive, before `LockTimeout`.
+        allow_network_fs: Whether to use a file system that cannot keep the promises, such as NFS.
+            Only where one machine has it mounted, and at your own risk.
+        io: "mmap" shows values where they lie in the mapped file. "pread" reads them into memory
+            first: slower, and for stores on a failing disk or where other programs may truncate
+            files, because under a map that ends the process (SIGBUS).
 
     Returns:
         The store: a context manager that closes it and its topics.
 
     Raises:
-        NotAStore: There is something else, or nothing to read.
+        StoreNotFound: There is no store and none was created, or the directory that it would lie
+            in does not exist. It is a `FileNotFoundError`.
+        NotAStore: Something else is at the path.
         InvalidArgument: The path is a URL of another scheme, such as `s3://…`.
         UnsupportedFilesystem: It lies on a network file system or FUSE.
         PermissionDenied: The operating system does not allow it.
         UnsupportedVersion: A newer version of falaj wrote it.
         OutdatedFormat: It is of an older version of the format.
-        LockTimeout: Others were opening or changing it all the time.
+        LockTimeout: Other processes were opening or changing it all the time.
 
     Example:
         >>> with falaj.open(path) as store:
         ...     store.topic("orders").append(b"first")
         0
     """
-    if isinstance(mode, bool) or not (mode in ("r", "w") or isinstance(mode, int)):
-        raise InvalidArgument(f'mode is "r", "w" or permission bits such as 0o750, not {mode!r}')
     return Store(
         _local(path),
-        write=mode != "r",
-        permissions=mode if isinstance(mode, int) else _OWNER_ONLY,
+        read_only=_flag("read_only", read_only),
+        permissions=_OWNER_ONLY if permissions is None else permissions,
+        create=_flag("create", create),
         sync=sync,
         verify=verify,
-        timeout=timeout,
-        force=force,
-        mapped=_is_mapped(read),
+        lock_timeout=lock_timeout,
+        allow_network_fs=allow_network_fs,
+        mapped=_is_mapped(io),
     )
 
 
+def _flag(name: str, value: object) -> bool:
+    if value is not True and value is not False:
+        raise InvalidArgument(f"{name} is True or False, not {value!r}")
+    return value
+
+
 def _local(path: str | os.PathLike[str]) -> str | os.PathLike[str]:
-    if ":" not in getattr(path, "__fspath__", path.__str__)():
-        return path  # no URL: importing `os` takes longer than opening a store
+    text = getattr(path, "__fspath__", path.__str__)()
+    if ":" not in text and text[:1] not in ("~", b"~"):
+        return path  # no URL, no home: importing `os` takes longer than opening a store
     from falaj._paths import local_path
 
     return local_path(path)
 
 
-def _is_mapped(read: str) -> bool:
-    if read not in ("map", "pread"):
-        raise InvalidArgument(f'read is "map" or "pread", not {read!r}')
-    return read == "map"
+def _is_mapped(io: str) -> bool:
+    if io not in ("mmap", "pread"):
+        raise InvalidArgument(f'io is "mmap" or "pread", not {io!r}')
+    return io == "mmap"
 
 
 #: The class of transactions once it was needed: few need it, and it imports contextvars; an import
@@ -159,9 +179,10 @@ class Store(_core.Store):
         verify: bool | None = None,
         visibility: Visibility = "visible",
         compacted: bool | None = None,
+        create: bool = True,
         **retention: Unpack[Retention],
     ) -> Topic[Any]:
-        """Open a topic; the first to open it for writing creates it.
+        """Open a topic, and create it where there is none.
 
         What is None is taken as the topic has it, or by default when it is created. Codec,
         partitions, segment size and interval are the topic's for ever. Retention, given as
@@ -187,6 +208,9 @@ class Store(_core.Store):
                 slices, lookups and followers of the handle agree.
             compacted: Whether `Topic.compact` may leave of all records with the same key only the
                 last one, so that offsets have gaps; False by default. `Topic.configure` changes it.
+            create: Whether to create the topic where there is none. With False a missing topic
+                raises `UnknownTopic`, which lists the topics there are. To wait for a topic that
+                another process creates: `wait_for_topic`.
             **retention: As `Topic.configure` takes them; for a topic that is created. By default
                 all records are kept.
 
@@ -197,7 +221,8 @@ class Store(_core.Store):
             InvalidName: No topic can have this name.
             SettingsMismatch: It exists with another setting than the one asked for.
             InvalidArgument: A setting is beyond its limits, or the codec is not known.
-            UnknownTopic: It does not exist, and the store was opened for reading.
+            UnknownTopic: There is no such topic, and `create` is False or the store was opened for
+                reading.
 
         Example:
             >>> readings = store.topic("readings", codec="json", sync="durable")
@@ -225,8 +250,62 @@ class Store(_core.Store):
             visibility=visibility,
             retention=limits,
             compacted=compacted,
+            create=create,
         )
         return Topic(opened, self)
+
+    @property
+    def topics(self) -> Mapping[str, TopicInfo]:
+        """The topics: a mapping from names, sorted, to what `info` says of each.
+
+        It reads the store whenever it is asked. `in` and iteration open no topic.
+
+        Example:
+            >>> _ = store.topic("orders", codec="json"), store.topic("audit")
+            >>> list(store.topics), "orders" in store.topics
+            (['audit', 'orders'], True)
+            >>> store.topics["orders"]["codec"]
+            'json'
+        """
+        from falaj._mappings import Named  # few need it
+
+        return Named("topics", self._topic_names, self._topic_info)
+
+    def _topic_info(self, name: str) -> TopicInfo:
+        return _core._topic_info(self, name)
+
+    def wait_for_topic(self, name: str, timeout: float | None = None) -> None:
+        """Wait until there is a topic of this name, which another process creates.
+
+        A consumer that starts before its writers calls this first. It looks 50 times a second.
+
+        Args:
+            name: Name of the topic.
+            timeout: Seconds to wait; None waits as long as it takes.
+
+        Raises:
+            UnknownTopic: The time is over; the message lists the topics there are.
+            HandleClosed: The store was closed meanwhile.
+
+        Example:
+            >>> _ = store.topic("orders")
+            >>> store.wait_for_topic("orders", timeout=1)
+        """
+        from falaj import _awaiting  # few need it
+
+        _awaiting.wait_for_topic(self, name, timeout)
+
+    def await_for_topic(self, name: str, timeout: float | None = None) -> Coroutine[Any, Any, None]:
+        """Wait for a topic from asyncio; else as `wait_for_topic`.
+
+        Example:
+            >>> import asyncio
+            >>> _ = store.topic("orders")
+            >>> asyncio.run(store.await_for_topic("orders", timeout=1))
+        """
+        from falaj import _awaiting  # few need it
+
+        return _awaiting.await_for_topic(self, name, timeout)
 
     def transaction(self, *, sync: Sync | None = None) -> Transaction:
         """Begin to write to several topics of one log at once, and to move cursors with that.
@@ -258,107 +337,133 @@ class Store(_core.Store):
 
     def consumer(
         self,
-        name: str,
-        topics: Sequence[str | Topic[Any]],
+        group: str,
+        topics: str | Topic[Any] | Sequence[str | Topic[Any]],
         *,
         start: Start = "earliest",
         visibility: Visibility = "visible",
         auto_commit: bool | float = False,
         cursor_in: Topic[Any] | str | None = None,
     ) -> Consumer[Any]:
-        """Become a member of a named consumer, which reads on where it committed last.
+        """Join a consumer group, and resume where the group committed last.
 
-        The first to open a name creates it: from then on it has a place in each partition, on the
-        medium, and `falaj group list` shows it. Members of one name that live at the same time
-        divide the partitions; they name the same topics.
+        The first member creates the group: from then on it has a committed offset in each
+        partition, on disk, and `Store.groups` lists it. Members that live at the same time divide
+        the partitions; they name the same topics.
 
         Args:
-            name: 1 to 249 of `A-Z a-z 0-9 . _ -`.
-            topics: What it reads: names, or topics that were opened with a codec of their own.
-            start: Where it begins in a partition in which it never was: "earliest", "latest", an
-                offset (-10: the last ten records), or a time. A topic that was deleted and
-                created anew is another topic, in which it never was.
-            visibility: "durable" hands out only what is on the medium, "visible" everything.
-            auto_commit: Whether what was handed out is committed when more is asked for: True about
-                once a second, or the seconds between two commits. It is also committed when there
-                is nothing to hand out, and when a `with` block ends without an exception.
-            cursor_in: A topic, or the name of a log, whose log keeps the cursors, so that they move
-                with what a transaction appends there; by default they are in a file of their own.
-                It is the consumer's for ever. Each taking of a partition is noted in that log.
+            group: Name of the group: 1 to 249 of `A-Z a-z 0-9 . _ -`.
+            topics: What the group reads: a topic or several, by name, or as topics that were opened
+                with a codec of their own.
+            start: Where the group begins in a partition that it never read: "earliest", "latest",
+                an offset (-10: the last ten records), or a time. A topic that was deleted and
+                created again is another topic, which the group never read.
+            visibility: "durable" delivers only what is on disk, "visible" everything.
+            auto_commit: Whether asking for more commits what was delivered before: True about once
+                a second, or the seconds between two commits. It also commits when there is nothing
+                to deliver, and when a `with` block ends without an exception.
+            cursor_in: A topic, or the name of a log, whose log keeps the committed offsets, so that
+                they move with what a transaction appends there. By default they are in a file of
+                their own. It cannot change later. Each claim of a partition is noted in that log.
 
         Returns:
             The member: a context manager that closes it.
 
         Raises:
-            UnknownTopic: There is no such topic; a consumer creates none.
-            InvalidName: No consumer can have this name.
+            UnknownTopic: There is no such topic; a consumer creates none. `wait_for_topic` waits
+                for a topic that its writer creates later.
+            InvalidName: No group can have this name.
             InvalidArgument: No topic was named, one twice, or other ones than living members read;
-                or the cursors are kept elsewhere than in `cursor_in`.
-            OffsetOutOfRange: `start` is no place in a partition that it begins to read.
+                or the committed offsets are kept elsewhere than in `cursor_in`.
+            OffsetOutOfRange: `start` is outside of a partition that the group begins to read.
             NotWritable: The store was opened for reading.
 
         Example:
             >>> _ = store.topic("orders").extend([b"one", b"two"])
-            >>> with store.consumer("billing", ["orders"], auto_commit=True) as billing:
+            >>> with store.consumer("billing", "orders", auto_commit=True) as billing:
             ...     [record.bytes() for record in billing]
             [b'one', b'two']
-            >>> store.consumer("billing", ["orders"]).lag
+            >>> store.consumer("billing", "orders").lag
             0
         """
         from falaj import _consumer  # many never need it
 
         return _consumer.open_consumer(
-            self, name, topics, start, visibility, auto_commit, cursor_in
+            self, group, topics, start, visibility, auto_commit, cursor_in
         )
 
-    def reset_consumer(
-        self, name: str, topic: str, to: Start, *, partition: int | None = None
-    ) -> dict[int, int]:
-        """Set the cursors of a consumer that nobody has open, on the medium.
+    @property
+    def groups(self) -> Mapping[str, GroupInfo]:
+        """The consumer groups: a mapping from names, sorted, to what `info` says of each.
 
-        Also where the log does not know a cursor any more, or it is damaged. Who has the consumer
-        open calls its `seek` instead.
+        It reads the store whenever it is asked, and joins no group.
+
+        Example:
+            >>> _ = store.topic("orders").append(b"one")
+            >>> store.consumer("billing", ["orders"]).close()
+            >>> list(store.groups)
+            ['billing']
+            >>> [(each["topic"], each["lag"]) for each in store.groups["billing"]["partitions"]]
+            [('orders', 1)]
+        """
+        from falaj._mappings import Named  # few need it
+
+        return Named("groups", self._group_names, self._group_info)
+
+    def _group_names(self) -> list[str]:
+        return _core._group_names(self)
+
+    def _group_info(self, name: str) -> GroupInfo:
+        return self._counted(_core._groups(self, name), [])[0][0]
+
+    def seek_group(
+        self, group: str, topic: str, to: Start, *, partition: int | None = None
+    ) -> dict[int, int]:
+        """Move the committed offsets of a group that has no living member, on disk.
+
+        It works also where the log lost what the group had read, or where a committed offset is
+        corrupt. A living member calls its own `seek` instead.
 
         Args:
-            name: The consumer.
+            group: The group.
             topic: Which of its topics.
             to: "earliest", "latest", an offset (-10: the last ten records), or a time.
             partition: In this partition alone; by default in all.
 
         Returns:
-            The offset of each partition.
+            The committed offset of each partition.
 
         Raises:
-            UnknownGroup: There is none of this name.
-            UnknownTopic: There is none of this name.
-            InvalidArgument: Somebody has it open, or it never read the partition.
+            UnknownGroup: There is no group of this name.
+            UnknownTopic: There is no topic of this name.
+            InvalidArgument: The group has a living member, or never read the partition.
             OffsetOutOfRange: Nothing has this offset.
 
         Example:
             >>> _ = store.topic("orders").extend([b"one", b"two"])
-            >>> store.consumer("billing", ["orders"]).close()
-            >>> store.reset_consumer("billing", "orders", -1)
+            >>> store.consumer("billing", "orders").close()
+            >>> store.seek_group("billing", "orders", -1)
             {0: 1}
         """
         from falaj import _consumer  # few need it
 
-        return _consumer.reset(self, name, topic, to, partition)
+        return _consumer.seek_group(self, group, topic, to, partition)
 
-    def delete_consumer(self, name: str) -> None:
-        """Delete a consumer that nobody has open, with its cursors.
+    def delete_group(self, name: str) -> None:
+        """Delete a consumer group and its committed offsets.
 
         Raises:
-            UnknownGroup: There is none of this name.
-            InvalidArgument: Somebody has it open.
+            UnknownGroup: There is no group of this name.
+            InvalidArgument: The group has a living member; the message names its process.
 
         Example:
             >>> _ = store.topic("orders")
             >>> store.consumer("billing", ["orders"]).close()
-            >>> store.delete_consumer("billing")
-            >>> store.info()["consumers"]
+            >>> store.delete_group("billing")
+            >>> list(store.groups)
             []
         """
-        _core._delete_consumer(self, name)
+        _core._delete_group(self, name)
 
     def forget_topic(self, group: str, topic: str | Topic[Any]) -> None:
         """Forget the committed offsets of a consumer group in one topic.
@@ -382,7 +487,7 @@ class Store(_core.Store):
             ...     _ = store.topic(name)
             >>> store.consumer("billing", ["orders", "refunds"]).close()
             >>> store.forget_topic("billing", "refunds")
-            >>> [cursor["topic"] for cursor in store.info()["consumers"][0]["cursors"]]
+            >>> [cursor["topic"] for cursor in store.info()["groups"][0]["partitions"]]
             ['orders']
         """
         _core._forget_topic(self, group, topic if isinstance(topic, str) else topic.name)
@@ -432,17 +537,31 @@ class Store(_core.Store):
         opened = self.topic(over) if isinstance(over, str) else over
         return Queue(opened, name, max_attempts, dead_letter, order)
 
-    def queues(self) -> dict[str, str]:
-        """Names of all work queues, sorted, each with its topic's name.
+    @property
+    def queues(self) -> Mapping[str, QueueState]:
+        """The work queues: a mapping from names, sorted, to what `info` says of each.
 
-        One whose state is damaged has an empty one.
+        It reads the store whenever it is asked, and opens no queue.
 
         Example:
-            >>> _ = store.queue("thumbnails", topic="pictures")
-            >>> store.queues()
-            {'thumbnails': 'pictures'}
+            >>> _ = store.queue("thumbnails", topic="pictures").put(b"1.png")
+            >>> list(store.queues)
+            ['thumbnails']
+            >>> store.queues["thumbnails"]["topic"], store.queues["thumbnails"]["waiting"]
+            ('pictures', 1)
         """
-        return dict(_core._queues(self))
+        from falaj._mappings import Named  # few need it
+
+        return Named("queues", self._queue_names, self._queue_state)
+
+    def _queue_names(self) -> list[str]:
+        return [name for name, _ in _core._queues(self)]
+
+    def _queue_state(self, name: str) -> QueueState:
+        found = _core._queue_overview(self, name)
+        if not found:
+            raise KeyError(f"there is no queue {name!r} in {self.path}")
+        return self._counted([], found)[1][0]
 
     def delete_queue(self, name: str) -> None:
         """Forget what became of the records of a queue; the records stay in their topic.
@@ -457,8 +576,8 @@ class Store(_core.Store):
         Example:
             >>> _ = store.queue("jobs")
             >>> store.delete_queue("jobs")
-            >>> store.queues()
-            {}
+            >>> list(store.queues)
+            []
         """
         _core._delete_queue(self, name)
 
@@ -560,9 +679,15 @@ class Store(_core.Store):
             [{'partition': 0, 'first': 0, 'end': 1, 'durable': 1}]
         """
         info = _core._info(self)
-        info["consumers"] = _core._consumers(self)
-        queues = _core._queue_overview(self)
-        cursors = [cursor for each in info["consumers"] for cursor in each["cursors"]]
+        groups, queues = self._counted(_core._groups(self), _core._queue_overview(self))
+        info["groups"], info["queues"] = groups, queues
+        return info
+
+    def _counted(
+        self, groups: list[GroupInfo], queues: list[Any]
+    ) -> tuple[list[GroupInfo], list[QueueState]]:
+        """Count what lies ahead of groups and queues: each log is looked at once."""
+        cursors = [cursor for each in groups for cursor in each["partitions"]]
         places = [(c["topic"], c["generation"], c["partition"], c["committed"]) for c in cursors]
         places += [(q["topic"] or "", q["generation"] or "", 0, q.pop("head")) for q in queues]
         counted = iter(_core._count_from(self, places))
@@ -570,8 +695,7 @@ class Store(_core.Store):
             cursor["lag"] = next(counted)
         for queue in queues:
             queue["waiting"] = next(counted)
-        info["queues"] = queues
-        return info
+        return groups, queues
 
     def metrics(self) -> Metrics:
         """Tell the store in numbers, for what watches it: what `info` tells, but less and by name.

@@ -756,7 +756,7 @@ class Topic(_core.Topic[T]):
             TopicDeleted: Somebody did before.
         """
         self._expect()
-        self._store.delete(self.name)
+        self._store.delete_topic(self.name)
 
     def __reversed__(self) -> Iterator[Record[T]]:
         """Read what there is now, newest first; several partitions are merged by timestamp.

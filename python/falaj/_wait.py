@@ -11,14 +11,14 @@ ring it, so that the thread need not be woken for that.
 from __future__ import annotations
 
 import asyncio
-import math
 import os
 from _thread import RLock  # the system's: `threading.RLock` may be replaced, as by gevent
 from importlib.machinery import BuiltinImporter
 from importlib.util import module_from_spec
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from falaj.errors import Error, HandleClosed, InvalidArgument, LockTimeout, shown
+from falaj._numbers import seconds
+from falaj.errors import Error, HandleClosed, LockTimeout
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
@@ -35,23 +35,6 @@ Waiter = asyncio.Future[None]
 
 _RECORDS_A_TURN = 256
 _LONGEST_S = 1.0
-
-
-def checked(timeout: float | None) -> float | None:
-    """Check a timeout as the calls that block do: asyncio takes anything, and NaN for ever.
-
-    Raises:
-        InvalidArgument: It is negative, or no number at all.
-        TypeError: It is of another type.
-    """
-    if timeout is None:
-        return None
-    try:
-        if math.isfinite(timeout) and timeout >= 0:
-            return float(timeout)
-    except OverflowError:
-        pass
-    raise InvalidArgument(f"{shown(timeout)} is no timeout in seconds")
 
 
 def _expect_asyncio() -> None:
@@ -75,7 +58,7 @@ class AsyncFollower(Generic[T]):
 
     def __init__(self, follower: Follower[T], timeout: float | None) -> None:
         self._follower = follower
-        self._timeout = checked(timeout)
+        self._timeout = seconds(timeout)
         self._watch: Watch | None = None
         self._watcher: _Watcher | None = None
         self._read = 0
@@ -159,7 +142,7 @@ class AsyncConsumer(Generic[T]):
 
     def __init__(self, consumer: Consumer[T], timeout: float | None) -> None:
         self._consumer = consumer
-        self._timeout = checked(timeout)
+        self._timeout = seconds(timeout)
         self._read = 0
 
     def __repr__(self) -> str:
@@ -221,7 +204,7 @@ async def _look(
     timeout: float | None,
 ) -> list[Found]:
     """What there is, waiting for it; nothing when the time is over or it was closed meanwhile."""
-    timeout = checked(timeout)
+    timeout = seconds(timeout)
     found: list[Found] = []
     _fill(consumer, found, look, most)
     if found or timeout == 0:
@@ -265,7 +248,7 @@ async def _news(consumer: Consumer[Any]) -> None:
 
 async def take(queue: Queue[T], n: int, lease: float, timeout: float | None) -> Jobs[T]:
     """Take jobs as `Queue.take` does; `Queue.atake` calls this."""
-    timeout = checked(timeout)
+    timeout = seconds(timeout)
     _expect_asyncio()
     jobs = queue.take(n, lease, 0)
     if jobs or timeout == 0:

@@ -47,6 +47,7 @@ __all__ = [
     "RecordCompacted",
     "RetryableError",
     "SettingsMismatch",
+    "StoreNotFound",
     "SyncFailed",
     "SystemCallFailed",
     "TooManyWriters",
@@ -175,7 +176,7 @@ class AppendTooLarge(UsageError, ValueError):
 
 
 class UnknownTopic(UsageError, KeyError):
-    """There is no topic of this name."""
+    """There is no topic of this name, and none was created; the message lists those there are."""
 
 
 class UnknownGroup(UsageError, KeyError):
@@ -188,6 +189,10 @@ class SettingsMismatch(UsageError, ValueError):
 
 class NotAStore(UsageError, OSError):
     """The path is not a falaj store, and is not made one."""
+
+
+class StoreNotFound(NotAStore, FileNotFoundError):
+    """There is no store at the path, and none was created; the message says what is missing."""
 
 
 class UnsupportedFilesystem(UsageError, OSError):

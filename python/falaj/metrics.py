@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, NamedTuple, TypedDict
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from falaj._admin import ConsumerInfo, LogInfo, QueueState, StoreInfo, TopicInfo
+    from falaj._admin import GroupInfo, LogInfo, QueueState, StoreInfo, TopicInfo
 
 __all__ = [
-    "ConsumerMetrics",
-    "CursorMetrics",
+    "GroupMetrics",
+    "GroupPartitionMetrics",
     "LogMetrics",
     "Metrics",
     "PartitionMetrics",
@@ -61,8 +61,8 @@ class LogMetrics(TypedDict):
     retention_failed: bool
 
 
-class CursorMetrics(TypedDict):
-    """How far a consumer is in a partition; `lag` is None where the topic is gone.
+class GroupPartitionMetrics(TypedDict):
+    """How far a group has read a partition; `lag` is None where the topic is gone.
 
     It counts what is kept, as `waiting` of queues does.
     """
@@ -73,12 +73,12 @@ class CursorMetrics(TypedDict):
     lag: int | None
 
 
-class ConsumerMetrics(TypedDict):
-    """A consumer: how many members live, and its cursors; none where its file is damaged."""
+class GroupMetrics(TypedDict):
+    """A consumer group: how many members live, and its partitions; none where it is corrupt."""
 
     readable: bool
     members: int
-    cursors: list[CursorMetrics]
+    partitions: list[GroupPartitionMetrics]
 
 
 class QueueMetrics(TypedDict):
@@ -98,7 +98,7 @@ class QueueMetrics(TypedDict):
 
 
 class Metrics(TypedDict):
-    """A store, its topics, logs, consumers and queues by name.
+    """A store, its topics, logs, consumer groups and queues by name.
 
     `writers` are processes that may write.
     """
@@ -110,7 +110,7 @@ class Metrics(TypedDict):
     writers: int
     topics: dict[str, TopicMetrics]
     logs: dict[str, LogMetrics]
-    consumers: dict[str, ConsumerMetrics]
+    groups: dict[str, GroupMetrics]
     queues: dict[str, QueueMetrics]
 
 
@@ -124,7 +124,7 @@ def of(info: StoreInfo) -> Metrics:
         "writers": sum(slot["alive"] is True for slot in info["slots"]),
         "topics": {topic["name"]: _topic(topic) for topic in info["topics"]},
         "logs": {log["name"]: _log(log) for log in info["logs"]},
-        "consumers": {each["name"]: _consumer(each) for each in info["consumers"]},
+        "groups": {each["name"]: _group(each) for each in info["groups"]},
         "queues": {each["name"]: _queue(each) for each in info["queues"]},
     }
 
@@ -142,18 +142,18 @@ def _queue(queue: QueueState) -> QueueMetrics:
     }
 
 
-def _consumer(consumer: ConsumerInfo) -> ConsumerMetrics:
-    cursors: list[CursorMetrics] = [
+def _group(group: GroupInfo) -> GroupMetrics:
+    partitions: list[GroupPartitionMetrics] = [
         {
             "topic": each["topic"],
             "partition": each["partition"],
             "committed": each["committed"],
             "lag": each["lag"],
         }
-        for each in consumer["cursors"]
+        for each in group["partitions"]
     ]
-    readable = consumer["error"] is None
-    return {"readable": readable, "members": len(consumer["members"]), "cursors": cursors}
+    readable = group["error"] is None
+    return {"readable": readable, "members": len(group["members"]), "partitions": partitions}
 
 
 def _topic(topic: TopicInfo) -> TopicMetrics:
@@ -244,28 +244,30 @@ def _families(metrics: Metrics) -> Iterator[_Family]:
     about = "Offset behind the last record that is known to be on the medium."
     durable = [(labels, part["durable"]) for labels, part in parts]
     yield _Family("falaj_topic_durable_offset", "gauge", about, durable)
-    yield from _consumer_families(metrics["consumers"].items())
+    yield from _group_families(metrics["groups"].items())
     yield from _queue_families(metrics["queues"].items())
     yield from _log_families(logs)
 
 
-def _consumer_families(consumers: Iterable[tuple[str, ConsumerMetrics]]) -> Iterator[_Family]:
-    about = "Whether the consumer can be read; 0 where its file is damaged."
-    readable = [({"consumer": name}, int(each["readable"])) for name, each in consumers]
-    yield _Family("falaj_consumer_readable", "gauge", about, readable)
-    members = [({"consumer": name}, each["members"]) for name, each in consumers]
-    yield _Family("falaj_consumer_members", "gauge", "Members that live.", members)
+def _group_families(groups: Iterable[tuple[str, GroupMetrics]]) -> Iterator[_Family]:
+    about = "Whether the group can be read; 0 where its file is corrupt."
+    readable = [({"group": name}, int(each["readable"])) for name, each in groups]
+    yield _Family("falaj_group_readable", "gauge", about, readable)
+    members = [({"group": name}, each["members"]) for name, each in groups]
+    yield _Family("falaj_group_members", "gauge", "Members that live.", members)
     cursors = [
-        ({"consumer": name, "topic": at["topic"], "partition": str(at["partition"])}, at)
-        for name, each in consumers
-        for at in each["cursors"]
+        ({"group": name, "topic": at["topic"], "partition": str(at["partition"])}, at)
+        for name, each in groups
+        for at in each["partitions"]
     ]
-    about = "Offset up to which the consumer committed."
+    about = "Offset up to which the group committed."
     committed = [(labels, at["committed"]) for labels, at in cursors]
-    yield _Family("falaj_consumer_committed_offset", "gauge", about, committed)
+    yield _Family("falaj_group_committed_offset", "gauge", about, committed)
     lags = [(labels, at["lag"]) for labels, at in cursors]
     lag = [(labels, lag) for labels, lag in lags if lag is not None]
-    yield _Family("falaj_consumer_lag_records", "gauge", "Records behind it.", lag)
+    yield _Family(
+        "falaj_group_lag_records", "gauge", "Records that the group has not committed.", lag
+    )
 
 
 def _queue_families(queues: Iterable[tuple[str, QueueMetrics]]) -> Iterator[_Family]:

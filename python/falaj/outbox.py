@@ -580,7 +580,7 @@ class Outbox:
             return None
         if where is None or isinstance(where, str):
             store, name = self.topic.store, where or f"{self.topic.name}.dead"
-            where = store.topic(name, codec=None if name in store.topics() else "json")
+            where = store.topic(name, codec=None if name in store.topics else "json")
         if where.codec not in ("json", "bytes"):
             raise InvalidArgument(
                 f"dead letters are JSON, and topic {where.name!r} holds {where.codec}: give one "

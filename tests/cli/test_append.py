@@ -15,7 +15,7 @@ from falaj.cli.exits import interrupt_after
 
 
 def values(folder: Path, topic: str) -> list[bytes]:
-    with library.open(folder / "s", "r") as store:
+    with library.open(folder / "s", read_only=True) as store:
         return [record.bytes() for record in store.topic(topic)]
 
 
@@ -137,7 +137,7 @@ def test_figures_are_json_when_asked_for(falaj: Shell) -> None:
 def test_json_lines_make_a_json_topic_keyed_by_a_field(falaj: Shell) -> None:
     lines = b'{"k": "eu", "n": 1}\n\n  \n{"k": 7}\n{"n": 3}\n{"k": null}\n'
     falaj.ok("append", "-s", "s", "t", "--key-field", "k", given=lines)
-    with library.open(falaj.folder / "s", "r") as store:
+    with library.open(falaj.folder / "s", read_only=True) as store:
         topic = store.topic("t")
         assert topic.codec == "json"
         assert [record.value for record in topic] == [
@@ -159,7 +159,7 @@ def test_the_key_of_a_json_line_is_the_text_of_its_field(falaj: Shell) -> None:
     lines = "".join(f'{{"k": {text}}}\n' for text in written) + '{"k": "\\u00e9 \\"1\\""}\n'
     falaj.ok("append", "-s", "s", "t", "--key-field", "k", given=lines.encode())
     falaj.ok("append", "-s", "s", "t", "--key-field", "k", "--tombstone", given=lines.encode())
-    with library.open(falaj.folder / "s", "r") as store:
+    with library.open(falaj.folder / "s", read_only=True) as store:
         keys = [record.key for record in store.topic("t")]
     expected = [*(text.encode() for text in written), 'é "1"'.encode()]
     assert keys == expected * 2
@@ -168,7 +168,7 @@ def test_the_key_of_a_json_line_is_the_text_of_its_field(falaj: Shell) -> None:
 def test_a_line_is_a_key_to_delete_only_where_that_is_asked_for(falaj: Shell) -> None:
     falaj.ok("append", "-s", "s", "t", "--ndjson", given=b"null\n")
     falaj.ok("append", "-s", "s", "t", "--tombstone", given=b"eu\n\nus\r\n")
-    with library.open(falaj.folder / "s", "r") as store:
+    with library.open(falaj.folder / "s", read_only=True) as store:
         topic = store.topic("t")
         told = [(record.key, record.value, record.is_tombstone) for record in topic]
     assert told == [(None, None, False), (b"eu", None, True), (b"us", None, True)]
@@ -242,7 +242,7 @@ def test_a_whole_number_that_python_would_not_read_is_refused_where_values_are_j
     digits = b"1234567890" * 430
     kept = b'{"k": %s, "n": [-%s, 0.%s]}' % (digits, digits, digits * 2)
     falaj.ok("append", "-s", "s", "t", "--key-field", "k", given=kept)
-    with library.open(falaj.folder / "s", "r") as store:
+    with library.open(falaj.folder / "s", read_only=True) as store:
         (record,) = store.topic("t")
         assert (record.key, record.value["n"][0]) == (digits, -int(digits))
     for codec in ("json", "msgpack"):
@@ -262,7 +262,7 @@ def test_a_topic_of_text_takes_only_utf_8(falaj: Shell) -> None:
 
 def test_json_lines_become_msgpack_in_a_topic_of_msgpack(falaj: Shell) -> None:
     falaj.ok("append", "-s", "s", "t", "--codec", "msgpack", given=b'{"a": [1, 2.5]}\n')
-    with library.open(falaj.folder / "s", "r") as store:
+    with library.open(falaj.folder / "s", read_only=True) as store:
         assert store.topic("t")[0].value == {"a": [1, 2.5]}
 
 
@@ -276,7 +276,7 @@ def test_values_that_lines_cannot_make_are_refused(falaj: Shell) -> None:
 
 
 def values_count(folder: Path, topic: str) -> int:
-    with library.open(folder / "s", "r") as store:
+    with library.open(folder / "s", read_only=True) as store:
         return len(store.topic(topic, codec="pickle"))
 
 
@@ -356,7 +356,7 @@ def test_a_partition_that_is_not_there_is_refused_though_nothing_is_to_be_append
 
 def test_a_partition_can_be_forced(falaj: Shell) -> None:
     falaj.ok("append", "-s", "s", "t", "--partitions", "3", "-p", "2", given=b"a\nb\n")
-    with library.open(falaj.folder / "s", "r") as store:
+    with library.open(falaj.folder / "s", read_only=True) as store:
         assert [len(store.topic("t").partition(p)) for p in range(3)] == [0, 0, 2]
 
 
@@ -449,7 +449,7 @@ def test_a_person_who_types_is_told_how_to_end(falaj: Shell) -> None:
 
 
 def records(folder: Path, topic: str) -> list[library.Record[object]]:
-    with library.open(folder / "s", "r") as store:
+    with library.open(folder / "s", read_only=True) as store:
         return list(store.topic(topic))
 
 

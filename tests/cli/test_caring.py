@@ -292,7 +292,7 @@ def test_info_tells_topics_logs_and_who_writes(shell: Shell) -> None:
     assert writer.stdin
     writer.stdin.write(b"x\n")
     writer.stdin.flush()
-    with library.open(shell.folder / "s", "r") as store:
+    with library.open(shell.folder / "s", read_only=True) as store:
         next(iter(store.topic("t").follow(RECORDS, timeout=DEADLINE_S)))
     until = time.monotonic() + DEADLINE_S
     while True:  # the writer may be syncing what it appended
@@ -511,7 +511,7 @@ print(json.dumps(falaj.verify(sys.argv[1])))
 """
     with TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
-        with library.open(Path(folder) / "s", 0o755) as store:
+        with library.open(Path(folder) / "s", permissions=0o755) as store:
             store.queue("work", topic="t").put(b"x")
             store.consumer("c", topics=["t"]).close()
         arguments = [sys.executable, "-c", program, str(Path(folder) / "s")]

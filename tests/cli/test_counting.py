@@ -59,11 +59,12 @@ def test_maintain_keeps_as_many_records_and_tells_what_stays_for_consumers(shell
 def test_seek_goes_back_as_many_records(shell: Shell) -> None:
     shell.ok("group", "seek", "-s", "s", "billing", "t", "--to", "-3")
     assert (
-        json.loads(shell.ok("group", "list", "-s", "s", "--json"))["cursors"][0]["committed"] == 1
+        json.loads(shell.ok("group", "list", "-s", "s", "--json"))["partitions"][0]["committed"]
+        == 1
     )
     shell.ok("group", "seek", "-s", "s", "billing", "t", "--to", "-1")
     assert (
-        json.loads(shell.ok("group", "list", "-s", "s", "--json"))["cursors"][0]["committed"]
+        json.loads(shell.ok("group", "list", "-s", "s", "--json"))["partitions"][0]["committed"]
         == 5002
     )
 
@@ -73,7 +74,7 @@ def test_topics_consumers_queues_and_metrics_count_records(shell: Shell) -> None
     told = [
         json.loads(line) for line in shell.ok("group", "list", "-s", "s", "--json").splitlines()
     ]
-    assert [cursor["lag"] for each in told for cursor in each.get("cursors", [each])] == [3]
+    assert [cursor["lag"] for each in told for cursor in each.get("partitions", [each])] == [3]
     assert json.loads(shell.ok("queue", "list", "-s", "s", "--json"))["ready"] == 4
     metrics = shell.ok("metrics", "-s", "s")
     assert 'topic="t",partition="0"} 3\n' in metrics

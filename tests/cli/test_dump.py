@@ -15,7 +15,7 @@ Told = tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...], i
 
 def contents(folder: Path, topic: str, codec: str | None = None) -> list[Told]:
     """Key, payload, headers, time and partition of each record, partition by partition."""
-    with library.open(folder / "s", "r") as store:
+    with library.open(folder / "s", read_only=True) as store:
         opened = store.topic(topic, codec=codec)
         return [
             (
@@ -94,8 +94,8 @@ dumped = st.lists(
 @given(dumped)
 def test_whatever_is_dumped_comes_back(falaj: Shell, some: list[Any]) -> None:
     with library.open(falaj.folder / "s") as store:
-        for name in {"t", "copy"} & set(store.topics()):
-            store.delete(name)
+        for name in {"t", "copy"} & set(store.topics):
+            store.delete_topic(name)
         topic = store.topic("t", partitions=2)
         for key, value, headers, us in some:
             if value is None:

@@ -12,7 +12,7 @@ def read_both(falaj: Shell) -> None:
         for topic in topics:
             topic.extend([b"one", b"two"])
         with store.consumer("billing", topics) as billing:
-            assert len(billing.poll()) == 4
+            assert len(billing.poll(timeout=0)) == 4
             billing.commit()
 
 

@@ -18,7 +18,7 @@ def test_it_prints_what_the_library_says_and_changes_nothing(falaj: Shell) -> No
     (sample,) = families["falaj_topic_committed_records"].samples
     assert (sample.labels["topic"], sample.value) == ("t", 2)
     assert sample.labels["store"] == str(falaj.folder / "s")
-    with library.open(falaj.folder / "s", "r") as store:
+    with library.open(falaj.folder / "s", read_only=True) as store:
         assert json.loads(falaj.ok("metrics", "-s", "s", "--json")) == store.metrics()
     assert snapshot(falaj.folder / "s") == before
 

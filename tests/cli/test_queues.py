@@ -130,7 +130,7 @@ def test_a_delayed_job_is_not_delivered_before_its_time(falaj: Shell) -> None:
     falaj.ok("queue", "create", "-s", "s", "work")
     falaj.ok("queue", "put", "-s", "s", "work", "--delay", "1h", "--key", "k", given=b"later\n")
     assert falaj("queue", "take", "-s", "s", "work", "--timeout", "0").code == 4
-    with library.open(falaj.folder / "s", "r") as store:
+    with library.open(falaj.folder / "s", read_only=True) as store:
         (record,) = store.topic("work")
         assert (record.key, record.headers[0][0]) == (b"k", "falaj-not-before")
 

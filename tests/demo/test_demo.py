@@ -62,8 +62,8 @@ def test_the_demo_survives_a_kill_and_its_figures_are_right_in_a_folder_it_left_
     page = path.read_text()
     assert f"{FLIGHTS:,} flights through a log" in page
     assert "SIGKILL" in page
-    with falaj.open(folder / "store", "r") as store:
-        assert set(store.topics()) == {*steps.TOPICS, "mine"}
+    with falaj.open(folder / "store", read_only=True) as store:
+        assert set(store.topics) == {*steps.TOPICS, "mine"}
         assert len(store.topic("flights")) == FLIGHTS
         summary = {record.key: record.value for record in store.topic("delays")}
         assert sum(row["flights"] for row in summary.values()) == FLIGHTS

@@ -50,7 +50,7 @@ class Asker:
         story: str,
         write: Path | None = None,
         *,
-        read: str = "map",
+        read: str = "mmap",
         repair: bool = False,
     ) -> dict[str, Any]:
         """Have it look at a store, and write to a copy."""

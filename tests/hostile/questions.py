@@ -78,22 +78,22 @@ class Asking:
     def beside(self, store: falaj.Store) -> None:
         """Ask what stands beside the records."""
         info = store.info()
-        for one in info["consumers"]:
+        for one in info["groups"]:
             if not self.damage(one["name"], one["error"]):
                 self.told[f"consumer {one['name']}"] = [
                     one["cursor_in"],
-                    [[c["topic"], c["partition"], c["committed"]] for c in one["cursors"]],
+                    [[c["topic"], c["partition"], c["committed"]] for c in one["partitions"]],
                 ]
         for queue in info["queues"]:
             if not self.damage(queue["name"], queue["error"]):
                 self.told[f"queue {queue['name']}"] = [queue["topic"], queue["floor"]]
         # Of one whose file is damaged it does not say which topic; above it told so.
-        self.told["queues"] = sorted(store.queues())
+        self.told["queues"] = sorted(store.queues)
 
     def reading(self) -> None:
         def everything() -> None:
-            with falaj.open(self.path, mode="r", read=self.how) as store:
-                self.told["topics"] = store.topics()
+            with falaj.open(self.path, read_only=True, io=self.how) as store:
+                self.told["topics"] = list(store.topics)
                 for name in ("orders", "shop"):
                     self.ask(name, self.records, name, store)
                 self.ask("beside", self.beside, store)
@@ -112,7 +112,7 @@ class Asking:
         appended = self.told["appended"] = dict[str, int]()
 
         def everything() -> None:
-            with falaj.open(self.path, read=self.how, timeout=2.0) as store:
+            with falaj.open(self.path, io=self.how, lock_timeout=2.0) as store:
                 for name in ("orders", "shop"):
                     self.ask(f"{name} new", append, store, name, appended)
                     self.ask(name, self.records, name, store)
@@ -129,7 +129,7 @@ class Asking:
             for of, number in member.partitions[:LANES]:
                 self.told[f"{name} begins {of} {number}"] = member.committed(of, number)
             taken = self.told[f"{name} polled"] = []
-            while records := member.poll(1000):
+            while records := member.poll(1000, timeout=0):
                 taken += [[r.topic, r.partition, *shown(r)] for r in records]
             member.commit(sync="durable")
             for of, number in member.partitions[:LANES]:
@@ -144,12 +144,12 @@ class Asking:
             self.told["work done"] = True
 
     def _later(self, appended: dict[str, int]) -> None:
-        with falaj.open(self.path, mode="r") as store:
+        with falaj.open(self.path, read_only=True) as store:
             for name, offset in appended.items():
                 lane = store.topic(name).partition(0)
                 self.ask(f"{name} found", is_new, lane, offset)
-            for one in store.info()["consumers"]:
-                for c in one["cursors"]:
+            for one in store.info()["groups"]:
+                for c in one["partitions"]:
                     where = f"{c['topic']} {c['partition']}"
                     self.told[f"{one['name']} found {where}"] = c["committed"]
 
@@ -193,7 +193,7 @@ def is_new(lane: Any, offset: int) -> bool:
 
 
 def mend(path: str) -> bool:
-    return falaj.repair(path, dry_run=False, timeout=2.0)["complete"]
+    return falaj.repair(path, dry_run=False, lock_timeout=2.0)["complete"]
 
 
 def most_memory() -> int:

@@ -78,7 +78,7 @@ class Bench:
         )
         write = chance.random() < WRITES
         repair = write and chance.random() < REPAIRS
-        how = "map" if chance.random() < 0.7 else "pread"
+        how = "mmap" if chance.random() < 0.7 else "pread"
         if write:
             shutil.copytree(self.harmed, self.written)
         story = f"seed {SEED}, harm {number}: {harm.story} ({harm.trust.name}, {how})"

@@ -192,7 +192,7 @@ class Maker:
     def delete(self) -> None:
         if len(self.model.topics) > 1:
             name, gone = self.any_topic()
-            self.opened().delete(name)
+            self.opened().delete_topic(name)
             del self.model.topics[name]
             if all(topic.log != gone.log for topic in self.model.topics.values()):
                 self.model.cursors.pop(gone.log, None)
@@ -328,7 +328,7 @@ class Maker:
                 assert committed == self.model.consumed.get((called, name, p), committed)
                 if committed < self.topic(name).partition(p).start_offset:  # it was trimmed
                     consumer.seek("earliest", topic=name, partition=p)
-            for record in consumer.poll(self.random.randrange(1, 200)):
+            for record in consumer.poll(self.random.randrange(1, 200), timeout=0):
                 held, behind = expected.partitions[record.partition], seen[record.partition]
                 assert record.offset == min(n for n in held if n >= behind), f"{called}: {record}"
                 seen[record.partition] = record.offset + 1
@@ -338,9 +338,9 @@ class Maker:
 
     def is_kept_there(self, called: str, home: str | None) -> bool:
         """Whether there is a log that keeps its cursors; a consumer goes with its log."""
-        told = {one["name"]: one for one in self.opened().info()["consumers"]}.get(called)
+        told = {one["name"]: one for one in self.opened().info()["groups"]}.get(called)
         if told is not None and told["error"]:
-            self.opened().delete_consumer(called)
+            self.opened().delete_group(called)
         return home is not None
 
     def queue(self) -> None:
@@ -554,7 +554,7 @@ def own_identity(store: Path) -> int:
 
 def write_through(path: Path, mode: int = 0o700) -> None:
     """Make an empty store one that is written to by pwrite, as on btrfs or overlay."""
-    falaj.open(path, mode).close()
+    falaj.open(path, permissions=mode).close()
     text = (path / "falaj.json").read_text().rpartition(',"checksum"')[0]
     text = text.replace('"write_mode":"mapped"', '"write_mode":"pwrite"')
     checksum = zlib.crc32(text.encode())

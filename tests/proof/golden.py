@@ -68,11 +68,11 @@ def complaint(error: falaj.Error) -> list[Any]:
 def answers(path: Path, mode: Any, **options: Any) -> dict[str, Any]:
     """Read all of a store: for each topic and partition the records, and what ended the reading."""
     try:
-        store = falaj.open(path, mode, **options)
+        store = falaj.open(path, read_only=mode == "r", **options)
     except falaj.Error as error:
         return {"error": complaint(error)}
     with store:
-        return {name: of_topic(store, name) for name in store.topics()}
+        return {name: of_topic(store, name) for name in store.topics}
 
 
 def worst(path: Path) -> Any:
@@ -102,20 +102,20 @@ COUNTED: tuple[Any, ...] = (
 
 def beside(path: Path, mode: Any, asked: dict[str, Any]) -> dict[str, Any]:
     """Tell what stands beside the records; tokens and cursors of these topics and names."""
-    with falaj.open(path, mode) as store:
+    with falaj.open(path, read_only=mode == "r") as store:
         told = store.info()
-        topics = {name: store.topic(name) for name in store.topics()}
+        topics = {name: store.topic(name) for name in store.topics}
         return {
             "consumers": {
                 one["name"]: [
                     one["cursor_in"],
                     [
                         [c["topic"], c["partition"], c["committed"], c["lag"]]
-                        for c in one["cursors"]
+                        for c in one["partitions"]
                     ],
                     one["error"],
                 ]
-                for one in told["consumers"]
+                for one in told["groups"]
             },
             "queues": {
                 one["name"]: [dict(one)[name] for name in COUNTED] for one in told["queues"]

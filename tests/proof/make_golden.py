@@ -206,16 +206,16 @@ def consumers(store: Path) -> None:
         gone = opened.topic("gone", segment_bytes=SEGMENT_BYTES)
         gone.extend([b"gone"] * 3)
         with opened.consumer("both", ["first", "second"]) as both:
-            both.poll(20)
+            both.poll(20, timeout=0)
             both.commit(sync="durable")
-            both.poll(5)
+            both.poll(5, timeout=0)
             both.commit()
         with opened.consumer("late", [second], start=-2) as late:
-            late.poll(1)
+            late.poll(1, timeout=0)
             late.commit()
         with opened.consumer("lost", [gone, second], auto_commit=True) as lost:
-            lost.poll(2)
-        opened.delete("gone")
+            lost.poll(2, timeout=0)
+        opened.delete_topic("gone")
         opened.topic("gone", segment_bytes=SEGMENT_BYTES).append(b"another of this name")
 
 
@@ -254,7 +254,7 @@ def shared(store: Path) -> None:
         gone.append(b"gone")
         adder = opened.consumer("adder", [orders], cursor_in="shop")
         for n in range(4):
-            handed = adder.poll(4)
+            handed = adder.poll(4, timeout=0)
             with opened.transaction() as tx:
                 tx.append(sums, b"%d" % len(handed), key=b"sum")
                 tx.extend(parts, [f"part {n}", f"{n}" * 9000])
@@ -267,8 +267,8 @@ def shared(store: Path) -> None:
         with opened.consumer("unmoved", [orders], cursor_in=sums):
             pass
         opened.consumer("deleted", [orders], cursor_in=sums).close()
-        opened.delete_consumer("deleted")
-        opened.delete("gone")
+        opened.delete_group("deleted")
+        opened.delete_topic("gone")
         with sums.bulk_load("bulk", idempotency_key=("bulk", 1)) as job:
             job.append(b"of a job")
 

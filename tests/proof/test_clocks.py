@@ -100,7 +100,7 @@ def test_the_clock_that_is_set_is_the_one_that_falaj_reads(clock: Clock, path: P
     clock.do("append")
     clock.do("extend", 1)
     now = int(clock.do("now"))
-    with falaj.open(path, "r") as store:
+    with falaj.open(path, read_only=True) as store:
         for record in store.topic("t"):
             assert abs(record.timestamp_ns - now) < 600 * S
     assert time.time_ns() - now > 900 * DAY
@@ -134,7 +134,7 @@ def test_jumping_clocks_lose_nothing_and_times_lead_to_the_right_record(
 
 def is_right(path: Path, count: int) -> None:
     other = reader.read_store(path)
-    with falaj.open(path, "r") as store:
+    with falaj.open(path, read_only=True) as store:
         topic = store.topic("t")
         records = list(topic)
         times = [record.timestamp_ns for record in records]

@@ -33,7 +33,7 @@ def test_a_log_that_was_cut_right_behind_its_snapshot_reads_on(path: Path, flipp
             topic = store.topic("t")
             assert topic.append(b"%d" % n) == n
     for mode in ("r", "w"):
-        with falaj.open(path, mode) as store:
+        with falaj.open(path, read_only=mode == "r") as store:
             topic = store.topic("t")
             assert [record.bytes() for record in topic] == [b"0", b"1"]
             assert topic.start_offset == 0

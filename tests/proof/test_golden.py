@@ -31,7 +31,7 @@ def test_a_golden_store_gives_the_answers_that_were_kept(name: str, place: Path)
     path = golden.unpack(name, place)
     kept = golden.expected(name)
     assert golden.answers(path, "r") == kept["reading"]
-    assert golden.answers(path, "r", read="pread") == kept["reading"]
+    assert golden.answers(path, "r", io="pread") == kept["reading"]
     assert golden.worst(path) == kept["worst"]
     assert golden.answers(path, "w") == kept["writing"]
     assert golden.answers(path, "r") == kept["writing"] or "error" in str(kept["writing"])

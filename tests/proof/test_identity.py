@@ -80,7 +80,7 @@ def topic_of(store: falaj.Store) -> falaj.Topic[memoryview]:
 
 @needs_unshare
 def test_a_dead_process_is_dead_although_another_has_its_pid_and_its_slot(path: Path) -> None:
-    with falaj.open(path, timeout=5) as store:
+    with falaj.open(path, lock_timeout=5) as store:
         topic = topic_of(store)
         for n in range(3):
             with child(path, PROOF + HALF_A_BLOCK, before=CONTAINER) as dead:
@@ -100,7 +100,7 @@ def test_a_dead_process_is_dead_although_another_has_its_pid_and_its_slot(path: 
 def test_a_writer_that_stands_still_in_an_append_keeps_its_lock_as_long_as_it_lives(
     path: Path, before: tuple[str, ...]
 ) -> None:
-    with falaj.open(path, timeout=0.3) as store:
+    with falaj.open(path, lock_timeout=0.3) as store:
         topic = topic_of(store)
         topic.append(b"first")
         with child(path, PROOF + HALF_A_BLOCK, before=before) as still:
@@ -121,7 +121,7 @@ def test_a_writer_that_stands_still_in_an_append_keeps_its_lock_as_long_as_it_li
 
 
 NUMBERS = """
-store = falaj.open(path, timeout=60)
+store = falaj.open(path, lock_timeout=60)
 topic = store.topic("t")
 name = hear().encode()
 for n in range({each}):
@@ -148,7 +148,7 @@ def test_boot_ids_decide_nothing_neither_who_is_alive_nor_whether_to_recover(
 ) -> None:
     """A machine restarted, or cloned, or neither: only locks tell, and those are the kernel's."""
     went_on = f"say(open({BOOT_ID!r}).read().strip())\n" + PROOF + HALF_A_BLOCK
-    append = "say(falaj.open(path, timeout=0.3).topic('t').append(b'after'))\n"
+    append = "say(falaj.open(path, lock_timeout=0.3).topic('t').append(b'after'))\n"
     waited = "try:\n    {}except falaj.errors.LockTimeout:\n    say('waits')\n"
     for n, machine in enumerate(("a", "b")):
         # Another boot id, and its writer lives: it is not robbed. It dies: it is dead.
@@ -163,7 +163,7 @@ def test_boot_ids_decide_nothing_neither_who_is_alive_nor_whether_to_recover(
         with child(path, append, before=booted_as(place, f"{machine}-3")) as heir:
             assert int(heir.hear()) == 2 * n + 1
     assert falaj.verify(path)["sound"]
-    with falaj.open(path, "r") as store:
+    with falaj.open(path, read_only=True) as store:
         values = [record.bytes() for record in store.topic("t")]
     assert values == [b"before", b"after"] * 2
 
@@ -307,7 +307,10 @@ def test_a_copy_of_a_store_in_use_tells_no_lies_and_leaves_the_store_alone(
             copy(path, taken, is_in_use=not stopped)
             writer.kill()
         for mode in ("r", "w"):
-            with suppress(*(() if stopped else (falaj.Error,))), falaj.open(taken, mode) as store:
+            with (
+                suppress(*(() if stopped else (falaj.Error,))),
+                falaj.open(taken, read_only=mode == "r") as store,
+            ):
                 assert numbered(topic_of(store)) >= 10
         with suppress(*(() if stopped else (falaj.errors.CorruptData,))):
             assert go_on(taken, 50) >= 10
@@ -323,7 +326,7 @@ def test_who_writes_on_after_an_older_copy_was_put_back_does_not_write_into_that
 ) -> None:
     go_on(path, 10)
     copy(path, place / "older")
-    with falaj.open(path, timeout=2) as store:
+    with falaj.open(path, lock_timeout=2) as store:
         topic = topic_of(store)
         for n in range(10, 20):
             topic.append(b"%0500d" % n)
@@ -332,7 +335,7 @@ def test_who_writes_on_after_an_older_copy_was_put_back_does_not_write_into_that
         with pytest.raises(LockFileReplaced):
             list(map(topic.append, (b"%0500d" % n for n in range(20, 400))))
         acknowledged = len(topic)
-        for call, name in ((store.topic, "another"), (store.delete, "t")):
+        for call, name in ((store.topic, "another"), (store.delete_topic, "t")):
             with pytest.raises(LockFileReplaced):
                 call(name)
         assert go_on(path, 200) == 10  # while it is still there
@@ -349,7 +352,7 @@ def test_a_log_of_a_store_that_was_put_back_has_no_writer_of_the_one_before(
     """A log that is opened first after the change would be recovered under its writers' feet."""
     go_on(path, 10)
     copy(path, place / "older")
-    with falaj.open(path, timeout=2) as store:
+    with falaj.open(path, lock_timeout=2) as store:
         store.topic("u")
         path.rename(place / "away")
         (place / "older").rename(path)
@@ -366,7 +369,7 @@ def test_who_reads_on_after_an_older_copy_was_put_back_is_told(path: Path, place
     go_on(path, 10)
     copy(path, place / "older")
     go_on(path, 10)
-    with falaj.open(path, "r") as store:
+    with falaj.open(path, read_only=True) as store:
         topic = topic_of(store)
         follower = topic.follow(15)
         assert [int(next(follower).bytes()) for _ in range(5)] == list(range(15, 20))
@@ -376,5 +379,5 @@ def test_who_reads_on_after_an_older_copy_was_put_back_is_told(path: Path, place
             next(follower)
         assert numbered(topic) == 20  # what it has mapped stays what it was
     assert go_on(path, 5) == 10
-    with falaj.open(path, "r") as store, pytest.raises(falaj.errors.OffsetOutOfRange):
+    with falaj.open(path, read_only=True) as store, pytest.raises(falaj.errors.OffsetOutOfRange):
         topic_of(store).follow(16)

@@ -67,7 +67,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 store.topic("u").append(value, key=b"k")
             assert len(store.info()["logs"][0]["segments"]) == 3
             with store.consumer("c", ["t"]) as consumer:
-                consumer.poll(3)
+                consumer.poll(3, timeout=0)
                 consumer.commit()
             with store.queue("q", topic="t") as queue:
                 queue.ack(queue.take(3, timeout=0))
@@ -138,12 +138,12 @@ def content(folder: Path) -> dict[str, tuple[int, int, int, str]]:
 
 
 def read(path: Path) -> None:
-    with falaj.open(path, "r") as store:
+    with falaj.open(path, read_only=True) as store:
         expect(store)
 
 
 def read_without_maps(path: Path) -> None:
-    with falaj.open(path, "r", read="pread") as store:
+    with falaj.open(path, read_only=True, io="pread") as store:
         expect(store)
 
 
@@ -154,7 +154,7 @@ def expect(store: falaj.Store, end: int | None = None) -> None:
 
 
 def append(path: Path) -> None:
-    with falaj.open(path, timeout=1) as store:
+    with falaj.open(path, lock_timeout=1) as store:
         topic = store.topic("t")
         for _ in range(RECORDS):
             topic.append(TRUE)
@@ -163,7 +163,7 @@ def append(path: Path) -> None:
 
 
 def create(path: Path) -> None:
-    with falaj.open(path, timeout=1) as store:
+    with falaj.open(path, lock_timeout=1) as store:
         assert store.topic("new", segment_bytes=SEGMENT_BYTES).append(b"x") == 0
 
 
@@ -183,7 +183,7 @@ def recover(path: Path) -> None:
 
 def back_up(path: Path) -> None:
     copy = path.with_name("copy")
-    with falaj.open(path, "r") as store:
+    with falaj.open(path, read_only=True) as store:
         store.backup(copy)
     assert not any(found.is_symlink() for found in copy.rglob("*"))
     assert not any(b"my own" in f.read_bytes() for f in copy.rglob("*") if f.is_file())
@@ -196,47 +196,47 @@ def verify(path: Path) -> None:
 
 def repair(path: Path) -> None:
     falaj.repair(path)
-    falaj.repair(path, dry_run=False, timeout=1)
+    falaj.repair(path, dry_run=False, lock_timeout=1)
 
 
 def consume(path: Path) -> None:
-    with falaj.open(path, timeout=1) as store, store.consumer("c", ["t"]) as consumer:
-        assert {record.bytes() for record in consumer.poll(3)} == {TRUE}
+    with falaj.open(path, lock_timeout=1) as store, store.consumer("c", ["t"]) as consumer:
+        assert {record.bytes() for record in consumer.poll(3, timeout=0)} == {TRUE}
         consumer.commit()
 
 
 def reset(path: Path) -> None:
-    with falaj.open(path, timeout=1) as store:
-        store.reset_consumer("c", "t", "earliest")
+    with falaj.open(path, lock_timeout=1) as store:
+        store.seek_group("c", "t", "earliest")
 
 
 def forget_consumer(path: Path) -> None:
-    with falaj.open(path, timeout=1) as store:
-        store.delete_consumer("c")
+    with falaj.open(path, lock_timeout=1) as store:
+        store.delete_group("c")
 
 
 def look_beside(path: Path) -> None:
     """Ask what consumers and queues there are, as one that may only read does."""
-    with falaj.open(path, "r") as store:
-        store.queues()
+    with falaj.open(path, read_only=True) as store:
+        list(store.queues)
         store.metrics()
         store.info()
 
 
 def work(path: Path) -> None:
-    with falaj.open(path, timeout=1) as store, store.queue("q", topic="t") as queue:
+    with falaj.open(path, lock_timeout=1) as store, store.queue("q", topic="t") as queue:
         jobs = queue.take(3, timeout=0)
         assert {bytes(job.value) for job in jobs} == {TRUE}
         queue.ack(jobs)
 
 
 def forget_queue(path: Path) -> None:
-    with falaj.open(path, timeout=1) as store:
+    with falaj.open(path, lock_timeout=1) as store:
         store.delete_queue("q")
 
 
 def stage(path: Path) -> None:
-    with falaj.open(path, timeout=1) as store:
+    with falaj.open(path, lock_timeout=1) as store:
         part = store.topic("t").stage("begun", "part")
         part.append(TRUE)
         part.finish()
@@ -244,7 +244,7 @@ def stage(path: Path) -> None:
 
 def commit_bulk_load(path: Path) -> None:
     manifest = path.with_name(MANIFEST)
-    with falaj.open(path, timeout=1) as store:
+    with falaj.open(path, lock_timeout=1) as store:
         topic = store.topic("t")
         topic.commit_bulk_load("done", [manifest.read_bytes()])
     (log,) = logs_of(path, "t")
@@ -253,37 +253,37 @@ def commit_bulk_load(path: Path) -> None:
 
 
 def abort_jobs(path: Path) -> None:
-    with falaj.open(path, timeout=1) as store:
+    with falaj.open(path, lock_timeout=1) as store:
         for job in ("begun", "done"):
             store.topic("t").abort_bulk_load(job)
 
 
 def sweep_bulk_loads(path: Path) -> None:
-    with falaj.open(path, timeout=1) as store:
+    with falaj.open(path, lock_timeout=1) as store:
         store.topic("t").sweep_bulk_loads(older_than=0)
 
 
 def maintain(path: Path) -> None:
-    with falaj.open(path, timeout=1) as store:
+    with falaj.open(path, lock_timeout=1) as store:
         store.topic("t").configure(retention_bytes=SEGMENT_BYTES)
         store.maintain()
 
 
 def compact(path: Path) -> None:
-    with falaj.open(path, timeout=1) as store:
+    with falaj.open(path, lock_timeout=1) as store:
         topic = store.topic("u")
         topic.compact(seal=True)
         assert [record.bytes() for record in topic] == [TRUE]
 
 
 def delete(path: Path) -> None:
-    with falaj.open(path, timeout=1) as store:
-        store.delete("t")
+    with falaj.open(path, lock_timeout=1) as store:
+        store.delete_topic("t")
 
 
 def sweep(path: Path) -> None:
     """Open it as who is alone, which removes what was left half-way."""
-    falaj.open(path, timeout=1).close()
+    falaj.open(path, lock_timeout=1).close()
 
 
 MOVES: list[Callable[[Path], None]] = [

@@ -42,9 +42,9 @@ OTHER_PROCESS = """
 import json
 while line := hear():
     path, command, name, p, values = json.loads(line)
-    with falaj.open(path, timeout=30) as store:
+    with falaj.open(path, lock_timeout=30) as store:
         if command == "delete":
-            store.delete(name)
+            store.delete_topic(name)
             say("null")
             continue
         topic = store.topic(name, codec="bytes").partition(p)
@@ -208,7 +208,7 @@ class Against(RuleBasedStateMachine):
             self.tell("delete", name, 0, [])
         else:
             topic.delete()
-        assert name not in self.store.topics()
+        assert name not in self.store.topics
         with pytest.raises(TopicDeleted):
             topic.partition(0).append(b"x")
         if name in self.followers:
@@ -316,16 +316,16 @@ class Against(RuleBasedStateMachine):
         found = self.tell("read", name, p % TOPICS[name], [])
         assert found == [record.value.hex() for record in expected]
 
-    @rule(read=st.sampled_from(["map", "pread"]))
+    @rule(read=st.sampled_from(["mmap", "pread"]))
     def read_in_a_read_only_store(self, read: Any) -> None:
-        with falaj.open(self.path, "r", read=read) as store:
+        with falaj.open(self.path, read_only=True, io=read) as store:
             self.is_all_there(store)
 
     @rule()
     def back_up_and_go_on_in_the_copy(self) -> None:
         copy = self.place / "copy"
         self.store.backup(copy)
-        with falaj.open(copy, "r") as store:
+        with falaj.open(copy, read_only=True) as store:
             self.is_all_there(store)
         with falaj.open(copy) as store:
             self.is_all_there(store)
@@ -340,7 +340,7 @@ class Against(RuleBasedStateMachine):
     # --- What always holds -----------------------------------------------------------------------
 
     def is_all_there(self, store: falaj.Store) -> None:
-        assert store.topics() == sorted(self.model)
+        assert list(store.topics) == sorted(self.model)
         for name, expected in self.model.items():
             topic = store.topic(name, codec="bytes")
             for p, wanted in enumerate(expected):

@@ -197,12 +197,12 @@ def takers(store: falaj.Store, reader: falaj.Store) -> list[Taker]:
     of_job = partial(Taker, refuses=InvalidArgument, fits=fits_a_job)
     return [
         Taker(reader.topic, UnknownTopic),
-        Taker(store.delete, UnknownTopic),
+        Taker(store.delete_topic, UnknownTopic),
         Taker(store.topic, None, makes=True),
         Taker(lambda name: store.topic("t", log=name), SettingsMismatch),
         Taker(lambda name: store.topic("u", log=name), None, makes=True),
         Taker(lambda name: store.consumer(name, [topic]), None, makes=True),
-        Taker(store.delete_consumer, UnknownGroup),
+        Taker(store.delete_group, UnknownGroup),
         Taker(lambda name: store.queue(name, topic), None, makes=True),
         Taker(store.delete_queue, InvalidArgument),
         of_job(lambda name: topic.stage(name, "0"), None, makes=True),
@@ -217,7 +217,7 @@ def test_no_name_makes_a_path_that_is_not_its_topics(place: Path, first_seed: in
     path = place / "a/b/store"
     path.parent.mkdir(parents=True)
     verdicts: Counter[tuple[Rule, bool]] = Counter()
-    with falaj.open(path) as store, falaj.open(path, "r") as reader:
+    with falaj.open(path) as store, falaj.open(path, read_only=True) as reader:
         store.topic("t", segment_bytes=1 << 16)
         before = everything(place)
         asked = takers(store, reader)
@@ -233,7 +233,7 @@ def test_no_name_makes_a_path_that_is_not_its_topics(place: Path, first_seed: in
             if n % 1000 == 0:
                 assert everything(place) == before
         assert everything(place) == before
-        assert store.topics() == ["t"]
+        assert list(store.topics) == ["t"]
     assert len(verdicts) == 4
     assert min(verdicts.values()) > NAMES // 20
 
@@ -262,7 +262,7 @@ def makers(store: falaj.Store) -> dict[str, Maker]:
     return {
         "consumer": Maker(
             lambda name: store.consumer(name, [topic]).close(),
-            store.delete_consumer,
+            store.delete_group,
             lambda name: f"consumers/{re.escape(name)}",
         ),
         "queue": Maker(
@@ -272,7 +272,7 @@ def makers(store: falaj.Store) -> dict[str, Maker]:
         ),
         "log": Maker(
             lambda name: store.topic("u", log=name, segment_bytes=1 << 16).close(),
-            lambda _: store.delete("u"),
+            lambda _: store.delete_topic("u"),
             lambda name: f"topics/u(/.*)?|logs/{re.escape(name[:200])}@[0-9a-f]{{32}}(/.*)?",
         ),
         "job": Maker(
@@ -336,14 +336,14 @@ def test_names_that_fit_are_topics_of_exactly_that_name(place: Path, path: Path)
         for name in fitting:
             assert store.topic(name, codec="str", segment_bytes=1 << 16).append(name) == 0
     with falaj.open(path) as store:  # who is alone sweeps
-        assert store.topics() == sorted(fitting)
+        assert list(store.topics) == sorted(fitting)
         for name in fitting:
             assert store.topic(name)[0].value == name
         copies = store.backup(place / "copy")["topics"]
         assert copies == len(fitting)
         for name in fitting:
-            store.delete(name)
-        assert store.topics() == []
+            store.delete_topic(name)
+        assert list(store.topics) == []
     assert {p.name for p in place.iterdir()} == {"store", "copy"}
     assert list((path / "topics").iterdir()) == []
     assert list((path / "logs").iterdir()) == []
@@ -392,12 +392,12 @@ def test_strange_files_in_a_store_stay_and_are_nobodys_business(path: Path) -> N
             for _ in range(5):
                 topic.append(bytes(15_000))
             assert {record.bytes() for record in topic} == {bytes(15_000)}
-            assert set(store.topics()) <= {"t", "gone"}
+            assert set(store.topics) <= {"t", "gone"}
         falaj.verify(path)
         falaj.repair(path, dry_run=False)
     with falaj.open(path) as store:
-        store.delete("gone")
-        store.delete("t")
+        store.delete_topic("gone")
+        store.delete_topic("t")
     for name in planted:
         with open(name, "rb") as file:
             assert file.read() == b"mine"

@@ -35,12 +35,12 @@ def umask(mask: int) -> Iterator[None]:
 
 def use(path: Path, mode: int | None = None) -> None:
     """Do all that makes files."""
-    with falaj.open(path, "w" if mode is None else mode) as store:
+    with falaj.open(path, permissions=mode) as store:
         topic = store.topic("t", segment_bytes=SEGMENT_BYTES)
         for _ in range(9):
             topic.append(bytes(15_000))
         store.topic("gone").append(b"x")
-        store.delete("gone")
+        store.delete_topic("gone")
         for index in path.glob("logs/*/*00.idx"):
             index.unlink()
         assert len(list(topic)) == len(topic)
@@ -138,12 +138,12 @@ def become_nobody() -> None:
 
 def read_as_nobody(path: Path, read: Any) -> list[bytes]:
     become_nobody()
-    with falaj.open(path, "r", read=read) as store:
+    with falaj.open(path, read_only=True, io=read) as store:
         topic = store.topic("t")
         values = [record.bytes() for record in topic.follow(timeout=0)]
         assert values == [record.bytes() for record in topic]
         assert store.verify()["sound"]
-        for call in (lambda: topic.append(b"x"), lambda: store.delete("t"), topic.flush):
+        for call in (lambda: topic.append(b"x"), lambda: store.delete_topic("t"), topic.flush):
             with pytest.raises(PermissionError):
                 call()
     return values
@@ -156,7 +156,7 @@ def told(path: Path) -> tuple[int, ...]:
 
 
 @needs_root
-@pytest.mark.parametrize("read", ["map", "pread"])
+@pytest.mark.parametrize("read", ["mmap", "pread"])
 def test_a_user_who_may_not_write_reads_all_of_it(place: Path, read: str) -> None:
     path = place / "store"
     with umask(0):
@@ -176,7 +176,7 @@ def test_a_user_who_may_not_even_read_is_told_so(place: Path) -> None:
         told = []
         for mode in ("r", "w"):
             with pytest.raises(PermissionDenied) as raised:
-                falaj.open(path, mode)
+                falaj.open(path, read_only=mode == "r")
             told.append(raised.value.filename)
         return told
 
@@ -188,7 +188,7 @@ import fcntl
 os.setgroups([])
 os.setresgid({NOBODY}, {NOBODY}, {NOBODY})
 os.setresuid({NOBODY}, {NOBODY}, {NOBODY})
-store = falaj.open(path, "r")
+store = falaj.open(path, read_only=True)
 topic = store.topic("t")
 held, locked = [], 0
 for at, directories, files in os.walk(path):
@@ -236,16 +236,16 @@ def test_a_reader_of_another_user_who_locks_all_it_can_holds_up_nobody(
         use(path, 0o755)
     with greedy(path) as reader:
         for _ in range(2):
-            with falaj.open(path, timeout=1) as store:  # alone again: it recovers
+            with falaj.open(path, lock_timeout=1) as store:  # alone again: it recovers
                 topic = store.topic("t")
                 assert [topic.append(bytes(15_000)) for _ in range(9)]
                 topic.append(b"durable", sync="durable")
                 store.topic("new").append(b"x")
-                store.delete("new")
+                store.delete_topic("new")
                 if through:
                     assert (path / next(iter(path.glob("logs/t@*"))) / "lock.append").exists()
-        assert falaj.repair(path, dry_run=False, timeout=1)["complete"]
-        with falaj.open(path, timeout=1) as store:
+        assert falaj.repair(path, dry_run=False, lock_timeout=1)["complete"]
+        with falaj.open(path, lock_timeout=1) as store:
             store.topic("t").append(b"end")
         assert int(reader.hear()) == 21
         reader.tell()
@@ -260,6 +260,6 @@ def test_lock_files_that_readers_could_open_would_be_found_by_these_tests(place:
         use(path, 0o755)
     (path / "claim").chmod(0o644)
     with greedy(path), pytest.raises(falaj.errors.LockTimeout):
-        falaj.open(path, timeout=0.2)
+        falaj.open(path, lock_timeout=0.2)
     with (path / "claim").open() as claim:
         fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)

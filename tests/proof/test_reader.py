@@ -27,14 +27,14 @@ RICH = {
 
 
 def by_falaj(path: Path) -> Contents:
-    with falaj.open(path, "r") as store:
+    with falaj.open(path, read_only=True) as store:
         return {
             name: [
                 [as_read(record) for record in topic.partition(p)]
                 for topic in [store.topic(name)]
                 for p in topic.partitions
             ]
-            for name in store.topics()
+            for name in store.topics
         }
 
 
@@ -65,7 +65,7 @@ def stands_beside(path: Path, model: Model, other: reader.Store) -> None:
     seen = other.seen
     logs = {log.generation.hex(): log for log in other.logs}
     homes = {name: topic.settings for name, topic in other.topics.items()}
-    with falaj.open(path, "r") as store:
+    with falaj.open(path, read_only=True) as store:
         told = store.info()
         for name, expected in model.topics.items():
             opened, home = store.topic(name), homes[name]
@@ -81,10 +81,10 @@ def stands_beside(path: Path, model: Model, other: reader.Store) -> None:
                 assert known is not None
                 assert offset == known.offset == facts.cursors[cursor.encode()][0]
                 seen["cursors"] += 1
-    for one in told["consumers"]:
+    for one in told["groups"]:
         file = beside.consumer(path / "consumers" / one["name"], told["id"])
         assert one["error"] is None or any(file.log)
-        for place in one["cursors"]:
+        for place in one["partitions"]:
             key = (one["name"], place["topic"], place["partition"])
             if place["topic"] not in homes or homes[key[1]]["generation"] != place["generation"]:
                 continue
@@ -126,7 +126,7 @@ def agree(path: Path, seed: int) -> Counter[str]:
     stands_beside(path, model, other)
     other.seen["pwrite"] += other.settings["write_mode"] == "pwrite"
     if seed % 5 == 0:
-        with falaj.open(path, "r") as store:
+        with falaj.open(path, read_only=True) as store:
             store.backup(path.with_name("copy"))
         assert by_the_other(reader.read_store(path.with_name("copy"))) == found
         other.seen["backups"] += 1

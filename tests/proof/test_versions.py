@@ -40,8 +40,8 @@ def unpacked(place: Path) -> Path:
 
 WAYS: list[Callable[[Path], object]] = [
     falaj.open,
-    lambda path: falaj.open(path, "r"),
-    lambda path: falaj.open(path, "r", read="pread"),
+    lambda path: falaj.open(path, read_only=True),
+    lambda path: falaj.open(path, read_only=True, io="pread"),
     falaj.verify,
     falaj.repair,
     lambda path: falaj.repair(path, dry_run=True),

@@ -40,7 +40,7 @@ def test_a_backup_is_a_store_and_tells_its_progress(filled: Path, tmp_path: Path
         store.topic("orders").append(b"later")
     assert report["topics"] == 1
     assert told[-1] == (report["bytes"], report["bytes"])
-    with falaj.open(tmp_path / "copy", "r") as copy:
+    with falaj.open(tmp_path / "copy", read_only=True) as copy:
         assert len(copy.topic("orders")) == 300
         assert copy.verify()["sound"]
 
@@ -51,7 +51,7 @@ def test_what_a_progress_raises_ends_a_backup_and_leaves_nothing(
     def stop(done: int, total: int) -> None:
         raise LookupError(total)
 
-    with falaj.open(filled, "r") as store, pytest.raises(LookupError):
+    with falaj.open(filled, read_only=True) as store, pytest.raises(LookupError):
         store.backup(tmp_path / "copy", stop)
     assert os.listdir(tmp_path) == ["events"]
 
@@ -77,7 +77,7 @@ def test_damage_is_told_with_its_place_and_its_records(filled: Path) -> None:
 def test_a_store_that_does_not_open_is_verified(filled: Path) -> None:
     flip(filled / "falaj.json", 20)
     with pytest.raises(errors.CorruptData):
-        falaj.open(filled, "r")
+        falaj.open(filled, read_only=True)
     found = falaj.verify(filled)
     assert found["findings"][0]["path"] == os.fspath(filled / "falaj.json")
     assert found["logs"][0]["records"] == 300
@@ -111,17 +111,20 @@ def test_info_tells_offsets_sizes_and_who_is_there(filled: Path) -> None:
 
 
 def test_read_by_pread_sees_what_maps_show(filled: Path) -> None:
-    with falaj.open(filled, "r") as mapped, falaj.open(filled, "r", read="pread") as unmapped:
+    with (
+        falaj.open(filled, read_only=True) as mapped,
+        falaj.open(filled, read_only=True, io="pread") as unmapped,
+    ):
         values = [record.bytes() for record in mapped.topic("orders")]
         assert values == [record.bytes() for record in unmapped.topic("orders")]
     with pytest.raises(errors.InvalidArgument, match="pread"):
-        falaj.open(filled, read="x")  # type: ignore[arg-type]
+        falaj.open(filled, io="x")  # type: ignore[arg-type]
 
 
 def test_a_truncated_segment_is_an_error_for_who_reads_by_pread(filled: Path) -> None:
     os.truncate(segment(filled, 1), 8192)
     with (
-        falaj.open(filled, "r", read="pread") as store,
+        falaj.open(filled, read_only=True, io="pread") as store,
         pytest.raises(errors.CorruptData) as raised,
     ):
         list(store.topic("orders"))

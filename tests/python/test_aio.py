@@ -137,7 +137,7 @@ def test_a_store_opened_for_reading_is_followed_too_and_closing_ends_it(
     path: Path, topic: falaj.Topic[memoryview]
 ) -> None:
     topic.append(b"0")
-    reader = falaj.open(path, "r").topic("orders")
+    reader = falaj.open(path, read_only=True).topic("orders")
 
     async def main() -> list[bytes]:
         follower = reader.afollow()

@@ -83,7 +83,7 @@ def test_a_store_that_is_not_mapped_gives_the_same(path: Path, views: bool) -> N
         topic = store.topic("orders", segment_bytes=65_536)
         fill(topic, 500)
         wanted = expected(topic)
-    with falaj.open(path, "r", read="pread") as store:
+    with falaj.open(path, read_only=True, io="pread") as store:
         reader = store.topic("orders").to_reader(columns=arrow.COLUMNS, views=views, batch_rows=9)
         assert rows(reader) == wanted
 
@@ -171,7 +171,7 @@ def test_a_stream_goes_on_after_its_topic_was_closed_and_trimmed(store: falaj.St
 
 
 @pytest.mark.parametrize("views", [False, True])
-@pytest.mark.parametrize("read", ["map", "pread"])
+@pytest.mark.parametrize("read", ["mmap", "pread"])
 @pytest.mark.parametrize("size", [1, 7, 1000])
 def test_a_batch_of_records_is_the_table_of_its_offsets(
     path: Path, views: bool, read: Any, size: int
@@ -180,7 +180,7 @@ def test_a_batch_of_records_is_the_table_of_its_offsets(
         topic = store.topic("orders", partitions=2, segment_bytes=65_536)
         for part in range(2):
             fill(topic.partition(part), 300)
-    with falaj.open(path, "r", read=read) as store:
+    with falaj.open(path, read_only=True, io=read) as store:
         topic, seen = store.topic("orders"), 0
         for batch in topic.batches(size):
             found = batch.to_arrow(columns=arrow.COLUMNS, views=views)
@@ -223,7 +223,7 @@ def test_a_batch_of_a_consumer_and_of_a_compacted_topic_is_a_table(store: falaj.
         topic.append(b"%05d" % i * 5, key=b"k%d" % (i % 500))
     topic.compact()
     with store.consumer("billing", topics=["orders"], start="earliest") as billing:
-        batches = list(billing.batches())
+        batches = list(billing.batches(timeout=0))
     tables = [batch.to_arrow(columns=["offset", "key", "value"]) for batch in batches]
     assert [len(table) for table in tables] == [len(batch) for batch in batches]
     found = [row for table in tables for row in table.to_pylist()]
@@ -258,7 +258,7 @@ def test_damage_ends_a_stream_or_is_skipped_and_told(path: Path) -> None:
         topic.flush()
     (segment,) = path.glob("logs/*/*.log")
     flip(segment, 8192 + 150 * 136)
-    with falaj.open(path, "r") as store:
+    with falaj.open(path, read_only=True) as store:
         topic = store.topic("orders")
         reader = iter(reading := topic.to_reader(columns=["offset"]))
         before = next(reader)["offset"].to_pylist()

@@ -89,7 +89,7 @@ falaj.open(path).backup(os.path.dirname(path) + "/copies/copy", told)
 
 
 def test_a_copy_has_the_modes_of_the_store_whatever_the_umask(path: Path, tmp_path: Path) -> None:
-    with falaj.open(path, 0o770) as store:
+    with falaj.open(path, permissions=0o770) as store:
         store.topic("orders").append(b"x")
         umask = os.umask(0o077)
         try:

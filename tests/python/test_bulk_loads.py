@@ -138,7 +138,7 @@ def test_what_cannot_be_committed_is_told_by_an_exception_of_its_own(
         store.topic("wide", partitions=2).partition(1).stage("job", "0")
     with pytest.raises(errors.InvalidArgument, match="no partition 3"):
         topic.stage("job", "0").append(b"x", partition=3)
-    with falaj.open(store.path, mode="r") as readers:
+    with falaj.open(store.path, read_only=True) as readers:
         read = readers.topic("orders")
         assert read.last_idempotency_key("n") is None
         with pytest.raises(errors.NotWritable):

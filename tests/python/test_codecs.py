@@ -37,7 +37,7 @@ def test_a_topic_is_opened_with_its_own_codec_unless_told(
     path: Path, store: falaj.Store, codec: str
 ) -> None:
     store.topic("values", codec=codec).append(VALUES[codec][-1])
-    again = falaj.open(path, "r").topic("values")
+    again = falaj.open(path, read_only=True).topic("values")
     assert again.codec == codec
     assert again[0].value == VALUES[codec][-1]
 
@@ -75,7 +75,7 @@ def test_an_unknown_codec_is_refused_and_the_known_ones_named(
 ) -> None:
     with pytest.raises(InvalidArgument, match="'msgpack'"):
         store.topic("values", codec=wrong)
-    assert store.topics() == []
+    assert list(store.topics) == []
 
 
 @pytest.mark.parametrize("wrong", [5, object(), (str, int)])

@@ -124,7 +124,7 @@ def test_what_cannot_be_is_refused(store: falaj.Store, tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument, match='shares the log "shop" with "two"'):
         shared[0].compact()
     prices.flush()
-    with falaj.open(store.path, "r") as reading, pytest.raises(NotWritable):
+    with falaj.open(store.path, read_only=True) as reading, pytest.raises(NotWritable):
         reading.topic("prices").compact()
     assert len(list(prices)) == 10
 
@@ -196,7 +196,7 @@ with falaj.open(path) as store:
 """
 
 READ = """
-with falaj.open(path, "r") as store:
+with falaj.open(path, read_only=True) as store:
     prices = store.topic("prices")
     say("ready")
     while True:

@@ -120,7 +120,7 @@ def test_many_processes_that_expect_what_they_saw_count_without_a_gap(path: Path
     with child(path, COUNTER) as one, child(path, COUNTER) as two, child(path, COUNTER) as three:
         for counter in (one, two, three):
             assert counter.hear() == "done"
-    topic = falaj.open(path, mode="r").topic("counts", codec="str")
+    topic = falaj.open(path, read_only=True).topic("counts", codec="str")
     assert [record.value for record in topic] == [str(i + 1) for i in range(600)]
 
 

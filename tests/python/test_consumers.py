@@ -104,15 +104,15 @@ def test_poll_and_batches_hand_out_what_comes_next_and_commit_covers_it(path: Pa
     with falaj.open(path) as store:
         filled(store, 10)
         billing = store.consumer("billing", ["orders"])
-        assert numbers(billing.poll(3)) == [0, 1, 2]
+        assert numbers(billing.poll(3, timeout=0)) == [0, 1, 2]
         billing.commit()
         assert (billing.position(), billing.committed()) == (3, 3)
-        batch = next(billing.batches(size=4))
+        batch = next(billing.batches(size=4, timeout=0))
         assert batch.to_list()[0] == b"3"
         billing.commit()
         assert billing.committed() == batch.offsets.stop == billing.position()
-        assert numbers(billing.poll()) == list(range(batch.offsets.stop, 10))
-        assert billing.poll() == []
+        assert numbers(billing.poll(timeout=0)) == list(range(batch.offsets.stop, 10))
+        assert billing.poll(timeout=0) == []
 
 
 def test_several_topics_and_partitions_are_read_and_committed_together(path: Path) -> None:
@@ -189,7 +189,7 @@ def test_auto_commit_commits_what_was_handed_out_before_and_not_what_is_worked_o
         with store.consumer("billing", ["orders"], auto_commit=True) as billing:
             assert billing.committed() == 3
             assert numbers(billing) == [3, 4]
-        assert store.info()["consumers"][0]["cursors"][0]["committed"] == 5
+        assert store.info()["groups"][0]["partitions"][0]["committed"] == 5
 
 
 def test_only_what_is_durable_is_handed_out_where_that_is_asked(path: Path) -> None:
@@ -202,13 +202,27 @@ def test_only_what_is_durable_is_handed_out_where_that_is_asked(path: Path) -> N
         assert numbers(billing) == [0, 1]
 
 
+def test_one_topic_is_named_alone_and_poll_and_batches_wait_unless_they_get_a_timeout(
+    path: Path,
+) -> None:
+    with falaj.open(path) as store:
+        topic = store.topic("orders")
+        with store.consumer("billing", "orders") as billing:
+            assert (billing.group, billing.topics) == ("billing", ["orders"])
+            assert (billing.poll(timeout=0), list(billing.batches(timeout=0))) == ([], [])
+            for take in (billing.poll, lambda: next(billing.batches()).to_list()):
+                threading.Timer(0.05, lambda: topic.append(b"7")).start()
+                assert len(take()) == 1
+        with store.consumer("typed", topic) as typed:
+            assert numbers(typed.poll()) == [7, 7]
+
+
 def test_what_cannot_be_is_refused_and_changes_nothing(path: Path) -> None:
     with falaj.open(path) as store:
         filled(store, 3)
         for topics in (
             [],
             ["orders", "orders"],
-            "orders",
             [store.topic("p", partitions=2).partition(0)],
         ):
             with pytest.raises(InvalidArgument):
@@ -220,23 +234,23 @@ def test_what_cannot_be_is_refused_and_changes_nothing(path: Path) -> None:
                 store.consumer(name, ["orders"])
         with pytest.raises(OffsetOutOfRange):
             store.consumer("billing", ["orders"], start=4)
-        assert store.info()["consumers"] == []
-        assert "nothing" not in store.topics()
+        assert store.info()["groups"] == []
+        assert "nothing" not in store.topics
         billing = store.consumer("billing", ["orders"])
         with pytest.raises(OffsetOutOfRange):
             billing.commit(4)
         with pytest.raises(InvalidArgument):
             billing.commit(1, topic="audit")
         with pytest.raises(InvalidArgument):
-            billing.poll(0)
+            billing.poll(0, timeout=0)
         assert billing.committed() == 0
         with pytest.raises(InvalidArgument, match="other topics"):
             store.consumer("billing", ["orders", "p"])
         with pytest.raises(InvalidArgument, match=f"process {os.getpid()}"):
-            store.reset_consumer("billing", "orders", "latest")
+            store.seek_group("billing", "orders", "latest")
         with pytest.raises(UnknownGroup):
-            store.delete_consumer("nobody")
-        with falaj.open(path, "r") as reader, pytest.raises(NotWritable):
+            store.delete_group("nobody")
+        with falaj.open(path, read_only=True) as reader, pytest.raises(NotWritable):
             reader.consumer("billing", ["orders"])
 
 
@@ -245,7 +259,7 @@ def test_what_is_trimmed_rewound_or_deleted_is_told_with_the_choices(path: Path)
         orders = filled(store, 10)
         billing = store.consumer("billing", ["orders"])
         orders.trim(before_offset=4)
-        assert (billing.lag, store.info()["consumers"][0]["cursors"][0]["lag"]) == (6, 6)
+        assert (billing.lag, store.info()["groups"][0]["partitions"][0]["lag"]) == (6, 6)
         with pytest.raises(OffsetOutOfRange) as trimmed:
             list(billing)
         assert "seek" in trimmed.value.__notes__[0]
@@ -268,7 +282,7 @@ def test_what_is_trimmed_rewound_or_deleted_is_told_with_the_choices(path: Path)
         billing.seek("latest")
         billing.commit()
         assert billing.committed() == 10
-        older.delete("orders")
+        older.delete_topic("orders")
         with pytest.raises(TopicDeleted):
             list(billing.follow(timeout=SOON_S))
 
@@ -278,7 +292,7 @@ def test_uncommitted_names_the_cursor_by_consumer_generation_and_partition(path:
         filled(store, 3)
         billing = store.consumer("billing", ["orders"])
         assert billing.uncommitted() == []
-        billing.poll(2)
+        billing.poll(2, timeout=0)
         [(name, offset, crc)] = billing.uncommitted()
         generation = str(store.info()["topics"][0]["generation"])
         assert name == b"billing\0%s\0000" % generation.encode()
@@ -299,7 +313,7 @@ for record in billing.follow():
 def shares(store: falaj.Store) -> dict[int, list[int]]:
     """Which partitions each process has."""
     found: dict[int, list[int]] = {}
-    for cursor in store.info()["consumers"][0]["cursors"]:
+    for cursor in store.info()["groups"][0]["partitions"]:
         owner = cursor["owner"]
         if owner is not None:
             found.setdefault(owner["process"] or 0, []).append(cursor["partition"])
@@ -394,7 +408,7 @@ def test_a_forked_child_opens_its_own_and_its_end_takes_nothing(path: Path) -> N
     with falaj.open(path) as store:
         filled(store, 4)
         billing = store.consumer("billing", ["orders"])
-        billing.poll(2)
+        billing.poll(2, timeout=0)
         pid = os.fork()
         if pid == 0:
             try:
@@ -450,9 +464,9 @@ def test_closing_the_store_lets_go_of_the_partitions(path: Path) -> None:
         with falaj.open(path) as store:
             filled(store, 2)
             billing = store.consumer("billing", ["orders"])
-            assert len(watcher.info()["consumers"][0]["members"]) == 1
+            assert len(watcher.info()["groups"][0]["members"]) == 1
         assert billing.closed
-        assert watcher.info()["consumers"][0]["members"] == []
+        assert watcher.info()["groups"][0]["members"] == []
 
 
 def test_a_cursor_in_a_backup_never_lies_behind_its_log(path: Path) -> None:
@@ -474,8 +488,8 @@ def test_a_cursor_in_a_backup_never_lies_behind_its_log(path: Path) -> None:
                 copy = path.with_name(f"copy{n}")
                 store.backup(copy)
                 with falaj.open(copy) as copied:
-                    for consumer in copied.info()["consumers"]:
-                        for cursor in consumer["cursors"]:
+                    for consumer in copied.info()["groups"]:
+                        for cursor in consumer["partitions"]:
                             assert cursor["committed"] <= copied.topic("orders").end_offset
                         list(copied.consumer(consumer["name"], ["orders"]))
         finally:
@@ -494,8 +508,8 @@ def test_threads_that_commit_durably_at_once_all_find_it_durable(path: Path) -> 
                 with store.consumer(name, ["orders"]) as billing:
                     for record in billing:
                         billing.commit(sync="durable")
-                        info = {c["name"]: c for c in store.info()["consumers"]}
-                        assert info[name]["cursors"][0]["safe"] == record.offset + 1
+                        info = {c["name"]: c for c in store.info()["groups"]}
+                        assert info[name]["partitions"][0]["safe"] == record.offset + 1
             except BaseException as error:  # noqa: BLE001  # told below
                 errors.append(error)
 

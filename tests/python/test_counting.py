@@ -81,7 +81,7 @@ def test_a_consumer_begins_and_seeks_so_many_records_before_the_end(
         assert offsets(billing.poll(10, timeout=0)) == [5002]
         billing.seek(-n)
         assert offsets(billing.poll(10, timeout=0)) == THERE[-n:]
-    store.reset_consumer("billing", "prices", to=-n)
+    store.seek_group("billing", "prices", to=-n)
     with store.consumer("billing", [prices]) as billing:
         assert billing.lag == len(THERE[-n:])
 
@@ -141,9 +141,9 @@ def test_lags_and_waiting_jobs_are_records(store: falaj.Store, prices: falaj.Top
             billing.commit(committed)
             assert billing.lag == left
             info = store.info()
-            assert info["consumers"][0]["cursors"][0]["lag"] == left
+            assert info["groups"][0]["partitions"][0]["lag"] == left
             told = store.metrics()
-            assert told["consumers"]["billing"]["cursors"][0]["lag"] == left
+            assert told["groups"]["billing"]["partitions"][0]["lag"] == left
             assert f'partition="0"}} {left}\n' in metrics.exposition(told)
     for waiting in (4, 3, 2, 1):
         assert queue.info()["waiting"] == waiting
@@ -160,9 +160,9 @@ def test_a_lag_is_none_where_the_topic_is_gone_or_another_has_its_name(
     with store.consumer("billing", [prices], start="earliest") as billing:
         billing.commit(2)
     prices.delete()
-    assert store.info()["consumers"][0]["cursors"][0]["lag"] is None
+    assert store.info()["groups"][0]["partitions"][0]["lag"] is None
     store.topic("prices").append(b"another")
-    assert store.info()["consumers"][0]["cursors"][0]["lag"] is None
+    assert store.info()["groups"][0]["partitions"][0]["lag"] is None
 
 
 def test_what_stays_for_consumers_is_told_in_records(
@@ -212,7 +212,7 @@ def test_another_process_that_had_the_store_open_counts_what_is_left(
     for number in range(500):
         prices.append("4", key=b"%d" % (number % 5))
     prices.flush()
-    with falaj.open(path, "r") as reader, reader.topic("prices") as seen:
+    with falaj.open(path, read_only=True) as reader, reader.topic("prices") as seen:
         assert (seen.count(), seen[-7].offset) == (500, 493)
         prices.compact(seal=True)
         assert seen.count() == 5

@@ -38,18 +38,18 @@ def test_a_transaction_moves_what_was_handed_out_and_no_more(
 ) -> None:
     sums = work[1]
     with member(store, sums) as adder:
-        handed = adder.poll(3)
+        handed = adder.poll(3, timeout=0)
         with store.transaction() as tx:
             tx.append(sums, sum(record.value for record in handed))
             tx.commit_cursor(adder)
-            adder.poll(2)
+            adder.poll(2, timeout=0)
         assert (adder.committed(), adder.position(), adder.lag) == (3, 5, 7)
         with store.transaction() as tx:
             tx.commit_cursor(adder)
         assert (adder.committed(), tx.offsets) == (5, {})
         with store.transaction() as tx:
             tx.commit_cursor(adder)  # nothing was handed out
-        adder.poll(2)
+        adder.poll(2, timeout=0)
         adder.commit(sync="durable")
         adder.commit(4)
     with member(store) as adder:
@@ -64,9 +64,9 @@ def test_twice_in_one_transaction_and_two_consumers_in_one_move_together(
     adder, other = member(store), store.consumer("other", ["orders"], cursor_in="shop")
     with store.transaction() as tx:
         for _ in range(2):
-            adder.poll(2)
+            adder.poll(2, timeout=0)
             tx.commit_cursor(adder)
-        other.poll(1)
+        other.poll(1, timeout=0)
         tx.commit_cursor(other)
         tx.append(sums, 1)
         tx.commit_cursor(falaj.Cursor("by hand", 7))
@@ -75,7 +75,7 @@ def test_twice_in_one_transaction_and_two_consumers_in_one_move_together(
         1,
         (b"by hand", 7, 0),
     )
-    adder.poll(1)
+    adder.poll(1, timeout=0)
     adder.commit()
     assert adder.committed() == 5
 
@@ -88,7 +88,7 @@ def test_what_was_given_up_or_failed_is_handed_out_again_after_a_rewind(
 
     def fails() -> None:
         with store.transaction() as tx:
-            for record in adder.poll(4):
+            for record in adder.poll(4, timeout=0):
                 tx.append(sums, record.value)
             tx.commit_cursor(adder)
             raise KeyError("something")
@@ -97,7 +97,7 @@ def test_what_was_given_up_or_failed_is_handed_out_again_after_a_rewind(
         fails()
     assert (adder.committed(), adder.position(), len(sums)) == (0, 4, 0)
     adder.rewind()
-    assert [record.value for record in adder.poll(2)] == [0, 1]
+    assert [record.value for record in adder.poll(2, timeout=0)] == [0, 1]
 
 
 def test_a_former_owner_is_refused_and_nothing_of_its_transaction_is_there(
@@ -105,7 +105,7 @@ def test_a_former_owner_is_refused_and_nothing_of_its_transaction_is_there(
 ) -> None:
     sums = work[1]
     former = member(store)
-    former.poll(3)
+    former.poll(3, timeout=0)
     tx = store.transaction()
 
     def late() -> None:
@@ -128,9 +128,9 @@ def test_a_killed_members_work_is_done_once(path: Path) -> None:
 store = falaj.open(path, sync="none")
 adder = store.consumer("adder", ["orders"], cursor_in="sums")
 with store.transaction() as tx:
-    tx.append("sums", b"%d" % len(adder.poll(3)))
+    tx.append("sums", b"%d" % len(adder.poll(3, timeout=0)))
     tx.commit_cursor(adder)
-adder.poll(3)
+adder.poll(3, timeout=0)
 say("here")
 hear()
 """
@@ -153,7 +153,7 @@ def test_what_cannot_go_together_is_refused_and_nothing_changes(
 ) -> None:
     orders, sums = work
     adder = member(store)
-    adder.poll(3)
+    adder.poll(3, timeout=0)
 
     def elsewhere() -> None:
         with store.transaction() as tx:
@@ -189,27 +189,27 @@ def test_what_cannot_go_together_is_refused_and_nothing_changes(
             with pytest.raises(errors.InvalidArgument, match=words):
                 refused()
     assert (adder.committed(), len(orders), len(sums)) == (0, 10, 0)
-    assert [found["name"] for found in store.info()["consumers"]] == ["adder"]
+    assert [found["name"] for found in store.info()["groups"]] == ["adder"]
 
 
 def test_the_place_is_told_reset_and_forgotten_from_outside(store: falaj.Store, work: Work) -> None:
     sums = work[1]
     with member(store) as adder:
-        adder.poll(6)
+        adder.poll(6, timeout=0)
         with store.transaction() as tx:
             tx.append(sums, 1)
             tx.commit_cursor(adder)
         with pytest.raises(errors.InvalidArgument, match="open in"):
-            store.reset_consumer("adder", "orders", 0)
-    [found] = store.info()["consumers"]
-    assert (found["cursor_in"], found["cursors"][0]["committed"]) == ("shop", 6)
-    assert found["cursors"][0]["lag"] == 4
-    with falaj.open(store.path, "r") as reader:
-        assert reader.info()["consumers"][0]["cursors"][0]["committed"] == 6
-    assert store.reset_consumer("adder", "orders", 2) == {0: 2}
+            store.seek_group("adder", "orders", 0)
+    [found] = store.info()["groups"]
+    assert (found["cursor_in"], found["partitions"][0]["committed"]) == ("shop", 6)
+    assert found["partitions"][0]["lag"] == 4
+    with falaj.open(store.path, read_only=True) as reader:
+        assert reader.info()["groups"][0]["partitions"][0]["committed"] == 6
+    assert store.seek_group("adder", "orders", 2) == {0: 2}
     with member(store) as adder:
-        assert [record.value for record in adder.poll(1)] == [2]
-    store.delete_consumer("adder")
+        assert [record.value for record in adder.poll(1, timeout=0)] == [2]
+    store.delete_group("adder")
     assert member(store).lag == 10
 
 
@@ -246,7 +246,7 @@ def test_a_backup_beside_transactions_has_no_cursor_behind_what_was_read(path: P
                 topics[0].append(b"x")
                 for step in steps:
                     with store.transaction() as tx:
-                        tx.extend(step.name, [record.bytes() for record in step.poll()])
+                        tx.extend(step.group, [record.bytes() for record in step.poll(timeout=0)])
                         tx.commit_cursor(step)
 
         worker = threading.Thread(target=work)
@@ -256,11 +256,11 @@ def test_a_backup_beside_transactions_has_no_cursor_behind_what_was_read(path: P
                 copy = path.with_name(f"copy{n}")
                 store.backup(copy)
                 with falaj.open(copy) as copied:
-                    for found in copied.info()["consumers"]:
-                        if not found["cursors"]:  # copied before its first transaction
+                    for found in copied.info()["groups"]:
+                        if not found["partitions"]:  # copied before its first transaction
                             assert copied.topic(found["name"]).end_offset == 0
                             continue
-                        [cursor] = found["cursors"]
+                        [cursor] = found["partitions"]
                         step = copied.consumer(
                             found["name"], [cursor["topic"]], cursor_in=found["cursor_in"]
                         )

@@ -163,7 +163,7 @@ def test_a_pipeline_of_consumers_under_a_storm_of_kills_does_each_piece_of_work_
             running[at] = (step, start(step))
         done, seen, ends = 0, 0, time.monotonic() + 60
         while done < numbers:
-            assert time.monotonic() < ends, f"{done} of {numbers}: {store.info()['consumers']}"
+            assert time.monotonic() < ends, f"{done} of {numbers}: {store.info()['groups']}"
             for _, (_, process) in running:
                 assert process.process.poll() is None, process.end()
             end = totals.end_offset  # asked once: what comes after it is counted the next time
@@ -179,6 +179,6 @@ def test_a_pipeline_of_consumers_under_a_storm_of_kills_does_each_piece_of_work_
         assert sorted(record.value for record in squares) == [[n, n**2] for n in range(numbers)]
         sums = [sum(column) for column in zip(*(record.value for record in totals), strict=True)]
         assert sums == [numbers, sum(range(numbers)), sum(n**2 for n in range(numbers))]
-        lags = [c["lag"] for each in store.info()["consumers"] for c in each["cursors"]]
+        lags = [c["lag"] for each in store.info()["groups"] for c in each["partitions"]]
         assert lags == [0] * 12
         assert store.verify()["findings"] == []

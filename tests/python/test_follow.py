@@ -51,7 +51,7 @@ for i in range(20_000):
 def test_a_follower_sleeps_until_there_is_news(
     path: Path, topic: falaj.Topic[memoryview], mode: Any
 ) -> None:
-    reader = falaj.open(path, mode).topic("orders")
+    reader = falaj.open(path, read_only=mode == "r").topic("orders")
     follower = reader.follow(timeout=SOON_S)
     before = time.process_time()
     # sleep: the follower is to be asleep when the record comes, for long enough to measure
@@ -73,7 +73,7 @@ def test_a_record_whose_writer_died_before_it_said_so_is_read_once_and_waited_be
     with control.open("r+b") as page:
         page.seek(264)
         page.write(tail)  # as if it had been killed right behind the commit word
-    follower = falaj.open(path, mode).topic("orders").follow(timeout=0.2)
+    follower = falaj.open(path, read_only=mode == "r").topic("orders").follow(timeout=0.2)
     assert numbers(follower) == [0, 1]
     # It waits for what comes behind that, not for what it has read.
     assert follower._seen > int.from_bytes(tail, "little")
@@ -152,7 +152,7 @@ def test_closing_from_another_thread_ends_a_follow_within_50_ms(path: Path, what
 def test_deleting_the_topic_in_another_process_ends_a_follow_with_an_error(
     path: Path, topic: falaj.Topic[memoryview]
 ) -> None:
-    with child(path, "hear(); falaj.open(path).delete('orders')") as deleter:
+    with child(path, "hear(); falaj.open(path).delete_topic('orders')") as deleter:
         deleter.tell()
         with pytest.raises(TopicDeleted, match="orders"):
             next(topic.follow(timeout=SOON_S))

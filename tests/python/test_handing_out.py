@@ -34,11 +34,11 @@ def test_a_poll_hands_out_what_lies_before_damage_and_then_tells_of_it(path: Pat
     filled(path)
     hurt(path, 150)
     with falaj.open(path) as store, store.consumer("billing", ["orders"]) as billing:
-        assert offsets(billing.poll(500)) == list(range(150))
+        assert offsets(billing.poll(500, timeout=0)) == list(range(150))
         assert billing.position() == 150
         for _ in range(2):
             with pytest.raises(CorruptData):
-                billing.poll(500)
+                billing.poll(500, timeout=0)
             assert billing.position() == 150
 
 
@@ -49,7 +49,7 @@ def test_damage_in_one_topic_hides_nothing_of_another_from_who_commits(path: Pat
     found = {"orders": 0, "audit": 0}
 
     def read(billing: Any) -> None:
-        while records := billing.poll():
+        while records := billing.poll(timeout=0):
             for record in records:
                 found[record.topic] += 1
 
@@ -66,11 +66,11 @@ def test_auto_commit_commits_nothing_of_the_poll_or_batch_that_is_just_returned(
     with falaj.open(path) as store:
         billing = store.consumer("billing", ["orders"], auto_commit=0.0)
         reserve = store.consumer("billing", ["orders"], auto_commit=0.0)
-        assert offsets(billing.poll(100)) == list(range(100))
+        assert offsets(billing.poll(100, timeout=0)) == list(range(100))
         assert billing.committed() == 0
-        assert offsets(billing.poll(50)) == list(range(100, 150))
+        assert offsets(billing.poll(50, timeout=0)) == list(range(100, 150))
         assert billing.committed() == 100
-        batches = billing.batches(size=10)
+        batches = billing.batches(size=10, timeout=0)
         end = next(batches).offsets.stop
         assert billing.committed() == 150
         next(batches)
@@ -83,15 +83,15 @@ def test_auto_commit_commits_nothing_of_the_poll_or_batch_that_is_just_returned(
 def test_a_commit_ahead_of_what_was_handed_out_goes_on_from_there(path: Path) -> None:
     filled(path, 10)
     with falaj.open(path) as store, store.consumer("billing", ["orders"]) as billing:
-        assert offsets(billing.poll(1)) == [0]
+        assert offsets(billing.poll(1, timeout=0)) == [0]
         billing.commit(5)
         assert (billing.position(), billing.committed()) == (5, 5)
         billing.commit()
         assert billing.committed() == 5
-        assert offsets(billing.poll(2)) == [5, 6]
+        assert offsets(billing.poll(2, timeout=0)) == [5, 6]
         billing.commit(6)  # not ahead: what was handed out stays so
         assert (billing.position(), billing.committed()) == (7, 6)
-        assert offsets(billing.poll()) == [7, 8, 9]
+        assert offsets(billing.poll(timeout=0)) == [7, 8, 9]
 
 
 def test_what_is_gone_is_told_of_its_partition_and_the_others_stay_where_they_are(
@@ -108,13 +108,13 @@ def test_what_is_gone_is_told_of_its_partition_and_the_others_stay_where_they_ar
         audit.partition(2).trim(before_offset=4)
         billing = store.consumer("billing", ["orders", "audit"])
         with pytest.raises(OffsetOutOfRange, match="partition 2, has no record 0") as told:
-            billing.poll()
+            billing.poll(timeout=0)
         gone = told.value
         assert (gone.topic, gone.partition, gone.offset, gone.first) == ("audit", 2, 0, 4)
         assert 'seek("earliest", topic="audit", partition=2)' in gone.__notes__[0]
         billing.seek("earliest", topic=gone.topic, partition=gone.partition)
         assert [billing.position("audit", p) for p in range(3)] == [0, 5, 4]
-        assert len(billing.poll()) == 1 + 10 + 5 + 6
+        assert len(billing.poll(timeout=0)) == 1 + 10 + 5 + 6
 
 
 def wipe(path: Path, first: int, last: int, topic: str = "orders") -> None:
@@ -133,12 +133,12 @@ def by_record(billing: Any, seen: list[Any]) -> None:
 
 
 def by_poll(billing: Any, seen: list[Any]) -> None:
-    while records := billing.poll(20):
+    while records := billing.poll(20, timeout=0):
         seen += map(place, records)
 
 
 def by_batch(billing: Any, seen: list[Any]) -> None:
-    for batch in billing.batches(size=20):
+    for batch in billing.batches(size=20, timeout=0):
         seen += map(place, batch)
 
 

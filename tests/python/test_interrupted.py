@@ -218,7 +218,7 @@ def test_a_bulk_job_that_was_interrupted_behind_its_commit_says_that_it_was_comm
 
 
 def first_batch(consumer: Consumer[Any]) -> falaj.Batch[Any] | None:
-    for batch in consumer.batches(3):
+    for batch in consumer.batches(3, timeout=0):
         return batch
     return None
 
@@ -231,7 +231,7 @@ def first_record(consumer: Consumer[Any]) -> falaj.Record[Any] | None:
 
 #: Ways to read from a consumer.
 READS: dict[str, Callable[[Consumer[Any]], Any]] = {
-    "poll": lambda consumer: consumer.poll(3),
+    "poll": lambda consumer: consumer.poll(3, timeout=0),
     "poll that waits": lambda consumer: consumer.poll(3, timeout=None),
     "batches": first_batch,
     "follow": first_record,
@@ -294,7 +294,7 @@ def test_a_wait_for_records_or_jobs_that_a_handler_ends_takes_nothing(
             wait()
     topic.append(b"x")
     assert [job.attempt for job in queue.take()] == [1]
-    assert len(consumer.poll()) == 1
+    assert len(consumer.poll(timeout=0)) == 1
 
 
 def test_an_append_whose_wait_for_the_lock_a_handler_ends_appends_nothing(

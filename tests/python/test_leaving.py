@@ -30,7 +30,7 @@ def filled(store: falaj.Store, **settings: Any) -> Any:
 
 
 def members(store: falaj.Store) -> int:
-    return len(store.info()["consumers"][0]["members"])
+    return len(store.info()["groups"][0]["members"])
 
 
 def until(is_so: Callable[[], bool]) -> None:
@@ -83,7 +83,7 @@ def test_what_is_closed_while_a_thread_is_at_work_in_it_is_let_go_when_that_is_d
         worker.end()
         closer.end()
         assert members(watcher) == 0
-        (cursor,) = watcher.info()["consumers"][0]["cursors"]
+        (cursor,) = watcher.info()["groups"][0]["partitions"]
         assert (cursor["safe"], cursor["owner"], orders.closed) == (10, None, closed == "store")
 
 
@@ -105,7 +105,7 @@ def test_closing_has_the_patience_of_the_store_and_can_be_tried_again(
 ) -> None:
     with falaj.open(written_through) as watcher:
         for patience in (0.1, SOON_S):
-            store = falaj.open(written_through, timeout=patience)
+            store = falaj.open(written_through, lock_timeout=patience)
             filled(store)
             billing = store.consumer("billing", ["orders"])
             with locked(written_through / "claim"):
@@ -138,7 +138,7 @@ def test_what_is_collected_while_the_claim_is_busy_holds_up_nobody_of_its_proces
         with store.consumer("billing", ["orders"]) as billing:
             assert len(billing.partitions) == 2
             assert members(store) == 1
-        store.delete_consumer("billing")
+        store.delete_group("billing")
 
 
 def test_asking_for_the_partitions_has_the_patience_of_the_store(written_through: Path) -> None:
@@ -202,7 +202,7 @@ def test_a_loop_over_what_is_closed_in_it_ends_and_calls_are_told(
             with pytest.raises(HandleClosed):
                 billing.commit()
             with pytest.raises(HandleClosed):
-                billing.poll()
+                billing.poll(timeout=0)
         assert members(watcher) == 0
         with pytest.raises(HandleClosed):
             next(how(billing))

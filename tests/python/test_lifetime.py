@@ -97,7 +97,7 @@ def test_every_call_on_a_deleted_topic_says_that_it_was_deleted(
     topic: falaj.Topic[memoryview], store: falaj.Store, call: str
 ) -> None:
     topic.append(b"x")
-    store.delete("orders")
+    store.delete_topic("orders")
     with pytest.raises(TopicDeleted, match="orders"):
         calls(topic)[call]()
 
@@ -136,7 +136,7 @@ def test_closing_the_store_closes_its_topics(path: Path) -> None:
         with pytest.raises(HandleClosed, match="store"):
             store.topic("orders")
         with pytest.raises(HandleClosed, match="store"):
-            store.topics()
+            list(store.topics)
 
 
 def test_closing_a_view_of_a_partition_closes_the_topic(store: falaj.Store) -> None:
@@ -175,7 +175,7 @@ def test_a_store_keeps_its_id_and_another_at_its_path_has_another(
     with falaj.open(path) as store:
         first = store.id
         assert first == store.info()["id"]
-    with falaj.open(path, "r") as store:
+    with falaj.open(path, read_only=True) as store:
         assert store.id == first
     path.rename(tmp_path / "away")
     with falaj.open(path) as store:
@@ -184,12 +184,12 @@ def test_a_store_keeps_its_id_and_another_at_its_path_has_another(
 
 def test_a_store_opened_for_reading_creates_and_writes_nothing(path: Path) -> None:
     with pytest.raises(OSError, match="not a falaj store"):
-        falaj.open(path, "r")
+        falaj.open(path, read_only=True)
     assert not path.exists()
     with falaj.open(path) as store:
         store.topic("orders").append(b"x")
     before = sorted(path.rglob("*"))
-    reader = falaj.open(path, mode="r")
+    reader = falaj.open(path, read_only=True)
     assert not reader.writable
     topic = reader.topic("orders")
     assert [record.bytes() for record in topic] == [b"x"]

@@ -35,7 +35,7 @@ say("done"); hear()
 def lines_of(path: Path) -> dict[str, list[int]]:
     """Numbers of the lines of each logger, in the order of the log."""
     found: dict[str, list[int]] = {}
-    for record in falaj.open(path, "r").topic("log"):
+    for record in falaj.open(path, read_only=True).topic("log"):
         value = record.value
         assert record.key == value["logger"].encode()
         found.setdefault(value["logger"], []).append(int(value["message"].removeprefix("line ")))

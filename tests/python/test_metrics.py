@@ -71,7 +71,7 @@ def test_the_text_says_the_same_to_its_readers(path: Path) -> None:
     assert found["falaj_log_disk_bytes"]["orders",] == metrics["logs"]["orders"]["disk_bytes"]
     assert found["falaj_log_latched"] == {("empty",): 0, ("orders",): 0}
     assert found["falaj_store_writers"] == {(): 1}
-    told = (metrics["id"], "1", metrics["incarnation"] or "")
+    told = (metrics["id"], str(metrics["format"]), metrics["incarnation"] or "")
     assert found["falaj_store_info"] == {told: 1}
 
 
@@ -113,7 +113,7 @@ def test_a_path_that_is_no_text_breaks_nothing() -> None:
         "writers": 0,
         "topics": {},
         "logs": {},
-        "consumers": {},
+        "groups": {},
         "queues": {},
     }
     text = exposition(nothing)
@@ -125,13 +125,13 @@ def test_a_process_that_only_reads_gets_the_same(path: Path) -> None:
     topic = some_topic(path)
     with topic.store as store:
         here = store.metrics()
-        program = "import json; say(json.dumps(falaj.open(path, 'r').metrics()))"
+        program = "import json; say(json.dumps(falaj.open(path, read_only=True).metrics()))"
         with child(path, program) as reader:
             assert json.loads(reader.hear()) == here
         with child(path, "store = falaj.open(path); say('open'); hear()") as writer:
             assert writer.hear() == "open"
             assert store.metrics()["writers"] == 2
-    assert falaj.open(path, "r").metrics()["writers"] == 0
+    assert falaj.open(path, read_only=True).metrics()["writers"] == 0
 
 
 def test_what_is_damaged_is_not_readable_and_hides_nothing_else(path: Path) -> None:
@@ -139,7 +139,7 @@ def test_what_is_damaged_is_not_readable_and_hides_nothing_else(path: Path) -> N
     segments = sorted(path.glob("logs/orders@*/*.log"))
     for segment in segments:
         segment.write_bytes(b"\xff" * 8192)
-    found = samples(exposition(falaj.open(path, "r").metrics()))
+    found = samples(exposition(falaj.open(path, read_only=True).metrics()))
     assert found["falaj_topic_readable"] == {("empty",): 1, ("orders",): 0}
     assert ("empty", "0") in found["falaj_topic_committed_records_total"]
 
@@ -150,9 +150,9 @@ def test_consumers_are_told_with_their_lag(path: Path) -> None:
         with store.consumer("billing", ["orders"]) as billing:
             billing.commit(1)
             found = samples(exposition(store.metrics()))
-    assert list(found["falaj_consumer_members"].values()) == [1]
-    assert list(found["falaj_consumer_committed_offset"].values()) == [1]
-    assert list(found["falaj_consumer_lag_records"].values()) == [2]
+    assert list(found["falaj_group_members"].values()) == [1]
+    assert list(found["falaj_group_committed_offset"].values()) == [1]
+    assert list(found["falaj_group_lag_records"].values()) == [2]
 
 
 HOLDS = """
@@ -173,7 +173,7 @@ def test_queues_are_told_by_who_only_reads_with_what_waits_is_out_back_done_and_
         queue.take(3).ack()
         with child(path, HOLDS) as holder:
             assert holder.hear() == "has two"
-            reader = falaj.open(path, "r")
+            reader = falaj.open(path, read_only=True)
             [told] = reader.info()["queues"]
             assert told == {
                 **queue.info(),
@@ -200,17 +200,19 @@ def test_queues_that_nobody_has_open_or_whose_topic_or_file_is_gone_are_told_too
             queue.topic.extend([b"a", b"b", b"c", b"d"])
             jobs = queue.take(3)
             jobs[1].ack()
-        store.delete("gone")
+        store.delete_topic("gone")
     state = path / "queues/torn"
     state.write_bytes(b"\xff" * 600 + state.read_bytes()[600:])
     # As after a restart of the machine: what is derived is of another time.
     whole = bytearray((path / "queues/whole").read_bytes())
     whole[2112:2120] = bytes(8)
     (path / "queues/whole").write_bytes(whole)
-    found = {queue["name"]: queue for queue in falaj.open(path, "r").info()["queues"]}
+    found = {queue["name"]: queue for queue in falaj.open(path, read_only=True).info()["queues"]}
     expected = {"waiting": 1, "leased": 0, "returned": 2, "done": 1, "floor": 0, "error": None}
     assert {name: found["whole"][name] for name in expected} == expected  # type: ignore[literal-required]
     assert (found["gone"]["waiting"], found["gone"]["topic"]) == (None, "gone")
     assert "not the state of a queue" in str(found["torn"]["error"])
-    readable = samples(exposition(falaj.open(path, "r").metrics()))["falaj_queue_readable"]
+    readable = samples(exposition(falaj.open(path, read_only=True).metrics()))[
+        "falaj_queue_readable"
+    ]
     assert readable == {("gone",): 1, ("torn",): 0, ("whole",): 1}

@@ -243,7 +243,7 @@ def test_a_topic_that_was_created_anew_gets_the_rows_anew(
         with Outbox(database, topic) as outbox:
             assert outbox.relay() == 2
         assert values(topic) == ["a", "b"]
-        store.delete("t")
+        store.delete_topic("t")
 
 
 def test_rows_that_are_too_large_together_go_one_after_the_other(

@@ -121,7 +121,7 @@ def test_rows_that_cannot_be_records_keep_no_others_back(
     caplog.set_level(logging.WARNING, "falaj.outbox")
     with Outbox(database, topic, row=row, on_bad=on_bad, delete=delete, limit=3) as outbox:
         if on_bad == "dead-letter" and LARGE in (key, value):
-            store.delete("t.dead")
+            store.delete_topic("t.dead")
             large = store.topic("t.dead", codec="json", segment_bytes=1 << 20)
             outbox._dead = large
         assert sum(outbox.relay() for _ in range(2)) == 3

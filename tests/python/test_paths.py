@@ -76,7 +76,7 @@ def test_no_call_takes_a_url_for_a_folder(tmp_path: Path, monkeypatch: pytest.Mo
     with falaj.open("s") as store, store.topic("t") as topic:
         for call in (
             lambda: falaj.open("s3://bucket/x"),
-            lambda: falaj.open(Path("s3://bucket/x"), "r"),
+            lambda: falaj.open(Path("s3://bucket/x"), read_only=True),
             lambda: store.backup("s3://bucket/x"),
             lambda: falaj.verify("s3://bucket"),
             lambda: falaj.repair("s3://bucket"),

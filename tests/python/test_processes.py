@@ -197,7 +197,7 @@ def test_ctrl_c_ends_a_follow_within_50_ms(
 ) -> None:
     program = f"""
 import time
-topic = falaj.open(path, {mode!r}).topic("orders")
+topic = falaj.open(path, read_only={mode == "r"}).topic("orders")
 say("ready")
 try:
     for record in topic.follow():
@@ -228,7 +228,7 @@ def test_ctrl_c_ends_the_wait_for_a_lock_and_nothing_was_appended(
     )
     waiter = """
 import time
-topic = falaj.open(path, timeout=60).topic("orders")
+topic = falaj.open(path, lock_timeout=60).topic("orders")
 say("ready")
 hear()
 try:
@@ -261,7 +261,7 @@ def test_a_lock_not_had_within_the_timeout_is_an_error_that_names_the_holder(
     )
     program = """
 import time
-topic = falaj.open(path, timeout=0.3).topic("orders")
+topic = falaj.open(path, lock_timeout=0.3).topic("orders")
 say("ready")
 hear()
 begin = time.monotonic()

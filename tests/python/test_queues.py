@@ -169,15 +169,15 @@ def test_dead_letters_that_were_deleted_are_made_anew_unless_they_were_given(
         worn(queue)
         assert queue.take(timeout=0) == []
         assert len(store.topic("jobs.dead")) == 1
-        store.delete("jobs.dead")
+        store.delete_topic("jobs.dead")
     given = store.topic("mine")
     queue = store.queue("jobs", max_attempts=1, dead_letter=given)
-    store.delete("mine")
+    store.delete_topic("mine")
     worn(queue)
     with pytest.raises(TopicDeleted):
         queue.take()
     assert queue.info()["leased"] == 0
-    assert "mine" not in store.topics()
+    assert "mine" not in store.topics
 
 
 def test_many_letters_are_written_in_as_few_appends_as_they_fit_in(store: falaj.Store) -> None:
@@ -198,7 +198,7 @@ while True: topic.append(b"x")
 
 
 def test_a_busy_log_of_dead_letters_is_waited_for_as_long_as_any_other_lock(path: Path) -> None:
-    with falaj.open(path, timeout=30) as store, child(path, BUSY) as busy:
+    with falaj.open(path, lock_timeout=30) as store, child(path, BUSY) as busy:
         dead = store.topic("dead")
         queue = store.queue("jobs", max_attempts=1, dead_letter=dead)
         for i in range(3):
@@ -217,7 +217,7 @@ def test_a_busy_log_of_dead_letters_is_waited_for_as_long_as_any_other_lock(path
 
 
 def test_who_takes_beside_slow_letters_has_its_jobs_for_as_long_as_it_asked(path: Path) -> None:
-    with falaj.open(path, timeout=30) as store, child(path, BUSY) as busy:
+    with falaj.open(path, lock_timeout=30) as store, child(path, BUSY) as busy:
         dead = store.topic("dead")
         queue = store.queue("jobs", max_attempts=1, dead_letter=dead)
         worn(queue)
@@ -335,7 +335,7 @@ def test_a_topic_that_was_deleted_ends_the_wait_and_a_new_one_begins_anew(
 ) -> None:
     queue.put(b"x")
     queue.take()[0].ack()
-    threading.Timer(0.05, lambda: store.delete("jobs")).start()
+    threading.Timer(0.05, lambda: store.delete_topic("jobs")).start()
     with pytest.raises(TopicDeleted):
         queue.take()
     anew = store.queue("jobs")
@@ -353,7 +353,7 @@ def test_what_was_trimmed_counts_as_done_and_is_told(store: falaj.Store, queue: 
 
 
 def test_a_store_opened_for_reading_makes_no_queue(store: falaj.Store, queue: Queue[Any]) -> None:
-    with falaj.open(store.path, "r") as reader, pytest.raises(falaj.errors.NotWritable):
+    with falaj.open(store.path, read_only=True) as reader, pytest.raises(falaj.errors.NotWritable):
         reader.queue("jobs")
 
 

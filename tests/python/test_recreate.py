@@ -15,7 +15,7 @@ NAME = "passing"
 COMMON = """
 from falaj.errors import UnknownTopic, TopicDeleted
 import time
-store = falaj.open(path, {mode!r})
+store = falaj.open(path, read_only={read_only})
 end = time.monotonic() + {seconds}
 done = deleted = 0
 say("ready")
@@ -82,8 +82,8 @@ say(done, deleted)
 
 
 def program(body: str, seconds: float, sync: str = "none") -> str:
-    mode = "r" if body in (READER, FOLLOWER) else "w"
-    common = COMMON.replace("{seconds}", str(seconds)).replace("{mode!r}", repr(mode))
+    read_only = body in (READER, FOLLOWER)
+    common = COMMON.replace("{seconds}", str(seconds)).replace("{read_only}", str(read_only))
     return common + body.replace("{sync!r}", repr(sync))
 
 
@@ -132,7 +132,7 @@ def test_deleting_and_making_anew_under_load_hurts_nobody_and_gives_the_room_bac
         assert len(list(path.glob("logs/*"))) == 2, "a deleted log still takes room"
         found = falaj.verify(path)
         assert found["sound"], found
-        store.delete(NAME)
+        store.delete_topic(NAME)
         assert len(list(path.glob("logs/*"))) == 1
         assert [each.name for each in path.glob("topics/*")] == ["kept"]
 

@@ -54,7 +54,7 @@ def test_a_removed_store_ends_every_call_that_waits_or_commits(path: Path) -> No
     topic = store.topic("t", codec="bytes", sync="durable")
     topic.append(b"read")
     consumer = store.consumer("billing", [topic])
-    assert [record.bytes() for record in consumer.poll()] == [b"read"]
+    assert [record.bytes() for record in consumer.poll(timeout=0)] == [b"read"]
     follower = topic.follow(1)
     remove(path)
     with pytest.raises(FilesRemoved):

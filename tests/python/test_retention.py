@@ -77,14 +77,14 @@ def test_what_is_no_limit_is_refused_and_changes_nothing(
     with pytest.raises(error):
         store.topic("new", **wrong)
     assert orders.configure() == NO_LIMITS
-    assert store.topics() == ["orders"]
+    assert list(store.topics) == ["orders"]
 
 
 def test_configuring_is_for_who_may_write_and_for_the_topic_that_was_opened(
     store: falaj.Store,
 ) -> None:
     orders = store.topic("orders")
-    with falaj.open(store.path, "r") as reader:
+    with falaj.open(store.path, read_only=True) as reader:
         with pytest.raises(NotWritable):
             reader.topic("orders").configure(retention_records=1)
         with pytest.raises(NotWritable):
@@ -92,7 +92,7 @@ def test_configuring_is_for_who_may_write_and_for_the_topic_that_was_opened(
         with pytest.raises(NotWritable):
             reader.maintain()
         assert reader.maintain(dry_run=True)["dry_run"]
-    store.delete("orders")
+    store.delete_topic("orders")
     anew = store.topic("orders")
     with pytest.raises(TopicDeleted):
         orders.configure(retention_records=1)
@@ -174,7 +174,7 @@ def test_who_is_killed_while_letting_go_leaves_a_whole_topic(tmp_path: Path) -> 
             draw.shuffle(victims)
             for victim in victims:
                 victim.kill()
-        with falaj.open(path, "r") as reader:
+        with falaj.open(path, read_only=True) as reader:
             check(reader.topic("orders"))
         with falaj.open(path) as store:
             orders = store.topic("orders")

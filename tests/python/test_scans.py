@@ -391,7 +391,7 @@ def test_damage_fails_with_place_and_remedy_or_is_skipped_and_told(path: Path) -
         topic.flush()
     (segment,) = path.glob("logs/*/*.log")
     flip(segment, 8192 + 150 * 136)
-    with falaj.open(path, "r") as store:
+    with falaj.open(path, read_only=True) as store:
         scan = store.topic("orders").scan()
         says = f"{segment} is corrupt at byte .*falaj verify"
         with pytest.raises(CorruptData, match=says) as told:

@@ -30,7 +30,7 @@ def test_a_signal_that_another_thread_takes_ends_a_follow_within_50_ms(
 ) -> None:
     topic.append(b"x")
     program = f"""
-topic = falaj.open(path, {mode!r}).topic("orders")
+topic = falaj.open(path, read_only={mode == "r"}).topic("orders")
 for _ in range(3):
     follower = topic.follow("latest")
     timer = threading.Timer(0.3, interrupt)

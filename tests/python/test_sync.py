@@ -89,7 +89,7 @@ def test_flush_and_wait_durable_put_everything_on_the_medium(store: falaj.Store)
 def test_a_reader_waits_for_the_sync_of_others(path: Path, store: falaj.Store) -> None:
     topic = slow(store)
     topic.append(b"x")
-    reader = falaj.open(path, "r").topic("slow")
+    reader = falaj.open(path, read_only=True).topic("slow")
     assert (reader.end_offset, reader.durable_offset) == (1, 0)
     assert reader.wait_durable(0, timeout=0.1) is False
     flusher = threading.Timer(0.1, topic.flush)
@@ -104,7 +104,7 @@ def test_closing_syncs(path: Path, what: str) -> None:
     topic = slow(store, sync="none")
     topic.append(b"x")
     (topic if what == "topic" else store).close()
-    assert falaj.open(path, "r").topic("slow").durable_offset == 1
+    assert falaj.open(path, read_only=True).topic("slow").durable_offset == 1
 
 
 def test_many_threads_append_durably_together(store: falaj.Store) -> None:
@@ -135,7 +135,7 @@ store.topic("orders").append(b"0")
 say(os.getpid())
 hear()
 """
-    with child(path, program) as syncer, falaj.open(path, timeout=0.2) as store:
+    with child(path, program) as syncer, falaj.open(path, lock_timeout=0.2) as store:
         pid = syncer.hear()
         slots = {slot.name: slot.read_text().split() for slot in (path / "slots").iterdir()}
         (identity,) = (int(n) << 20 | int(told[1]) for n, told in slots.items() if told[3] == pid)

@@ -106,7 +106,7 @@ def test_what_cannot_be_written_at_once_is_refused_with_the_advice_and_nothing_c
         tx.append("paid", b"1")
         tx.append(7, b"2")  # type: ignore[arg-type]
     assert all(len(topic) == 0 for topic in (*shop.values(), elsewhere))
-    assert store.topics() == ["audit", "elsewhere", "paid", "parts"]
+    assert list(store.topics) == ["audit", "elsewhere", "paid", "parts"]
 
 
 def test_a_transaction_is_used_once_and_within_its_block(
@@ -146,7 +146,7 @@ def test_a_cursor_moves_with_the_records_and_outlives_rolls_trims_and_restarts(p
         results.trim(before_offset=results.end_offset)
         assert results.cursor("adder") == Cursor("adder", 200, 199)
         assert results.cursor(b"nobody") is None
-        with falaj.open(path, mode="r") as reader:
+        with falaj.open(path, read_only=True) as reader:
             assert reader.topic("results").cursor("adder") == Cursor("adder", 200, 199)
     with falaj.open(path) as store:
         assert store.topic("results").cursor("adder") == Cursor("adder", 200, 199)
@@ -198,7 +198,7 @@ def test_a_topic_that_was_deleted_meanwhile_takes_the_transaction_with_it(
     with refused(store, errors.TopicDeleted, "audit") as tx:
         tx.append("paid", b"1")
         tx.append("audit", 1)
-        store.delete("audit")
+        store.delete_topic("audit")
     assert len(shop["paid"]) == 0
     # By name it is found again when it is there again.
     store.topic("audit", log="shop")
@@ -271,7 +271,7 @@ def test_a_task_or_thread_begun_in_a_transaction_has_its_own_and_one_in_itself_i
 def test_a_deleted_topic_ends_its_followers_and_not_those_of_others(store: falaj.Store) -> None:
     gone, kept = store.topic("gone", log="shop"), store.topic("kept", log="shop")
     with gone.follow(timeout=20) as following, kept.follow(timeout=20) as other:
-        store.delete("gone")
+        store.delete_topic("gone")
         with pytest.raises(errors.TopicDeleted, match="gone"):
             next(following)
         kept.append(b"x")

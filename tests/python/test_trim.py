@@ -95,7 +95,7 @@ def test_what_is_no_place_is_refused_and_nothing_changes(
     pair.extend([b"a", b"b"], partition=1)
     with pytest.raises(InvalidArgument, match=r"partition\(p\)"):
         pair.trim(before_offset=1)
-    with falaj.open(store.path, "r") as reader, pytest.raises(NotWritable):
+    with falaj.open(store.path, read_only=True) as reader, pytest.raises(NotWritable):
         reader.topic("orders").trim(before_offset=1)
     assert (orders.start_offset, len(pair)) == (0, 2)
 
@@ -124,7 +124,7 @@ def test_values_that_were_read_outlive_their_file(orders: falaj.Topic[memoryview
 def test_who_is_reading_is_told_what_was_trimmed_and_never_skips(
     orders: falaj.Topic[memoryview],
 ) -> None:
-    with falaj.open(orders.store.path, "r") as reader:
+    with falaj.open(orders.store.path, read_only=True) as reader:
         following, plain = reader.topic("orders").follow(), iter(reader.topic("orders"))
         assert [next(following).offset, next(plain).offset] == [0, 0]
         orders.trim(before_offset=550)
@@ -136,7 +136,7 @@ def test_who_is_reading_is_told_what_was_trimmed_and_never_skips(
 
 
 def test_a_trim_in_another_process_is_known_here_at_once(orders: falaj.Topic[memoryview]) -> None:
-    with falaj.open(orders.store.path, "r") as reader:
+    with falaj.open(orders.store.path, read_only=True) as reader:
         read = reader.topic("orders")
         for first in itertools.accumulate([7, 1, 300]):
             program = (

@@ -124,7 +124,7 @@ def test_a_reader_in_another_process_sees_what_is_durable(path: Path, store: fal
     writer.append(b"0", sync="durable")
     writer.append(b"1")
     program = """
-topic = falaj.open(path, "r").topic("orders", visibility="durable")
+topic = falaj.open(path, read_only=True).topic("orders", visibility="durable")
 say(len(topic), [record.bytes() for record in topic])
 follower = topic.follow(1, timeout=30)
 say(next(follower).bytes())

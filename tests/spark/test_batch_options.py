@@ -135,7 +135,7 @@ def test_records_that_come_while_a_read_is_planned_do_not_move_its_bounds(hours:
     late = ReadOptions.parse(
         {"store": "s", "subscribe": "t", "endingTimestamp": str(NOON_MS + 3 * 3_600_000)}
     )
-    with falaj.open(hours, "r") as store, store.topic("t") as topic:
+    with falaj.open(hours, read_only=True) as store, store.topic("t") as topic:
         assert late.ending.resolve(topic, 0, 6, Loss(True, "")) == 4
         assert late.ending.resolve(topic, 0, 3, Loss(True, "")) == 3
 
@@ -198,7 +198,7 @@ def test_a_topic_deleted_while_spark_reads_fails_the_task_or_is_told(
         store.topic("t").append(b"old")
         failing, going_on = batch(path), batch(path, failOnDataLoss="false")
         [piece] = failing.partitions()
-        store.delete("t")
+        store.delete_topic("t")
         if anew:
             store.topic("t").append(b"new")
         with pytest.raises(TopicDeleted, match="after Spark planned to read it: give"):
@@ -267,7 +267,7 @@ def test_what_was_handed_out_is_not_read_again_where_a_log_lost_its_end(
 
     monkeypatch.setattr(columns, "_reader", losing)
     schema = StructType().add("value", "binary")
-    with falaj.open(path, "r") as store, ranges.open_raw(store, "t") as there:
+    with falaj.open(path, read_only=True) as store, ranges.open_raw(store, "t") as there:
         loss = Loss(fails=False, choices="")
         given: Any = (Short(), piece.start, piece.end, schema, reader.options, loss)
         found = [row["value"] for part in columns.batches(*given) for row in part.to_pylist()]

@@ -52,7 +52,7 @@ def shelf(spark: SparkSession, path: Path, tmp_path: Path) -> Iterator[Path]:
 
 
 def written(store: Path) -> list[bytes]:
-    with falaj.open(store, "r") as opened:
+    with falaj.open(store, read_only=True) as opened:
         return [record.bytes() for record in opened.topic("out")]
 
 

@@ -150,7 +150,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 start_new_session=True,
             )
         try:
-            with falaj.open(store, "r") as opened:
+            with falaj.open(store, read_only=True) as opened:
                 # All of a batch comes into sight at once: Spark does not know of its end yet.
                 for count, _ in enumerate(opened.topic("out").follow(timeout=250), 1):
                     if count >= enough:
@@ -168,7 +168,7 @@ def test_speculative_tasks_and_killed_executors_write_once(killed: Path) -> None
     assert {"first", "second", "met", "fatal", "written"} <= left
     assert len([name for name in left if name.startswith("attempt-")]) >= 2
     assert "first ended by itself" not in left, "all was written while it waited"
-    with falaj.open(killed / "store", "r") as store:
+    with falaj.open(killed / "store", read_only=True) as store:
         found = [int(record.bytes()) for record in store.topic("job")]
     assert found == list(range(1_000))
 

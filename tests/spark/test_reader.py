@@ -138,7 +138,7 @@ def test_a_topic_made_anew_between_planning_and_reading_is_noticed(
         store.topic("t").append(b"old")
         made = reader(path, "t")
         (part,) = made.partitions()
-        store.delete("t")
+        store.delete_topic("t")
         store.topic("t").append(b"new")
         with pytest.raises(TopicDeleted, match="made anew after Spark planned to read it: give"):
             list(made.read(part))

@@ -55,7 +55,7 @@ def values(*numbers: int, **columns: list[Any]) -> pyarrow.Table:
 
 def written(store: Path, topic: str = "orders") -> list[bytes]:
     """Read all values, a partition after the other."""
-    with falaj.open(store, "r") as opened, opened.topic(topic) as found:
+    with falaj.open(store, read_only=True) as opened, opened.topic(topic) as found:
         return [record.bytes() for n in found.partitions for record in found.partition(n)]
 
 
@@ -80,7 +80,7 @@ def test_records_come_as_they_are(orders: Path) -> None:
     writer = batch(orders, rows)
     began = datetime.now(UTC)
     writer.commit(work(writer, rows))
-    with falaj.open(orders, "r") as store:
+    with falaj.open(orders, read_only=True) as store:
         topic = store.topic("orders")
         assert topic.partition(2)[0].bytes() == b"\xff\x00"
         assert topic.partition(2)[0].key is None
@@ -255,7 +255,7 @@ def test_what_is_not_there_is_an_error_unless_spark_is_to_make_it(path: Path) ->
     with pytest.raises(UnknownTopic, match=r"create it first, .* '1'\)"):
         batch(path, rows)
     batch(path, rows, partitions="2")
-    with falaj.open(path, "r") as store:
+    with falaj.open(path, read_only=True) as store:
         assert len(store.topic("orders").partitions) == 2
     batch(path, rows, partitions="2")
     with pytest.raises(SettingsMismatch):

@@ -123,7 +123,7 @@ def test_the_place_is_a_function_of_generation_and_offsets(path: Path, stream: A
     fill(path, 1, 2, partitions=2)
     fill(path, topic="a")
     end = step(reader := stream(subscribe="t,a"), kept(reader.initialOffset()))[1]
-    with falaj.open(path, "r") as store, store.topic("t") as topic:
+    with falaj.open(path, read_only=True) as store, store.topic("t") as topic:
         assert end["topics"]["t"]["generation"] == topic.generation
     assert offsets(end) == {"a": [0], "t": [1, 1]}
     assert end["topics"]["a"]["partitions"]["0"] == {"offset": 0, "after": ""}
@@ -241,7 +241,7 @@ def trim(path: Path, before: int) -> None:
 
 def make_anew(path: Path, *numbers: int) -> None:
     with falaj.open(path) as store:
-        store.delete("t")
+        store.delete_topic("t")
     fill(path, *numbers)
 
 
@@ -349,7 +349,7 @@ def test_a_topic_deleted(
     path: Path, stream: Any, read_three: Offset, caplog: pytest.LogCaptureFixture
 ) -> None:
     with falaj.open(path) as store:
-        store.delete("t")
+        store.delete_topic("t")
     with pytest.raises(TopicDeleted, match="topic t was deleted, and what the query did not"):
         stream().latestOffset(read_three, ReadAllAvailable())
     with pytest.raises(TopicDeleted, match="topic t was deleted, and what the query did not"):
@@ -376,7 +376,7 @@ def test_a_topic_that_is_left_out_may_be_deleted_and_is_missed_when_it_returns(
     fill(path, 7, topic="other")
     place = step(stream(**left), read_three)[1]
     with falaj.open(path) as store:
-        store.delete("t")
+        store.delete_topic("t")
     fill(path, 8, topic="other")
     values, place = step(stream(**left), place)
     assert values == [b"8"]
@@ -520,9 +520,9 @@ except InvalidArgument as error:
 
 
 def cursors(path: Path, name: str = "spark") -> dict[tuple[str, int], int]:
-    with falaj.open(path, "r") as store:
-        [found] = [c for c in store.info()["consumers"] if c["name"] == name]
-        return {(c["topic"], c["partition"]): c["committed"] for c in found["cursors"]}
+    with falaj.open(path, read_only=True) as store:
+        [found] = [c for c in store.info()["groups"] if c["name"] == name]
+        return {(c["topic"], c["partition"]): c["committed"] for c in found["partitions"]}
 
 
 @needs_limits
@@ -604,10 +604,10 @@ def test_a_consumer_that_cannot_be_had_at_all_fails_the_query_as_it_starts(
         reader.latestOffset(place, ReadAllAvailable())
     really = falaj.open
 
-    def refuse(at: Path, mode: str = "w") -> falaj.Store:
-        if mode == "w":
+    def refuse(at: Path, read_only: bool = False, **options: Any) -> falaj.Store:
+        if not read_only:
             raise PermissionDenied("no right to write")
-        return really(at, "r")
+        return really(at, read_only=True, **options)
 
     monkeypatch.setattr(falaj, "open", refuse)
     with pytest.raises(PermissionDenied):

@@ -84,11 +84,11 @@ def test_a_stream_in_bounded_batches_goes_on_after_a_restart_and_its_lag_is_seen
     options = {**limited(300), "consumer": "spark", "kafka.group.id": "x"}
     assert ended(start(**options)) == ([300, 300, 100] if HAS_LIMITS else [700])
     assert written() == once(range(700))
-    with falaj.open(store, "r") as opened:
-        [consumer] = opened.info()["consumers"]
+    with falaj.open(store, read_only=True) as opened:
+        [consumer] = opened.info()["groups"]
     assert consumer["name"] == "spark"
     if HAS_LIMITS:  # with PySpark 4.1 cursors are a batch behind, and this was the first
-        assert {c["partition"]: c["lag"] for c in consumer["cursors"]} == {0: 0, 1: 0, 2: 0}
+        assert {c["partition"]: c["lag"] for c in consumer["partitions"]} == {0: 0, 1: 0, 2: 0}
     put(store, range(700, 900))
     assert sum(ended(start())) == 200
     assert written() == once(range(900))
@@ -112,7 +112,7 @@ def test_what_is_gone_ends_the_query_or_is_passed_over_and_told(
     ended(start(failOnDataLoss="false"))
     assert written() == once(range(30)) + once(range(30, 60)) - once(range(30, 45, 3))
     with falaj.open(store) as opened:
-        opened.delete("t")
+        opened.delete_topic("t")
     put(store, range(100, 190), partitions=3)
     query = start()
     with pytest.raises(StreamingQueryException, match="topic t was deleted and made anew"):
@@ -213,10 +213,10 @@ def test_a_killed_driver_leaves_a_checkpoint_from_which_every_record_comes_once(
         ended(start(consumer="killed"))
     assert written() == once(numbers)
     assert sum(sizes) < len(numbers)  # it went on, and did not begin anew
-    with falaj.open(store, "r") as opened:
-        [consumer] = opened.info()["consumers"]
+    with falaj.open(store, read_only=True) as opened:
+        [consumer] = opened.info()["groups"]
     if HAS_LIMITS:
-        assert sum(c["lag"] or 0 for c in consumer["cursors"]) == 0
+        assert sum(c["lag"] or 0 for c in consumer["partitions"]) == 0
 
 
 def wait_for(happened: Callable[[], bool], of: StreamingQuery | subprocess.Popen[bytes]) -> None:

@@ -47,7 +47,7 @@ def save(frame: DataFrame, store: Path, source: str = "falaj", **options: str) -
 
 
 def written(store: Path, topic: str = "out") -> Counter[bytes | None]:
-    with falaj.open(store, "r") as opened:
+    with falaj.open(store, read_only=True) as opened:
         return Counter(opened.topic(topic).to_arrow(columns=["value"])["value"].to_pylist())
 
 
@@ -83,7 +83,7 @@ def test_a_batch_is_appended_in_the_order_of_the_frame_and_read_back(
         save(frame.limit(0), path)
     finally:
         spark.conf.set("spark.sql.session.timeZone", "UTC")
-    with falaj.open(path, "r") as store:
+    with falaj.open(path, read_only=True) as store:
         records = list(store.topic("out"))
     assert [record.key for record in records] == [b"%d" % n for n in reversed(range(2_000))]
     one = records[-12]
@@ -109,7 +109,7 @@ def test_a_stream_of_a_topic_is_written_as_it_comes(
     writer = records.writeStream.format("falaj").options(store=str(path), topic="out")
     writer = writer.options(partitions="2", checkpointLocation=str(tmp_path / "checkpoint"))
     ended(writer.trigger(availableNow=True).start())
-    with falaj.open(path, "r") as store:
+    with falaj.open(path, read_only=True) as store:
         both = [store.topic(name).to_arrow(columns=list(arrow.COLUMNS)) for name in ("in", "out")]
     assert both[0].drop(["topic"]) == both[1].drop(["topic"])
 
@@ -145,8 +145,8 @@ def test_topics_that_a_column_names_are_created_where_that_is_asked_for(
     with falaj.open(path) as store:
         store.topic("t0", partitions=2)
     writer.options(**given, createTopics="true", partitions="3").save()
-    with falaj.open(path, "r") as store:
-        found = {name: len(store.topic(name).partitions) for name in store.topics()}
+    with falaj.open(path, read_only=True) as store:
+        found = {name: len(store.topic(name).partitions) for name in store.topics}
     assert found == {"t0": 2, "t1": 3, "t2": 3}  # one that was there stays as it is
     assert sum((written(path, name) for name in found), Counter()) == once(range(60))
 
@@ -229,7 +229,7 @@ def test_a_job_as_one_writes_it_for_kafka_runs_with_another_format_a_store_and_a
         .option(*brokers)
         .save()
     )
-    with falaj.open(path, "r") as store:
+    with falaj.open(path, read_only=True) as store:
         found = Counter((record.key, record.bytes()) for record in store.topic("topic3"))
     assert found == {(b"k1", b"one"): 1, (b"k2", b"two"): 2}
 
@@ -406,7 +406,7 @@ def test_a_stream_is_written_once_also_when_what_spark_knows_of_its_end_is_lost(
         assert [ended(start()), ended(start())] == [1, 1]
     assert written(path) == once(range(300))
     assert staged(path) == []
-    with falaj.open(path, "r") as store:
+    with falaj.open(path, read_only=True) as store:
         for part in range(3):
             found = [int(record.bytes()) for record in store.topic("out").partition(part)]
             assert all(

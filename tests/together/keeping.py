@@ -153,7 +153,7 @@ class Keeping(Base):
         with pytest.raises(TopicDeleted):
             topic.partition(0).append(values.large(KINDS[name].codec, 0))
         self.forget_topic(name)
-        assert name not in self.store.topics()
+        assert name not in self.store.topics
 
     def drop_queues_of(self, name: str) -> None:
         for queue in [q for q, of in self.queues.items() if of.topic == name]:
@@ -201,10 +201,10 @@ class Keeping(Base):
         assert acked <= i <= acked + 3 * in_the_midst
 
     @some_topics
-    @rule(read=st.sampled_from(["map", "pread"]))
+    @rule(read=st.sampled_from(["mmap", "pread"]))
     def read_only(self, read: Any) -> None:
         """Who only reads sees the same."""
-        with falaj.open(self.path, "r", read=read) as store:
+        with falaj.open(self.path, read_only=True, io=read) as store:
             for name, model in self.topics.items():
                 topic = store.topic(name, codec=KINDS[name].codec)
                 for p, part in enumerate(model.partitions):

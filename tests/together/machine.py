@@ -38,7 +38,7 @@ class Together(Writing, Keeping, Reading, Taking):
 
     def look(self) -> None:
         """Look at everything in every way."""
-        assert [name for name in self.store.topics() if not name.endswith(".dead")] == sorted(
+        assert [name for name in self.store.topics if not name.endswith(".dead")] == sorted(
             self.topics
         )
         touched = set(self.touched)

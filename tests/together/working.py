@@ -72,11 +72,11 @@ class Reading(Base):
         gone = self.before_what_is_kept(known)
         try:
             if how == "poll":
-                found = member.poll(n)
+                found = member.poll(n, timeout=0)
             elif how == "for":
                 found = list(member)
             else:
-                found = [record for batch in member.batches(n) for record in batch]
+                found = [record for batch in member.batches(n, timeout=0) for record in batch]
         except OffsetOutOfRange as lost:
             where = lost.topic, lost.partition
             assert where in gone, f"{where} is told as gone"
@@ -136,27 +136,27 @@ class Reading(Base):
         known = self.groups[group]
         if known.committed:
             name, p = data.draw(st.sampled_from(sorted(known.committed)))
-            said = self.store.reset_consumer(group, name, to, partition=p)
+            said = self.store.seek_group(group, name, to, partition=p)
             assert said == {p: self.place(to, name, p)}
             known.committed[name, p] = said[p]
 
     @some_absent
     @rule(group=absent)
     def delete_group(self, group: str) -> None:
-        self.store.delete_consumer(group)
+        self.store.delete_group(group)
         del self.groups[group]
 
     def lags(self) -> None:
         """What is counted of groups, by every way of counting."""
-        told = {each["name"]: each for each in self.store.info()["consumers"]}
-        metrics = self.store.metrics()["consumers"]
+        told = {each["name"]: each for each in self.store.info()["groups"]}
+        metrics = self.store.metrics()["groups"]
         assert sorted(told) == sorted(self.groups)
         for name, known in self.groups.items():
             wanted = {
                 of: len(self.topics[of[0]].partitions[of[1]].behind(at))
                 for of, at in known.committed.items()
             }
-            for cursors in (told[name]["cursors"], metrics[name]["cursors"]):
+            for cursors in (told[name]["partitions"], metrics[name]["partitions"]):
                 found = {
                     (c["topic"], c["partition"]): c["lag"] for c in cursors if c["lag"] is not None
                 }
@@ -251,7 +251,7 @@ class Taking(Base):
     def letters(self, queue: str) -> set[int]:
         """Take what lies in the dead letters, and empty them."""
         name = f"{self.queues[queue].topic}.dead"
-        if name not in self.store.topics():
+        if name not in self.store.topics:
             return set()
         letters = self.store.topic(name)
         found = {int(dict(r.headers)["falaj-offset"] or b"") for r in letters}

@@ -96,13 +96,13 @@ def _names(command: Command, title: str, rest: Sequence[str]) -> Iterable[str]:
         access = given.get("access", {"given": given.get("store")})
         if argument is None or not {"access", "store"} & given.keys():
             return ()
-        with Access(**access)._replace(timeout=1.0).store() as store:
+        with Access(**access)._replace(lock_timeout=1.0).store() as store:
             if argument.metavar == "TOPIC":
-                return store.topics()
+                return list(store.topics)
             if argument.metavar == "QUEUE":
-                return sorted(store.queues())
+                return list(store.queues)
             if argument.metavar == "GROUP":
-                return [group["name"] for group in store.info()["consumers"]]
+                return list(store.groups)
     except (Stop, Error, HelpWanted):
         pass
     return ()

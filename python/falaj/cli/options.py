@@ -110,7 +110,7 @@ ACCESS = (
     STORE._replace(to="access.given"),
     Option(
         "--lock-timeout",
-        "access.timeout",
+        "access.lock_timeout",
         "Seconds to wait for a lock whose holder is alive (default 10).",
         "SECONDS",
         seconds,
@@ -118,7 +118,7 @@ ACCESS = (
     ),
     Option(
         "--allow-network-fs",
-        "access.force",
+        "access.allow_network_fs",
         "Allow a network file system. Unsafe unless only this machine mounts it.",
         default=False,
     ),

@@ -23,7 +23,6 @@ def expect_queue(store: Store, name: str) -> str:
     Raises:
         Stop: There is no such queue; the sentence lists those that there are.
     """
-    there = store.queues()
-    if name not in there:
-        raise no_such("queue", name, list(there), store.path)
-    return there[name]
+    if name not in store.queues:
+        raise no_such("queue", name, list(store.queues), store.path)
+    return store.queues[name]["topic"] or ""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from falaj._paths import local_path
 from falaj._store import Store
@@ -40,8 +40,8 @@ class Access(NamedTuple):
     """How a command opens its store: the options that all commands of a store have."""
 
     given: str | None = None
-    force: bool = False
-    timeout: float = 10.0
+    allow_network_fs: bool = False
+    lock_timeout: float = 10.0
 
     @property
     def path(self) -> str:
@@ -61,14 +61,11 @@ class Access(NamedTuple):
             raise Stop(str(error)) from None
 
     @contextmanager
-    def store(self, mode: Literal["r", "w"] = "r", *, creates: bool = False) -> Iterator[Store]:
+    def store(self, *, writes: bool = False, creates: bool = False) -> Iterator[Store]:
         """Open a store that is there, or with `creates` any; close it after the command."""
         if not creates:
             self.expect()
-            if mode == "w":
-                # Opening for writing makes a store of an empty directory; reading refuses it.
-                self._open("r").close()
-        with self._open(mode) as store:
+        with self._open(writes=writes or creates, creates=creates) as store:
             yield store
 
     def expect(self) -> str:
@@ -85,13 +82,19 @@ class Access(NamedTuple):
             )
         return path
 
-    def _open(self, mode: Literal["r", "w"]) -> Store:
-        return open_store(self.path, mode, timeout=self.timeout, force=self.force)
+    def _open(self, *, writes: bool, creates: bool = False) -> Store:
+        return open_store(
+            self.path,
+            read_only=not writes,
+            create=creates,
+            lock_timeout=self.lock_timeout,
+            allow_network_fs=self.allow_network_fs,
+        )
 
     def finds(self) -> bool:
         """Tell whether there is a store."""
         try:
-            self._open("r").close()
+            self._open(writes=False).close()
         except NotAStore:
             return False
         return True
@@ -105,11 +108,11 @@ class Access(NamedTuple):
             yield [raw_topic(store, name, visibility=visibility) for name in names]
 
     @contextmanager
-    def topic(self, name: str, mode: Literal["r", "w"] = "r") -> Iterator[Topic[Any]]:
+    def topic(self, name: str, *, writes: bool = False) -> Iterator[Topic[Any]]:
         """Open one topic that is there."""
         with self.store() as store:
             expect_topics(store, name)  # before anything is opened for writing
-        with self.store(mode) as store, raw_topic(store, name) as topic:
+        with self.store(writes=writes) as store, raw_topic(store, name) as topic:
             yield topic
 
 
@@ -146,7 +149,7 @@ def expect_topics(store: Store, *names: str) -> None:
         Stop: It lacks one; the sentence lists those that it has, the nearest first.
         InvalidName: No topic can have such a name.
     """
-    there = store.topics()
+    there = list(store.topics)
     for name in names:
         if name not in there:
             NewTopic().check(name)

@@ -60,7 +60,7 @@ def exactly_once(
         numbers[origin] += 1
     expected = len(missing)
     size = sum(map(len, missing.values()))
-    with falaj.open(store, "r") as opened, opened.topic(name) as topic:
+    with falaj.open(store, read_only=True) as opened, opened.topic(name) as topic:
         for record in topic:
             _cross_off(missing, record)
     if missing:

@@ -100,7 +100,7 @@ def _watch(query: subprocess.Popen[bytes], store: Path, log: Path) -> int | None
     """Wait for the batch after which to kill it; a batch comes into sight all at once."""
     until, ends = time.monotonic() + SECONDS_MAX, [0]
     kill_at = KILL_AT if _has_limits() else 1
-    with falaj.open(store, "r") as opened, opened.topic(LATE) as topic:
+    with falaj.open(store, read_only=True) as opened, opened.topic(LATE) as topic:
         while len(ends) <= kill_at:
             if query.poll() is not None:
                 return None

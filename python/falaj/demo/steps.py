@@ -111,8 +111,8 @@ class _Demo:
             live = Live(source.count(self.limit))
         with falaj.open(self.store) as opened:
             for name in TOPICS:
-                if name in opened.topics():
-                    opened.delete(name)
+                if name in opened.topics:
+                    opened.delete_topic(name)
                 opened.topic(name, codec="json" if name == submit.SUMMARY else "bytes")
         with screen.following(live) as changed:
             streamed = stream(

@@ -74,7 +74,7 @@ def results(store: Path, parquet: Path) -> tuple[Table, dict[str, Tally]]:
     import pyarrow.parquet
 
     rows = pyarrow.parquet.read_table(parquet).to_pylist()
-    with falaj.open(store, "r") as opened, opened.topic(SUMMARY) as topic:
+    with falaj.open(store, read_only=True) as opened, opened.topic(SUMMARY) as topic:
         records = [(record.key, record.value) for record in topic]
     for key, row in records:
         if key != row["carrier"].encode():

@@ -74,7 +74,7 @@ def make(store: Path | str, topic: str | None) -> None:
     if topic is None:
         return
     with falaj.open(store) as opened:
-        if topic not in opened.topics():
+        if topic not in opened.topics:
             opened.topic(topic).close()
 
 
@@ -151,7 +151,7 @@ def _every(
     store: Path | str, topic: str, bounds: Mapping[int, tuple[int, int]]
 ) -> dict[str, tuple[int, int]]:
     """Name every partition, as Spark wants it; one that is not read begins where it ends."""
-    with falaj.open(store, "r") as opened, open_raw(opened, topic) as source:
+    with falaj.open(store, read_only=True) as opened, open_raw(opened, topic) as source:
         found = {}
         for number in source.partitions:
             first = source.partition(number).start_offset

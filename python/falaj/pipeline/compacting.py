@@ -112,7 +112,7 @@ def compact(
     started = time.monotonic()
     told = progress or SILENT
     with falaj.open(config.store) as store:
-        if config.topic not in store.topics():
+        if config.topic not in store.topics:
             raise UnknownTopic(f"there is no topic {config.topic!r} in {config.store}")
         with store.topic(config.topic) as topic:
             # Refuses what cannot be compacted, before Spark reads all of it.

@@ -222,7 +222,7 @@ def export(
         Error: Store or folder cannot be used.
     """
     began = time.perf_counter()
-    with falaj.open(config.store, "r") as store:
+    with falaj.open(config.store, read_only=True) as store:
         _opened(store, config).close()  # before a folder is made for it
     folder = Folder(Path(config.into))
     with folder.locked():
@@ -252,7 +252,7 @@ class _Run:
         self._progress = progress
         schema = _schema(config)
         written = StructType([schema[name] for name in config.columns])
-        with falaj.open(config.store, "r") as store, _opened(store, config) as topic:
+        with falaj.open(config.store, read_only=True) as store, _opened(store, config) as topic:
             options = _options(config, None if folder.last() else topic)
             store_id = store.id
         self._reader = FalajStreamReader(options, schema, _CHOICES)
@@ -340,7 +340,7 @@ class _Run:
         if into is None or not commit.bad:
             return
         bad.make(config.store, into)
-        with falaj.open(config.store, "r") as store, _opened(store, config) as topic:
+        with falaj.open(config.store, read_only=True) as store, _opened(store, config) as topic:
             generation = topic.generation
         # Of a topic that was made anew since, these offsets are other records.
         whole = [each for each in commit.whole if each.generation == generation]
@@ -375,7 +375,10 @@ class _Run:
             return end
         begun, until = places.decode(start), places.decode(end)
         name = self._config.topic
-        with falaj.open(self._config.store, "r") as store, _opened(store, self._config) as topic:
+        with (
+            falaj.open(self._config.store, read_only=True) as store,
+            _opened(store, self._config) as topic,
+        ):
             standing = until.get(name)
             if standing is None or standing.generation != topic.generation:
                 return end  # it was made anew this moment: planning meets that

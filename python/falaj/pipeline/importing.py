@@ -183,7 +183,7 @@ def import_files(
     files = sources.listed(spark, config.sources)
     with falaj.open(config.store) as store:
         for name in filter(None, (config.into, config.bad_to)):
-            if name not in store.topics():
+            if name not in store.topics:
                 store.topic(name, partitions=config.partitions or 1).close()
         if config.value is None:  # a column of values goes in as it is
             with open_raw(store, config.into) as into:
@@ -238,7 +238,7 @@ class _Run:
         if not self._done:
             return
         number, entry = self._done[0]
-        if not entry.bad or entry.bad_to is None or entry.bad_to not in self._store.topics():
+        if not entry.bad or entry.bad_to is None or entry.bad_to not in self._store.topics:
             return
         with open_raw(self._store, entry.bad_to) as topic:
             last = topic.last_idempotency_key(self._bad_token)

@@ -78,7 +78,7 @@ class Source:
             return [(name, stat.st_size, stat.st_mtime_ns, stat.st_ino) for name, stat in found]
         assert self.store is not None
         assert self.topic is not None
-        with falaj.open(self.store, "r") as store, open_raw(store, self.topic) as topic:
+        with falaj.open(self.store, read_only=True) as store, open_raw(store, self.topic) as topic:
             return topic.generation, [
                 (part.start_offset, part.end_offset) for part in topic._parts()
             ]

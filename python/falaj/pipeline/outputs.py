@@ -79,7 +79,7 @@ class Outputs:
         """
         if self.topic is not None:
             with falaj.open(self.store) as store:
-                if self.topic not in store.topics():
+                if self.topic not in store.topics:
                     store.topic(self.topic, codec="json", partitions=partitions).close()
                 with open_raw(store, self.topic) as topic:
                     expect_codec(topic, *JSON_READERS)

@@ -163,7 +163,7 @@ def profile(
     began = time.monotonic()
     write = _page() if config.html is not None else None  # whether it can be is better known now
     with ExitStack() as held:
-        store = held.enter_context(falaj.open(config.store, "r"))
+        store = held.enter_context(falaj.open(config.store, read_only=True))
         topic = held.enter_context(open_raw(store, config.topic))
         todo = lanes(topic, config.start, config.end)
         found = _Counting(spark, topic, todo, config.top, progress).count()

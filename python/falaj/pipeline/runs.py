@@ -161,7 +161,7 @@ class Run:
         """
         try:
             with (
-                falaj.open(self.config.store, "r") as store,
+                falaj.open(self.config.store, read_only=True) as store,
                 open_raw(store, self.config.topic) as topic,
             ):
                 gaps = sum(_gaps(topic.partition(n), start.get(n, 0), e) for n, e in end.items())
@@ -239,7 +239,7 @@ def _unknown(spark: SparkSession, config: FlowConfig, start: dict[int, int]) -> 
     """Say which fields of the schema no record of a sample has."""
     if config.schema is None:
         return ()
-    with falaj.open(config.store, "r") as store, open_raw(store, config.topic) as topic:
+    with falaj.open(config.store, read_only=True) as store, open_raw(store, config.topic) as topic:
         ranges = [
             Range(topic.name, topic.generation, number, start.get(number, 0), part.end_offset)
             for number, part in enumerate(topic._parts())
@@ -250,7 +250,7 @@ def _unknown(spark: SparkSession, config: FlowConfig, start: dict[int, int]) -> 
 
 def _look(config: FlowConfig, moment: Moment) -> dict[int, int]:
     """Find the offset of a moment in each partition."""
-    with falaj.open(config.store, "r") as store, open_raw(store, config.topic) as topic:
+    with falaj.open(config.store, read_only=True) as store, open_raw(store, config.topic) as topic:
         return {number: _at(part, moment) for number, part in enumerate(topic._parts())}
 
 

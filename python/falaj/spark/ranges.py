@@ -70,8 +70,8 @@ def plan(options: ReadOptions, loss: Loss, pruning: Pruning | None = None) -> li
         Error: The store or a topic cannot be read.
     """
     whole: list[Range] = []
-    with falaj.open(options.store, "r") as store:
-        names = options.chosen(store.topics())
+    with falaj.open(options.store, read_only=True) as store:
+        names = options.chosen(list(store.topics))
         if options.topics is None:
             options.starting.expect_topics(names)
             options.ending.expect_topics(names)
@@ -121,7 +121,7 @@ def opened(options: ReadOptions, bounds: Range, loss: Loss) -> Iterator[falaj.To
         TopicDeleted: The topic is gone, or another one than when the range was planned.
     """
     try:
-        at = falaj.open(options.store, "r")
+        at = falaj.open(options.store, read_only=True)
     except NotAStore as error:
         raise NotAStore(
             f"the executor on {socket.gethostname()} does not see the store that the driver reads:"
@@ -150,7 +150,6 @@ def open_raw(store: falaj.Store, name: str, visibility: Visibility = "visible") 
     Raises:
         UnknownTopic: There is none, also where the store was opened for writing.
     """
-    store._expect_topic(name)
     opened = store._open_topic(
         name,
         codec=None,
@@ -162,6 +161,7 @@ def open_raw(store: falaj.Store, name: str, visibility: Visibility = "visible") 
         sync=None,
         verify=None,
         visibility=visibility,
+        create=False,
     )
     return falaj.Topic(opened, store)
 

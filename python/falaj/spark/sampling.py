@@ -72,7 +72,7 @@ def look(store: Path | str, ranges: Sequence[Range]) -> Seen:
     whole = [each for each in ranges if len(each)]
     # Of many ranges some from everywhere: topics and partitions differ.
     chosen = whole[:: max(1, -(-len(whole) // _RANGES))]
-    with suppress(Error), falaj.open(store, "r") as opened:
+    with suppress(Error), falaj.open(store, read_only=True) as opened:
         for each in chosen:
             with suppress(Error), open_raw(opened, each.topic) as topic:
                 for raw in _values(topic.partition(each.partition), each.start, each.end):

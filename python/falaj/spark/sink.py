@@ -147,7 +147,7 @@ class Target:
                     _create(store, options.topic, options.partitions)
                 return cls(options, store.id)
         try:
-            with falaj.open(options.store, "r") as store:
+            with falaj.open(options.store, read_only=True) as store:
                 if options.topic is not None:
                     _topic(store, options.topic).close()
                 return cls(options, store.id)
@@ -220,7 +220,7 @@ class Target:
         path = self.options.store
         same = f"executors must see it under the same path, {path}"
         try:
-            with falaj.open(path, "r") as seen:
+            with falaj.open(path, read_only=True) as seen:
                 found = seen.id
         except NotAStore as error:
             lost = f"{who} does not see the store that Spark writes to: {error}; {same}"
@@ -252,7 +252,7 @@ def _create(store: Store, name: str, partitions: int | None, otherwise: int = 1)
     Raises:
         SettingsMismatch: It is there, with another number of partitions.
     """
-    if partitions is not None or name not in store.topics():
+    if partitions is not None or name not in store.topics:
         store.topic(name, partitions=partitions or otherwise).close()
 
 

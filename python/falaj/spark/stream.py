@@ -86,8 +86,8 @@ class FalajStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Find where a query begins that has no checkpoint."""
         found: Places = {}
         starting = self.options.starting
-        with falaj.open(self.options.store, "r") as store:
-            names = self.options.chosen(store.topics())
+        with falaj.open(self.options.store, read_only=True) as store:
+            names = self.options.chosen(list(store.topics))
             if self.options.topics is None:
                 starting.expect_topics(names)
             for name in names:
@@ -165,12 +165,12 @@ class FalajStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         before, until = began or places.decode(start), places.decode(end)
         self._initial = None
         whole = []
-        with falaj.open(self.options.store, "r") as store, ExitStack() as opened:
+        with falaj.open(self.options.store, read_only=True) as store, ExitStack() as opened:
             topics = {}
             for name, standing in until.items():
                 if before.get(name) == standing and not self._reads(name):
                     continue  # left out: its place is only kept
-                if name not in store.topics():
+                if name not in store.topics:
                     self.loss.meet(_deleted(name))
                     continue
                 topic = opened.enter_context(ranges.open_raw(store, name))
@@ -216,9 +216,9 @@ class FalajStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @contextmanager
     def _topics(self) -> Iterator[dict[str, falaj.Topic[Any]]]:
         """Open what there is of the topics that are read."""
-        with falaj.open(self.options.store, "r") as store, ExitStack() as opened:
+        with falaj.open(self.options.store, read_only=True) as store, ExitStack() as opened:
             found = {}
-            for name in self.options.chosen(store.topics()):
+            for name in self.options.chosen(list(store.topics)):
                 with suppress(UnknownTopic):
                     topic = ranges.open_raw(store, name, self.options.visibility)
                     found[name] = opened.enter_context(topic)

@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use falaj::internals::consumer::{Consumer, Start, list_consumers};
+use falaj::internals::consumer::{Consumer, Start, list_groups};
 use falaj::internals::error::Error;
 use falaj::internals::queue::{Queue, QueueOptions, overview};
 use falaj::internals::sink::{BulkLoad, last_idempotency_key};
@@ -112,7 +112,7 @@ impl Beside {
     /// Ask an open store what it says of all this.
     pub fn ask(&self, store: &Store, asking: &Asking<'_>) -> Result<Told, String> {
         let mut told = Told::default();
-        match list_consumers(store) {
+        match list_groups(store) {
             Ok(found) => {
                 for (name, of) in [READER, KEPT] {
                     let one = found.iter().find(|one| one.name == name);
@@ -123,9 +123,10 @@ impl Beside {
                     match &one.cursors {
                         Ok(cursors) => {
                             for partition in 0..asking.truths[of].len() as u32 {
-                                let is_it = |c: &&falaj::internals::consumer::CursorInfo| {
-                                    (c.topic.as_str(), c.partition) == (of, partition)
-                                };
+                                let is_it =
+                                    |c: &&falaj::internals::consumer::GroupPartitionInfo| {
+                                        (c.topic.as_str(), c.partition) == (of, partition)
+                                    };
                                 let at = cursors.iter().find(is_it).map(|c| c.committed);
                                 self.judge((name, of, partition), at, Trust::Values, asking)?;
                             }

@@ -29,6 +29,9 @@ pub enum Error {
     NoSpace { what: &'static str, path: PathBuf, source: io::Error },
     /// The path is not a falaj store. Next: check the path, or open it for writing to create one.
     NotAStore { path: PathBuf, why: String },
+    /// There is no store at the path, and none was created. Next: check the path, create its directory,
+    /// or open it for writing.
+    StoreNotFound { path: PathBuf, why: String },
     /// Written by a newer version. Next: upgrade falaj.
     UnsupportedVersion { path: PathBuf, position: Option<u64>, what: String },
     /// Written in an older version of the format. Next: copy its records with the falaj that wrote it.
@@ -60,8 +63,9 @@ pub enum Error {
     InvalidArgument { what: String },
     /// A record or batch is larger than a block may be. Next: split it, or choose larger segments.
     AppendTooLarge { bytes: u64, limit: u64 },
-    /// No topic of this name. Next: create it by opening it for writing.
-    UnknownTopic { name: String, store: PathBuf },
+    /// No topic of this name; `topics` are the ones there are. Next: check the name, or create the topic
+    /// by opening it for writing.
+    UnknownTopic { name: String, store: PathBuf, topics: Vec<String> },
     /// The topic was deleted while in use. Next: open it anew, which creates it.
     TopicDeleted { name: String },
     /// The topic, or the store of this path, exists with other settings. Next: open it without, or
@@ -91,10 +95,10 @@ pub enum Error {
     DuplicateSequence { producer: String, sequence: u64 },
     /// What a consumer had read is not what its log holds there now: the log lost its end, or is an
     /// older copy. Next: choose where to go on, by seeking.
-    LogTruncated { consumer: String, topic: String, partition: u32, offset: u64, end: u64 },
+    LogTruncated { group: String, topic: String, partition: u32, offset: u64, end: u64 },
     /// The partition is not this member's: another has it, or nobody. Nothing was committed. Next: go on
     /// with the partitions that are; whoever has it reads on from its cursor.
-    PartitionNotAssigned { consumer: String, topic: String, partition: u32, holder: String },
+    PartitionNotAssigned { group: String, topic: String, partition: u32, holder: String },
     /// A cursor that is kept in a log is not where it was to move from: somebody else moved it. Nothing was
     /// appended. Next: read where it is, and begin again from there.
     CursorMoved { name: Vec<u8> },
@@ -219,6 +223,7 @@ impl Error {
             | Error::InvalidArgument { .. }
             | Error::AppendTooLarge { .. }
             | Error::NotAStore { .. }
+            | Error::StoreNotFound { .. }
             | Error::UnknownTopic { .. }
             | Error::UnknownGroup { .. }
             | Error::LogTruncated { .. }
@@ -256,6 +261,19 @@ impl Error {
             _ => None,
         }
     }
+}
+
+/// The topics of a store, in words; of many the first ten.
+fn listed(topics: &[String]) -> String {
+    if topics.is_empty() {
+        return "the store has no topics".to_owned();
+    }
+    let shown: Vec<_> = topics.iter().take(10).map(|topic| format!("{topic:?}")).collect();
+    let more = match topics.len() - shown.len() {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!("check the name: the store has {}{more}", shown.join(", "))
 }
 
 /// What helps where the operating system refused.
@@ -312,6 +330,9 @@ impl fmt::Display for Error {
                  empty directory for writing",
                 path.display()
             ),
+            Error::StoreNotFound { path, why } => {
+                write!(f, "there is no store at {}: {why}", path.display())
+            }
             Error::UnsupportedVersion { path, position, what } => {
                 write!(f, "{}", path.display())?;
                 if let Some(position) = position {
@@ -382,12 +403,9 @@ impl fmt::Display for Error {
                 "{bytes} bytes are more than the {limit} that one append may hold: append fewer records at a \
                  time, write them as a bulk load, or create the topic with a larger segment_bytes"
             ),
-            Error::UnknownTopic { name, store } => write!(
-                f,
-                "there is no topic {name:?} in {}; `falaj topic list` lists what there is, and the first \
-                 append creates one",
-                store.display()
-            ),
+            Error::UnknownTopic { name, store, topics } => {
+                write!(f, "there is no topic {name:?} in {}; {}", store.display(), listed(topics))
+            }
             Error::TopicDeleted { name } => {
                 write!(f, "topic {name:?} was deleted; open it again to create it anew")
             }
@@ -435,17 +453,17 @@ impl fmt::Display for Error {
                  it, the last five: it was appended before and its offset is not known any more, or the \
                  producer began with a later one; nothing was appended now"
             ),
-            Error::LogTruncated { consumer, topic, partition, offset, end } => write!(
+            Error::LogTruncated { group, topic, partition, offset, end } => write!(
                 f,
-                "consumer {consumer:?} had read topic {topic:?}, partition {partition}, up to offset \
+                "consumer group {group:?} had read topic {topic:?}, partition {partition}, up to offset \
                  {offset}, but the log, which ends at {end}, is another one there: it lost its end, or \
                  is an older copy; choose where to go on: seek to \"earliest\", \"latest\", a time or \
                  an offset"
             ),
-            Error::PartitionNotAssigned { consumer, topic, partition, holder } => write!(
+            Error::PartitionNotAssigned { group, topic, partition, holder } => write!(
                 f,
-                "partition {partition} of topic {topic:?} is not this member's of consumer \
-                 {consumer:?}: {holder} has it; nothing was committed, whoever has it goes on from its \
+                "partition {partition} of topic {topic:?} is not this member's of consumer group \
+                 {group:?}: {holder} has it; nothing was committed, whoever has it goes on from its \
                  cursor"
             ),
             Error::CursorMoved { name } => write!(
@@ -456,7 +474,7 @@ impl fmt::Display for Error {
             ),
             Error::UnknownGroup { name, store } => write!(
                 f,
-                "there is no consumer {name:?} in {}; `falaj group list` lists what there is",
+                "there is no consumer group {name:?} in {}; `falaj group list` lists what there is",
                 store.display()
             ),
             Error::LeaseExpired { queue, offset, why } => {

@@ -196,18 +196,18 @@ fn log_report<'py>(py: Python<'py>, log: &LogReport) -> Object<'py> {
 
 /// See falaj.repair.
 #[pyfunction]
-#[pyo3(signature = (path, *, dry_run = true, timeout = 10.0, force = false))]
+#[pyo3(signature = (path, *, dry_run = true, lock_timeout = 10.0, allow_network_fs = false))]
 #[allow(clippy::needless_pass_by_value, reason = "pyo3 makes a path of what it is given")]
 pub(crate) fn _repair(
     py: Python<'_>,
     #[pyo3(from_py_with = input::path)] path: PathBuf,
     dry_run: bool,
-    #[pyo3(from_py_with = input::lock_timeout)] timeout: f64,
-    force: bool,
+    #[pyo3(from_py_with = input::lock_timeout)] lock_timeout: f64,
+    allow_network_fs: bool,
 ) -> Object<'_> {
-    let patience = seconds(py, Some(timeout))?.unwrap_or(Duration::MAX);
+    let patience = seconds(py, Some(lock_timeout))?.unwrap_or(Duration::MAX);
     let lock_timeout = patience.min(ATTEMPT);
-    let options = StoreOptions { force_filesystem: force, lock_timeout, ..StoreOptions::default() };
+    let options = StoreOptions { allow_network_fs, lock_timeout, ..StoreOptions::default() };
     let done = patiently(py, patience, || repair(real(), &path, &options, dry_run))?;
     let (problems, error_classes) = told(&done.problems);
     Ok(dict!(py,
@@ -295,6 +295,18 @@ fn slot<'py>(py: Python<'py>, slot: &SlotInfo) -> Object<'py> {
         "since_us": slot.since_us,
         "alive": slot.alive,
     ))
+}
+
+/// What `_info` says of one topic.
+#[pyfunction]
+pub(crate) fn _topic_info<'py>(
+    py: Python<'py>,
+    store: &Store,
+    name: &Bound<'py, PyString>,
+) -> Object<'py> {
+    let (inner, name) = (store.inner(py)?, name.to_string_lossy());
+    let info = py.detach(|| inner.topic_info(&name)).or_raise(py)?;
+    topic_info(py, &info)
 }
 
 fn topic_info<'py>(py: Python<'py>, topic: &TopicInfo) -> Object<'py> {

@@ -34,7 +34,7 @@ const LONGEST: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Consumer {
     pub(crate) shared: Arc<Shared>,
-    pub(crate) name: String,
+    pub(crate) group: String,
     topics: Vec<String>,
     /// In whose log its cursors are kept, if not in a file of its own.
     pub(crate) home: Option<Opened>,
@@ -169,20 +169,20 @@ impl Consumer {
 #[pymethods]
 impl Consumer {
     #[new]
-    #[pyo3(signature = (store, name, topics, start, number, automatic, home=None))]
+    #[pyo3(signature = (store, group, topics, start, number, automatic, home=None))]
     #[allow(clippy::too_many_arguments, reason = "Store.consumer calls it, nobody else")]
     #[allow(clippy::needless_pass_by_value, reason = "pyo3 makes a vector of a list")]
     fn new(
         py: Python<'_>,
         store: &Bound<'_, Store>,
-        name: &Bound<'_, PyString>,
+        group: &Bound<'_, PyString>,
         topics: Vec<Bound<'_, Opened>>,
         start: &str,
         number: i64,
         #[pyo3(from_py_with = input::timeout)] automatic: Option<f64>,
         home: Option<Bound<'_, Opened>>,
     ) -> PyResult<Self> {
-        let (store, name) = (store.get(), name.to_string_lossy().into_owned());
+        let (store, group) = (store.get(), group.to_string_lossy().into_owned());
         let (inner, patience, start) =
             (store.inner(py)?, store.patience(), start_of(start, number));
         let mut handles: Vec<_> = topics.iter().map(|t| Arc::clone(&t.get().handle)).collect();
@@ -196,8 +196,8 @@ impl Consumer {
         let home_open = home.as_ref().map(|home| home.handle.open_existing(py)).transpose()?;
         let automatic = seconds(py, automatic)?;
         let member = patiently(py, patience, || match &home_open {
-            None => Member::open(&inner, &name, &read, start),
-            Some(home) => Member::open_in(&inner, &name, &read, start, &home.topic),
+            None => Member::open(&inner, &group, &read, start),
+            Some(home) => Member::open_in(&inner, &group, &read, start, &home.topic),
         })?;
         let first = handles.first().map(Arc::clone);
         let first = first.ok_or_else(|| invalid(py, "a consumer reads at least one topic"))?;
@@ -207,13 +207,13 @@ impl Consumer {
         store.note_consumer(&shared);
         let mut topics: Vec<_> = topics.iter().map(|t| t.get().handle.shape.name.clone()).collect();
         topics.sort();
-        Ok(Self { shared, name, topics, home })
+        Ok(Self { shared, group, topics, home })
     }
 
-    /// Its name.
+    /// The consumer group that it is a member of.
     #[getter]
-    fn name(&self) -> &str {
-        &self.name
+    fn group(&self) -> &str {
+        &self.group
     }
 
     /// Names of the topics that it reads, sorted.
@@ -355,7 +355,7 @@ impl Consumer {
     /// Example:
     ///     >>> _ = store.topic("orders").append(b"one")
     ///     >>> billing = store.consumer("billing", ["orders"])
-    ///     >>> len(billing.poll()), len(billing.poll())
+    ///     >>> len(billing.poll()), len(billing.poll(timeout=0))
     ///     (1, 0)
     ///     >>> billing.rewind()
     ///     >>> len(billing.poll())
@@ -563,7 +563,7 @@ impl Consumer {
             Err(_) if self.closed() => "closed".to_owned(),
             Err(_) => "in use".to_owned(),
         };
-        format!("<falaj.Consumer {:?} of {}, {what}>", self.name, self.topics.join(", "))
+        format!("<falaj.Consumer {:?} of {}, {what}>", self.group, self.topics.join(", "))
     }
 }
 

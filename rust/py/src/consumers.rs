@@ -1,6 +1,6 @@
 //! Consumers of a store, looked at and set from outside.
 
-use falaj::internals::consumer::{self, ConsumerInfo, CursorInfo, MemberInfo};
+use falaj::internals::consumer::{self, GroupInfo, GroupPartitionInfo, MemberInfo};
 use falaj::internals::format::names::hex;
 use falaj::internals::store::Store as Inner;
 use pyo3::prelude::*;
@@ -13,19 +13,33 @@ use crate::store::Store;
 use crate::topic::Topic;
 use crate::wait::patiently;
 
-/// All consumers of a store, as dicts.
+/// The consumer groups of a store, all or one, as dicts.
 #[pyfunction]
-pub(crate) fn _consumers<'py>(
+#[pyo3(signature = (store, group=None))]
+pub(crate) fn _groups<'py>(
     py: Python<'py>,
     store: &Bound<'py, Store>,
+    group: Option<&Bound<'py, PyString>>,
 ) -> PyResult<Bound<'py, PyList>> {
     let inner: Inner = store.get().inner(py)?;
-    let found = py.detach(|| consumer::list_consumers(&inner)).or_raise(py)?;
+    let group = group.map(|group| group.to_string_lossy());
+    let found = py.detach(|| match &group {
+        Some(group) => consumer::group_info(&inner, group).map(|info| vec![info]),
+        None => consumer::list_groups(&inner),
+    });
+    let found = found.or_raise(py)?;
     let told: PyResult<Vec<_>> = found.iter().map(|found| tell(py, found)).collect();
     PyList::new(py, told?)
 }
 
-fn tell<'py>(py: Python<'py>, found: &ConsumerInfo) -> PyResult<Bound<'py, PyDict>> {
+/// Names of all consumer groups of a store, sorted.
+#[pyfunction]
+pub(crate) fn _group_names(py: Python<'_>, store: &Bound<'_, Store>) -> PyResult<Vec<String>> {
+    let inner: Inner = store.get().inner(py)?;
+    py.detach(|| consumer::group_names(&inner)).or_raise(py)
+}
+
+fn tell<'py>(py: Python<'py>, found: &GroupInfo) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     dict.set_item("name", &found.name)?;
     let members: PyResult<Vec<_>> = found.members.iter().map(|m| member(py, m)).collect();
@@ -36,7 +50,7 @@ fn tell<'py>(py: Python<'py>, found: &ConsumerInfo) -> PyResult<Bound<'py, PyDic
     dict.set_item("error_class", error.map(class))?;
     let cursors: PyResult<Vec<_>> =
         found.cursors.iter().flatten().map(|found| cursor(py, found)).collect();
-    dict.set_item("cursors", cursors?)?;
+    dict.set_item("partitions", cursors?)?;
     Ok(dict)
 }
 
@@ -48,7 +62,7 @@ fn member<'py>(py: Python<'py>, found: &MemberInfo) -> PyResult<Bound<'py, PyDic
     Ok(dict)
 }
 
-fn cursor<'py>(py: Python<'py>, found: &CursorInfo) -> PyResult<Bound<'py, PyDict>> {
+fn cursor<'py>(py: Python<'py>, found: &GroupPartitionInfo) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     dict.set_item("topic", &found.topic)?;
     dict.set_item("generation", hex(&found.generation))?;
@@ -75,7 +89,7 @@ pub(crate) fn _topic_in_log(
 /// Set a cursor of a consumer that nobody has open; returns the offset.
 #[pyfunction]
 #[allow(clippy::needless_pass_by_value, reason = "a tuple of Python's comes as one")]
-pub(crate) fn _reset_cursor(
+pub(crate) fn _seek_group(
     py: Python<'_>,
     store: &Bound<'_, Store>,
     name: &Bound<'_, PyString>,
@@ -92,7 +106,7 @@ pub(crate) fn _reset_cursor(
         falaj::internals::topic::Topic::open(&inner, &topic, &options)
     });
     let topic = topic.or_raise(py)?;
-    patiently(py, patience, || consumer::reset_cursor(&inner, &name, &topic, partition, to))
+    patiently(py, patience, || consumer::seek_group(&inner, &name, &topic, partition, to))
 }
 
 /// The fingerprint of what lies before an offset: (checksum, time), both 0 where nothing does.
@@ -108,16 +122,16 @@ pub(crate) fn _position_of(
     Ok((found.crc, found.time_us))
 }
 
-/// Delete a consumer that nobody has open.
+/// Delete a consumer group without living members.
 #[pyfunction]
-pub(crate) fn _delete_consumer(
+pub(crate) fn _delete_group(
     py: Python<'_>,
     store: &Bound<'_, Store>,
     name: &Bound<'_, PyString>,
 ) -> PyResult<()> {
     let (inner, patience) = (store.get().inner(py)?, store.get().patience());
     let name = name.to_string_lossy();
-    patiently(py, patience, || consumer::delete_consumer(&inner, &name))
+    patiently(py, patience, || consumer::delete_group(&inner, &name))
 }
 
 /// Forget the committed offsets of a consumer group in one topic.

@@ -146,6 +146,7 @@ pub(crate) fn class(error: &Error) -> &'static str {
         Error::SystemCallFailed { .. } => "SystemCallFailed",
         Error::NoSpace { .. } => "NoSpace",
         Error::NotAStore { .. } => "NotAStore",
+        Error::StoreNotFound { .. } => "StoreNotFound",
         Error::UnsupportedVersion { .. } => "UnsupportedVersion",
         Error::OutdatedFormat { .. } => "OutdatedFormat",
         Error::CorruptData { .. } => "CorruptData",
@@ -186,6 +187,7 @@ fn path(error: &Error) -> Option<&Path> {
         Error::SystemCallFailed { path, .. }
         | Error::NoSpace { path, .. }
         | Error::NotAStore { path, .. }
+        | Error::StoreNotFound { path, .. }
         | Error::UnsupportedVersion { path, .. }
         | Error::OutdatedFormat { path, .. }
         | Error::CorruptData { path, .. }

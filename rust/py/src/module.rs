@@ -31,11 +31,12 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
         queue_job::Job, receipts::Receipts, record::Record, store::Store, topic::Topic,
         transaction::Transaction);
     add!(module, add_function:
-        admin::_backup, admin::_count_from, admin::_info, admin::_repair, admin::_verify,
+        admin::_backup, admin::_count_from, admin::_info, admin::_repair, admin::_topic_info,
+        admin::_verify,
         arrow::_arrow, arrow::_arrow_of, collect::_expect_record, compact::_compact,
-        compact::_mark_compacted, compact::_tombstone, consumers::_consumers,
-        consumers::_delete_consumer, consumers::_forget_topic, consumers::_position_of,
-        consumers::_reset_cursor, consumers::_topic_in_log, plain::_expect_json,
+        compact::_mark_compacted, compact::_tombstone, consumers::_delete_group,
+        consumers::_forget_topic, consumers::_group_names, consumers::_groups, consumers::_position_of,
+        consumers::_seek_group, consumers::_topic_in_log, plain::_expect_json,
         plain::_expect_msgpack, queue::_delete_queue,
         queue::_queue_overview, queue::_queues, retention::_configure_store,
         retention::_configure_topic, retention::_maintain, transaction::_cursor);

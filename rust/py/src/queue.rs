@@ -389,14 +389,24 @@ impl Queue {
     }
 }
 
-/// What the files of all queues of a store say, as dicts; how far their topics reach is not looked at.
+/// What the files of the queues of a store say, of all or of one, as dicts; how far their topics reach is
+/// not looked at.
 #[pyfunction]
+#[pyo3(signature = (store, name=None))]
 pub(crate) fn _queue_overview<'py>(
     py: Python<'py>,
     store: &crate::store::Store,
+    name: Option<&Bound<'py, PyString>>,
 ) -> PyResult<Bound<'py, PyList>> {
     let inner = store.inner(py)?;
-    let found = py.detach(|| falaj::internals::queue::overview(&inner)).or_raise(py)?;
+    let name = name.map(|name| name.to_string_lossy());
+    let found = py.detach(|| match &name {
+        Some(name) => {
+            Ok(falaj::internals::queue::overview_of_one(&inner, name).into_iter().collect())
+        }
+        None => falaj::internals::queue::overview(&inner),
+    });
+    let found: Vec<_> = found.or_raise(py)?;
     list(py, &found, |py, found| {
         let counts = found.counts.as_ref();
         let number = |of: fn(&Counts) -> u64| counts.map_or(0, of);

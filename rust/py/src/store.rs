@@ -101,26 +101,30 @@ impl Store {
 #[pymethods]
 impl Store {
     #[new]
-    #[pyo3(signature = (path, *, write, permissions, sync, verify, timeout, force, mapped))]
+    #[pyo3(signature = (
+        path, *, read_only, permissions, create, sync, verify, lock_timeout, allow_network_fs, mapped
+    ))]
     #[allow(clippy::too_many_arguments, reason = "all but one are keywords in Python")]
     #[allow(clippy::needless_pass_by_value, reason = "pyo3 makes a path of what it is given")]
     fn new(
         py: Python<'_>,
         #[pyo3(from_py_with = input::path)] path: PathBuf,
-        write: bool,
+        read_only: bool,
         #[pyo3(from_py_with = input::permissions)] permissions: u32,
+        create: bool,
         sync: &Bound<'_, PyAny>,
         verify: bool,
-        #[pyo3(from_py_with = input::lock_timeout)] timeout: f64,
-        force: bool,
+        #[pyo3(from_py_with = input::lock_timeout)] lock_timeout: f64,
+        allow_network_fs: bool,
         mapped: bool,
     ) -> PyResult<Self> {
-        let patience = seconds(py, Some(timeout))?.unwrap_or(Duration::MAX);
+        let patience = seconds(py, Some(lock_timeout))?.unwrap_or(Duration::MAX);
         let sync = sync_mode(Some(sync))?.unwrap_or_default();
         let options = StoreOptions {
-            access: if write { Access::Write } else { Access::Read },
+            access: if read_only { Access::Read } else { Access::Write },
             mode: permissions,
-            force_filesystem: force,
+            create,
+            allow_network_fs,
             lock_timeout: patience.min(ATTEMPT),
             reading: if mapped { Reading::Map } else { Reading::Pread },
             ..StoreOptions::default()
@@ -159,7 +163,7 @@ impl Store {
     /// Open a topic.
     #[pyo3(signature = (
         name, *, codec, resolve, partitions, segment_bytes, sync_interval_ms, sync, verify,
-        visibility=None, log=None, retention=None, compacted=None
+        visibility=None, log=None, retention=None, compacted=None, create=true
     ))]
     #[allow(clippy::too_many_arguments, reason = "all but one are keywords in Python")]
     fn _open_topic(
@@ -177,6 +181,7 @@ impl Store {
         log: Option<&Bound<'_, PyString>>,
         retention: Option<&Bound<'_, PyDict>>,
         compacted: Option<bool>,
+        create: bool,
     ) -> PyResult<Opened> {
         let retention = retention.map(change).transpose()?.unwrap_or_default();
         let plain = |text: &Bound<'_, PyString>| text.to_string_lossy().into_owned();
@@ -188,6 +193,7 @@ impl Store {
             sync_interval_ms,
             compacted,
             retention,
+            must_exist: !create,
         };
         let sync = sync_mode(sync)?.unwrap_or(self.sync);
         let verify = verify.unwrap_or(self.verify);
@@ -221,36 +227,34 @@ impl Store {
         Layout::new(Path::new(".")).topic(&name.to_string_lossy()).or_raise(py).map(drop)
     }
 
-    /// Complain when there is no such topic.
-    fn _expect_topic(&self, py: Python<'_>, name: &Bound<'_, PyString>) -> PyResult<()> {
+    /// Whether there is a topic of this name.
+    fn _has_topic(&self, py: Python<'_>, name: &Bound<'_, PyString>) -> PyResult<bool> {
         let (inner, name) = (self.inner(py)?, name.to_string_lossy());
-        py.detach(|| inner.topic_settings(&name)).or_raise(py).map(drop)
+        match py.detach(|| inner.topic_settings(&name)) {
+            Err(Error::InvalidName { .. } | Error::UnknownTopic { .. }) => Ok(false),
+            found => found.or_raise(py).map(|_| true),
+        }
     }
 
     /// Names of all topics, sorted.
-    ///
-    /// Example:
-    ///     >>> _ = store.topic("orders"), store.topic("audit")
-    ///     >>> store.topics()
-    ///     ['audit', 'orders']
-    fn topics(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+    fn _topic_names(&self, py: Python<'_>) -> PyResult<Vec<String>> {
         let inner = self.inner(py)?;
         let topics = py.detach(|| inner.topics()).or_raise(py)?;
         Ok(topics.into_iter().map(|(name, _)| name).collect())
     }
 
-    /// Delete a topic and all its records, for everybody; values that were read stay valid.
+    /// Delete a topic and all its records, for all processes; values that were read stay valid.
     ///
     /// Raises:
-    ///     UnknownTopic: There is none of this name.
+    ///     UnknownTopic: There is no topic of this name.
     ///     NotWritable: The store was opened for reading.
     ///
     /// Example:
     ///     >>> _ = store.topic("orders")
-    ///     >>> store.delete("orders")
-    ///     >>> store.topics()
+    ///     >>> store.delete_topic("orders")
+    ///     >>> list(store.topics)
     ///     []
-    fn delete(&self, py: Python<'_>, name: &Bound<'_, PyString>) -> PyResult<()> {
+    fn delete_topic(&self, py: Python<'_>, name: &Bound<'_, PyString>) -> PyResult<()> {
         let (inner, name) = (self.inner(py)?, name.to_string_lossy());
         patiently(py, self.patience, || inner.delete_topic(&name))
     }

@@ -100,7 +100,7 @@ def figures(flown: list[data.Flight]) -> dict[str, Any]:
 
 def batches(flown: Flown, checkpoint: Path) -> Iterable[list[data.Flight]]:
     """Give the flights of each batch; Spark keeps in the checkpoint which those were."""
-    with falaj.open(flown.store, "r") as store:
+    with falaj.open(flown.store, read_only=True) as store:
         topic = store.topic(TOPIC)
         parts = [
             [json.loads(record.bytes()) for record in topic.partition(n)] for n in topic.partitions
@@ -129,7 +129,7 @@ Found = dict[tuple[int, str], dict[str, Any]]
 
 def in_topic(config: AggregateConfig) -> list[tuple[bytes | None, dict[str, Any]]]:
     assert config.into is not None
-    with falaj.open(config.store, "r") as store:
+    with falaj.open(config.store, read_only=True) as store:
         return [(record.key, record.value) for record in store.topic(config.into)]
 
 
@@ -301,7 +301,7 @@ def test_what_has_no_time_or_is_no_json_is_counted_or_fails(
         aggregate(spark, config)
     result = aggregate(spark, AggregateConfig(**vars(config) | {"on_corrupt": "skip"}))
     assert (result.records, result.untimed, result.rows_written) == (6, 1, 1)
-    with falaj.open(path, "r") as store:
+    with falaj.open(path, read_only=True) as store:
         sums = store.topic("sums")
         assert (list(sums.partitions), [(r.key, r.value["n"]) for r in sums]) == (
             [0, 1],
@@ -328,15 +328,15 @@ def test_a_topic_that_was_made_anew_is_counted_from_its_beginning(
     )
     for partitions, records in ((1, 9), (3, 5), (3, 7)):
         with falaj.open(path) as store:
-            if "t" in store.topics():
-                store.delete("t")
+            if "t" in store.topics:
+                store.delete_topic("t")
             with store.topic("t", partitions=partitions) as topic:
                 for n in range(records):
                     row = b'{"at": "2026-11-20T08:%02d:00Z", "n": 1}' % n
                     topic.append(row, partition=n % partitions)
                 topic.flush()
         assert aggregate(spark, config).records == records
-    with falaj.open(path, "r") as store:
+    with falaj.open(path, read_only=True) as store:
         assert max(record.value["n"] for record in store.topic("sums")) == 3
 
 

@@ -30,7 +30,7 @@ def planes(tmp_path: Path, january_flights: list[data.Flight]) -> Path:
 
 
 def left(path: Path) -> set[tuple[int, int]]:
-    with falaj.open(path, "r") as store, store.topic(TOPIC) as flights:
+    with falaj.open(path, read_only=True) as store, store.topic(TOPIC) as flights:
         return {(record.partition, record.offset) for record in flights}
 
 
@@ -70,7 +70,7 @@ Kept = tuple[int, bytes | None, bytes | None]
 
 def kept(path: Path) -> list[Kept]:
     """List offset, key and value of the one partition of `t`."""
-    with falaj.open(path, "r") as store, store.topic("t") as topic:
+    with falaj.open(path, read_only=True) as store, store.topic("t") as topic:
         return [
             (record.offset, record.key, None if record.raw is None else record.bytes())
             for record in topic

@@ -71,7 +71,7 @@ def kept_of(
 @pytest.fixture(scope="module")
 def writable(january: Flown, tmp_path_factory: pytest.TempPathFactory) -> Path:
     copy = tmp_path_factory.mktemp("dedupe") / "copy"
-    with falaj.open(january.store, "r") as store:
+    with falaj.open(january.store, read_only=True) as store:
         store.backup(copy)
     return copy
 
@@ -97,7 +97,7 @@ def test_flights_are_kept_as_plain_python_keeps_them(
         top=3,
     )
     done = dedupe(spark, wanted, progress=told)
-    with falaj.open(writable, "r") as store:
+    with falaj.open(writable, read_only=True) as store:
         source, into = store.topic(TOPIC), store.topic(wanted.into)
         kept, dropped = kept_of(source, id_of, days * DAY_NS, last)
         assert content(into) == kept
@@ -266,7 +266,7 @@ def test_what_cannot_be_right_is_refused(spark: SparkSession, store: falaj.Store
         config(store, by="id")
     with pytest.raises(UnknownTopic):
         dedupe(spark, config(store))
-    assert store.topics() == []
+    assert list(store.topics) == []
 
 
 def test_an_id_that_no_record_has_is_told_with_what_may_have_been_meant(
@@ -316,10 +316,10 @@ def test_all_flights_of_the_year_are_kept_as_plain_python_keeps_them(
     spark: SparkSession, flights: Flown, tmp_path: Path
 ) -> None:
     copy = tmp_path / "copy"
-    with falaj.open(flights.store, "r") as store:
+    with falaj.open(flights.store, read_only=True) as store:
         store.backup(copy)
     done = dedupe(spark, config(copy, topic=TOPIC, window=86_400.0))
-    with falaj.open(copy, "r") as store:
+    with falaj.open(copy, read_only=True) as store:
         kept, dropped = kept_of(store.topic(TOPIC), lambda r: r.key, DAY_NS, last=False)
         assert content(store.topic("into")) == kept
     assert (done.records, done.dropped) == (flights.records, sum(dropped.values()))

@@ -80,7 +80,7 @@ def test_all_flights_are_exported_on_their_dates(
 def test_columns_are_those_of_the_records(lake: tuple[Path, ExportResult], january: Flown) -> None:
     rows = [row for path in exported_files(lake[0]) for row in rows_of(path)]
     rows.sort(key=lambda row: (row["partition"], row["offset"]))
-    with falaj.open(january.store, "r") as store, store.topic(TOPIC) as topic:
+    with falaj.open(january.store, read_only=True) as store, store.topic(TOPIC) as topic:
         expected = [
             {
                 "partition": record.partition,

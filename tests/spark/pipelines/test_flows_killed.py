@@ -64,7 +64,7 @@ def run_until_killed(summing: AggregateConfig, joining: JoinConfig, folder: Path
             start_new_session=True,
         )
     try:
-        with falaj.open(summing.store, "r") as store:
+        with falaj.open(summing.store, read_only=True) as store:
             # A batch comes into sight at once: Spark does not know of its end yet.
             for topic, count in ((summing.into, 1), (joining.into, BATCH + 1)):
                 records = store.topic(str(topic)).follow(timeout=100)
@@ -93,7 +93,7 @@ def test_a_driver_that_is_killed_is_followed_by_one_that_writes_each_result_once
     test_aggregate.compare(summing, reference)
     rows = test_join.in_folder(joining)
     assert test_join.same(test_join.in_topic(joining), test_join.without_record(rows))
-    with falaj.open(flown.store, "r") as store:
+    with falaj.open(flown.store, read_only=True) as store:
         source = store.topic(TOPIC)
         wanted = [(n, record.offset) for n in source.partitions for record in source.partition(n)]
     found = [(row["record"]["partition"], row["record"]["offset"]) for row in rows]

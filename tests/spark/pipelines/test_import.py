@@ -52,7 +52,10 @@ def do(spark: SparkSession, tmp_path: Path) -> Do:
 
 
 def values(folder: Path, topic: str = "sales") -> list[Any]:
-    with falaj.open(folder / "s", "r") as store, store.topic(topic, codec="bytes") as opened:
+    with (
+        falaj.open(folder / "s", read_only=True) as store,
+        store.topic(topic, codec="bytes") as opened,
+    ):
         return [json.loads(record.bytes()) for record in opened]
 
 
@@ -89,7 +92,7 @@ def test_csv_files_of_the_flights_are_in_the_topic_row_by_row(
     where = {}
     for number, flight in enumerate(january_flights):
         where[json.dumps(flight)] = number
-    with falaj.open(tmp_path / "s", "r") as store, store.topic("flights") as topic:
+    with falaj.open(tmp_path / "s", read_only=True) as store, store.topic("flights") as topic:
         for partition in topic.partitions:
             numbers = []
             for record in topic.partition(partition):
@@ -133,7 +136,7 @@ def test_records_are_ordered_as_asked_over_all_files(do: Do, tmp_path: Path) -> 
         wide = " " * 500 if name == "b" else ""  # Spark reads large files first
         put(tmp_path, f"{name}.json", "\n".join(row + wide for row in rows[::-1]))
     do(schema="shop STRING, n INT, at INT", order_by="n", key="shop", partitions=2)
-    with falaj.open(tmp_path / "s", "r") as store, store.topic("sales") as topic:
+    with falaj.open(tmp_path / "s", read_only=True) as store, store.topic("sales") as topic:
         for number in topic.partitions:
             found = [json.loads(record.bytes()) for record in topic.partition(number)]
             assert [row["n"] for row in found] == sorted(row["n"] for row in found)
@@ -182,7 +185,7 @@ def test_malformed_rows_go_to_a_topic_once_also_where_an_import_dies_in_between(
 
 
 def rejected(folder: Path) -> list[tuple[str, str]]:
-    with falaj.open(folder / "s", "r") as store, store.topic("rejected") as topic:
+    with falaj.open(folder / "s", read_only=True) as store, store.topic("rejected") as topic:
         return [((record.key or b"").decode(), record.bytes().decode()) for record in topic]
 
 
@@ -273,7 +276,7 @@ def test_a_ledger_that_was_deleted_is_noticed(do: Do, tmp_path: Path) -> None:
     put(tmp_path, "a.json", '{"shop": "x", "n": 1}\n')
     do(schema=SALES)
     with falaj.open(tmp_path / "s") as store:
-        store.delete("sales.imports")
+        store.delete_topic("sales.imports")
     with pytest.raises(CorruptData, match="does not tell which files that was"):
         do(schema=SALES)
     with falaj.open(tmp_path / "s") as store:
@@ -285,7 +288,7 @@ def test_a_topic_that_was_made_anew_gets_all_files_again(do: Do, tmp_path: Path)
     put(tmp_path, "a.json", '{"shop": "x", "n": 1}\n')
     do(schema=SALES)
     with falaj.open(tmp_path / "s") as store:
-        store.delete("sales")
+        store.delete_topic("sales")
     assert do(schema=SALES).records == 1
     assert [row["n"] for row in values(tmp_path)] == [1]
 
@@ -299,7 +302,7 @@ def test_an_export_that_is_imported_is_the_topic_again(
         topic.append(
             b"\xff\x00", headers=[("a", b"1"), ("a", None)], partition=1, timestamp_ns=2 * 10**9
         )
-    with falaj.open(january.store, "r") as store, store.topic(TOPIC) as flights:
+    with falaj.open(january.store, read_only=True) as store, store.topic(TOPIC) as flights:
         few = [
             (record.bytes(), record.key, number, record.timestamp)
             for number in flights.partitions
@@ -326,7 +329,7 @@ def test_an_export_that_is_imported_is_the_topic_again(
         order_by=("partition", "offset"),
     )
     assert import_files(spark, back).records == 2_102
-    with falaj.open(tmp_path / "s", "r") as store:
+    with falaj.open(tmp_path / "s", read_only=True) as store:
         one, two = store.topic("t"), store.topic("back")
         for number in range(3):
             assert told_of(one.partition(number)) == told_of(two.partition(number))
@@ -344,7 +347,7 @@ def test_formats_are_told_by_names_and_odd_names_are_fine(do: Do, tmp_path: Path
     odd.parent.mkdir()
     pyarrow.parquet.write_table(pyarrow.table({"n": [1], "payload": [b"\xff"]}), odd)
     assert do(value="payload").records == 1
-    with falaj.open(tmp_path / "s", "r") as store:
+    with falaj.open(tmp_path / "s", read_only=True) as store:
         assert [record.bytes() for record in store.topic("sales")] == [b"\xff"]
     assert do(into="rows", columns=("n", "day")).records == 1
     assert values(tmp_path, "rows") == [{"n": 1, "day": 1}]

@@ -44,7 +44,7 @@ def job(flown: Flown, folder: Path, **given: Any) -> JoinConfig:
 
 def in_topic(config: JoinConfig) -> list[dict[str, Any]]:
     assert config.into is not None
-    with falaj.open(config.store, "r") as store:
+    with falaj.open(config.store, read_only=True) as store:
         return [record.value for record in store.topic(config.into)]
 
 
@@ -91,7 +91,7 @@ def test_flights_and_their_weather_are_those_of_plain_python(
     assert same(in_topic(config), without_record(rows))
     places = Counter((row["record"]["partition"], row["record"]["offset"]) for row in rows)
     assert max(places.values()) == 1
-    with falaj.open(flown.store, "r") as store:
+    with falaj.open(flown.store, read_only=True) as store:
         source, copy = store.topic(TOPIC), store.topic(str(config.into))
         moved = [(record.key, record.timestamp) for record in copy]
         assert Counter(moved) == Counter((record.key, record.timestamp) for record in source)
@@ -164,7 +164,7 @@ def test_one_batch_of_a_topic_that_was_made_anew_is_all_of_it(
         with pytest.raises(OSError, match="the test's own"):
             join(spark, config)
     with falaj.open(shop.store) as store:
-        store.delete("sales")
+        store.delete_topic("sales")
         sales = store.topic("sales", codec="json", partitions=3)
         sales.extend([(b"%d" % n, {"n": n, "item": "a"}) for n in range(7)])
     assert join(spark, config).records == 7
@@ -186,7 +186,7 @@ def test_a_topic_is_a_table_of_last_values_which_is_read_anew_when_it_changed(
     assert (result.unmatched, result.loads, result.rows_written) == (2, 1, 8)
     late = [{"n": n, "item": "d", "name": "late d"} for n in (23, 28)]
     assert same(in_topic(config), wanted + late + [named(n) for n in range(20, 30) if n % 5 < 3])
-    with falaj.open(shop.store, "r") as store:
+    with falaj.open(shop.store, read_only=True) as store:
         for key in (b"0", b"1", b"2"):
             numbers = [r.value["n"] for r in store.topic(str(config.into)) if r.key == key]
             assert numbers == sorted(numbers)
@@ -234,7 +234,7 @@ def test_one_batch_up_to_an_end_is_written_once_however_often_it_runs(
         for item in "abc":
             store.topic("items").append({"name": f"later {item}"}, key=item.encode())
     monkeypatch.setattr(Outputs, "_append", append)
-    with falaj.open(shop.store, "r") as store:
+    with falaj.open(shop.store, read_only=True) as store:
         sales = [r.value["n"] for n in (0, 1) for r in store.topic("sales").partition(n)[1:4]]
     assert join(spark, config).records == len(sales) > 0
     assert join(spark, config).records == 0
@@ -274,7 +274,7 @@ def test_tables_of_files_are_parquet_csv_and_json_and_only_of_one_kind(
     )
     assert join(spark, config).unmatched == 4
     assert same(in_topic(config), [{"n": n, "label": names.get("abcde"[n % 5])} for n in range(20)])
-    with falaj.open(shop.store, "r") as store:
+    with falaj.open(shop.store, read_only=True) as store:
         for record in store.topic("labelled"):
             assert (record.key or b"").decode() == (record.value["label"] or "")
     (files / "mixed").mkdir()

@@ -41,7 +41,7 @@ def found(
 
 
 def records_of(flown: Flown) -> list[Any]:
-    with falaj.open(flown.store, "r") as store:
+    with falaj.open(flown.store, read_only=True) as store:
         topic = store.topic(TOPIC)
         return [record for p in topic.partitions for record in topic.partition(p)]
 

@@ -120,7 +120,7 @@ def test_an_import_reads_urls_that_spark_reads_each_file_once(
     (folder / "b.csv").write_text("n\n3\n")
     done = import_files(spark, config)
     assert (done.records, done.files, done.known) == (1, 1, 1)
-    with falaj.open(tmp_path / "s", "r") as store:
+    with falaj.open(tmp_path / "s", read_only=True) as store:
         assert [r.bytes() for r in store.topic("t")] == [b'{"n":1}', b'{"n":2}', b'{"n":3}']
 
 

@@ -76,7 +76,7 @@ def append(
             raise Stop(f"there is no store at {access.path}, and --no-create makes none")
         _check_new(topic, line, wanted, partition)
     with (
-        access.store("w", creates=True) as opened,
+        access.store(creates=True) as opened,
         _topic(opened, topic, wanted, line, partition, create) as to,
     ):
         work = Appending(to, maker_of(to.codec, line), partition, batch)
@@ -104,7 +104,7 @@ def _topic(
 
     A partition that it does not have is refused before it is created.
     """
-    if name not in store.topics():
+    if name not in store.topics:
         if create is False:
             expect_topics(store, name)
         wanted = _check_new(name, line, wanted, partition)

@@ -25,7 +25,7 @@ def config(access: Access, retention_bytes: Any, as_json: bool) -> None:
             limit = opened.info()["retention_bytes"]
     else:
         limit = None if retention_bytes == NONE else retention_bytes
-        with access.store("w") as opened:
+        with access.store(writes=True) as opened:
             opened.configure(retention_bytes=limit)
     if as_json:
         print(json.dumps({"retention_bytes": limit}))

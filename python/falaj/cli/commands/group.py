@@ -19,7 +19,7 @@ from falaj.cli.units import count
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from falaj._admin import ConsumerInfo, MemberInfo
+    from falaj._admin import GroupInfo, MemberInfo
     from falaj._store import Store
     from falaj.cli.stores import Access
 
@@ -45,7 +45,7 @@ _LISTED = (
 def list_(access: Access, as_json: bool) -> None:
     """Print a row for each group."""
     with access.store() as opened:
-        found = opened.info()["consumers"]
+        found = opened.info()["groups"]
     if as_json:
         objects(found)
     else:
@@ -55,12 +55,12 @@ def list_(access: Access, as_json: bool) -> None:
     _tell_errors(found)
 
 
-def _summary(group: ConsumerInfo) -> dict[str, Any]:
-    lags = [cursor["lag"] for cursor in group["cursors"]]
+def _summary(group: GroupInfo) -> dict[str, Any]:
+    lags = [cursor["lag"] for cursor in group["partitions"]]
     return {
         "group": group["name"],
-        "topics": ",".join(dict.fromkeys(cursor["topic"] for cursor in group["cursors"])),
-        "partitions": len(group["cursors"]),
+        "topics": ",".join(dict.fromkeys(cursor["topic"] for cursor in group["partitions"])),
+        "partitions": len(group["partitions"]),
         "lag": sum(lag for lag in lags if lag is not None),
         "members": len(group["members"]),
     }
@@ -79,30 +79,30 @@ def describe(access: Access, groups: list[str], as_json: bool) -> None:
     _tell_errors(found)
 
 
-def _expect(store: Store, name: str) -> ConsumerInfo:
+def _expect(store: Store, name: str) -> GroupInfo:
     """Find a group.
 
     Raises:
         Stop: There is none of this name; the sentence lists those that there are.
     """
-    there = {group["name"]: group for group in store.info()["consumers"]}
+    there = {group["name"]: group for group in store.info()["groups"]}
     if name not in there:
         raise no_such("group", name, list(there), store.path)
     return there[name]
 
 
-def _tell_errors(found: Sequence[ConsumerInfo]) -> None:
+def _tell_errors(found: Sequence[GroupInfo]) -> None:
     if code := told((group["error"], group["error_class"]) for group in found):
         raise Stop.silent(code)
 
 
-def rows(found: Sequence[ConsumerInfo]) -> list[dict[str, Any]]:
+def rows(found: Sequence[GroupInfo]) -> list[dict[str, Any]]:
     """Make a row for each partition of each group, and for each member that has none."""
     return [row for group in found for row in _rows_of(group)]
 
 
-def _rows_of(group: ConsumerInfo) -> Iterator[dict[str, Any]]:
-    for cursor in group["cursors"]:
+def _rows_of(group: GroupInfo) -> Iterator[dict[str, Any]]:
+    for cursor in group["partitions"]:
         yield {
             "group": group["name"],
             "topic": cursor["topic"],
@@ -116,9 +116,9 @@ def _rows_of(group: ConsumerInfo) -> Iterator[dict[str, Any]]:
         yield nothing | {"group": group["name"], "member": _member(member)}
 
 
-def idle(group: ConsumerInfo) -> list[MemberInfo]:
+def idle(group: GroupInfo) -> list[MemberInfo]:
     """The members that have no partition: there are too many, or one waits for its share."""
-    owners = [cursor["owner"] for cursor in group["cursors"]]
+    owners = [cursor["owner"] for cursor in group["partitions"]]
     return [member for member in group["members"] if member not in owners]
 
 
@@ -132,8 +132,8 @@ def seek(access: Access, group: str, topic: str, to: Any, partition: int | None)
     """Set where a group resumes."""
     with access.store() as opened:
         _expect(opened, group)
-    with access.store("w") as opened:
-        done = opened.reset_consumer(group, topic, to, partition=partition)
+    with access.store(writes=True) as opened:
+        done = opened.seek_group(group, topic, to, partition=partition)
     for number, offset in done.items():
         if is_terminal(sys.stdout):
             print(f"group {group} resumes topic {topic} partition {number} at offset {offset:,}")
@@ -145,7 +145,7 @@ def forget(access: Access, group: str, topic: str) -> None:
     """Forget the committed offsets of a group in one topic."""
     with access.store() as opened:
         _expect(opened, group)
-    with access.store("w") as opened:
+    with access.store(writes=True) as opened:
         opened.forget_topic(group, topic)
 
 
@@ -154,11 +154,11 @@ def delete(access: Access, group: str, yes: bool) -> None:
     from falaj.cli.confirm import confirm
 
     with access.store() as opened:
-        cursors = _expect(opened, group)["cursors"]
+        cursors = _expect(opened, group)["partitions"]
     offsets = count(len(cursors), "committed offset")
     confirm(f"Delete group {group} with {offsets}?", f"deleting group {group}", yes)
-    with access.store("w") as opened:
-        opened.delete_consumer(group)
+    with access.store(writes=True) as opened:
+        opened.delete_group(group)
 
 
 def _place(text: str) -> Any:

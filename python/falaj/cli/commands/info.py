@@ -80,9 +80,7 @@ def problems(told: StoreInfo) -> None:
         if log["retention_problem"]:
             exits.say(f"retention of {log['name']}: {log['retention_problem']}")
     found = [(each["problem"], each["error_class"]) for each in (*told["topics"], *told["logs"])]
-    found += [
-        (each["error"], each["error_class"]) for each in (*told["consumers"], *told["queues"])
-    ]
+    found += [(each["error"], each["error_class"]) for each in (*told["groups"], *told["queues"])]
     if code := exits.told(found):
         raise exits.Stop.silent(code)
 
@@ -104,7 +102,7 @@ def _show(told: StoreInfo) -> None:
         ("log", LOGS, [log_row(log) for log in told["logs"]]),
         ("slot", _SLOTS, [_slot_row(slot) for slot in told["slots"]]),
         ("retention", LIMITS, [row for each in told["topics"] if (row := limits_of(each))]),
-        ("group", group.COLUMNS, group.rows(told["consumers"])),
+        ("group", group.COLUMNS, group.rows(told["groups"])),
         ("queue", queue.COLUMNS, queue.rows(whole)),
     )
     if not is_terminal(sys.stdout):

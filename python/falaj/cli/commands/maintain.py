@@ -22,7 +22,7 @@ __all__ = ["COMMAND", "maintain"]
 
 def maintain(access: Access, dry_run: bool, as_json: bool) -> None:
     """Enforce retention."""
-    with access.store("r" if dry_run else "w") as opened:
+    with access.store(writes=not dry_run) as opened:
         done = opened.maintain(dry_run=dry_run)
     if as_json:
         print(json.dumps(done))

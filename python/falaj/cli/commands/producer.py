@@ -62,7 +62,7 @@ def forget(
     with access.topic(topic) as found:
         known = found.producers()
     gone = [*_named(producers, known), *_idle(before, known)]
-    with access.topic(topic, "w") as found:
+    with access.topic(topic, writes=True) as found:
         done = found.forget_producer(*gone)
     if as_json:
         print(json.dumps({"topic": topic, "forgotten": done}))

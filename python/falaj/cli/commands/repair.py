@@ -23,7 +23,12 @@ __all__ = ["COMMAND", "repair"]
 def repair(access: Access, dry_run: bool, as_json: bool) -> None:
     """Repair a store, even one that cannot be opened."""
     path = access.expect()
-    done = _admin.repair(path, dry_run=dry_run, timeout=access.timeout, force=access.force)
+    done = _admin.repair(
+        path,
+        dry_run=dry_run,
+        lock_timeout=access.lock_timeout,
+        allow_network_fs=access.allow_network_fs,
+    )
     if as_json:
         print(json.dumps(done))
     elif is_terminal(sys.stdout):

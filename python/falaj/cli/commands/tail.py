@@ -61,7 +61,7 @@ def tail(
             expect_topics(store, *topics)
             places = _places(store, group, commit)
         if places is None:
-            with access.store("w") as store:
+            with access.store(writes=True) as store:
                 timeout = idle if follow_on else 0.0
                 _consume(store, group, topics, durable, timeout, skip_corrupt, shown, matches)
             return
@@ -85,7 +85,7 @@ def _places(store: Store, name: str, commit: bool | None) -> dict[tuple[str, int
     A group whose offsets are in a log is only looked at: they move with what is written there, and
     would pass over records whose results are not written yet.
     """
-    groups = store.info()["consumers"]
+    groups = store.info()["groups"]
     found = [each for each in groups if each["name"] == name]
     home = found[0]["cursor_in"] if found else None
     if commit and home is not None:
@@ -99,7 +99,7 @@ def _places(store: Store, name: str, commit: bool | None) -> dict[tuple[str, int
         raise no_such("group", name, [each["name"] for each in groups], store.path)
     if code := told([(found[0]["error"], found[0]["error_class"])]):
         raise Stop.silent(code)
-    return {(c["topic"], c["partition"]): c["committed"] for c in found[0]["cursors"]}
+    return {(c["topic"], c["partition"]): c["committed"] for c in found[0]["partitions"]}
 
 
 def _from_place(part: Part, places: dict[tuple[str, int], int]) -> Part:

@@ -121,16 +121,16 @@ pub(super) struct Attached {
 fn kept_elsewhere(store: &Store, name: &str, log: [u8; 16]) -> Error {
     let what = match store.topic_in_generation(&log) {
         _ if log == [0; 16] => format!(
-            "consumer {name:?} keeps its cursors in a file of its own; open it without cursor_in, or delete \
+            "consumer group {name:?} keeps its cursors in a file of its own; open it without cursor_in, or delete \
              it first"
         ),
         Ok(Some(topic)) => format!(
-            "consumer {name:?} keeps its cursors in the log {0:?}; open it with cursor_in={0:?}, or delete \
+            "consumer group {name:?} keeps its cursors in the log {0:?}; open it with cursor_in={0:?}, or delete \
              it first",
             topic.log
         ),
         _ => format!(
-            "consumer {name:?} kept its cursors in a log that was deleted; delete the consumer to begin \
+            "consumer group {name:?} kept its cursors in a log that was deleted; delete the group to begin \
              anew"
         ),
     };

@@ -80,7 +80,7 @@ impl Held {
 /// A member of a consumer.
 #[derive(Debug)]
 pub struct Consumer {
-    pub(super) name: String,
+    pub(super) group: String,
     pub(super) who: Arc<Membership>,
     pub(super) me: u64,
     /// That there is such a member, for its own process.
@@ -121,8 +121,8 @@ impl Consumer {
     /// than those of a living member; `NotWritable`; `OffsetOutOfRange` for a `start` that is none;
     /// `LockTimeout`, `CorruptData`, `UnsupportedVersion`, `NoSpace`, `SystemCallFailed`. What becomes of a
     /// cursor that its log does not know any more [`Consumer::refresh`] tells.
-    pub fn open(store: &Store, name: &str, topics: &[Topic], start: Start) -> Result<Self> {
-        Self::join(store, name, topics, start, None)
+    pub fn open(store: &Store, group: &str, topics: &[Topic], start: Start) -> Result<Self> {
+        Self::join(store, group, topics, start, None)
     }
 
     /// As [`Consumer::open`], with the cursors kept in the log of a topic of the store, so that they
@@ -134,27 +134,27 @@ impl Consumer {
     /// kept elsewhere, and for more cursors than the log keeps; as [`Topic::append`].
     pub fn open_in(
         store: &Store,
-        name: &str,
+        group: &str,
         topics: &[Topic],
         start: Start,
         home: &Topic,
     ) -> Result<Self> {
-        Self::join(store, name, topics, start, Some(home))
+        Self::join(store, group, topics, start, Some(home))
     }
 
     fn join(
         store: &Store,
-        name: &str,
+        group: &str,
         topics: &[Topic],
         start: Start,
         home: Option<&Topic>,
     ) -> Result<Self> {
-        store.layout().consumer(name)?;
-        expect_home(store, name, home)?;
-        overview::finish_deletion(store, name)?;
+        store.layout().consumer(group)?;
+        expect_home(store, group, home)?;
+        overview::finish_deletion(store, group)?;
         let mut topics = topics.to_vec();
         topics.sort_by_key(|topic| topic.settings().generation);
-        expect_topics(store, name, &topics)?;
+        expect_topics(store, group, &topics)?;
         let who = store.membership()?;
         let number = who.number();
         let me = Who { process: who.identity(), handle: number.number }.word();
@@ -183,11 +183,11 @@ impl Consumer {
         };
         let (file, places, row) = store.under_claim(|| {
             if let Some(home) = home {
-                expect_room(home, name, &wanted)?;
+                expect_room(home, group, &wanted)?;
             }
-            let Attached { file, places, gone } = attach(store, &who, name, &wanted, home, begin)?;
+            let Attached { file, places, gone } = attach(store, &who, group, &wanted, home, begin)?;
             if let Some(home) = home.filter(|_| !gone.is_empty()) {
-                log_cursors::forget(home, name, Some(&gone))?;
+                log_cursors::forget(home, group, Some(&gone))?;
             }
             let row = members::join(&file, &who, me, (reads(&topics), &places))?;
             Ok((file, places, row))
@@ -197,7 +197,7 @@ impl Consumer {
         }
         let gate = who.sync_coalescer(&file.path);
         let mut opened = Self {
-            name: name.to_owned(),
+            group: group.to_owned(),
             who,
             me,
             _number: number,
@@ -220,9 +220,9 @@ impl Consumer {
         Ok(opened)
     }
 
-    /// Its name.
-    pub fn name(&self) -> &str {
-        &self.name
+    /// Its consumer group.
+    pub fn group(&self) -> &str {
+        &self.group
     }
 
     /// The topics that it reads, in the order that [`GroupPartition::topic`] counts.
@@ -263,10 +263,10 @@ impl Consumer {
 
     fn rewound(&self, lane: &AssignedPartition, held: &Held) -> Result<Error> {
         let topic = &self.topics[lane.topic];
-        let (consumer, offset) = (self.name.clone(), held.cursor.committed.offset);
+        let (group, offset) = (self.group.clone(), held.cursor.committed.offset);
         let (name, end) = (topic.name().to_owned(), topic.committed(lane.partition)?);
         let partition = lane.partition;
-        Ok(Error::LogTruncated { consumer, topic: name, partition, offset, end })
+        Ok(Error::LogTruncated { group, topic: name, partition, offset, end })
     }
 
     pub(super) fn number(&self, topic: &str, partition: u32) -> Result<usize> {
@@ -275,8 +275,8 @@ impl Consumer {
         });
         found.ok_or_else(|| Error::InvalidArgument {
             what: format!(
-                "consumer {:?} does not read partition {partition} of topic {topic:?}",
-                self.name
+                "consumer group {:?} does not read partition {partition} of topic {topic:?}",
+                self.group
             ),
         })
     }
@@ -298,7 +298,7 @@ impl Consumer {
         let owner = self.file.load(entry(lane.entry) + at::OWNER);
         let holder = Who::of(owner).map(|owner| self.who.describe(owner.process));
         Error::PartitionNotAssigned {
-            consumer: self.name.clone(),
+            group: self.group.clone(),
             topic: self.topics[lane.topic].name().to_owned(),
             partition: lane.partition,
             holder: holder.unwrap_or_else(|| "nobody, at this moment,".into()),
@@ -442,7 +442,7 @@ impl Consumer {
         let lane = &self.lanes[self.number(topic, partition)?];
         let topic = &self.topics[lane.topic];
         if let Some(home) = &self.home {
-            let name = cursor_name(&self.name, &topic.settings().generation, partition);
+            let name = cursor_name(&self.group, &topic.settings().generation, partition);
             if let Some(kept) = home.cursor(&name)? {
                 return Ok(kept.offset);
             }
@@ -482,7 +482,7 @@ impl Consumer {
         for number in 0..self.lanes.len() {
             let (topic, partition) = (self.lanes[number].topic, self.lanes[number].partition);
             let topic = self.topics[topic].clone();
-            let name = cursor_name(&self.name, &topic.settings().generation, partition);
+            let name = cursor_name(&self.group, &topic.settings().generation, partition);
             let Some(held) = &mut self.lanes[number].held else { continue };
             if let Some(next) = held.uncommitted() {
                 let (Position { offset, crc, .. }, _) =
@@ -531,10 +531,10 @@ impl Drop for Consumer {
     }
 }
 
-fn expect_home(store: &Store, name: &str, home: Option<&Topic>) -> Result<()> {
+fn expect_home(store: &Store, group: &str, home: Option<&Topic>) -> Result<()> {
     let Some(home) = home.filter(|home| home.store().path() != store.path()) else { return Ok(()) };
     let what = format!(
-        "topic {:?}, in whose log the cursors of consumer {name:?} are to be kept, is in the store {}; \
+        "topic {:?}, in whose log the cursors of consumer group {group:?} are to be kept, is in the store {}; \
          take one of the consumer's own store",
         home.name(),
         home.store().path().display()
@@ -543,8 +543,8 @@ fn expect_home(store: &Store, name: &str, home: Option<&Topic>) -> Result<()> {
 }
 
 /// See to it that a log keeps so many cursors more, before anything is made.
-fn expect_room(home: &Topic, name: &str, wanted: &[Named]) -> Result<()> {
-    let names = wanted.iter().map(|part| cursor_name(name, &part.generation, part.partition));
+fn expect_room(home: &Topic, group: &str, wanted: &[Named]) -> Result<()> {
+    let names = wanted.iter().map(|part| cursor_name(group, &part.generation, part.partition));
     let names: Vec<_> = names.collect();
     home.log().expect_room_for_cursors(&names)
 }
@@ -554,17 +554,20 @@ fn reads(topics: &[Topic]) -> u64 {
     (u64::from(crc32(&all)) << 32) | topics.len() as u64
 }
 
-fn expect_topics(store: &Store, name: &str, sorted: &[Topic]) -> Result<()> {
+fn expect_topics(store: &Store, group: &str, sorted: &[Topic]) -> Result<()> {
     let what = if sorted.is_empty() {
-        format!("consumer {name:?} has to read at least one topic")
+        format!("consumer group {group:?} has to read at least one topic")
     } else if let Some(twice) = sorted
         .windows(2)
         .find(|pair| pair[0].settings().generation == pair[1].settings().generation)
     {
-        format!("consumer {name:?} is to read topic {:?} twice; name it once", twice[0].name())
+        format!(
+            "consumer group {group:?} is to read topic {:?} twice; name it once",
+            twice[0].name()
+        )
     } else if let Some(other) = sorted.iter().find(|topic| topic.store().path() != store.path()) {
         format!(
-            "topic {:?} is in the store {}, consumer {name:?} in {}; a consumer reads topics of its \
+            "topic {:?} is in the store {}, consumer group {group:?} in {}; a consumer reads topics of its \
              own store",
             other.name(),
             other.store().path().display(),

@@ -146,9 +146,9 @@ impl Consumer {
     pub fn moves(&mut self) -> Result<Vec<Move>> {
         if self.home.is_none() {
             let what = format!(
-                "consumer {:?} keeps its cursors in a file of its own, and they cannot move with a \
+                "consumer group {:?} keeps its cursors in a file of its own, and they cannot move with a \
                  transaction: open it with cursor_in= and a topic of the log that is written to",
-                self.name
+                self.group
             );
             return Err(Error::InvalidArgument { what });
         }
@@ -164,8 +164,8 @@ impl Consumer {
 
     pub(super) fn move_to(&mut self, lane: usize, offset: u64) -> Result<Move> {
         let (topic, partition) = (self.lanes[lane].topic, self.lanes[lane].partition);
-        let (topic, consumer) = (self.topics[topic].clone(), self.name.clone());
-        let name = cursor_name(&consumer, &topic.settings().generation, partition);
+        let (topic, group) = (self.topics[topic].clone(), self.group.clone());
+        let name = cursor_name(&group, &topic.settings().generation, partition);
         let held = self.held(lane)?;
         let (position, read) = held.finder.find_to_commit(&topic, partition, offset)?;
         let from = held.kept;
@@ -177,7 +177,7 @@ impl Consumer {
             self.note(lane, lower)?;
         }
         let committed = position;
-        let position = GroupPosition { consumer, topic, partition, read };
+        let position = GroupPosition { group, topic, partition, read };
         Ok(Move { lane, name, from, to, committed, position })
     }
 
@@ -222,7 +222,7 @@ impl Consumer {
     ) -> Result<()> {
         let (topic, partition) = (self.lanes[lane].topic, self.lanes[lane].partition);
         let topic = self.topics[topic].clone();
-        let name = cursor_name(&self.name, &topic.settings().generation, partition);
+        let name = cursor_name(&self.group, &topic.settings().generation, partition);
         let (position, kept, end) = loop {
             let found = read(home, &name)?;
             let is_new = found == CursorState::NONE;

@@ -56,7 +56,8 @@ pub use forgetting::forget_topic;
 pub use handle::{Consumer, GroupPartition};
 pub use log_cursors::Move;
 pub use overview::{
-    ConsumerInfo, CursorInfo, MemberInfo, delete_consumer, list_consumers, reset_cursor,
+    GroupInfo, GroupPartitionInfo, MemberInfo, delete_group, group_info, group_names, list_groups,
+    seek_group,
 };
 pub use position::position_of;
 pub use seek::Start;

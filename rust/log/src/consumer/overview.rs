@@ -29,9 +29,9 @@ use crate::topic::Topic;
 /// Ending of the file of a consumer that is being deleted while its cursors are in a log.
 const GONE: &str = "@gone";
 
-/// A consumer as it is now.
+/// A consumer group as it is now.
 #[derive(Debug)]
-pub struct ConsumerInfo {
+pub struct GroupInfo {
     /// Its name.
     pub name: String,
     /// Its members.
@@ -39,7 +39,7 @@ pub struct ConsumerInfo {
     /// Name of the log that keeps its cursors, if not its own file does; its generation where it is gone.
     pub cursor_in: Option<String>,
     /// How far it has read; an error where its file is damaged, or its log gone.
-    pub cursors: Result<Vec<CursorInfo>>,
+    pub cursors: Result<Vec<GroupPartitionInfo>>,
 }
 
 /// A member of a consumer.
@@ -57,7 +57,7 @@ pub struct MemberInfo {
 
 /// How far a consumer has read a partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CursorInfo {
+pub struct GroupPartitionInfo {
     /// Name that the topic had.
     pub topic: String,
     /// Generation of the topic.
@@ -72,34 +72,34 @@ pub struct CursorInfo {
     pub owner: Option<MemberInfo>,
 }
 
-/// All consumers of a store, by name.
+/// All consumer groups of a store, by name.
 ///
 /// # Errors
 /// `SystemCallFailed` when the directory cannot be read. What is wrong with one stands beside its name.
-pub fn list_consumers(store: &Store) -> Result<Vec<ConsumerInfo>> {
-    let mut looks = Looks {
-        store,
-        slots: store.slots(),
-        incarnation: store.incarnation_now(),
-        topics: BTreeMap::new(),
-    };
+pub fn list_groups(store: &Store) -> Result<Vec<GroupInfo>> {
+    let mut looks = Looks::new(store);
     let mut found = Vec::new();
-    for name in names(store)? {
-        let path = store.layout().consumer(&name)?;
-        let read = read_consumer(store.storage().as_ref(), &path);
-        match read.and_then(|read| read.map(|read| Image::of(store, &path, read)).transpose()) {
-            Ok(None) => {}
-            Ok(Some(image)) => found.push(looks.at(name, &image)),
-            Err(error) => {
-                let (members, cursor_in) = (Vec::new(), None);
-                found.push(ConsumerInfo { name, members, cursor_in, cursors: Err(error) });
-            }
-        }
+    for name in group_names(store)? {
+        found.extend(looks.by_name(name)?);
     }
     Ok(found)
 }
 
-fn names(store: &Store) -> Result<Vec<String>> {
+/// One consumer group of a store.
+///
+/// # Errors
+/// `UnknownGroup`. What is wrong with its file stands in what is returned.
+pub fn group_info(store: &Store, name: &str) -> Result<GroupInfo> {
+    let none = || missing(store, name);
+    store.layout().consumer(name).map_err(|_| none())?;
+    Looks::new(store).by_name(name.to_owned())?.ok_or_else(none)
+}
+
+/// Names of all consumer groups of a store, sorted.
+///
+/// # Errors
+/// `SystemCallFailed` when the directory cannot be read.
+pub fn group_names(store: &Store) -> Result<Vec<String>> {
     let dir = store.layout().consumers();
     let mut names = store.storage().list(&dir).doing("list", &dir)?;
     names.retain(|name| store.layout().consumer(name).is_ok());
@@ -115,8 +115,28 @@ struct Looks<'a> {
     topics: BTreeMap<[u8; 16], Option<Topic>>,
 }
 
-impl Looks<'_> {
-    fn at(&mut self, name: String, image: &Image) -> ConsumerInfo {
+impl<'a> Looks<'a> {
+    fn new(store: &'a Store) -> Self {
+        let (slots, incarnation) = (store.slots(), store.incarnation_now());
+        Self { store, slots, incarnation, topics: BTreeMap::new() }
+    }
+
+    /// The consumer of a name; `None` where there is none.
+    fn by_name(&mut self, name: String) -> Result<Option<GroupInfo>> {
+        let path = self.store.layout().consumer(&name)?;
+        let read = read_consumer(self.store.storage().as_ref(), &path);
+        match read.and_then(|read| read.map(|read| Image::of(self.store, &path, read)).transpose())
+        {
+            Ok(None) => Ok(None),
+            Ok(Some(image)) => Ok(Some(self.at(name, &image))),
+            Err(error) => {
+                let (members, cursor_in) = (Vec::new(), None);
+                Ok(Some(GroupInfo { name, members, cursor_in, cursors: Err(error) }))
+            }
+        }
+    }
+
+    fn at(&mut self, name: String, image: &Image) -> GroupInfo {
         let members: Vec<_> = image.members().filter_map(|word| self.member(word)).collect();
         let is_in_file = image.log == [0; 16];
         let mut cursors = Vec::new();
@@ -135,7 +155,7 @@ impl Looks<'_> {
                 true => self.told(&topic, &cursor),
                 false => cursor.committed.offset,
             };
-            cursors.push(CursorInfo {
+            cursors.push(GroupPartitionInfo {
                 topic,
                 generation: cursor.generation,
                 partition: cursor.partition,
@@ -152,13 +172,13 @@ impl Looks<'_> {
             None => Ok(cursors),
         };
         if is_in_file {
-            return ConsumerInfo { name, members, cursor_in: None, cursors };
+            return GroupInfo { name, members, cursor_in: None, cursors };
         }
         let home = home_of(self.store, &name, &image.log);
         let log = home.as_ref().map(|home| home.settings().log.clone());
         let cursor_in = Some(log.unwrap_or_else(|_| hex(&image.log)));
         let cursors = cursors.and_then(|cursors| kept_in(&home?, &name, cursors));
-        ConsumerInfo { name, members, cursor_in, cursors }
+        GroupInfo { name, members, cursor_in, cursors }
     }
 
     /// Name of the topic of a generation; the generation where there is none.
@@ -211,13 +231,17 @@ pub(super) fn home_of(store: &Store, name: &str, log: &[u8; 16]) -> Result<Topic
     }
     Err(Error::InvalidArgument {
         what: format!(
-            "consumer {name:?} kept its cursors in a log that was deleted; delete the consumer to begin anew"
+            "consumer group {name:?} kept its cursors in a log that was deleted; delete the group to begin anew"
         ),
     })
 }
 
 /// What the log says that keeps them; what the file says of them may be older.
-fn kept_in(home: &Topic, name: &str, mut cursors: Vec<CursorInfo>) -> Result<Vec<CursorInfo>> {
+fn kept_in(
+    home: &Topic,
+    name: &str,
+    mut cursors: Vec<GroupPartitionInfo>,
+) -> Result<Vec<GroupPartitionInfo>> {
     let kept: BTreeMap<_, _> = home.log().cursors()?.into_iter().collect();
     for cursor in &mut cursors {
         let kept = kept.get(&cursor_name(name, &cursor.generation, cursor.partition));
@@ -247,7 +271,7 @@ fn member_info(who: Who, slots: &[SlotInfo]) -> MemberInfo {
 /// # Errors
 /// `UnknownGroup`, `OffsetOutOfRange`, `NotWritable`; `InvalidArgument` while a member lives, and for a
 /// partition that it never read: nothing was changed. `CorruptData`, `LockTimeout`, `SystemCallFailed`.
-pub fn reset_cursor(
+pub fn seek_group(
     store: &Store,
     name: &str,
     topic: &Topic,
@@ -267,7 +291,7 @@ pub fn reset_cursor(
     store.under_claim(|| {
         let (file, image) = Image::read(store, &path)?.ok_or_else(|| missing(store, name))?;
         if home.as_ref().map_or([0; 16], |home| home.settings().log_generation) != image.log {
-            let what = format!("consumer {name:?} was deleted and made anew meanwhile");
+            let what = format!("consumer group {name:?} was deleted and made anew meanwhile");
             return Err(Error::InvalidArgument { what });
         }
         expect_nobody(store, name, &image)?;
@@ -277,7 +301,7 @@ pub fn reset_cursor(
             .find(|(_, entry)| entry.of() == Some((generation, partition)));
         let (index, found) = found.ok_or_else(|| Error::InvalidArgument {
             what: format!(
-                "consumer {name:?} never read partition {partition} of topic {:?}; `falaj group list` \
+                "consumer group {name:?} never read partition {partition} of topic {:?}; `falaj group list` \
                  lists what it reads",
                 topic.name()
             ),
@@ -318,7 +342,7 @@ pub fn reset_cursor(
 ///
 /// # Errors
 /// `UnknownGroup`; `InvalidArgument` while a member lives; `NotWritable`, `LockTimeout`, `SystemCallFailed`.
-pub fn delete_consumer(store: &Store, name: &str) -> Result<()> {
+pub fn delete_group(store: &Store, name: &str) -> Result<()> {
     let path = store.layout().consumer(name)?;
     let was_begun = finish_deletion(store, name)?;
     store.under_claim(|| {
@@ -400,6 +424,8 @@ fn expect_nobody(store: &Store, name: &str, image: &Image) -> Result<()> {
     };
     let holder = Who::of(alive).map(|member| who.describe(member.process)).unwrap_or_default();
     Err(Error::InvalidArgument {
-        what: format!("consumer {name:?} is open in {holder}; close it there first, or seek there"),
+        what: format!(
+            "consumer group {name:?} is open in {holder}; close it there first, or seek there"
+        ),
     })
 }

@@ -54,7 +54,7 @@ use crate::topic::Topic;
 pub use admin::{delete, list};
 pub use jobs::{Each, Job, NOT_BEFORE};
 use key_hash::lane_of;
-pub use overview::{Counts, Overview, overview};
+pub use overview::{Counts, Overview, overview, overview_of_one};
 use ring::{Back, Ring, Room};
 
 /// How often a process looks for dead holders, while there are others' leases.

@@ -54,14 +54,23 @@ pub struct Counts {
 /// # Errors
 /// When the directory cannot be read. What is wrong with one stands beside its name.
 pub fn overview(store: &Store) -> Result<Vec<Overview>> {
-    let names = store.queues()?;
+    Ok(overview_of(store, store.queues()?))
+}
+
+/// The queue of a name; `None` where there is none. What is wrong with it stands beside its name.
+pub fn overview_of_one(store: &Store, name: &str) -> Option<Overview> {
+    store.layout().queue(name).ok()?;
+    overview_of(store, vec![name.to_owned()]).pop()
+}
+
+fn overview_of(store: &Store, names: Vec<String>) -> Vec<Overview> {
     let (slots, incarnation) = (store.slots(), store.incarnation());
     let look = |name: String| match look(store, &name, &slots, incarnation) {
         Ok(None) => None,
         Ok(Some(counts)) => Some(Overview { name, counts: Ok(counts) }),
         Err(error) => Some(Overview { name, counts: Err(error) }),
     };
-    Ok(names.into_iter().filter_map(look).collect())
+    names.into_iter().filter_map(look).collect()
 }
 
 fn look(

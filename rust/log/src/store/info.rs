@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::logs::settings_to_read;
 use super::slots::Slots;
 use super::{Store, membership};
-use crate::error::{IoResult, Result};
+use crate::error::{Error, IoResult, Result};
 use crate::format::VERSION;
 use crate::format::settings::{StoreSettings, TopicSettings};
 use crate::log::{Log, LogExtent, LogSettings, TopicEnds};
@@ -144,6 +144,25 @@ impl Store {
             topics,
             logs: logs.into_values().map(|looked| looked.info).collect(),
         })
+    }
+
+    /// Look at one topic.
+    ///
+    /// # Errors
+    /// [`Error::UnknownTopic`]. What is wrong with the topic stands in
+    /// what is returned.
+    pub fn topic_info(&self, name: &str) -> Result<TopicInfo> {
+        let settings = match self.layout().topic(name).and_then(|_| self.topic_settings(name)) {
+            Err(Error::InvalidName { .. } | Error::UnknownTopic { .. }) => {
+                return Err(self.shared.no_such_topic(name));
+            }
+            settings => settings,
+        };
+        let partitions = match &settings {
+            Ok(settings) => self.look_at(settings, &mut BTreeMap::new()),
+            Err(_) => Ok(Vec::new()),
+        };
+        Ok(TopicInfo { name: name.to_owned(), settings, partitions })
     }
 
     /// How many committed records are there from each of these places on: lags of consumer groups, jobs

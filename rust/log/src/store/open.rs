@@ -62,10 +62,7 @@ impl Opening<'_> {
 
     fn for_reading(self) -> Result<StoreInner> {
         let Some(settings) = self.settings()? else {
-            return Err(self.no_store(match self.root_exists()? {
-                true => "it holds no falaj.json",
-                false => "there is nothing here",
-            }));
+            return Err(self.missing("open it for writing to create one")?);
         };
         self.check_settings(&settings)?;
         let modes = self.modes()?;
@@ -81,6 +78,9 @@ impl Opening<'_> {
         Modes::asked(self.options.mode)?;
         let settings = match self.settings()? {
             Some(settings) => settings,
+            None if !self.options.create => {
+                return Err(self.missing("allow to create it, or check the path")?);
+            }
             None => self.create(patience)?,
         };
         self.check_settings(&settings)?;
@@ -155,7 +155,7 @@ impl Opening<'_> {
     }
 
     fn check_filesystem(&self, found: Filesystem, writes: Option<WriteMode>) -> Result<()> {
-        if self.options.force_filesystem {
+        if self.options.allow_network_fs {
             return Ok(());
         }
         let kind = match (found, writes) {
@@ -181,6 +181,27 @@ impl Opening<'_> {
         Ok(files::stat(self.storage(), &self.layout.root_itself())?.is_some())
     }
 
+    /// Why nothing was opened where there is no `falaj.json`, and none may be created.
+    fn missing(&self, remedy: &str) -> Result<Error> {
+        if self.root_exists()? {
+            return Ok(self.no_store("it holds no falaj.json"));
+        }
+        Ok(self.no_directory().unwrap_or_else(|| Error::StoreNotFound {
+            path: self.layout.root().to_path_buf(),
+            why: format!("the directory does not exist; {remedy}"),
+        }))
+    }
+
+    /// The error where the directory that the store's directory lies in is missing.
+    fn no_directory(&self) -> Option<Error> {
+        let parent = self.layout.parent();
+        let found = files::stat(self.storage(), parent);
+        matches!(found, Ok(None)).then(|| Error::StoreNotFound {
+            path: self.layout.root().to_path_buf(),
+            why: format!("directory {} does not exist; create it first", parent.display()),
+        })
+    }
+
     fn no_store(&self, why: &str) -> Error {
         Error::NotAStore { path: self.layout.root().to_path_buf(), why: why.to_owned() }
     }
@@ -188,6 +209,9 @@ impl Opening<'_> {
     /// Create the store, or adopt the one that somebody else creates meanwhile.
     fn create(&self, patience: Patience) -> Result<StoreSettings> {
         let asked = Modes::asked(self.options.mode)?;
+        if let Some(error) = self.no_directory() {
+            return Err(error);
+        }
         let write_mode = self.choose_write_mode()?;
         self.make_root(asked)?;
         if let Some(why) = self.stranger()? {

@@ -38,8 +38,10 @@ pub struct StoreOptions {
     pub mode: u32,
     /// How it is written to; `None` takes what suits the file system, or what is stored.
     pub write_mode: Option<WriteMode>,
-    /// Use it although the file system cannot keep the promises.
-    pub force_filesystem: bool,
+    /// Whether opening it for writing creates it where there is none; true by default.
+    pub create: bool,
+    /// Use a file system that cannot keep the promises, such as NFS.
+    pub allow_network_fs: bool,
     /// How long to wait for others who open or change the store right now.
     pub lock_timeout: Duration,
     /// How segments are read: mapped, or by `pread` where a map is dangerous, which is on a dying
@@ -53,7 +55,8 @@ impl Default for StoreOptions {
             access: Access::Write,
             mode: 0o700,
             write_mode: None,
-            force_filesystem: false,
+            create: true,
+            allow_network_fs: false,
             lock_timeout: Duration::from_secs(10),
             reading: Reading::Map,
         }
@@ -85,6 +88,8 @@ pub const CODEC: &str = "bytes";
 /// How a topic is opened. `None` takes what is stored, or the default when it is created.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TopicOptions {
+    /// Refuse to create the topic: [`Error::UnknownTopic`] where there is none.
+    pub must_exist: bool,
     /// Name of the log it lives in, which several topics may share; a log of its own, of the topic's
     /// name, by default. Segment size and interval are those of the log.
     pub log: Option<String>,

@@ -41,7 +41,8 @@ impl Store {
     ///
     /// # Errors
     /// [`Error::InvalidName`]; [`Error::InvalidArgument`] for settings beyond their limits;
-    /// [`Error::SettingsMismatch`]; [`Error::UnknownTopic`] when the store is open for reading;
+    /// [`Error::SettingsMismatch`]; [`Error::UnknownTopic`] when the store is open for reading, or
+    /// the options refuse to create it;
     /// [`Error::CorruptData`] when `topic.json` or its log is damaged or missing;
     /// [`Error::UnsupportedVersion`]; [`Error::LockTimeout`] when others change the store all the time;
     /// [`Error::NoSpace`].
@@ -51,7 +52,9 @@ impl Store {
         let found = match self.shared.topic(name)? {
             Some(found) if self.shared.seat.is_none() => found,
             Some(found) => self.shared.adopted(found)?,
-            None if self.shared.seat.is_none() => return Err(self.shared.no_such_topic(name)),
+            None if options.must_exist || self.shared.seat.is_none() => {
+                return Err(self.shared.no_such_topic(name));
+            }
             None => self.create_topic(name, options)?,
         };
         options.compare(&found)?;
@@ -242,7 +245,13 @@ impl StoreInner {
     }
 
     pub(super) fn no_such_topic(&self, name: &str) -> Error {
-        Error::UnknownTopic { name: name.to_owned(), store: self.layout.root().to_path_buf() }
+        let topics = files::list(self.storage(), &self.layout.topics()).unwrap_or_default();
+        let there = topics.into_iter().filter(|topic| self.layout.topic(topic).is_ok()).collect();
+        Error::UnknownTopic {
+            name: name.to_owned(),
+            store: self.layout.root().to_path_buf(),
+            topics: there,
+        }
     }
 
     /// A topic whose log is there; `None` when there is no such topic.

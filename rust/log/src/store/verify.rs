@@ -93,7 +93,8 @@ pub fn verify(
         catalog.layout.topic(name)?;
         if !catalog.topics.iter().any(|(other, _)| other == name) {
             let (name, store) = (name.to_owned(), catalog.layout.root().to_path_buf());
-            return Err(Error::UnknownTopic { name, store });
+            let topics = catalog.topics.into_iter().map(|(name, _)| name).collect();
+            return Err(Error::UnknownTopic { name, store, topics });
         }
     }
     found.findings = settings(&catalog, topic);

@@ -71,7 +71,7 @@ struct Cursor {
 /// What a cursor is, where it is the position of a consumer group in a partition.
 #[derive(Clone, Debug)]
 pub(crate) struct GroupPosition {
-    pub(crate) consumer: String,
+    pub(crate) group: String,
     pub(crate) topic: Topic,
     pub(crate) partition: u32,
     /// What the group has read lies before this, in the log of the topic.
@@ -318,7 +318,7 @@ impl GroupPosition {
 
     fn not_owner(&self) -> Error {
         Error::PartitionNotAssigned {
-            consumer: self.consumer.clone(),
+            group: self.group.clone(),
             topic: self.topic.name().to_owned(),
             partition: self.partition,
             holder: "another member, or a process that moved its cursor since,".into(),

@@ -102,7 +102,7 @@ fn network_file_systems_and_fuse_are_refused_unless_forced() {
         let said = error.to_string();
         assert!(said.contains(kind) && said.contains("/store") && said.contains("force"), "{said}");
         assert!(storage.stat(path).is_err(), "nothing is made before it is refused");
-        let forced = StoreOptions { force_filesystem: true, ..StoreOptions::default() };
+        let forced = StoreOptions { allow_network_fs: true, ..StoreOptions::default() };
         let store = Store::open_on(Arc::clone(&storage), path, &forced).unwrap();
         assert_eq!(store.settings().write_mode, WriteMode::Pwrite);
         fill(&topic(&store, "orders"), 0, 10);

@@ -17,7 +17,7 @@ __all__ = ["COMMAND", "create"]
 
 def create(access: Access, queue: str, topic: str | None, order: Any) -> None:
     """Create a queue over a topic that is there, or over a new one of its name."""
-    with access.store("w", creates=topic is None) as opened:
+    with access.store(writes=True, creates=topic is None) as opened:
         if topic is not None:
             expect_topics(opened, topic)
         with raw_topic(opened, topic or queue) as over:

@@ -38,7 +38,10 @@ def put(
     """Put jobs into a queue."""
     with access.store() as opened:
         expect_queue(opened, queue)
-    with access.store("w") as opened, raw_topic(opened, expect_queue(opened, queue)) as topic:
+    with (
+        access.store(writes=True) as opened,
+        raw_topic(opened, expect_queue(opened, queue)) as topic,
+    ):
         work = _lines(topic, files, key, headers, delay)
     if as_json:
         print(json.dumps(work.figures()))

@@ -42,12 +42,12 @@ def redrive(
         dead = dead_letter or f"{topic}.dead"
         if dead_letter is not None:
             expect_topics(opened, dead)
-        there = dead in opened.topics()
+        there = dead in opened.topics
     done = 0
     if there:
         # Also for a dry run: only a store that is open for writing knows its producers.
         with (
-            access.store("w") as opened,
+            access.store(writes=True) as opened,
             raw_topic(opened, topic) as over,
             raw_topic(opened, dead) as letters,
         ):

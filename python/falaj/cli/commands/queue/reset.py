@@ -20,7 +20,7 @@ def reset(access: Access, queue: str, yes: bool) -> None:
     with access.store() as opened:
         expect_queue(opened, queue)
     confirm(f"Make all records of queue {queue} ready again?", f"resetting queue {queue}", yes)
-    with access.store("w") as opened:
+    with access.store(writes=True) as opened:
         opened.delete_queue(queue)
 
 

@@ -40,7 +40,7 @@ def take(
     """Take jobs, and print them or run a command for each."""
     with access.store() as opened:
         expect_queue(opened, queue)
-    with access.store("w") as opened:
+    with access.store(writes=True) as opened:
         topic = raw_topic(opened, expect_queue(opened, queue))
         found = opened.queue(queue, topic, max_attempts=max_attempts)
         _take(found, jobs, command, lease, timeout, as_json, form)

@@ -20,7 +20,7 @@ __all__ = ["COMMAND", "compact"]
 
 def compact(access: Access, topic: str, delete_retention: float, seal: bool, as_json: bool) -> None:
     """Compact a topic."""
-    with access.topic(topic, "w") as opened, bar(f"compact {topic}") as advance:
+    with access.topic(topic, writes=True) as opened, bar(f"compact {topic}") as advance:
         done = opened.compact(
             delete_retention=delete_retention,
             seal=seal,

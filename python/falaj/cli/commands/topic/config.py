@@ -26,7 +26,7 @@ def config(access: Access, topic: str, as_json: bool, **settings: Any) -> None:
     """Show or change the settings of a topic."""
     given = changes(settings)
     if given:
-        with access.topic(topic, "w") as opened:
+        with access.topic(topic, writes=True) as opened:
             opened.configure(**given)
     with access.store() as store:
         expect_topics(store, topic)

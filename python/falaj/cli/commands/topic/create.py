@@ -31,9 +31,9 @@ def create(
     wanted = NewTopic(codec, partitions, segment_bytes, sync_interval_ms, log=log)
     for name in topics:
         wanted.check(name)
-    with access.store("w", creates=True) as opened:
+    with access.store(creates=True) as opened:
         for name in topics:
-            if name in opened.topics():
+            if name in opened.topics:
                 raise Stop(
                     f"topic {name} exists already in {opened.path}: `falaj topic config` changes it"
                 )

@@ -24,8 +24,8 @@ def delete(access: Access, topics: list[str], yes: bool) -> None:
     for topic in topics:
         much = "" if yes else _how_much(access, topic)
         confirm(f"Delete topic {topic}{much}?", f"deleting topic {topic}", yes)
-        with access.store("w") as opened:
-            opened.delete(topic)
+        with access.store(writes=True) as opened:
+            opened.delete_topic(topic)
 
 
 def _how_much(access: Access, topic: str) -> str:

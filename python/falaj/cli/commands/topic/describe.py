@@ -43,20 +43,20 @@ def describe(access: Access, topics: list[str], as_json: bool) -> None:
 def _of(whole: StoreInfo, *names: str) -> StoreInfo:
     """What of a store is about some topics."""
     consumers = []
-    for consumer in whole["consumers"]:
+    for consumer in whole["groups"]:
         without = group.idle(consumer)
-        cursors = [each for each in consumer["cursors"] if each["topic"] in names]
+        cursors = [each for each in consumer["partitions"] if each["topic"] in names]
         owners = [each["owner"] for each in cursors]
         members = [each for each in consumer["members"] if each in (*owners, *without)]
         if cursors:
-            consumers.append({**consumer, "cursors": cursors, "members": members})
+            consumers.append({**consumer, "partitions": cursors, "members": members})
     return cast(
         "StoreInfo",
         {
             **whole,
             "topics": [topic for topic in whole["topics"] if topic["name"] in names],
             "logs": [log for log in whole["logs"] if not {*names}.isdisjoint(log["topics"])],
-            "consumers": consumers,
+            "groups": consumers,
             "queues": [each for each in whole["queues"] if each["topic"] in names],
         },
     )
@@ -67,7 +67,7 @@ def _object(whole: StoreInfo, name: str) -> dict[str, Any]:
     return {
         **found["topics"][0],
         "log": found["logs"][0] if found["logs"] else None,
-        "groups": found["consumers"],
+        "groups": found["groups"],
         "queues": found["queues"],
     }
 
@@ -82,7 +82,7 @@ def _parts(found: StoreInfo) -> Any:
             info.LIMITS,
             [row for each in found["topics"] if (row := info.limits_of(each))],
         ),
-        ("group", group.COLUMNS, group.rows(found["consumers"])),
+        ("group", group.COLUMNS, group.rows(found["groups"])),
         ("queue", queue.COLUMNS, queue.rows(whole)),
     )
 

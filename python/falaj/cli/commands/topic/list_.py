@@ -34,7 +34,7 @@ def list_(access: Access, as_json: bool) -> None:
     code = Exit.DONE
     rows = []
     with access.store() as opened:
-        for name in opened.topics():
+        for name in opened.topics:
             try:
                 rows.append(_row(opened, name))
             except Error as error:

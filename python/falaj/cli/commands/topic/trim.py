@@ -22,7 +22,7 @@ def trim(
     access: Access, topic: str, before: Any, partition: int | None, dry_run: bool, as_json: bool
 ) -> None:
     """Delete the oldest records of a topic."""
-    with access.topic(topic, "r" if dry_run else "w") as found:
+    with access.topic(topic, writes=not dry_run) as found:
         part = found if partition is None else partitions_of(found, partition)[0]
         to_keep = {"before_offset" if isinstance(before, int) else "before_time": before}
         done = part.trim(**to_keep, dry_run=dry_run)

@@ -197,8 +197,8 @@ fn the_file_system_decides_how_a_store_is_written_to() {
     };
     let plain = StoreOptions::default();
     let mapped = StoreOptions { write_mode: Some(WriteMode::Mapped), ..plain.clone() };
-    let forced = StoreOptions { force_filesystem: true, ..plain.clone() };
-    let forced_mapped = StoreOptions { force_filesystem: true, ..mapped.clone() };
+    let forced = StoreOptions { allow_network_fs: true, ..plain.clone() };
+    let forced_mapped = StoreOptions { allow_network_fs: true, ..mapped.clone() };
     assert_eq!(opened(Filesystem::Promises("p"), &plain).unwrap(), WriteMode::Mapped);
     for kind in [Filesystem::CopyOnWrite("c"), Filesystem::Unknown(5)] {
         assert_eq!(opened(kind.clone(), &plain).unwrap(), WriteMode::Pwrite);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use falaj::internals::consumer::{Consumer, Start, delete_consumer, list_consumers, reset_cursor};
+use falaj::internals::consumer::{Consumer, Start, delete_group, list_groups, seek_group};
 use falaj::internals::error::{Error, Result};
 use falaj::internals::format::consumer::{self, CURSOR_LEN, HEADER_LEN, SECTOR};
 use falaj::internals::format::queue::{self, ENDS_LEN};
@@ -109,7 +109,7 @@ fn every_flipped_byte_that_has_a_checksum_is_found_in_its_file() {
                 let is_told = told.clone().eq([(&hurt, severity)]) || told.eq([(&hurt, newer)]);
                 assert!(is_told, "byte {position} of {file}: {found:?}");
                 assert!((from..from + len).contains(&found[0].position), "{position}: {found:?}");
-                let consumers = list_consumers(&store).unwrap().into_iter();
+                let consumers = list_groups(&store).unwrap().into_iter();
                 let queues = overview(&store).unwrap().into_iter();
                 let is_refused = consumers.filter_map(|one| one.cursors.err()).count()
                     + queues.filter_map(|one| one.counts.err()).count();
@@ -185,9 +185,9 @@ fn whoever_looks_after_a_store_tells_of_what_is_hurt_and_what_they_say_helps() {
 
         let name = hurt.file_name().and_then(|name| name.to_str()).unwrap();
         if remedy.contains("seek") {
-            reset_cursor(&store, name, &topic(&store, "orders"), 0, Start::Offset(3)).unwrap();
+            seek_group(&store, name, &topic(&store, "orders"), 0, Start::Offset(3)).unwrap();
         } else if remedy.contains("falaj group delete") {
-            delete_consumer(&store, name).unwrap();
+            delete_group(&store, name).unwrap();
         } else {
             falaj::internals::queue::delete(&store, name).unwrap();
         }
@@ -268,10 +268,10 @@ fn a_cursor_of_a_topic_that_was_deleted_is_nothing_to_tell_of() {
         let path = prepare(storage, root).unwrap();
         let store = open(storage, &path).unwrap();
         tear(storage, &path.join("consumers/billing"));
-        assert!(list_consumers(&store).unwrap()[0].cursors.is_err());
+        assert!(list_groups(&store).unwrap()[0].cursors.is_err());
         store.delete_topic("orders").unwrap();
         assert_eq!(look(storage, &path), []);
-        assert_eq!(list_consumers(&store).unwrap()[0].cursors.as_ref().unwrap(), &[]);
+        assert_eq!(list_groups(&store).unwrap()[0].cursors.as_ref().unwrap(), &[]);
         let orders = topic(&store, "orders");
         let billing = Consumer::open(&store, "billing", from_ref(&orders), Start::Earliest);
         assert_eq!(billing.unwrap().next("orders", 0).unwrap(), 0);

@@ -343,10 +343,10 @@ fn who_cannot_leave_while_the_claim_is_busy_leaves_when_it_is_free() {
         assert!(matches!(billing.leave().unwrap_err(), Error::LockTimeout { .. }));
     }
     drop(claim);
-    assert_eq!(list_consumers(&store).unwrap()[0].members.len(), 2);
+    assert_eq!(list_groups(&store).unwrap()[0].members.len(), 2);
     billing.leave().unwrap();
     billing.leave().unwrap();
-    assert_eq!(list_consumers(&store).unwrap()[0].members.len(), 1);
+    assert_eq!(list_groups(&store).unwrap()[0].members.len(), 1);
     for refused in [billing.commit("orders", 0, 1, false), billing.commit_all(true)] {
         assert!(matches!(refused.unwrap_err(), Error::HandleClosed { .. }));
     }
@@ -365,7 +365,7 @@ fn who_is_gone_and_could_not_leave_is_nobody_to_its_own_process() {
     let claim = claimed(&machine);
     drop(gone);
     drop(claim);
-    assert_eq!(list_consumers(&store).unwrap()[0].members.len(), 2);
+    assert_eq!(list_groups(&store).unwrap()[0].members.len(), 2);
     for _ in 0..1000 {
         stays.refresh().unwrap();
         if stays.parts().unwrap().len() == 4 {
@@ -374,7 +374,7 @@ fn who_is_gone_and_could_not_leave_is_nobody_to_its_own_process() {
         std::thread::sleep(Duration::from_millis(1)); // sleep: it looks every 20 ms
     }
     assert_eq!(stays.parts().unwrap().len(), 4);
-    assert_eq!(list_consumers(&store).unwrap()[0].members.len(), 1);
+    assert_eq!(list_groups(&store).unwrap()[0].members.len(), 1);
     // Whoever comes next sees it too.
     let claim = claimed(&machine);
     drop(stays);
@@ -382,7 +382,7 @@ fn who_is_gone_and_could_not_leave_is_nobody_to_its_own_process() {
     let other = open(&store, &orders);
     assert_eq!(other.parts().unwrap().len(), 4);
     drop(other);
-    reset_cursor(&store, "billing", &orders, 0, Start::Latest).unwrap();
+    seek_group(&store, "billing", &orders, 0, Start::Latest).unwrap();
 }
 
 #[test]
@@ -402,6 +402,6 @@ fn an_opening_that_fails_anywhere_leaves_no_member_that_nobody_is() {
         }
         let opened = open(&store, &orders);
         assert_eq!(opened.parts().unwrap().len(), 4, "the {nth}. lock failed");
-        assert_eq!(list_consumers(&store).unwrap()[0].members.len(), 1);
+        assert_eq!(list_groups(&store).unwrap()[0].members.len(), 1);
     }
 }

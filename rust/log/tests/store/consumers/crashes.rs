@@ -53,7 +53,7 @@ fn after_a_power_cut_at_any_event_of_commits_no_record_is_left_out() {
 /// Everybody says that it stands at `next`, it goes back there, and a commit of what it was on before the
 /// power cut, which are other records now, is one.
 fn goes_on_from(image: &MemoryStorage, orders: &Topic, next: u64, story: &str) {
-    let listed = &list_consumers(orders.store()).unwrap()[0];
+    let listed = &list_groups(orders.store()).unwrap()[0];
     assert_eq!(listed.cursors.as_ref().unwrap()[0].committed, next, "{story}");
     let lost = CursorEntry::decode(&bytes_of(image)[entry(0) as usize..]).cursor().unwrap();
     let mut billing = open(orders.store(), orders);

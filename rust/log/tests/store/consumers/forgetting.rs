@@ -56,7 +56,7 @@ fn having_read_both(machine: &MemoryStorage, mode: WriteMode, kept: Kept) -> Sto
 
 /// The committed offsets that the group has, as people see them.
 fn listed(store: &Store) -> Vec<(String, u32, u64)> {
-    let listed = list_consumers(store).unwrap();
+    let listed = list_groups(store).unwrap();
     let cursors = listed[0].cursors.as_ref().unwrap().iter();
     cursors.map(|cursor| (cursor.topic.clone(), cursor.partition, cursor.committed)).collect()
 }

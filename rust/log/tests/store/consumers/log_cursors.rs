@@ -273,11 +273,11 @@ fn a_consumer_keeps_its_cursors_where_it_first_did() {
     };
     refused(None, "cursor_in=\"shop\"");
     refused(Some(&orders), "cursor_in=\"shop\"");
-    assert_eq!(list_consumers(&store).unwrap()[0].cursor_in.as_deref(), Some("shop"));
-    delete_consumer(&store, "billing").unwrap();
+    assert_eq!(list_groups(&store).unwrap()[0].cursor_in.as_deref(), Some("shop"));
+    delete_group(&store, "billing").unwrap();
     drop(open(&store, &orders));
     refused(Some(&sums), "without cursor_in");
-    delete_consumer(&store, "billing").unwrap();
+    delete_group(&store, "billing").unwrap();
     drop(open_in(&store, &orders, &sums));
     drop((sums, beside));
     for name in ["sums", "beside"] {
@@ -285,8 +285,8 @@ fn a_consumer_keeps_its_cursors_where_it_first_did() {
     }
     let anew = in_log(&store, "sums", Some("shop"));
     refused(Some(&anew), "was deleted");
-    assert!(list_consumers(&store).unwrap()[0].cursors.is_err());
-    delete_consumer(&store, "billing").unwrap();
+    assert!(list_groups(&store).unwrap()[0].cursors.is_err());
+    delete_group(&store, "billing").unwrap();
     drop(open_in(&store, &orders, &anew));
     let options = StoreOptions::default();
     let elsewhere = Store::open_on(Arc::new(MemoryStorage::new()), "/other", &options).unwrap();
@@ -302,7 +302,7 @@ fn a_consumer_whose_file_is_damaged_is_forgotten_with_its_cursors_wherever_they_
     append(&orders, 0, 3);
     let path = Path::new("/store/consumers/billing");
     let away = || machine.rename_new(path, Path::new("/store/consumers/billing@gone")).unwrap();
-    let forget = || delete_consumer(&store, "billing").unwrap();
+    let forget = || delete_group(&store, "billing").unwrap();
     let ways: [(&str, &dyn Fn()); 3] = [
         ("deleted", &forget),
         ("by the next who opens it", &away),
@@ -335,23 +335,23 @@ fn a_cursor_in_a_log_is_listed_reset_and_forgotten_with_its_consumer() {
         let mut billing = open_in(&store, &orders, &sums);
         work(&mut billing, &sums, SyncMode::Durable);
         let other = store_in(&machine.process(), mode);
-        let found = list_consumers(&other).unwrap();
+        let found = list_groups(&other).unwrap();
         let cursors = found[0].cursors.as_ref().unwrap();
         assert_eq!((cursors[0].committed, found[0].cursor_in.as_deref()), (1, Some("sums")));
         let theirs = topic(&other, 1);
-        assert!(reset_cursor(&other, "billing", &theirs, 0, Start::Latest).is_err());
-        assert!(delete_consumer(&other, "billing").is_err());
+        assert!(seek_group(&other, "billing", &theirs, 0, Start::Latest).is_err());
+        assert!(delete_group(&other, "billing").is_err());
         let late = {
             hand_out(&mut billing, 0);
             billing.moves().unwrap()
         };
         drop(billing);
-        assert_eq!(reset_cursor(&other, "billing", &theirs, 0, Start::Offset(7)).unwrap(), 7);
+        assert_eq!(seek_group(&other, "billing", &theirs, 0, Start::Offset(7)).unwrap(), 7);
         assert!(commit(&sums, &late, SyncMode::None).is_err(), "a reset shuts out, too");
         assert_eq!(open_in(&store, &orders, &sums).next("orders", 0).unwrap(), 7);
-        assert_eq!(reset_cursor(&other, "billing", &theirs, 0, Start::Offset(3)).unwrap(), 3);
+        assert_eq!(seek_group(&other, "billing", &theirs, 0, Start::Offset(3)).unwrap(), 3);
         assert_eq!(open_in(&store, &orders, &sums).next("orders", 0).unwrap(), 3);
-        delete_consumer(&other, "billing").unwrap();
+        delete_group(&other, "billing").unwrap();
         assert!(sums.log().cursors().unwrap().is_empty());
         assert_eq!(open_in(&store, &orders, &sums).next("orders", 0).unwrap(), 0);
     }
@@ -368,13 +368,13 @@ fn a_deletion_cut_short_anywhere_leaves_the_consumer_as_it_was_or_none() {
     work(&mut billing, &sums, SyncMode::Durable);
     drop(billing);
     let began = machine.events();
-    delete_consumer(&store, "billing").unwrap();
+    delete_group(&store, "billing").unwrap();
     std::mem::forget((orders, sums, store));
     let journal = machine.journal();
     let mut seen = [0, 0];
     let mut check = |image: &MemoryStorage, story: &str| {
         image.set_now_us(LATER_US);
-        let is_there = !list_consumers(&self::store(image)).unwrap().is_empty();
+        let is_there = !list_groups(&self::store(image)).unwrap().is_empty();
         let (next, results) = left(image, story);
         assert_eq!((next, results), (u64::from(is_there), 1), "{story}");
         seen[usize::from(is_there)] += 1;
@@ -413,7 +413,7 @@ fn more_cursors_than_the_log_keeps_make_no_consumer() {
     let refused =
         Consumer::open_in(&store, "billing", from_ref(&many), Start::Earliest, &sums).unwrap_err();
     assert!(refused.to_string().contains("keeps 15 cursors"), "{refused}");
-    assert!(list_consumers(&store).unwrap().is_empty());
+    assert!(list_groups(&store).unwrap().is_empty());
     assert!(sums.log().cursors().unwrap().is_empty());
 }
 

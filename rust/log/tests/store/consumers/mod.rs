@@ -11,7 +11,7 @@ use std::slice::from_ref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use falaj::internals::consumer::{Consumer, Start, delete_consumer, list_consumers, reset_cursor};
+use falaj::internals::consumer::{Consumer, Start, delete_group, list_groups, seek_group};
 use falaj::internals::error::Error;
 use falaj::internals::format::consumer::{
     CURSOR_LEN, CursorEntry, SECTOR, at, encode_cursor, entry,
@@ -109,7 +109,7 @@ fn whatever_serial_a_cursor_says_the_next_commit_holds() {
             assert_eq!(billing.committed("orders", 0).unwrap(), offset - 1, "{serial}");
             billing.commit("orders", 0, offset, false).unwrap();
         }
-        assert_eq!(reset_cursor(&store, "billing", &orders, 0, Start::Offset(8)).unwrap(), 8);
+        assert_eq!(seek_group(&store, "billing", &orders, 0, Start::Offset(8)).unwrap(), 8);
         assert_eq!(open(&store, &orders).committed("orders", 0).unwrap(), 8, "{serial}");
     }
 }
@@ -292,24 +292,24 @@ fn a_consumer_is_listed_reset_and_deleted_only_while_nobody_has_it_open() {
         billing.commit("orders", 0, 4, true).unwrap();
         let other = store_in(&machine.process(), mode);
         let theirs = topic(&other, 1);
-        let found = list_consumers(&other).unwrap();
+        let found = list_groups(&other).unwrap();
         let cursors = found[0].cursors.as_ref().unwrap();
         assert_eq!((found.len(), found[0].members.len()), (1, 1));
         assert_eq!((cursors[0].committed, cursors[0].safe), (4, 4));
         assert_eq!(cursors[0].owner, Some(found[0].members[0]));
         for refused in [
-            reset_cursor(&other, "billing", &theirs, 0, Start::Latest).unwrap_err(),
-            delete_consumer(&other, "billing").unwrap_err(),
+            seek_group(&other, "billing", &theirs, 0, Start::Latest).unwrap_err(),
+            delete_group(&other, "billing").unwrap_err(),
         ] {
             assert!(matches!(refused, Error::InvalidArgument { .. }), "{refused}");
         }
-        let nobody = delete_consumer(&other, "nobody").unwrap_err();
+        let nobody = delete_group(&other, "nobody").unwrap_err();
         assert!(matches!(nobody, Error::UnknownGroup { .. }), "{nobody}");
         drop(billing);
-        assert_eq!(reset_cursor(&other, "billing", &theirs, 0, Start::Latest).unwrap(), 10);
+        assert_eq!(seek_group(&other, "billing", &theirs, 0, Start::Latest).unwrap(), 10);
         assert_eq!(open(&store, &orders).next("orders", 0).unwrap(), 10);
-        delete_consumer(&other, "billing").unwrap();
-        assert!(list_consumers(&store).unwrap().is_empty());
+        delete_group(&other, "billing").unwrap();
+        assert!(list_groups(&store).unwrap().is_empty());
     }
 }
 
@@ -331,9 +331,9 @@ fn damage_to_one_cursor_costs_that_commit_and_to_both_is_an_error_that_a_reset_e
     file.write_at(&[0xff; 8], newest + 512).unwrap();
     let hurt = Consumer::open(&store, "billing", from_ref(&orders), Start::Earliest).unwrap_err();
     assert!(matches!(hurt, Error::CorruptData { position: 8704, .. }), "{hurt}");
-    let listed = list_consumers(&store).unwrap().remove(0).cursors.unwrap_err();
+    let listed = list_groups(&store).unwrap().remove(0).cursors.unwrap_err();
     assert!(matches!(listed, Error::CorruptData { position: 8704, .. }), "{listed}");
-    reset_cursor(&store, "billing", &orders, 0, Start::Offset(3)).unwrap();
+    seek_group(&store, "billing", &orders, 0, Start::Offset(3)).unwrap();
     assert_eq!(open(&store, &orders).next("orders", 0).unwrap(), 3);
 }
 
@@ -353,12 +353,12 @@ fn damage_to_the_name_of_what_is_read_hides_no_cursor() {
         file.write_at(&[0xff; 3], 8192 + 24).unwrap();
     };
     let listed = || {
-        let cursors = list_consumers(&store).unwrap().remove(0).cursors.unwrap();
+        let cursors = list_groups(&store).unwrap().remove(0).cursors.unwrap();
         cursors.into_iter().map(|c| (c.topic, c.committed)).collect::<Vec<_>>()
     };
     hurt();
     assert_eq!(listed(), [("orders".to_owned(), 5)]);
-    reset_cursor(&store, "billing", &orders, 0, Start::Offset(3)).unwrap();
+    seek_group(&store, "billing", &orders, 0, Start::Offset(3)).unwrap();
     assert_eq!(listed(), [("orders".to_owned(), 3)]);
     let latest = Consumer::open(&store, "billing", from_ref(&orders), Start::Latest).unwrap();
     assert_eq!(latest.next("orders", 0).unwrap(), 3);
@@ -384,7 +384,7 @@ fn a_cursor_that_is_being_stored_is_not_told_as_damage_and_one_that_stays_torn_i
         half[8] ^= 1;
     }
     assert_ne!(torn, cursors);
-    let listed = || list_consumers(&store).unwrap().remove(0).cursors.err();
+    let listed = || list_groups(&store).unwrap().remove(0).cursors.err();
     let needed = || store.needs(&orders.settings().generation).err();
     let maintained = || store.maintain(true).unwrap().problems.pop();
     let looks: [&dyn Fn() -> Option<Error>; 3] = [&listed, &needed, &maintained];
@@ -427,7 +427,7 @@ fn a_start_that_is_none_makes_no_consumer_and_is_not_asked_where_there_is_a_curs
         |offset: u64| Consumer::open(&store, "billing", from_ref(&orders), Start::Offset(offset));
     let error = at(11).unwrap_err();
     assert!(matches!(error, Error::OffsetOutOfRange { offset: 11, .. }), "{error}");
-    assert!(list_consumers(&store).unwrap().is_empty());
+    assert!(list_groups(&store).unwrap().is_empty());
     assert_eq!(at(2).unwrap().next("orders", 0).unwrap(), 2);
     orders.trim(&[(0, 5)]).unwrap();
     let mut billing = at(2).unwrap();

@@ -1,0 +1,47 @@
+"""What a store holds, by name: `Store.topics`, `Store.groups` and `Store.queues`.
+
+A mapping reads the store whenever it is asked, so it always tells what is there now. Listing names
+reads one directory; only looking a name up reads about what has that name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeVar
+
+__all__ = ["Named"]
+
+T = TypeVar("T")
+
+
+class Named(Mapping[str, T]):
+    """A read-only mapping from names to what the store says about each."""
+
+    __slots__ = ("_kind", "_look", "_names")
+
+    def __init__(
+        self,
+        kind: str,
+        names: Callable[[], list[str]],
+        look: Callable[[str], T],
+    ) -> None:
+        self._kind = kind
+        self._names = names
+        self._look = look
+
+    def __getitem__(self, name: str) -> T:
+        if not isinstance(name, str):
+            raise KeyError(name)
+        return self._look(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names())
+
+    def __len__(self) -> int:
+        return len(self._names())
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and name in self._names()
+
+    def __repr__(self) -> str:
+        return f"<falaj.Store.{self._kind}: {', '.join(map(repr, self._names())) or 'none'}>"
