@@ -36,7 +36,7 @@ async def await_for_topic(store: Store, name: str, timeout: float | None) -> Non
 
 
 class _Wait:
-    """What is waited for, and until when."""
+    """One wait for a topic, with its deadline."""
 
     def __init__(self, store: Store, name: str, timeout: float | None) -> None:
         store._check_topic(

@@ -1,4 +1,4 @@
-"""What a store holds, by name: `Store.topics`, `Store.groups` and `Store.queues`.
+"""The contents of a store, by name: `Store.topics`, `Store.groups` and `Store.queues`.
 
 A mapping reads the store whenever it is asked, so it always tells what is there now. Listing names
 reads one directory; only looking a name up reads about what has that name.

@@ -1,4 +1,4 @@
-"""What a store holds, by name; and waiting for a topic that another process creates."""
+"""The contents of a store, by name; and waiting for a topic that another process creates."""
 
 import asyncio
 import threading

@@ -297,7 +297,7 @@ fn slot<'py>(py: Python<'py>, slot: &SlotInfo) -> Object<'py> {
     ))
 }
 
-/// What `_info` says of one topic.
+/// Give the report of `_info` for one topic.
 #[pyfunction]
 pub(crate) fn _topic_info<'py>(
     py: Python<'py>,

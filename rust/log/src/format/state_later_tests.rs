@@ -1,4 +1,4 @@
-//! What the format keeps for later versions: it is refused by name, or it stays as it is.
+//! Parts of the format for later versions: each is refused by name, or kept as it is.
 
 use super::*;
 
