@@ -73,7 +73,7 @@ def store(path: Path) -> Iterator[falaj.Store]:
 @pytest.fixture
 def topic(store: falaj.Store) -> falaj.Topic[memoryview]:
     """Open a new topic of bytes."""
-    return store.topic("orders", codec="bytes")
+    return store.topic("orders", codec="raw")
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,7 @@ def test_python_append(beside: Beside, tmp_path: Path) -> None:
             append(value)
 
     with falaj.open(tmp_path / "store", sync="none") as store:
-        topic = store.topic("t", codec="bytes")
+        topic = store.topic("t", codec="raw")
         beside(
             lambda: work(topic.append),
             lambda: work(floor.append),
@@ -37,7 +37,7 @@ def test_python_extend(beside: Beside, tmp_path: Path) -> None:
             extend(values)
 
     with falaj.open(tmp_path / "store", sync="none") as store:
-        topic = store.topic("t", codec="bytes")
+        topic = store.topic("t", codec="raw")
         beside(
             lambda: work(topic.extend),
             lambda: work(floor.extend),

@@ -27,7 +27,7 @@ class Fresh:
     def open(self) -> None:
         self.close()
         self.store = falaj.open(self.path, read_only=True)
-        self.topic = self.store.topic("t", codec="bytes")
+        self.topic = self.store.topic("t", codec="raw")
 
     def close(self) -> None:
         if self.store is not None:
@@ -39,7 +39,7 @@ def fresh(request: pytest.FixtureRequest, beside: Beside, tmp_path: Path) -> Ite
     sizes = beside.sizes
     value = b"v" * sizes.value_bytes
     with falaj.open(tmp_path / "store", sync="none") as store:
-        topic = store.topic("t", codec="bytes")
+        topic = store.topic("t", codec="raw")
         if request.param == "single":
             for _ in range(sizes.read_records):
                 topic.append(value)

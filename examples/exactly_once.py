@@ -21,7 +21,7 @@ def worker(path: Path, life: int) -> None:
     store = falaj.open(path)
     sums = store.topic("sums", codec="json")
     total = sums[-1].value if len(sums) else 0
-    with store.consumer("adder", ["numbers"], cursor_in=sums) as adder:
+    with store.consumer("adder", "numbers", cursor_in=sums) as adder:
         for record in adder:
             total += record.value
             with store.transaction() as tx:  # the sum, and how far it reaches

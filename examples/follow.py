@@ -17,7 +17,7 @@ def main() -> None:
         topic = store.topic(name, visibility="durable")
         with topic.follow("earliest", timeout=seconds) as follower:
             for record in follower:  # sleeps in the kernel while there is nothing
-                print(record.offset, record.bytes().decode(errors="replace"), flush=True)
+                print(record.offset, record.to_bytes().decode(errors="replace"), flush=True)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ def main() -> None:
     seconds = float(sys.argv[3]) if len(sys.argv) > 3 else None
     with falaj.open(path) as store, store.consumer("workers", [topic]) as worker:
         for record in worker.follow(timeout=seconds):
-            print(os.getpid(), record.partition, record.bytes().decode(), flush=True)
+            print(os.getpid(), record.partition, record.to_bytes().decode(), flush=True)
             worker.commit()
 
 

@@ -219,7 +219,7 @@ def test_a_log_of_more_segments_than_a_process_may_open_is_read_verified_and_cop
         )
         assert done.returncode == 0, done.stderr
     copy = falaj.open(tmp_path / "copy", read_only=True).topic("t")
-    assert [record.bytes()[:3].strip(b"\0") for record in copy] == [
+    assert [record.to_bytes()[:3].strip(b"\0") for record in copy] == [
         b"%d" % n for n in range(4 * 150)
     ]
 

@@ -84,7 +84,7 @@ def test_the_reference_lists_each_error_with_its_base_and_its_built_in() -> None
 
 def test_the_metrics_that_pages_name_are_exposed(store: falaj.Store) -> None:
     store.queue("mails").put(b"welcome")
-    with store.consumer("billing", ["mails"]) as billing:
+    with store.consumer("billing", "mails") as billing:
         billing.poll(timeout=0)
         exposed = set(re.findall(r"^# TYPE (\w+) ", exposition(store.metrics()), re.M))
     text = "\n".join(path.read_text() for path in PAGES.values())

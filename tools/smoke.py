@@ -16,7 +16,7 @@ def main(folder: Path) -> None:
     with falaj.open(folder / "store") as store:
         orders = store.topic("orders", codec="json", log="shop")
         assert orders.append({"cups": 2}, key=b"ann", sync="durable") == 0
-        with store.consumer("billing", ["orders"]) as billing:
+        with store.consumer("billing", "orders") as billing:
             assert [order.value for order in billing] == [{"cups": 2}]
             billing.commit()
         mails = store.queue("mails")

@@ -28,7 +28,7 @@ _DURABLE = 200
 def measure(place: Path, sizes: Sizes) -> list[Measured]:
     """Read, commit, and kill members."""
     with falaj.open(place / "store", sync="none") as store:
-        topic = store.topic("t", codec="bytes")
+        topic = store.topic("t", codec="raw")
         value = bytes(sizes.value_bytes)
         for _ in range(0, sizes.read_records, sizes.batch):
             topic.extend([value] * sizes.batch)
@@ -46,7 +46,7 @@ def _through(records: Iterable[Any]) -> int:
 def _reading(store: falaj.Store, topic: falaj.Topic[Any], sizes: Sizes) -> Measured:
     ours: list[float] = []
     floor: list[float] = []
-    with store.consumer("reading", ["t"]) as consumer:
+    with store.consumer("reading", "t") as consumer:
         for number in range(sizes.rounds + 1):
             consumer.seek("earliest")
             round_ = (_through(consumer), _through(topic))
@@ -60,7 +60,7 @@ def _committing(store: falaj.Store, sizes: Sizes) -> list[Measured]:
     """Commit behind each record; what reading it takes is taken off."""
     commits: list[float] = []
     durable: list[float] = []
-    with store.consumer("committing", ["t"]) as consumer:
+    with store.consumer("committing", "t") as consumer:
         commit = consumer.commit
         for _ in range(sizes.rounds):
             consumer.seek("earliest")
@@ -82,7 +82,7 @@ def _committing(store: falaj.Store, sizes: Sizes) -> list[Measured]:
 
 def _member(connection: Connection, path: str) -> None:
     """In a worker: have a share until killed."""
-    with falaj.open(path, sync="none") as store, store.consumer("shared", ["p"]) as member:
+    with falaj.open(path, sync="none") as store, store.consumer("shared", "p") as member:
         while len(member.partitions) != 1:
             member.poll(timeout=0.001)
         connection.send(member.partitions[0][1])
@@ -95,7 +95,7 @@ def _hand_over(place: Path, sizes: Sizes) -> Measured:
     path = str(place / "shared")
     with falaj.open(path, sync="none") as store:
         topic = store.topic("p", partitions=2)
-        with store.consumer("shared", ["p"]) as member:
+        with store.consumer("shared", "p") as member:
             for _ in range(sizes.kills):
                 victim = Worker(_member, path)
                 while len(member.partitions) != 1:

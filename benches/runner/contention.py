@@ -25,7 +25,7 @@ _NOTICE_NS = 20_000_000
 def _writer(connection: Connection, path: str, value: bytes) -> None:
     """In a worker: append from one moment to another; answers how many."""
     with falaj.open(path, sync="none") as store:
-        append = store.topic("shared", codec="bytes").append
+        append = store.topic("shared", codec="raw").append
         append(value)
         connection.send("ready")
         while times := told(connection):

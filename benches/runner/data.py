@@ -40,7 +40,7 @@ class Table:
 
     def topic(self) -> falaj.Topic[memoryview]:
         """Open the topic anew, so that every block is verified in what follows."""
-        return falaj.open(self.store, read_only=True).topic(TOPIC, codec="bytes")
+        return falaj.open(self.store, read_only=True).topic(TOPIC, codec="raw")
 
 
 def make(place: Path, sizes: Sizes) -> Table:
@@ -51,7 +51,7 @@ def make(place: Path, sizes: Sizes) -> Table:
     machine.warm(2 * sizes.tables * (sizes.value_bytes + 40))
     place.mkdir(parents=True, exist_ok=True)
     with falaj.open(store, sync="none") as opened:
-        topic = opened.topic(TOPIC, codec="bytes")
+        topic = opened.topic(TOPIC, codec="raw")
         for at in range(0, sizes.tables, sizes.batch):
             topic.extend(
                 falaj.NewRecord(
@@ -61,7 +61,7 @@ def make(place: Path, sizes: Sizes) -> Table:
                 )
                 for i in range(at, at + sizes.batch)
             )
-        opened.topic(TINY_TOPIC, codec="bytes").extend([b"v" * sizes.value_bytes] * sizes.tiny)
+        opened.topic(TINY_TOPIC, codec="raw").extend([b"v" * sizes.value_bytes] * sizes.tiny)
         topic.flush()
         records = len(topic)
         # A batch at a time: what is in memory of it now would not be in a reader's.

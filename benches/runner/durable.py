@@ -35,7 +35,7 @@ def _append(topic: falaj.Topic[memoryview], records: int, value: bytes) -> None:
 def _writer(connection: Connection, path: str, value: bytes) -> None:
     """In a worker: append durably, as many records as told, until told to stop."""
     with falaj.open(path, sync="durable") as store:
-        topic = store.topic("durable", codec="bytes")
+        topic = store.topic("durable", codec="raw")
         connection.send("ready")
         while records := told(connection):
             _append(topic, records, value)
@@ -49,9 +49,7 @@ def measure(place: Path, sizes: Sizes) -> list[Measured]:
     floor_ns: list[float] = []
     together_ns: list[float] = []
     with ExitStack() as stack:
-        topic = stack.enter_context(falaj.open(path, sync="durable")).topic(
-            "durable", codec="bytes"
-        )
+        topic = stack.enter_context(falaj.open(path, sync="durable")).topic("durable", codec="raw")
         floor = MappedFile(place / "durable-floor")
         stack.callback(floor.close)
         workers = [

@@ -35,7 +35,7 @@ _ATTEMPT_S = 0.05
 def _victim(connection: Connection, path: str) -> None:
     """In a worker: append until killed."""
     with falaj.open(path, sync="none") as store:
-        append = store.topic("t", codec="bytes").append
+        append = store.topic("t", codec="raw").append
         value = bytes(_VALUE_BYTES)
         append(value)
         connection.send("ready")
@@ -76,7 +76,7 @@ def measure(place: Path, sizes: Sizes) -> list[Measured]:
             falaj.open(path, sync="none", lock_timeout=_ATTEMPT_S) as hasty,
             falaj.open(path, sync="none") as store,
         ):
-            attempt, topic = hasty.topic("t", codec="bytes"), store.topic("t", codec="bytes")
+            attempt, topic = hasty.topic("t", codec="raw"), store.topic("t", codec="raw")
             topic.append(b"first")
             victim = Worker(_victim, path)
             victim.answer()

@@ -35,7 +35,7 @@ def _now() -> int:
 def _follower(connection: Connection, path: str) -> None:
     """In a worker: take as many records as told and answer how long each took."""
     with falaj.open(path) as store:
-        records = iter(store.topic("followed", codec="bytes").follow(start="latest"))
+        records = iter(store.topic("followed", codec="raw").follow(start="latest"))
         connection.send("ready")
         while count := told(connection):
             taken = []
@@ -76,7 +76,7 @@ def measure(place: Path, sizes: Sizes) -> list[Measured]:
         Worker(_follower, path) as follower,
         Worker(_reader, fifo) as reader,
     ):
-        topic, pipe = store.topic("followed", codec="bytes"), os.open(fifo, os.O_WRONLY)
+        topic, pipe = store.topic("followed", codec="raw"), os.open(fifo, os.O_WRONLY)
         padding = bytes(sizes.value_bytes - _STAMP)
         follower.answer(), reader.answer()  # each says that it is ready
 

@@ -25,10 +25,10 @@ def measure(place: Path, sizes: Sizes) -> list[Measured]:
     """Write to both topics at once, again and again."""
     value = b"v" * sizes.value_bytes
     with falaj.open(place / "store", sync="none") as store:
-        source = store.topic("source", codec="bytes")
+        source = store.topic("source", codec="raw")
         for _ in range(sizes.read_records // sizes.batch):
             source.extend([value] * sizes.batch)
-        paid, audit = (store.topic(name, log="shop", codec="bytes") for name in ("paid", "audit"))
+        paid, audit = (store.topic(name, log="shop", codec="raw") for name in ("paid", "audit"))
 
         def write(times: int, sync: Sync = "none") -> None:
             for _ in range(times):

@@ -17,7 +17,7 @@ from falaj._core import Batch, NewRecord, Receipts, Record, __version__
 from falaj._slice import Slice
 from falaj._store import Store, open  # noqa: A004  # falaj.open is how it reads
 from falaj._topic import Topic
-from falaj.codecs import Codec
+from falaj.codecs import RAW, Codec
 from falaj.errors import Error
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ if not TYPE_CHECKING:
     from falaj._lazy import __dir__, __getattr__  # noqa: F401  # Python itself calls them
 
 __all__ = [
+    "RAW",
     "AsyncConsumer",
     "AsyncFollower",
     "BackupReport",

@@ -3,10 +3,9 @@
 Needs `typing`, so nothing that `import falaj` loads imports this at run time.
 """
 
-from datetime import timedelta
 from typing import Literal, TypedDict
 
-from falaj._time import Time
+from falaj._time import Duration, Time
 
 __all__ = ["BulkLoadReport", "QueueInfo", "Retention", "Settings", "Start", "Sync", "Visibility"]
 
@@ -19,7 +18,7 @@ class Retention(TypedDict, total=False):
     """The keyword arguments of `Topic.configure`."""
 
     retention_bytes: int | None
-    retention_age: float | timedelta | None
+    retention_age: Duration | None
     retention_records: int | None
     retention_waits: bool
     retention_protected: bool

@@ -12,7 +12,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 from falaj import _core
-from falaj._numbers import number, plain
+from falaj._numbers import number
+from falaj._time import Duration, seconds
 from falaj.errors import InvalidArgument, shown
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class Last(NamedTuple):
 
 def compact(
     topic: Topic[Any],
-    delete_retention: float | timedelta,
+    delete_retention: Duration,
     memory: int,
     seal: bool,
     last: Mapping[int, Last] | None,
@@ -84,12 +85,13 @@ def _numbers(given: Any) -> memoryview:
     return view if view.nbytes else memoryview(array("Q", [0]))[:0]
 
 
-def _microseconds(span: object) -> int:
-    span = plain(span)
-    if isinstance(span, bool) or not isinstance(span, int | float | timedelta):
-        raise TypeError(f"delete_retention is seconds or a timedelta, not {span!r}")
+def _microseconds(span: Duration) -> int:
     try:
-        told = span if isinstance(span, timedelta) else timedelta(seconds=span)
+        told = (
+            span
+            if isinstance(span, timedelta)
+            else timedelta(seconds=seconds(span, "delete_retention"))
+        )
     except (OverflowError, ValueError):
         raise InvalidArgument(
             f"delete_retention is at most {timedelta.max}, not {shown(span)} seconds"

@@ -51,13 +51,13 @@ class Consumer(_core.Consumer[T]):
         >>> orders = store.topic("orders")
         >>> orders.extend([b"one", b"two"])
         range(0, 2)
-        >>> with store.consumer("billing", ["orders"]) as billing:
+        >>> with store.consumer("billing", "orders") as billing:
         ...     for order in billing:
-        ...         print(order.bytes())
+        ...         print(order.to_bytes())
         ...         billing.commit()
         b'one'
         b'two'
-        >>> with store.consumer("billing", ["orders"]) as billing:
+        >>> with store.consumer("billing", "orders") as billing:
         ...     list(billing)
         []
     """
@@ -104,8 +104,8 @@ class Consumer(_core.Consumer[T]):
 
         Example:
             >>> _ = store.topic("orders").append(b"one")
-            >>> billing = store.consumer("billing", ["orders"])
-            >>> [record.bytes() for record in billing.follow(timeout=0)]
+            >>> billing = store.consumer("billing", "orders")
+            >>> [record.to_bytes() for record in billing.follow(timeout=0)]
             [b'one']
         """
         return self._follow(timeout)
@@ -123,9 +123,9 @@ class Consumer(_core.Consumer[T]):
         Example:
             >>> import asyncio
             >>> _ = store.topic("orders").append(b"one")
-            >>> billing = store.consumer("billing", ["orders"])
+            >>> billing = store.consumer("billing", "orders")
             >>> async def read():
-            ...     return [record.bytes() async for record in billing.afollow(timeout=0)]
+            ...     return [record.to_bytes() async for record in billing.afollow(timeout=0)]
             >>> asyncio.run(read())
             [b'one']
         """
@@ -144,7 +144,7 @@ class Consumer(_core.Consumer[T]):
         Example:
             >>> import asyncio
             >>> _ = store.topic("orders").append(b"one")
-            >>> billing = store.consumer("billing", ["orders"])
+            >>> billing = store.consumer("billing", "orders")
             >>> asyncio.run(billing.apoll(timeout=1))
             [<Record orders[0] b'one'>]
         """
@@ -159,7 +159,7 @@ class Consumer(_core.Consumer[T]):
         Example:
             >>> import asyncio
             >>> _ = store.topic("orders").extend([b"one", b"two"])
-            >>> billing = store.consumer("billing", ["orders"])
+            >>> billing = store.consumer("billing", "orders")
             >>> async def read():
             ...     return [batch.to_list() async for batch in billing.abatches(timeout=0)]
             >>> asyncio.run(read())
@@ -194,7 +194,7 @@ class Consumer(_core.Consumer[T]):
         Example:
             >>> _ = store.topic("orders").append(b"one")
             >>> billing = store.consumer("billing", "orders")
-            >>> [record.bytes() for record in billing.poll()], billing.poll(timeout=0)
+            >>> [record.to_bytes() for record in billing.poll()], billing.poll(timeout=0)
             ([b'one'], [])
         """
         _expect_some("poll", "to return", max_records)
@@ -218,7 +218,7 @@ class Consumer(_core.Consumer[T]):
 
         Example:
             >>> _ = store.topic("orders").extend([b"one", b"two"])
-            >>> billing = store.consumer("billing", ["orders"])
+            >>> billing = store.consumer("billing", "orders")
             >>> [(batch.topic, batch.to_list()) for batch in billing.batches(timeout=0)]
             [('orders', [b'one', b'two'])]
         """
@@ -253,9 +253,9 @@ class Consumer(_core.Consumer[T]):
 
         Example:
             >>> _ = store.topic("orders").extend([b"one", b"two"])
-            >>> billing = store.consumer("billing", ["orders"], start="latest")
+            >>> billing = store.consumer("billing", "orders", start="latest")
             >>> billing.seek(-1)
-            >>> [record.bytes() for record in billing]
+            >>> [record.to_bytes() for record in billing]
             [b'two']
         """
         self._seek(*start_of(to), topic, partition)

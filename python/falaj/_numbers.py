@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import math
 from operator import index
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from falaj.errors import InvalidArgument, shown
+
+if TYPE_CHECKING:
+    from falaj._time import Duration
 
 __all__ = ["number", "plain", "seconds"]
 
@@ -41,18 +44,18 @@ def number(value: Any, what: str) -> int:
     return found
 
 
-def seconds(timeout: float | None) -> float | None:
-    """Check a timeout in seconds; None waits as long as it takes.
+def seconds(timeout: Duration | None) -> float | None:
+    """Turn a timeout into seconds; None waits as long as it takes.
 
     Raises:
-        InvalidArgument: It is negative, or not a finite number.
-        TypeError: It is of another type.
+        InvalidArgument: It is negative, or not finite.
+        TypeError: It is neither a number, nor a timedelta, nor text such as "5m".
     """
     if timeout is None:
         return None
-    try:
-        if math.isfinite(timeout) and timeout >= 0:
-            return float(timeout)
-    except OverflowError:
-        pass
-    raise InvalidArgument(f"{shown(timeout)} is no timeout in seconds")
+    from falaj._time import seconds  # few give one, and datetime takes its time to import
+
+    found = seconds(timeout, "a timeout")
+    if math.isfinite(found) and found >= 0:
+        return found
+    raise InvalidArgument(f"a timeout is a number of seconds from 0 on, not {shown(timeout)}")

@@ -30,7 +30,7 @@ _FOREVER = 2**32 - 1
 _AGAIN = 1.0
 #: For how many seconds jobs are kept while letters are written.
 _LETTER_S = 600.0
-_BUILT_IN = ("bytes", "str", "json", "msgpack", "pickle")
+_BUILT_IN = ("raw", "bytes", "str", "json", "msgpack", "pickle")
 
 
 class Jobs(list[Job[T]]):
@@ -52,7 +52,7 @@ class Jobs(list[Job[T]]):
         ...             raise ValueError("poison")
         Traceback (most recent call last):
         ValueError: poison
-        >>> {job.bytes(): job.attempt for job in queue.take(2)}
+        >>> {job.to_bytes(): job.attempt for job in queue.take(2)}
         {b'two': 1, b'one': 2}
     """
 
@@ -138,7 +138,7 @@ class Queue(_core.Queue[T]):
         >>> with queue.take(10, lease=60) as jobs:
         ...     for job in jobs:
         ...         with job:
-        ...             job.bytes()
+        ...             job.to_bytes()
         b'resize 1.png'
     """
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from falaj._core import Batch, NewRecord, Record
 
@@ -19,6 +19,19 @@ class Position(NamedTuple):
 
     partition: int
     offset: int
+
+
+def restored(
+    value: Any,
+    is_tombstone: bool,
+    key: bytes | None,
+    headers: list[tuple[str, bytes | None]],
+    timestamp_ns: int | None,
+) -> NewRecord:
+    """Make a `NewRecord` of what was pickled."""
+    if is_tombstone:
+        return NewRecord.tombstone(key or b"", headers=headers, timestamp_ns=timestamp_ns)
+    return NewRecord(value, key, headers=headers, timestamp_ns=timestamp_ns)
 
 
 class Receipt(NamedTuple):

@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from falaj._numbers import plain
+from falaj._time import Duration, seconds
 from falaj.errors import InvalidArgument, shown
 
 if TYPE_CHECKING:
@@ -136,14 +137,13 @@ def limit(name: str, value: object) -> int | None:
     raise InvalidArgument(f"{name} is 1 to 2**63 - 1, or None for no limit, not {shown(value)}")
 
 
-def _age_ms(age: object) -> int | None:
+def _age_ms(age: Duration | None) -> int | None:
     if age is None:
         return None
-    age = plain(age)
-    if isinstance(age, bool) or not isinstance(age, int | float | timedelta):
-        raise TypeError(f"retention_age is seconds, a timedelta or None for no limit, not {age!r}")
     try:
-        span = age if isinstance(age, timedelta) else timedelta(seconds=age)
+        span = (
+            age if isinstance(age, timedelta) else timedelta(seconds=seconds(age, "retention_age"))
+        )
     except (OverflowError, ValueError):
         raise InvalidArgument(
             f"retention_age is at most {timedelta.max}, not {shown(age)} seconds"

@@ -69,7 +69,7 @@ class Slice(Generic[T]):
         >>> orders = store.topic("orders")
         >>> _ = orders.extend([b"a", b"b", b"c", b"d"])
         >>> middle = orders[1:3]
-        >>> len(middle), [record.bytes() for record in middle]
+        >>> len(middle), [record.to_bytes() for record in middle]
         (2, [b'b', b'c'])
         >>> [record.offset for record in orders[::-2]]
         [3, 1]

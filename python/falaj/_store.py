@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, Unpack, overload
 
 from falaj import _core
-from falaj._topic import Topic
-from falaj.codecs import resolver
+from falaj._topic import GIVE_THE_PATH, Topic
+from falaj.codecs import RAW, resolver
 from falaj.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -151,8 +151,12 @@ class Store(_core.Store):
 
         @overload
         def topic(
-            self, name: str, *, codec: Literal["bytes"], **settings: Unpack[Settings]
+            self, name: str, *, codec: Literal["raw"], **settings: Unpack[Settings]
         ) -> Topic[memoryview]: ...
+        @overload
+        def topic(
+            self, name: str, *, codec: Literal["bytes"], **settings: Unpack[Settings]
+        ) -> Topic[bytes]: ...
         @overload
         def topic(
             self, name: str, *, codec: Literal["str"], **settings: Unpack[Settings]
@@ -190,9 +194,11 @@ class Store(_core.Store):
 
         Args:
             name: 1 to 249 of `A-Z a-z 0-9 . _ -`.
-            codec: What values are: "bytes" (the default), "str", "json", "msgpack", "pickle", or a
-                `falaj.Codec`. Pickles run code when they are read, so they are read only when
-                named.
+            codec: What values are. "raw" (the default) reads them as memoryviews, "bytes" as
+                bytes; both keep the same bytes in the store, so each reader chooses. Others are
+                "str", "json", "msgpack", "pickle", and a `falaj.Codec`. Pickles run code when they
+                are read, so they are read only when named. `falaj.RAW` reads any topic that exists
+                without its codec.
             log: The log that it lives in, by default one of its own. Topics that name the same one
                 share its files, and what is appended to several of them in a transaction is there
                 at once or not at all. Segment size and interval are then the log's.
@@ -229,6 +235,7 @@ class Store(_core.Store):
             >>> readings.extend([{"celsius": 20.5}, {"celsius": 21}])
             range(0, 2)
         """
+        create = create and codec is not RAW  # a topic without a codec cannot be created
         codec_name, resolve = resolver(codec)
         limits = None
         if retention:
@@ -307,6 +314,9 @@ class Store(_core.Store):
 
         return _awaiting.await_for_topic(self, name, timeout)
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"a store cannot be pickled or copied: {GIVE_THE_PATH}")
+
     def transaction(self, *, sync: Sync | None = None) -> Transaction:
         """Begin to write to several topics of one log at once, and to move cursors with that.
 
@@ -330,7 +340,7 @@ class Store(_core.Store):
             >>> with store.transaction() as tx:
             ...     tx.append(paid, b"order 17")
             ...     tx.append("audit", b"order 17 was paid")
-            >>> tx.offsets["paid"], audit[0].bytes()
+            >>> tx.offsets["paid"], audit[0].to_bytes()
             (range(0, 1), b'order 17 was paid')
         """
         return _transaction()(self, sync)
@@ -381,7 +391,7 @@ class Store(_core.Store):
         Example:
             >>> _ = store.topic("orders").extend([b"one", b"two"])
             >>> with store.consumer("billing", "orders", auto_commit=True) as billing:
-            ...     [record.bytes() for record in billing]
+            ...     [record.to_bytes() for record in billing]
             [b'one', b'two']
             >>> store.consumer("billing", "orders").lag
             0
@@ -400,7 +410,7 @@ class Store(_core.Store):
 
         Example:
             >>> _ = store.topic("orders").append(b"one")
-            >>> store.consumer("billing", ["orders"]).close()
+            >>> store.consumer("billing", "orders").close()
             >>> list(store.groups)
             ['billing']
             >>> [(each["topic"], each["lag"]) for each in store.groups["billing"]["partitions"]]
@@ -458,7 +468,7 @@ class Store(_core.Store):
 
         Example:
             >>> _ = store.topic("orders")
-            >>> store.consumer("billing", ["orders"]).close()
+            >>> store.consumer("billing", "orders").close()
             >>> store.delete_group("billing")
             >>> list(store.groups)
             []

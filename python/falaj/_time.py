@@ -12,9 +12,10 @@ from typing import Any
 from falaj._numbers import plain
 from falaj.errors import InvalidArgument, shown
 
-__all__ = ["Time", "expect_ns", "from_ns", "to_ns"]
+__all__ = ["Duration", "Time", "expect_ns", "from_ns", "seconds", "to_ns"]
 
 Time = datetime | str
+Duration = float | timedelta | str
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -79,6 +80,48 @@ def from_ns(ns: int) -> datetime:
         datetime.datetime(1970, 1, 1, 0, 0, 0, 1, tzinfo=datetime.timezone.utc)
     """
     return _EPOCH + timedelta(microseconds=ns // 1000)
+
+
+def seconds(duration: Duration, what: str = "a duration") -> float:
+    """Turn a duration into seconds.
+
+    Args:
+        duration: Seconds, a timedelta, or text such as "5m" or "1h30m".
+        what: What the duration is for, as the subject of an error.
+
+    Raises:
+        TypeError: It is none of these.
+        InvalidArgument: The text is no duration.
+
+    Example:
+        >>> seconds("1h30m"), seconds("2.5s"), seconds(timedelta(minutes=5)), seconds(30)
+        (5400.0, 2.5, 300.0, 30.0)
+    """
+    if isinstance(duration, timedelta):
+        return duration.total_seconds()
+    if isinstance(duration, str):
+        return _parse_duration(duration)
+    number = plain(duration)
+    if isinstance(number, bool) or not isinstance(number, int | float):
+        raise TypeError(
+            f'{what} is seconds, a timedelta or text such as "5m", not {type(duration).__name__}'
+        )
+    try:
+        return float(number)
+    except OverflowError:
+        raise InvalidArgument(
+            f"{what} is at most some 1e308 seconds, not {shown(number)}"
+        ) from None
+
+
+def _parse_duration(text: str) -> float:
+    import re  # few give text
+
+    span = re.fullmatch(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?", text)
+    if text and span:
+        units = zip(span.groups("0"), (86_400, 3_600, 60, 1), strict=True)
+        return sum(float(n) * unit for n, unit in units)
+    raise InvalidArgument(f"{text!r} is no duration: write 7d, 1h30m, 5m or 90s")
 
 
 def _instead(time: Any) -> str:

@@ -8,7 +8,7 @@ read.
 from __future__ import annotations
 
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, Unpack
 
 from falaj import _core
 from falaj._numbers import number, plain
@@ -17,7 +17,6 @@ from falaj.errors import InvalidArgument, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
-    from datetime import timedelta
 
     import pyarrow
 
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from falaj._retention import TopicRetention
     from falaj._scan import Scan
     from falaj._store import Store
-    from falaj._time import Time
+    from falaj._time import Duration, Time
     from falaj._transaction import Cursor
     from falaj._wait import AsyncFollower
     from falaj.arrow import Reader
@@ -41,6 +40,8 @@ T = TypeVar("T")
 __all__ = ["Topic"]
 
 _BATCH = 8192
+#: What to do where a handle cannot be pickled.
+GIVE_THE_PATH = "give other processes the path of the store, and let them open it"
 
 
 class Topic(_core.Topic[T]):
@@ -70,7 +71,7 @@ class Topic(_core.Topic[T]):
         range(0, 3)
         >>> bytes(orders[1].value), len(orders)
         (b'two', 3)
-        >>> [record.bytes() for record in orders[-2:]]
+        >>> [record.to_bytes() for record in orders[-2:]]
         [b'two', b'three']
     """
 
@@ -106,7 +107,7 @@ class Topic(_core.Topic[T]):
             >>> orders = store.topic("orders", partitions=4)
             >>> orders.append(b"x", partition=2)
             Position(partition=2, offset=0)
-            >>> orders.partition(2)[0].bytes()
+            >>> orders.partition(2)[0].to_bytes()
             b'x'
         """
         return Topic(self._view(partition), self._store)
@@ -171,7 +172,7 @@ class Topic(_core.Topic[T]):
             >>> flights = store.topic("flights")
             >>> flights.extend_arrow(pa.table({"key": ["UA"], "value": ["EWR to IAH"]}))
             1
-            >>> flights[0].bytes()
+            >>> flights[0].to_bytes()
             b'EWR to IAH'
         """
         with self.bulk_load("extend_arrow") as load:
@@ -385,9 +386,9 @@ class Topic(_core.Topic[T]):
     def batches(self, size: int = _BATCH) -> Iterator[Batch[T]]:
         """Read everything that there is now, thousands of records at a time.
 
-        The fastest way to read: `batch.values` are memoryviews made when they are asked for,
-        `batch.to_list()` are copies. With several partitions, one comes after the other. Before
-        damage all that is sound is handed out; the next step raises.
+        The fastest way to read: `batch.values` are the values as the codec reads them,
+        `batch.raw_values` views of the payloads, `batch.to_list()` copies. Partitions come one
+        after the other. Before corruption all that is valid is delivered; the next step raises.
 
         Args:
             size: About how many records a batch has: it ends with the block that reaches them, or
@@ -411,7 +412,7 @@ class Topic(_core.Topic[T]):
         self,
         start: Start = "earliest",
         *,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         visibility: Visibility | None = None,
     ) -> Follower[T]:
         """Read from a place on, and go on as records are appended, by any process.
@@ -423,7 +424,8 @@ class Topic(_core.Topic[T]):
             start: "earliest", "latest" (only what comes from now on), an offset, or a time: an
                 aware datetime, or ISO text with a zone.
                 -10 is the last ten records that are there, or all where there are fewer.
-            timeout: Seconds without a record after which the iteration ends quietly; None never.
+            timeout: How long to wait for a record before the iteration ends: seconds, a timedelta,
+                or text such as "5m"; None waits without end.
             visibility: "durable" holds back what is not known to be on the disk yet, "visible"
                 nothing; by default as the topic was opened.
 
@@ -436,7 +438,7 @@ class Topic(_core.Topic[T]):
         Example:
             >>> orders = store.topic("orders")
             >>> _ = orders.extend([b"one", b"two"])
-            >>> [record.bytes() for record in orders.follow(timeout=0)]
+            >>> [record.to_bytes() for record in orders.follow(timeout=0)]
             [b'one', b'two']
         """
         seen = self if visibility is None else Topic(self._seen_as(visibility), self._store)
@@ -447,7 +449,7 @@ class Topic(_core.Topic[T]):
         self,
         start: Start = "earliest",
         *,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         visibility: Visibility | None = None,
     ) -> AsyncFollower[T]:
         """Follow from asyncio: `async for`. Arguments as for `follow`.
@@ -459,7 +461,7 @@ class Topic(_core.Topic[T]):
             >>> orders = store.topic("orders")
             >>> _ = orders.extend([b"one", b"two"])
             >>> async def read():
-            ...     return [record.bytes() async for record in orders.afollow(timeout=0)]
+            ...     return [record.to_bytes() async for record in orders.afollow(timeout=0)]
             >>> asyncio.run(read())
             [b'one', b'two']
         """
@@ -651,7 +653,7 @@ class Topic(_core.Topic[T]):
     def compact(
         self,
         *,
-        delete_retention: float | timedelta = 86_400,
+        delete_retention: Duration = 86_400,
         memory: int = 128 << 20,
         seal: bool = False,
         last: Mapping[int, Last] | None = None,
@@ -670,9 +672,9 @@ class Topic(_core.Topic[T]):
         which something goes.
 
         Args:
-            delete_retention: For how long a tombstone stays once all that it hides is gone, in
-                seconds or as a timedelta: who reads the topic from its beginning in less time meets
-                every deletion of what it met. 0: no longer than that.
+            delete_retention: For how long a tombstone stays once all that it hides is gone:
+                seconds, a timedelta, or text such as "12h". A reader that reads the topic from its
+                beginning in less time meets every deletion of what it met. 0: no longer than that.
             memory: Bytes to remember keys in, about 100 for each; with more keys than that the
                 topic is read more often.
             seal: Begin a new file first, so that all that was appended is looked at. Files that
@@ -757,6 +759,9 @@ class Topic(_core.Topic[T]):
         """
         self._expect()
         self._store.delete_topic(self.name)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"a topic cannot be pickled or copied: {GIVE_THE_PATH}")
 
     def __reversed__(self) -> Iterator[Record[T]]:
         """Read what there is now, newest first; several partitions are merged by timestamp.

@@ -114,7 +114,7 @@ class Transaction(_core.Transaction):
             >>> work, results = store.topic("work"), store.topic("results")
             >>> work.append(b"3 + 4")
             0
-            >>> adder = store.consumer("adder", ["work"], cursor_in=results)
+            >>> adder = store.consumer("adder", "work", cursor_in=results)
             >>> for record in adder:
             ...     with store.transaction() as tx:
             ...         tx.append(results, b"7")

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from falaj._consumer import Consumer
     from falaj._core import Batch, Bell, Follower, Record, Watch
     from falaj._queue import Jobs, Queue
+    from falaj._time import Duration
 
 __all__ = ["AsyncConsumer", "AsyncFollower"]
 
@@ -56,7 +57,7 @@ class AsyncFollower(Generic[T]):
 
     __slots__ = ("__weakref__", "_follower", "_read", "_timeout", "_watch", "_watcher")
 
-    def __init__(self, follower: Follower[T], timeout: float | None) -> None:
+    def __init__(self, follower: Follower[T], timeout: Duration | None) -> None:
         self._follower = follower
         self._timeout = seconds(timeout)
         self._watch: Watch | None = None

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-__all__ = ["Codec", "resolver"]
+__all__ = ["RAW", "Codec", "resolver"]
 
 #: Whole numbers of more digits Python reads only where it is told to.
 _DIGITS = 4300
@@ -55,10 +55,19 @@ class Codec(Generic[T]):
         return f"falaj.Codec({self.name!r}, {self.encode!r}, {self.decode!r})"
 
 
+#: Reads any topic without its codec: values are views of the payloads. What is appended through
+#: such a handle is kept as it is given. It creates no topic.
+RAW: Codec[memoryview] = Codec("any", bytes, memoryview)
+
+
 def resolver(asked: str | Codec[Any] | None) -> tuple[str | None, Callable[[str], Pair]]:
     """Name of the codec that is asked for, and what finds the callables once it is known."""
     if asked is None:
         return None, _stored
+    if asked is RAW:
+        return None, lambda _: (None, None)
+    if asked == "raw":
+        return "bytes", lambda _: (None, None)
     if isinstance(asked, Codec):
         if asked.name in _BUILT_IN:
             raise InvalidArgument(
@@ -75,6 +84,8 @@ def resolver(asked: str | Codec[Any] | None) -> tuple[str | None, Callable[[str]
 
 
 def _stored(name: str) -> Pair:
+    if name == "bytes":
+        return None, None
     if name == "pickle":
         raise InvalidArgument(
             "the topic holds pickles, which run code when they are read: if you trust its writers, "
@@ -98,8 +109,12 @@ def _built_in(name: str) -> Pair:
     return make()
 
 
-def _bytes() -> Pair:
+def _raw() -> Pair:
     return None, None
+
+
+def _bytes() -> Pair:
+    return None, bytes
 
 
 def _half(error: UnicodeEncodeError) -> InvalidArgument:
@@ -202,6 +217,7 @@ def _pickle() -> Pair:
 
 
 _BUILT_IN: dict[str, Callable[[], Pair]] = {
+    "raw": _raw,
     "bytes": _bytes,
     "str": _str,
     "json": _json,

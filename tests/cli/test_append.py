@@ -16,7 +16,7 @@ from falaj.cli.exits import interrupt_after
 
 def values(folder: Path, topic: str) -> list[bytes]:
     with library.open(folder / "s", read_only=True) as store:
-        return [record.bytes() for record in store.topic(topic)]
+        return [record.to_bytes() for record in store.topic(topic)]
 
 
 def test_each_line_is_a_record_an_empty_one_and_one_without_line_end_too(falaj: Shell) -> None:
@@ -40,10 +40,10 @@ def test_a_crlf_that_comes_in_two_pieces_ends_a_line(falaj: Shell) -> None:
     process.stdin.flush()
     with library.open(falaj.folder / "s") as store:
         followed = iter(store.topic("t").follow(timeout=DEADLINE_S))
-        assert next(followed).bytes() == b"zero"
+        assert next(followed).to_bytes() == b"zero"
         process.stdin.write(b"\ntwo\r\n")
         process.stdin.flush()
-        assert [next(followed).bytes() for _ in range(2)] == [b"one", b"two"]
+        assert [next(followed).to_bytes() for _ in range(2)] == [b"one", b"two"]
     process.communicate(timeout=DEADLINE_S)
 
 
@@ -84,7 +84,7 @@ def test_a_line_is_appended_as_soon_as_it_is_written(falaj: Shell) -> None:
     process.stdin.flush()
     with library.open(falaj.folder / "s") as store:
         first = next(iter(store.topic("t").follow(timeout=DEADLINE_S)))
-        assert first.bytes() == b"at once"
+        assert first.to_bytes() == b"at once"
     assert process.poll() is None
     out, err = process.communicate(timeout=DEADLINE_S)
     assert (process.returncode, out, err) == (0, b"", b"")
@@ -460,7 +460,7 @@ def test_a_key_a_header_and_a_time_are_every_records(falaj: Shell) -> None:
         given=b"one\ntwo\n",
     )
     for record, value in zip(records(falaj.folder, "t"), (b"one", b"two"), strict=True):
-        assert (record.bytes(), record.key) == (value, b"eu")
+        assert (record.to_bytes(), record.key) == (value, b"eu")
         assert record.headers == (("a", b"1=2"), ("b", None), ("a", b""))
         assert record.timestamp.isoformat() == "2026-11-20T08:00:00+00:00"
 
@@ -473,7 +473,7 @@ def test_the_key_of_a_line_ends_with_the_delimiter(falaj: Shell) -> None:
     ):
         topic = f"t{len(delimiter)}{len(given)}"
         falaj.ok("append", "-s", "s", topic, "--key-delimiter", delimiter, given=given)
-        told = [(record.key, record.bytes()) for record in records(falaj.folder, topic)]
+        told = [(record.key, record.to_bytes()) for record in records(falaj.folder, topic)]
         assert told == [(b"a", b"1:2"), (b"", b"3")]
     ended = falaj("append", "-s", "s", "u", "--key-delimiter", ":", given=b"a:1\nb\n")
     assert ended.code == 2

@@ -381,7 +381,7 @@ def test_members_without_a_partition_are_shown(shell: Shell) -> None:
         store.topic("one").append(b"x")
         store.topic("two").append(b"x")
         with store.consumer("c", topics=["one"]) as first, store.consumer("c", topics=["one"]):
-            assert [record.bytes() for record in first.poll(10, timeout=5)] == [b"x"]
+            assert [record.to_bytes() for record in first.poll(10, timeout=5)] == [b"x"]
             first.commit()
             listed = shell.ok("group", "describe", "-s", "shared", "c").splitlines()
             rows = [line.split("\t") for line in listed]

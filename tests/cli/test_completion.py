@@ -16,7 +16,7 @@ def shell(falaj: Shell) -> Shell:
     with library.open(falaj.folder / "s") as store:
         for name in ("orders", "returns"):
             store.topic(name)
-        store.consumer("billing", ["orders"]).close()
+        store.consumer("billing", "orders").close()
         store.queue("work", topic="orders").close()
     return falaj
 

@@ -289,7 +289,7 @@ def test_a_name_that_is_not_there_lists_those_that_are_the_nearest_first(falaj: 
     with library.open(falaj.folder / "s") as store:
         for name in ("orders", "readings", "zebra", *(f"x{n}" for n in range(9))):
             store.topic(name)
-        store.consumer("billing", ["orders"]).close()
+        store.consumer("billing", "orders").close()
         store.queue("work", topic="orders").close()
     for words in (["cat"], ["tail"], ["topic", "describe"], ["topic", "trim", "--before", "1"]):
         sentence = falaj(*words, "-s", "s", "readigns").sentence()

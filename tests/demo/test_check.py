@@ -22,7 +22,7 @@ LIMIT = 60
 @pytest.fixture
 def topic(tmp_path: Path) -> Iterator[falaj.Topic[memoryview]]:
     """A topic with all flights, each producer's in order."""
-    with falaj.open(tmp_path / "store") as store, store.topic("flights", codec="bytes") as topic:
+    with falaj.open(tmp_path / "store") as store, store.topic("flights", codec="raw") as topic:
         for origin in flights.ORIGINS:
             for value, key, headers in rows(origin, LIMIT):
                 topic.append(value, key, headers=headers)

@@ -23,7 +23,7 @@ def test_a_cursor_in_the_entry_of_another_partition_moves_nobody(path: Path) -> 
             with store.transaction() as tx:
                 tx.append(topic, b"x", partition=0)
                 tx.append(topic, b"x", partition=1)
-        with store.consumer("reader", ["shop"]) as reader:
+        with store.consumer("reader", "shop") as reader:
             for offset in (10, 20):
                 reader.commit(offset, topic="shop", partition=0)
             reader.commit(5, topic="shop", partition=1)
@@ -33,7 +33,7 @@ def test_a_cursor_in_the_entry_of_another_partition_moves_nobody(path: Path) -> 
     a, b = slice(8704, 9216), slice(10752, 11264)
     content[a], content[b] = content[b], content[a]
     file.write_bytes(content)
-    with falaj.open(path) as store, store.consumer("reader", ["shop"]) as reader:
+    with falaj.open(path) as store, store.consumer("reader", "shop") as reader:
         assert reader.committed("shop", 0) == 10
         assert reader.committed("shop", 1) == 0
         assert len(reader.poll(timeout=0)) == 30

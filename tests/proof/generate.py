@@ -173,7 +173,7 @@ class Maker:
 
     def same(self, read: Any, record: Record) -> bool:
         value, key, headers, time = record
-        return (read.bytes(), read.key, read.headers) == (value, key, headers) and (
+        return (read.to_bytes(), read.key, read.headers) == (value, key, headers) and (
             time is None or read.timestamp_ns == time
         )
 

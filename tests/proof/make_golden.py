@@ -26,7 +26,7 @@ HELD: list[object] = []
 
 
 def topic_in(store: falaj.Store, name: str = "t") -> falaj.Topic[memoryview]:
-    return store.topic(name, codec="bytes", segment_bytes=SEGMENT_BYTES)
+    return store.topic(name, codec="raw", segment_bytes=SEGMENT_BYTES)
 
 
 def values(store: Path, n: int = 5, size: int = 0) -> None:

@@ -36,7 +36,7 @@ needs_compiler = pytest.mark.skipif(
 OBEYS = """
 import time
 store = falaj.open(path, sync="interval")
-topic = store.topic("t", codec="bytes", segment_bytes=1 << 16, sync_interval_ms=5)
+topic = store.topic("t", codec="raw", segment_bytes=1 << 16, sync_interval_ms=5)
 while line := hear():
     command, n, size = line.split()
     n = int(n)
@@ -53,7 +53,7 @@ while line := hear():
     else:
         topic.close(); store.close()
         store = falaj.open(path, sync="interval")
-        topic = store.topic("t", codec="bytes")
+        topic = store.topic("t", codec="raw")
     say("done")
 """
 
@@ -138,7 +138,7 @@ def is_right(path: Path, count: int) -> None:
         topic = store.topic("t")
         records = list(topic)
         times = [record.timestamp_ns for record in records]
-        assert [int(r.bytes().rstrip(b"\0")) for r in records] == list(range(count))
+        assert [int(r.to_bytes().rstrip(b"\0")) for r in records] == list(range(count))
         # The first at or after a time is the first in the log, however the times jump.
         highest = list(accumulate(times, max))
         for time in {*times, *(t + 1 for t in times), min(times) - S, max(times) + S}:

@@ -16,7 +16,7 @@ def test_the_reader_made_from_the_documents_reads_compacted_stores(tmp_path: Pat
         prices.append("after", key=b"3")
         prices.compact(seal=True)
         prices.append("last", key=b"4")
-        wanted = [(r.offset, r.key, r.bytes(), r.timestamp_ns) for r in prices]
+        wanted = [(r.offset, r.key, r.to_bytes(), r.timestamp_ns) for r in prices]
     read = reader.read_store(tmp_path / "store")
     [partition] = read.topics["prices"].partitions
     got = [(r.offset, r.key, r.value, r.timestamp_ns) for r in partition.records]

@@ -14,7 +14,7 @@ from proof.layout import Record
 def leave_garbage(path: Path, flipped: int) -> None:
     """Make a log whose first block lies behind the mark and has a flipped bit."""
     with falaj.open(path) as store:
-        store.topic("t", codec="bytes", segment_bytes=1 << 16)
+        store.topic("t", codec="raw", segment_bytes=1 << 16)
     made = Craft(path, "t")
     marks = made.data[: layout.FIRST_BLOCK]
     made.records([Record(0, b"torn", None, (), None)], 0)
@@ -35,7 +35,7 @@ def test_a_log_that_was_cut_right_behind_its_snapshot_reads_on(path: Path, flipp
     for mode in ("r", "w"):
         with falaj.open(path, read_only=mode == "r") as store:
             topic = store.topic("t")
-            assert [record.bytes() for record in topic] == [b"0", b"1"]
+            assert [record.to_bytes() for record in topic] == [b"0", b"1"]
             assert topic.start_offset == 0
             assert topic.at("1970-01-01T00:00:00Z") is not None
     assert falaj.verify(path)["sound"]

@@ -110,7 +110,7 @@ def test_consumers_queues_jobs_and_transactions_of_kept_stores_go_on(place: Path
         assert len(left) == 13
         assert sorted(record.topic for record in both) == left
         both.commit(sync="durable")
-        late = store.consumer("late", ["second"])
+        late = store.consumer("late", "second")
         assert [record.offset for record in late] == [7]
         lost = store.consumer("lost", ["gone", "second"])
         assert sorted(record.topic for record in lost) == ["gone"] + ["second"] * 8
@@ -138,7 +138,7 @@ def test_consumers_queues_jobs_and_transactions_of_kept_stores_go_on(place: Path
         assert job.committed
         assert orders.append(b"again", producer="till", sequence=3, partition=1) == (1, 23)
     with falaj.open(place / "shared/store") as store:
-        adder = store.consumer("adder", ["orders"], cursor_in="shop")
+        adder = store.consumer("adder", "orders", cursor_in="shop")
         assert [(record.partition, record.offset) for record in adder] == [
             (1, n) for n in range(8, 12)
         ]
@@ -177,7 +177,7 @@ def test_a_golden_store_goes_on(name: str, place: Path) -> None:
                     range(partition["end"], partition["end"] + 10)
                 )
                 assert part.at(records[-1].timestamp) is not None
-                assert part[partition["end"]].bytes().startswith(b"new")
+                assert part[partition["end"]].to_bytes().startswith(b"new")
     assert falaj.verify(path)["sound"]
 
 

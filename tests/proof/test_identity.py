@@ -75,7 +75,7 @@ sys.path.insert(0, {TESTS!r})
 
 
 def topic_of(store: falaj.Store) -> falaj.Topic[memoryview]:
-    return store.topic("t", codec="bytes", segment_bytes=SEGMENT_BYTES)
+    return store.topic("t", codec="raw", segment_bytes=SEGMENT_BYTES)
 
 
 @needs_unshare
@@ -108,7 +108,7 @@ def test_a_writer_that_stands_still_in_an_append_keeps_its_lock_as_long_as_it_li
             for _ in range(3):
                 with pytest.raises(LockTimeout, match=rf"process {pid}\b.*\(slot \d+\)"):
                     topic.append(b"too early")
-                assert [record.bytes() for record in topic] == [b"first", b"before"]
+                assert [record.to_bytes() for record in topic] == [b"first", b"before"]
             still.kill()
         # A container's process dies a moment after the command that made it.
         for record in (b"then", b"there"):
@@ -116,7 +116,7 @@ def test_a_writer_that_stands_still_in_an_append_keeps_its_lock_as_long_as_it_li
                 with suppress(LockTimeout):
                     topic.append(record)
                     break
-        assert [record.bytes() for record in topic][2:] == [b"then", b"there"]
+        assert [record.to_bytes() for record in topic][2:] == [b"then", b"there"]
     assert reader.read_store(path).seen["void"] == 1
 
 
@@ -135,7 +135,7 @@ def are_in_order(topic: falaj.Topic[memoryview], each: int | None = None) -> dic
     numbers = defaultdict(list)
     for offset, record in enumerate(topic):
         assert record.offset == offset
-        numbers[record.key].append(int(record.bytes()))
+        numbers[record.key].append(int(record.to_bytes()))
     for key, found in numbers.items():
         assert found == list(range(len(found))), key
         assert each is None or len(found) == each
@@ -164,7 +164,7 @@ def test_boot_ids_decide_nothing_neither_who_is_alive_nor_whether_to_recover(
             assert int(heir.hear()) == 2 * n + 1
     assert falaj.verify(path)["sound"]
     with falaj.open(path, read_only=True) as store:
-        values = [record.bytes() for record in store.topic("t")]
+        values = [record.to_bytes() for record in store.topic("t")]
     assert values == [b"before", b"after"] * 2
 
 
@@ -253,7 +253,7 @@ def copy(path: Path, to: Path, *, is_in_use: bool = False) -> None:
 
 
 def numbered(topic: falaj.Topic[memoryview]) -> int:
-    values = [int(record.bytes()) for record in topic]
+    values = [int(record.to_bytes()) for record in topic]
     assert values == list(range(len(values)))
     return len(values)
 
@@ -372,7 +372,7 @@ def test_who_reads_on_after_an_older_copy_was_put_back_is_told(path: Path, place
     with falaj.open(path, read_only=True) as store:
         topic = topic_of(store)
         follower = topic.follow(15)
-        assert [int(next(follower).bytes()) for _ in range(5)] == list(range(15, 20))
+        assert [int(next(follower).to_bytes()) for _ in range(5)] == list(range(15, 20))
         path.rename(place / "away")
         (place / "older").rename(path)
         with pytest.raises(LockFileReplaced):

@@ -66,7 +66,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 topic.append(value)
                 store.topic("u").append(value, key=b"k")
             assert len(store.info()["logs"][0]["segments"]) == 3
-            with store.consumer("c", ["t"]) as consumer:
+            with store.consumer("c", "t") as consumer:
                 consumer.poll(3, timeout=0)
                 consumer.commit()
             with store.queue("q", topic="t") as queue:
@@ -148,7 +148,7 @@ def read_without_maps(path: Path) -> None:
 
 
 def expect(store: falaj.Store, end: int | None = None) -> None:
-    values = [record.bytes() for record in store.topic("t")]
+    values = [record.to_bytes() for record in store.topic("t")]
     assert set(values) <= {TRUE}
     assert len(values) == (end or RECORDS)
 
@@ -200,8 +200,8 @@ def repair(path: Path) -> None:
 
 
 def consume(path: Path) -> None:
-    with falaj.open(path, lock_timeout=1) as store, store.consumer("c", ["t"]) as consumer:
-        assert {record.bytes() for record in consumer.poll(3, timeout=0)} == {TRUE}
+    with falaj.open(path, lock_timeout=1) as store, store.consumer("c", "t") as consumer:
+        assert {record.to_bytes() for record in consumer.poll(3, timeout=0)} == {TRUE}
         consumer.commit()
 
 
@@ -273,7 +273,7 @@ def compact(path: Path) -> None:
     with falaj.open(path, lock_timeout=1) as store:
         topic = store.topic("u")
         topic.compact(seal=True)
-        assert [record.bytes() for record in topic] == [TRUE]
+        assert [record.to_bytes() for record in topic] == [TRUE]
 
 
 def delete(path: Path) -> None:

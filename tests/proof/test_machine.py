@@ -47,13 +47,13 @@ while line := hear():
             store.delete_topic(name)
             say("null")
             continue
-        topic = store.topic(name, codec="bytes").partition(p)
+        topic = store.topic(name, codec="raw").partition(p)
         if command == "append":
             said = [topic.append(bytes.fromhex(value), key=b"other") for value in values]
         elif command == "extend":
             said = list(topic.extend([(b"other", bytes.fromhex(value)) for value in values]))
         elif command == "read":
-            said = [record.bytes().hex() for record in topic]
+            said = [record.to_bytes().hex() for record in topic]
     say(json.dumps(said))
 """
 
@@ -107,7 +107,7 @@ class Against(RuleBasedStateMachine):
 
     def topic(self, name: str) -> falaj.Topic[memoryview]:
         topic = self.store.topic(
-            name, codec="bytes", partitions=TOPICS[name], segment_bytes=SEGMENT_BYTES
+            name, codec="raw", partitions=TOPICS[name], segment_bytes=SEGMENT_BYTES
         )
         if name not in self.model:
             self.model[name] = [[] for _ in range(TOPICS[name])]
@@ -119,7 +119,7 @@ class Against(RuleBasedStateMachine):
         return topic.partition(p), self.model[name][p]
 
     def same(self, read: Any, expected: Record) -> None:
-        assert (read.bytes(), read.key, read.headers) == expected[:3]
+        assert (read.to_bytes(), read.key, read.headers) == expected[:3]
         if expected.time is not None:
             assert read.timestamp_ns == expected.time * 10**9
 
@@ -161,7 +161,7 @@ class Against(RuleBasedStateMachine):
             expected = self.model["three"][p]
             assert offsets.start == len(expected)
             for read in topic.partition(p)[offsets.start : offsets.stop]:
-                found = next(r for r in left if (read.bytes(), read.key, read.headers) == r[:3])
+                found = next(r for r in left if (read.to_bytes(), read.key, read.headers) == r[:3])
                 left.remove(found)
                 expected.append(found)
         assert left == []
@@ -342,7 +342,7 @@ class Against(RuleBasedStateMachine):
     def is_all_there(self, store: falaj.Store) -> None:
         assert list(store.topics) == sorted(self.model)
         for name, expected in self.model.items():
-            topic = store.topic(name, codec="bytes")
+            topic = store.topic(name, codec="raw")
             for p, wanted in enumerate(expected):
                 self.same_list(topic.partition(p), wanted)
 

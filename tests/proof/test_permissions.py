@@ -140,8 +140,8 @@ def read_as_nobody(path: Path, read: Any) -> list[bytes]:
     become_nobody()
     with falaj.open(path, read_only=True, io=read) as store:
         topic = store.topic("t")
-        values = [record.bytes() for record in topic.follow(timeout=0)]
-        assert values == [record.bytes() for record in topic]
+        values = [record.to_bytes() for record in topic.follow(timeout=0)]
+        assert values == [record.to_bytes() for record in topic]
         assert store.verify()["sound"]
         for call in (lambda: topic.append(b"x"), lambda: store.delete_topic("t"), topic.flush):
             with pytest.raises(PermissionError):
@@ -209,7 +209,7 @@ say(locked)
 n = 0
 for record in follower:
     n += 1
-    if record.bytes() == b"end":
+    if record.to_bytes() == b"end":
         break
 say(n)
 hear()

@@ -115,8 +115,8 @@ def test_read_by_pread_sees_what_maps_show(filled: Path) -> None:
         falaj.open(filled, read_only=True) as mapped,
         falaj.open(filled, read_only=True, io="pread") as unmapped,
     ):
-        values = [record.bytes() for record in mapped.topic("orders")]
-        assert values == [record.bytes() for record in unmapped.topic("orders")]
+        values = [record.to_bytes() for record in mapped.topic("orders")]
+        assert values == [record.to_bytes() for record in unmapped.topic("orders")]
     with pytest.raises(errors.InvalidArgument, match="pread"):
         falaj.open(filled, io="x")  # type: ignore[arg-type]
 

@@ -70,7 +70,7 @@ def test_any_number_of_tasks_of_a_topic_wait_on_one_thread(
     async def first() -> bytes:
         async with topic.afollow("latest", timeout=SOON_S) as follower:
             async for record in follower:
-                return record.bytes()
+                return record.to_bytes()
         return b"nothing"
 
     async def main() -> list[bytes]:
@@ -89,7 +89,7 @@ def test_all_topics_of_a_store_are_followed_by_one_thread(store: falaj.Store) ->
     async def first(topic: falaj.Topic[memoryview]) -> bytes:
         async with topic.afollow("latest", timeout=SOON_S) as follower:
             async for record in follower:
-                return record.bytes()
+                return record.to_bytes()
         return b"nothing"
 
     async def main() -> list[bytes]:
@@ -128,7 +128,7 @@ asyncio.run(main())
             other.kill()
             for topic in topics:
                 topic.append(b"x")
-            return [record.bytes() for record in await asyncio.gather(*tasks)]
+            return [record.to_bytes() for record in await asyncio.gather(*tasks)]
 
     assert asyncio.run(main()) == [b"x"] * 2
 
@@ -143,7 +143,7 @@ def test_a_store_opened_for_reading_is_followed_too_and_closing_ends_it(
         follower = reader.afollow()
         threading.Timer(0.2, topic.append, (b"1",)).start()
         threading.Timer(0.6, reader.close).start()
-        return [record.bytes() async for record in follower]
+        return [record.to_bytes() async for record in follower]
 
     assert asyncio.run(asyncio.wait_for(main(), SOON_S)) == [b"0", b"1"]
 
@@ -198,7 +198,7 @@ def test_deleting_the_topic_ends_it_with_an_error(topic: falaj.Topic[memoryview]
 def test_it_ends_quietly_after_its_timeout(topic: falaj.Topic[memoryview]) -> None:
     async def main() -> list[bytes]:
         topic.append(b"x")
-        return [record.bytes() async for record in topic.afollow(timeout=0.1)]
+        return [record.to_bytes() async for record in topic.afollow(timeout=0.1)]
 
     begin = time.monotonic()
     assert asyncio.run(main()) == [b"x"]
@@ -231,7 +231,7 @@ def test_other_tasks_have_turns_while_there_is_plenty_to_read(
 def test_it_works_again_in_another_loop(topic: falaj.Topic[memoryview]) -> None:
     async def one() -> bytes:
         async for record in topic.afollow("latest", timeout=SOON_S):
-            return record.bytes()
+            return record.to_bytes()
         return b"nothing"
 
     for i in range(3):
@@ -257,11 +257,11 @@ def test_a_poll_from_asyncio_waits_for_the_first_record_and_takes_nothing_when_c
 ) -> None:
     orders = store.topic("orders")
     orders.extend([b"0", b"1", b"2"])
-    billing = store.consumer("billing", ["orders"])
+    billing = store.consumer("billing", "orders")
 
     async def main() -> None:
-        assert [record.bytes() for record in await billing.apoll(2)] == [b"0", b"1"]
-        assert [record.bytes() for record in await billing.apoll()] == [b"2"]
+        assert [record.to_bytes() for record in await billing.apoll(2)] == [b"0", b"1"]
+        assert [record.to_bytes() for record in await billing.apoll()] == [b"2"]
         assert await billing.apoll(timeout=0) == await billing.apoll(timeout=0.01) == []
         cancelled = asyncio.create_task(billing.apoll())
         await asyncio.sleep(0.05)  # sleep: it is to be waiting
@@ -269,7 +269,7 @@ def test_a_poll_from_asyncio_waits_for_the_first_record_and_takes_nothing_when_c
         with pytest.raises(asyncio.CancelledError):
             await cancelled
         threading.Timer(0.05, orders.append, (b"3",)).start()
-        assert [record.bytes() for record in await billing.apoll(timeout=SOON_S)] == [b"3"]
+        assert [record.to_bytes() for record in await billing.apoll(timeout=SOON_S)] == [b"3"]
         polled = asyncio.create_task(billing.apoll(timeout=SOON_S))
         await asyncio.sleep(0)  # sleep: none, it begins
         threading.Timer(0.05, billing.close).start()
@@ -287,7 +287,7 @@ def test_batches_from_asyncio_go_on_with_what_comes_and_give_others_turns(
 ) -> None:
     orders = store.topic("orders")
     orders.extend([b"x"] * 1000)
-    billing = store.consumer("billing", ["orders"])
+    billing = store.consumer("billing", "orders")
     turns: list[int] = [0]
 
     async def main() -> int:
@@ -341,7 +341,7 @@ def test_a_lock_that_is_not_had_is_told_and_is_not_the_end_of_the_wait(
     monkeypatch.setattr(Consumer, "_poll", look)
     monkeypatch.setattr(Queue, "take", look)
     store.queue("jobs").put(b"x")
-    billing = store.consumer("billing", ["orders"])
+    billing = store.consumer("billing", "orders")
 
     async def waits() -> None:
         locked: Any = Locked(topic.follow())

@@ -33,7 +33,7 @@ def expected(
     return [
         {
             "key": record.key,
-            "value": record.bytes(),
+            "value": record.to_bytes(),
             "topic": record.topic,
             "partition": record.partition,
             "offset": record.offset,
@@ -228,7 +228,7 @@ def test_a_batch_of_a_consumer_and_of_a_compacted_topic_is_a_table(store: falaj.
     assert [len(table) for table in tables] == [len(batch) for batch in batches]
     found = [row for table in tables for row in table.to_pylist()]
     assert found == [
-        {"offset": r.offset, "key": r.key, "value": r.bytes()} for r in topic.read(0, 10_000)
+        {"offset": r.offset, "key": r.key, "value": r.to_bytes()} for r in topic.read(0, 10_000)
     ]
     assert len(found) < 4000
 

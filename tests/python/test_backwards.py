@@ -30,7 +30,7 @@ def test_reversed_is_newest_first_also_after_a_trim(orders: falaj.Topic[memoryvi
     for before in (1, 700, 999):
         orders.trim(before_offset=before)
         assert offsets(reversed(orders)) == list(range(999, before - 1, -1))
-        assert [record.bytes() for record in reversed(orders)] == [
+        assert [record.to_bytes() for record in reversed(orders)] == [
             b"%0300d" % n for n in range(999, before - 1, -1)
         ]
     orders.trim(before_offset=1000)
@@ -127,9 +127,9 @@ CONTAINERS: dict[str, Callable[[falaj.Store, falaj.Topic[Any]], Any]] = {
     "batch": lambda _, topic: next(topic.batches()),
     "records": lambda _, topic: iter(topic),
     "records of a batch": lambda _, topic: iter(next(topic.batches())),
-    "records of a consumer": lambda store, _: store.consumer("c", ["orders"]).follow(),
+    "records of a consumer": lambda store, _: store.consumer("c", "orders").follow(),
     "follower": lambda _, topic: topic.follow(),
-    "consumer": lambda store, _: store.consumer("c", ["orders"]),
+    "consumer": lambda store, _: store.consumer("c", "orders"),
 }
 
 

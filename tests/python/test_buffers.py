@@ -154,8 +154,8 @@ def test_a_value_is_bytes_or_a_buffer_of_bytes(store: falaj.Store) -> None:
     with mmap.mmap(-1, 4096) as mapped:
         topic.append(mapped)
     *records, last = topic
-    assert [record.bytes() for record in records] == [b"ab"] * 4 * len(BYTES)
-    assert last.bytes() == bytes(4096)
+    assert [record.to_bytes() for record in records] == [b"ab"] * 4 * len(BYTES)
+    assert last.to_bytes() == bytes(4096)
 
 
 @pytest.mark.parametrize("what", [*NO_BYTES, *TEXTS])

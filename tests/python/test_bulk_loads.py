@@ -89,7 +89,7 @@ say(part.finish().hex())
         parts = [bytes.fromhex(worker.hear()) for worker in workers]
     told = topic.commit_bulk_load("job", [*reversed(parts)])
     assert told == {"committed": True, "records": 6_000, "offsets": {0: (0, 6_000)}}
-    assert [int(record.bytes()) for record in topic[:3_002:1_500]] == [0, 1_500, 0]
+    assert [int(record.to_bytes()) for record in topic[:3_002:1_500]] == [0, 1_500, 0]
     assert topic[0].key == b"k"
 
 
@@ -204,10 +204,10 @@ def test_record_batches_are_staged_whatever_their_types(store: falaj.Store) -> N
         found = orders.commit_bulk_load("job", [part.finish()])["offsets"]
         assert set(found) == {2}
         first, second, third, *again = orders.partition(2)[found[2][0] :]
-        assert (first.bytes(), first.key, first.timestamp_ns) == (b"a", None, 10**9)
+        assert (first.to_bytes(), first.key, first.timestamp_ns) == (b"a", None, 10**9)
         assert first.headers == (("t", b"1"), ("t", None))
         assert (second.value, second.key, second.headers) == (None, b"c", ())
-        assert (third.bytes(), third.timestamp_ns) == (b"c", -5_000_000)
+        assert (third.to_bytes(), third.timestamp_ns) == (b"c", -5_000_000)
         assert [record.value is None for record in again] == [True, False]
 
 
@@ -327,7 +327,7 @@ def test_a_table_of_any_library_is_appended_whole(store: falaj.Store, of: str) -
         given = table.to_batches()[0]
     topic = store.topic("orders")
     assert topic.extend_arrow(given) == 2
-    assert [(record.key, record.bytes()) for record in topic] == [(b"a", b"one"), (b"b", b"two")]
+    assert [(record.key, record.to_bytes()) for record in topic] == [(b"a", b"one"), (b"b", b"two")]
 
 
 def test_a_table_that_is_refused_leaves_nothing(store: falaj.Store) -> None:

@@ -111,7 +111,7 @@ def test_what_cannot_be_is_refused(store: falaj.Store, tmp_path: Path) -> None:
     for wrong, error in (
         ({"delete_retention": -1}, InvalidArgument),
         ({"delete_retention": timedelta(-1)}, InvalidArgument),
-        ({"delete_retention": "1d"}, TypeError),
+        ({"delete_retention": b"1d"}, TypeError),
         ({"delete_retention": 1e300}, InvalidArgument),
         ({"memory": 0}, InvalidArgument),
         ({"last": {0: Last(11, array("Q"))}}, InvalidArgument),

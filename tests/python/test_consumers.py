@@ -30,7 +30,7 @@ SOON_S = 30.0
 
 
 def numbers(records: Any) -> list[int]:
-    return [int(record.bytes()) for record in records]
+    return [int(record.to_bytes()) for record in records]
 
 
 def filled(store: falaj.Store, records: int = 10, name: str = "orders", **settings: Any) -> Any:
@@ -42,20 +42,20 @@ def filled(store: falaj.Store, records: int = 10, name: str = "orders", **settin
 def test_a_consumer_goes_on_where_it_committed_in_whichever_process(path: Path) -> None:
     with falaj.open(path) as store:
         filled(store)
-        with store.consumer("billing", ["orders"]) as billing:
+        with store.consumer("billing", "orders") as billing:
             for record in billing:
                 if record.offset == 6:
                     billing.commit()
         program = """
         store = falaj.open(path)
-        with store.consumer("billing", ["orders"]) as billing:
+        with store.consumer("billing", "orders") as billing:
             say(*[record.offset for record in billing])
             billing.commit()
         """
         with child(path, program.replace("\n        ", "\n")) as other:
             assert other.hear() == "7 8 9"
             other.process.wait(SOON_S)
-        with store.consumer("billing", ["orders"]) as billing:
+        with store.consumer("billing", "orders") as billing:
             assert list(billing) == []
             assert billing.lag == 0
 
@@ -65,7 +65,7 @@ def test_what_a_killed_process_committed_stays_and_what_it_did_not_comes_again(p
         filled(store, 100)
         program = """
 store = falaj.open(path)
-billing = store.consumer("billing", ["orders"])
+billing = store.consumer("billing", "orders")
 for record in billing:
     if record.offset == 57:
         billing.commit()
@@ -76,7 +76,7 @@ for record in billing:
         with child(path, program) as other:
             assert other.hear() == "80"
             other.kill()
-        with store.consumer("billing", ["orders"]) as billing:
+        with store.consumer("billing", "orders") as billing:
             assert billing.committed() == 58
             assert numbers(billing)[0] == 58
 
@@ -84,7 +84,7 @@ for record in billing:
 def test_a_plain_for_ends_and_follow_goes_on_until_its_timeout_or_close(path: Path) -> None:
     with falaj.open(path) as store:
         orders = filled(store, 3)
-        billing = store.consumer("billing", ["orders"])
+        billing = store.consumer("billing", "orders")
         assert numbers(billing) == [0, 1, 2]
         assert numbers(billing) == []
         orders.append(b"3")
@@ -103,7 +103,7 @@ def test_a_plain_for_ends_and_follow_goes_on_until_its_timeout_or_close(path: Pa
 def test_poll_and_batches_hand_out_what_comes_next_and_commit_covers_it(path: Path) -> None:
     with falaj.open(path) as store:
         filled(store, 10)
-        billing = store.consumer("billing", ["orders"])
+        billing = store.consumer("billing", "orders")
         assert numbers(billing.poll(3, timeout=0)) == [0, 1, 2]
         billing.commit()
         assert (billing.position(), billing.committed()) == (3, 3)
@@ -137,7 +137,7 @@ def test_a_topic_with_a_codec_is_read_through_it(path: Path) -> None:
     with falaj.open(path) as store:
         orders = store.topic("orders", codec="json")
         orders.append({"id": 1})
-        by_name = store.consumer("billing", ["orders"])
+        by_name = store.consumer("billing", "orders")
         by_handle = store.consumer("audit", [orders])
         assert [r.value for r in by_name] == [r.value for r in by_handle] == [{"id": 1}]
 
@@ -147,7 +147,7 @@ def test_seek_goes_anywhere_and_is_committed_with_the_next_commit(path: Path) ->
         orders = store.topic("orders")
         for n in range(10):
             orders.append(b"%d" % n, timestamp=f"2026-11-20T08:00:0{n}Z")
-        billing = store.consumer("billing", ["orders"])
+        billing = store.consumer("billing", "orders")
         places: list[tuple[Any, int | None]] = [("latest", None), ("earliest", 0), (4, 4), (-2, 8)]
         for to, first in places:
             billing.seek(to)
@@ -166,7 +166,7 @@ def test_a_paused_partition_hands_out_nothing_until_it_is_resumed(path: Path) ->
         orders = store.topic("orders", partitions=2)
         for n in range(6):
             orders.append(b"%d" % n, partition=n % 2)
-        billing = store.consumer("billing", ["orders"])
+        billing = store.consumer("billing", "orders")
         billing.pause(partition=1)
         assert {record.partition for record in billing} == {0}
         billing.resume()
@@ -180,13 +180,13 @@ def test_auto_commit_commits_what_was_handed_out_before_and_not_what_is_worked_o
         filled(store, 5)
 
         def fails_at_3() -> None:
-            with store.consumer("billing", ["orders"], auto_commit=0.0) as billing:
+            with store.consumer("billing", "orders", auto_commit=0.0) as billing:
                 for record in billing:
                     _ = 1 // (3 - record.offset)
 
         with pytest.raises(ZeroDivisionError):
             fails_at_3()
-        with store.consumer("billing", ["orders"], auto_commit=True) as billing:
+        with store.consumer("billing", "orders", auto_commit=True) as billing:
             assert billing.committed() == 3
             assert numbers(billing) == [3, 4]
         assert store.info()["groups"][0]["partitions"][0]["committed"] == 5
@@ -196,7 +196,7 @@ def test_only_what_is_durable_is_handed_out_where_that_is_asked(path: Path) -> N
     with falaj.open(path) as store:
         orders = store.topic("orders", sync="none", sync_interval_ms=3_600_000)
         orders.extend([b"0", b"1"])
-        billing = store.consumer("billing", ["orders"], visibility="durable")
+        billing = store.consumer("billing", "orders", visibility="durable")
         assert numbers(billing) == []
         orders.flush()
         assert numbers(billing) == [0, 1]
@@ -228,15 +228,15 @@ def test_what_cannot_be_is_refused_and_changes_nothing(path: Path) -> None:
             with pytest.raises(InvalidArgument):
                 store.consumer("billing", topics)
         with pytest.raises(UnknownTopic):
-            store.consumer("billing", ["nothing"])
+            store.consumer("billing", "nothing")
         for name in ("", "..", "a/b"):
             with pytest.raises(InvalidName):
                 store.consumer(name, ["orders"])
         with pytest.raises(OffsetOutOfRange):
-            store.consumer("billing", ["orders"], start=4)
+            store.consumer("billing", "orders", start=4)
         assert store.info()["groups"] == []
         assert "nothing" not in store.topics
-        billing = store.consumer("billing", ["orders"])
+        billing = store.consumer("billing", "orders")
         with pytest.raises(OffsetOutOfRange):
             billing.commit(4)
         with pytest.raises(InvalidArgument):
@@ -251,13 +251,13 @@ def test_what_cannot_be_is_refused_and_changes_nothing(path: Path) -> None:
         with pytest.raises(UnknownGroup):
             store.delete_group("nobody")
         with falaj.open(path, read_only=True) as reader, pytest.raises(NotWritable):
-            reader.consumer("billing", ["orders"])
+            reader.consumer("billing", "orders")
 
 
 def test_what_is_trimmed_rewound_or_deleted_is_told_with_the_choices(path: Path) -> None:
     with falaj.open(path) as store:
         orders = filled(store, 10)
-        billing = store.consumer("billing", ["orders"])
+        billing = store.consumer("billing", "orders")
         orders.trim(before_offset=4)
         assert (billing.lag, store.info()["groups"][0]["partitions"][0]["lag"]) == (6, 6)
         with pytest.raises(OffsetOutOfRange) as trimmed:
@@ -273,9 +273,9 @@ def test_what_is_trimmed_rewound_or_deleted_is_told_with_the_choices(path: Path)
         billing.close()
         cursors = (path / "consumers/billing").read_bytes()
     with falaj.open(path.with_name("copy")) as older:
-        assert numbers(older.consumer("billing", ["orders"])) == []
+        assert numbers(older.consumer("billing", "orders")) == []
         (path.with_name("copy") / "consumers/billing").write_bytes(cursors)
-        billing = older.consumer("billing", ["orders"])
+        billing = older.consumer("billing", "orders")
         with pytest.raises(LogTruncated) as rewound:
             list(billing)
         assert (rewound.value.offset, rewound.value.end) == (11, 10)
@@ -290,7 +290,7 @@ def test_what_is_trimmed_rewound_or_deleted_is_told_with_the_choices(path: Path)
 def test_uncommitted_names_the_cursor_by_consumer_generation_and_partition(path: Path) -> None:
     with falaj.open(path) as store:
         filled(store, 3)
-        billing = store.consumer("billing", ["orders"])
+        billing = store.consumer("billing", "orders")
         assert billing.uncommitted() == []
         billing.poll(2, timeout=0)
         [(name, offset, crc)] = billing.uncommitted()
@@ -302,7 +302,7 @@ def test_uncommitted_names_the_cursor_by_consumer_generation_and_partition(path:
 
 MEMBER = """
 store = falaj.open(path)
-billing = store.consumer("billing", ["orders"])
+billing = store.consumer("billing", "orders")
 say("in")
 for record in billing.follow():
     say(record.partition, record.offset)
@@ -394,8 +394,8 @@ def test_what_a_killed_member_had_goes_to_who_looks_while_another_is_stopped(pat
 def test_a_member_that_lost_a_partition_by_handing_it_over_commits_it_no_more(path: Path) -> None:
     with falaj.open(path) as store:
         filled(store, 4, partitions=2)
-        first = store.consumer("billing", ["orders"])
-        second = store.consumer("billing", ["orders"])
+        first = store.consumer("billing", "orders")
+        second = store.consumer("billing", "orders")
         assert len(first.partitions) == 1
         [(_, given)] = second.partitions
         with pytest.raises(PartitionNotAssigned, match=f"process {os.getpid()}"):
@@ -407,7 +407,7 @@ def test_a_member_that_lost_a_partition_by_handing_it_over_commits_it_no_more(pa
 def test_a_forked_child_opens_its_own_and_its_end_takes_nothing(path: Path) -> None:
     with falaj.open(path) as store:
         filled(store, 4)
-        billing = store.consumer("billing", ["orders"])
+        billing = store.consumer("billing", "orders")
         billing.poll(2, timeout=0)
         pid = os.fork()
         if pid == 0:
@@ -425,7 +425,7 @@ def test_ctrl_c_ends_a_wait_at_once(path: Path) -> None:
     program = """
 store = falaj.open(path)
 store.topic("orders")
-billing = store.consumer("billing", ["orders"])
+billing = store.consumer("billing", "orders")
 say("in")
 try:
     next(billing.follow())
@@ -463,7 +463,7 @@ def test_closing_the_store_lets_go_of_the_partitions(path: Path) -> None:
     with falaj.open(path) as watcher:
         with falaj.open(path) as store:
             filled(store, 2)
-            billing = store.consumer("billing", ["orders"])
+            billing = store.consumer("billing", "orders")
             assert len(watcher.info()["groups"][0]["members"]) == 1
         assert billing.closed
         assert watcher.info()["groups"][0]["members"] == []
@@ -475,7 +475,7 @@ def test_a_cursor_in_a_backup_never_lies_behind_its_log(path: Path) -> None:
         over = threading.Event()
 
         def work() -> None:
-            with store.consumer("billing", ["orders"]) as billing:
+            with store.consumer("billing", "orders") as billing:
                 while not over.is_set():
                     orders.append(b"x")
                     list(billing)

@@ -30,7 +30,7 @@ def work(store: falaj.Store) -> Work:
 
 def member(store: falaj.Store, cursor_in: falaj.Topic[Any] | str = "shop") -> Consumer[Any]:
     """Open the consumer."""
-    return store.consumer("adder", ["orders"], cursor_in=cursor_in)
+    return store.consumer("adder", "orders", cursor_in=cursor_in)
 
 
 def test_a_transaction_moves_what_was_handed_out_and_no_more(
@@ -61,7 +61,7 @@ def test_twice_in_one_transaction_and_two_consumers_in_one_move_together(
     store: falaj.Store, work: Work
 ) -> None:
     sums = work[1]
-    adder, other = member(store), store.consumer("other", ["orders"], cursor_in="shop")
+    adder, other = member(store), store.consumer("other", "orders", cursor_in="shop")
     with store.transaction() as tx:
         for _ in range(2):
             adder.poll(2, timeout=0)
@@ -126,7 +126,7 @@ def test_a_former_owner_is_refused_and_nothing_of_its_transaction_is_there(
 def test_a_killed_members_work_is_done_once(path: Path) -> None:
     program = """
 store = falaj.open(path, sync="none")
-adder = store.consumer("adder", ["orders"], cursor_in="sums")
+adder = store.consumer("adder", "orders", cursor_in="sums")
 with store.transaction() as tx:
     tx.append("sums", b"%d" % len(adder.poll(3, timeout=0)))
     tx.commit_cursor(adder)
@@ -139,13 +139,13 @@ hear()
         sums = store.topic("sums")
         with child(path, program) as other:
             assert other.hear() == "here"
-            adder = store.consumer("adder", ["orders"], cursor_in="sums")
+            adder = store.consumer("adder", "orders", cursor_in="sums")
             assert adder.partitions == []
             other.kill()
             with store.transaction() as tx:
                 tx.append(sums, b"%d" % len(adder.poll(100, timeout=20)))
                 tx.commit_cursor(adder)
-        assert [record.bytes() for record in sums] == [b"3", b"7"]
+        assert [record.to_bytes() for record in sums] == [b"3", b"7"]
 
 
 def test_what_cannot_go_together_is_refused_and_nothing_changes(
@@ -169,7 +169,7 @@ def test_what_cannot_go_together_is_refused_and_nothing_changes(
         foreign = other.topic("sums", log="shop")
 
         def another_store() -> None:
-            theirs = other.consumer("adder", ["orders"], cursor_in=foreign)
+            theirs = other.consumer("adder", "orders", cursor_in=foreign)
             with store.transaction() as tx:
                 tx.commit_cursor(theirs)
 
@@ -177,12 +177,12 @@ def test_what_cannot_go_together_is_refused_and_nothing_changes(
             (elsewhere, "different logs"),
             (into, "into="),
             (another_store, "one store"),
-            (lambda: store.consumer("adder", ["orders"]), 'cursor_in="shop"'),
+            (lambda: store.consumer("adder", "orders"), 'cursor_in="shop"'),
             (lambda: member(store, orders), 'cursor_in="shop"'),
             (lambda: member(store, "nothing"), "no topic lives in a log"),
             (lambda: member(store, foreign), "own store"),
             (
-                lambda: store.consumer("x", ["orders"], cursor_in="shop", auto_commit=True),
+                lambda: store.consumer("x", "orders", cursor_in="shop", auto_commit=True),
                 "auto_commit",
             ),
         ):
@@ -217,7 +217,7 @@ def test_the_cursor_outlives_rolls_trims_backups_and_restarts(path: Path) -> Non
     with falaj.open(path) as store:
         store.topic("orders").extend([b"x"] * 200)
         sums = store.topic("sums", segment_bytes=65536)
-        with store.consumer("adder", ["orders"], cursor_in=sums) as adder:
+        with store.consumer("adder", "orders", cursor_in=sums) as adder:
             for _ in adder:
                 with store.transaction(sync="none") as tx:
                     tx.append(sums, bytes(1000))
@@ -228,7 +228,7 @@ def test_the_cursor_outlives_rolls_trims_backups_and_restarts(path: Path) -> Non
         store.backup(path.with_name("copy"))
     for place in (path, path.with_name("copy")):
         with falaj.open(place) as store:
-            assert store.consumer("adder", ["orders"], cursor_in="sums").position() == 150
+            assert store.consumer("adder", "orders", cursor_in="sums").position() == 150
 
 
 def test_a_backup_beside_transactions_has_no_cursor_behind_what_was_read(path: Path) -> None:
@@ -246,7 +246,9 @@ def test_a_backup_beside_transactions_has_no_cursor_behind_what_was_read(path: P
                 topics[0].append(b"x")
                 for step in steps:
                     with store.transaction() as tx:
-                        tx.extend(step.group, [record.bytes() for record in step.poll(timeout=0)])
+                        tx.extend(
+                            step.group, [record.to_bytes() for record in step.poll(timeout=0)]
+                        )
                         tx.commit_cursor(step)
 
         worker = threading.Thread(target=work)

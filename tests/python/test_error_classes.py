@@ -76,7 +76,7 @@ def test_a_value_that_its_codec_cannot_read_names_topic_partition_and_offset(
     assert (told.value.topic, told.value.partition, told.value.offset) == ("orders", 1, 1)
     assert isinstance(told.value.__cause__, LookupError)
     assert "topic \"orders\", partition 1 (LookupError: no b'y' here)" in str(told.value)
-    assert record.bytes() == b"y"
+    assert record.to_bytes() == b"y"
 
 
 def test_what_interrupts_a_codec_is_no_error_of_the_record(store: falaj.Store) -> None:

@@ -15,7 +15,7 @@ consumer = store.consumer("billing", [topic])
 
 async def followed():
     async for record in topic.afollow("latest"):
-        return record.bytes()
+        return record.to_bytes()
 
 async def batched():
     async for batch in store.consumer("batches", [topic]).abatches(timeout=None):
@@ -27,7 +27,7 @@ async def main():
     loop.call_later(0.2, queue.put, b"job")
     waits = followed(), batched(), consumer.apoll(timeout=None), queue.atake()
     found, batch, [record], [job] = await asyncio.gather(*waits)
-    return found, batch, record.bytes(), job.bytes()
+    return found, batch, record.to_bytes(), job.to_bytes()
 """
 
 
@@ -57,10 +57,10 @@ topic, queue = store.topic("orders"), store.queue("jobs")
 pool = gevent.get_hub().threadpool
 # What is waited for comes from another greenlet.
 gevent.spawn_later(0.1, topic.append, b"news")
-say(pool.apply(next, (topic.follow("latest"),)).bytes())
+say(pool.apply(next, (topic.follow("latest"),)).to_bytes())
 gevent.spawn_later(0.1, queue.put, b"job")
 with pool.apply(queue.take) as [job]:
-    say(job.bytes())
+    say(job.to_bytes())
 """
     assert run(path, program).split() == ["b'news'", "b'job'"]
 
@@ -80,7 +80,7 @@ async def main():
     async with trio.open_nursery() as nursery:
         nursery.start_soon(later)
         record = await trio.to_thread.run_sync(next, topic.follow("latest"))
-        say(record.bytes())
+        say(record.to_bytes())
     async def batches():
         async for _ in consumer.abatches(): pass
     async def follow():

@@ -51,7 +51,7 @@ def test_a_topic_of_text_gets_the_formatted_line(
     log.addHandler(handler)
     log.info("line")
     handler.flush()
-    assert topic[0].bytes() == b"INFO: line"
+    assert topic[0].to_bytes() == b"INFO: line"
     assert topic.durable_offset == 1
 
 

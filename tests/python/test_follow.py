@@ -16,7 +16,7 @@ SOON_S = 5.0
 
 
 def numbers(records: Any) -> list[int]:
-    return [int(record.bytes()) for record in records]
+    return [int(record.to_bytes()) for record in records]
 
 
 def in_thread(work: Any) -> threading.Thread:
@@ -44,7 +44,7 @@ for i in range(20_000):
     topic.append(b"%d" % i)
 """
     with child(path, program), topic.follow(timeout=SOON_S) as follower:
-        assert [int(next(follower).bytes()) for _ in range(20_000)] == list(range(20_000))
+        assert [int(next(follower).to_bytes()) for _ in range(20_000)] == list(range(20_000))
 
 
 @pytest.mark.parametrize("mode", ["r", "w"])
@@ -164,7 +164,7 @@ def test_poll_returns_what_is_there_and_never_waits(topic: falaj.Topic[memoryvie
     topic.append(b"1")
     record = follower.poll()
     assert record is not None
-    assert record.bytes() == b"1"
+    assert record.to_bytes() == b"1"
     assert follower.poll() is None
 
 

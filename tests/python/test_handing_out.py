@@ -33,7 +33,7 @@ def hurt(
 def test_a_poll_hands_out_what_lies_before_damage_and_then_tells_of_it(path: Path) -> None:
     filled(path)
     hurt(path, 150)
-    with falaj.open(path) as store, store.consumer("billing", ["orders"]) as billing:
+    with falaj.open(path) as store, store.consumer("billing", "orders") as billing:
         assert offsets(billing.poll(500, timeout=0)) == list(range(150))
         assert billing.position() == 150
         for _ in range(2):
@@ -64,8 +64,8 @@ def test_damage_in_one_topic_hides_nothing_of_another_from_who_commits(path: Pat
 def test_auto_commit_commits_nothing_of_the_poll_or_batch_that_is_just_returned(path: Path) -> None:
     filled(path)
     with falaj.open(path) as store:
-        billing = store.consumer("billing", ["orders"], auto_commit=0.0)
-        reserve = store.consumer("billing", ["orders"], auto_commit=0.0)
+        billing = store.consumer("billing", "orders", auto_commit=0.0)
+        reserve = store.consumer("billing", "orders", auto_commit=0.0)
         assert offsets(billing.poll(100, timeout=0)) == list(range(100))
         assert billing.committed() == 0
         assert offsets(billing.poll(50, timeout=0)) == list(range(100, 150))
@@ -82,7 +82,7 @@ def test_auto_commit_commits_nothing_of_the_poll_or_batch_that_is_just_returned(
 
 def test_a_commit_ahead_of_what_was_handed_out_goes_on_from_there(path: Path) -> None:
     filled(path, 10)
-    with falaj.open(path) as store, store.consumer("billing", ["orders"]) as billing:
+    with falaj.open(path) as store, store.consumer("billing", "orders") as billing:
         assert offsets(billing.poll(1, timeout=0)) == [0]
         billing.commit(5)
         assert (billing.position(), billing.committed()) == (5, 5)
@@ -172,7 +172,7 @@ def test_a_consumer_goes_on_behind_damage_when_it_says_so_and_reopened_too(
     gone = range(150, 151 if damage is hurt else 154)
     with falaj.open(path) as store:
         cursor_in = store.topic("results") if in_log else None
-        billing = store.consumer("billing", ["orders"], cursor_in=cursor_in)
+        billing = store.consumer("billing", "orders", cursor_in=cursor_in)
         seen, lost = read_over_damage(billing, how)
         assert seen == [("orders", 0, n) for n in range(300) if n not in gone]
         assert lost == [("orders", 0, n) for n in gone]
@@ -182,7 +182,7 @@ def test_a_consumer_goes_on_behind_damage_when_it_says_so_and_reopened_too(
             billing.seek(at)
             billing.commit()
             billing.close()
-            billing = store.consumer("billing", ["orders"], cursor_in=cursor_in)
+            billing = store.consumer("billing", "orders", cursor_in=cursor_in)
             seen, lost = read_over_damage(billing, how)
             assert seen == [("orders", 0, n) for n in range(max(at, gone.stop), 300)]
             assert [n for *_, n in lost] == ([*gone] if at == gone.start else [])
@@ -215,7 +215,7 @@ def test_damage_in_some_partitions_takes_nothing_of_the_others(path: Path, how: 
 def test_behind_damage_at_the_end_it_goes_on_with_what_comes(path: Path, how: Any) -> None:
     filled(path)
     hurt(path, 299)
-    with falaj.open(path) as store, store.consumer("billing", ["orders"]) as billing:
+    with falaj.open(path) as store, store.consumer("billing", "orders") as billing:
         seen, _ = read_over_damage(billing, how)
         assert [n for *_, n in seen] == list(range(299))
         store.topic("orders").append(b"next")

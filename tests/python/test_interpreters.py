@@ -35,7 +35,7 @@ try:
     orders[99]
 except falaj.errors.OffsetOutOfRange:
     pass
-assert [record.bytes() for record in orders] == [b"x"] * (2 if is_first else 1)
+assert [record.to_bytes() for record in orders] == [b"x"] * (2 if is_first else 1)
 assert falaj.Position(0, 1).offset == 1
 """
 

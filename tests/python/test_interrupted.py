@@ -335,7 +335,7 @@ def test_an_outbox_that_is_interrupted_anywhere_moves_each_row_once(
                 rows += 1
                 shop.execute("INSERT INTO outbox (value) VALUES (?)", (str(rows),))
             outbox.relay()
-    assert [int(record.bytes()) for record in topic] == list(range(1, rows + 1))
+    assert [int(record.to_bytes()) for record in topic] == list(range(1, rows + 1))
 
 
 def test_a_handler_may_close_the_outbox_in_the_midst_of_a_relay(

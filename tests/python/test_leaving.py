@@ -69,7 +69,7 @@ def test_what_is_closed_while_a_thread_is_at_work_in_it_is_let_go_when_that_is_d
     with falaj.open(written_through) as watcher:
         store = falaj.open(written_through)
         orders = filled(store, sync="none", sync_interval_ms=3_600_000)
-        billing = store.consumer("billing", ["orders"])
+        billing = store.consumer("billing", "orders")
         assert len(list(billing)) == 10
         (sync_lock,) = written_through.glob("logs/orders@*/lock.sync")
         with locked(sync_lock):
@@ -90,7 +90,7 @@ def test_what_is_closed_while_a_thread_is_at_work_in_it_is_let_go_when_that_is_d
 def test_a_durable_commit_has_the_patience_of_the_store(written_through: Path) -> None:
     with falaj.open(written_through) as store:
         orders = filled(store, sync="none", sync_interval_ms=3_600_000)
-        billing = store.consumer("billing", ["orders"])
+        billing = store.consumer("billing", "orders")
         list(billing)
         (sync_lock,) = written_through.glob("logs/orders@*/lock.sync")
         with locked(sync_lock):
@@ -107,7 +107,7 @@ def test_closing_has_the_patience_of_the_store_and_can_be_tried_again(
         for patience in (0.1, SOON_S):
             store = falaj.open(written_through, lock_timeout=patience)
             filled(store)
-            billing = store.consumer("billing", ["orders"])
+            billing = store.consumer("billing", "orders")
             with locked(written_through / "claim"):
                 closer = Thread(billing.close)
                 if patience < 1:
@@ -131,11 +131,11 @@ def test_what_is_collected_while_the_claim_is_busy_holds_up_nobody_of_its_proces
 ) -> None:
     with falaj.open(written_through) as store:
         filled(store, partitions=2)
-        billing = store.consumer("billing", ["orders"])
+        billing = store.consumer("billing", "orders")
         with locked(written_through / "claim"):
             del billing
         assert members(store) == 1
-        with store.consumer("billing", ["orders"]) as billing:
+        with store.consumer("billing", "orders") as billing:
             assert len(billing.partitions) == 2
             assert members(store) == 1
         store.delete_group("billing")
@@ -144,8 +144,8 @@ def test_what_is_collected_while_the_claim_is_busy_holds_up_nobody_of_its_proces
 def test_asking_for_the_partitions_has_the_patience_of_the_store(written_through: Path) -> None:
     with falaj.open(written_through) as store:
         filled(store, partitions=2)
-        billing = store.consumer("billing", ["orders"])
-        other = store.consumer("billing", ["orders"])
+        billing = store.consumer("billing", "orders")
+        other = store.consumer("billing", "orders")
         assert other.partitions == []
         with locked(written_through / "claim"):
             found: list[Any] = []
@@ -195,7 +195,7 @@ def test_a_loop_over_what_is_closed_in_it_ends_and_calls_are_told(
         store = falaj.open(path)
         for _ in range(3):
             filled(store)
-        billing = store.consumer("billing", ["orders"])
+        billing = store.consumer("billing", "orders")
         for rounds, _ in enumerate(how(billing)):
             assert rounds == 0
             (billing if closed == "consumer" else store).close()

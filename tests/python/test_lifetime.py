@@ -13,7 +13,7 @@ from falaj.errors import HandleClosed, NotWritable, TopicDeleted, UnknownTopic
 
 def test_views_stay_valid_after_everything_was_closed_and_deleted(path: Path) -> None:
     store = falaj.open(path)
-    topic = store.topic("orders", codec="bytes", segment_bytes=1 << 16)
+    topic = store.topic("orders", codec="raw", segment_bytes=1 << 16)
     expected = [os.urandom(1000) for _ in range(300)]
     for value in expected:
         topic.append(value)
@@ -42,13 +42,13 @@ def test_views_are_read_only(topic: falaj.Topic[memoryview]) -> None:
     assert view.readonly
     with pytest.raises(TypeError):
         view[0] = 1
-    assert topic[0].bytes() == b"fixed"
+    assert topic[0].to_bytes() == b"fixed"
 
 
 def test_a_record_exports_its_payload(topic: falaj.Topic[memoryview]) -> None:
     topic.append(b"payload")
     record = topic[0]
-    assert bytes(record) == record.bytes() == bytes(memoryview(record)) == b"payload"
+    assert bytes(record) == record.to_bytes() == bytes(memoryview(record)) == b"payload"
     assert len(record) == 7
     assert b"".join([record, record]) == b"payloadpayload"
     assert bytes(record.raw or b"") == b"payload"
@@ -192,7 +192,7 @@ def test_a_store_opened_for_reading_creates_and_writes_nothing(path: Path) -> No
     reader = falaj.open(path, read_only=True)
     assert not reader.writable
     topic = reader.topic("orders")
-    assert [record.bytes() for record in topic] == [b"x"]
+    assert [record.to_bytes() for record in topic] == [b"x"]
     assert "read only" in repr(reader)
     for forbidden in (topic.append, lambda value: topic.extend([value])):
         with pytest.raises(NotWritable):

@@ -261,7 +261,7 @@ def test_a_line_that_utf_8_cannot_tell_is_escaped_and_not_lost(
 ) -> None:
     topic = store.topic("log", codec=codec)
     log(topic, ".\udcff").warning("%s é", "\ud83d")
-    assert [(record.key, record.bytes()) for record in topic] == [
+    assert [(record.key, record.to_bytes()) for record in topic] == [
         (b"falaj.tests.\\udcff", "\\ud83d é".encode())
     ]
 

@@ -18,7 +18,7 @@ def test_topics_groups_and_queues_are_mappings_that_read_the_store(
     mappings: list[Any] = [store.topics, store.groups, store.queues]
     assert [list(each) for each in mappings] == [[], [], []]
     store.topic("orders", codec="json").append({"id": 1})
-    store.consumer("billing", ["orders"]).close()
+    store.consumer("billing", "orders").close()
     store.queue("jobs", topic="orders")
     assert [dict(each) for each in mappings] == [
         {each["name"]: each for each in store.info()[kind]}
@@ -80,9 +80,9 @@ def test_a_consumer_that_starts_before_its_writer_waits_for_the_topic(path: Path
             store.wait_for_topic("orders", timeout=0)
         threading.Timer(0.05, lambda: writer.tell("go")).start()
         store.wait_for_topic("orders")
-        with store.consumer("billing", ["orders"]) as billing:
+        with store.consumer("billing", "orders") as billing:
             (order,) = billing.poll(timeout=30)
-        assert order.bytes() == b"one"
+        assert order.to_bytes() == b"one"
 
 
 def test_a_topic_is_waited_for_from_asyncio(path: Path, store: falaj.Store) -> None:

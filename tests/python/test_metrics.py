@@ -147,7 +147,7 @@ def test_what_is_damaged_is_not_readable_and_hides_nothing_else(path: Path) -> N
 def test_consumers_are_told_with_their_lag(path: Path) -> None:
     with falaj.open(path) as store:
         store.topic("orders").extend([b"a", b"b", b"c"])
-        with store.consumer("billing", ["orders"]) as billing:
+        with store.consumer("billing", "orders") as billing:
             billing.commit(1)
             found = samples(exposition(store.metrics()))
     assert list(found["falaj_group_members"].values()) == [1]

@@ -61,6 +61,6 @@ def test_create_false_makes_no_topic_and_the_error_lists_those_that_there_are(
         store.topic("orders", create=False)
     assert isinstance(raised.value, KeyError)
     with pytest.raises(UnknownTopic, match='"t00"'):
-        store.consumer("billing", ["orders"])
+        store.consumer("billing", "orders")
     assert "orders" not in store.topics
     assert store.topic("t00", create=False).name == "t00"

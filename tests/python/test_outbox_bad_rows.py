@@ -303,7 +303,7 @@ def test_a_row_that_is_no_dead_letter_either_keeps_its_place(
     store: falaj.Store, database: Path
 ) -> None:
     topic = store.topic("t", codec="str", **SMALL)
-    dead = store.topic("dead", codec="bytes", **SMALL)
+    dead = store.topic("dead", codec="raw", **SMALL)
     insert(database, "a", LARGE, "b")
     told: dict[str, Any] = {"on_bad": "dead-letter", "dead_letter": dead}
     with (
@@ -315,7 +315,7 @@ def test_a_row_that_is_no_dead_letter_either_keeps_its_place(
         outbox.relay()
     with Outbox(database, topic, **told) as outbox:
         assert outbox.relay() == 1
-    assert [(letter.bytes(), letter.key) for letter in dead] == [(b"null", b"2")]
+    assert [(letter.to_bytes(), letter.key) for letter in dead] == [(b"null", b"2")]
     assert values(topic) == ["a", "b"]
 
 

@@ -46,7 +46,7 @@ def test_a_poison_job_is_the_only_dead_letter_of_its_batches(queue: Queue[Any]) 
                 if not jobs:
                     break
                 for job in jobs:
-                    if job.bytes() == b"0":
+                    if job.to_bytes() == b"0":
                         raise ValueError("poison")
                     done.append(job.offset)
                     job.ack()
@@ -55,7 +55,7 @@ def test_a_poison_job_is_the_only_dead_letter_of_its_batches(queue: Queue[Any]) 
     assert sorted(done) == list(range(1, TEN))
     assert queue.dead is not None
     [letter] = queue.dead
-    assert (letter.bytes(), dict(letter.headers)["falaj-attempts"]) == (b"0", b"3")
+    assert (letter.to_bytes(), dict(letter.headers)["falaj-attempts"]) == (b"0", b"3")
 
 
 @pytest.mark.parametrize("order", [None, "key"])
@@ -214,7 +214,7 @@ KILLED = """
 queue = falaj.open(path).queue("jobs", max_attempts=3)
 jobs = queue.take(10, lease=lease)
 for job in jobs:
-    if job.bytes() == b"3":
+    if job.to_bytes() == b"3":
         say("at work", len(jobs), job.attempt)
         hear()
     job.ack()
@@ -239,7 +239,7 @@ def test_a_job_that_kills_its_workers_is_the_only_dead_letter_and_comes_alone(
     assert queue.dead is not None
     [letter] = queue.dead
     headers = dict(letter.headers)
-    assert (letter.bytes(), headers["falaj-attempts"]) == (b"3", b"3")
+    assert (letter.to_bytes(), headers["falaj-attempts"]) == (b"3", b"3")
     assert headers["falaj-reason"] == b"its worker died, or its lease was over"
     assert queue.info()["done"] == TEN
 

@@ -42,7 +42,7 @@ def test_processes_of_every_kind_append_to_one_topic(
     of = Counter(record.key for record in topic)
     assert of == dict.fromkeys([b"a", b"b", b"c", b"parent"], EACH)
     for key in of:
-        assert [r.bytes() for r in topic if r.key == key] == [b"%d" % i for i in range(EACH)]
+        assert [r.to_bytes() for r in topic if r.key == key] == [b"%d" % i for i in range(EACH)]
 
 
 def test_a_forked_child_goes_on_with_every_handle_it_inherits(path: Path) -> None:
@@ -122,14 +122,14 @@ for i in range(20):
     child = os.fork()
     if child == 0:
         topic.append(b"child")
-        assert topic.last()[0].bytes()
+        assert topic.last()[0].to_bytes()
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 stop.set()
 follower.close()
 for thread in threads:
     thread.join()
-say(sum(r.bytes() == b"child" for r in topic))
+say(sum(r.to_bytes() == b"child" for r in topic))
 """,
     )
     assert said == "20\n"
@@ -157,11 +157,11 @@ while True:
         begin = time.monotonic()
         offset = topic.append(b"after")
         took = time.monotonic() - begin
-        assert topic[offset].bytes() == b"after"
+        assert topic[offset].to_bytes() == b"after"
         os.kill(idle, 0)  # it lives on
         os.kill(idle, signal.SIGKILL)
     assert took < 1.0
-    assert all(record.bytes() in (b"after", b"x" * 1000) for record in topic[1:])
+    assert all(record.to_bytes() in (b"after", b"x" * 1000) for record in topic[1:])
 
 
 def test_a_writer_killed_at_any_moment_leaves_a_log_that_others_go_on_with(
@@ -183,7 +183,7 @@ while True:
                 assert writer.process.poll() is None
             writer.kill()
         topic.append(b"mine")
-    runs = [record.bytes() for record in topic]
+    runs = [record.to_bytes() for record in topic]
     assert runs.count(b"mine") == 5
     parts = b",".join(runs).split(b"mine")
     for part in parts:
@@ -354,7 +354,7 @@ say("end")
         code, out, err = process.end()
     assert (code, out, err) == (0, "end\n", "")
     assert time.monotonic() - begin < SOON_S
-    assert falaj.open(path).topic("orders")[0].bytes() == b"x"
+    assert falaj.open(path).topic("orders")[0].to_bytes() == b"x"
 
 
 def test_os_exit_loses_nothing_that_was_acknowledged(path: Path) -> None:
@@ -367,7 +367,7 @@ os._exit(3)
     with child(path, program) as process:
         assert process.end()[0] == 3
     records = falaj.open(path).topic("orders")
-    assert [int(record.bytes()) for record in records] == list(range(10_000))
+    assert [int(record.to_bytes()) for record in records] == list(range(10_000))
 
 
 def test_threads_append_and_read_one_topic_at_once(topic: falaj.Topic[memoryview]) -> None:
@@ -390,4 +390,4 @@ def test_threads_append_and_read_one_topic_at_once(topic: falaj.Topic[memoryview
         assert offsets == list(range(len(offsets)))
     assert complaints == []
     for name in names:
-        assert [int(r.bytes()) for r in topic if r.key == name] == list(range(EACH))
+        assert [int(r.to_bytes()) for r in topic if r.key == name] == list(range(EACH))

@@ -32,7 +32,7 @@ def queue(store: falaj.Store) -> Queue[Any]:
 
 
 def values(jobs: list[Job[Any]]) -> list[bytes]:
-    return [job.bytes() for job in jobs]
+    return [job.to_bytes() for job in jobs]
 
 
 def test_jobs_come_in_order_each_once_and_acked_ones_never_again(
@@ -53,11 +53,11 @@ def test_a_batch_gives_back_what_is_not_settled_and_a_job_acks_or_gives_back(
     with queue.take(2) as jobs:
         jobs[1].ack()
     [job] = queue.take(2, timeout=0)
-    assert (job.bytes(), job.attempt) == (b"a", 1)
+    assert (job.to_bytes(), job.attempt) == (b"a", 1)
     with pytest.raises(ValueError, match="poison"), job:
         raise ValueError("poison")
     with queue.take()[0] as job:
-        assert (job.bytes(), job.attempt) == (b"a", 2)
+        assert (job.to_bytes(), job.attempt) == (b"a", 2)
     assert job.settled
     assert queue.info()["done"] == 2
 
@@ -90,7 +90,7 @@ def test_a_job_that_is_put_with_a_delay_waits_for_it(queue: Queue[Any]) -> None:
     queue.put(b"now")
     assert values(queue.take(2)) == [b"now"]
     [job] = queue.take(timeout=5)
-    assert (job.bytes(), job.attempt) == (b"later", 1)
+    assert (job.to_bytes(), job.attempt) == (b"later", 1)
 
 
 def test_what_was_tried_too_often_goes_to_the_dead_letters_and_says_whence(
@@ -102,7 +102,7 @@ def test_what_was_tried_too_often_goes_to_the_dead_letters_and_says_whence(
         queue.take()[0].nack()
     assert queue.take(timeout=0) == []
     [letter] = store.topic("jobs.dead")
-    assert (letter.bytes(), letter.key) == (b"poison", b"k")
+    assert (letter.to_bytes(), letter.key) == (b"poison", b"k")
     assert dict(letter.headers) == {
         "trace": b"1",
         "falaj-queue": b"jobs",
@@ -149,7 +149,7 @@ def test_a_letter_that_cannot_be_written_keeps_no_job_from_anybody(
     assert "none is lost" in str(told.value.__notes__)
     assert queue.info()["leased"] == 0
     good = queue.take(9, lease=3600)
-    assert {(job.bytes(), job.attempt) for job in good} == {(b"a", 1), (b"b", 1), (b"c", 1)}
+    assert {(job.to_bytes(), job.attempt) for job in good} == {(b"a", 1), (b"b", 1), (b"c", 1)}
     with pytest.raises(AppendTooLarge):
         queue.take(timeout=5)
     good.ack()
@@ -186,7 +186,7 @@ def test_many_letters_are_written_in_as_few_appends_as_they_fit_in(store: falaj.
     queue.topic.extend([b"%d" % i * 5_000 for i in range(9)])
     try_in_vain(queue, 9)
     assert queue.take(9, timeout=0) == []
-    assert {letter.bytes()[:1] for letter in small} == {b"%d" % i for i in range(9)}
+    assert {letter.to_bytes()[:1] for letter in small} == {b"%d" % i for i in range(9)}
     assert (queue.info()["dead"], queue.info()["leased"]) == (9, 0)
 
 
@@ -212,7 +212,7 @@ def test_a_busy_log_of_dead_letters_is_waited_for_as_long_as_any_other_lock(path
         assert queue.take(3, lease=0.2, timeout=0) == []
         resume.join()
         letters = [record for record in dead if record.headers]
-        assert [letter.bytes() for letter in letters] == [b"0", b"1", b"2"]
+        assert [letter.to_bytes() for letter in letters] == [b"0", b"1", b"2"]
         assert queue.info()["dead"] == 3
 
 
@@ -227,7 +227,7 @@ def test_who_takes_beside_slow_letters_has_its_jobs_for_as_long_as_it_asked(path
         threading.Timer(0.5, lambda: os.kill(busy.process.pid, signal.SIGCONT)).start()
         # Its lease would be over before the letter is written, and it would be given up untried.
         [good] = queue.take(9, lease=0.3, timeout=0)
-        assert (good.bytes(), good.attempt) == (b"good", 1)
+        assert (good.to_bytes(), good.attempt) == (b"good", 1)
         good.ack()
         queue.put(b"late")
         [late] = queue.take(lease=0.05)
@@ -430,7 +430,7 @@ hear()
 try:
     held.ack()
 except falaj.errors.LeaseExpired as over:
-    say(again.bytes().decode(), "reset" in str(over))
+    say(again.to_bytes().decode(), "reset" in str(over))
 """
 
 

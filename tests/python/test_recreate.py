@@ -26,7 +26,7 @@ def check(topic, record):
 """
 WRITER = """
 while time.monotonic() < end:
-    topic = store.topic("passing", codec="bytes", segment_bytes=1 << 16)
+    topic = store.topic("passing", codec="raw", segment_bytes=1 << 16)
     mine = topic.generation.encode() + b" " + bytes(400)
     try:
         while time.monotonic() < end:
@@ -69,7 +69,7 @@ say(done, deleted)
 """
 DELETER = """
 while time.monotonic() < end:
-    topic = store.topic("passing", codec="bytes", segment_bytes=1 << 16)
+    topic = store.topic("passing", codec="raw", segment_bytes=1 << 16)
     # sleep: now and then the others are to come to something
     time.sleep(0.01 * (done % 5))
     try:
@@ -113,7 +113,7 @@ def test_deleting_and_making_anew_under_load_hurts_nobody_and_gives_the_room_bac
     with falaj.open(path) as store, ExitStack() as stack:
         kept = store.topic("kept")
         kept.append(b"stays")
-        store.topic(NAME, codec="bytes", segment_bytes=1 << 16)
+        store.topic(NAME, codec="raw", segment_bytes=1 << 16)
         children = [stack.enter_context(child(path, body)) for body in bodies]
         for each in children:
             assert each.hear() == "ready"
@@ -124,7 +124,7 @@ def test_deleting_and_making_anew_under_load_hurts_nobody_and_gives_the_room_bac
             assert done > 0, "a writer never came to write"
         assert all(deleted > 0 for _, deleted in told[:3]), "nobody was told"
         assert sum(done for done, _ in told[-2:]) > 5, "the storm was a breeze"
-        assert kept[0].bytes() == b"stays"
+        assert kept[0].to_bytes() == b"stays"
         last = store.topic(NAME)
         last.append(last.generation.encode() + b" last", sync="durable")
         # Who was in the middle of a roll may have left an empty place for the next sweep.
@@ -152,7 +152,7 @@ def test_deleters_that_are_killed_leave_a_topic_or_none_and_no_room_taken(tmp_pa
                 time.sleep(0.1 + 0.03 * round_number)
                 for each in reversed(children):
                     each.kill()
-            topic = store.topic(NAME, codec="bytes", segment_bytes=1 << 16)
+            topic = store.topic(NAME, codec="raw", segment_bytes=1 << 16)
             for record in topic:
                 assert bytes(record.raw or b"").split(b" ")[0].decode() == topic.generation
             topic.append(topic.generation.encode() + b" after", sync="durable")

@@ -13,7 +13,7 @@ from falaj.errors import FilesRemoved
 
 WRITER = """
 store = falaj.open(path, sync="durable")
-topic = store.topic("t", codec="bytes")
+topic = store.topic("t", codec="raw")
 say(topic.append(b"acknowledged"))
 hear()
 for call in (lambda: topic.append(b"lost"), topic.flush, lambda: topic.append(b"x", sync="none")):
@@ -37,7 +37,7 @@ def test_every_writer_of_a_removed_store_is_told_and_a_new_store_there_has_none_
         assert {one.hear(), other.hear()} == {"0", "1"}
         remove(path)
         with falaj.open(path, sync="durable") as new:
-            topic = new.topic("t", codec="bytes")
+            topic = new.topic("t", codec="raw")
             assert topic.append(b"new") == 0
             for writer in (one, other):
                 writer.tell()
@@ -45,16 +45,16 @@ def test_every_writer_of_a_removed_store_is_told_and_a_new_store_there_has_none_
                 assert writer.hear() == "2"
                 writer.end()
             assert topic.append(b"more") == 1
-            assert [record.bytes() for record in topic] == [b"new", b"more"]
+            assert [record.to_bytes() for record in topic] == [b"new", b"more"]
     assert falaj.verify(path)["sound"]
 
 
 def test_a_removed_store_ends_every_call_that_waits_or_commits(path: Path) -> None:
     store = falaj.open(path)
-    topic = store.topic("t", codec="bytes", sync="durable")
+    topic = store.topic("t", codec="raw", sync="durable")
     topic.append(b"read")
     consumer = store.consumer("billing", [topic])
-    assert [record.bytes() for record in consumer.poll(timeout=0)] == [b"read"]
+    assert [record.to_bytes() for record in consumer.poll(timeout=0)] == [b"read"]
     follower = topic.follow(1)
     remove(path)
     with pytest.raises(FilesRemoved):
@@ -73,7 +73,7 @@ def test_a_removed_store_ends_every_call_that_waits_or_commits(path: Path) -> No
 
 def test_a_queue_of_a_removed_store_delivers_and_takes_nothing_more(path: Path) -> None:
     store = falaj.open(path)
-    topic = store.topic("jobs", codec="bytes")
+    topic = store.topic("jobs", codec="raw")
     topic.extend([b"one", b"two"], sync="durable")
     queue = store.queue("work", topic)
     jobs = queue.take(2)

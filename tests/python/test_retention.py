@@ -25,7 +25,7 @@ NO_LIMITS = {"bytes": None, "age_ms": None, "records": None, "waits": False, "pr
 
 
 def filled(store: falaj.Store, name: str = "orders", **limits: Any) -> falaj.Topic[memoryview]:
-    topic = store.topic(name, codec="bytes", segment_bytes=SEGMENT, sync="none", **limits)
+    topic = store.topic(name, codec="raw", segment_bytes=SEGMENT, sync="none", **limits)
     topic.extend([VALUE] * 10)
     for _ in range(60):
         topic.extend([VALUE] * 10)
@@ -63,7 +63,7 @@ def test_limits_are_set_when_a_topic_is_made_or_any_day_and_shown(store: falaj.S
         ({"retention_age": float("inf")}, InvalidArgument),
         ({"retention_age": 1e300}, InvalidArgument),
         ({"retention_age": timedelta(-1)}, InvalidArgument),
-        ({"retention_age": "7d"}, TypeError),
+        ({"retention_age": b"7d"}, TypeError),
         ({"retention_waits": 1}, TypeError),
         ({"retention": 1}, TypeError),
     ],
@@ -101,7 +101,7 @@ def test_configuring_is_for_who_may_write_and_for_the_topic_that_was_opened(
 
 FILLER = """
 store = falaj.open(path)
-orders = store.topic("orders", codec="bytes", segment_bytes=1 << 16, sync="none")
+orders = store.topic("orders", codec="raw", segment_bytes=1 << 16, sync="none")
 for _ in range(61):
     orders.extend([bytes(500)] * 10)
 orders.append(bytes(500), sync="durable")
@@ -113,7 +113,7 @@ def test_maintenance_says_what_went_and_of_a_dry_run_what_would(store: falaj.Sto
     # In another process: one that has rolled a log lets go by itself, sooner or later.
     with child(store.path, FILLER) as filler:
         assert filler.hear() == "filled"
-    orders = store.topic("orders", codec="bytes")
+    orders = store.topic("orders", codec="raw")
     orders.configure(retention_records=20)
     planned = store.maintain(dry_run=True)
     assert orders.start_offset == 0
@@ -145,7 +145,7 @@ def test_a_topic_that_is_written_to_lets_go_by_itself(store: falaj.Store) -> Non
 
 WRITER = """
 store = falaj.open(path)
-orders = store.topic("orders", codec="bytes", segment_bytes=1 << 16, sync="none")
+orders = store.topic("orders", codec="raw", segment_bytes=1 << 16, sync="none")
 say("ready")
 n = orders.end_offset
 while True:
@@ -163,7 +163,7 @@ while True:
 def test_who_is_killed_while_letting_go_leaves_a_whole_topic(tmp_path: Path) -> None:
     path, draw = tmp_path / "store", random.Random(7)
     with falaj.open(path) as store:
-        store.topic("orders", codec="bytes", segment_bytes=SEGMENT, retention_records=100)
+        store.topic("orders", codec="raw", segment_bytes=SEGMENT, retention_records=100)
     last = 0
     for _ in range(8):
         with child(path, WRITER) as writer, child(path, MAINTAINER) as maintainer:

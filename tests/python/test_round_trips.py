@@ -312,7 +312,7 @@ def test_records_that_are_copied_to_a_topic_of_the_same_codec_keep_their_bytes(
     ours: Any = store.topic("lines")
     theirs: Any = store.topic("theirs", codec="json")
     theirs.extend(ours)
-    assert theirs[0].bytes() == b' {"a" : 1.0e0}'
+    assert theirs[0].to_bytes() == b' {"a" : 1.0e0}'
     assert theirs[0].value == {"a": 1.0}
 
 
@@ -366,7 +366,7 @@ def test_dead_letters_of_another_codec_are_refused_when_the_queue_is_opened(
     queue.put({"id": 7})
     queue.take()[0].nack()
     assert queue.take(timeout=0) == []
-    assert store.topic("any")[0].bytes() == b'{"id":7}'
+    assert store.topic("any")[0].to_bytes() == b'{"id":7}'
 
 
 def test_dead_letters_of_pickles_go_to_a_topic_that_is_there_already(path: Path) -> None:

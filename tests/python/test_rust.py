@@ -57,9 +57,9 @@ def service(name: str, *arguments: object) -> Iterator[subprocess.Popen[str]]:
 
 
 def test_python_follows_what_a_rust_service_appends(path: Path, store: falaj.Store) -> None:
-    topic = store.topic("orders", codec="bytes")
+    topic = store.topic("orders", codec="raw")
     with service("append", path, "orders", COUNT) as process, topic.follow(timeout=30) as follower:
-        seen = [next(follower).bytes() for _ in range(COUNT)]
+        seen = [next(follower).to_bytes() for _ in range(COUNT)]
         assert process.wait(30) == 0
     assert seen == [b"record %d of a native service" % i for i in range(COUNT)]
     assert topic.durable_offset == COUNT
@@ -79,12 +79,12 @@ def test_a_rust_service_follows_what_python_appends(path: Path, store: falaj.Sto
 
 
 def test_both_write_one_topic_at_once_and_nothing_is_lost(path: Path, store: falaj.Store) -> None:
-    topic = store.topic("orders", codec="bytes", segment_bytes=1 << 18)
+    topic = store.topic("orders", codec="raw", segment_bytes=1 << 18)
     with service("append", path, "orders", COUNT) as process:
         for i in range(COUNT):
             topic.append(b"python %d" % i)
         assert process.wait(30) == 0
-    seen = [record.bytes() for record in topic]
+    seen = [record.to_bytes() for record in topic]
     assert [v for v in seen if v.startswith(b"python")] == [b"python %d" % i for i in range(COUNT)]
     rust = [b"record %d of a native service" % i for i in range(COUNT)]
     assert [v for v in seen if v.startswith(b"record")] == rust
@@ -98,5 +98,5 @@ def test_the_tour_of_the_crate_runs_and_python_reads_what_it_wrote(tmp_path: Pat
     assert "open it for writing" in out
     with falaj.open(tmp_path / "events") as store:
         clicks = store.topic("clicks", partitions=4)
-        assert [record.bytes() for record in clicks] == [b"home", b"cart", b"pay"]
+        assert [record.to_bytes() for record in clicks] == [b"home", b"cart", b"pay"]
         assert clicks.append(b"bye", key=b"ann") == (next(iter(clicks)).partition, 3)

@@ -42,7 +42,7 @@ class Known:
 def known(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Known]:
     """Blocks of values alone and of all that a record can have; times that go up and down."""
     with falaj.open(tmp_path_factory.mktemp("scans") / "store") as store:
-        topics = [store.topic("one", codec="bytes"), store.topic("two", partitions=2)]
+        topics = [store.topic("one", codec="raw"), store.topic("two", partitions=2)]
         for topic in topics:
             for i in range(24):
                 where: Any = {} if topic.name == "one" else {"partition": i % 2}

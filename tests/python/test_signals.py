@@ -56,7 +56,7 @@ topic = falaj.open(path).topic("orders")
 signal.signal(signal.SIGUSR1, lambda *_: say("handled"))
 follower = topic.follow("latest")
 say("ready")
-say(next(follower).bytes().decode())
+say(next(follower).to_bytes().decode())
 """
     with child(path, HELPERS + program) as follower:
         assert follower.hear() == "ready"
@@ -81,7 +81,7 @@ def look():
     say(sleeps() - before[0])
     topic.append(b"news")
 threading.Thread(target=look).start()
-say(next(topic.follow("latest")).bytes().decode())
+say(next(topic.follow("latest")).to_bytes().decode())
 """
     with child(path, HELPERS + program) as follower:
         # Once a second it looks by itself whether the control file is still in its place.

@@ -17,7 +17,7 @@ import falaj
 with falaj.open(sys.argv[2]) as store:
     topic = store.topic("orders")
     topic.append(b"x", key=b"eu")
-    [record.bytes() for record in topic]
+    [record.to_bytes() for record in topic]
 print(*sorted(set(sys.modules) - before))
 """
 

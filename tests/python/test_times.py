@@ -53,7 +53,7 @@ CALLS: dict[str, Callable[[falaj.Store, falaj.Topic[Any], Any], Any]] = {
     "to_arrow": lambda _, topic, time: topic.to_arrow(time),
     "to_arrow up to": lambda _, topic, time: topic.to_arrow("earliest", time),
     "scan": lambda _, topic, time: topic.scan(time),
-    "a consumer's start": lambda store, _, time: store.consumer("c", ["orders"], start=time),
+    "a consumer's start": lambda store, _, time: store.consumer("c", "orders", start=time),
 }
 
 
@@ -111,3 +111,29 @@ def test_trim_takes_exactly_one_place(topic: falaj.Topic[Any]) -> None:
 def test_a_datetime_comes_back_as_it_was(moment: datetime) -> None:
     assert _time.from_ns(_time.to_ns(moment)) == moment
     assert _time.to_ns(moment.isoformat()) == _time.to_ns(moment)
+
+
+@pytest.mark.parametrize("given", [300, 300.0, timedelta(minutes=5), "5m", "300s", "0h5m"])
+def test_a_duration_is_seconds_a_timedelta_or_text(store: falaj.Store, given: Any) -> None:
+    assert _time.seconds(given) == 300
+    topic = store.topic("timed", compacted=True)
+    assert topic.configure(retention_age=given)["age_ms"] == 300_000
+    assert topic.compact(delete_retention=given)["removed"] == 0
+    assert topic.sweep_bulk_loads(older_than=given) == 0
+    topic.append(b"x")
+    assert topic.wait_durable(0, timeout=given)
+    assert next(topic.follow(timeout=given)).offset == 0
+
+
+@pytest.mark.parametrize("wrong", ["5", "", "soon", "m", "5 m"])
+def test_text_that_is_no_duration_is_refused(topic: falaj.Topic[Any], wrong: str) -> None:
+    for call in (
+        lambda: topic.follow(timeout=wrong),
+        lambda: topic.wait_durable(timeout=wrong),
+        lambda: topic.configure(retention_age=wrong),
+        lambda: topic.compact(delete_retention=wrong),
+    ):
+        with pytest.raises(InvalidArgument):
+            call()
+    with pytest.raises(InvalidArgument, match="write 7d, 1h30m, 5m or 90s"):
+        topic.follow(timeout=wrong)

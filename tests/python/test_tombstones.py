@@ -39,7 +39,7 @@ def test_none_is_a_value_where_the_codec_has_one(store: falaj.Store, codec: str,
     KEYED[way](topic, None)
     (record,) = topic
     assert (record.value, record.is_tombstone) == (None, False)
-    assert record.bytes() in (b"null", b"\xc0", b"\x80\x05N.")
+    assert record.to_bytes() in (b"null", b"\xc0", b"\x80\x05N.")
 
 
 @pytest.mark.parametrize("way", KEYED)
@@ -123,7 +123,7 @@ def test_a_copy_of_a_tombstone_is_one(store: falaj.Store, codec: str) -> None:
     with store.transaction() as tx:
         tx.extend(copies[2], source)
     for copy in copies:
-        assert [(r.key, r.bytes(), r.is_tombstone) for r in copy] == [
+        assert [(r.key, r.to_bytes(), r.is_tombstone) for r in copy] == [
             (b"a", b"v" if codec == "bytes" else b"null", False),
             (b"b", b"", True),
         ]

@@ -56,10 +56,10 @@ def test_what_is_in_a_transaction_is_visible_when_it_ends_and_not_before(
         tx.extend("parts", [(b"a", b"x"), (b"b", b"y"), (b"a", b"z")])
         assert len(shop["paid"]) == len(shop["audit"]) == len(shop["parts"]) == 0
         assert not tx.offsets
-    assert [record.bytes() for record in shop["paid"]] == [b"1", b"2"]
+    assert [record.to_bytes() for record in shop["paid"]] == [b"1", b"2"]
     assert (shop["paid"][0].key, shop["paid"][0].headers) == (b"k", (("trace", b"t"),))
     assert [record.value for record in shop["audit"]] == [{"paid": 1}]
-    assert sorted(record.bytes() for record in shop["parts"]) == [b"x", b"y", b"z"]
+    assert sorted(record.to_bytes() for record in shop["parts"]) == [b"x", b"y", b"z"]
     assert tx.offsets is not None
     assert (tx.offsets["paid"], tx.offsets["audit"]) == (range(2), range(1))
     by_partition = tx.offsets["parts"]
@@ -171,7 +171,7 @@ def test_a_transaction_may_move_cursors_alone_if_it_knows_the_log(store: falaj.S
 def test_a_consumer_is_refused_for_its_cursors_are_elsewhere(store: falaj.Store) -> None:
     results = store.topic("results")
     results.append(b"before")
-    with store.consumer("adder", ["results"]) as consumer:
+    with store.consumer("adder", "results") as consumer:
         with refused(store, errors.InvalidArgument, "file of its own") as tx:
             tx.append(results, b"x")
             tx.commit_cursor(consumer)
@@ -208,7 +208,7 @@ def test_a_topic_that_was_deleted_meanwhile_takes_the_transaction_with_it(
         len(shop["audit"])
     with pytest.raises(errors.TopicDeleted):
         shop["audit"].append(1)
-    assert [r.bytes() for r in shop["paid"]] == []
+    assert [r.to_bytes() for r in shop["paid"]] == []
 
 
 def test_tasks_and_threads_have_transactions_of_their_own(
@@ -256,7 +256,7 @@ def test_a_task_or_thread_begun_in_a_transaction_has_its_own_and_one_in_itself_i
         await begun
 
     asyncio.run(parent())
-    values = [record.bytes() for record in shop["paid"]]
+    values = [record.to_bytes() for record in shop["paid"]]
     assert values == [b"while it is open", b"thread", b"parent", b"when it is over"]
     context = copy_context()
     with store.transaction():
@@ -275,4 +275,4 @@ def test_a_deleted_topic_ends_its_followers_and_not_those_of_others(store: falaj
         with pytest.raises(errors.TopicDeleted, match="gone"):
             next(following)
         kept.append(b"x")
-        assert next(other).bytes() == b"x"
+        assert next(other).to_bytes() == b"x"

@@ -105,9 +105,9 @@ def test_partitions_are_trimmed_one_by_one_or_all_before_a_time(store: falaj.Sto
     for n in range(10):
         pair.append(b"%d" % n, timestamp_ns=n * 10**9, partition=n % 2)
     assert pair.partition(1).trim(before_offset=2)["firsts"] == {1: 2}
-    assert [r.bytes() for r in pair] == [b"0", b"2", b"4", b"5", b"6", b"7", b"8", b"9"]
+    assert [r.to_bytes() for r in pair] == [b"0", b"2", b"4", b"5", b"6", b"7", b"8", b"9"]
     assert pair.trim(before_time="1970-01-01T00:00:06Z")["firsts"] == {0: 3, 1: 3}
-    assert [r.bytes() for r in pair] == [b"6", b"7", b"8", b"9"]
+    assert [r.to_bytes() for r in pair] == [b"6", b"7", b"8", b"9"]
 
 
 def test_values_that_were_read_outlive_their_file(orders: falaj.Topic[memoryview]) -> None:

@@ -18,7 +18,7 @@ topic = store.topic("orders", codec="json")
 assert topic.append({"a": 1}, key=b"k", headers={"h": b"1"}, timestamp="2026-11-20T08:00:00Z") == 0
 assert topic.extend(range(1000)) == range(1, 1001)
 assert [r.value for r in topic][1:] == list(range(1000))
-views = [v for b in topic.batches() for v in b.values]
+views = [v for b in topic.batches() for v in b.raw_values]
 assert topic[5].value == 4 and len(topic[3:7]) == 4 and topic[0].timestamp.year == 2026
 assert len(list(topic.follow(timeout=0))) == 1001
 async def read():

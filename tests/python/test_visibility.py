@@ -22,7 +22,7 @@ def pair(store: falaj.Store, partitions: int = 1) -> tuple[Any, Any]:
 
 
 def numbers(records: Any) -> list[int]:
-    return [int(record.bytes()) for record in records]
+    return [int(record.to_bytes()) for record in records]
 
 
 def everything(topic: Any) -> dict[str, Any]:
@@ -38,12 +38,12 @@ def everything(topic: Any) -> dict[str, Any]:
         "afollow": asyncio.run(afollowed(topic)),
         "len": list(range(len(topic))),
         "end": list(range(topic.end_offset)),
-        "negative": list(range(int(topic[-1].bytes()) + 1)),
+        "negative": list(range(int(topic[-1].to_bytes()) + 1)),
     }
 
 
 async def afollowed(topic: Any) -> list[int]:
-    return [int(record.bytes()) async for record in topic.afollow(timeout=0)]
+    return [int(record.to_bytes()) async for record in topic.afollow(timeout=0)]
 
 
 def test_all_that_a_durable_handle_says_agrees(store: falaj.Store) -> None:
@@ -113,7 +113,7 @@ def test_a_task_that_follows_what_is_durable_is_woken_by_a_sync(store: falaj.Sto
         flusher.start()
         async for record in durable.afollow(timeout=SOON_S):
             flusher.join()
-            return [int(record.bytes())]
+            return [int(record.to_bytes())]
         return []
 
     assert asyncio.run(follow()) == [0]
@@ -125,9 +125,9 @@ def test_a_reader_in_another_process_sees_what_is_durable(path: Path, store: fal
     writer.append(b"1")
     program = """
 topic = falaj.open(path, read_only=True).topic("orders", visibility="durable")
-say(len(topic), [record.bytes() for record in topic])
+say(len(topic), [record.to_bytes() for record in topic])
 follower = topic.follow(1, timeout=30)
-say(next(follower).bytes())
+say(next(follower).to_bytes())
 """
     with child(path, program) as reader:
         assert reader.hear() == "1 [b'0']"

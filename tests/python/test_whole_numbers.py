@@ -26,7 +26,7 @@ def in_a_transaction(store: falaj.Store, n: Any) -> Any:
 
 
 def of_a_consumer(store: falaj.Store, n: Any, **start: Any) -> Any:
-    with store.consumer("group", ["six"], auto_commit=False, **start) as member:
+    with store.consumer("group", "six", auto_commit=False, **start) as member:
         return [record.offset for record in member.poll(n, timeout=0)]
 
 

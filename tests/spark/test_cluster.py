@@ -169,7 +169,7 @@ def test_speculative_tasks_and_killed_executors_write_once(killed: Path) -> None
     assert len([name for name in left if name.startswith("attempt-")]) >= 2
     assert "first ended by itself" not in left, "all was written while it waited"
     with falaj.open(killed / "store", read_only=True) as store:
-        found = [int(record.bytes()) for record in store.topic("job")]
+        found = [int(record.to_bytes()) for record in store.topic("job")]
     assert found == list(range(1_000))
 
 

@@ -44,7 +44,7 @@ def test_all_records_of_all_partitions_are_read_once(load: Load, orders: Path) -
         expected = Counter(record.partition for record in topic)
         assert Counter(row.partition for row in rows) == expected
         for row in rows[:: ORDERS // 50]:
-            assert topic.partition(row.partition)[row.offset].bytes() == row.value
+            assert topic.partition(row.partition)[row.offset].to_bytes() == row.value
 
 
 def test_several_topics_are_one_table(load: Load) -> None:

@@ -56,7 +56,7 @@ def values(*numbers: int, **columns: list[Any]) -> pyarrow.Table:
 def written(store: Path, topic: str = "orders") -> list[bytes]:
     """Read all values, a partition after the other."""
     with falaj.open(store, read_only=True) as opened, opened.topic(topic) as found:
-        return [record.bytes() for n in found.partitions for record in found.partition(n)]
+        return [record.to_bytes() for n in found.partitions for record in found.partition(n)]
 
 
 def staged(store: Path) -> list[Path]:
@@ -82,15 +82,15 @@ def test_records_come_as_they_are(orders: Path) -> None:
     writer.commit(work(writer, rows))
     with falaj.open(orders, read_only=True) as store:
         topic = store.topic("orders")
-        assert topic.partition(2)[0].bytes() == b"\xff\x00"
+        assert topic.partition(2)[0].to_bytes() == b"\xff\x00"
         assert topic.partition(2)[0].key is None
         assert topic.partition(2)[0].timestamp == NOON
         tombstone, empty = topic.partition(1)
         assert (tombstone.raw, tombstone.key, tombstone.headers) == (None, b"k", ())
         assert began <= tombstone.timestamp.replace(microsecond=999_999)
-        assert (empty.bytes(), empty.key) == (b"", b"")
+        assert (empty.to_bytes(), empty.key) == (b"", b"")
         assert empty.headers == (("a", b"1"), ("a", None))
-        assert topic.partition(0)[0].bytes() == huge
+        assert topic.partition(0)[0].to_bytes() == huge
         assert topic.partition(0)[0].key == "é".encode()
 
 

@@ -177,6 +177,6 @@ def test_two_workers_read_and_write_and_one_that_dies_changes_nothing(tmp_path: 
     assert sum(workers.values()) == count == RECORDS
     assert (folder / "killed").readlink().name in workers
     with falaj.open(store, read_only=True) as opened:
-        found = sorted(int(record.bytes()) for record in opened.topic("out"))
+        found = sorted(int(record.to_bytes()) for record in opened.topic("out"))
     assert found == list(range(RECORDS))
     assert [file for file in store.rglob("*") if file.suffix in (".part", ".tmp")] == []

@@ -561,7 +561,7 @@ def test_partitions_of_another_member_are_told_and_the_stream_goes_on(
     path: Path, stream: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     fill(path, *range(4), partitions=2)
-    with falaj.open(path) as store, store.consumer("spark", ["t"]) as other:
+    with falaj.open(path) as store, store.consumer("spark", "t") as other:
         other.pause()
         reader = stream(consumer="spark")
         values, place = step(reader, kept(reader.initialOffset()))
@@ -583,7 +583,7 @@ def test_members_that_read_other_topics_are_told_and_the_stream_goes_on(
 ) -> None:
     fill(path, 1)
     fill(path, 2, topic="other")
-    with falaj.open(path) as store, store.consumer("spark", ["other"]):
+    with falaj.open(path) as store, store.consumer("spark", "other"):
         reader = stream(consumer="spark")
         values, place = step(reader, kept(reader.initialOffset()))
         reader.commit(place)

@@ -87,7 +87,7 @@ def test_a_batch_is_appended_in_the_order_of_the_frame_and_read_back(
         records = list(store.topic("out"))
     assert [record.key for record in records] == [b"%d" % n for n in reversed(range(2_000))]
     one = records[-12]
-    assert (one.bytes(), one.headers) == (b"x" * 11, (("n", b"11"),))
+    assert (one.to_bytes(), one.headers) == (b"x" * 11, (("n", b"11"),))
     assert one.timestamp == datetime(1970, 1, 1, 0, 0, 0, 11, UTC)
     assert records[-8].raw is None
     back = spark.read.format("falaj").options(store=str(path), subscribe="out").load()
@@ -230,7 +230,7 @@ def test_a_job_as_one_writes_it_for_kafka_runs_with_another_format_a_store_and_a
         .save()
     )
     with falaj.open(path, read_only=True) as store:
-        found = Counter((record.key, record.bytes()) for record in store.topic("topic3"))
+        found = Counter((record.key, record.to_bytes()) for record in store.topic("topic3"))
     assert found == {(b"k1", b"one"): 1, (b"k2", b"two"): 2}
 
 
@@ -408,7 +408,7 @@ def test_a_stream_is_written_once_also_when_what_spark_knows_of_its_end_is_lost(
     assert staged(path) == []
     with falaj.open(path, read_only=True) as store:
         for part in range(3):
-            found = [int(record.bytes()) for record in store.topic("out").partition(part)]
+            found = [int(record.to_bytes()) for record in store.topic("out").partition(part)]
             assert all(
                 [n for n in found if n % 5 == key] == sorted(n for n in found if n % 5 == key)
                 for key in range(5)

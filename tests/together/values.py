@@ -70,7 +70,7 @@ def copied(record: Any, codec: str, into: str) -> Any:
     """Say what a copy of a record is in a topic of another codec: its bytes, or its value."""
     if record.raw is None:
         return None
-    return record.bytes() if into == "bytes" else given_back(record.value)
+    return record.to_bytes() if into == "bytes" else given_back(record.value)
 
 
 def same(a: Any, b: Any) -> bool:

@@ -82,7 +82,7 @@ def _cross_off(missing: dict[Name, bytes], record: falaj.Record[Any]) -> None:
             f"the record at offset {record.offset} of topic {record.topic} is number {seq} of "
             f"{origin}, which was there before or never appended"
         )
-    if value != record.bytes():
+    if value != record.to_bytes():
         raise Failed(
             f"the record at offset {record.offset} of topic {record.topic} is not number {seq} of "
             f"{origin} as the file has it"

@@ -82,7 +82,7 @@ def main(path: str, name: str, expected: int) -> None:
             now = time.time_ns()
             latencies.append(now - record.timestamp_ns)
             producer = dict(record.headers)["producer"] or b""
-            delays.add(json.loads(record.bytes()), producer.decode())
+            delays.add(json.loads(record.to_bytes()), producer.decode())
             if now / 1e9 - told >= TELL_EVERY_SECONDS:
                 told = now / 1e9
                 tell(delays, latencies)

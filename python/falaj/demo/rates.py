@@ -47,7 +47,7 @@ def rates(store: Path, limit: int | None, expected: int, size: int) -> list[Time
             raise Failed(f"the topic {TOPIC} has {len(topic):,} flights and not {expected:,}")
         begun = time.perf_counter()
         records = [
-            record.bytes() if record.key is None else (record.key, record.bytes())
+            record.to_bytes() if record.key is None else (record.key, record.to_bytes())
             for record in topic
         ]
         reading = Timed("reader, one by one", expected, size, time.perf_counter() - begun)

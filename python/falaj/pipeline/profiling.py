@@ -386,7 +386,7 @@ def _compression(topic: Topic[Any], lanes: list[Lane]) -> tuple[Compression, ...
 def _block(topic: Topic[Any], partition: int, start: int, end: int) -> bytes:
     values, size = [], 0
     for record in topic.partition(partition)._records(start, end):
-        values.append(record.bytes())
+        values.append(record.to_bytes())
         size += len(values[-1])
         if size >= _SAMPLE_BYTES:
             break

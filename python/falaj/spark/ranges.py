@@ -150,20 +150,7 @@ def open_raw(store: falaj.Store, name: str, visibility: Visibility = "visible") 
     Raises:
         UnknownTopic: There is none, also where the store was opened for writing.
     """
-    opened = store._open_topic(
-        name,
-        codec=None,
-        resolve=lambda _: (None, None),
-        log=None,
-        partitions=None,
-        segment_bytes=None,
-        sync_interval_ms=None,
-        sync=None,
-        verify=None,
-        visibility=visibility,
-        create=False,
-    )
-    return falaj.Topic(opened, store)
+    return store.topic(name, codec=falaj.RAW, visibility=visibility, create=False)
 
 
 def _bounds(

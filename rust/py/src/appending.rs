@@ -4,6 +4,7 @@
 //! Invariant: once a record was committed, no error says that nothing was appended, and it is noted down
 //! for [`receipts`].
 
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use falaj::internals::error::Error;
@@ -13,7 +14,7 @@ use falaj::internals::topic::{
 };
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyDict, PyRange};
 
 use crate::errors::invalid;
 use crate::handle::Open;
@@ -62,6 +63,23 @@ impl Topic {
         }
         static POSITION: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         POSITION.import(py, "falaj._records", "Position")?.call1(went)
+    }
+
+    /// Where records went, as `extend` returns it; a dict says nothing of partitions that got none.
+    pub(crate) fn ranges_for_python<'py>(
+        &self,
+        py: Python<'py>,
+        appended: &[(u32, Range<u64>)],
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let range = |range: &Range<u64>| PyRange::new(py, range.start as isize, range.end as isize);
+        if let (Some(_), [(_, one)]) = (self.opened.only, appended) {
+            return Ok(range(one)?.into_any());
+        }
+        let by_partition = PyDict::new(py);
+        for (partition, offsets) in appended.iter().filter(|(_, offsets)| !offsets.is_empty()) {
+            by_partition.set_item(partition, range(offsets)?)?;
+        }
+        Ok(by_partition.into_any())
     }
 
     fn turn(&self) -> u32 {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use falaj::internals::topic::{RecordBatch, RecordRefs};
+use falaj::internals::topic::{RecordBatch, RecordRef, RecordRefs};
 use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyRange};
@@ -33,6 +33,19 @@ pub struct Batch {
 }
 
 impl Batch {
+    /// What each of its records has.
+    fn each<'py>(
+        &self,
+        py: Python<'py>,
+        of: impl Fn(&RecordRef) -> PyResult<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let (list, mut places) = (PyList::empty(py), RecordRefs::default());
+        while let Some(place) = places.next(&self.run).or_raise(py)? {
+            list.append(of(&place)?)?;
+        }
+        Ok(list)
+    }
+
     /// Generation of its topic, its partition, and its first offset.
     pub(crate) fn place(&self) -> ([u8; 16], u32, u64) {
         (self.shape.generation, self.run.partition(), self.run.offsets().start)
@@ -41,10 +54,48 @@ impl Batch {
 
 #[pymethods]
 impl Batch {
+    /// The values, as the topic's codec reads the payloads; a tombstone's is None. A topic of "raw" has
+    /// `raw_values`.
+    ///
+    /// Raises:
+    ///     DecodeFailed: The codec cannot read a payload; `raw_values` has them as they are.
+    ///     CorruptData: A record is corrupt.
+    #[getter]
+    fn values<'py>(slf: Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let (py, shape, run) = (slf.py(), Arc::clone(&slf.get().shape), &slf.get().run);
+        if shape.decode.is_none() {
+            return Ok(Bound::new(py, Values { batch: slf.clone().unbind() })?.into_any());
+        }
+        let values = slf.get().each(py, |place| match run.value(place) {
+            None => Ok(py.None().into_bound(py)),
+            Some(payload) => {
+                let at = (run.partition(), run.offset(place));
+                let value = shape.value_of(py, payload, at)?;
+                Ok(value.unwrap_or_else(|| py.None().into_bound(py)))
+            }
+        })?;
+        Ok(values.into_any())
+    }
+
     /// The payloads, as read-only memoryviews that are made when they are asked for.
     #[getter]
-    fn values(slf: Bound<'_, Self>) -> Values {
+    fn raw_values(slf: Bound<'_, Self>) -> Values {
         Values { batch: slf.unbind() }
+    }
+
+    /// The keys, None where a record has none.
+    #[getter]
+    fn keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        self.each(py, |place| match self.run.key(place) {
+            Some(key) => Ok(PyBytes::new(py, key).into_any()),
+            None => Ok(py.None().into_bound(py)),
+        })
+    }
+
+    /// When each record happened or else was appended, in nanoseconds since 1970.
+    #[getter]
+    fn timestamps_ns<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        self.each(py, |place| Ok(self.run.timestamp_ns(place).into_pyobject(py)?.into_any()))
     }
 
     /// Number of the partition that its records are of.

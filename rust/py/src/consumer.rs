@@ -322,7 +322,7 @@ impl Consumer {
     ///     >>> orders = store.topic("orders")
     ///     >>> _ = orders.extend([b"one", b"two"])
     ///     >>> billing = store.consumer("billing", ["orders"])
-    ///     >>> next(iter(billing)).bytes()
+    ///     >>> next(iter(billing)).to_bytes()
     ///     b'one'
     ///     >>> billing.commit()
     ///     >>> billing.committed(), billing.lag

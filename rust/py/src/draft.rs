@@ -1,7 +1,8 @@
 //! `NewRecord`: a record that is to be appended, with all that belongs to it.
 
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyBytes, PyTuple};
 
 use crate::input::{self, Incoming, Timestamp};
 use crate::record::Record;
@@ -124,14 +125,47 @@ impl NewRecord {
         headers.map(|(n, v)| (n.clone(), v.as_ref().map(|v| v.bind(py).clone()))).collect()
     }
 
+    /// For pickle and copy.
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Py<PyAny>, Bound<'py, PyTuple>)> {
+        static RESTORE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let restore = RESTORE.import(py, "falaj._records", "restored")?.clone().unbind();
+        let state = (
+            self.value.as_ref().map(|value| value.clone_ref(py)),
+            self.is_tombstone(),
+            self.key.as_ref().map(|key| key.clone_ref(py)),
+            self.headers(py),
+            self.timestamp_ns,
+        );
+        Ok((restore, state.into_pyobject(py)?))
+    }
+
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        let key = self.key.as_ref().map_or_else(
-            || Ok("None".into()),
-            |key| key.bind(py).repr().map(|repr| repr.to_string()),
-        )?;
+        let key = match &self.key {
+            None => "None".to_owned(),
+            Some(key) => short(key.bind(py).as_any())?,
+        };
         match &self.value {
-            Some(value) => Ok(format!("NewRecord({}, key={key})", value.bind(py).repr()?)),
+            Some(value) => Ok(format!("NewRecord({}, key={key})", short(value.bind(py))?)),
             None => Ok(format!("NewRecord.tombstone({key})")),
         }
     }
+}
+
+/// Characters that a value may take in a `repr`.
+const SHOWN: usize = 60;
+
+/// What a value looks like, cut where it is long.
+fn short(value: &Bound<'_, PyAny>) -> PyResult<String> {
+    if let Ok(bytes) = value.cast::<PyBytes>() {
+        let (bytes, all) = (bytes.as_bytes(), bytes.as_bytes().len());
+        if all > SHOWN {
+            let begin = PyBytes::new(value.py(), &bytes[..SHOWN / 2]).repr()?;
+            return Ok(format!("{begin}… {all} bytes"));
+        }
+    }
+    let whole = value.repr()?.to_string();
+    Ok(match whole.char_indices().nth(SHOWN) {
+        None => whole,
+        Some((end, _)) => format!("{}…", &whole[..end]),
+    })
 }

@@ -12,8 +12,9 @@ use falaj::internals::error::Error;
 use falaj::internals::store::fork;
 use falaj::internals::topic::{Topic, Visibility};
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 
-use crate::errors::raise;
+use crate::errors::{not_decoded, raise};
 use crate::gil_cell::GilCell;
 use crate::queue_job::Batch;
 use crate::wait::patiently;
@@ -26,6 +27,27 @@ pub(crate) struct Shape {
     pub(crate) codec: String,
     pub(crate) encode: Option<Py<PyAny>>,
     pub(crate) decode: Option<Py<PyAny>>,
+    /// Whether values are the payloads, as `bytes`.
+    pub(crate) gives_bytes: bool,
+}
+
+impl Shape {
+    /// The value of a payload; `None` is that of a raw topic, whose values are views.
+    pub(crate) fn value_of<'py>(
+        &self,
+        py: Python<'py>,
+        payload: &[u8],
+        (partition, offset): (u32, u64),
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let Some(decode) = &self.decode else { return Ok(None) };
+        let payload = PyBytes::new(py, payload);
+        if self.gives_bytes {
+            return Ok(Some(payload.into_any()));
+        }
+        let decoded = decode.bind(py).call1((payload,));
+        let place = (&*self.name, partition, offset);
+        decoded.map(Some).map_err(|error| not_decoded(py, error, &self.codec, place))
+    }
 }
 
 /// A topic, open in the process with this epoch.

@@ -284,18 +284,21 @@ pub(crate) fn path(given: &Bound<'_, PyAny>) -> PyResult<PathBuf> {
     })
 }
 
-/// Seconds from 0 on, which Python may have too many of.
+/// A duration in seconds from 0 on: a number, which Python may have too many of, a timedelta, or text such as "5m".
 fn seconds(given: &Bound<'_, PyAny>, what: &str) -> PyResult<f64> {
-    let takes = "a number of seconds from 0 on";
+    static SECONDS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let takes = "a number of seconds from 0 on, a timedelta or text such as \"5m\"";
     if given.is_instance_of::<PyBool>() {
         return Err(not_that(what, takes, given));
     }
-    let found: f64 = given.extract().map_err(|error: PyErr| {
+    let found: f64 = given.extract().or_else(|error: PyErr| {
         if error.is_instance_of::<PyOverflowError>(given.py()) {
-            return invalid(given.py(), format!("{what} is {takes}, not {}", shown(given)));
+            return Err(invalid(given.py(), format!("{what} is {takes}, not {}", shown(given))));
         }
-        let is_none = error.is_instance_of::<PyTypeError>(given.py());
-        if is_none { not_that(what, takes, given) } else { error }
+        if !error.is_instance_of::<PyTypeError>(given.py()) {
+            return Err(error);
+        }
+        SECONDS.import(given.py(), "falaj._time", "seconds")?.call1((given, what))?.extract()
     })?;
     if found >= 0.0 && found.is_finite() {
         return Ok(found);

@@ -6,6 +6,7 @@ use std::time::Duration;
 use falaj::internals::store::TopicOptions;
 use falaj::internals::topic::{SyncMode, Topic as Inner, Visibility};
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 
 use crate::handle::{Handle, Shape};
 use crate::wait::patiently;
@@ -52,13 +53,16 @@ impl Opened {
         let (sync, verify) = (asked.sync, asked.verify);
         let topic = topic.with_sync(sync).with_verify(verify);
         let settings = topic.settings().clone();
-        let (encode, decode) = asked.resolve.call1((&settings.codec,))?.extract()?;
+        let (encode, decode): (_, Option<Bound<'_, PyAny>>) =
+            asked.resolve.call1((&settings.codec,))?.extract()?;
+        let gives_bytes = decode.as_ref().is_some_and(|decode| decode.is(py.get_type::<PyBytes>()));
         let shape = Shape {
             name: settings.name,
             generation: settings.generation,
             codec: settings.codec,
             encode,
-            decode,
+            decode: decode.map(Bound::unbind),
+            gives_bytes,
         };
         Ok(Self {
             only: (settings.partitions == 1).then_some(0),

@@ -29,7 +29,7 @@ use crate::wait::{patiently, seconds};
 ///     >>> queue = store.queue("jobs")
 ///     >>> _ = queue.put(b"resize 1.png")
 ///     >>> [job] = queue.take()
-///     >>> job.bytes(), job.offset, job.attempt
+///     >>> job.to_bytes(), job.offset, job.attempt
 ///     (b'resize 1.png', 0, 1)
 ///     >>> job.ack()
 #[pyclass(frozen, module = "falaj", generic)]
@@ -234,8 +234,8 @@ impl Job {
     }
 
     /// A copy of the record's payload.
-    fn bytes<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        Record::bytes(self.record.bind(py))
+    fn to_bytes<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        Record::to_bytes(self.record.bind(py))
     }
 
     /// The record's key, or None.

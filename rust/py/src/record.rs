@@ -84,12 +84,10 @@ impl Record {
         let (py, held) = (slf.py(), held(slf));
         let Some(decode) = &held.shape().decode else { return Self::raw(slf) };
         let Some(payload) = held.value() else { return Ok(None) };
-        let decoded = slf.get().decoded.get_or_try_init(py, || {
-            let payload = PyBytes::new(py, payload);
-            // What would be called makes nothing else of bytes.
-            let is_done = decode.is(py.get_type::<PyBytes>());
-            if is_done { Ok(payload.into()) } else { decode.call1(py, (payload,)) }
-        })?;
+        let decoded = slf
+            .get()
+            .decoded
+            .get_or_try_init(py, || decode.call1(py, (PyBytes::new(py, payload),)))?;
         Ok(Some(decoded.bind(py).clone()))
     }
 
@@ -98,7 +96,7 @@ impl Record {
         let value = match Self::decoded(slf) {
             Ok(Some(value)) if from.decode.is_some() => Ok(value),
             // Codecs know bytes, and not all of them views.
-            Ok(_) => Ok(Self::bytes(slf).into_any()),
+            Ok(_) => Ok(Self::to_bytes(slf).into_any()),
             Err(error) => Err(error),
         };
         let encoded = value.and_then(|value| input::encoded(&value, into.encode.as_ref()));
@@ -129,13 +127,17 @@ fn held<'a>(slf: &'a Bound<'_, Record>) -> &'a Held {
 
 #[pymethods]
 impl Record {
-    /// What the topic's codec makes of the payload, decoded once; a read-only memoryview without a
-    /// codec. None for a tombstone, and for a value that is None, as JSON's null: `is_tombstone` tells.
+    /// The value, as the topic's codec reads the payload. A topic of "raw" gives a read-only memoryview, one
+    /// of "bytes" gives bytes; what another codec makes is kept. None for a tombstone, and for a value that is None, as JSON's null: `is_tombstone` tells.
     ///
     /// Raises:
-    ///     DecodeFailed: The codec cannot read the payload; `raw` and `bytes()` give it as it is.
+    ///     DecodeFailed: The codec cannot read the payload; `raw` and `to_bytes()` give it as it is.
     #[getter]
     fn value<'py>(slf: &Bound<'py, Self>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        // The fast way of "bytes": nothing is kept, and no view is made.
+        if held(slf).shape().gives_bytes {
+            return Ok(held(slf).value().map(|value| PyBytes::new(slf.py(), value).into_any()));
+        }
         Self::decoded(slf).map_err(|error| {
             let (held, shape) = (held(slf), held(slf).shape());
             let place = (&*shape.name, held.run().partition(), held.offset());
@@ -159,12 +161,12 @@ impl Record {
     }
 
     /// A copy of the payload.
-    pub(crate) fn bytes<'py>(slf: &Bound<'py, Self>) -> Bound<'py, PyBytes> {
+    pub(crate) fn to_bytes<'py>(slf: &Bound<'py, Self>) -> Bound<'py, PyBytes> {
         PyBytes::new(slf.py(), held(slf).value().unwrap_or_default())
     }
 
     fn __bytes__<'py>(slf: &Bound<'py, Self>) -> Bound<'py, PyBytes> {
-        Self::bytes(slf)
+        Self::to_bytes(slf)
     }
 
     /// What the record is about, or None.

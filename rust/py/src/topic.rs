@@ -144,11 +144,12 @@ impl Topic {
     ///     sync, producer, sequence, expect: As for `append`; they stand for all the records together.
     ///
     /// Returns:
-    ///     The range of their offsets; where there are several partitions a dict of such ranges.
+    ///     The range of their offsets; where there are several partitions a dict of such ranges. Of no
+    ///     records an empty one: nothing is appended then.
     ///
     /// Raises:
-    ///     InvalidArgument: There are none; or an offset is expected of several partitions; or the value of a
-    ///         `Record` of another codec is not one for this topic's.
+    ///     InvalidArgument: An offset is expected of several partitions; or the value of a `Record` of
+    ///         another codec is not one for this topic's.
     ///     AppendTooLarge: Together they are larger than one append may be, and as for `append`.
     ///
     /// Example:
@@ -179,6 +180,13 @@ impl Topic {
             None => collector.spread(records, self.spreading(py, &preconditions))?,
         };
         let Bodies(parts) = &bodies;
+        if parts.iter().all(|(_, body)| body.count() == 0) {
+            let nothing = to
+                .partition
+                .map(|partition| open.topic.committed(partition).map(|end| (partition, end..end)));
+            let nothing: Vec<_> = nothing.into_iter().collect::<Result<_>>().or_raise(py)?;
+            return self.ranges_for_python(py, &nothing);
+        }
         let parts: Vec<_> = parts.iter().map(|(partition, body)| (*partition, body)).collect();
         let partitions: Vec<_> = parts.iter().map(|(partition, _)| *partition).collect();
         let (ranges, appended) = preconditions.with(py, &open.topic, &partitions, |list| {
@@ -189,17 +197,8 @@ impl Topic {
             receipts::note(py, &self.opened.handle.shape, *partition, range.clone());
         }
         self.settle(py, &open, appended, to.sync)?;
-        let range = |range: &std::ops::Range<u64>| {
-            PyRange::new(py, range.start as isize, range.end as isize)
-        };
-        if let (Some(_), [one]) = (self.opened.only, ranges.as_slice()) {
-            return Ok(range(one)?.into_any());
-        }
-        let by_partition = PyDict::new(py);
-        for ((partition, _), appended) in parts.iter().zip(&ranges) {
-            by_partition.set_item(partition, range(appended)?)?;
-        }
-        Ok(by_partition.into_any())
+        let by_partition: Vec<_> = partitions.iter().copied().zip(ranges).collect();
+        self.ranges_for_python(py, &by_partition)
     }
 
     /// Begin a part of a bulk load: records of one process, invisible until the load is committed. Each
@@ -439,7 +438,7 @@ impl Topic {
         &self.opened.handle.shape.name
     }
 
-    /// Name of its codec.
+    /// Name of the codec that the store keeps for the topic; "bytes" for one read as "raw", too.
     #[getter]
     fn codec(&self) -> &str {
         &self.opened.handle.shape.codec

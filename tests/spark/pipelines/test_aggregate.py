@@ -103,7 +103,8 @@ def batches(flown: Flown, checkpoint: Path) -> Iterable[list[data.Flight]]:
     with falaj.open(flown.store, read_only=True) as store:
         topic = store.topic(TOPIC)
         parts = [
-            [json.loads(record.bytes()) for record in topic.partition(n)] for n in topic.partitions
+            [json.loads(record.to_bytes()) for record in topic.partition(n)]
+            for n in topic.partitions
         ]
     before = [0] * len(parts)
     logs = [path for path in (checkpoint / "query/offsets").iterdir() if path.name.isdecimal()]

@@ -57,14 +57,14 @@ def given(store: Path, **more: Any) -> dict[str, Any]:
 
 def values(store: Path, topic: str = "u") -> list[Any]:
     with falaj.open(store, read_only=True) as opened:
-        return [json.loads(record.bytes()) for record in opened.topic(topic)]
+        return [json.loads(record.to_bytes()) for record in opened.topic(topic)]
 
 
 def bad(store: Path) -> list[tuple[Any, ...]]:
     """What stands in the topic of bad values: value, key, time and where it stood."""
     with falaj.open(store, read_only=True) as opened:
         return [
-            (r.bytes(), r.key, r.timestamp.timestamp(), dict(r.headers))
+            (r.to_bytes(), r.key, r.timestamp.timestamp(), dict(r.headers))
             for r in opened.topic("bad")
         ]
 

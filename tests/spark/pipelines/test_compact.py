@@ -72,7 +72,7 @@ def kept(path: Path) -> list[Kept]:
     """List offset, key and value of the one partition of `t`."""
     with falaj.open(path, read_only=True) as store, store.topic("t") as topic:
         return [
-            (record.offset, record.key, None if record.raw is None else record.bytes())
+            (record.offset, record.key, None if record.raw is None else record.to_bytes())
             for record in topic
         ]
 

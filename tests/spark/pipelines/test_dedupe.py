@@ -33,7 +33,7 @@ def config(store: falaj.Store | Path, **rest: Any) -> DedupeConfig:
 
 def content(topic: falaj.Topic[Any]) -> list[list[tuple[Any, ...]]]:
     return [
-        [(r.key, r.bytes(), r.headers, r.timestamp_ns) for r in topic.partition(p)]
+        [(r.key, r.to_bytes(), r.headers, r.timestamp_ns) for r in topic.partition(p)]
         for p in topic.partitions
     ]
 
@@ -59,7 +59,7 @@ def kept_of(
             dropped[id_] += 1
     kept = [
         [
-            (r.key, r.bytes(), r.headers, r.timestamp_ns)
+            (r.key, r.to_bytes(), r.headers, r.timestamp_ns)
             for r in topic.partition(p)
             if (p, r.offset) in places
         ]
@@ -85,7 +85,7 @@ def test_flights_are_kept_as_plain_python_keeps_them(
     spark: SparkSession, writable: Path, told: Told, by: str, last: bool, days: int
 ) -> None:
     def id_of(record: Any) -> Any:
-        return record.key if by == "key" else json.loads(record.bytes())["dest"].encode()
+        return record.key if by == "key" else json.loads(record.to_bytes())["dest"].encode()
 
     wanted = config(
         writable,
@@ -113,8 +113,8 @@ def test_flights_are_kept_as_plain_python_keeps_them(
 
 IDS: dict[str, Any] = {
     "key": lambda r: r.key,
-    "value": lambda r: r.raw and r.bytes(),
-    "key+value": lambda r: (r.key, r.raw and r.bytes()),
+    "value": lambda r: r.raw and r.to_bytes(),
+    "key+value": lambda r: (r.key, r.raw and r.to_bytes()),
     "header:id": lambda r: next((v for name, v in r.headers if name == "id"), None),
     "json:order.id": lambda r: _field(r),
 }
@@ -122,7 +122,7 @@ IDS: dict[str, Any] = {
 
 def _field(record: Any) -> Any:
     try:
-        return str(json.loads(record.bytes())["order"]["id"])
+        return str(json.loads(record.to_bytes())["order"]["id"])
     except (ValueError, KeyError, TypeError):
         return None
 
@@ -178,8 +178,8 @@ def test_a_json_field_is_the_text_that_is_written_whatever_it_is_as_a_number(
             job.append_arrow(pyarrow.record_batch({"value": [value]}))
     done = dedupe(spark, config(store, by="json:id"))
     assert (done.records, done.kept, done.without_id) == (2 * len(written), len(written), 0)
-    kept = [record.bytes() for record in store.topic("into")]
-    assert kept == [record.bytes() for record in source[: len(written)]]
+    kept = [record.to_bytes() for record in store.topic("into")]
+    assert kept == [record.to_bytes() for record in source[: len(written)]]
 
 
 def _alike(ids: list[Any]) -> list[Any]:
@@ -246,11 +246,11 @@ def test_where_the_last_one_wins_a_newer_copy_is_appended_and_told(
     source.append(b"7", key=b"k9")
     done = dedupe(spark, config(store, keep="last"))
     assert (done.records, done.kept, done.replaced) == (2, 2, 1)
-    values = {record.bytes() for p in into.partitions for record in into.partition(p)}
+    values = {record.to_bytes() for p in into.partitions for record in into.partition(p)}
     assert values == {b"2", b"3", b"4", b"5", b"6", b"7"}
     alike = store.topic("alike", partitions=2)
     for record in source:
-        alike.append(record.bytes(), key=record.key)
+        alike.append(record.to_bytes(), key=record.key)
     for p in into.partitions:
         keys = {record.key for record in alike.partition(p)}
         assert {record.key for record in into.partition(p)} <= keys

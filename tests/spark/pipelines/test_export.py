@@ -87,7 +87,7 @@ def test_columns_are_those_of_the_records(lake: tuple[Path, ExportResult], janua
                 "offset": record.offset,
                 "timestamp": record.timestamp,
                 "key": record.key,
-                "value": record.bytes(),
+                "value": record.to_bytes(),
                 "headers": None,
             }
             for number in topic.partitions

@@ -54,9 +54,9 @@ def do(spark: SparkSession, tmp_path: Path) -> Do:
 def values(folder: Path, topic: str = "sales") -> list[Any]:
     with (
         falaj.open(folder / "s", read_only=True) as store,
-        store.topic(topic, codec="bytes") as opened,
+        store.topic(topic, codec="raw") as opened,
     ):
-        return [json.loads(record.bytes()) for record in opened]
+        return [json.loads(record.to_bytes()) for record in opened]
 
 
 def put(folder: Path, name: str, text: str) -> Path:
@@ -96,7 +96,7 @@ def test_csv_files_of_the_flights_are_in_the_topic_row_by_row(
         for partition in topic.partitions:
             numbers = []
             for record in topic.partition(partition):
-                flight = json.loads(record.bytes())
+                flight = json.loads(record.to_bytes())
                 numbers.append(where.pop(json.dumps(flight)))
                 assert record.key == (flight["tailnum"].encode() if flight["tailnum"] else None)
                 assert record.timestamp.isoformat()[:19] + "Z" == flight["time_hour"]
@@ -138,7 +138,7 @@ def test_records_are_ordered_as_asked_over_all_files(do: Do, tmp_path: Path) -> 
     do(schema="shop STRING, n INT, at INT", order_by="n", key="shop", partitions=2)
     with falaj.open(tmp_path / "s", read_only=True) as store, store.topic("sales") as topic:
         for number in topic.partitions:
-            found = [json.loads(record.bytes()) for record in topic.partition(number)]
+            found = [json.loads(record.to_bytes()) for record in topic.partition(number)]
             assert [row["n"] for row in found] == sorted(row["n"] for row in found)
             for one, two in pairwise(found):
                 assert one["n"] < two["n"] or one["at"] % 2, "file a before file b"
@@ -186,7 +186,7 @@ def test_malformed_rows_go_to_a_topic_once_also_where_an_import_dies_in_between(
 
 def rejected(folder: Path) -> list[tuple[str, str]]:
     with falaj.open(folder / "s", read_only=True) as store, store.topic("rejected") as topic:
-        return [((record.key or b"").decode(), record.bytes().decode()) for record in topic]
+        return [((record.key or b"").decode(), record.to_bytes().decode()) for record in topic]
 
 
 def interrupt(*_: object, **__: object) -> None:
@@ -304,7 +304,7 @@ def test_an_export_that_is_imported_is_the_topic_again(
         )
     with falaj.open(january.store, read_only=True) as store, store.topic(TOPIC) as flights:
         few = [
-            (record.bytes(), record.key, number, record.timestamp)
+            (record.to_bytes(), record.key, number, record.timestamp)
             for number in flights.partitions
             for record in flights.partition(number).last(700)
         ]
@@ -337,7 +337,7 @@ def test_an_export_that_is_imported_is_the_topic_again(
 
 def told_of(part: falaj.Topic[Any]) -> list[Any]:
     return [
-        (r.offset, None if r.value is None else r.bytes(), r.key, r.headers, r.timestamp)
+        (r.offset, None if r.value is None else r.to_bytes(), r.key, r.headers, r.timestamp)
         for r in part
     ]
 
@@ -348,7 +348,7 @@ def test_formats_are_told_by_names_and_odd_names_are_fine(do: Do, tmp_path: Path
     pyarrow.parquet.write_table(pyarrow.table({"n": [1], "payload": [b"\xff"]}), odd)
     assert do(value="payload").records == 1
     with falaj.open(tmp_path / "s", read_only=True) as store:
-        assert [record.bytes() for record in store.topic("sales")] == [b"\xff"]
+        assert [record.to_bytes() for record in store.topic("sales")] == [b"\xff"]
     assert do(into="rows", columns=("n", "day")).records == 1
     assert values(tmp_path, "rows") == [{"n": 1, "day": 1}]
 

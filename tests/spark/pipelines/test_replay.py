@@ -55,7 +55,7 @@ def filled(store: falaj.Store, records: int = 50, partitions: int = 3) -> falaj.
 def content(topic: falaj.Topic[Any]) -> list[list[Any]]:
     """All that is in a topic, by partition."""
     return [
-        [(r.key, None if r.raw is None else r.bytes(), r.headers, r.timestamp_ns) for r in part]
+        [(r.key, None if r.raw is None else r.to_bytes(), r.headers, r.timestamp_ns) for r in part]
         for part in map(topic.partition, topic.partitions)
     ]
 
@@ -276,6 +276,6 @@ def test_replays_that_are_killed_replay_every_flight_once(january: Flown, tmp_pa
         source, into = store.topic("flights"), store.topic("into")
         for partition in source.partitions:
             ours, theirs = source.partition(partition), into.partition(partition)
-            assert [(r.key, r.bytes(), r.timestamp_ns) for r in theirs] == [
-                (r.key, r.bytes(), r.timestamp_ns) for r in ours
+            assert [(r.key, r.to_bytes(), r.timestamp_ns) for r in theirs] == [
+                (r.key, r.to_bytes(), r.timestamp_ns) for r in ours
             ]

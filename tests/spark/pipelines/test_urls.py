@@ -121,7 +121,7 @@ def test_an_import_reads_urls_that_spark_reads_each_file_once(
     done = import_files(spark, config)
     assert (done.records, done.files, done.known) == (1, 1, 1)
     with falaj.open(tmp_path / "s", read_only=True) as store:
-        assert [r.bytes() for r in store.topic("t")] == [b'{"n":1}', b'{"n":2}', b'{"n":3}']
+        assert [r.to_bytes() for r in store.topic("t")] == [b'{"n":1}', b'{"n":2}', b'{"n":3}']
 
 
 def test_a_url_that_spark_cannot_read_is_refused_before_a_store_is_made(
