@@ -5,7 +5,6 @@ What Python can use as an index is one, such as a number of NumPy; a bool, a flo
 
 from __future__ import annotations
 
-import math
 from operator import index
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +52,8 @@ def seconds(timeout: Duration | None) -> float | None:
     """
     if timeout is None:
         return None
+    import math  # a program that only appends needs none of it
+
     from falaj._time import seconds  # few give one, and datetime takes its time to import
 
     found = seconds(timeout, "a timeout")

@@ -11,15 +11,16 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic, Literal, SupportsIndex, TypeVar, overload
 
 from falaj import _core
-from falaj._core import Job
+from falaj._core import Job, NewRecord
 from falaj._numbers import number
-from falaj.errors import Error, InvalidArgument, LockTimeout, TopicDeleted, shown
+from falaj.errors import Error, HandleClosed, InvalidArgument, LockTimeout, TopicDeleted, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Iterator, Mapping
+    from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping
 
     from falaj._arguments import QueueInfo, Sync
     from falaj._topic import Topic
+    from falaj._work import Backoff
 
 __all__ = ["Job", "Jobs", "Queue"]
 
@@ -253,13 +254,190 @@ class Queue(_core.Queue[T]):
             >>> queue.take(timeout=0)
             []
         """
+        offset = self._topic.append(value, key, headers=self._told(delay, headers), sync=sync)
+        return offset if isinstance(offset, int) else offset.offset
+
+    def put_many(
+        self,
+        values: Iterable[T | tuple[str | bytes, T]],
+        *,
+        delay: float = 0.0,
+        headers: Mapping[str, str | bytes | None] | None = None,
+        sync: Sync | None = None,
+    ) -> range:
+        """Append jobs to the topic in one append: other processes see all of them, or none.
+
+        Args:
+            values: What the topic's codec takes, or pairs of a key and such a value.
+            delay: Seconds before the jobs may be delivered, as for `put`.
+            headers: More headers of each job.
+            sync: As for `Topic.append`.
+
+        Returns:
+            The offsets of their records.
+
+        Example:
+            >>> queue = store.queue("jobs")
+            >>> queue.put_many([b"1.png", ("ann", b"2.png")])
+            range(0, 2)
+        """
+        told = self._told(delay, headers)
+        jobs: Any = values
+        if told is not None:
+            pairs = (each if type(each) is tuple else (None, each) for each in values)
+            jobs = [NewRecord(value, key, headers=told) for key, value in pairs]
+        offsets = self._topic.extend(jobs, sync=sync)
+        assert isinstance(offsets, range), "a queue's topic has one partition"
+        return offsets
+
+    def _told(
+        self, delay: float, headers: Mapping[str, str | bytes | None] | None
+    ) -> dict[str, str | bytes | None] | None:
+        """The headers of a job that is put."""
         told: dict[str, str | bytes | None] = dict(headers or {})
         if not 0 <= delay < 2**32:
             raise InvalidArgument(f"a delay is a number of seconds from 0 on, not {shown(delay)}")
         if delay:
             told[self._NOT_BEFORE] = str((time.time_ns() + int(delay * 1e9)) // 1000).encode()
-        offset = self._topic.append(value, key, headers=told or None, sync=sync)
-        return offset if isinstance(offset, int) else offset.offset
+        return told or None
+
+    def jobs(self, lease: float = 30.0, timeout: float | None = None) -> Iterator[Job[T]]:
+        """Iterate over jobs, one at a time; `for job in queue` does the same.
+
+        Iteration begins each job and settles none, because an iterator does not see an exception in
+        the body of its loop. So settle each in a block: `with job:` acks it, and gives it back
+        where an exception leaves the block. `work` does all of that for a function.
+
+        Args:
+            lease: Seconds until a job's lease ends.
+            timeout: Seconds without a job after which the iteration ends. None waits until the
+                queue is closed; 0 ends where no job is ready.
+
+        Example:
+            >>> queue = store.queue("jobs")
+            >>> _ = queue.put_many([b"1.png", b"2.png"])
+            >>> for job in queue.jobs(timeout=0):
+            ...     with job:
+            ...         job.bytes()
+            b'1.png'
+            b'2.png'
+        """
+        try:
+            while jobs := self.take(1, lease, timeout):
+                yield from jobs
+        except HandleClosed:
+            if not self.closed:
+                raise
+
+    def __iter__(self) -> Iterator[Job[T]]:
+        return self.jobs()
+
+    async def ajobs(
+        self, lease: float = 30.0, timeout: float | None = None
+    ) -> AsyncIterator[Job[T]]:
+        """Iterate over jobs from asyncio; `async for job in queue` does the same; else as `jobs`.
+
+        Example:
+            >>> import asyncio
+            >>> queue = store.queue("jobs")
+            >>> _ = queue.put(b"1.png")
+            >>> async def work():
+            ...     async for job in queue.ajobs(timeout=0):
+            ...         with job:
+            ...             return job.bytes()
+            >>> asyncio.run(work())
+            b'1.png'
+        """
+        try:
+            while jobs := await self.atake(1, lease, timeout):
+                for job in jobs:
+                    yield job
+        except HandleClosed:
+            if not self.closed:
+                raise
+
+    def __aiter__(self) -> AsyncIterator[Job[T]]:
+        return self.ajobs()
+
+    def work(
+        self,
+        handler: Callable[[Job[T]], object],
+        *,
+        lease: float = 30.0,
+        backoff: Backoff = (1.0, 300.0),
+        timeout: float | None = None,
+        on_error: Callable[[Job[T], Exception], object] | None = None,
+    ) -> int:
+        """Run a function for each job: ack where it returns, give back where it raises.
+
+        While the function runs, a thread extends the lease: it ends early only if this process is
+        stopped for longer than a lease. A job that raised is delivered again after a delay, to any
+        worker. It counts an attempt, so after `max_attempts` it goes to the dead letters. A
+        function that settles the job itself decides.
+
+        SIGTERM ends the loop: a waiting worker returns, a working one after its job. For that, call
+        this in the main thread; it restores the signal's handler. `close`, from any thread, ends it
+        as well.
+
+        Args:
+            handler: The function; it gets the job.
+            lease: Seconds that a job stays with a worker that is stopped or whose machine hangs.
+            backoff: Delays in seconds: of the first retry, doubled each time, and the longest; or a
+                function of the attempts so far.
+            timeout: Seconds without a job after which this returns; None waits.
+            on_error: Called with a job and the exception that it raised, before the job is given
+                back: to log it.
+
+        Returns:
+            How many jobs were done.
+
+        Example:
+            >>> queue = store.queue("jobs")
+            >>> _ = queue.put_many([b"1.png", b"2.png"])
+            >>> queue.work(lambda job: print(job.bytes()), timeout=0)
+            b'1.png'
+            b'2.png'
+            2
+        """
+        from falaj._work import work  # few need it
+
+        return work(self, handler, lease, backoff, timeout, on_error)
+
+    def redrive(self, limit: int | None = None, *, dry_run: bool = False) -> int:
+        """Put dead letters of the queue back into its topic, each once.
+
+        They are new jobs with the values, keys and headers of the old ones. The letters stay in
+        their topic. Interrupting and repeating it puts none back twice.
+
+        Args:
+            limit: Most letters to put back; None puts back all.
+            dry_run: Only count them.
+
+        Returns:
+            How many were put back.
+
+        Raises:
+            InvalidArgument: The queue was opened without `max_attempts`, so it has no dead letters.
+
+        Example:
+            >>> queue = store.queue("jobs", max_attempts=1)
+            >>> _ = queue.put(b"1.png")
+            >>> for job in queue.jobs(timeout=0):
+            ...     job.nack()
+            >>> queue.redrive()
+            1
+            >>> [job.bytes() for job in queue.take(timeout=0)]
+            [b'1.png']
+        """
+        from falaj._redrive import redriven  # few need it
+
+        if self._max_attempts is None:
+            raise InvalidArgument(
+                f"queue {self.name!r} has no dead letters: open it with max_attempts="
+            )
+        if limit is not None and (limit := number(limit, "limit")) < 0:
+            raise InvalidArgument(f"limit is a number from 0 on, not {shown(limit)}")
+        return redriven(self.name, self._topic, self._letters(), limit, dry_run=dry_run)
 
     def take(self, n: int = 1, lease: float = 30.0, timeout: float | None = None) -> Jobs[T]:
         """Take up to `n` jobs, waiting until there is one.

@@ -1,31 +1,23 @@
-"""`falaj queue redrive`: dead letters put back into the queue.
-
-Invariant: a dead letter is put back once, however often a redrive is interrupted and repeated.
-"""
+"""`falaj queue redrive`: dead letters put back into the queue; see `falaj._redrive`."""
 
 from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from falaj._records import NewRecord
+from falaj._redrive import redriven
 from falaj.cli import options
 from falaj.cli.arguments import Command, Option
 from falaj.cli.paint import is_terminal
-from falaj.cli.queues import NOT_BEFORE, QUEUE, expect_queue
+from falaj.cli.queues import QUEUE, expect_queue
 from falaj.cli.stores import expect_topics, raw_topic
 from falaj.cli.units import count
 
 if TYPE_CHECKING:
-    from falaj._topic import Topic
     from falaj.cli.stores import Access
 
 __all__ = ["COMMAND", "redrive"]
-
-_OF_LETTERS = frozenset(
-    ("falaj-queue", "falaj-topic", "falaj-offset", "falaj-attempts", "falaj-reason", NOT_BEFORE)
-)
 
 
 def redrive(
@@ -51,7 +43,7 @@ def redrive(
             raw_topic(opened, topic) as over,
             raw_topic(opened, dead) as letters,
         ):
-            done = _redriven(queue, over, letters, limit, dry_run=dry_run)
+            done = redriven(queue, over, letters, limit, dry_run=dry_run)
     if as_json:
         print(json.dumps({"queue": queue, "topic": topic, "redriven": done, "dry_run": dry_run}))
     elif is_terminal(sys.stdout):
@@ -59,36 +51,6 @@ def redrive(
         print(f"{count(done, 'dead letter')} {would} back into topic {topic}")
     else:
         print(queue, done, sep="\t")
-
-
-def _redriven(
-    queue: str, topic: Topic[Any], letters: Topic[Any], limit: int | None, *, dry_run: bool
-) -> int:
-    """Append the dead letters of a queue to its topic, and count them.
-
-    Each partition of the letters is a producer of the topic: its last sequence says up to which
-    offset letters were put back, and an append that is repeated appends nothing.
-    """
-    done = 0
-    for number in letters.partitions:
-        part = letters.partition(number)
-        producer = f"redrive.{queue}.{letters.generation}.{number}"
-        start = max(part.start_offset, topic.last_sequence(producer) or 0)
-        for letter in part._records(start, part.end_offset):
-            if limit is not None and done >= limit:
-                return done
-            if dict(letter.headers).get("falaj-queue") != queue.encode():
-                continue
-            done += 1
-            if not dry_run:
-                topic.extend([_job(letter)], producer=producer, sequence=letter.offset + 1)
-    return done
-
-
-def _job(letter: Any) -> NewRecord:
-    """What a dead letter was before it was dead."""
-    headers = [each for each in letter.headers if each[0] not in _OF_LETTERS]
-    return NewRecord(bytes(letter.value), letter.key, headers=headers or None)
 
 
 COMMAND = Command(

@@ -1,0 +1,167 @@
+"""Queues as loops: iteration settles nothing, `work` acks, gives back, extends and stops."""
+
+import asyncio
+import signal
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from children import child
+
+import falaj
+from falaj.errors import InvalidArgument
+
+
+def ready(queue: falaj.Queue[Any]) -> list[tuple[bytes, int]]:
+    return [(job.bytes(), job.attempt) for job in queue.take(10, timeout=0)]
+
+
+def test_iterating_a_queue_begins_each_job_and_settles_none(store: falaj.Store) -> None:
+    queue = store.queue("jobs")
+    assert queue.put_many([b"a", ("key", b"b"), b"c"]) == range(3)
+    seen = []
+    for job in queue.jobs(timeout=0):
+        seen.append((job.bytes(), job.key, job.settled))
+        if job.bytes() != b"b":
+            job.ack()
+    assert seen == [(b"a", None, False), (b"b", b"key", False), (b"c", None, False)]
+    info = queue.info()
+    assert (info["leased"], info["done"]) == (1, 2)
+
+
+def test_a_loop_over_a_queue_ends_when_the_queue_is_closed(store: falaj.Store) -> None:
+    queue = store.queue("jobs")
+    queue.put(b"a")
+    seen = []
+    for job in queue:
+        with job:
+            seen.append(job.bytes())
+        threading.Timer(0.02, queue.close).start()
+    assert seen == [b"a"]
+
+    async def later() -> list[bytes]:
+        again = store.queue("jobs")
+        again.put(b"b")
+        found = []
+        async for job in again:
+            with job:
+                found.append(job.bytes())
+            asyncio.get_running_loop().call_later(0.02, again.close)
+        return found
+
+    assert asyncio.run(later()) == [b"b"]
+
+
+def test_put_many_puts_all_with_one_delay_and_nothing_of_an_empty_list(store: falaj.Store) -> None:
+    queue = store.queue("jobs")
+    assert queue.put_many([b"a", b"b"], delay=3600, headers={"x": "1"}) == range(2)
+    assert queue.take(timeout=0) == []
+    assert [dict(record.headers)["x"] for record in queue.topic] == [b"1", b"1"]
+    with pytest.raises(InvalidArgument, match="delay"):
+        queue.put_many([b"c"], delay=-1)
+
+
+def test_work_acks_what_returned_and_gives_back_what_raised_after_a_delay(
+    store: falaj.Store,
+) -> None:
+    queue = store.queue("jobs", max_attempts=2)
+    queue.put_many([b"good", b"bad"])
+    told = []
+
+    def handle(job: falaj.Job[Any]) -> None:
+        if job.bytes() == b"bad":
+            raise ValueError("poison")
+
+    done = queue.work(
+        handle,
+        timeout=0,
+        backoff=lambda attempt: 0.0,
+        on_error=lambda job, error: told.append((job.attempt, str(error))),
+    )
+    assert (done, told) == (1, [(1, "poison"), (2, "poison")])
+    assert queue.dead is not None
+    assert [record.bytes() for record in queue.dead] == [b"bad"]
+    queue.put(b"bad")
+    assert queue.work(handle, timeout=0, backoff=(3600, 3600)) == 0
+    assert ready(queue) == []
+
+
+@pytest.mark.parametrize("backoff", [(-1, 1), (1, float("nan")), lambda attempt: -1.0])
+def test_a_backoff_that_cannot_be_is_refused_before_a_job_is_taken(
+    store: falaj.Store, backoff: Any
+) -> None:
+    queue = store.queue("jobs")
+    queue.put(b"a")
+    with pytest.raises(InvalidArgument):
+        queue.work(lambda job: None, backoff=backoff, timeout=0)
+    assert ready(queue) == [(b"a", 1)]
+
+
+def test_a_handler_that_takes_longer_than_its_lease_keeps_its_job(store: falaj.Store) -> None:
+    queue = store.queue("jobs")
+    queue.put(b"slow")
+    other = store.queue("jobs")
+    seen: list[Any] = []
+
+    def handle(job: falaj.Job[Any]) -> None:
+        # Four leases long another worker waits for the job, and gets none.
+        seen.extend(other.take(timeout=1.2))
+
+    assert queue.work(handle, lease=0.3, timeout=0) == 1
+    assert seen == []
+
+
+WORKER = """
+queue = falaj.open(path).queue("jobs")
+def handle(job):
+    say("began", job.bytes().decode())
+    hear()
+say("ready")
+say("done", queue.work(handle))
+"""
+
+
+def test_sigterm_ends_work_after_the_running_job_and_begins_no_other(path: Path) -> None:
+    with falaj.open(path) as store, child(path, WORKER) as worker:
+        assert worker.hear() == "ready"
+        queue = store.queue("jobs")
+        queue.put_many([b"a", b"b"])
+        assert worker.hear() == "began a"
+        worker.process.send_signal(signal.SIGTERM)
+        worker.tell()
+        assert worker.hear() == "done 1"
+        assert worker.end()[0] == 0
+        assert ready(queue) == [(b"b", 1)]
+
+
+WAITER = """
+from falaj._queue import Queue
+take = Queue._take
+def wait(self, *given):
+    say("waits")
+    return take(self, *given)
+Queue._take = wait
+say("done", falaj.open(path).queue("jobs").work(lambda job: None))
+"""
+
+
+def test_sigterm_ends_a_worker_that_waits_for_jobs(path: Path) -> None:
+    with child(path, WAITER) as worker:
+        assert worker.hear() == "waits"
+        worker.process.send_signal(signal.SIGTERM)
+        assert worker.end() == (0, "done 0\n", "")
+
+
+def test_redrive_puts_each_dead_letter_back_once(store: falaj.Store) -> None:
+    queue = store.queue("jobs", max_attempts=1)
+    queue.put_many([("ann", b"a"), b"b"], headers={"x": "1"})
+    for job in queue.jobs(timeout=0):
+        job.nack()
+    assert queue.take(timeout=0) == []
+    assert queue.redrive(dry_run=True) == 2
+    assert (queue.redrive(limit=1), queue.redrive(), queue.redrive()) == (1, 1, 0)
+    back = [(job.bytes(), job.key, job.record.headers) for job in queue.take(10, timeout=0)]
+    assert back == [(b"a", b"ann", (("x", b"1"),)), (b"b", None, (("x", b"1"),))]
+    with pytest.raises(InvalidArgument, match="max_attempts"):
+        store.queue("other").redrive()
