@@ -318,7 +318,7 @@ class Queue(_core.Queue[T]):
             >>> _ = queue.put_many([b"1.png", b"2.png"])
             >>> for job in queue.jobs(timeout=0):
             ...     with job:
-            ...         job.bytes()
+            ...         job.to_bytes()
             b'1.png'
             b'2.png'
         """
@@ -344,7 +344,7 @@ class Queue(_core.Queue[T]):
             >>> async def work():
             ...     async for job in queue.ajobs(timeout=0):
             ...         with job:
-            ...             return job.bytes()
+            ...             return job.to_bytes()
             >>> asyncio.run(work())
             b'1.png'
         """
@@ -394,7 +394,7 @@ class Queue(_core.Queue[T]):
         Example:
             >>> queue = store.queue("jobs")
             >>> _ = queue.put_many([b"1.png", b"2.png"])
-            >>> queue.work(lambda job: print(job.bytes()), timeout=0)
+            >>> queue.work(lambda job: print(job.to_bytes()), timeout=0)
             b'1.png'
             b'2.png'
             2
@@ -426,7 +426,7 @@ class Queue(_core.Queue[T]):
             ...     job.nack()
             >>> queue.redrive()
             1
-            >>> [job.bytes() for job in queue.take(timeout=0)]
+            >>> [job.to_bytes() for job in queue.take(timeout=0)]
             [b'1.png']
         """
         from falaj._redrive import redriven  # few need it

@@ -14,7 +14,7 @@ from falaj.errors import InvalidArgument
 
 
 def ready(queue: falaj.Queue[Any]) -> list[tuple[bytes, int]]:
-    return [(job.bytes(), job.attempt) for job in queue.take(10, timeout=0)]
+    return [(job.to_bytes(), job.attempt) for job in queue.take(10, timeout=0)]
 
 
 def test_iterating_a_queue_begins_each_job_and_settles_none(store: falaj.Store) -> None:
@@ -22,8 +22,8 @@ def test_iterating_a_queue_begins_each_job_and_settles_none(store: falaj.Store) 
     assert queue.put_many([b"a", ("key", b"b"), b"c"]) == range(3)
     seen = []
     for job in queue.jobs(timeout=0):
-        seen.append((job.bytes(), job.key, job.settled))
-        if job.bytes() != b"b":
+        seen.append((job.to_bytes(), job.key, job.settled))
+        if job.to_bytes() != b"b":
             job.ack()
     assert seen == [(b"a", None, False), (b"b", b"key", False), (b"c", None, False)]
     info = queue.info()
@@ -36,7 +36,7 @@ def test_a_loop_over_a_queue_ends_when_the_queue_is_closed(store: falaj.Store) -
     seen = []
     for job in queue:
         with job:
-            seen.append(job.bytes())
+            seen.append(job.to_bytes())
         threading.Timer(0.02, queue.close).start()
     assert seen == [b"a"]
 
@@ -46,7 +46,7 @@ def test_a_loop_over_a_queue_ends_when_the_queue_is_closed(store: falaj.Store) -
         found = []
         async for job in again:
             with job:
-                found.append(job.bytes())
+                found.append(job.to_bytes())
             asyncio.get_running_loop().call_later(0.02, again.close)
         return found
 
@@ -70,7 +70,7 @@ def test_work_acks_what_returned_and_gives_back_what_raised_after_a_delay(
     told = []
 
     def handle(job: falaj.Job[Any]) -> None:
-        if job.bytes() == b"bad":
+        if job.to_bytes() == b"bad":
             raise ValueError("poison")
 
     done = queue.work(
@@ -81,7 +81,7 @@ def test_work_acks_what_returned_and_gives_back_what_raised_after_a_delay(
     )
     assert (done, told) == (1, [(1, "poison"), (2, "poison")])
     assert queue.dead is not None
-    assert [record.bytes() for record in queue.dead] == [b"bad"]
+    assert [record.to_bytes() for record in queue.dead] == [b"bad"]
     queue.put(b"bad")
     assert queue.work(handle, timeout=0, backoff=(3600, 3600)) == 0
     assert ready(queue) == []
@@ -115,7 +115,7 @@ def test_a_handler_that_takes_longer_than_its_lease_keeps_its_job(store: falaj.S
 WORKER = """
 queue = falaj.open(path).queue("jobs")
 def handle(job):
-    say("began", job.bytes().decode())
+    say("began", job.to_bytes().decode())
     hear()
 say("ready")
 say("done", queue.work(handle))
@@ -161,7 +161,7 @@ def test_redrive_puts_each_dead_letter_back_once(store: falaj.Store) -> None:
     assert queue.take(timeout=0) == []
     assert queue.redrive(dry_run=True) == 2
     assert (queue.redrive(limit=1), queue.redrive(), queue.redrive()) == (1, 1, 0)
-    back = [(job.bytes(), job.key, job.record.headers) for job in queue.take(10, timeout=0)]
+    back = [(job.to_bytes(), job.key, job.record.headers) for job in queue.take(10, timeout=0)]
     assert back == [(b"a", b"ann", (("x", b"1"),)), (b"b", None, (("x", b"1"),))]
     with pytest.raises(InvalidArgument, match="max_attempts"):
         store.queue("other").redrive()
