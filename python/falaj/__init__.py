@@ -59,10 +59,12 @@ if TYPE_CHECKING:
     from falaj._retention import Cut, LogMaintenance, Maintenance, TopicRetention
     from falaj._transaction import Cursor, Transaction
     from falaj._wait import AsyncConsumer, AsyncFollower
+    from falaj.codecs import JSON
 if not TYPE_CHECKING:
     from falaj._lazy import __dir__, __getattr__  # noqa: F401  # Python itself calls them
 
 __all__ = [
+    "JSON",
     "RAW",
     "AsyncConsumer",
     "AsyncFollower",

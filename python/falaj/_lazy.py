@@ -9,6 +9,7 @@ import sys
 __all__ = ["LAZY", "__dir__", "__getattr__"]
 
 LAZY = {
+    "JSON": "codecs",
     "AsyncConsumer": "_wait",
     "AsyncFollower": "_wait",
     "BackupReport": "_admin",

@@ -163,7 +163,7 @@ class Store(_core.Store):
         ) -> Topic[str]: ...
         @overload
         def topic(
-            self, name: str, *, codec: Codec[T], **settings: Unpack[Settings]
+            self, name: str, *, codec: Codec[T] | type[T], **settings: Unpack[Settings]
         ) -> Topic[T]: ...
         @overload
         def topic(
@@ -174,7 +174,7 @@ class Store(_core.Store):
         self,
         name: str,
         *,
-        codec: str | Codec[Any] | None = None,
+        codec: str | Codec[Any] | type[Any] | None = None,
         log: str | None = None,
         partitions: int | None = None,
         segment_bytes: int | None = None,
@@ -196,9 +196,10 @@ class Store(_core.Store):
             name: 1 to 249 of `A-Z a-z 0-9 . _ -`.
             codec: What values are. "raw" (the default) reads them as memoryviews, "bytes" as
                 bytes; both keep the same bytes in the store, so each reader chooses. Others are
-                "str", "json", "msgpack", "pickle", and a `falaj.Codec`. Pickles run code when they
-                are read, so they are read only when named. `falaj.RAW` reads any topic that exists
-                without its codec.
+                "str", "json", "msgpack", "pickle", a `falaj.Codec`, or a class of your own: a
+                dataclass, a model of pydantic or a Struct of msgspec, kept as JSON. Pickles run
+                code when they are read, so they are read only when named. `falaj.RAW` reads any
+                topic that exists without its codec.
             log: The log that it lives in, by default one of its own. Topics that name the same one
                 share its files, and what is appended to several of them in a transaction is there
                 at once or not at all. Segment size and interval are then the log's.

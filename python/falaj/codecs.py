@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-__all__ = ["RAW", "Codec", "resolver"]
+__all__ = ["JSON", "RAW", "Codec", "resolver"]
 
 #: Whole numbers of more digits Python reads only where it is told to.
 _DIGITS = 4300
@@ -60,7 +60,49 @@ class Codec(Generic[T]):
 RAW: Codec[memoryview] = Codec("any", bytes, memoryview)
 
 
-def resolver(asked: str | Codec[Any] | None) -> tuple[str | None, Callable[[str], Pair]]:
+class JSON(Codec[Any]):
+    """The codec `"json"` with a function for values that JSON does not have.
+
+    What `default` makes is what is stored, and what reading gives: a `Decimal` that became text
+    comes back as text. The topic's codec is "json", so every reader of JSON reads it.
+
+    Args:
+        default: Gets each value that is no dict, list, str, int, float, bool or None, and returns
+            something that JSON has, or raises `TypeError`.
+
+    Example:
+        >>> from datetime import date
+        >>> days = store.topic("days", codec=JSON(default=date.isoformat))
+        >>> days.append({"day": date(2026, 11, 27)})
+        0
+        >>> days[0].value
+        {'day': '2026-11-27'}
+    """
+
+    __slots__ = ()
+
+    def __init__(self, *, default: Callable[[Any], Any]) -> None:
+        if not callable(default):
+            raise TypeError(f"default is a function of a value, not {type(default).__name__}")
+        encode, decode = _json()
+        plain = {str, int, float, bool, type(None)}
+
+        def change(value: Any) -> Any:
+            kind = type(value)
+            if kind in plain:
+                return value
+            if isinstance(value, dict):
+                return {key: change(each) for key, each in value.items()}
+            if isinstance(value, list | tuple):
+                return [change(each) for each in value]
+            return change(default(value))
+
+        super().__init__("json", lambda value: encode(change(value)), decode)
+
+
+def resolver(
+    asked: str | Codec[Any] | type[Any] | None,
+) -> tuple[str | None, Callable[[str], Pair]]:
     """Name of the codec that is asked for, and what finds the callables once it is known."""
     if asked is None:
         return None, _stored
@@ -68,6 +110,12 @@ def resolver(asked: str | Codec[Any] | None) -> tuple[str | None, Callable[[str]
         return None, lambda _: (None, None)
     if asked == "raw":
         return "bytes", lambda _: (None, None)
+    if isinstance(asked, JSON):
+        json_pair: Pair = (asked.encode, asked.decode)
+        return asked.name, lambda _: json_pair
+    if isinstance(asked, type):
+        typed = _typed(asked)
+        return "json", lambda _: typed
     if isinstance(asked, Codec):
         if asked.name in _BUILT_IN:
             raise InvalidArgument(
@@ -77,10 +125,23 @@ def resolver(asked: str | Codec[Any] | None) -> tuple[str | None, Callable[[str]
         return asked.name, lambda _: pair
     if not isinstance(asked, str):
         raise TypeError(
-            f"codec is a name or a falaj.Codec(name, encode, decode), not {type(asked).__name__}"
+            "codec is a name, a class of your own or a falaj.Codec(name, encode, decode), not "
+            f"{asked!r:.80}"
         )
     pair = _built_in(asked)
     return asked, lambda _: pair
+
+
+def _typed(kind: type[Any]) -> Pair:
+    from falaj import _typed as typed  # most topics have no class
+
+    if not typed.is_class(kind):
+        raise TypeError(
+            f"the class {kind.__name__} cannot be a codec: give a dataclass, a model of pydantic, "
+            "a Struct of msgspec, or falaj.Codec(name, encode, decode)"
+        )
+    encode, decode = _json()
+    return typed.pair_of(kind, encode, decode)
 
 
 def _stored(name: str) -> Pair:
@@ -142,7 +203,7 @@ def _str() -> Pair:
     return _encode_str, bytes.decode
 
 
-def _json() -> Pair:
+def _json() -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
     import json  # a topic of bytes need not wait for it
 
     # Not orjson where it is there: what a topic holds must not depend on what is installed. And no
