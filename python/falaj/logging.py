@@ -7,11 +7,18 @@ process is killed. There are no files to rotate: how much is kept is the topic's
 
 from __future__ import annotations
 
+import atexit
 import logging  # the standard library's: imports in this package are absolute
 import math
 from typing import TYPE_CHECKING, Any
 
+from falaj import _core
+from falaj.errors import NotWritable, SettingsMismatch
+
 if TYPE_CHECKING:
+    import os
+
+    from falaj._store import Store
     from falaj._topic import Topic
 
 __all__ = ["Handler"]
@@ -19,6 +26,11 @@ __all__ = ["Handler"]
 _DEPTH_MAX = 100
 #: What a record has without `extra=`; the last two a formatter adds.
 _OWN = {*vars(logging.makeLogRecord({})), "message", "asctime"}
+
+
+#: Not empty while Python ends.
+_ended: list[bool] = []
+atexit.register(_ended.append, True)
 
 
 class Handler(logging.Handler):
@@ -36,9 +48,18 @@ class Handler(logging.Handler):
     `logging.Handler.handleError`, as with any handler: logging never breaks the service, and works
     again when there is room. A forked child may go on with it.
 
+    The handler checks all of it when it is made: it opens the store, and refuses a topic that it
+    cannot write to. While Python ends, it drops in silence a line that it cannot append.
+
     Args:
-        topic: Where to; any codec.
+        topic: The topic to append to, of any codec; or its name, where `store` is given.
         level: Least severity that is kept.
+        store: The store, or its path, for a configuration that is all text. The handler then opens
+            the topic, with the codec "json" unless it has another, and closes what it opened.
+
+    Raises:
+        TypeError: `topic` is no topic, nor a name beside `store`.
+        NotWritable: The store is open for reading.
 
     Example:
         >>> import logging
@@ -49,24 +70,84 @@ class Handler(logging.Handler):
         >>> log.warning("%d apples left", 3)
         >>> audit[0].value["level"], audit[0].value["message"]
         ('WARNING', '3 apples left')
+
+        As `logging.config.dictConfig` makes it: `{"class": "falaj.logging.Handler", "store":
+        "/var/lib/shop", "topic": "log"}`.
     """
 
-    def __init__(self, topic: Topic[Any], level: int | str = logging.NOTSET) -> None:
+    def __init__(
+        self,
+        topic: Topic[Any] | str,
+        level: int | str = logging.NOTSET,
+        *,
+        store: Store | str | os.PathLike[str] | None = None,
+    ) -> None:
         super().__init__(level)
-        self.topic = topic
+        self._opened: list[Store | Topic[Any]] = []
+        try:
+            self.topic = self._open(topic, store)
+        except BaseException:
+            self._close_opened()
+            raise
+
+    def _open(
+        self, topic: Topic[Any] | str, store: Store | str | os.PathLike[str] | None
+    ) -> Topic[Any]:
+        if not isinstance(topic, str):
+            if store is not None or not isinstance(topic, _core.Topic):
+                raise TypeError(
+                    "a handler takes a topic, or the name of one and store=, not "
+                    f"{type(topic).__name__}"
+                )
+            found = topic
+        elif store is None:
+            raise TypeError(f"the topic {topic!r} is a name: give store= as well, or an open topic")
+        else:
+            found = self._of_names(topic, store)
+        if not found.store.writable:
+            raise NotWritable(f"{found.store.path} is open for reading: open it for writing")
+        return found
+
+    def _of_names(self, topic: str, store: Store | str | os.PathLike[str]) -> Topic[Any]:
+        if not isinstance(store, _core.Store):
+            from falaj import _store  # opening is for a handler that is made of text
+
+            store = _store.open(store)
+            self._opened.append(store)
+        try:
+            found: Topic[Any] = store.topic(topic, codec="json")
+        except SettingsMismatch:
+            found = store.topic(topic)
+        self._opened.append(found)
+        return found
+
+    def _close_opened(self) -> None:
+        for opened in reversed(self._opened):
+            opened.close()
+        self._opened.clear()
 
     def emit(self, record: logging.LogRecord) -> None:
         """Append one record."""
         try:
             key, created_ns = _utf8(record.name).encode(), round(record.created * 1e9)
             self.topic.append(self._value(record), key=key, timestamp_ns=created_ns)
-        except Exception:  # noqa: BLE001  # a handler hands every error on to handleError
-            self.handleError(record)
+        except Exception:  # noqa: BLE001  # a handler passes every error on to handleError
+            if not _ended:
+                self.handleError(record)
 
     def flush(self) -> None:
-        """Put what was logged on the medium."""
-        if not self.topic.closed:
-            self.topic.flush()
+        """Sync what was logged to the disk."""
+        try:
+            if not self.topic.closed:
+                self.topic.flush()
+        except Exception:
+            if not _ended:
+                raise
+
+    def close(self) -> None:
+        """Close what the handler opened itself; a topic that it was given stays open."""
+        self._close_opened()
+        super().close()
 
     def _value(self, record: logging.LogRecord) -> Any:
         if self.topic.codec == "bytes":

@@ -1,6 +1,7 @@
 """Many processes log into one topic: no line is lost, whatever ends a process; none breaks it."""
 
 import logging
+import logging.config
 import os
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 from children import Child, child
 
 import falaj
+from falaj.logging import Handler
 
 PROCESSES = 4
 LINES = 2000
@@ -278,3 +280,59 @@ def test_the_standard_library_is_not_hidden_by_the_module_of_the_same_name(how: 
         cwd=os.fspath(Path(falaj.__file__).parents[1]),
     )
     assert (done.stdout, done.returncode) == ("<class 'logging.Handler'>\n", 0), done.stderr
+
+
+def test_a_configuration_of_text_alone_opens_store_and_topic(path: Path) -> None:
+    settings = {"class": "falaj.logging.Handler", "store": str(path), "topic": "log"}
+    log = logging.getLogger("configured")
+    logging.config.dictConfig(
+        {
+            "version": 1,
+            "disable_existing_loggers": False,
+            "handlers": {"falaj": settings},
+            "loggers": {"configured": {"handlers": ["falaj"], "level": "INFO", "propagate": False}},
+        }
+    )
+    (handler,) = log.handlers
+    assert isinstance(handler, Handler)
+    log.info("hello")
+    handler.close()
+    log.removeHandler(handler)
+    assert handler.topic.closed
+    assert handler.topic.store.closed
+    with falaj.open(path) as store:
+        assert [record.value["message"] for record in store.topic("log")] == ["hello"]
+
+
+def test_a_handler_checks_store_and_topic_when_it_is_made(path: Path) -> None:
+    with falaj.open(path) as store:
+        store.topic("text", codec="str")
+        handler = Handler("text", store=store)
+        assert handler.topic.codec == "str"
+        handler.close()
+        assert not store.closed
+    for topic, given, said in (
+        (5, None, "a handler takes a topic, or the name of one and store=, not int"),
+        ("log", None, "the topic 'log' is a name: give store= as well"),
+    ):
+        with pytest.raises(TypeError, match=said):
+            Handler(topic, store=given)  # type: ignore[arg-type]
+    with pytest.raises(OSError, match="nowhere"):
+        Handler("log", store=path / "nowhere" / "store")
+
+
+@pytest.mark.parametrize("harm", ["store.close()", "store.delete('log')"])
+def test_a_handler_is_silent_while_python_ends(path: Path, harm: str) -> None:
+    program = f"""
+import atexit, logging, falaj
+atexit.register(lambda: logging.getLogger("shop").error("late"))
+from falaj.logging import Handler
+store = falaj.open({str(path)!r})
+topic = store.topic("log", codec="json")
+logging.getLogger("shop").addHandler(Handler(topic))
+{harm}
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stderr == ""
