@@ -7,6 +7,7 @@ tried too often, timeouts, asyncio.
 from __future__ import annotations
 
 import time
+from collections.abc import Coroutine
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic, Literal, SupportsIndex, TypeVar, overload
 
@@ -585,20 +586,42 @@ def _is(topic: Topic[Any], other: str | Topic[Any]) -> bool:
     return (other.name, other.store.path) == (topic.name, topic.store.path)
 
 
-class Taking(Generic[T]):
-    """A take that asyncio waits for: awaitable, and a context manager; `Queue.atake` makes it."""
+class Taking(Coroutine[Any, Any, "Jobs[T]"], Generic[T]):
+    """A take that asyncio waits for: a coroutine, and a context manager; `Queue.atake` makes it.
 
-    __slots__ = ("_jobs", "_queue", "_what")
+    It begins when it is awaited, or when `asyncio.create_task` or `gather` runs it.
+    """
+
+    __slots__ = ("_jobs", "_queue", "_running", "_what")
 
     def __init__(self, queue: Queue[T], n: int, lease: float, timeout: float | None) -> None:
         self._queue = queue
         self._what = (n, lease, timeout)
         self._jobs: Jobs[T] | None = None
+        self._running: Coroutine[Any, Any, Jobs[T]] | None = None
 
     def __await__(self) -> Generator[Any, None, Jobs[T]]:
-        from falaj._wait import take  # asyncio takes as long to import as all of falaj
+        return self._begun().__await__()
 
-        return take(self._queue, *self._what).__await__()
+    def send(self, value: Any, /) -> Any:
+        """Go on with it; Python calls this."""
+        return self._begun().send(value)
+
+    def throw(self, *error: Any) -> Any:
+        """Raise an exception where it waits; Python calls this, as to cancel a task."""
+        return self._begun().throw(*error)
+
+    def close(self) -> None:
+        """End it where it waits; Python calls this."""
+        if self._running is not None:
+            self._running.close()
+
+    def _begun(self) -> Coroutine[Any, Any, Jobs[T]]:
+        if self._running is None:
+            from falaj._wait import take  # asyncio takes as long to import as all of falaj
+
+            self._running = take(self._queue, *self._what)
+        return self._running
 
     async def __aenter__(self) -> Jobs[T]:
         self._jobs = await self

@@ -118,6 +118,10 @@ class AsyncFollower(Generic[T]):
             watcher.wake(watch)
             watcher.leave()
 
+    async def aclose(self) -> None:
+        """End the iteration, as `contextlib.aclosing` does it."""
+        self.close()
+
     def __del__(self) -> None:
         if getattr(self, "_watcher", None) is not None:
             self.close()
@@ -139,12 +143,13 @@ class AsyncConsumer(Generic[T]):
     members, it looks every 20 ms whether they live.
     """
 
-    __slots__ = ("__weakref__", "_consumer", "_read", "_timeout")
+    __slots__ = ("__weakref__", "_consumer", "_ended", "_read", "_timeout")
 
     def __init__(self, consumer: Consumer[T], timeout: float | None) -> None:
         self._consumer = consumer
         self._timeout = seconds(timeout)
         self._read = 0
+        self._ended = False
 
     def __repr__(self) -> str:
         return f"<falaj.AsyncConsumer of {self._consumer!r}>"
@@ -158,12 +163,16 @@ class AsyncConsumer(Generic[T]):
         if self._read % _RECORDS_A_TURN == 0:
             await asyncio.sleep(0)
         consumer = self._consumer
-        if consumer.closed:
+        if self._ended or consumer.closed:
             raise StopAsyncIteration
         found = await _look(consumer, consumer._poll, 1, self._timeout)
         if not found:
             raise StopAsyncIteration
         return found[0]
+
+    async def aclose(self) -> None:
+        """End the iteration, as `contextlib.aclosing` does it. The consumer stays open."""
+        self._ended = True
 
 
 async def poll(consumer: Consumer[T], records: int, timeout: float | None) -> list[Record[T]]:
