@@ -236,6 +236,28 @@ class Scan(pyarrow.dataset.UnionDataset):  # type: ignore[misc] # pyarrow has no
             options |= {"columns": columns, "filter": filter}
         return pyarrow.dataset.Scanner.from_batches(reader, **options)
 
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Pass all of it to a library that takes Arrow streams: pyarrow, Polars, DuckDB, deltalake.
+
+        Batches are read as they are asked for.
+
+        Example:
+            >>> import polars
+            >>> orders = store.topic("orders")
+            >>> _ = orders.extend([b"one", b"two"])
+            >>> polars.DataFrame(orders.scan(columns=["value"])).rows()
+            [(b'one',), (b'two',)]
+        """
+        reader = self.scanner().to_reader()
+        passed: object = reader.__arrow_c_stream__(requested_schema)
+        return passed
+
+    def _repr_html_(self) -> str:
+        """Show the first ten rows as a table, in a notebook."""
+        from falaj import _html  # for notebooks alone
+
+        return _html.of_scan(self)
+
     def count_rows(self, filter: compute.Expression | None = None, **options: Any) -> int:  # noqa: A002
         """Count the records, or those that meet a condition."""
         counted: int = self.scanner(self.schema.names[:1], filter, **options).count_rows()

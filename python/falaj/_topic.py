@@ -16,7 +16,8 @@ from falaj._slice import Slice, backwards
 from falaj.errors import InvalidArgument, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from typing import Literal
 
     import pyarrow
 
@@ -38,6 +39,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 __all__ = ["Topic"]
+
+#: As `falaj.arrow.USUAL` and `SCANNED`, which need not be imported for that.
+_USUAL = ("partition", "offset", "timestamp", "key", "value")
+_SCANNED = (*_USUAL, "headers", "topic", "timestampType")
 
 _BATCH = 8192
 #: What to do where a handle cannot be pickled.
@@ -473,7 +478,12 @@ class Topic(_core.Topic[T]):
         self,
         start: Start = "earliest",
         end: int | Time | None = None,
-        **options: Any,
+        *,
+        columns: Sequence[str] = _USUAL,
+        views: bool = False,
+        batch_rows: int = 65_536,
+        batch_bytes: int = 64 << 20,
+        on_corrupt: Literal["raise", "skip"] = "raise",
     ) -> Reader:
         """Read as Arrow record batches, one after the other.
 
@@ -488,13 +498,27 @@ class Topic(_core.Topic[T]):
         """
         from falaj import arrow
 
-        return arrow.read(self, start, end, **options)
+        return arrow.read(
+            self,
+            start,
+            end,
+            columns=columns,
+            views=views,
+            batch_rows=batch_rows,
+            batch_bytes=batch_bytes,
+            on_corrupt=on_corrupt,
+        )
 
     def to_arrow(
         self,
         start: Start = "earliest",
         end: int | Time | None = None,
-        **options: Any,
+        *,
+        columns: Sequence[str] = _USUAL,
+        views: bool = False,
+        batch_rows: int = 65_536,
+        batch_bytes: int = 64 << 20,
+        on_corrupt: Literal["raise", "skip"] = "raise",
     ) -> pyarrow.Table:
         """Read into a pyarrow table; arguments as for `falaj.arrow.read`.
 
@@ -506,13 +530,26 @@ class Topic(_core.Topic[T]):
         """
         from falaj import arrow
 
-        return arrow.table(self, start, end, **options)
+        return arrow.table(
+            self,
+            start,
+            end,
+            columns=columns,
+            views=views,
+            batch_rows=batch_rows,
+            batch_bytes=batch_bytes,
+            on_corrupt=on_corrupt,
+        )
 
     def scan(
         self,
         start: Start = "earliest",
         end: int | Time | None = None,
-        **options: Any,
+        *,
+        columns: Sequence[str] = _SCANNED,
+        batch_rows: int = 65_536,
+        batch_bytes: int = 64 << 20,
+        on_corrupt: Literal["raise", "skip"] = "raise",
     ) -> Scan:
         """Make a lazy table of it, for Polars, DuckDB, pandas and pyarrow.
 
@@ -526,7 +563,33 @@ class Topic(_core.Topic[T]):
         """
         from falaj import arrow
 
-        return arrow.scan(self, start=start, end=end, **options)
+        return arrow.scan(
+            self,
+            start=start,
+            end=end,
+            columns=columns,
+            batch_rows=batch_rows,
+            batch_bytes=batch_bytes,
+            on_corrupt=on_corrupt,
+        )
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Pass all records to a library that takes Arrow streams, as `to_reader()` does.
+
+        Example:
+            >>> import pyarrow as pa
+            >>> orders = store.topic("orders")
+            >>> _ = orders.extend([b"one", b"two"])
+            >>> pa.table(orders).column("value").to_pylist()
+            [b'one', b'two']
+        """
+        return self.to_reader().__arrow_c_stream__(requested_schema)
+
+    def _repr_html_(self) -> str:
+        """Show the last ten records of each partition as a table, in a notebook."""
+        from falaj import _html  # for notebooks alone
+
+        return _html.of_topic(self)
 
     def trim(
         self,
