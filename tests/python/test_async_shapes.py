@@ -1,4 +1,4 @@
-"""What asyncio does with falaj's iterators and takes: it closes them, and runs them as tasks."""
+"""Async iterators can be closed, and takes run as tasks: what asyncio asks of both."""
 
 import asyncio
 from contextlib import aclosing
@@ -39,13 +39,13 @@ def test_an_iteration_over_a_consumer_ends_at_the_end_of_aclosing(store: falaj.S
 
 
 def test_a_take_runs_as_a_task_and_in_a_gather(store: falaj.Store) -> None:
-    queue = store.queue("mails", codec="str")
+    queue = store.queue("mails")
 
     async def work() -> list[bytes]:
         task = asyncio.create_task(queue.atake(1))
-        await asyncio.sleep(0)
-        queue.put("a")
-        queue.put("b")
+        await asyncio.sleep(0)  # sleep: lets the task begin
+        queue.put(b"a")
+        queue.put(b"b")
         (first,) = await task
         first.ack()
         ((second,),) = await asyncio.gather(queue.atake(1))
@@ -56,15 +56,15 @@ def test_a_take_runs_as_a_task_and_in_a_gather(store: falaj.Store) -> None:
 
 
 def test_a_take_that_is_cancelled_takes_nothing(store: falaj.Store) -> None:
-    queue = store.queue("mails", codec="str")
+    queue = store.queue("mails")
 
     async def work() -> None:
         task = asyncio.create_task(queue.atake(1))
-        await asyncio.sleep(0)
+        await asyncio.sleep(0)  # sleep: lets the task begin
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        queue.put("a")
+        queue.put(b"a")
         async with queue.atake(1) as jobs:
             assert [job.bytes() for job in jobs] == [b"a"]
 

@@ -321,7 +321,7 @@ def test_a_handler_checks_store_and_topic_when_it_is_made(path: Path) -> None:
         Handler("log", store=path / "nowhere" / "store")
 
 
-@pytest.mark.parametrize("harm", ["store.close()", "store.delete('log')"])
+@pytest.mark.parametrize("harm", ["store.close()", "store.delete_topic('log')"])
 def test_a_handler_is_silent_while_python_ends(path: Path, harm: str) -> None:
     program = f"""
 import atexit, logging, falaj
