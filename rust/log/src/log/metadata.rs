@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::failpoints::{Point, pass};
 use crate::format::DecodeError;
 use crate::format::address::Address;
-use crate::format::block::Kind;
+use crate::format::block::{BlockHeader, Kind};
 use crate::format::state::{
     CursorState, LogState, MAX_TOPICS, TopicState, encode_deletions, encode_new_topics,
 };
@@ -263,19 +263,36 @@ impl Log {
         member: &dyn Member,
         body: impl Fn(&LogState) -> Vec<u8>,
     ) -> Result<()> {
+        let made = |writer: &Writer| {
+            let body = body(&writer.walk.state);
+            (!body.is_empty()).then(|| (own_header(Kind::Meta, &body, 0), body))
+        };
+        self.append_own(control, member, Kept::Trimmed, made)
+    }
+
+    /// Commit a block of the log's own, made of what a writer knows of the end; none where there is none to
+    /// make. It is made again when the log has moved on before the lock was taken.
+    pub(super) fn append_own(
+        &self,
+        control: &Control,
+        member: &dyn Member,
+        kept: Kept,
+        made: impl Fn(&Writer) -> Option<(BlockHeader, Vec<u8>)>,
+    ) -> Result<()> {
         let mut slot = enter(&self.writer);
         let writer = self.writer_in(&mut slot, control)?;
         loop {
             writer.catch_up(self, control)?;
-            let body = body(&writer.walk.state);
-            if body.is_empty() {
-                return Ok(());
-            }
+            let Some((header, body)) = made(writer) else { return Ok(()) };
+            let sequence = writer.tail.sequence();
             let guard = self.lock(Which::Append)?;
             pass(Point::AppendLocked);
-            let outcome = writer
-                .under_lock(self, control, &guard)
-                .and_then(|()| writer.write_metadata(control, &body));
+            let outcome = writer.under_lock(self, control, &guard).and_then(|()| {
+                match writer.tail.sequence() == sequence {
+                    true => writer.write_own(control, kept, &header, &body),
+                    false => Err(Blocked::Moved),
+                }
+            });
             drop(guard);
             match outcome {
                 Ok(()) => {
@@ -286,16 +303,5 @@ impl Log {
                 Err(obstacle) => self.resolve(obstacle, writer, control, member)?,
             }
         }
-    }
-}
-
-impl Writer {
-    /// Under the append lock: the block that says it.
-    fn write_metadata(
-        &mut self,
-        control: &Control,
-        body: &[u8],
-    ) -> std::result::Result<(), Blocked> {
-        self.write_own(control, Kept::Trimmed, &own_header(Kind::Meta, body, 0), body)
     }
 }

@@ -8,16 +8,12 @@
 //! as an append is.
 
 use crate::error::Result;
-use crate::failpoints::{Point, pass};
 use crate::format::address::ALIGN;
 use crate::segment::create::void_header;
 
-use super::append::{Blocked, RESERVE, Writer};
+use super::append::RESERVE;
 use super::commit::Kept;
-use super::guard::Which;
-use super::{Control, Log, Member, enter};
-
-type Outcome = std::result::Result<(), Blocked>;
+use super::{Control, Log, Member};
 
 /// Bytes of room at most. Small segments become one as long as what is left of all of them fits into it.
 const ROOM: u64 = 64 << 10;
@@ -41,42 +37,13 @@ impl Log {
         self.roll_now()
     }
 
-    /// Leave room at the end of a segment, if that is the active one and not full anyhow.
+    /// Leave room at the end of a segment, if that is the active one and not full anyhow: a void block.
     fn leave_room(&self, control: &Control, member: &dyn Member, sequence: u64) -> Result<()> {
         let needs = ROOM.min(self.settings.segment_bytes / SHARE).next_multiple_of(ALIGN);
-        let mut slot = enter(&self.writer);
-        let writer = self.writer_in(&mut slot, control)?;
-        loop {
-            writer.catch_up(self, control)?;
+        self.append_own(control, member, Kept::Nothing, |writer| {
             let is_full = writer.tail.position() + needs + RESERVE > self.settings.segment_bytes;
-            if writer.tail.sequence() != sequence || is_full {
-                return Ok(());
-            }
-            let guard = self.lock(Which::Append)?;
-            pass(Point::AppendLocked);
-            let placed = writer
-                .under_lock(self, control, &guard)
-                .and_then(|()| writer.place_room(control, sequence, needs));
-            drop(guard);
-            match placed {
-                Ok(()) => {
-                    pass(Point::AppendUnlocked);
-                    control.notify(true);
-                    return Ok(());
-                }
-                Err(obstacle) => self.resolve(obstacle, writer, control, member)?,
-            }
-        }
-    }
-}
-
-impl Writer {
-    /// Under the append lock: the void block.
-    fn place_room(&mut self, control: &Control, wanted: u64, needs: u64) -> Outcome {
-        if self.tail.sequence() != wanted {
-            return Err(Blocked::Moved);
-        }
-        let start = self.tail.position();
-        self.write_own(control, Kept::Nothing, &void_header(start, start + needs), &[])
+            let is_active = writer.tail.sequence() == sequence;
+            (is_active && !is_full).then(|| (void_header(0, needs), Vec::new()))
+        })
     }
 }
