@@ -312,7 +312,7 @@ impl RecordRefs {
     /// `CorruptData` where a record is damaged, again each time.
     #[inline]
     pub fn next(&mut self, batch: &RecordBatch) -> Result<Option<RecordRef>> {
-        match self.next_plain(batch) {
+        match self.next_short(batch) {
             Some((at, _)) => Ok(Some(at)),
             None => {
                 let mut at = RecordRef::default();
@@ -321,10 +321,10 @@ impl RecordRefs {
         }
     }
 
-    /// The next record and its offset, where it is a plain value of a block that was entered, or is alone
-    /// in its block. `None` says no more than that [`RecordRefs::next_other`] has to be asked.
+    /// The next record and its offset, where it has no headers, and stands in a block that was entered or is
+    /// alone in its block. `None` says no more than that [`RecordRefs::next_other`] has to be asked.
     #[inline(always)]
-    pub(crate) fn next_plain(&mut self, batch: &RecordBatch) -> Option<(RecordRef, u64)> {
+    pub(crate) fn next_short(&mut self, batch: &RecordBatch) -> Option<(RecordRef, u64)> {
         let number = self.block;
         let extent = match (number as usize).checked_sub(1) {
             None if batch.0.skipped > 0 => return None,
@@ -335,12 +335,15 @@ impl RecordRefs {
         let span = match &mut self.records {
             // A block is in a batch because something of it is wanted: then all of this one.
             None if extent.count == 1 => {
-                let span = RecordSpan::alone(extent.body.flags(), body)?;
+                let flags = extent.body.flags();
+                let keyed = || RecordCursor::new(flags, 1, body).ok()?.next_keyed_span(body);
+                let span = RecordSpan::alone(flags, body).or_else(keyed)?;
                 self.block += 1;
                 span
             }
             Some(records) if records.is_plain() => records.next_plain_span(body)?,
-            _ => return None,
+            Some(records) => records.next_keyed_span(body)?,
+            None => return None,
         };
         let offset = extent.first + u64::from(span.offset_delta);
         Some((RecordRef { block: number, span }, offset))

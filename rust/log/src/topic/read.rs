@@ -159,7 +159,7 @@ impl Scan {
     /// [`Scan::skip_damage`] goes on. `OffsetOutOfRange` when what comes next was trimmed meanwhile.
     #[inline]
     pub fn next_ref(&mut self) -> Result<Option<(&RecordBatch, RecordRef)>> {
-        let quick = self.ahead.as_mut().and_then(|(batch, refs)| refs.next_plain(batch));
+        let quick = self.ahead.as_mut().and_then(|(batch, refs)| refs.next_short(batch));
         let at = match quick {
             Some((at, offset)) => {
                 self.next = offset + 1;

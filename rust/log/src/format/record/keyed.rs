@@ -4,7 +4,7 @@
 //! (`rust/arrow`) spends more on telling what a record might have than on reading it. Invariant: what
 //! is found here is what [`super::RecordCursor::next`] finds; where there is any doubt, nothing is, and it is asked.
 
-use super::{RecordCursor, attribute, flag};
+use super::{RecordCursor, RecordSpan, attribute, flag};
 use crate::format::varint;
 
 /// Where a key or a value stands in its block's body, or that there is none.
@@ -111,6 +111,14 @@ impl RecordCursor {
         self.at = at + len;
         self.index += 1;
         Some(found)
+    }
+
+    /// As [`RecordCursor::next_keyed`], by its place alone.
+    #[inline(always)]
+    pub fn next_keyed_span(&mut self, body: &[u8]) -> Option<RecordSpan> {
+        let start = self.at as u32;
+        let KeyedRecord { offset_delta, key, value, .. } = self.next_keyed(body, 0)?;
+        Some(RecordSpan { offset_delta, start, key, value })
     }
 }
 

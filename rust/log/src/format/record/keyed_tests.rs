@@ -80,3 +80,29 @@ fn no_place_and_a_place_without_bytes_are_told_apart() {
         assert_eq!(place.bytes(body), bytes, "{range:?}");
     }
 }
+
+#[test]
+fn a_place_found_the_short_way_is_that_of_the_long_one() {
+    let bytes = [b'b'; 300];
+    let mut body = super::super::BodyWriter::default();
+    body.begin(true, Some(5));
+    let lens = [0, 1, 126, 127, 128, 300];
+    let mut put = |key: Option<usize>, value: usize, event_time_ns| {
+        let (key, value) = (key.map(|len| &bytes[..len]), Some(&bytes[..value]));
+        body.push(&super::super::NewRecord { value, key, event_time_ns, headers: &[] });
+    };
+    for value in lens {
+        for key in [None, Some(0), Some(7), Some(127)] {
+            put(key, value, None);
+            put(key, value, Some(1_000));
+        }
+    }
+    let records = || RecordCursor::new(body.flags(), body.count(), body.body()).unwrap();
+    let (mut short, mut long) = (records(), records());
+    for _ in 0..body.count() {
+        let found = short.next_keyed_span(body.body());
+        assert!(found.is_some());
+        assert_eq!(long.next_span(body.body()), Ok(found));
+    }
+    assert_eq!((short.next_keyed_span(body.body()), long.next_span(body.body())), (None, Ok(None)));
+}
