@@ -33,7 +33,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: help check-tools check venv build test test-proof proof-explore proof-canaries proof-hostile proof-asan proof-storm \
 	proof-power proof-guest proof-crashes proof-outside proof-together proof-models proof-sanitizers proof-programs soak coverage mutants \
-	lint lint-rust lint-python test-rust test-loom test-shuttle test-python test-spark test-spark-release \
+	lint lint-rust lint-python public-api test-rust test-loom test-shuttle test-python test-spark test-spark-release \
 	test-spark-all bench bench-spark bench-plots demo docs docs-serve wheel format clean
 
 help: ## list the targets
@@ -156,6 +156,11 @@ lint-rust: .venv/.dev
 	RUSTFLAGS="$${RUSTFLAGS:-} --cfg falaj_failpoints --cfg falaj_canaries" CARGO_TARGET_DIR="$(TARGET)/planted" \
 		cargo clippy --all-targets --locked -p falaj -p falaj-sim -p falaj-storm -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --document-private-items
+	RUSTDOCFLAGS="-D warnings" cargo doc -p falaj --no-deps --locked
+	$(BIN)/python tools/public_api.py --check || [ $$? = 77 ]
+
+public-api: | check-tools ## write rust/log/public-api.txt again, where a nightly compiler is
+	$(PYTHON) tools/public_api.py
 
 lint-python: $(CORE)
 	$(BIN)/ruff check

@@ -289,6 +289,12 @@ def lib_does_more_than_list(path: str, text: str) -> list[str]:
     return [f"defines a {word}; lib.rs only lists" for word in sorted(set(found))]
 
 
+def numbers_for_durations(path: str, text: str) -> list[str]:
+    """A public function takes a Duration, not a number of milliseconds or microseconds."""
+    taken = re.findall(r"^(\S+): pub .*\bfn .*?\b(\w+_(?:ms|us|micros|millis))\s*:", text, re.M)
+    return [f"{name} takes {number}; take a Duration" for name, number in taken]
+
+
 def inline_tests_too_long(path: str, text: str) -> list[str]:
     """Rust tests that are longer than 150 lines leave the file."""
     length = len(split_inline_tests(text)[1].splitlines())

@@ -371,6 +371,18 @@ def test_code_in_lib_rs_is_complained_of() -> None:
     assert not house.lib_does_more_than_list("lib.rs", "//! fn\nmod log;\npub use log::Log;\n")
 
 
+def test_public_functions_of_the_crate_take_durations() -> None:
+    listing = matching(files(), "rust/log/public-api.txt")
+    assert complaints(house.numbers_for_durations, listing) == []
+
+
+def test_a_public_function_that_takes_milliseconds_is_complained_of() -> None:
+    good = "falaj::Job::extend: pub fn extend(&self, lease: Duration) -> Result<()>\n"
+    bad = good.replace("lease: Duration", "lease_ms: u64")
+    assert len(house.numbers_for_durations("public-api.txt", bad)) == 1
+    assert not house.numbers_for_durations("public-api.txt", good)
+
+
 def test_init_py_only_lists() -> None:
     packages = matching(files(), "python/**/__init__.py")
     assert complaints(house.init_does_more_than_list, packages) == []

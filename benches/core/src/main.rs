@@ -58,7 +58,7 @@ fn measure(
 fn append(topic: &Topic, partition: u32, record: &NewRecord<'_>) -> f64 {
     per_record(RECORDS, || {
         for _ in 0..RECORDS {
-            let offset = topic.append(partition, black_box(record), Some(SyncMode::None));
+            let offset = topic.append_to(partition, black_box(record), Some(SyncMode::None));
             black_box(offset.expect("an append succeeds"));
         }
     })
@@ -68,7 +68,7 @@ fn append_row(topic: &Topic, floor: &floor::Floor) -> Row {
     let value = [b'v'; VALUE];
     let theirs =
         || per_record(RECORDS, || (0..RECORDS).for_each(|_| floor.append(black_box(&value))));
-    let ours = || append(topic, 0, &NewRecord::value(&value));
+    let ours = || append(topic, 0, &NewRecord::new(&value));
     measure("rust append, one per call", "compare-and-swap, copy, crc, commit word", ours, theirs)
 }
 
@@ -79,15 +79,15 @@ fn fresh_row(topic: &Topic, place: &std::path::Path) -> Row {
         let floor = floor::Floor::fresh(&place.join("fresh"), RECORDS);
         per_record(RECORDS, || (0..RECORDS).for_each(|_| floor.append(black_box(&value))))
     };
-    let ours = || append(topic, 0, &NewRecord::value(&value));
+    let ours = || append(topic, 0, &NewRecord::new(&value));
     measure("rust append, one per call, fresh pages", "the same on fresh pages", ours, theirs)
 }
 
 /// Appends of another kind beside those of a value alone to partition 0.
 fn kind_row(topic: &Topic, name: &'static str, partition: u32, key: Option<&[u8]>) -> Row {
     let value = [b'v'; VALUE];
-    let ours = || append(topic, partition, &NewRecord { key, ..NewRecord::value(&value) });
-    let theirs = || append(topic, 0, &NewRecord::value(&value));
+    let ours = || append(topic, partition, &NewRecord { key, ..NewRecord::new(&value) });
+    let theirs = || append(topic, 0, &NewRecord::new(&value));
     measure(name, "a value alone", ours, theirs)
 }
 
@@ -96,13 +96,13 @@ fn scan_row(topic: &Topic, floor: &floor::Floor) -> Row {
     let end = topic.end(0).expect("the end is known");
     let ours = || {
         // The store is opened again, so that no block is verified yet.
-        let store = Store::open(topic.store().path(), &StoreOptions::reading());
+        let store = Store::open_with(topic.store().path(), &StoreOptions::reading());
         let store = store.expect("the store opens");
         let fresh = Topic::open(&store, topic.name(), &TopicOptions::default());
         let fresh = fresh.expect("the topic opens");
         let mut seen = 0u64;
         let taken = per_record(end, || {
-            for record in fresh.scan(0, 0, None).expect("a scan") {
+            for record in fresh.scan_partition(0, 0, None).expect("a scan") {
                 let record = record.expect("a record");
                 let first = record.value().and_then(<[u8]>::first);
                 seen += u64::from(*black_box(first.expect("a value"))) & 1;
@@ -142,7 +142,7 @@ fn open(dir: &std::path::Path, name: &str) -> Topic {
 }
 
 fn open_with(dir: &std::path::Path, name: &str, options: &TopicOptions) -> Topic {
-    let store = Store::open(dir, &StoreOptions::default()).expect("the store opens");
+    let store = Store::open_with(dir, &StoreOptions::default()).expect("the store opens");
     Topic::open(&store, name, options).expect("the topic opens")
 }
 

@@ -15,7 +15,7 @@ use arrow_array::{Array as _, RecordBatch, RecordBatchReader, StructArray};
 use arrow_schema::ffi::FFI_ArrowSchema;
 use arrow_schema::{ArrowError, SchemaRef};
 use falaj::internals::error::{Error, Result};
-use falaj::internals::topic::{RecordBatch as Run, Scan, Skipped, Topic};
+use falaj::internals::topic::{PartitionScan, RecordBatch as Run, Skipped, Topic};
 
 use crate::ahead::Ahead;
 use crate::columns::Columns;
@@ -94,7 +94,7 @@ struct Place {
     partition: u32,
     /// Most records that there are of it.
     records: u64,
-    scan: Scan,
+    scan: PartitionScan,
     rest: Option<Rest>,
 }
 
@@ -153,7 +153,7 @@ impl Reader {
     /// as many bytes as a batch may have: so whoever waits for it can think of something else.
     ///
     /// # Errors
-    /// As [`Scan::next_batch`]; `OffsetOutOfRange` for a lane that begins before the partition.
+    /// As [`PartitionScan::next_batch`]; `OffsetOutOfRange` for a lane that begins before the partition.
     pub fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
         if let Some(ahead) = &mut self.ahead {
             return ahead.next_batch();
@@ -165,7 +165,8 @@ impl Reader {
                 if offsets.is_empty() {
                     continue;
                 }
-                let scan = self.topic.scan(partition, offsets.start, Some(offsets.end))?;
+                let scan =
+                    self.topic.scan_partition(partition, offsets.start, Some(offsets.end))?;
                 let records = offsets.end - offsets.start;
                 self.now = Some(Place { partition, records, scan, rest: None });
             }

@@ -22,8 +22,8 @@ const COLUMNS: [&str; 5] = ["value", "key", "headers", "timestamp", "partition"]
 /// Stage all rows of a batch; returns how many there were.
 ///
 /// # Errors
-/// `InvalidArgument` for a column that is missing, unknown, or of another type, before anything was staged, and
-/// for a partition that the topic has not; else as [`StagedPart::append`].
+/// `InvalidArgument` for a column that is missing, unknown, or of another type, before anything was staged, and for
+/// a partition that the topic has not; else as [`StagedPart::append`].
 pub fn stage(part: &mut StagedPart, batch: &RecordBatch) -> Result<u64> {
     let rows = Rows::new(batch)?;
     let mut headers = Vec::new();
@@ -37,7 +37,7 @@ pub fn stage(part: &mut StagedPart, batch: &RecordBatch) -> Result<u64> {
             event_time_ns: rows.time.as_ref().and_then(|time| time.get(row)).transpose()?,
         };
         let partition = rows.partition.as_ref().and_then(|of| of.get(row)).transpose()?;
-        part.append(&record, partition)?;
+        part.append_to(&record, partition)?;
     }
     Ok(batch.num_rows() as u64)
 }

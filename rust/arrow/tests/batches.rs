@@ -15,10 +15,10 @@ use falaj_arrow::reader::{Lane, Reader};
 #[test]
 fn a_record_without_a_value_is_null_copied_and_viewed() {
     let place = tempfile::tempdir().unwrap();
-    let store = Store::open(place.path().join("store"), &StoreOptions::default()).unwrap();
+    let store = Store::open_with(place.path().join("store"), &StoreOptions::default()).unwrap();
     let topic = Topic::open(&store, "t", &TopicOptions::default()).unwrap();
     let gone = NewRecord { key: Some(b"k"), ..NewRecord::default() };
-    topic.extend(0, &[NewRecord::value(b"first"), gone, NewRecord::value(b"last")], None).unwrap();
+    topic.extend_to(0, &[NewRecord::new(b"first"), gone, NewRecord::new(b"last")], None).unwrap();
     for views in [false, true] {
         let columns = Columns::new(vec![Column::Value, Column::Key], views).unwrap();
         let lanes = vec![Lane { partition: 0, offsets: 0..3 }];
@@ -37,9 +37,9 @@ fn a_record_without_a_value_is_null_copied_and_viewed() {
 #[test]
 fn a_batch_takes_room_for_what_there_is_and_limits_have_a_bound() {
     let place = tempfile::tempdir().unwrap();
-    let store = Store::open(place.path().join("store"), &StoreOptions::default()).unwrap();
+    let store = Store::open_with(place.path().join("store"), &StoreOptions::default()).unwrap();
     let topic = Topic::open(&store, "t", &TopicOptions::default()).unwrap();
-    topic.extend(0, &[NewRecord::value(b"some bytes"); 10], None).unwrap();
+    topic.extend_to(0, &[NewRecord::new(b"some bytes"); 10], None).unwrap();
     let open = |views, rows, bytes| {
         let all = vec![Column::Key, Column::Value, Column::Offset, Column::Timestamp];
         let columns = Columns::new(all, views).unwrap();

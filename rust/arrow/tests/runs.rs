@@ -80,7 +80,7 @@ fn fill(topic: &Topic, draw: &mut Draw, blocks: usize) -> Vec<Row> {
                 event_time_ns: (row.us != i64::MIN).then(|| row.us * 1000 + 999),
             })
             .collect();
-        topic.extend(0, &records, None).unwrap();
+        topic.extend_to(0, &records, None).unwrap();
         all.extend(rows);
     }
     all.iter_mut().enumerate().for_each(|(at, row)| row.offset = at as i64);
@@ -144,7 +144,7 @@ fn cut(rows: &[Row], limits: Limits, keys: Option<&[Bytes]>) -> Vec<Vec<Row>> {
 #[test]
 fn batches_hold_the_records_and_end_where_the_limits_say() {
     let place = tempfile::tempdir().unwrap();
-    let store = Store::open(place.path().join("store"), &StoreOptions::default()).unwrap();
+    let store = Store::open_with(place.path().join("store"), &StoreOptions::default()).unwrap();
     let topic = Topic::open(&store, "t", &TopicOptions::default()).unwrap();
     let mut draw = Draw(20_261_123);
     let mut all = fill(&topic, &mut draw, 24);

@@ -58,7 +58,7 @@ pub fn truths(example: &Example) -> Truths {
     let mut truths = Truths::new();
     for ((name, partition), written) in &example.written {
         let topic = Topic::open(&store, name, &TopicOptions::default()).unwrap();
-        let mut scan = topic.scan(*partition, 0, None).unwrap();
+        let mut scan = topic.scan_partition(*partition, 0, None).unwrap();
         let mut truth =
             Truth { synced: example.synced[&(name.clone(), *partition)], ..Truth::default() };
         let mut next = scan.next().transpose().unwrap();
@@ -281,7 +281,7 @@ fn scan(
     told: &mut Told,
 ) -> Judged<u64> {
     let named = |what: &str| format!("{what} of {} {partition}", topic.name());
-    let mut scan = match topic.scan(partition, 0, None) {
+    let mut scan = match topic.scan_partition(partition, 0, None) {
         Ok(scan) => scan,
         Err(error) => {
             asking.error(told, &error, &named("scan"))?;
@@ -350,7 +350,7 @@ fn look_up(
     let stride = asking.stride.max(1);
     let wanted = (asking.phase % stride..end).step_by(stride as usize);
     for offset in wanted.chain(end.checked_sub(1)) {
-        match &topic.get(partition, offset) {
+        match &topic.get_in(partition, offset) {
             Ok(record) => {
                 if record.offset() != offset {
                     return Err(format!("[{offset}] of {} is {}", topic.name(), record.offset()));
@@ -367,7 +367,7 @@ fn look_up(
             Err(error) => asking.error(told, error, &format!("[{offset}] of {}", topic.name()))?,
         }
     }
-    match topic.get(partition, truth.records.len() as u64) {
+    match topic.get_in(partition, truth.records.len() as u64) {
         Err(Error::OffsetOutOfRange { .. }) => Ok(()),
         Err(error) => asking.error(told, &error, "[end]"),
         Ok(_) => {

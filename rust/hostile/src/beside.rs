@@ -9,9 +9,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use falaj::internals::consumer::{Consumer, Start, list_groups};
+use falaj::internals::consumer::{GroupMember, Start, list_groups};
 use falaj::internals::error::Error;
-use falaj::internals::queue::{Queue, QueueOptions, overview};
+use falaj::internals::queue::{QueueFile, QueueOptions, overview};
 use falaj::internals::sink::{BulkLoad, last_idempotency_key};
 use falaj::internals::store::{Store, TopicOptions};
 use falaj::internals::topic::{CursorMove, CursorState, Topic, Transaction};
@@ -55,7 +55,7 @@ impl Beside {
         let mut made = Self::default();
         let (eu, orders) = (topic(store, READER.1)?, topic(store, KEPT.1)?);
         let mut reader =
-            Consumer::open(store, READER.0, std::slice::from_ref(&eu), Start::Earliest)?;
+            GroupMember::open(store, READER.0, std::slice::from_ref(&eu), Start::Earliest)?;
         for (partition, durable) in [(0, false), (1, true), (2, false)] {
             for offset in [10, 20] {
                 reader.commit(READER.1, partition, offset, durable)?;
@@ -64,7 +64,7 @@ impl Beside {
         }
         reader.close()?;
         let from = std::slice::from_ref(&orders);
-        let mut kept = Consumer::open_in(store, KEPT.0, from, Start::Earliest, &eu)?;
+        let mut kept = GroupMember::open_in(store, KEPT.0, from, Start::Earliest, &eu)?;
         kept.commit(KEPT.1, 0, 30, true)?;
         kept.close()?;
         made.cursors.insert((KEPT.0, KEPT.1, 0), [30, 30]);
@@ -79,7 +79,7 @@ impl Beside {
 
     /// Jobs that are done, out, given back, and delayed.
     fn work(&mut self, orders: &Topic) -> Result<(), Error> {
-        let queue = Queue::open(orders, QUEUE.0, queue_options())?;
+        let queue = QueueFile::open(orders, QUEUE.0, queue_options())?;
         let jobs = queue.take(orders, 40, Duration::from_secs(3600))?;
         let acked: Vec<_> = jobs[..20].iter().chain(&jobs[25..35]).collect();
         queue.ack(orders, &acked.iter().map(|job| job.to_ack()).collect::<Vec<_>>())?;
@@ -99,7 +99,7 @@ impl Beside {
             let token = Some((TOKEN.1, TOKEN.2));
             let mut part = job.stage("0", token.filter(|_| is_committed))?;
             for record in records {
-                part.append(record, Some(0))?;
+                part.append_to(record, Some(0))?;
             }
             let manifest = part.finish()?;
             if is_committed {
@@ -216,8 +216,8 @@ impl Beside {
             let open = || {
                 let (from, home) = ([topic(store, of)?], topic(store, HOME)?);
                 match name {
-                    "kept" => Consumer::open_in(store, name, &from, Start::Latest, &home),
-                    _ => Consumer::open(store, name, &from, Start::Latest),
+                    "kept" => GroupMember::open_in(store, name, &from, Start::Latest, &home),
+                    _ => GroupMember::open(store, name, &from, Start::Latest),
                 }
             };
             let member = match open() {
@@ -243,7 +243,7 @@ impl Beside {
         let queue = || {
             let orders = topic(store, QUEUE.1)?;
             let end = orders.end(0)?;
-            let queue = Queue::open(&orders, QUEUE.0, queue_options())?;
+            let queue = QueueFile::open(&orders, QUEUE.0, queue_options())?;
             Ok((orders, end, queue))
         };
         let (orders, end, queue) = match queue() {
@@ -274,7 +274,7 @@ pub fn queue_options() -> QueueOptions {
 /// Take all jobs of a queue over a topic with so many records: how often each was handed out. Wrong,
 /// whatever is harmed, where that does not end.
 pub fn take_until_empty(
-    queue: &Queue,
+    queue: &QueueFile,
     topic: &Topic,
     end: u64,
 ) -> Result<Result<BTreeMap<u64, u64>, Error>, String> {

@@ -316,7 +316,7 @@ impl Maker {
 
     /// Compact, and make what stands beside the records.
     fn beside(&mut self, store: &Store, topics: &Topics) -> Beside {
-        let options = CompactOptions { seal: true, ..CompactOptions::default() };
+        let options = CompactOptions::default().seal(true);
         assert!(topics.prices.compact(&options, &mut |_, _| Ok(())).unwrap().removed > 0);
         for i in 0..6 {
             self.one(&topics.prices, 0, i % 2 == 0);
@@ -355,13 +355,13 @@ impl Maker {
 
     fn one(&mut self, topic: &Topic, partition: u32, rich: bool) {
         let made = self.make(1, rich);
-        topic.append(partition, &made[0].record(&made[0].borrowed()), None).unwrap();
+        topic.append_to(partition, &made[0].record(&made[0].borrowed()), None).unwrap();
         self.note(topic, partition, made);
     }
 
     fn many(&mut self, topic: &Topic, partition: u32, count: usize, rich: bool) {
         let made = self.make(count, rich);
-        with_records(&made, |records| topic.extend(partition, records, None).unwrap());
+        with_records(&made, |records| topic.extend_to(partition, records, None).unwrap());
         self.note(topic, partition, made);
     }
 

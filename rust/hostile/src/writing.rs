@@ -67,7 +67,7 @@ pub fn write_on(
     };
     for (topic, offset) in &appended {
         let topic = Topic::open(&store, topic, &TopicOptions::default());
-        match topic.and_then(|topic| topic.get(0, *offset)) {
+        match topic.and_then(|topic| topic.get_in(0, *offset)) {
             Ok(record) if record.value() == Some(NEW) => {}
             Ok(record) if asking.trust == Trust::All => {
                 return Err(format!("appended at {offset}, and found {record:?}"));
@@ -94,7 +94,7 @@ fn append(
     };
     let truth = &asking.truths[name][0];
     let whole = truth.records.len() as u64;
-    match topic.append(0, &NewRecord::value(NEW), Some(SyncMode::Durable)) {
+    match topic.append_to(0, &NewRecord::new(NEW), Some(SyncMode::Durable)) {
         Ok(offset) if offset == whole => {}
         Ok(offset) if asking.may_be_cut && (truth.synced..whole).contains(&offset) => {}
         Ok(offset) if offset < whole && twice => {
@@ -110,7 +110,7 @@ fn append(
         Ok(end) => end.saturating_sub(1),
         Err(error) => return asking.error(told, &error, "the end behind it").map(|()| None),
     };
-    match topic.get(0, offset) {
+    match topic.get_in(0, offset) {
         Ok(record) if record.value() == Some(NEW) => {}
         Ok(record) if asking.trust == Trust::All => {
             return Err(format!("appended to {name}, and read {record:?}"));

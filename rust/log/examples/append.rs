@@ -2,7 +2,7 @@
 //!
 //! Any other process, in Rust or Python, can follow the topic meanwhile.
 
-use falaj::{NewRecord, Store, StoreOptions, Topic, TopicOptions};
+use falaj::Store;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
@@ -11,11 +11,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let name = arguments.next().ok_or(usage)?;
     let count: u64 = arguments.next().ok_or(usage)?.parse()?;
 
-    let store = Store::open(path, &StoreOptions::default())?;
-    let topic = Topic::open(&store, &name, &TopicOptions::default())?;
+    let topic = Store::open(path)?.topic(&name)?;
     for i in 0..count {
-        let value = format!("record {i} of a native service");
-        topic.append(0, &NewRecord::value(value.as_bytes()), None)?;
+        topic.append(&format!("record {i} of a native service"))?;
     }
     topic.flush()?;
     Ok(())

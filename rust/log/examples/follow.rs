@@ -6,7 +6,7 @@
 use std::io::Write as _;
 use std::time::Duration;
 
-use falaj::{Store, StoreOptions, Topic, TopicOptions};
+use falaj::Store;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
@@ -15,10 +15,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let name = arguments.next().ok_or(usage)?;
     let idle = arguments.next().map(|ms| ms.parse().map(Duration::from_millis)).transpose()?;
 
-    let store = Store::open(path, &StoreOptions::reading())?;
-    let topic = Topic::open(&store, &name, &TopicOptions::default())?;
+    let topic = Store::options().read_only(true).open(path)?.topic(&name)?;
     let mut out = std::io::stdout().lock();
-    for record in topic.follow(0, topic.first(0)?)?.with_timeout(idle) {
+    for record in topic.follow(..)?.with_timeout(idle) {
         out.write_all(record?.value().unwrap_or_default())?;
         out.write_all(b"\n")?;
     }

@@ -4,10 +4,7 @@
 
 use std::time::Duration;
 
-use falaj::{
-    Error, NewRecord, Remedy, ScanRange, Store, StoreOptions, SyncMode, Topic, TopicOptions,
-    Transaction,
-};
+use falaj::{Error, NewRecord, Remedy, Store, SyncMode};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let path = std::env::args().nth(1).ok_or("usage: tour STORE")?;
@@ -16,16 +13,18 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     append()?;
     once()?;
     together()?;
+    group()?;
+    queue()?;
     follow(Duration::from_millis(100))?;
     misuse()?;
     Ok(())
 }
 
 fn begin() -> Result<(), Error> {
-    let store = Store::open("events", &StoreOptions::default())?;
-    let orders = Topic::open(&store, "orders", &TopicOptions::default())?;
-    orders.append(0, &NewRecord::value(b"two coffees"), Some(SyncMode::Durable))?;
-    for record in orders.scan(0, orders.first(0)?, None)? {
+    let store = Store::open("events")?;
+    let orders = store.topic("orders")?.with_sync(SyncMode::Durable);
+    orders.append(b"two coffees")?;
+    for record in orders.scan(..)? {
         let record = record?;
         println!("{} {:?}", record.offset(), record.value());
     }
@@ -33,73 +32,89 @@ fn begin() -> Result<(), Error> {
 }
 
 fn append() -> Result<(), Error> {
-    let store = Store::open("events", &StoreOptions::default())?;
-    let options = TopicOptions { partitions: Some(4), ..TopicOptions::default() };
-    let clicks = Topic::open(&store, "clicks", &options)?.with_sync(SyncMode::None);
+    let store = Store::open("events")?;
+    let clicks = store.topic_options("clicks").partitions(4).sync(SyncMode::None).open()?;
 
-    let (key, headers) = (b"ann", [("trace", Some(b"8c1f".as_slice()))]);
-    let home = NewRecord { key: Some(key), headers: &headers, ..NewRecord::value(b"home") };
-    let partition = clicks.partition_of(key);
-    let offset = clicks.append(partition, &home, None)?;
-    let offsets =
-        clicks.extend(partition, &[NewRecord::value(b"cart"), NewRecord::value(b"pay")], None)?;
-    assert_eq!((offset, offsets), (0, 1..3));
+    let home = NewRecord::new("home").key("ann").headers(&[("trace", Some(b"8c1f"))]);
+    let at = clicks.append(home)?;
+    let offsets = clicks.extend(["cart", "pay"].map(|page| NewRecord::new(page).key("ann")))?;
+    assert_eq!(offsets[&at.partition], at.offset + 1..at.offset + 3);
 
-    clicks.flush()?;
-    assert_eq!(clicks.durable(partition)?, clicks.end(partition)?);
+    let anns = clicks.partition(clicks.partition_of(b"ann"))?;
+    anns.flush()?;
+    assert_eq!(anns.durable_offset()?, anns.end_offset()?);
 
-    let all = |partition| ScanRange { partition, from: 0, end: None };
-    for record in clicks.merge(&[all(0), all(1), all(2), all(3)])? {
+    for record in clicks.scan(..)? {
         let record = record?;
         println!("{} {} {:?}", record.partition(), record.offset(), record.value());
     }
 
-    let record = clicks.get(partition, offset)?;
-    drop((clicks, store));
+    let record = anns.get(at.offset)?;
+    drop((anns, clicks, store));
     assert_eq!(record.value(), Some(b"home".as_slice())); // it holds its map
     Ok(())
 }
 
 fn once() -> Result<(), Error> {
-    let store = Store::open("events", &StoreOptions::default())?;
-    let orders = Topic::open(&store, "orders", &TopicOptions::default())?;
+    let store = Store::open("events")?;
+    let orders = store.topic("orders")?;
 
-    let (record, next) = (NewRecord::value(b"one cake"), orders.end(0)?);
     let once = [orders.expect_sequence("till-3", 17)?];
-    assert_eq!(orders.append_if(0, &record, &once, None)?, next);
-    assert_eq!(orders.append_if(0, &record, &once, None)?, next); // a repeat
-    let late = orders.append_if(0, &record, &[orders.expect_offset(0, next)?], None);
+    let first = orders.append_if(b"one cake", &once)?;
+    assert_eq!(orders.append_if(b"one cake", &once)?, first); // a repeat is not appended again
+    let late = orders.append_if(b"one tea", &[orders.expect_offset(first.offset)?]);
     assert!(matches!(late, Err(Error::OffsetConflict { .. })));
     Ok(())
 }
 
 fn together() -> Result<(), Error> {
-    let store = Store::open("events", &StoreOptions::default())?;
-    let shop = TopicOptions { log: Some("shop".into()), ..TopicOptions::default() };
-    let (paid, audit) = (Topic::open(&store, "paid", &shop)?, Topic::open(&store, "audit", &shop)?);
+    let store = Store::open("events")?;
+    let paid = store.topic_options("paid").log("shop").open()?;
+    let audit = store.topic_options("audit").log("shop").open()?;
 
-    let mut tx = Transaction::new(&store);
-    tx.append(&paid, &NewRecord { key: Some(b"ann"), ..NewRecord::value(b"order 17") })?;
-    tx.append(&audit, &NewRecord::value(b"paid: order 17"))?;
+    let mut tx = store.transaction();
+    tx.append(&paid, NewRecord::new("order 17").key("ann"))?;
+    tx.append(&audit, "paid: order 17")?;
     let committed = tx.commit()?;
     assert_eq!(committed.offsets(&audit, 0), Some(0..1));
     Ok(())
 }
 
+fn group() -> Result<(), Error> {
+    let store = Store::open("events")?;
+    let mut billing = store.consumer("billing", ["orders"])?;
+    while let Some(record) = billing.poll(Duration::ZERO)? {
+        println!("{} {:?}", record.topic(), record.value());
+        billing.commit()?;
+    }
+    Ok(())
+}
+
+fn queue() -> Result<(), Error> {
+    let store = Store::open("events")?;
+    let emails = store.queue("emails")?;
+    emails.put(b"welcome ann")?;
+    for job in emails.take(10, Duration::from_secs(1))? {
+        let job = job?;
+        println!("{:?}", job.value());
+        job.ack()?;
+    }
+    Ok(())
+}
+
 fn follow(idle: Duration) -> Result<(), Error> {
-    let store = Store::open("events", &StoreOptions::default())?;
-    let orders = Topic::open(&store, "orders", &TopicOptions::default())?;
-    let first = orders.first(0)?;
-    for record in orders.follow(0, first)?.with_timeout(Some(idle)) {
+    let store = Store::open("events")?;
+    let orders = store.topic("orders")?;
+    for record in orders.follow(..)?.with_timeout(Some(idle)) {
         println!("{:?}", record?.value());
     }
     Ok(())
 }
 
 fn misuse() -> Result<(), Error> {
-    let store = Store::open("events", &StoreOptions::reading())?;
-    let orders = Topic::open(&store, "orders", &TopicOptions::default())?;
-    match orders.append(0, &NewRecord::value(b"one tea"), None) {
+    let store = Store::options().read_only(true).open("events")?;
+    let orders = store.topic("orders")?;
+    match orders.append(b"one tea") {
         Err(error) if error.remedy() == Remedy::FixInput => println!("{error}"),
         other => panic!("a store opened for reading took an append: {other:?}"),
     }

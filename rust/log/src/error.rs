@@ -154,6 +154,7 @@ impl<T> DecodedIn<T> for std::result::Result<T, DecodeError> {
 
 /// What helps, for callers that decide by it. In Python each is a base class of errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Remedy {
     /// Wait, then repeat the call. Python: `RetryableError`.
     Retry,

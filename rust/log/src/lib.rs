@@ -1,56 +1,77 @@
-//! falaj: an event log that many processes on one machine share.
+//! An event log that many processes on one machine share.
 //!
-//! No broker, no daemon, nothing to operate: a directory is the whole system. Any number of processes
-//! append to the topics of a store and read them, in Rust with this crate, in Python with the package
-//! of the same name, at the same time. Records are ordered and stay; readers go where they like, and
-//! one that has read all sleeps in the kernel until there is more.
+//! A *store* is a directory. Processes append records to its *topics* and read them, at the same time, in Rust with this
+//! crate and in Python with the package of the same name. There is no broker and no daemon. Records keep their order and
+//! stay until they are deleted or expire. A reader that has read everything sleeps in the kernel until there is more.
+//!
+//! # Quickstart
 //!
 //! ```
-//! use falaj::{NewRecord, Store, StoreOptions, Topic, TopicOptions};
-//! # let directory = tempfile::tempdir().expect("a directory for a test");
+//! use falaj::{NewRecord, Store};
+//! # let directory = tempfile::tempdir()?;
 //! # let path = directory.path().join("events");
 //!
-//! let store = Store::open(path, &StoreOptions::default())?; // created on first use
-//! let orders = Topic::open(&store, "orders", &TopicOptions::default())?;
-//! let offset = orders.append(0, &NewRecord::value(b"two coffees"), None)?;
-//! let record = orders.get(0, offset)?;
-//! assert_eq!(record.value(), Some(b"two coffees".as_slice()));
-//! # Ok::<(), falaj::Error>(())
-//! ```
-//!
-//! Going through a topic, and on as it grows:
-//!
-//! ```no_run
-//! # use falaj::{Store, StoreOptions, Topic, TopicOptions};
-//! # let store = Store::open("events", &StoreOptions::reading())?;
-//! # let orders = Topic::open(&store, "orders", &TopicOptions::default())?;
-//! for record in orders.follow(0, orders.first(0)?)? {
+//! let store = Store::open(path)?; // created on first use
+//! let orders = store.topic("orders")?; // so is this
+//! orders.append(b"two coffees")?;
+//! orders.append(NewRecord::new("10 apples").key("eu"))?;
+//! for record in orders.scan(..)? {
 //!     let record = record?;
-//!     println!("{} {:?}", record.offset(), record.value());
+//!     println!("{} {:?} {:?}", record.offset(), record.key(), record.value());
 //! }
-//! # Ok::<(), falaj::Error>(())
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # When is it safe?
+//! | to | call |
+//! |---|---|
+//! | append one record, or several at once | [`Topic::append`], [`Topic::extend`] |
+//! | append once, or only if no other process was faster | [`Topic::append_if`] |
+//! | read ranges of offsets or times | [`Topic::scan`], [`Topic::scan_times`], [`Topic::get`] |
+//! | read on as the topic grows | [`Topic::follow`] |
+//! | share the partitions of topics among processes, and go on after a restart | [`Store::consumer`] |
+//! | hand each record to one worker | [`Store::queue`] |
+//! | append to several topics together, with a group's offsets | [`Store::transaction`], [`Consumer::commit_with`] |
+//! | load much from many processes at once | [`Topic::bulk_load`] |
+//! | delete what is old | [`Topic::set_retention`], [`Topic::compact`], [`Topic::trim_before`], [`Store::maintain`] |
+//! | look after a store | [`Store::info`], [`Store::verify`], [`StoreBuilder::repair`], [`Store::backup`] |
 //!
-//! An append that returned is visible to all, and killing any process takes nothing away. What a loss
-//! of power may take is for [`SyncMode`] to say: nothing with `Durable`, about the
-//! last tenth of a second with `Interval`. `docs/GUARANTEES.md` has the whole list, each promise with
-//! its test. Every error is an [`Error`] that says what helps.
+//! The examples of the repository are programs to start from: `orders_service`, `consumer_group`, `workers`,
+//! `transaction`.
 //!
-//! # Modules
+//! # Topics and partitions
 //!
-//! All that a program needs stands in this root. The engine's own modules are private. The *format* is stable from
-//! version 1 on, whatever the crate's version (`docs/FORMAT.md`).
+//! A topic has one partition unless [`TopicBuilder::partitions`] asks for more. Each partition has offsets of its own,
+//! from 0. The key of a record chooses its partition; records without a key take turns. Scans and followers merge the
+//! partitions by timestamp. Calls that take an offset belong to one partition: [`Topic::partition`] gives a handle for
+//! one, with the same methods.
 //!
-//! # Features and platform
+//! # Durability
 //!
-//! There is nothing to choose: no optional dependencies, and two cargo features, `failpoints` and
-//! `canaries`, which are for our own tests and let them end a process at named points or plant bugs.
-//! Linux, 64-bit, little-endian: words are mapped and waits are futexes; anything else refuses to
-//! compile. Threads may share every handle;
-//! after a `fork` the child opens anew ([`HandleClosed`](Error::HandleClosed) reminds it). Local file
-//! systems only: network ones and FUSE are refused.
+//! An append that returned is visible to every process, and no killed process takes it back. [`SyncMode`] says what a
+//! power failure may take: nothing with `Durable`, about the last tenth of a second with `Interval`, which is the
+//! default. A reader that may only act on what is durable reads with [`Topic::with_visibility`]. After a failed sync the
+//! topic refuses appends until the data is safe elsewhere, and reads go on. `docs/GUARANTEES.md` in the repository lists
+//! every promise with its test.
+//!
+//! # Processes and threads
+//!
+//! Any number of processes may write to a store at once. Threads may share every handle; a clone costs a few reference
+//! counts. A process that is killed at any point blocks no other, and leaves nothing half done that others see. After a
+//! `fork` the child opens the store itself: the parent's handles answer [`Error::HandleClosed`].
+//!
+//! Calls that wait block their thread. In an async service give them a thread, and send records on through a channel.
+//!
+//! # Errors
+//!
+//! Every call returns [`Error`], one enum. Match the situation, or ask [`Error::remedy`] what helps: try again, change
+//! the call, repair the store. Its text names the topic or the path, and what to do next. Bad input never panics. What
+//! corruption hides is an error too, unless a reader [steps over it](Scan::step_over).
+//!
+//! # Platform
+//!
+//! 64-bit little-endian Linux and local file systems; others do not compile, or are refused by name. There are no cargo
+//! features. The *format* of a store is stable from version 1 on, whatever the version of the crate.
+#![warn(missing_docs)]
 #![deny(unsafe_code)]
 
 #[cfg(not(all(target_os = "linux", target_endian = "little", target_pointer_width = "64")))]
@@ -157,18 +178,29 @@ pub mod internals {
 
 #[cfg(not(any(loom, shuttle)))]
 pub use {
-    consumer::{Consumer, GroupPartition, Start, forget_topic},
+    consumer::{Consumer, ConsumerBuilder, Delivery},
     error::{Error, Remedy, Result},
-    log::{Interrupt, Visibility, Wait},
-    queue::{Job, Lease, Queue, QueueOptions},
-    sink::BulkLoad,
-    store::{
-        Access, BackupReport, RepairReport, RetentionChange, Store, StoreInfo, StoreOptions,
-        TopicOptions, Verification,
-    },
+    format::settings::WriteMode,
+    log::{Precondition, Visibility},
+    queue::{Job, Jobs, Queue, QueueBuilder},
+    sink::{BulkLoad, StagedPart},
+    store::{RetentionChange, Store, StoreBuilder},
     topic::{
-        CompactOptions, Compacted, CursorMove, CursorState, Follow, Merge, NewRecord, Precondition,
-        Record, RecordBatch, RecordRef, Scan, ScanRange, Skipped, SyncMode, Topic, Transaction,
+        Committed, CompactOptions, Follow, NewRecord, Position, Record, RecordBatch, RecordRef,
+        Scan, SequenceSpan, Skipped, Start, SyncMode, Topic, TopicBuilder, Transaction,
         partition_for_key,
     },
 };
+
+/// What calls report about a store, for people and for monitoring.
+#[cfg(not(any(loom, shuttle)))]
+pub mod report {
+    pub use crate::consumer::{GroupInfo, GroupPartitionInfo, MemberInfo};
+    pub use crate::log::verify::{Finding, LogReport, Progress, Severity, TopicReport};
+    pub use crate::queue::QueueInfo;
+    pub use crate::store::{
+        BackupReport, LogInfo, LogMaintenance, LogRepair, Maintenance, PartitionInfo,
+        PartitionTrim, RepairReport, StoreInfo, TopicInfo, Verification,
+    };
+    pub use crate::topic::{Compacted, KnownProducer};
+}

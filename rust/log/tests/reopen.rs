@@ -42,7 +42,7 @@ fn a_process_has_one_object_for_a_log_at_a_time_also_while_one_is_being_dropped(
                     for i in 0..200 {
                         let sync = if i % 3 == 0 { SyncMode::Durable } else { SyncMode::None };
                         let orders = topic(&store, "orders");
-                        orders.append(0, &NewRecord::value(b"x"), Some(sync)).unwrap();
+                        orders.append_to(0, &NewRecord::new(b"x"), Some(sync)).unwrap();
                         appended.fetch_add(1, Ordering::Relaxed);
                     }
                 });
@@ -69,7 +69,7 @@ fn the_thread_that_keeps_a_stores_logs_ends_with_the_store() {
     let mut most = 0;
     for _ in 0..STORES {
         let store = Store::open_on(Arc::clone(&machine), "/store", &pwrite()).unwrap();
-        topic(&store, "orders").append(0, &NewRecord::value(b"x"), Some(SyncMode::None)).unwrap();
+        topic(&store, "orders").append_to(0, &NewRecord::new(b"x"), Some(SyncMode::None)).unwrap();
         drop(store);
         most = most.max(keepers());
     }
@@ -88,7 +88,7 @@ fn syncs_that_fail_on_a_full_disk_keep_no_descriptors() {
     let storage: Arc<dyn Storage> = Arc::new(faulty.clone());
     let store = Store::open_on(storage, dir.path().join("store"), &pwrite()).unwrap();
     let orders = topic(&store, "orders").with_sync(SyncMode::None);
-    orders.append(0, &NewRecord::value(b"one"), None).unwrap();
+    orders.append_to(0, &NewRecord::new(b"one"), None).unwrap();
     faulty.plan(Fault::at(1, FailureKind::Errno(libc::EIO)).only(Call::SyncData).forever());
     // The first write of a sync is the lock's word, the next one the flag of the latch.
     let second = faulty.count(Call::Write) + 2;

@@ -40,7 +40,7 @@ impl Part {
     fn stage(&self, py: Python<'_>, record: &Incoming<'_>, partition: Option<u32>) -> PyResult<()> {
         let partition = partition.or(self.opened.only);
         let appended =
-            self.with(|part| record.with_record(|record| part.append(record, partition)));
+            self.with(|part| record.with_record(|record| part.append_to(record, partition)));
         appended.or_raise(py)
     }
 

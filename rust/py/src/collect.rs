@@ -60,7 +60,7 @@ impl<'a> Collector<'a> {
         for item in iterate(items)? {
             let item = item?;
             match (item.cast_exact::<PyBytes>(), &self.shape.encode) {
-                (Ok(value), None) => body.push_any(&Outgoing::value(value.as_bytes())),
+                (Ok(value), None) => body.push_any(&Outgoing::new(value.as_bytes())),
                 _ => self.incoming(&item)?.with_record(|record| body.push_any(record)),
             }
             self.check(items.py(), body.body().len())?;

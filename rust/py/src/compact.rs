@@ -1,6 +1,6 @@
 //! Compaction: options in, what was done as a dict out; and the tombstones that it understands.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use falaj::internals::error::Error;
 use falaj::internals::topic::{CompactOptions, Last};
@@ -79,7 +79,9 @@ pub(crate) fn _compact<'py>(
     progress: Option<Py<PyAny>>,
 ) -> Object<'py> {
     let last = last.map(|told| told.iter().map(lasts).collect()).transpose()?;
-    let options = CompactOptions { tombstones_us, memory, seal, last };
+    let tombstones = Duration::from_micros(tombstones_us);
+    let mut options = CompactOptions::default().tombstones(tombstones).memory(memory).seal(seal);
+    options.last = last;
     let open = topic.opened.handle.open(py)?;
     let start = Instant::now();
     let done = loop {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use falaj::internals::consumer::{Consumer as Member, Move, Start};
+use falaj::internals::consumer::{GroupMember as Member, Move, Start};
 use falaj::internals::error::Result;
 use falaj::internals::log::Wait;
 use falaj::internals::topic::{SyncMode, Visibility};

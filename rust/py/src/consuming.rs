@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use falaj::internals::consumer::{Consumer as Member, GroupPartition, Move};
+use falaj::internals::consumer::{GroupMember as Member, GroupPartition, Move};
 use falaj::internals::error::Error;
 use falaj::internals::format::address::Address;
 use falaj::internals::log::Log;

@@ -68,10 +68,7 @@ impl Open {
     /// The topic as far as it is visible to a reader.
     #[inline]
     pub(crate) fn seen(&self, visibility: Visibility) -> &Topic {
-        match visibility {
-            Visibility::Visible => &self.topic,
-            Visibility::Durable => &self.durable,
-        }
+        if visibility == Visibility::Durable { &self.durable } else { &self.topic }
     }
 
     /// True unless the process forked since.

@@ -446,15 +446,6 @@ pub(crate) fn visibility(given: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Vi
     }
 }
 
-/// The name of a sync mode, back.
-pub(crate) fn sync_name(mode: SyncMode) -> &'static str {
-    match mode {
-        SyncMode::None => "none",
-        SyncMode::Interval => "interval",
-        SyncMode::Durable => "durable",
-    }
-}
-
 /// The key and the value of a pair, if that is what it is. Rows of a table are tuples too: one that cannot
 /// be a pair is refused, so that it loses no column.
 pub(crate) fn pair<'py>(

@@ -37,7 +37,7 @@ impl Reading {
         ranges: &[ScanRange],
     ) -> PyResult<Self> {
         let open = handle.open_existing(py)?;
-        let follow = open.seen(visibility).follow_merged(ranges).or_raise(py)?;
+        let follow = open.seen(visibility).follow_ranges(ranges).or_raise(py)?;
         let (handle, shape) = (Arc::clone(handle), Arc::clone(&handle.shape));
         Ok(Self { follow, open, handle, shape, visibility, batches: Vec::new() })
     }

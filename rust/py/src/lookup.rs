@@ -46,11 +46,11 @@ impl Topic {
         let topic = self.seen(&open);
         // Where the last offset has its record, nothing needs to be counted.
         let last = (index == -1).then(|| topic.end(partition).ok()?.checked_sub(1)).flatten();
-        let record = match last.map(|last| topic.get(partition, last)) {
+        let record = match last.map(|last| topic.get_in(partition, last)) {
             Some(Ok(record)) => record,
             _ => {
                 let offset = self.absolute(py, &open, partition, index)?;
-                topic.get(partition, offset).or_raise(py)?
+                topic.get_in(partition, offset).or_raise(py)?
             }
         };
         let held = Held::alone(py, record, &self.opened.handle.shape)?;

@@ -54,7 +54,7 @@ impl Preconditions {
                 let what = "an append that expects an offset goes to one partition: name it";
                 return Err(invalid(py, what));
             }
-            (Some(offset), [partition]) => Some(topic.expect_offset(*partition, offset)),
+            (Some(offset), [partition]) => Some(topic.expect_offset_in(*partition, offset)),
             _ => None,
         };
         match (once.transpose().or_raise(py)?, offset.transpose().or_raise(py)?) {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use falaj::internals::error::Result;
 use falaj::internals::format::names::hex;
 use falaj::internals::log::{Visibility, Wait};
-use falaj::internals::queue::{Counts, Lease, NOT_BEFORE, Queue as Inner, QueueOptions};
+use falaj::internals::queue::{Counts, Lease, NOT_BEFORE, QueueFile as Inner, QueueOptions};
 use falaj::internals::topic::{BodyWriter, SyncMode, Topic as Engine};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};

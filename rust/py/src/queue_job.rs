@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use falaj::internals::error::Result;
-use falaj::internals::queue::{Job as Taken, Lease, Queue as Inner};
+use falaj::internals::queue::{Lease, LeasedJob as Taken, QueueFile as Inner};
 use falaj::internals::topic::Topic as Engine;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};

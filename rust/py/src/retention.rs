@@ -18,13 +18,11 @@ use crate::wait::patiently;
 pub(crate) fn change(given: &Bound<'_, PyDict>) -> PyResult<RetentionChange> {
     let limit = |name: &str| given.get_item(name)?.map(|limit| limit.extract()).transpose();
     let flag = |name: &str| given.get_item(name)?.map(|flag| flag.extract()).transpose();
-    Ok(RetentionChange {
-        bytes: limit("bytes")?,
-        age_ms: limit("age_ms")?,
-        records: limit("records")?,
-        waits: flag("waits")?,
-        protected: flag("protected")?,
-    })
+    let mut change = RetentionChange::default();
+    (change.bytes, change.age_ms) = (limit("bytes")?, limit("age_ms")?);
+    (change.records, change.waits) = (limit("records")?, flag("waits")?);
+    change.protected = flag("protected")?;
+    Ok(change)
 }
 
 /// A topic's, as a dict.

@@ -77,7 +77,7 @@ impl Topic {
                 let found = topic.start_of_last(partition, records, None)?;
                 // The first offset also stands for fewer records.
                 let is_doubtful = found == topic.first(partition)?;
-                Ok((found, !is_doubtful || topic.count(partition, found, None)? >= records))
+                Ok((found, !is_doubtful || topic.count_in(partition, found, None)? >= records))
             })
             .or_raise(py)?;
         if is_there { Ok(found) } else { out_of_range() }
@@ -103,8 +103,9 @@ impl Topic {
                         }
                         lanes => {
                             let topic = self.seen(&open);
-                            let held =
-                                |lane: &ScanRange| topic.count(lane.partition, lane.from, lane.end);
+                            let held = |lane: &ScanRange| {
+                                topic.count_in(lane.partition, lane.from, lane.end)
+                            };
                             let held: Result<u64> = lanes.iter().map(held).sum();
                             held.map_or_else(|error| error.to_string(), |n| format!("{n} records"))
                         }

@@ -129,7 +129,7 @@ impl Store {
             reading: if mapped { Reading::Map } else { Reading::Pread },
             ..StoreOptions::default()
         };
-        let inner = patiently(py, patience, || Inner::open(&path, &options))?;
+        let inner = patiently(py, patience, || Inner::open_with(&path, &options))?;
         let path = inner.path().to_path_buf();
         let (handles, named, consumers) = Default::default();
         let inner = RwLock::new(Some(inner));

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU32;
 
 use falaj::internals::error::{Error, Result};
 use falaj::internals::format::block::Producer;
-use falaj::internals::topic::{ScanRange, Topic as Inner, Visibility};
+use falaj::internals::topic::{ScanRange, Topic as Inner};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyRange, PySlice, PyString};
 
@@ -68,8 +68,8 @@ impl Topic {
     ///     Its offset; where there are several partitions a `Position(partition, offset)`.
     ///
     /// Raises:
-    ///     TypeError, InvalidArgument: The codec cannot give the value back, or has none for it: a key of a
-    ///         dict that is no text, `nan` in JSON, lists more than 128 deep. Nothing was appended.
+    ///     TypeError, InvalidArgument: The codec cannot give the value back, or has none for it: a key of a dict that
+    ///         is no text, `nan` in JSON, lists more than 128 deep. Nothing was appended.
     ///     OffsetConflict: Somebody was faster, and the offset that was expected is taken.
     ///     OutOfOrderSequence: The producer left a sequence out.
     ///     DuplicateSequence: A repeat of an older append than the last five, or a sequence before
@@ -447,16 +447,13 @@ impl Topic {
     /// How appends sync unless they say otherwise.
     #[getter]
     fn sync(&self) -> &'static str {
-        input::sync_name(self.opened.sync)
+        self.opened.sync.name()
     }
 
     /// How far it is read: "visible" or "durable".
     #[getter]
     fn visibility(&self) -> &'static str {
-        match self.opened.visibility {
-            Visibility::Visible => "visible",
-            Visibility::Durable => "durable",
-        }
+        self.opened.visibility.name()
     }
 
     /// Id that the topic got when it was created, as hexadecimal digits.
@@ -550,7 +547,7 @@ impl Topic {
             timeout,
             topic.log(),
             || self.opened.handle.is_closed(),
-            |slice, interrupt| topic.wait_durable(partition, until, Some(slice), interrupt),
+            |slice, interrupt| topic.wait_durable_in(partition, until, Some(slice), interrupt),
         )?;
         match ended {
             falaj::internals::log::Wait::News => Ok(true),
@@ -622,7 +619,7 @@ impl Topic {
         let partition = self.one(py)?;
         let open = self.opened.handle.open_existing(py)?;
         let topic = self.seen(&open);
-        py.detach(|| topic.count(partition, clamped(start), stop.map(clamped))).or_raise(py)
+        py.detach(|| topic.count_in(partition, clamped(start), stop.map(clamped))).or_raise(py)
     }
 
     /// Offset from which on the one partition has so many records before an end.

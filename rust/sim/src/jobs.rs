@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use falaj::internals::error::{Error, Result};
 use falaj::internals::format::settings::WriteMode;
-use falaj::internals::queue::{Job, Queue, QueueOptions};
+use falaj::internals::queue::{LeasedJob, QueueFile, QueueOptions};
 use falaj::internals::storage::Storage;
 use falaj::internals::storage::memory::MemoryStorage;
 use falaj::internals::topic::{NewRecord, SyncMode, Topic};
@@ -107,19 +107,19 @@ fn filled(machine: &MemoryStorage, mode: WriteMode, records: u64, durable: u64) 
     for number in 0..records {
         let sync = if number < durable { SyncMode::Durable } else { SyncMode::None };
         let value = number.to_le_bytes();
-        settled(|| topic.append(0, &NewRecord::value(&value), Some(sync)))?;
+        settled(|| topic.append_to(0, &NewRecord::new(&value), Some(sync)))?;
     }
     Ok(topic)
 }
 
-fn open(storage: &MemoryStorage, mode: WriteMode) -> Result<(Topic, Queue)> {
+fn open(storage: &MemoryStorage, mode: WriteMode) -> Result<(Topic, QueueFile)> {
     let topic = topic(storage, mode, 1)?;
-    let queue = settled(|| Queue::open(&topic, "work", OPTIONS))?;
+    let queue = settled(|| QueueFile::open(&topic, "work", OPTIONS))?;
     Ok((topic, queue))
 }
 
 /// What is left to do, in the order in which it is handed out.
-fn drained(storage: &MemoryStorage, (topic, queue): &(Topic, Queue)) -> Result<Vec<u64>> {
+fn drained(storage: &MemoryStorage, (topic, queue): &(Topic, QueueFile)) -> Result<Vec<u64>> {
     storage.set_now_us(storage.now_us() + LONG_US);
     let mut all = Vec::new();
     loop {
@@ -127,7 +127,7 @@ fn drained(storage: &MemoryStorage, (topic, queue): &(Topic, Queue)) -> Result<V
         if jobs.is_empty() {
             return Ok(all);
         }
-        let done: Vec<_> = jobs.iter().map(Job::to_ack).collect();
+        let done: Vec<_> = jobs.iter().map(LeasedJob::to_ack).collect();
         settled(|| queue.ack(topic, &done))?;
         all.extend(jobs.iter().map(|job| job.lease.offset));
     }
@@ -172,7 +172,7 @@ fn after_a_cut(image: &MemoryStorage, mode: WriteMode, first: bool) -> Result<(u
     let topic = topic(image, mode, 1)?;
     let end = topic.end(0)?;
     for _ in 0..ANOTHER {
-        settled(|| topic.append(0, &NewRecord::value(b"another"), Some(SyncMode::None)))?;
+        settled(|| topic.append_to(0, &NewRecord::new(b"another"), Some(SyncMode::None)))?;
     }
     let opened = early.map_or_else(|| open(image, mode), Ok)?;
     Ok((end, drained(image, &opened)?))
@@ -237,7 +237,7 @@ impl Notes {
     }
 
     /// A process was given a job, alone or with others.
-    fn taken(&mut self, me: usize, job: &Job, span: Span, (turns, is_alone): (&Turns, bool)) {
+    fn taken(&mut self, me: usize, job: &LeasedJob, span: Span, (turns, is_alone): (&Turns, bool)) {
         self.now += 1;
         let (offset, delivery, noted) = (job.lease.offset, job.lease.delivery, self.now);
         let Some(seen) = self.jobs.get_mut(offset as usize) else {
@@ -278,7 +278,7 @@ impl Notes {
     }
 
     /// What the holder of a lease asked for was done, or refused.
-    fn answered(&mut self, me: usize, what: &str, job: &Job, span: Span, granted: bool) {
+    fn answered(&mut self, me: usize, what: &str, job: &LeasedJob, span: Span, granted: bool) {
         self.now += 1;
         let (offset, delivery, known) = (job.lease.offset, job.lease.delivery, self.now);
         let seen = &mut self.jobs[offset as usize];
@@ -361,13 +361,13 @@ const EXTENSION: &str = "an extension";
 struct Hand<'a> {
     me: usize,
     topic: Topic,
-    queue: Queue,
+    queue: QueueFile,
     turns: &'a Turns,
     notes: &'a Mutex<Notes>,
     machine: &'a MemoryStorage,
     random: Random,
     /// What it was handed and has not ended, in time or not.
-    mine: Vec<Job>,
+    mine: Vec<LeasedJob>,
 }
 
 impl Hand<'_> {
@@ -486,7 +486,7 @@ impl Hand<'_> {
         self.answer(EXTENSION, &job, done, span)
     }
 
-    fn change(&self, job: &Job, change: impl FnOnce(&mut Seen, usize)) {
+    fn change(&self, job: &LeasedJob, change: impl FnOnce(&mut Seen, usize)) {
         let mut notes = lock(self.notes);
         let seen = &mut notes.jobs[job.lease.offset as usize];
         let mine = |given: &Given| (given.to, given.delivery) == (self.me, job.lease.delivery);
@@ -495,7 +495,7 @@ impl Hand<'_> {
         }
     }
 
-    fn answer(&self, what: &str, job: &Job, done: Result<()>, span: Span) -> Result<()> {
+    fn answer(&self, what: &str, job: &LeasedJob, done: Result<()>, span: Span) -> Result<()> {
         let granted = match done {
             Err(Error::LeaseExpired { .. }) => false,
             done => done.map(|()| true)?,

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use falaj::internals::consumer::{Consumer, GroupPartition, Start};
+use falaj::internals::consumer::{GroupMember, GroupPartition, Start};
 use falaj::internals::error::{Error, Result};
 use falaj::internals::format::settings::WriteMode;
 use falaj::internals::storage::memory::MemoryStorage;
@@ -72,14 +72,14 @@ pub fn run(seed: u64, mode: WriteMode) -> std::result::Result<u64, String> {
 fn filled(machine: &MemoryStorage, mode: WriteMode, partitions: u32) -> Result<Topic> {
     let topic = topic(machine, mode, partitions)?;
     for partition in (0..partitions).cycle().take(partitions as usize * RECORDS as usize) {
-        let record = NewRecord::value(b"something");
-        settled(|| topic.append(partition, &record, Some(SyncMode::Durable)))?;
+        let record = NewRecord::new(b"something");
+        settled(|| topic.append_to(partition, &record, Some(SyncMode::Durable)))?;
     }
     Ok(topic)
 }
 
-fn join(topic: &Topic) -> Result<Consumer> {
-    Consumer::open(topic.store(), "readers", std::slice::from_ref(topic), Start::Earliest)
+fn join(topic: &Topic) -> Result<GroupMember> {
+    GroupMember::open(topic.store(), "readers", std::slice::from_ref(topic), Start::Earliest)
 }
 
 /// Once nobody runs any more: what was seen, and what the next one finds.
@@ -189,13 +189,13 @@ impl Hand<'_> {
         Ok(())
     }
 
-    fn rejoin(&self) -> Result<Consumer> {
+    fn rejoin(&self) -> Result<GroupMember> {
         let consumer = self.turns.patiently(self.me, || join(&self.topic))?;
         self.tell(&consumer, &[])?;
         Ok(consumer)
     }
 
-    fn tell(&self, consumer: &Consumer, before: &[u32]) -> Result<()> {
+    fn tell(&self, consumer: &GroupMember, before: &[u32]) -> Result<()> {
         let parts = consumer.parts()?;
         if !self.turns.is_dead(self.me) {
             lock(self.notes).has(self.me, before, &parts, self.turns);
@@ -204,7 +204,7 @@ impl Hand<'_> {
     }
 
     /// Commit a record more of one of its partitions, which it must have still.
-    fn commit(&mut self, consumer: &mut Consumer) -> Result<()> {
+    fn commit(&mut self, consumer: &mut GroupMember) -> Result<()> {
         let parts = consumer.parts()?;
         let unread: Vec<_> = parts.iter().filter(|part| part.next < RECORDS).collect();
         if unread.is_empty() {

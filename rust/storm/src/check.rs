@@ -174,7 +174,7 @@ impl Checker {
 
 /// The topics that are there; `None` for those that nobody came to make.
 fn open(path: &Path, options: &StoreOptions, topics: u16) -> Result<Vec<Option<Topic>>, Error> {
-    let store = match Store::open(path, options) {
+    let store = match Store::open_with(path, options) {
         Err(Error::NotAStore { .. }) => return Ok((0..topics).map(|_| None).collect()),
         opened => opened?,
     };
@@ -249,7 +249,7 @@ impl Check<'_> {
         self.expect_last(topic)?;
         first_of(topic, partition, self.known)?;
         let end = topic.end(partition).map_err(|e| e.to_string())?;
-        let scan = topic.scan(partition, self.known.next, None);
+        let scan = topic.scan_partition(partition, self.known.next, None);
         let mut scan = scan.map_err(|e| e.to_string())?;
         let mut made = Made::default();
         while let Some(record) = scan.next().transpose().map_err(|e| e.to_string())? {
@@ -289,7 +289,7 @@ impl Check<'_> {
     /// the next writer repairs what a dead one committed and could not say.)
     fn expect_last(&self, topic: &Topic) -> Result<(), String> {
         let Some(last) = self.known.next.checked_sub(1) else { return Ok(()) };
-        let record = topic.get(self.place.1.into(), last);
+        let record = topic.get_in(self.place.1.into(), last);
         let record = record.map_err(|e| format!("offset {last} was there before: {e}"))?;
         let crc = crc_on(0, record.key(), record.value().unwrap_or_default());
         if crc == self.known.last {
@@ -465,10 +465,10 @@ fn reread(topic: &Topic, place: (u16, u16), known: &Known) -> Result<(), String>
     // From the first whole block on; of what lies before only that it is there.
     let mut next = first.next_multiple_of(BLOCK).min(known.next);
     for offset in first..next {
-        topic.get(place.1.into(), offset).map_err(|e| e.to_string())?;
+        topic.get_in(place.1.into(), offset).map_err(|e| e.to_string())?;
     }
     let is_cut = next % BLOCK != 0;
-    let scan = topic.scan(place.1.into(), next, Some(known.next));
+    let scan = topic.scan_partition(place.1.into(), next, Some(known.next));
     let mut scan = scan.map_err(|e| e.to_string())?;
     let mut crc = 0;
     while let Some(record) = scan.next().transpose().map_err(|e| e.to_string())? {

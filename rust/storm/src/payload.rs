@@ -93,7 +93,7 @@ impl Made {
             }
             None => &[],
         };
-        NewRecord { key: self.key.as_deref(), headers, ..NewRecord::value(&self.value) }
+        NewRecord { key: self.key.as_deref(), headers, ..NewRecord::new(&self.value) }
     }
 }
 

@@ -184,7 +184,7 @@ fn who_works_off_what_is_left_ends_though_nothing_is_synced() {
     };
     let jobs = Topic::open(&store, "jobs", &options).unwrap();
     for _ in 0..10 {
-        jobs.append(0, &NewRecord::value(b"a job"), Some(SyncMode::None)).unwrap();
+        jobs.append(0, &NewRecord::new(b"a job"), Some(SyncMode::None)).unwrap();
     }
     assert_eq!(jobs.durable(0).unwrap(), 0, "somebody synced");
     let mut last = Worker::play("sharer", &scratch.0, 1, false, &Value::Null);

@@ -70,13 +70,13 @@ fn main() {
     let place = tempfile::tempdir_in(std::env::args().nth(1).unwrap_or_else(|| ".".into()));
     let place = place.expect("a directory to work in");
     let mut floor = Floor::new(&place.path().join("floor"));
-    let store = Store::open(place.path().join("store"), &StoreOptions::default());
+    let store = Store::open_with(place.path().join("store"), &StoreOptions::default());
     let store = store.expect("the store opens");
     let topic = Topic::open(&store, "durable", &TopicOptions::default()).expect("the topic opens");
     let value = [b'v'; VALUE];
     let (mut ours_ns, mut floor_ns) = (Vec::new(), Vec::new());
     let mut ours = || {
-        let appended = topic.append(0, &NewRecord::value(&value), Some(SyncMode::Durable));
+        let appended = topic.append_to(0, &NewRecord::new(&value), Some(SyncMode::Durable));
         appended.expect("an append succeeds");
     };
     for _ in 0..=ROUNDS {

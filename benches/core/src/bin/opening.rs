@@ -24,7 +24,7 @@ const CONTENT: usize = 63 << 20;
 const VALUE: usize = 100;
 
 fn fill_many(dir: &Path) -> String {
-    let store = Store::open(dir, &StoreOptions::default()).expect("the store opens");
+    let store = Store::open_with(dir, &StoreOptions::default()).expect("the store opens");
     let options = TopicOptions {
         log: Some("shop".into()),
         partitions: Some(PARTITIONS),
@@ -42,13 +42,13 @@ fn fill_many(dir: &Path) -> String {
 }
 
 fn append(topic: &Topic, partition: u32) {
-    let value = NewRecord::value(black_box(&[b'v'; VALUE]));
-    let appended = topic.append(partition, &value, Some(SyncMode::None));
+    let value = NewRecord::new(black_box(&[b'v'; VALUE]));
+    let appended = topic.append_to(partition, &value, Some(SyncMode::None));
     black_box(appended.expect("an append succeeds"));
 }
 
 fn fill_one(dir: &Path, bytes: usize) -> String {
-    let store = Store::open(dir, &StoreOptions::default()).expect("the store opens");
+    let store = Store::open_with(dir, &StoreOptions::default()).expect("the store opens");
     let topic = Topic::open(&store, "one", &TopicOptions::default()).expect("the topic opens");
     let block = VALUE + 36;
     for _ in 0..bytes / block {
@@ -59,7 +59,7 @@ fn fill_one(dir: &Path, bytes: usize) -> String {
 
 fn open(dir: &Path, name: &str) -> f64 {
     let start = Instant::now();
-    let store = Store::open(dir, &StoreOptions::default()).expect("the store opens");
+    let store = Store::open_with(dir, &StoreOptions::default()).expect("the store opens");
     let topic = Topic::open(&store, name, &TopicOptions::default()).expect("the topic opens");
     append(&topic, 0);
     start.elapsed().as_nanos() as f64

@@ -326,7 +326,7 @@ pub fn consumer_file(random: &mut Random) -> Vec<u8> {
     let bytes = consumer::encode_named(&named);
     entry[..bytes.len()].copy_from_slice(&bytes);
     for at in [512, 1024] {
-        let place = |random: &mut Random| consumer::Position {
+        let place = |random: &mut Random| consumer::CursorPosition {
             offset: random.edgy(9),
             crc: random.next() as u32,
             time_us: random.next() as i64,

@@ -7,11 +7,11 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use falaj::internals::consumer::{Consumer, Start};
+use falaj::internals::consumer::{GroupMember, Start};
 use falaj::internals::error::Error;
 use falaj::internals::format::consumer;
 use falaj::internals::format::queue::{Parts, VERSION_LEN, at};
-use falaj::internals::queue::{Job, Queue};
+use falaj::internals::queue::{LeasedJob, QueueFile};
 use falaj::internals::storage::memory::MemoryStorage;
 use falaj::internals::storage::{OpenMode, Storage};
 use falaj::internals::store::Store;
@@ -156,9 +156,9 @@ fn part_of_queue(places: u64, random: &mut Random) -> (&'static str, Range<u64>)
 #[derive(Debug)]
 pub struct Neighbour {
     orders: Topic,
-    queue: Queue,
-    jobs: Vec<Job>,
-    readers: Vec<Consumer>,
+    queue: QueueFile,
+    jobs: Vec<LeasedJob>,
+    readers: Vec<GroupMember>,
     _store: Store,
 }
 
@@ -168,12 +168,12 @@ impl Neighbour {
         let storage = std::sync::Arc::new(disk.process());
         let store = Store::open_on(storage, ROOT, &options(example.variant.mode))?;
         let (orders, home) = (topic(&store, QUEUE.1)?, topic(&store, HOME)?);
-        let queue = Queue::open(&orders, QUEUE.0, queue_options())?;
+        let queue = QueueFile::open(&orders, QUEUE.0, queue_options())?;
         let jobs = queue.take(&orders, 6, Duration::from_secs(3600))?;
         let of = |name: &str| topic(&store, name).map(|topic| [topic]);
         let readers = vec![
-            Consumer::open(&store, READER.0, &of(READER.1)?, Start::Earliest)?,
-            Consumer::open_in(&store, KEPT.0, &of(KEPT.1)?, Start::Earliest, &home)?,
+            GroupMember::open(&store, READER.0, &of(READER.1)?, Start::Earliest)?,
+            GroupMember::open_in(&store, KEPT.0, &of(KEPT.1)?, Start::Earliest, &home)?,
         ];
         Ok(Self { orders, queue, jobs, readers, _store: store })
     }
@@ -185,7 +185,7 @@ impl Neighbour {
         let leases: Vec<_> = self.jobs.iter().map(|job| job.lease).collect();
         let _ = queue.extend(orders, &leases, Duration::from_secs(7200));
         let _ = queue.nack(orders, &leases[..2], Duration::from_secs(random.below(2)));
-        let acks: Vec<_> = self.jobs[2..].iter().map(Job::to_ack).collect();
+        let acks: Vec<_> = self.jobs[2..].iter().map(LeasedJob::to_ack).collect();
         let _ = queue.ack(orders, &acks);
         let _ = queue.info(orders);
         let _ = queue.due(orders);

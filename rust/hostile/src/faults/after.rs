@@ -57,7 +57,7 @@ pub fn judge_error(error: &Error, how: FailureKind) -> Judged {
 
 /// Values of a partition, up to where it ends well.
 fn values(topic: &Topic, partition: u32) -> Result<Vec<Vec<u8>>, Error> {
-    let mut scan = topic.scan(partition, 0, None)?;
+    let mut scan = topic.scan_partition(partition, 0, None)?;
     let mut found = Vec::new();
     while let Some(record) = scan.next().transpose()? {
         found.push(record.value().unwrap_or_default().to_vec());

@@ -47,7 +47,7 @@ impl Ledger {
     /// same log is durable as well, which is checked by what a power cut leaves.
     pub fn append(&mut self, topic: &Topic, partition: u32, sync: SyncMode) -> Result<u64> {
         let (name, value) = (topic.name().to_owned(), self.value(topic.name(), partition, 0));
-        let appended = topic.append(partition, &NewRecord::value(&value), Some(sync));
+        let appended = topic.append_to(partition, &NewRecord::new(&value), Some(sync));
         match &appended {
             Ok(_) => self.note(&name, partition, value, sync == SyncMode::Durable),
             // Visible, and perhaps lost.
@@ -64,10 +64,8 @@ impl Ledger {
             .iter()
             .map(|partition| [0, 1].map(|i| self.value(&name, *partition, i)))
             .collect();
-        let records: Vec<[NewRecord<'_>; 2]> = values
-            .iter()
-            .map(|two| [NewRecord::value(&two[0]), NewRecord::value(&two[1])])
-            .collect();
+        let records: Vec<[NewRecord<'_>; 2]> =
+            values.iter().map(|two| [NewRecord::new(&two[0]), NewRecord::new(&two[1])]).collect();
         let parts: Vec<(u32, &[NewRecord<'_>])> = partitions
             .iter()
             .zip(&records)

@@ -95,10 +95,10 @@ fn read(storage: &Arc<dyn Storage>, _: &mut Ledger) -> Result<()> {
         for (name, partitions) in [("orders", 1), ("eu", 3)] {
             let topic = Topic::open(&store, name, &TopicOptions::default())?;
             for partition in 0..partitions {
-                let mut scan = topic.scan(partition, topic.first(partition)?, None)?;
+                let mut scan = topic.scan_partition(partition, topic.first(partition)?, None)?;
                 while scan.next().transpose()?.is_some() {}
                 let end = topic.end(partition)?;
-                topic.get(partition, end - 1)?;
+                topic.get_in(partition, end - 1)?;
                 topic.offset_at_time(partition, 0)?;
                 topic.durable(partition)?;
             }

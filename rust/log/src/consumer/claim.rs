@@ -4,13 +4,13 @@
 //! partition is let go after its cursor was written. Invariants: an owner's word changes by one exchange,
 //! away from a living member by that one alone; what is this member's by its word counts as its own, also
 //! while it cannot be read. How many it is to have [`super::assignment`] says. A member lets go at its next
-//! [`Consumer::refresh`] once what it handed out is committed; until then it reads no further.
+//! [`GroupMember::refresh`] once what it handed out is committed; until then it reads no further.
 
 use std::time::{Duration, Instant};
 
 use super::assignment::{AssignmentPlan, Row};
 use super::cursors;
-use super::handle::{Consumer, Held};
+use super::handle::{GroupMember, Held};
 use super::members::{self, fate};
 use crate::canary::{Canary, planted};
 use crate::error::{Error, Result};
@@ -20,9 +20,9 @@ use crate::lock::Fate;
 /// How often a member that waits, or waits for a partition, looks whether the others live.
 const ASK_EVERY: Duration = Duration::from_millis(20);
 
-impl Consumer {
+impl GroupMember {
     /// True when others came, went, asked for a partition or let one go since the last
-    /// [`Consumer::refresh`]. One load.
+    /// [`GroupMember::refresh`]. One load.
     #[inline]
     pub fn is_stale(&self) -> bool {
         self.seen != Some(self.file.changes())
@@ -33,7 +33,7 @@ impl Consumer {
         self.others
     }
 
-    /// Longest time until the next [`Consumer::refresh`] is due, if nothing else happens; `None` where
+    /// Longest time until the next [`GroupMember::refresh`] is due, if nothing else happens; `None` where
     /// there is nobody to look after.
     pub fn due(&self) -> Option<Duration> {
         let looks = self.others > 0 || self.lanes.iter().any(|lane| lane.held.is_none());
@@ -48,8 +48,8 @@ impl Consumer {
     /// there are others, it asks whether they live.
     ///
     /// # Errors
-    /// `HandleClosed` in a forked child, and once it left; `CorruptData`, `SystemCallFailed`, `LockTimeout`.
-    /// What it has read of others stays, and what could not be read is tried again.
+    /// `HandleClosed` in a forked child, and once it left; `CorruptData`, `SystemCallFailed`, `LockTimeout`. What it has read of
+    /// others stays, and what could not be read is tried again.
     pub fn refresh(&mut self) -> Result<bool> {
         self.check()?;
         self.sync_first()?;

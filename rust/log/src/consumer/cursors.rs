@@ -16,7 +16,7 @@ use crate::canary::{Canary, planted};
 use crate::error::{Error, Result};
 use crate::format::address::Address;
 use crate::format::consumer::{
-    CURSOR_LEN, Position, SECTOR, StoredCursor, TORN, at, decode_cursor, encode_cursor, entry,
+    CURSOR_LEN, CursorPosition, SECTOR, StoredCursor, TORN, at, decode_cursor, encode_cursor, entry,
 };
 use crate::format::double_slot::{DoubleSlot, slot_of};
 use crate::topic::Topic;
@@ -26,7 +26,7 @@ const LOOKS: u32 = 100;
 
 /// What is known of a position that is not on the medium yet.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct PendingPosition(Option<(Position, Address)>);
+pub(super) struct PendingPosition(Option<(CursorPosition, Address)>);
 
 /// The newest cursor of an entry that is whole, and of the generation and partition that the entry is of:
 /// bytes of another place say nothing here, however whole they are.
@@ -68,7 +68,7 @@ pub(super) fn standing(
     topic: &Topic,
     partition: u32,
     cursor: &StoredCursor,
-) -> Result<Option<Position>> {
+) -> Result<Option<CursorPosition>> {
     for position in [&cursor.committed, &cursor.safe] {
         if is_recognised(topic, partition, position)? {
             return Ok(Some(*position));
@@ -87,7 +87,7 @@ pub(super) fn group_error(
     partition: u32,
     cursor: &StoredCursor,
     incarnation: Option<u64>,
-) -> Result<Position> {
+) -> Result<CursorPosition> {
     if Some(cursor.incarnation) == incarnation {
         return Ok(cursor.committed);
     }
@@ -96,11 +96,11 @@ pub(super) fn group_error(
 
 /// What is safe once a position is committed before which everything lies at or below an address.
 pub(super) fn safe_after(
-    before: Position,
+    before: CursorPosition,
     pending: &mut PendingPosition,
-    (committed, address): (Position, Address),
+    (committed, address): (CursorPosition, Address),
     durable: Address,
-) -> Position {
+) -> CursorPosition {
     if address <= durable || planted(Canary::CursorPastDurable) {
         *pending = PendingPosition(None);
         return committed;
@@ -128,8 +128,8 @@ mod tests {
 
     #[test]
     fn what_is_safe_follows_what_is_durable_and_never_passes_it() {
-        let at = |offset: u64| (Position { offset, crc: 1, time_us: 1 }, Address(offset));
-        let (mut safe, mut pending) = (Position::default(), PendingPosition::default());
+        let at = |offset: u64| (CursorPosition { offset, crc: 1, time_us: 1 }, Address(offset));
+        let (mut safe, mut pending) = (CursorPosition::default(), PendingPosition::default());
         let mut durable = Address(0);
         for offset in 1..1000 {
             if offset % 7 == 0 {

@@ -16,8 +16,8 @@ use std::sync::Arc;
 use super::{forgetting, members};
 use crate::error::{DecodedIn, Error, IoResult, Result};
 use crate::format::consumer::{
-    CURSOR_LEN, CUT, CursorEntry, ENTRIES_MAX, ENTRY_LEN, HEAD_LEN, LOST, MEMBERS_MAX, Named,
-    Position, SECTOR, StoredCursor, TORN, ask, at, check_header, cut_at, encode_cursor,
+    CURSOR_LEN, CUT, CursorEntry, CursorPosition, ENTRIES_MAX, ENTRY_LEN, HEAD_LEN, LOST,
+    MEMBERS_MAX, Named, SECTOR, StoredCursor, TORN, ask, at, check_header, cut_at, encode_cursor,
     encode_header, encode_named, entries_in, entry, forgotten_in, member,
 };
 use crate::format::u64_in;
@@ -142,16 +142,15 @@ fn kept_elsewhere(store: &Store, name: &str, log: [u8; 16]) -> Error {
 /// anything is changed, but for what a process began to forget and did not end.
 ///
 /// # Errors
-/// Those of `start`; `CorruptData`, `UnsupportedVersion`, `InvalidArgument` when there is no room for more
-/// entries, and where the cursors are kept elsewhere than in the log of `home`, or without one in the file;
-/// `NoSpace`, `SystemCallFailed`.
+/// Those of `start`; `CorruptData`, `UnsupportedVersion`, `InvalidArgument` when there is no room for more entries, and where the
+/// cursors are kept elsewhere than in the log of `home`, or without one in the file; `NoSpace`, `SystemCallFailed`.
 pub(super) fn attach(
     store: &Store,
     who: &Membership,
     name: &str,
     wanted: &[Named],
     home: Option<&Topic>,
-    start: impl Fn(usize) -> Result<Position>,
+    start: impl Fn(usize) -> Result<CursorPosition>,
 ) -> Result<Attached> {
     let path = store.layout().consumer(name)?;
     let log = home.map_or([0; 16], |home| home.settings().log_generation);
@@ -299,7 +298,7 @@ impl ConsumerFile {
         index: u64,
         named: &Named,
         found: &CursorEntry,
-        start: Option<Position>,
+        start: Option<CursorPosition>,
         incarnation: u64,
     ) -> Result<bool> {
         let (generation, partition) = (named.generation, named.partition);

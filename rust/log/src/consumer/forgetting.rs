@@ -37,19 +37,16 @@ use crate::topic::Topic;
 ///
 /// # Examples
 /// ```
-/// use falaj::{Consumer, Start, Store, StoreOptions, Topic, TopicOptions, forget_topic};
-/// # let dir = tempfile::tempdir().unwrap();
-/// let store = Store::open(dir.path().join("events"), &StoreOptions::default())?;
-/// let topics = ["orders", "refunds"].map(|name| Topic::open(&store, name, &TopicOptions::default()));
-/// let [orders, refunds] = topics;
-/// let (orders, refunds) = (orders?, refunds?);
-/// Consumer::open(&store, "billing", &[orders.clone(), refunds], Start::Earliest)?.close()?;
+/// use falaj::Store;
+/// # let dir = tempfile::tempdir()?;
+/// let store = Store::open(dir.path().join("events"))?;
+/// store.consumer("billing", ["orders", "refunds"])?.close()?;
 ///
 /// // From now on it reads orders alone, so retention need not wait for it in refunds.
-/// let billing = Consumer::open(&store, "billing", &[orders], Start::Earliest)?;
-/// assert_eq!(forget_topic(&store, "billing", "refunds")?, 1);
+/// let billing = store.consumer("billing", ["orders"])?;
+/// store.forget_topic("billing", "refunds")?;
 /// # drop(billing);
-/// # Ok::<(), falaj::Error>(())
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn forget_topic(store: &Store, name: &str, topic: &str) -> Result<usize> {
     let path = store.layout().consumer(name)?;

@@ -13,17 +13,18 @@ use super::log_cursors;
 use super::members::{self, Who};
 use super::overview;
 use super::position::Finder;
-use super::seek::Start;
 use crate::error::{Error, IoResult, Result};
 use crate::format::address::Address;
 use crate::format::checksum::crc32;
-use crate::format::consumer::{Named, Position, StoredCursor, at, cursor_name, entry, member};
+use crate::format::consumer::{
+    CursorPosition, Named, StoredCursor, at, cursor_name, entry, member,
+};
 use crate::format::state::CursorState;
 use crate::segment::named::expect_not_removed;
 use crate::store::handles::Numbered;
 use crate::store::sync_coalescer::SyncCoalescer;
 use crate::store::{Membership, Store};
-use crate::topic::Topic;
+use crate::topic::{Start, Topic};
 
 /// A partition, as a member sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +80,7 @@ impl Held {
 
 /// A member of a consumer.
 #[derive(Debug)]
-pub struct Consumer {
+pub struct GroupMember {
     pub(super) group: String,
     pub(super) who: Arc<Membership>,
     pub(super) me: u64,
@@ -103,11 +104,11 @@ pub struct Consumer {
     pub(super) sharing: Sharing,
     /// How many partitions it ever took.
     pub(super) takes: u64,
-    /// It has other partitions than [`Consumer::refresh`] told of.
+    /// It has other partitions than [`GroupMember::refresh`] told of.
     pub(super) changed: bool,
 }
 
-impl Consumer {
+impl GroupMember {
     /// Become a member of a consumer, which is made where there is none, and take the partitions that
     /// nobody has.
     ///
@@ -120,17 +121,17 @@ impl Consumer {
     /// `InvalidName`; `InvalidArgument` for no topic, one named twice, one of another store, or other topics
     /// than those of a living member; `NotWritable`; `OffsetOutOfRange` for a `start` that is none;
     /// `LockTimeout`, `CorruptData`, `UnsupportedVersion`, `NoSpace`, `SystemCallFailed`. What becomes of a
-    /// cursor that its log does not know any more [`Consumer::refresh`] tells.
+    /// cursor that its log does not know any more [`GroupMember::refresh`] tells.
     pub fn open(store: &Store, group: &str, topics: &[Topic], start: Start) -> Result<Self> {
         Self::join(store, group, topics, start, None)
     }
 
-    /// As [`Consumer::open`], with the cursors kept in the log of a topic of the store, so that they
-    /// can move with what is appended there ([`Consumer::moves`]). Where they are kept is a consumer's
+    /// As [`GroupMember::open`], with the cursors kept in the log of a topic of the store, so that they
+    /// can move with what is appended there ([`GroupMember::moves`]). Where they are kept is a consumer's
     /// for ever. Each taking of a partition is noted in that log.
     ///
     /// # Errors
-    /// As [`Consumer::open`]; `InvalidArgument` for a topic of another store, for a consumer whose cursors are
+    /// As [`GroupMember::open`]; `InvalidArgument` for a topic of another store, for a consumer whose cursors are
     /// kept elsewhere, and for more cursors than the log keeps; as [`Topic::append`].
     pub fn open_in(
         store: &Store,
@@ -248,7 +249,7 @@ impl Consumer {
     /// The partitions that this member has.
     ///
     /// # Errors
-    /// `LogTruncated` when the log of one does not know its cursor any more: [`Consumer::seek`] says where
+    /// `LogTruncated` when the log of one does not know its cursor any more: [`GroupMember::seek`] says where
     /// to go on.
     pub fn parts(&self) -> Result<Vec<GroupPartition>> {
         let mut parts = Vec::new();
@@ -348,10 +349,10 @@ impl Consumer {
         held.map(|lane| (lane.topic, lane.partition)).collect()
     }
 
-    /// Commit what was handed out of all partitions; `durable` as for [`Consumer::commit`].
+    /// Commit what was handed out of all partitions; `durable` as for [`GroupMember::commit`].
     ///
     /// # Errors
-    /// As [`Consumer::commit`]; what was committed before the error stays.
+    /// As [`GroupMember::commit`]; what was committed before the error stays.
     pub fn commit_all(&mut self, durable: bool) -> Result<()> {
         self.check()?;
         if self.home.is_some() {
@@ -376,9 +377,8 @@ impl Consumer {
     /// well; the next read raises `OffsetOutOfRange`.
     ///
     /// # Errors
-    /// `PartitionNotAssigned`, `OffsetOutOfRange` beyond the end, `InvalidArgument` for a partition that it
-    /// does not read, `HandleClosed` in a forked child: nothing was committed. `SyncFailed`, `LockTimeout`,
-    /// `SystemCallFailed`: perhaps it was.
+    /// `PartitionNotAssigned`, `OffsetOutOfRange` beyond the end, `InvalidArgument` for a partition that it does not read, `HandleClosed` in a
+    /// forked child: nothing was committed. `SyncFailed`, `LockTimeout`, `SystemCallFailed`: perhaps it was.
     pub fn commit(
         &mut self,
         topic: &str,
@@ -466,17 +466,17 @@ impl Consumer {
     /// it; see [`Topic::count`].
     ///
     /// # Errors
-    /// As [`Consumer::committed`].
+    /// As [`GroupMember::committed`].
     pub fn lag(&self, topic: &str, partition: u32) -> Result<u64> {
         let lane = &self.lanes[self.number(topic, partition)?];
-        self.topics[lane.topic].count(partition, self.committed(topic, partition)?, None)
+        self.topics[lane.topic].count_in(partition, self.committed(topic, partition)?, None)
     }
 
     /// What was handed out and is not committed, for who commits it elsewhere: the cursor's name
     /// (`docs/FORMAT.md`, "Cursor names"), the offset, the checksum of the block before it.
     ///
     /// # Errors
-    /// As [`Consumer::commit`].
+    /// As [`GroupMember::commit`].
     pub fn uncommitted(&mut self) -> Result<Vec<(Vec<u8>, u64, u32)>> {
         let mut found = Vec::new();
         for number in 0..self.lanes.len() {
@@ -485,7 +485,7 @@ impl Consumer {
             let name = cursor_name(&self.group, &topic.settings().generation, partition);
             let Some(held) = &mut self.lanes[number].held else { continue };
             if let Some(next) = held.uncommitted() {
-                let (Position { offset, crc, .. }, _) =
+                let (CursorPosition { offset, crc, .. }, _) =
                     held.finder.find_to_commit(&topic, partition, next)?;
                 found.push((name, offset, crc));
             }
@@ -496,7 +496,7 @@ impl Consumer {
     /// Let go of everything. The cursors stay where they were committed.
     ///
     /// # Errors
-    /// As [`Consumer::leave`]; then what is left goes with the process, or when that looks next at the
+    /// As [`GroupMember::leave`]; then what is left goes with the process, or when that looks next at the
     /// members of the consumer.
     pub fn close(mut self) -> Result<()> {
         self.leave()
@@ -524,7 +524,7 @@ impl Consumer {
     }
 }
 
-impl Drop for Consumer {
+impl Drop for GroupMember {
     fn drop(&mut self) {
         // Where it cannot be said, this process sees that its number is nobody's, and others its end.
         let _ = self.leave();

@@ -15,11 +15,13 @@
 //! Races: `docs/PROTOCOL.md`, "Cursors in a log".
 
 use super::cursors::{self, PendingPosition};
-use super::handle::{Consumer, Held};
+use super::handle::{GroupMember, Held};
 use super::position::Finder;
 use crate::error::{Error, Result};
 use crate::format::address::Address;
-use crate::format::consumer::{Position, StoredCursor, cursor_name, cursor_prefix, fingerprint};
+use crate::format::consumer::{
+    CursorPosition, StoredCursor, cursor_name, cursor_prefix, fingerprint,
+};
 use crate::format::state::CursorState;
 use crate::log::CursorMove;
 use crate::topic::{GroupPosition, SyncMode, Topic, Transaction};
@@ -31,7 +33,7 @@ pub struct Move {
     name: Vec<u8>,
     from: CursorState,
     to: CursorState,
-    committed: Position,
+    committed: CursorPosition,
     position: GroupPosition,
 }
 
@@ -82,53 +84,30 @@ pub(super) fn forget(home: &Topic, consumer: &str, of: Option<&[([u8; 16], u32)]
 
 /// Where a kept cursor stands in the topic; `None` where the topic's log is another one there. Not
 /// compared at or below what is kept.
-fn recognise(topic: &Topic, partition: u32, kept: CursorState) -> Result<Option<Position>> {
+fn recognise(topic: &Topic, partition: u32, kept: CursorState) -> Result<Option<CursorPosition>> {
     let offset = kept.offset;
     if offset > topic.committed(partition)? {
         return Ok(None);
     }
     if offset <= topic.first(partition)? {
-        return Ok(Some(Position { offset, ..Position::default() }));
+        return Ok(Some(CursorPosition { offset, ..CursorPosition::default() }));
     }
     let position = Finder::default().find(topic, partition, offset)?.0;
     let is_it = kept.crc == 0 || position.is_bare() || fingerprint(&position) == kept.crc;
     Ok(is_it.then_some(position))
 }
 
-impl Consumer {
+impl GroupMember {
     /// The topic in whose log the cursors are kept; `None` where they are in the consumer's file.
     pub fn home(&self) -> Option<&Topic> {
         self.home.as_ref()
     }
 
     /// Let a transaction commit what was delivered since the last commit. After the transaction's commit, tell
-    /// the consumer with [`Consumer::moved`].
+    /// the consumer with [`GroupMember::moved`].
     ///
     /// # Errors
-    /// As [`Consumer::moves`] and [`Move::join`].
-    ///
-    /// # Examples
-    /// ```
-    /// use falaj::{Consumer, NewRecord, Start, Store, StoreOptions, Topic, TopicOptions, Transaction};
-    /// # let dir = tempfile::tempdir().unwrap();
-    /// let store = Store::open(dir.path().join("events"), &StoreOptions::default())?;
-    /// let orders = Topic::open(&store, "orders", &TopicOptions::default())?;
-    /// let sums = Topic::open(&store, "sums", &TopicOptions::default())?;
-    /// orders.append(0, &NewRecord::value(b"7"), None)?;
-    ///
-    /// let mut adder = Consumer::open_in(&store, "adder", &[orders], Start::Earliest, &sums)?;
-    /// let mut part = adder.parts()?[0];
-    /// part.next = 1;
-    /// adder.handed_out(&part);
-    ///
-    /// let mut tx = Transaction::new(&store);
-    /// tx.append(&sums, &NewRecord::value(b"7 in all"))?;
-    /// let moves = adder.commit_in(&mut tx)?;
-    /// let committed = tx.commit()?;
-    /// adder.moved(&moves, committed.end());
-    /// assert_eq!((adder.lag("orders", 0)?, sums.end(0)?), (0, 1));
-    /// # Ok::<(), falaj::Error>(())
-    /// ```
+    /// As [`GroupMember::moves`] and [`Move::join`].
     pub fn commit_in(&mut self, tx: &mut Transaction) -> Result<Vec<Move>> {
         let moves = self.moves()?;
         if let Some(home) = &self.home {
@@ -138,11 +117,10 @@ impl Consumer {
     }
 
     /// The positions to commit: what was delivered since the last commit. They count once a transaction
-    /// that they [joined](Move::join) has committed, and [`Consumer::moved`] was called.
+    /// that they [joined](Move::join) has committed, and [`GroupMember::moved`] was called.
     ///
     /// # Errors
-    /// `PartitionNotAssigned`; `InvalidArgument` where the cursors are kept in the consumer's file;
-    /// `CorruptData`, `SystemCallFailed`.
+    /// `PartitionNotAssigned`; `InvalidArgument` where the cursors are kept in the consumer's file; `CorruptData`, `SystemCallFailed`.
     pub fn moves(&mut self) -> Result<Vec<Move>> {
         if self.home.is_none() {
             let what = format!(
@@ -228,7 +206,7 @@ impl Consumer {
             let is_new = found == CursorState::NONE;
             let place = if is_new {
                 // Nobody ever had it, or all that did was lost: it begins where it was to begin.
-                let Position { offset, .. } = cursor.safe;
+                let CursorPosition { offset, .. } = cursor.safe;
                 CursorState { offset, crc: fingerprint(&cursor.safe), turn: 0 }
             } else {
                 found
@@ -248,7 +226,8 @@ impl Consumer {
         };
         let (pending, finder) = <(PendingPosition, Finder)>::default();
         let next = position.map(|position| position.offset).ok_or(());
-        let committed = position.unwrap_or(Position { offset: kept.offset, ..Position::default() });
+        let committed =
+            position.unwrap_or(CursorPosition { offset: kept.offset, ..CursorPosition::default() });
         let cursor = StoredCursor { committed, ..cursor };
         let rewound = next.is_err();
         self.lanes[lane].held = Some(Held { cursor, kept, next, rewound, pending, finder });
@@ -259,7 +238,7 @@ impl Consumer {
     }
 
     /// Note in the consumer's file, for retention, that the log says this up to `end`.
-    fn note_kept(&mut self, lane: usize, committed: Position, end: Address) -> Result<()> {
+    fn note_kept(&mut self, lane: usize, committed: CursorPosition, end: Address) -> Result<()> {
         let durable = self.home.as_ref().and_then(|home| home.log().durable()).unwrap_or_default();
         let Some(held) = &mut self.lanes[lane].held else { return Ok(()) };
         let safe = held.cursor.safe;

@@ -25,18 +25,19 @@
 //! "Consumer".
 //!
 //! ```
-//! use falaj::{Consumer, NewRecord, Start, Store, StoreOptions, Topic, TopicOptions};
-//! # let dir = tempfile::tempdir().unwrap();
-//! let store = Store::open(dir.path().join("events"), &StoreOptions::default())?;
-//! let orders = Topic::open(&store, "orders", &TopicOptions::default())?;
-//! orders.append(0, &NewRecord::value(b"two coffees"), None)?;
+//! use falaj::Store;
+//! use std::time::Duration;
+//! # let dir = tempfile::tempdir()?;
+//! let store = Store::open(dir.path().join("events"))?;
+//! store.topic("orders")?.append(b"two coffees")?;
 //!
-//! let mut billing = Consumer::open(&store, "billing", &[orders.clone()], Start::Earliest)?;
-//! for record in orders.scan(0, billing.next("orders", 0)?, None)? {
-//!     billing.commit("orders", 0, record?.offset() + 1, false)?;
+//! let mut billing = store.consumer("billing", ["orders"])?;
+//! while let Some(record) = billing.poll(Duration::ZERO)? {
+//!     println!("{:?}", record.value());
+//!     billing.commit()?;
 //! }
 //! assert_eq!(billing.lag("orders", 0)?, 0);
-//! # Ok::<(), falaj::Error>(())
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
 mod assignment;
@@ -44,6 +45,7 @@ mod claim;
 mod cursors;
 mod file;
 mod forgetting;
+mod group;
 mod handle;
 mod log_cursors;
 mod members;
@@ -51,13 +53,14 @@ mod overview;
 mod position;
 mod seek;
 
-pub use crate::format::consumer::Position;
+pub use crate::format::consumer::CursorPosition;
+pub use crate::topic::Start;
 pub use forgetting::forget_topic;
-pub use handle::{Consumer, GroupPartition};
+pub use group::{Consumer, ConsumerBuilder, Delivery};
+pub use handle::{GroupMember, GroupPartition};
 pub use log_cursors::Move;
 pub use overview::{
     GroupInfo, GroupPartitionInfo, MemberInfo, delete_group, group_info, group_names, list_groups,
     seek_group,
 };
 pub use position::position_of;
-pub use seek::Start;

@@ -12,7 +12,6 @@ use super::file::{Image, UNFINISHED, sync_names};
 use super::log_cursors;
 use super::members::Who;
 use super::position::Finder;
-use super::seek::Start;
 use crate::error::{Error, IoResult, Result};
 use crate::format::consumer::{
     CURSOR_LEN, SECTOR, StoredCursor, at, cursor_name, encode_cursor, entry, fingerprint,
@@ -24,6 +23,7 @@ use crate::format::state::CursorState;
 use crate::log::CursorMove;
 use crate::store::layout::with_ending;
 use crate::store::{Access, SlotInfo, Store, TopicOptions, read_consumer};
+use crate::topic::Start;
 use crate::topic::Topic;
 
 /// Ending of the file of a consumer that is being deleted while its cursors are in a log.

@@ -1,6 +1,6 @@
 //! Recognising a place in a log.
 //!
-//! Owns how an offset becomes a [`Position`], and whether a position is still where it was. The block
+//! Owns how an offset becomes a [`CursorPosition`], and whether a position is still where it was. The block
 //! before it is told by the checksum of its body and the time at which it was appended: what a power
 //! cut took and somebody appended anew has another time, also where the records are the same. The time
 //! is a fingerprint here; nothing is older or newer by it. What was compacted has no fingerprint: its
@@ -8,7 +8,7 @@
 
 use crate::error::{Error, Result};
 use crate::format::address::Address;
-use crate::format::consumer::Position;
+use crate::format::consumer::CursorPosition;
 use crate::log::BlockCursor;
 use crate::segment::Check;
 use crate::topic::Topic;
@@ -45,8 +45,8 @@ impl Finder {
         topic: &Topic,
         partition: u32,
         offset: u64,
-    ) -> Result<(Position, Address)> {
-        let bare = (Position { offset, ..Position::default() }, Address::default());
+    ) -> Result<(CursorPosition, Address)> {
+        let bare = (CursorPosition { offset, ..CursorPosition::default() }, Address::default());
         let Some(wanted) = offset.checked_sub(1) else { return Ok(bare) };
         let block = match self.block(topic, partition, wanted) {
             Err(Error::CorruptData { .. }) => {
@@ -59,7 +59,7 @@ impl Finder {
         if let Some(before) = block {
             let Before { crc, time_us, address, .. } = before;
             let (crc, time_us) = if before.is_compacted { (0, 0) } else { (crc, time_us) };
-            return Ok((Position { offset, crc, time_us }, address));
+            return Ok((CursorPosition { offset, crc, time_us }, address));
         }
         if offset == topic.first(partition)? {
             return Ok(bare);
@@ -77,10 +77,10 @@ impl Finder {
         topic: &Topic,
         partition: u32,
         offset: u64,
-    ) -> Result<(Position, Address)> {
+    ) -> Result<(CursorPosition, Address)> {
         match self.find(topic, partition, offset) {
             Err(Error::OffsetOutOfRange { first, .. }) if offset < first => {
-                Ok((Position { offset, ..Position::default() }, Address::default()))
+                Ok((CursorPosition { offset, ..CursorPosition::default() }, Address::default()))
             }
             found => found,
         }
@@ -124,7 +124,7 @@ impl Finder {
 ///
 /// # Errors
 /// `OffsetOutOfRange` below what is kept and beyond the end; `CorruptData`, `SystemCallFailed`.
-pub fn position_of(topic: &Topic, partition: u32, offset: u64) -> Result<Position> {
+pub fn position_of(topic: &Topic, partition: u32, offset: u64) -> Result<CursorPosition> {
     Finder::default().find(topic, partition, offset).map(|(position, _)| position)
 }
 
@@ -133,7 +133,11 @@ pub fn position_of(topic: &Topic, partition: u32, offset: u64) -> Result<Positio
 ///
 /// # Errors
 /// `CorruptData`, `SystemCallFailed`.
-pub(super) fn is_recognised(topic: &Topic, partition: u32, position: &Position) -> Result<bool> {
+pub(super) fn is_recognised(
+    topic: &Topic,
+    partition: u32,
+    position: &CursorPosition,
+) -> Result<bool> {
     let end = topic.committed(partition)?;
     if position.offset > end {
         return Ok(false);

@@ -3,45 +3,11 @@
 //! Owns what the words for places mean ([`Start`]), and moving the place from which a member hands out.
 //! Invariant: seeking changes nothing that others see; what is committed next does.
 
-use super::handle::Consumer;
+use super::handle::GroupMember;
 use crate::error::Result;
-use crate::topic::Topic;
+use crate::topic::Start;
 
-/// Where a consumer begins in a partition of which it has no cursor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Start {
-    /// With the oldest record that is kept.
-    Earliest,
-    /// Behind the newest.
-    Latest,
-    /// With this offset.
-    Offset(u64),
-    /// With so many records that are there before the end, or with the oldest where there are fewer.
-    Last(u64),
-    /// With the first record at or after a time, nanoseconds since 1970; behind the newest where all
-    /// are older.
-    Time(i64),
-}
-
-impl Start {
-    /// The offset that it means now.
-    ///
-    /// # Errors
-    /// `OffsetOutOfRange` for an offset that is gone, or beyond the end; `CorruptData`, `SystemCallFailed`.
-    pub fn offset(self, topic: &Topic, partition: u32) -> Result<u64> {
-        let (first, end) = (topic.first(partition)?, topic.end(partition)?);
-        match self {
-            Self::Earliest => Ok(first),
-            Self::Latest => Ok(end),
-            Self::Offset(offset) if (first..=end).contains(&offset) => Ok(offset),
-            Self::Offset(offset) => Err(topic.out_of_range(partition, offset.into())?),
-            Self::Last(records) => topic.start_of_last(partition, records, Some(end)),
-            Self::Time(ns) => Ok(topic.offset_at_time(partition, ns)?.unwrap_or(end).max(first)),
-        }
-    }
-}
-
-impl Consumer {
+impl GroupMember {
     /// Read on from another place. It is committed with the next commit.
     ///
     /// # Errors
@@ -61,10 +27,10 @@ impl Consumer {
         }
     }
 
-    /// [`Consumer::seek`], in all partitions that it has and that are meant.
+    /// [`GroupMember::seek`], in all partitions that it has and that are meant.
     ///
     /// # Errors
-    /// As [`Consumer::seek`]; then nothing was sought.
+    /// As [`GroupMember::seek`]; then nothing was sought.
     pub fn seek_all(
         &mut self,
         topic: Option<&str>,

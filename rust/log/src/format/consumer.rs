@@ -178,7 +178,7 @@ pub fn decode_named(sector: &[u8]) -> Option<Named> {
 
 /// A place in a partition that can be recognised: an offset, and what lies before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Position {
+pub struct CursorPosition {
     /// Offset of the first record that was not read.
     pub offset: u64,
     /// Checksum of the body of the block before it; 0 with `time_us` 0 where there was none.
@@ -187,7 +187,7 @@ pub struct Position {
     pub time_us: i64,
 }
 
-impl Position {
+impl CursorPosition {
     /// True when nothing before it is known that it could be recognised by.
     pub fn is_bare(&self) -> bool {
         (self.crc, self.time_us) == (0, 0)
@@ -196,7 +196,7 @@ impl Position {
 
 /// What a position is recognised by where its cursor is kept in a log: 0 for one before which nothing
 /// is known.
-pub fn fingerprint(position: &Position) -> u32 {
+pub fn fingerprint(position: &CursorPosition) -> u32 {
     if position.is_bare() {
         return 0;
     }
@@ -235,9 +235,9 @@ pub struct StoredCursor {
     /// Rises by one with each; its lowest bit is the sector it goes to.
     pub serial: u64,
     /// As it was committed.
-    pub committed: Position,
+    pub committed: CursorPosition,
     /// The last one known to lie before what was on the medium.
-    pub safe: Position,
+    pub safe: CursorPosition,
     /// Incarnation in which it was committed.
     pub incarnation: u64,
 }
@@ -270,7 +270,7 @@ pub fn cursor_metadata(bytes: &[u8]) -> Option<&[u8]> {
 /// would have to be another.
 pub fn decode_cursor(bytes: &[u8]) -> Option<StoredCursor> {
     cursor_metadata(bytes)?;
-    let position = |base: usize| Position {
+    let position = |base: usize| CursorPosition {
         offset: u64_at(bytes, base),
         time_us: u64_at(bytes, base + 8) as i64,
         crc: u32_at(bytes, base + 16),

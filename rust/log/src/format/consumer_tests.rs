@@ -8,8 +8,8 @@ const STORE: [u8; 16] = *b"id of that store";
 const TOPIC: [u8; 16] = *b"generation of it";
 
 fn cursor() -> StoredCursor {
-    let committed = Position { offset: 9, crc: 7, time_us: -1 };
-    let safe = Position { offset: 5, crc: u32::MAX, time_us: 1 };
+    let committed = CursorPosition { offset: 9, crc: 7, time_us: -1 };
+    let safe = CursorPosition { offset: 5, crc: u32::MAX, time_us: 1 };
     StoredCursor { generation: [3; 16], partition: 2, serial: 4, committed, safe, incarnation: 77 }
 }
 
@@ -98,12 +98,12 @@ fn a_name_longer_than_names_are_is_none() {
 
 #[test]
 fn a_cursor_stands_where_the_format_says() {
-    let committed = Position {
+    let committed = CursorPosition {
         offset: 0x8807_8605_8403_8201,
         time_us: 0x1817_9615_9413_9211,
         crc: 0xa423_a221,
     };
-    let safe = Position {
+    let safe = CursorPosition {
         offset: 0x3837_b635_b433_b231,
         time_us: i64::from_le_bytes(*b"A\xc2C\xc4E\xc6G\xc8"),
         crc: 0xd453_d251,
@@ -155,7 +155,7 @@ fn up_to_384_bytes_of_metadata_stand_behind_a_cursor_with_their_length() {
 
 #[test]
 fn a_position_is_recognised_by_the_block_before_it_if_anything_is_known_of_that() {
-    let before = |crc, time_us| Position { offset: 9, crc, time_us };
+    let before = |crc, time_us| CursorPosition { offset: 9, crc, time_us };
     // Checksums by zlib, of four bytes and eight.
     let known = [(7, -1, 0x4b2b_2f95), (0, 1, 0xb77f_c6f1), (1, 0, 0xe070_8a00)];
     for (crc, time_us, sum) in known {

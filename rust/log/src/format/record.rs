@@ -17,9 +17,11 @@ use std::ops::Range;
 use super::block::flag;
 use super::{DecodeError, Decoded, u64_at, varint};
 
+mod building;
 mod keyed;
 mod lead;
 
+pub use building::ns_since_1970;
 pub use keyed::{KeyedPlace, KeyedRecord};
 pub use lead::RecordLead;
 
@@ -62,13 +64,8 @@ pub struct NewRecord<'a> {
 }
 
 impl<'a> NewRecord<'a> {
-    /// A record that is only a value.
-    #[inline]
-    pub fn value(value: &'a [u8]) -> Self {
-        Self { value: Some(value), ..Self::default() }
-    }
-
     /// True when a block needs the attribute byte for it.
+    #[doc(hidden)]
     #[inline]
     pub fn is_rich(&self) -> bool {
         self.key.is_some()
@@ -78,6 +75,7 @@ impl<'a> NewRecord<'a> {
     }
 
     /// Upper bound of its encoded size, bytes.
+    #[doc(hidden)]
     pub fn max_len(&self) -> usize {
         let headers = self.headers.iter();
         let headers: usize =

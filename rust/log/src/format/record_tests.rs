@@ -308,11 +308,11 @@ fn memory_of_a_large_block_is_freed_and_that_of_a_small_one_kept() {
 
 #[test]
 fn a_writer_tells_the_highest_time_and_who_goes_by_the_time_of_the_append() {
-    let timed = |ns| NewRecord { event_time_ns: Some(ns), ..NewRecord::value(b"v") };
-    let keyed = NewRecord { key: Some(b"k"), ..NewRecord::value(b"v") };
+    let timed = |ns| NewRecord { event_time_ns: Some(ns), ..NewRecord::new(b"v") };
+    let keyed = NewRecord { key: Some(b"k"), ..NewRecord::new(b"v") };
     type Case<'a> = (&'a [NewRecord<'a>], (Option<i64>, bool));
     let cases: [Case<'_>; 5] = [
-        (&[NewRecord::value(b"v")], (None, true)),
+        (&[NewRecord::new(b"v")], (None, true)),
         (&[timed(5), timed(9), timed(-7)], (Some(9), false)),
         (&[timed(-5), keyed], (Some(-5), true)),
         (&[keyed], (None, true)),
@@ -330,7 +330,7 @@ fn a_writer_tells_the_highest_time_and_who_goes_by_the_time_of_the_append() {
 
 #[test]
 fn a_record_is_rich_by_any_part_beside_its_value() {
-    let plain = NewRecord::value(b"v");
+    let plain = NewRecord::new(b"v");
     assert!(!plain.is_rich());
     let headers = [("h", None)];
     for rich in [
@@ -407,11 +407,11 @@ fn is_laid_out(name: &str, base: Option<i64>, records: &[NewRecord<'_>], flags: 
 
 #[test]
 fn a_body_without_attributes_is_its_values_and_their_lengths() {
-    let values = [&b"ab"[..], b"", b"c"].map(NewRecord::value);
+    let values = [&b"ab"[..], b"", b"c"].map(NewRecord::new);
     is_laid_out("values", None, &values, 0, "02 6162  00  01 63");
     let long = [7; 300];
     let bytes = format!("ac02 {}", "07".repeat(300));
-    is_laid_out("a long value", None, &[NewRecord::value(&long)], 0, &bytes);
+    is_laid_out("a long value", None, &[NewRecord::new(&long)], 0, &bytes);
     // This writer makes no such body, but a reader knows what it is.
     let body = hex("1112131415161718 02 6162 00");
     let mut walk = RecordCursor::new(0x400, 2, &body).unwrap();
@@ -440,20 +440,20 @@ fn a_record_with_attributes_has_its_parts_in_the_formats_order() {
                  0a  04 02 6e61 04 76616c  01 6e 00  00 01  01 6e 02 77";
     let records = [
         all,
-        NewRecord::value(b"v"),
-        NewRecord { event_time_ns: Some(base - 1), ..NewRecord::value(b"") },
+        NewRecord::new(b"v"),
+        NewRecord { event_time_ns: Some(base - 1), ..NewRecord::new(b"") },
         NewRecord { key: Some(b""), ..NewRecord::default() },
         // Nothing stands behind its last header.
         NewRecord { headers: &headers, ..NewRecord::default() },
     ];
     is_laid_out("with a base", Some(base), &records, 0x600, bytes);
-    let keyed = NewRecord { key: Some(b"ke"), ..NewRecord::value(b"v") };
+    let keyed = NewRecord { key: Some(b"ke"), ..NewRecord::new(b"v") };
     is_laid_out("without times", None, &[keyed], 0x200, "01  02 6b65  01 76");
 }
 
 #[test]
 fn an_event_time_counts_from_the_base_from_0_without_one_and_wraps() {
-    let timed = |ns| [NewRecord { event_time_ns: Some(ns), ..NewRecord::value(b"v") }];
+    let timed = |ns| [NewRecord { event_time_ns: Some(ns), ..NewRecord::new(b"v") }];
     is_laid_out("no base", None, &timed(-2), 0x200, "04 03 01 76");
     let most = "ffffffffffffff7f";
     is_laid_out("beyond", Some(i64::MAX), &timed(i64::MIN), 0x600, &format!("{most} 04 02 01 76"));
@@ -479,7 +479,7 @@ fn a_record_takes_at_most_ten_bytes_for_each_number_and_one_for_its_attributes()
         ..NewRecord::default()
     };
     assert_eq!(NewRecord::default().max_len(), 41);
-    assert_eq!(NewRecord::value(b"1234567").max_len(), 48);
+    assert_eq!(NewRecord::new(b"1234567").max_len(), 48);
     assert_eq!(NewRecord { key: Some(b"ke"), ..NewRecord::default() }.max_len(), 43);
     assert_eq!(whole.max_len(), 50 + 3 + 5 + 20 + 20);
     let many = [("", None); 50];

@@ -26,14 +26,25 @@ pub const BACK_OFF: [Duration; 2] = [Duration::from_millis(1), Duration::from_mi
 /// Asked each time a sleep ends: true to stop waiting.
 pub type Interrupt<'a> = &'a dyn Fn() -> bool;
 
-/// How far of a log is read, and what is waited for.
+/// Says how far a topic is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
 pub enum Visibility {
     /// All that is committed.
     #[default]
     Visible,
-    /// What is on the medium, so that no loss of power takes it back.
+    /// What is on the disk, so that no power failure takes it back.
     Durable,
+}
+
+impl Visibility {
+    /// Get its name, as settings have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Visible => "visible",
+            Self::Durable => "durable",
+        }
+    }
 }
 
 /// How a wait ended.

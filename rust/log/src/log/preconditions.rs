@@ -41,8 +41,10 @@ const CURSOR_LEN: u64 = MAX_CURSOR_NAME as u64 + 22;
 /// A producer, a token and a cursor also say what the append changes: its sequences count as appended, the
 /// token is spent, the cursor moves.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum Precondition<'a> {
     /// The next record of the topic with this number gets this offset.
+    #[doc(hidden)]
     NextOffset {
         /// Number of the topic in the log.
         topic: u32,
@@ -51,10 +53,13 @@ pub enum Precondition<'a> {
     },
     /// The append has these sequences of a producer, and they come next. If they were appended before, the
     /// append is a repeat, whatever else it requires. An append has at most one producer.
+    #[doc(hidden)]
     Producer(Sequences<'a>),
     /// Neither this token nor a later one of its name was spent.
+    #[doc(hidden)]
     Token(&'a Token),
     /// The log has room for the cursor, which is where it is to move from.
+    #[doc(hidden)]
     Cursor(CursorMove<'a>),
 }
 
@@ -68,9 +73,17 @@ pub struct Sequences<'a> {
     pub(super) stamp: Producer,
 }
 
+impl Sequences<'_> {
+    /// Name of the producer.
+    pub fn name(&self) -> &str {
+        self.name
+    }
+}
+
 impl<'a> Precondition<'a> {
     /// The append has these sequences of the producer of this name, which run over the topics with these
     /// numbers: the partitions of one.
+    #[doc(hidden)]
     pub fn producer(name: &'a str, span: impl Into<SequenceSpan>, topics: Range<u32>) -> Self {
         let span = span.into();
         let many = span.last.saturating_sub(span.first).saturating_add(1);

@@ -206,6 +206,7 @@ impl RecordBatch {
     }
 
     /// True for a clone of the same batch.
+    #[doc(hidden)]
     #[inline]
     pub fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
@@ -238,6 +239,7 @@ impl RecordBatch {
     }
 
     /// Number of the blocks that it is made of.
+    #[doc(hidden)]
     #[inline]
     pub fn blocks(&self) -> usize {
         self.0.others.len() + 1
@@ -247,6 +249,7 @@ impl RecordBatch {
     ///
     /// # Panics
     /// For a number that is not less than [`RecordBatch::blocks`].
+    #[doc(hidden)]
     #[inline(always)]
     pub fn block(&self, number: usize) -> BatchBlock<'_> {
         let extent = match number.checked_sub(1) {
@@ -257,6 +260,7 @@ impl RecordBatch {
     }
 
     /// The block that a record is in.
+    #[doc(hidden)]
     #[inline(always)]
     pub fn block_of(&self, at: &RecordRef) -> BatchBlock<'_> {
         self.block(at.block as usize)

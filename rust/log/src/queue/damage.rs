@@ -9,9 +9,9 @@ use crate::format::queue::{CAPACITY_MAX, JobEntry, State};
 use crate::topic::{Skipped, Topic};
 
 use super::ring::{Ring, Room};
-use super::{Now, Queue};
+use super::{Now, QueueFile};
 
-impl Queue {
+impl QueueFile {
     /// Give up the jobs that stand in the way because their records are damaged: those that came back
     /// since they cannot be read, and the next ones that nobody had yet. They count as dead.
     ///
@@ -85,7 +85,7 @@ fn is_first(ring: &Ring<'_>, offset: u64) -> bool {
 }
 
 fn damage_at(topic: &Topic, offset: u64) -> Result<Option<Skipped>> {
-    match topic.get(0, offset) {
+    match topic.get_in(0, offset) {
         Err(Error::CorruptData { path, position, .. }) => {
             Ok(Some(Skipped { path, position, offsets: offset..offset + 1 }))
         }

@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::store::fork;
-use crate::topic::{Record, Scan, Topic};
+use crate::topic::{PartitionScan, Record, Topic};
 
 use super::undelivered::ReturnKind;
-use super::{Lease, Now, Queue, micros};
+use super::{Lease, Now, QueueFile, micros};
 
 /// Name of the header that says when a record may be handed out first: microseconds since 1970, in
 /// decimal digits.
@@ -26,15 +26,15 @@ const NEAR: u64 = 1024;
 
 /// A record, and the right to work on it.
 #[derive(Clone, Debug)]
-pub struct Job {
+pub struct LeasedJob {
     /// The right.
     pub lease: Lease,
     /// The record.
     pub record: Record,
 }
 
-impl Job {
-    /// What [`Queue::ack`] takes.
+impl LeasedJob {
+    /// What [`QueueFile::ack`] takes.
     pub fn to_ack(&self) -> (Lease, u64) {
         (self.lease, self.record.block().fingerprint())
     }
@@ -43,14 +43,14 @@ impl Job {
 /// Where the last take stopped reading; the next one mostly goes on there.
 #[derive(Debug, Default)]
 pub(super) struct Reader {
-    at: Mutex<Option<(u64, Scan)>>,
+    at: Mutex<Option<(u64, PartitionScan)>>,
 }
 
 impl Reader {
     /// The record with this offset.
     fn read(&self, topic: &Topic, offset: u64) -> Result<Record> {
         // A forked child may have inherited it locked.
-        let Ok(mut at) = self.at.try_lock() else { return topic.get(0, offset) };
+        let Ok(mut at) = self.at.try_lock() else { return topic.get_in(0, offset) };
         if at.as_ref().is_some_and(|(epoch, _)| *epoch != fork::epoch()) {
             *at = None;
         }
@@ -69,10 +69,10 @@ impl Reader {
                 *at = None;
             }
         }
-        let record = topic.get(0, offset)?;
+        let record = topic.get_in(0, offset)?;
         let ahead = at.as_ref().is_none_or(|(_, scan)| offset > scan.next_offset());
         if ahead {
-            *at = topic.scan(0, offset + 1, None).ok().map(|scan| (fork::epoch(), scan));
+            *at = topic.scan_partition(0, offset + 1, None).ok().map(|scan| (fork::epoch(), scan));
         }
         Ok(record)
     }
@@ -83,16 +83,16 @@ impl Reader {
     }
 }
 
-impl Queue {
+impl QueueFile {
     /// Take up to `n` jobs that may be worked on now; none where there are none. A suspect comes alone
     /// ([`Lease::suspect`]).
     ///
-    /// Work on none of them has begun: [`Queue::each`] or [`Queue::begin`] begins it.
+    /// Work on none of them has begun: [`QueueFile::each`] or [`QueueFile::begin`] begins it.
     ///
     /// # Errors
     /// `InvalidArgument` for a lease of no length; those of the queue's state; those of reading the records:
     /// then nothing is leased. An error is told only where no job is to be had beside it.
-    pub fn take(&self, topic: &Topic, n: usize, lease: Duration) -> Result<Vec<Job>> {
+    pub fn take(&self, topic: &Topic, n: usize, lease: Duration) -> Result<Vec<LeasedJob>> {
         if lease < Duration::from_millis(1) {
             return Err(Error::InvalidArgument {
                 what: "a lease lasts a millisecond at least".into(),
@@ -110,9 +110,15 @@ impl Queue {
 
     /// Damaged ones are leased until all others were looked for: given back before, they would be the
     /// next ones again.
-    fn fill(&self, topic: &Topic, n: usize, lease: Duration, jobs: &mut Vec<Job>) -> Result<()> {
+    fn fill(
+        &self,
+        topic: &Topic,
+        n: usize,
+        lease: Duration,
+        jobs: &mut Vec<LeasedJob>,
+    ) -> Result<()> {
         let (mut unread, mut ended) = (Vec::new(), Ok(()));
-        let is_alone = |jobs: &[Job]| jobs.first().is_some_and(|job| job.lease.suspect);
+        let is_alone = |jobs: &[LeasedJob]| jobs.first().is_some_and(|job| job.lease.suspect);
         while jobs.len() < n && unread.len() < UNREAD_MAX && !is_alone(jobs) {
             match self.lease(topic, (n - jobs.len(), jobs.is_empty()), lease) {
                 Ok(leases) if leases.is_empty() => break,
@@ -132,7 +138,7 @@ impl Queue {
         &self,
         topic: &Topic,
         leases: &[Lease],
-        jobs: &mut Vec<Job>,
+        jobs: &mut Vec<LeasedJob>,
         unread: &mut Vec<Lease>,
     ) -> Result<()> {
         let mut ended = Ok(());
@@ -140,7 +146,7 @@ impl Queue {
             let how = match self.reader.read(topic, lease.offset) {
                 Ok(record) => match not_before(&record, topic) {
                     None => {
-                        jobs.push(Job { lease: *lease, record });
+                        jobs.push(LeasedJob { lease: *lease, record });
                         continue;
                     }
                     until => ReturnKind::Back(until),
@@ -181,8 +187,41 @@ impl Queue {
     /// The jobs of a batch, each begun when the iteration reaches it. Jobs whose lease is over by then are
     /// passed over: others may have them. What is not reached goes back when the iterator is dropped, and
     /// that was no attempt.
-    pub fn each<'a>(&'a self, topic: &'a Topic, jobs: Vec<Job>) -> Each<'a> {
+    pub fn each<'a>(&'a self, topic: &'a Topic, jobs: Vec<LeasedJob>) -> Each<'a> {
         Each { queue: self, topic, left: jobs.into_iter() }
+    }
+
+    /// Begin the next of these jobs whose lease is not over.
+    pub(super) fn begin_next(
+        &self,
+        topic: &Topic,
+        left: &mut std::vec::IntoIter<LeasedJob>,
+    ) -> Option<Result<LeasedJob>> {
+        loop {
+            let lease = left.as_slice().first()?.lease;
+            let begun = self.begin(topic, &[lease]);
+            match begun {
+                // It stays among those that go back.
+                Err(error) if !matches!(error, Error::LeaseExpired { .. }) => {
+                    return Some(Err(error));
+                }
+                _ => {}
+            }
+            let job = left.next()?;
+            if begun.is_ok() {
+                return Some(Ok(job));
+            }
+        }
+    }
+
+    /// Give back the jobs that were not begun.
+    pub(super) fn return_rest(&self, topic: &Topic, left: &std::vec::IntoIter<LeasedJob>) {
+        let left: Vec<_> = left.as_slice().iter().map(|job| job.lease).collect();
+        if !left.is_empty() {
+            self.owe(&left);
+            // Where the lock is not to be had now, the next call does it.
+            let _later = self.settle(topic);
+        }
     }
 
     /// Settle what takes leased and could not hand out, as far as that is not done yet.
@@ -199,44 +238,25 @@ impl Queue {
     }
 }
 
-/// Jobs of a batch, each begun when it is reached; [`Queue::each`] makes it.
+/// Jobs of a batch, each begun when it is reached; [`QueueFile::each`] makes it.
 #[derive(Debug)]
 pub struct Each<'a> {
-    queue: &'a Queue,
+    queue: &'a QueueFile,
     topic: &'a Topic,
-    left: std::vec::IntoIter<Job>,
+    left: std::vec::IntoIter<LeasedJob>,
 }
 
 impl Iterator for Each<'_> {
-    type Item = Result<Job>;
+    type Item = Result<LeasedJob>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        loop {
-            let lease = self.left.as_slice().first()?.lease;
-            let begun = self.queue.begin(self.topic, &[lease]);
-            match begun {
-                // It stays among those that go back.
-                Err(error) if !matches!(error, Error::LeaseExpired { .. }) => {
-                    return Some(Err(error));
-                }
-                _ => {}
-            }
-            let job = self.left.next()?;
-            if begun.is_ok() {
-                return Some(Ok(job));
-            }
-        }
+        self.queue.begin_next(self.topic, &mut self.left)
     }
 }
 
 impl Drop for Each<'_> {
     fn drop(&mut self) {
-        let left: Vec<_> = self.left.as_slice().iter().map(|job| job.lease).collect();
-        if !left.is_empty() {
-            self.queue.owe(&left);
-            // Where the lock is not to be had now, the next call does it.
-            let _later = self.queue.settle(self.topic);
-        }
+        self.queue.return_rest(self.topic, &self.left);
     }
 }
 

@@ -8,7 +8,7 @@ use crate::topic::Topic;
 
 /// The lane of a record: never 0 for one with a key.
 pub(super) fn lane_of(topic: &Topic, offset: u64) -> Result<u64> {
-    match topic.get(0, offset) {
+    match topic.get_in(0, offset) {
         Ok(record) => Ok(record.key().map_or(0, |key| 1 << 32 | u64::from(crc32(key)))),
         // It is found to be gone when it is read to be handed out.
         Err(Error::OffsetOutOfRange { .. } | Error::RecordCompacted { .. }) => Ok(0),

@@ -27,6 +27,7 @@
 
 mod admin;
 mod damage;
+mod handle;
 mod jobs;
 mod key_hash;
 mod open;
@@ -52,7 +53,8 @@ use crate::store::Store;
 use crate::topic::Topic;
 
 pub use admin::{delete, list};
-pub use jobs::{Each, Job, NOT_BEFORE};
+pub use handle::{Job, Jobs, Queue, QueueBuilder};
+pub use jobs::{Each, LeasedJob, NOT_BEFORE};
 use key_hash::lane_of;
 pub use overview::{Counts, Overview, overview, overview_of_one};
 use ring::{Back, Ring, Room};
@@ -158,7 +160,7 @@ enum Next {
 
 /// A work queue. Threads may share it; each call is given the topic, whose store it uses.
 #[derive(Debug)]
-pub struct Queue {
+pub struct QueueFile {
     name: String,
     path: PathBuf,
     options: QueueOptions,
@@ -174,14 +176,13 @@ pub struct Queue {
     owed: undelivered::Undelivered,
 }
 
-impl Queue {
+impl QueueFile {
     /// Open a queue over a topic, creating it where there is none: then all records that the topic has
     /// are to be done.
     ///
     /// # Errors
-    /// `InvalidName`; `InvalidArgument` for a topic with several partitions; `SettingsMismatch` where the queue
-    /// is one of another topic or order; `NotWritable`; `CorruptData`, `UnsupportedVersion`; `NoSpace`,
-    /// `LockTimeout`, `SystemCallFailed`.
+    /// `InvalidName`; `InvalidArgument` for a topic with several partitions; `SettingsMismatch` where the queue is
+    /// one of another topic or order; `NotWritable`; `CorruptData`, `UnsupportedVersion`; `NoSpace`, `LockTimeout`, `SystemCallFailed`.
     pub fn open(topic: &Topic, name: &str, options: QueueOptions) -> Result<Self> {
         let path = topic.store().layout().queue(name)?;
         if topic.partitions() != 1 {
@@ -223,7 +224,7 @@ impl Queue {
     /// Ack jobs and count them as given up.
     ///
     /// # Errors
-    /// As [`Queue::ack`].
+    /// As [`QueueFile::ack`].
     pub fn bury(&self, topic: &Topic, jobs: &[(Lease, u64)]) -> Result<()> {
         self.finish(topic, jobs, true)
     }
@@ -260,11 +261,11 @@ impl Queue {
     }
 
     /// Begin work on jobs: from here on, this is an attempt, however it ends. Begin each before its work;
-    /// [`Queue::each`] does. Without it, a job that kills its worker is never counted. Costs a store into the
+    /// [`QueueFile::each`] does. Without it, a job that kills its worker is never counted. Costs a store into the
     /// queue's file, and no sync: a power failure may take it back.
     ///
     /// # Errors
-    /// As [`Queue::ack`]: do not work on that job.
+    /// As [`QueueFile::ack`]: do not work on that job.
     pub fn begin(&self, topic: &Topic, leases: &[Lease]) -> Result<()> {
         let refused = self.locked(topic, |ring, now| {
             let mut refused = None;
@@ -280,10 +281,10 @@ impl Queue {
     }
 
     /// Give jobs back that were tried in vain, to be delivered again at once or after a delay. That is an
-    /// attempt, begun or not; [`Queue::put_back`] gives back what was not begun.
+    /// attempt, begun or not; [`QueueFile::put_back`] gives back what was not begun.
     ///
     /// # Errors
-    /// As [`Queue::ack`]; `InvalidArgument` for a delay that leads out of the calendar.
+    /// As [`QueueFile::ack`]; `InvalidArgument` for a delay that leads out of the calendar.
     pub fn nack(&self, topic: &Topic, leases: &[Lease], delay: Duration) -> Result<()> {
         let delay = micros(delay)?;
         let refused = self.changed(topic, |ring, now| {
@@ -305,7 +306,7 @@ impl Queue {
     /// Have leases end so long after now.
     ///
     /// # Errors
-    /// As [`Queue::ack`].
+    /// As [`QueueFile::ack`].
     pub fn extend(&self, topic: &Topic, leases: &[Lease], lease: Duration) -> Result<()> {
         let refused =
             self.kept(topic, leases, lease)?.into_iter().find_map(std::result::Result::err);
@@ -539,7 +540,7 @@ impl Queue {
             })
         })?;
         // Not under the lock: it may take long.
-        info.waiting = topic.count(0, info.head, None)?;
+        info.waiting = topic.count_in(0, info.head, None)?;
         Ok(info)
     }
 }

@@ -8,13 +8,13 @@ use std::sync::atomic::Ordering;
 
 use super::ring::Ring;
 use super::state::StateFile;
-use super::{Now, Queue, rebuild};
+use super::{Now, QueueFile, rebuild};
 use crate::error::{Error, IoResult, Result};
 use crate::format::queue::{Parts, QueueEnds, QueueHeader, at};
 use crate::store::Membership;
 use crate::topic::Topic;
 
-impl Queue {
+impl QueueFile {
     /// Change something under the lock.
     pub(super) fn changed<T>(
         &self,

@@ -32,7 +32,7 @@ impl Ring<'_> {
             let found = self.file.entry(offset);
             let entry = found.entry;
             // What was compacted had been on the medium before.
-            let is_same = || match topic.get(0, offset) {
+            let is_same = || match topic.get_in(0, offset) {
                 Ok(record) => {
                     record.block().is_compacted() || record.block().fingerprint() == entry.mark
                 }

@@ -3,7 +3,7 @@
 //! Owns the changes of state, each under the queue's lock. Invariants: an entry says *done* only after
 //! its holder said so; the floor passes only what is done *and* on the medium, so that no record which
 //! a power cut takes back lies below it; of one record at most one lease is out. What the clock says is
-//! asked once the lock is had and handed in; who is dead is found out by [`super::Queue`].
+//! asked once the lock is had and handed in; who is dead is found out by [`super::QueueFile`].
 
 use crate::canary::{Canary, planted};
 use crate::error::{Error, Result};

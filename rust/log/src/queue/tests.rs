@@ -42,34 +42,34 @@ fn filled(machine: &MemoryStorage, n: u64, sync: SyncMode) -> Topic {
     for i in 0..n {
         let key = [b'a' + (i % 3) as u8];
         let value = i.to_le_bytes();
-        let record = NewRecord { key: Some(&key), ..NewRecord::value(&value) };
-        topic.append(0, &record, Some(sync)).unwrap();
+        let record = NewRecord { key: Some(&key), ..NewRecord::new(&value) };
+        topic.append_to(0, &record, Some(sync)).unwrap();
     }
     topic
 }
 
-fn queue(topic: &Topic, options: QueueOptions) -> Queue {
-    Queue::open(topic, "work", options).unwrap()
+fn queue(topic: &Topic, options: QueueOptions) -> QueueFile {
+    QueueFile::open(topic, "work", options).unwrap()
 }
 
-fn take(queue: &Queue, topic: &Topic, n: usize) -> Vec<Job> {
+fn take(queue: &QueueFile, topic: &Topic, n: usize) -> Vec<LeasedJob> {
     queue.take(topic, n, LEASE).unwrap()
 }
 
-fn offsets(jobs: &[Job]) -> Vec<u64> {
+fn offsets(jobs: &[LeasedJob]) -> Vec<u64> {
     jobs.iter().map(|job| job.lease.offset).collect()
 }
 
-fn ack(queue: &Queue, topic: &Topic, jobs: &[Job]) -> Result<()> {
-    queue.ack(topic, &jobs.iter().map(Job::to_ack).collect::<Vec<_>>())
+fn ack(queue: &QueueFile, topic: &Topic, jobs: &[LeasedJob]) -> Result<()> {
+    queue.ack(topic, &jobs.iter().map(LeasedJob::to_ack).collect::<Vec<_>>())
 }
 
-fn leases(jobs: &[Job]) -> Vec<Lease> {
+fn leases(jobs: &[LeasedJob]) -> Vec<Lease> {
     jobs.iter().map(|job| job.lease).collect()
 }
 
 /// Take and ack all that can be had now.
-fn drain(queue: &Queue, topic: &Topic) -> Vec<u64> {
+fn drain(queue: &QueueFile, topic: &Topic) -> Vec<u64> {
     let mut all = Vec::new();
     loop {
         let jobs = take(queue, topic, 10);
@@ -148,9 +148,9 @@ fn a_record_that_says_so_is_not_handed_out_before_its_time_and_that_is_no_attemp
     let topic = topic_on(&machine).unwrap();
     let until = (NOW + 7_000_000).to_string();
     let headers = [(NOT_BEFORE, Some(until.as_bytes()))];
-    let record = NewRecord { headers: &headers, ..NewRecord::value(b"later") };
-    topic.append(0, &record, None).unwrap();
-    topic.append(0, &NewRecord::value(b"now"), None).unwrap();
+    let record = NewRecord { headers: &headers, ..NewRecord::new(b"later") };
+    topic.append_to(0, &record, None).unwrap();
+    topic.append_to(0, &NewRecord::new(b"now"), None).unwrap();
     let queue = queue(&topic, SMALL);
     assert_eq!(offsets(&take(&queue, &topic, 9)), [1]);
     machine.set_now_us(NOW + 7_000_001);
@@ -170,7 +170,7 @@ fn of_one_key_one_job_is_out_at_a_time_and_in_the_order_of_offsets() {
     assert_eq!(offsets(&take(&queue, &topic, 9)), [0], "not 3, which has the same key");
     ack(&queue, &topic, &first[1..]).unwrap();
     assert_eq!(offsets(&take(&queue, &topic, 9)), [4, 5]);
-    let other = Queue::open(&topic, "work", QueueOptions { ordered: Some(false), ..SMALL });
+    let other = QueueFile::open(&topic, "work", QueueOptions { ordered: Some(false), ..SMALL });
     assert!(matches!(other, Err(Error::SettingsMismatch { setting: "order", .. })));
 }
 
@@ -290,7 +290,7 @@ fn a_topic_that_was_made_anew_has_all_its_records_to_be_done() {
     let anew = filled(&machine, 3, SyncMode::Durable);
     assert_eq!(drain(&queue(&anew, SMALL), &anew), [0, 1, 2]);
     let other = Topic::open(anew.store(), "other", &small_segments()).unwrap();
-    let refused = Queue::open(&other, "work", SMALL);
+    let refused = QueueFile::open(&other, "work", SMALL);
     assert!(matches!(refused, Err(Error::SettingsMismatch { setting: "topic", .. })));
 }
 
@@ -300,7 +300,7 @@ fn workload(machine: &MemoryStorage, options: QueueOptions) -> Vec<(usize, u64)>
     let queue = queue(&topic, options);
     let mut acked = Vec::new();
     let path = topic.store().layout().queue("work").unwrap();
-    let mut note = |jobs: &[Job]| {
+    let mut note = |jobs: &[LeasedJob]| {
         ack(&queue, &topic, jobs).unwrap();
         acked.extend(jobs.iter().map(|job| (machine.events(), job.lease.offset)));
         // What the kernel writes back when it likes to: the state, and not the log.
@@ -314,7 +314,7 @@ fn workload(machine: &MemoryStorage, options: QueueOptions) -> Vec<(usize, u64)>
     note(&take(&queue, &topic, 2));
     for i in 12..16u64 {
         let value = i.to_le_bytes();
-        topic.append(0, &NewRecord::value(&value), Some(SyncMode::Interval)).unwrap();
+        topic.append_to(0, &NewRecord::new(&value), Some(SyncMode::Interval)).unwrap();
     }
     note(&take(&queue, &topic, 3));
     acked
@@ -324,11 +324,11 @@ fn workload(machine: &MemoryStorage, options: QueueOptions) -> Vec<(usize, u64)>
 fn assert_nothing_lost(image: &MemoryStorage, acked: &BTreeSet<u64>, exact: bool, story: &str) {
     image.set_now_us(NOW + 1);
     let Ok(topic) = topic_on(image) else { panic!("{story}: the store does not open") };
-    let work = Queue::open(&topic, "work", SMALL).unwrap_or_else(|e| panic!("{story}: {e}"));
+    let work = QueueFile::open(&topic, "work", SMALL).unwrap_or_else(|e| panic!("{story}: {e}"));
     // Records that come where a power cut took some are others, and not done.
     let end = topic.end(0).unwrap();
     for _ in 0..6 {
-        topic.append(0, &NewRecord::value(b"another"), None).unwrap();
+        topic.append_to(0, &NewRecord::new(b"another"), None).unwrap();
     }
     let done: BTreeSet<u64> = drain(&work, &topic).into_iter().collect();
     for offset in 0..end + 6 {
@@ -374,7 +374,7 @@ fn records_that_take_the_place_of_lost_ones_are_handed_out() {
     let topic = filled(&machine, 4, SyncMode::Durable);
     let work = queue(&topic, SMALL);
     for _ in 0..5 {
-        topic.append(0, &NewRecord::value(b"same"), Some(SyncMode::None)).unwrap();
+        topic.append_to(0, &NewRecord::new(b"same"), Some(SyncMode::None)).unwrap();
     }
     assert_eq!(drain(&work, &topic).len(), 9);
     // The acks are on the medium, their records are not.
@@ -388,7 +388,7 @@ fn records_that_take_the_place_of_lost_ones_are_handed_out() {
     let topic = topic_on(&image).unwrap();
     assert_eq!(topic.end(0).unwrap(), 4);
     for _ in 0..7 {
-        topic.append(0, &NewRecord::value(b"same"), None).unwrap();
+        topic.append_to(0, &NewRecord::new(b"same"), None).unwrap();
     }
     assert_eq!(drain(&queue(&topic, SMALL), &topic), (4..11).collect::<Vec<_>>());
 }
@@ -413,7 +413,8 @@ fn the_death_of_all_at_any_event_keeps_what_was_acked_and_loses_nothing() {
             let topic = topic_on(&image).unwrap();
             let done = drain(&queue(&topic, SMALL), &topic);
             // Who died in a sync left a log that is carried over, and nobody knows what was synced.
-            let is_carried = |o: u64| !topic.get(0, o).unwrap().block().path().ends_with(&segment);
+            let is_carried =
+                |o: u64| !topic.get_in(0, o).unwrap().block().path().ends_with(&segment);
             let again = done.iter().filter(|o| known.contains(o) && !is_carried(**o));
             assert_eq!(again.count(), 0, "{story}: {done:?} although {known:?}");
             kept += known.iter().filter(|o| !is_carried(**o)).count();
@@ -458,7 +459,7 @@ fn a_write_that_ends_half_way_leaves_what_was_acked_and_loses_nothing() {
         let _ = (|| -> Result<()> {
             let store = Store::open_on(Arc::new(faulty), "/store", &StoreOptions::default())?;
             let topic = Topic::open(&store, "jobs", &small_segments())?;
-            let work = Queue::open(&topic, "work", SMALL)?;
+            let work = QueueFile::open(&topic, "work", SMALL)?;
             for n in [3, 2, 4] {
                 let jobs = work.take(&topic, n, LEASE)?;
                 work.nack(&topic, &leases(&jobs[..1]), Duration::ZERO)?;
@@ -510,7 +511,7 @@ fn a_flipped_bit_of_the_state_loses_no_job_and_crashes_nobody() {
         file.write_at(&[byte[0] ^ 1 << (bit % 8)], bit / 8).unwrap();
         image.set_now_us(NOW + 6_000_000);
         let topic = topic_on(&image).unwrap();
-        match Queue::open(&topic, "work", SMALL) {
+        match QueueFile::open(&topic, "work", SMALL) {
             Ok(work) => {
                 let done: BTreeSet<u64> = drain(&work, &topic).into_iter().collect();
                 assert!([0, 4, 5, 6, 7].iter().all(|o| done.contains(o)), "bit {bit}: {done:?}");

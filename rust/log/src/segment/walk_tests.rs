@@ -75,8 +75,8 @@ fn a_walk_goes_to_where_it_is_told_and_no_further() {
 fn timed(event_time_ns: i64) -> (Vec<u8>, u16) {
     let mut writer = BodyWriter::default();
     writer.begin(true, Some(event_time_ns));
-    writer.push(&NewRecord { event_time_ns: Some(event_time_ns), ..NewRecord::value(b"v") });
-    writer.push(&NewRecord::value(b"w"));
+    writer.push(&NewRecord { event_time_ns: Some(event_time_ns), ..NewRecord::new(b"v") });
+    writer.push(&NewRecord::new(b"w"));
     (writer.body().to_vec(), flag::RICH | flag::EVENT_TIME)
 }
 

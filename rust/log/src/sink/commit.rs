@@ -72,6 +72,7 @@ impl BulkLoad {
     ///
     /// # Errors
     /// As [`BulkLoad::commit`].
+    #[doc(hidden)]
     pub fn ready(
         &self,
         manifests: &[impl AsRef<[u8]>],

@@ -13,24 +13,24 @@
 //! becomes of files that nobody commits to `store/staging.rs`. See `docs/PROTOCOL.md`, "Bulk loads".
 //!
 //! ```
-//! use falaj::{BulkLoad, NewRecord, Store, StoreOptions, Topic, TopicOptions};
+//! use falaj::Store;
 //! # let dir = tempfile::tempdir().unwrap();
-//! let store = Store::open(dir.path().join("events"), &StoreOptions::default())?;
-//! let flights = Topic::open(&store, "flights", &TopicOptions::default())?;
+//! let store = Store::open(dir.path().join("events"))?;
+//! let flights = store.topic("flights")?;
 //!
 //! // In any number of processes, each with parts of its own:
-//! let load = BulkLoad::new(&flights, "import-2026-11-22")?;
+//! let load = flights.bulk_load("import-2026-11-22")?;
 //! let mut part = load.stage("0", None)?;
-//! part.append(&NewRecord::value(b"EWR to IAH"), None)?;
+//! part.append(b"EWR to IAH")?;
 //! let manifest = part.finish()?;
 //!
 //! // In one of them, with the manifests of all:
 //! let token = Some(("import", 20_261_122));
-//! assert_eq!(flights.end(0)?, 0);
+//! assert_eq!(flights.end_offset()?, 0);
 //! let done = load.commit(&[&manifest], token)?;
 //! assert!(done.now && done.offsets[&0] == (0..1));
 //! assert!(!load.commit(&[&manifest], token)?.now, "that was committed before");
-//! assert_eq!(flights.end(0)?, 1);
+//! assert_eq!(flights.end_offset()?, 1);
 //! # Ok::<(), falaj::Error>(())
 //! ```
 
@@ -53,8 +53,8 @@ pub use crate::store::STALE_AFTER;
 pub use commit::{Committed, Placed, Ready};
 pub use part::StagedPart;
 
-/// A bulk load that writes into a topic. The same load is meant wherever one of its name is made for the topic, in
-/// any process; nothing is made on the disk before a part has records.
+/// A bulk load into a topic: parts that any number of processes stage, and one commit. Nothing is made on the disk
+/// before a part has records.
 #[derive(Clone, Debug)]
 pub struct BulkLoad {
     topic: Topic,
@@ -65,8 +65,9 @@ impl BulkLoad {
     /// The load of this name.
     ///
     /// # Errors
-    /// `InvalidArgument` for a name that is not 1 to 200 of `[A-Za-z0-9._-]`; `NotWritable` for a topic that
-    /// was opened for reading.
+    /// `InvalidArgument` for a name that is not 1 to 200 of `[A-Za-z0-9._-]`; `NotWritable` for a topic that was
+    /// opened for reading.
+    #[doc(hidden)]
     pub fn new(topic: &Topic, name: &str) -> Result<Self> {
         expect_name("bulk load", name)?;
         if !topic.log().is_writable() {
@@ -75,19 +76,19 @@ impl BulkLoad {
         Ok(Self { topic: topic.clone(), name: name.into() })
     }
 
-    /// Its name.
+    /// Get its name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The topic that it writes into.
+    /// Get the topic that it writes into.
     pub fn topic(&self) -> &Topic {
         &self.topic
     }
 
-    /// Begin a part of it. Parts may be written at once, in any process, and the same one several times, as
-    /// where a task is tried again: what counts is which of them is committed. `token` is that of the
-    /// load, where it is known by now: then what dies with the load goes as soon as the token is spent.
+    /// Begin a part. Any number of processes may write parts at once, and a part may be written again, as by a task that
+    /// is repeated: those that are committed count. With the `token` of the load, what a dead process left is deleted as
+    /// soon as a load with that token is committed.
     ///
     /// # Errors
     /// `InvalidArgument` for a name of the part that is not 1 to 200 of `[A-Za-z0-9._-]`; `SystemCallFailed`.
@@ -95,13 +96,12 @@ impl BulkLoad {
         StagedPart::begin(self.clone(), part, token)
     }
 
-    /// Commit the load: the records of these parts, in this order, appended at once, and on the medium when
-    /// this returns. Then what the load staged is removed.
+    /// Commit the load: append the records of these parts at once, in this order. They are on the disk when this
+    /// returns, and the staged files are deleted.
     ///
-    /// A token is the name of a series of bulk loads, and the number of this one in it. Where that, or a higher
-    /// one, was committed to the topic before, nothing is appended, and the answer says so: a bulk load may be
-    /// committed as often as anybody likes. Without a token the second commit of a bulk load fails, as its parts
-    /// are gone; but who dies in the middle of the first one cannot know what became of it.
+    /// A token is the name of a series of loads, and the number of this one. Where that number or a higher one was
+    /// committed before, nothing is appended, and the answer says so. So a load with a token can be committed until one
+    /// call returns. Without a token a second commit fails, since the parts are gone.
     ///
     /// # Errors
     /// `InvalidManifest` for one that is damaged, of another load or topic, or there twice; `NotStaged` when a
@@ -119,7 +119,7 @@ impl BulkLoad {
         ready.finish(&placed)
     }
 
-    /// Remove all that the load staged. What was committed stays committed.
+    /// Delete all that the load staged. What was committed stays committed.
     ///
     /// # Errors
     /// `SystemCallFailed`; what is left is swept some time later.
@@ -176,6 +176,43 @@ pub fn forget_idempotency_key(topic: &Topic, name: &str) -> Result<bool> {
 pub fn sweep(topic: &Topic, older_than: Duration) -> Result<u64> {
     let stale = Stale { older_than, ..Stale::default() };
     sweep_staging(&**topic.store().storage(), topic.log().dir(), &stale)
+}
+
+impl Topic {
+    /// Name a bulk load: records that any number of processes stage, and one commit makes visible. A load of the
+    /// same name is the same load, in every process.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a name that is not 1 to 200 of `[A-Za-z0-9._-]`; `NotWritable` for a topic that was opened for
+    /// reading.
+    pub fn bulk_load(&self, name: &str) -> Result<BulkLoad> {
+        BulkLoad::new(self, name)
+    }
+
+    /// Get the number of the bulk load that was committed last under this idempotency key; `None` where there was none.
+    ///
+    /// # Errors
+    /// `TopicDeleted`, `CorruptData`, `SystemCallFailed`.
+    pub fn last_idempotency_key(&self, name: &str) -> Result<Option<u64>> {
+        Ok(last_idempotency_key(self, name)?.map(|state| state.version))
+    }
+
+    /// Forget an idempotency key; false where it is not known. A log remembers 1,024 of them. A bulk load with this key
+    /// could be committed twice afterwards.
+    ///
+    /// # Errors
+    /// As [`Topic::append`].
+    pub fn forget_idempotency_key(&self, name: &str) -> Result<bool> {
+        forget_idempotency_key(self, name)
+    }
+
+    /// Delete parts of bulk loads that no process is writing, and that did not change for so long; says how many.
+    ///
+    /// # Errors
+    /// `SystemCallFailed`.
+    pub fn sweep_bulk_loads(&self, older_than: Duration) -> Result<u64> {
+        sweep(self, older_than)
+    }
 }
 
 fn expect_name(of: &str, name: &str) -> Result<()> {

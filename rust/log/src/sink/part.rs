@@ -29,7 +29,7 @@ const HELD: usize = 16 << 20;
 /// How often a directory is made that somebody sweeps meanwhile.
 const TRIES: u32 = 16;
 
-/// A part of a bulk load that is being written.
+/// A part of a bulk load, written by one process.
 #[derive(Debug)]
 pub struct StagedPart {
     out: Out,
@@ -93,13 +93,22 @@ impl StagedPart {
         })
     }
 
-    /// Append a record. Without a partition it goes where its key says, or else takes turns, as in a
-    /// topic.
+    /// Append a record. Its key chooses the partition; records without one take turns.
     ///
     /// # Errors
-    /// `InvalidArgument` for a partition that the topic has not, `AppendTooLarge` for a record that no append
-    /// may hold: then nothing changed. `NoSpace`, `SystemCallFailed`; `HandleClosed` in a forked child.
-    pub fn append(&mut self, record: &NewRecord<'_>, partition: Option<u32>) -> Result<()> {
+    /// `AppendTooLarge` for a record that no append may hold: then nothing changed. `NoSpace`, `SystemCallFailed`; `HandleClosed` in a forked
+    /// child.
+    pub fn append<'a>(&mut self, record: impl Into<NewRecord<'a>>) -> Result<()> {
+        self.append_to(&record.into(), None)
+    }
+
+    /// Append a record to this partition, or to the one that [`StagedPart::append`] chooses.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a partition that the topic has not, `AppendTooLarge` for a record that no append may hold:
+    /// then nothing changed. `NoSpace`, `SystemCallFailed`; `HandleClosed` in a forked child.
+    #[doc(hidden)]
+    pub fn append_to(&mut self, record: &NewRecord<'_>, partition: Option<u32>) -> Result<()> {
         if fork::epoch() != self.epoch {
             return Err(Error::HandleClosed { what: "part" });
         }
@@ -159,6 +168,7 @@ impl StagedPart {
     /// Bytes of memory that it holds, for blocks that it has not written yet: up to 16 MiB, but for its
     /// last record.
     #[inline]
+    #[doc(hidden)]
     pub fn held(&self) -> usize {
         self.held
     }
@@ -168,6 +178,7 @@ impl StagedPart {
     ///
     /// # Errors
     /// `NoSpace`, `SystemCallFailed`; `HandleClosed` in a forked child.
+    #[doc(hidden)]
     pub fn spill(&mut self) -> Result<()> {
         if fork::epoch() != self.epoch {
             return Err(Error::HandleClosed { what: "part" });
@@ -207,17 +218,17 @@ impl StagedPart {
         Ok(manifest.encode())
     }
 
-    /// Remove what was written. Dropping it does the same.
+    /// Delete what was written. Dropping it does the same.
     pub fn abort(self) {
         drop(self);
     }
 
-    /// Records so far.
+    /// Count its records so far.
     pub fn count(&self) -> u64 {
         self.records.iter().sum()
     }
 
-    /// The topic that it writes into.
+    /// Get the topic that it writes into.
     pub fn topic(&self) -> &Topic {
         &self.out.load.topic
     }
@@ -336,7 +347,7 @@ mod tests {
     #[test]
     fn a_part_of_many_partitions_holds_what_it_says_and_no_more_than_its_bound() {
         let place = tempfile::tempdir().unwrap();
-        let store = Store::open(place.path().join("store"), &StoreOptions::default()).unwrap();
+        let store = Store::open_with(place.path().join("store"), &StoreOptions::default()).unwrap();
         let options = TopicOptions { partitions: Some(80), ..TopicOptions::default() };
         let topic = Topic::open(&store, "t", &options).unwrap();
         let mut part = BulkLoad::new(&topic, "j").unwrap().stage("p", None).unwrap();
@@ -344,7 +355,7 @@ mod tests {
         // One after the other, each with more than a block: what was filled once would stay.
         for partition in 0..80 {
             for _ in 0..10 {
-                part.append(&NewRecord::value(&value), Some(partition)).unwrap();
+                part.append_to(&NewRecord::new(&value), Some(partition)).unwrap();
                 let room: usize = part.lanes.iter().map(BodyWriter::room).sum();
                 assert_eq!(part.held(), room);
                 assert!(room <= HELD, "{room} bytes");

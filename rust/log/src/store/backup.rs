@@ -58,20 +58,20 @@ impl Store {
     /// are copied; an error that it returns ends the backup. Costs one pass over the store's bytes.
     ///
     /// ```
-    /// use falaj::{Store, StoreOptions};
-    /// # let dir = tempfile::tempdir().unwrap();
+    /// use falaj::Store;
+    /// # let dir = tempfile::tempdir()?;
     /// # let (path, copy) = (dir.path().join("events"), dir.path().join("copy"));
-    /// let store = Store::open(&path, &StoreOptions::default())?;
+    /// let store = Store::open(&path)?;
     /// store.backup(&copy, &mut |_done, _total| Ok(()))?;
-    /// Store::open(&copy, &StoreOptions::default())?;
-    /// # Ok::<(), falaj::Error>(())
+    /// Store::open(&copy)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
     /// `InvalidArgument` for a destination that is not empty, or inside the store; `NeedsRecovery` for a store
-    /// opened for reading that nobody recovered since a crash; `CorruptData`, `NoSpace`, `SystemCallFailed`,
-    /// and what `progress` returns. Then nothing has the destination's name, and what was copied is removed.
-    /// What a killed process leaves, `<name>.<random>.tmp`, the next backup to the same place removes.
+    /// opened for reading that nobody recovered since a crash; `CorruptData`, `NoSpace`, `SystemCallFailed`, and what
+    /// `progress` returns. Then nothing has the destination's name, and what was copied is removed. What
+    /// a killed process leaves, `<name>.<random>.tmp`, the next backup to the same place removes.
     pub fn backup(
         &self,
         destination: impl AsRef<Path>,

@@ -7,6 +7,8 @@
 //! file when there is something to do ([`super::retention`]), so nobody has to be told.
 //! (`docs/PROTOCOL.md`, "Retention by limits".)
 
+use std::time::Duration;
+
 use std::fmt;
 
 use super::topics::read_settings;
@@ -16,26 +18,76 @@ use crate::failpoints::{Point, pass};
 use crate::format::retention::{MAX_LIMIT, Retention, is_limit};
 use crate::format::settings::{StoreSettings, TopicSettings};
 
-/// What is to be changed of a topic's retention; `None` leaves it, `Some(None)` takes a limit away.
+/// What to change of a topic's retention: which records expire. What it does not name stays as it is.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use falaj::{RetentionChange, Store};
+/// # let dir = tempfile::tempdir()?;
+/// let store = Store::open(dir.path().join("events"))?;
+/// let orders = store.topic("orders")?;
+/// orders.set_retention(&RetentionChange::default().age(Duration::from_secs(7 * 86_400)).bytes(1 << 30))?;
+/// orders.set_retention(&RetentionChange::default().bytes(None))?; // lifts that limit
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct RetentionChange {
     /// See [`Retention::bytes`].
+    #[doc(hidden)]
     pub bytes: Option<Option<u64>>,
     /// See [`Retention::age_ms`].
+    #[doc(hidden)]
     pub age_ms: Option<Option<u64>>,
     /// See [`Retention::records`].
+    #[doc(hidden)]
     pub records: Option<Option<u64>>,
     /// See [`Retention::waits`].
+    #[doc(hidden)]
     pub waits: Option<bool>,
     /// See [`Retention::protected`].
+    #[doc(hidden)]
     pub protected: Option<bool>,
 }
 
 impl RetentionChange {
+    /// Limit the bytes that the topic's segments take on the disk, or lift the limit.
+    #[must_use]
+    pub fn bytes(self, limit: impl Into<Option<u64>>) -> Self {
+        Self { bytes: Some(limit.into()), ..self }
+    }
+
+    /// Limit the age of records, in whole milliseconds, or lift the limit. A segment expires with its newest record.
+    #[must_use]
+    pub fn age(self, limit: impl Into<Option<Duration>>) -> Self {
+        let ms = |limit: Duration| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
+        Self { age_ms: Some(limit.into().map(ms)), ..self }
+    }
+
+    /// Limit the records of each partition, or lift the limit.
+    #[must_use]
+    pub fn records(self, limit: impl Into<Option<u64>>) -> Self {
+        Self { records: Some(limit.into()), ..self }
+    }
+
+    /// Keep what a consumer group or a queue still needs, whatever the limits say.
+    #[must_use]
+    pub fn waits(self, waits: bool) -> Self {
+        Self { waits: Some(waits), ..self }
+    }
+
+    /// Protect the topic from the limit of the whole store.
+    #[must_use]
+    pub fn protected(self, protected: bool) -> Self {
+        Self { protected: Some(protected), ..self }
+    }
+
     /// Check what is asked for, before anything is looked at.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] naming the limit.
+    #[doc(hidden)]
     pub fn validate(&self) -> Result<()> {
         validate("retention_bytes", self.bytes.flatten())?;
         validate("retention_age_ms", self.age_ms.flatten())?;
@@ -106,22 +158,12 @@ impl Store {
     /// by this alone. Returns the settings as they are now. `of` is the generation meant, where any will
     /// not do.
     ///
-    /// ```
-    /// use falaj::{RetentionChange, Store, StoreOptions, TopicOptions};
-    /// # let dir = tempfile::tempdir().unwrap();
-    /// let store = Store::open(dir.path().join("events"), &StoreOptions::default())?;
-    /// store.open_topic("orders", &TopicOptions::default())?;
-    /// let week = RetentionChange { age_ms: Some(Some(7 * 86_400_000)), ..RetentionChange::default() };
-    /// let orders = store.configure_topic("orders", &week, None)?;
-    /// assert_eq!((orders.retention.age_ms, orders.revision), (Some(604_800_000), 1));
-    /// # Ok::<(), falaj::Error>(())
-    /// ```
-    ///
     /// # Errors
     /// [`Error::InvalidArgument`] beyond the limits, [`Error::UnknownTopic`], [`Error::TopicDeleted`] where the
     /// topic of this name is of another generation; [`Error::NotWritable`], [`Error::LockTimeout`],
-    /// [`Error::CorruptData`], [`Error::NoSpace`], [`Error::SystemCallFailed`]: as it was, or, after an error
-    /// of the last sync alone, perhaps as it was to be.
+    /// [`Error::CorruptData`], [`Error::NoSpace`], [`Error::SystemCallFailed`]: as it was, or, after an error of the last
+    /// sync alone, perhaps as it was to be.
+    #[doc(hidden)]
     pub fn configure_topic(
         &self,
         name: &str,
@@ -140,6 +182,7 @@ impl Store {
     ///
     /// # Errors
     /// As [`Store::configure_topic`].
+    #[doc(hidden)]
     pub fn mark_compacted(
         &self,
         name: &str,
@@ -185,6 +228,7 @@ impl Store {
     ///
     /// # Errors
     /// As [`Store::configure_topic`].
+    #[doc(hidden)]
     pub fn configure(&self, retention_bytes: Option<u64>) -> Result<StoreSettings> {
         validate("retention_bytes", retention_bytes)?;
         let shared = &*self.shared;
@@ -201,8 +245,8 @@ impl Store {
     /// What the store is, as its file says now; [`Store::settings`] is as it was opened.
     ///
     /// # Errors
-    /// [`Error::NotAStore`] when the file is gone, [`Error::CorruptData`], [`Error::UnsupportedVersion`],
-    /// [`Error::SystemCallFailed`].
+    /// [`Error::NotAStore`] when the file is gone, [`Error::CorruptData`], [`Error::UnsupportedVersion`], [`Error::SystemCallFailed`].
+    #[doc(hidden)]
     pub fn stored_settings(&self) -> Result<StoreSettings> {
         let path = self.layout().settings();
         let Some(bytes) = files::read(self.shared.storage(), &path)? else {

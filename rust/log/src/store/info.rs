@@ -96,6 +96,7 @@ pub struct LogInfo {
 impl Store {
     /// The slots that were ever taken, and whether who took them lives; none where this user may not
     /// look into them.
+    #[doc(hidden)]
     pub fn slots(&self) -> Vec<SlotInfo> {
         Slots::new(self.storage(), self.layout()).look()
     }
@@ -108,12 +109,12 @@ impl Store {
     /// Look at everything: topics, logs, locks, slots.
     ///
     /// ```
-    /// use falaj::{Store, StoreOptions};
-    /// # let dir = tempfile::tempdir().unwrap();
-    /// let store = Store::open(dir.path().join("events"), &StoreOptions::default())?;
+    /// use falaj::Store;
+    /// # let dir = tempfile::tempdir()?;
+    /// let store = Store::open(dir.path().join("events"))?;
     /// let info = store.info()?;
     /// assert_eq!(info.slots.iter().filter(|slot| slot.alive == Some(true)).count(), 1);
-    /// # Ok::<(), falaj::Error>(())
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
@@ -168,6 +169,7 @@ impl Store {
     /// How many committed records are there from each of these places on: lags of consumer groups, jobs
     /// of queues. `None` where the topic is gone, was made again, or cannot be read. What corruption
     /// hides counts, see [`crate::topic::Topic::count`].
+    #[doc(hidden)]
     pub fn count_from(&self, places: &[CountFrom]) -> Vec<Option<u64>> {
         let mut logs: BTreeMap<[u8; 16], Option<(TopicSettings, Arc<Log>)>> = BTreeMap::new();
         let open = |place: &CountFrom| {

@@ -205,8 +205,8 @@ impl Store {
     /// Open the log of a topic; for writing where the store is.
     ///
     /// # Errors
-    /// `CorruptData`, `NeedsRecovery`, `UnsupportedVersion`, `LockFileReplaced`, `LockTimeout`, `NoSpace`,
-    /// `SystemCallFailed`.
+    /// `CorruptData`, `NeedsRecovery`, `UnsupportedVersion`, `LockFileReplaced`, `LockTimeout`, `NoSpace`, `SystemCallFailed`.
+    #[doc(hidden)]
     pub fn open_log(&self, topic: &TopicSettings) -> Result<Arc<Log>> {
         let log = self.open_log_as_it_is(topic)?;
         if log.is_writable() && log.is_deleted() {
@@ -249,6 +249,7 @@ impl Store {
     ///
     /// # Errors
     /// `HandleClosed` in a forked child.
+    #[doc(hidden)]
     pub fn closing(&self, log: &Log) -> Result<Option<Closing>> {
         if self.access() == super::Access::Read {
             return Ok(None);

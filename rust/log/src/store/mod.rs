@@ -13,7 +13,7 @@
 //! | `handles` | numbers of what a process has open, and whether it still is |
 //! | `lockfile`, `registry`, `fork` | what of that a process holds, and what its children must not |
 //! | `sidecar`, `queues` | files of consumers and queues, and what a process shares of each; names of queues |
-//! | `options`, `open`, `files` | opening and creating a store |
+//! | `options`, `builder`, `open`, `files` | opening and creating a store |
 //! | `logs` | which logs this process has open, and the threads that serve them |
 //! | `backup`, `unfinished` | a consistent copy while others write; the place where it is built |
 //! | `catalog`, `verify`, `repair` | looking at, and mending, a store that need not open |
@@ -29,6 +29,7 @@
 
 mod backup;
 mod backup_ends;
+mod builder;
 mod catalog;
 mod claim;
 mod configure;
@@ -64,6 +65,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use backup::BackupReport;
+pub use builder::StoreBuilder;
 pub use configure::RetentionChange;
 pub(crate) use files::make_dir;
 pub use info::{CountFrom, LogInfo, PartitionInfo, SlotInfo, StoreInfo, TopicInfo};
@@ -88,7 +90,7 @@ use claim::Patience;
 use registry::MembershipRef;
 use sharing::Siblings;
 
-/// An open store. A clone is the same one; it is closed with the last.
+/// An open store. A clone is the same store, which is closed with the last clone.
 #[derive(Clone, Debug)]
 pub struct Store {
     shared: Arc<StoreInner>,
@@ -111,11 +113,8 @@ struct StoreInner {
 }
 
 impl Store {
-    /// Open the store in a directory. When it is opened for writing and the directory is missing or
-    /// empty, it is created; the directory that it lies in must exist.
-    ///
-    /// A process that opens a store again shares the first opening's place among the writers.
-    /// Opening for reading takes no lock and changes nothing.
+    /// Open the store in a directory for writing, and create it where the directory is missing or empty. The directory
+    /// above it must exist. [`Store::options`] opens it for reading, which takes no lock and changes nothing.
     ///
     /// # Errors
     /// [`Error::NotAStore`] for anything else in the directory, or nothing to read;
@@ -124,7 +123,25 @@ impl Store {
     /// another write mode than the stored one; [`Error::InvalidArgument`] for a mode that makes no store;
     /// [`Error::LockTimeout`], [`Error::TooManyWriters`], [`Error::LockFileReplaced`] of the lock files;
     /// [`Error::NoSpace`]; [`Error::SystemCallFailed`] for missing permissions and all else.
-    pub fn open(path: impl AsRef<Path>, options: &StoreOptions) -> Result<Self> {
+    ///
+    /// # Examples
+    /// ```
+    /// use falaj::Store;
+    /// # let dir = tempfile::tempdir()?;
+    /// let store = Store::open(dir.path().join("events"))?;
+    /// store.topic("orders")?.append(b"two coffees")?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        Self::open_with(path, &StoreOptions::default())
+    }
+
+    /// As [`Store::open`], with these options.
+    ///
+    /// # Errors
+    /// As [`Store::open`].
+    #[doc(hidden)]
+    pub fn open_with(path: impl AsRef<Path>, options: &StoreOptions) -> Result<Self> {
         Self::open_on(Arc::new(RealStorage::new()), path, options)
     }
 
@@ -132,6 +149,7 @@ impl Store {
     ///
     /// # Errors
     /// As for [`Store::open`].
+    #[doc(hidden)]
     pub fn open_on(
         storage: Arc<dyn Storage>,
         path: impl AsRef<Path>,
@@ -140,27 +158,31 @@ impl Store {
         open::open(storage, path.as_ref(), options)
     }
 
-    /// The store's directory, absolute.
+    /// Get the store's directory, absolute.
     pub fn path(&self) -> &Path {
         self.shared.layout.root()
     }
 
     /// What the store is.
+    #[doc(hidden)]
     pub fn settings(&self) -> &StoreSettings {
         &self.shared.settings
     }
 
     /// What it was opened for.
+    #[doc(hidden)]
     pub fn access(&self) -> Access {
         if self.shared.seat.is_some() { Access::Write } else { Access::Read }
     }
 
     /// Permission bits of what is in it.
+    #[doc(hidden)]
     pub fn modes(&self) -> Modes {
         self.shared.modes
     }
 
     /// Its paths.
+    #[doc(hidden)]
     pub fn layout(&self) -> &Layout {
         &self.shared.layout
     }
@@ -175,17 +197,20 @@ impl Store {
     }
 
     /// What it lies on.
+    #[doc(hidden)]
     pub fn storage(&self) -> &Arc<dyn Storage> {
         &self.shared.storage
     }
 
     /// The page on which those sleep who wait for anything in the store ([`crate::format::wake`]);
     /// `None` for readers who may not read it.
+    #[doc(hidden)]
     pub fn wake_page(&self) -> Option<&Map> {
         self.shared.wake.as_ref()
     }
 
     /// What those sleep on who wait for several logs.
+    #[doc(hidden)]
     pub fn bell(&self) -> Notifier {
         Notifier::new(self.shared.wake.clone())
     }
@@ -196,6 +221,7 @@ impl Store {
     /// # Errors
     /// [`Error::NotWritable`] for a store opened for reading; in a child also those of [`Store::open`]
     /// that concern lock files.
+    #[doc(hidden)]
     pub fn membership(&self) -> Result<Arc<Membership>> {
         self.shared.membership()
     }
@@ -215,6 +241,7 @@ impl Store {
     ///
     /// # Errors
     /// [`Error::InvalidName`] for settings that come from no store.
+    #[doc(hidden)]
     pub fn log_dir(&self, topic: &TopicSettings) -> Result<std::path::PathBuf> {
         self.shared.layout.log(topic)
     }

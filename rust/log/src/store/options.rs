@@ -65,6 +65,7 @@ impl Default for StoreOptions {
 
 impl StoreOptions {
     /// The default, for reading only.
+    #[doc(hidden)]
     pub fn reading() -> Self {
         Self { access: Access::Read, ..Self::default() }
     }

@@ -21,6 +21,7 @@ impl Store {
     ///
     /// # Errors
     /// When the directory cannot be read.
+    #[doc(hidden)]
     pub fn queues(&self) -> Result<Vec<String>> {
         let names = files::list_if_there(self.storage().as_ref(), &self.layout().queues())?;
         Ok(names.into_iter().filter(|name| self.layout().queue(name).is_ok()).collect())

@@ -97,19 +97,6 @@ impl Store {
 
 /// Find out what is to be mended in a store, and mend it unless this is a dry run.
 ///
-/// ```
-/// use std::sync::Arc;
-/// use falaj::internals::storage::real::RealStorage;
-/// use falaj::internals::store::repair;
-/// use falaj::{Store, StoreOptions};
-/// # let dir = tempfile::tempdir().unwrap();
-/// # let path = dir.path().join("events");
-/// # Store::open(&path, &StoreOptions::default())?;
-/// let found = repair(Arc::new(RealStorage::new()), &path, &StoreOptions::default(), true)?;
-/// assert!(found.is_complete() && found.steps().next().is_none());
-/// # Ok::<(), falaj::Error>(())
-/// ```
-///
 /// # Errors
 /// `NotAStore`, `UnsupportedVersion`, `OutdatedFormat`, `LockTimeout`; without dry run also those of [`Store::open`]. What is wrong with a
 /// single log or topic stands in the report.

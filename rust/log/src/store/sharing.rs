@@ -43,6 +43,7 @@ impl Store {
     ///
     /// # Errors
     /// `SystemCallFailed` when the topics cannot be listed.
+    #[doc(hidden)]
     pub fn topic_in_log(&self, log: &str) -> Result<Option<TopicSettings>> {
         self.sibling(log)
     }
@@ -51,6 +52,7 @@ impl Store {
     ///
     /// # Errors
     /// As [`Store::topic_in_log`].
+    #[doc(hidden)]
     pub fn topic_in_generation(&self, log: &[u8; 16]) -> Result<Option<TopicSettings>> {
         let all = self.shared.all_topics()?.into_iter().filter_map(|(_, topic)| topic.ok());
         Ok(all.into_iter().find(|topic| topic.log_generation == *log))

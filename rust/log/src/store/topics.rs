@@ -46,6 +46,7 @@ impl Store {
     /// [`Error::CorruptData`] when `topic.json` or its log is damaged or missing;
     /// [`Error::UnsupportedVersion`]; [`Error::LockTimeout`] when others change the store all the time;
     /// [`Error::NoSpace`].
+    #[doc(hidden)]
     pub fn open_topic(&self, name: &str, options: &TopicOptions) -> Result<TopicSettings> {
         self.shared.layout.topic(name)?;
         options.validate()?;
@@ -65,6 +66,7 @@ impl Store {
     ///
     /// # Errors
     /// [`Error::UnknownTopic`], and as for [`Store::open_topic`] when it is damaged or newer.
+    #[doc(hidden)]
     pub fn topic_settings(&self, name: &str) -> Result<TopicSettings> {
         self.shared.topic(name)?.ok_or_else(|| self.shared.no_such_topic(name))
     }
@@ -72,6 +74,7 @@ impl Store {
     /// True when a topic was deleted since its settings were read, also if there is another one of its
     /// name. Then what went wrong with its files is nothing to be told. False where the store itself was
     /// removed: that deletes no topic.
+    #[doc(hidden)]
     pub fn is_gone(&self, topic: &TopicSettings) -> bool {
         let (storage, layout) = (self.shared.storage(), self.layout());
         match read_settings(storage, layout, &topic.name) {
@@ -87,6 +90,7 @@ impl Store {
     ///
     /// # Errors
     /// When the directory cannot be read. What is wrong with a single topic stands beside its name.
+    #[doc(hidden)]
     pub fn topics(&self) -> Result<Vec<(String, Result<TopicSettings>)>> {
         self.shared.all_topics()
     }

@@ -60,13 +60,12 @@ impl Store {
     /// Nothing is mapped and nothing is changed; others may write meanwhile.
     ///
     /// ```
-    /// use falaj::{Store, StoreOptions};
-    /// # let dir = tempfile::tempdir().unwrap();
-    /// # let path = dir.path().join("events");
-    /// let store = Store::open(&path, &StoreOptions::default())?;
+    /// use falaj::Store;
+    /// # let dir = tempfile::tempdir()?;
+    /// let store = Store::open(dir.path().join("events"))?;
     /// let found = store.verify(None, &mut |_done, _total| Ok(()))?;
     /// assert!(found.is_sound());
-    /// # Ok::<(), falaj::Error>(())
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
@@ -79,7 +78,7 @@ impl Store {
 /// As [`Store::verify`], of a store that need not open.
 ///
 /// # Errors
-/// `NotAStore`; `UnsupportedVersion` or `OutdatedFormat` for a store of another version of the format; `UnknownTopic` for a topic that is not there; `SystemCallFailed` when a directory cannot be listed;
+/// `NotAStore`; `UnknownTopic` for a topic that is not there; `SystemCallFailed` when a directory cannot be listed;
 /// what `progress` returns. All else is a finding.
 pub fn verify(
     storage: &Arc<dyn Storage>,

@@ -89,11 +89,12 @@ impl Topic {
     /// Append a record; returns its offset. `sync` overrides the topic's mode.
     ///
     /// # Errors
-    /// `AppendTooLarge`, `NoSpace`, `SystemCallFailed`, `LockTimeout`, `SyncFailed`, `TopicDeleted`,
-    /// `NotWritable`, `HandleClosed` in a forked child: nothing was appended. `DurabilityUnknown`: it is
-    /// visible, and perhaps not on the medium.
+    /// `AppendTooLarge`, `NoSpace`, `SystemCallFailed`, `LockTimeout`, `SyncFailed`, `TopicDeleted`, `NotWritable`, `HandleClosed` in
+    /// a forked child: nothing was appended. `DurabilityUnknown`: it is visible, and perhaps not on
+    /// the medium.
     #[inline]
-    pub fn append(
+    #[doc(hidden)]
+    pub fn append_to(
         &self,
         partition: u32,
         record: &NewRecord<'_>,
@@ -109,6 +110,7 @@ impl Topic {
     /// # Errors
     /// As [`Topic::append`], but for `DurabilityUnknown`.
     #[inline]
+    #[doc(hidden)]
     pub fn commit(
         &self,
         partition: u32,
@@ -139,6 +141,7 @@ impl Topic {
     ///
     /// # Errors
     /// As [`Topic::commit`]; `InvalidArgument` when there are none.
+    #[doc(hidden)]
     #[inline(always)]
     pub fn commit_encoded(
         &self,
@@ -153,6 +156,7 @@ impl Topic {
     /// As [`Topic::commit_encoded`], if that needs no waiting: no other thread or process has the log, and
     /// there is room. `None` when it does, or when something is wrong, which that then says; nothing was
     /// appended.
+    #[doc(hidden)]
     #[inline]
     pub fn try_commit(
         &self,
@@ -166,9 +170,10 @@ impl Topic {
 
     /// As [`Topic::try_commit`], of a value alone, to the partition with this number in the log; returns its
     /// offset. Not for durable appends.
+    #[doc(hidden)]
     #[inline]
     pub fn try_append_value(&self, number: u32, value: &[u8], interval: bool) -> Option<u64> {
-        let record = NewRecord::value(value);
+        let record = NewRecord::new(value);
         let mut room = RecordLead::empty();
         let block = lone_block(number, room.encode(&record)?, &record, interval);
         self.log.try_append(&block).map(|appended| appended.first)
@@ -180,6 +185,7 @@ impl Topic {
     ///
     /// # Errors
     /// As [`Topic::commit`]; `InvalidArgument` when a body is empty, or there is none.
+    #[doc(hidden)]
     pub fn commit_bodies(
         &self,
         parts: &[(u32, &BodyWriter)],
@@ -193,6 +199,7 @@ impl Topic {
     ///
     /// # Errors
     /// As [`Topic::commit_bodies`] and [`Topic::append_if`].
+    #[doc(hidden)]
     pub fn commit_bodies_if(
         &self,
         parts: &[(u32, &BodyWriter)],
@@ -231,7 +238,8 @@ impl Topic {
     ///
     /// # Errors
     /// As [`Topic::append`]; `InvalidArgument` when there are none.
-    pub fn extend(
+    #[doc(hidden)]
+    pub fn extend_to(
         &self,
         partition: u32,
         records: &[NewRecord<'_>],
@@ -250,6 +258,7 @@ impl Topic {
     ///
     /// # Errors
     /// As [`Topic::extend`].
+    #[doc(hidden)]
     pub fn extend_partitions(
         &self,
         parts: &[(u32, &[NewRecord<'_>])],

@@ -5,25 +5,27 @@
 //! together. How it is done is left to [`crate::log`]. See `docs/PROTOCOL.md`, "Compaction".
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use super::Topic;
 use crate::error::{Error, Result};
 use crate::log::verify::Progress;
 use crate::log::{Compacted, Compacting, Last};
 
-/// For how long tombstones are kept: a day, in microseconds.
-pub const TOMBSTONES_US: u64 = 86_400_000_000;
+/// How long tombstones are kept: a day.
+pub const TOMBSTONES: Duration = Duration::from_secs(86_400);
 /// Bytes for keys: enough for more than a million of them in one reading.
 pub const COMPACTION_MEMORY: u64 = 128 << 20;
 
-/// How a topic is compacted.
+/// How to compact a topic.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct CompactOptions {
-    /// For how long a tombstone stays once all that it hides is gone, microseconds; so long may a reader
-    /// take from the beginning to the end and see each deletion of what it saw. [`TOMBSTONES_US`] by default.
-    pub tombstones_us: u64,
+    /// How long a tombstone stays once all that it hides is gone. A reader that takes no longer from the beginning
+    /// to the end sees each deletion of what it saw. A day by default.
+    pub tombstones: Duration,
     /// Bytes that may be used to remember keys; with more keys the log is read more often.
-    /// [`COMPACTION_MEMORY`] by default.
+    /// 128 MiB by default.
     pub memory: u64,
     /// True to begin a new segment first, so that all that was appended is looked at. Segments that were
     /// ended early become one with others only while what is left of all of them is small, so this is for
@@ -31,37 +33,66 @@ pub struct CompactOptions {
     pub seal: bool,
     /// The last records of all keys, by partition, where somebody else found them out; of partitions that
     /// are not there everything stays.
+    #[doc(hidden)]
     pub last: Option<BTreeMap<u32, Last>>,
 }
 
 impl Default for CompactOptions {
     fn default() -> Self {
-        Self { tombstones_us: TOMBSTONES_US, memory: COMPACTION_MEMORY, seal: false, last: None }
+        Self { tombstones: TOMBSTONES, memory: COMPACTION_MEMORY, seal: false, last: None }
+    }
+}
+
+impl CompactOptions {
+    /// Keep tombstones so long once all that they hide is gone.
+    #[must_use]
+    pub fn tombstones(self, tombstones: Duration) -> Self {
+        Self { tombstones, ..self }
+    }
+
+    /// Use up to so many bytes to remember keys.
+    #[must_use]
+    pub fn memory(self, memory: u64) -> Self {
+        Self { memory, ..self }
+    }
+
+    /// Begin a new segment first, so that all that was appended is looked at.
+    #[must_use]
+    pub fn seal(self, seal: bool) -> Self {
+        Self { seal, ..self }
+    }
+
+    /// Take the last records of all keys from another reader that found them.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn last(self, last: BTreeMap<u32, Last>) -> Self {
+        Self { last: Some(last), ..self }
     }
 }
 
 impl Topic {
-    /// Of all records with the same key leave the last one, in each partition by itself; the others are gone
-    /// for every reader, offsets stay, and asking for one that is gone raises `RecordCompacted`. Records
-    /// without a key stay. What lies in the newest segment is not looked at. On the medium when it returns;
-    /// others read and write meanwhile, and what was read stays valid. Reads the topic two or three times.
+    /// Compact: keep the last record of each key, in each partition by itself; the others are gone
+    /// for every reader, offsets stay, and asking for one that is gone raises `RecordCompacted`. Records without a
+    /// key stay. What lies in the newest segment is not looked at. On the medium when it returns; others
+    /// read and write meanwhile, and what was read stays valid. Reads the topic two or three times.
     ///
     /// ```
-    /// use falaj::{CompactOptions, NewRecord, Store, StoreOptions, Topic, TopicOptions};
-    /// # let dir = tempfile::tempdir().unwrap();
-    /// let store = Store::open(dir.path().join("events"), &StoreOptions::default())?;
-    /// let compacted = TopicOptions { compacted: Some(true), ..TopicOptions::default() };
-    /// let prices = Topic::open(&store, "prices", &compacted)?;
-    /// let done = prices.compact(&CompactOptions::default(), &mut |_, _| Ok(()))?;
-    /// assert_eq!((done.segments, done.removed), (0, 0));
-    /// # Ok::<(), falaj::Error>(())
+    /// use falaj::{CompactOptions, NewRecord, Store};
+    /// # let dir = tempfile::tempdir()?;
+    /// let store = Store::open(dir.path().join("events"))?;
+    /// let prices = store.topic_options("prices").compacted(true).open()?;
+    /// for key in ["tea", "tea", "fig", "fig", "fig"] {
+    ///     prices.append(NewRecord::new("3").key(key))?;
+    /// }
+    /// let done = prices.compact(&CompactOptions::default().seal(true), &mut |_, _| Ok(()))?;
+    /// assert_eq!((done.removed, prices.count(..)?), (3, 2));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` for a topic that is not marked compacted, or shares its log; `CorruptData` where what
-    /// is to be compacted is damaged, `LockTimeout` while somebody else compacts it, `NotWritable`,
-    /// `TopicDeleted`, `UnsupportedVersion`, `NoSpace`, `SystemCallFailed`; what `progress` returns. What was
-    /// compacted until then stays so.
+    /// `InvalidArgument` for a topic that is not marked compacted, or shares its log; `CorruptData` where what is to be
+    /// compacted is damaged, `LockTimeout` while somebody else compacts it, `NotWritable`, `TopicDeleted`,
+    /// `UnsupportedVersion`, `NoSpace`, `SystemCallFailed`; what `progress` returns. What was compacted until then stays so.
     pub fn compact(&self, options: &CompactOptions, progress: Progress<'_>) -> Result<Compacted> {
         self.check_compaction()?;
         let topics = self.settings.number..self.settings.number + self.settings.partitions;
@@ -69,7 +100,8 @@ impl Topic {
             last.iter().map(|(p, last)| Ok((self.number(*p)?, self.checked(*p, last)?))).collect()
         };
         let last = options.last.as_ref().map(numbered).transpose()?;
-        let (tombstones_us, memory) = (options.tombstones_us, options.memory);
+        let micros = u64::try_from(options.tombstones.as_micros());
+        let (tombstones_us, memory) = (micros.unwrap_or(u64::MAX), options.memory);
         let (seal, last) = (options.seal, last.as_ref());
         let how = Compacting { topics: &topics, tombstones_us, memory, seal, last };
         self.log.compact(&how, progress).map_err(|error| self.topic_error(error))

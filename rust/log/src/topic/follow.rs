@@ -11,50 +11,31 @@ use crate::format::address::Address;
 use crate::log::{Interrupt, RecordBatch, RecordRef, Wait};
 
 use super::read::topic_error;
-use super::{Merge, Record, ScanRange, Topic, Visibility};
+use super::{Record, Scan, ScanRange, Topic, Visibility};
 
 /// How often to look where there is no page that says what is committed.
 const BLIND: Duration = Duration::from_millis(10);
 
-/// Goes through a topic, and waits at its end for more. As an iterator it ends only where it was given a
-/// timeout; its errors are those of [`super::Scan`], and as that it stays before them.
+/// Reads a topic, and waits at its end for more. [`Topic::follow`] makes it.
+///
+/// The iterator ends only where it has a timeout, and goes on when it is asked again. After an error it stays where it
+/// is, as [`Scan`] does.
 #[derive(Debug)]
 pub struct Follow {
     topic: Topic,
-    merge: Merge,
+    merge: Scan,
     seen: Address,
     timeout: Option<Duration>,
 }
 
 impl Topic {
-    /// Go through a partition from an offset on, and on as it grows.
-    ///
-    /// ```
-    /// # use falaj::{NewRecord, Store, StoreOptions, Topic, TopicOptions};
-    /// # use std::time::Duration;
-    /// # let directory = tempfile::tempdir().expect("a directory for a test");
-    /// # let store = Store::open(directory.path().join("events"), &StoreOptions::default())?;
-    /// let orders = Topic::open(&store, "orders", &TopicOptions::default())?;
-    /// orders.append(0, &NewRecord::value(b"two coffees"), None)?;
-    /// let second = Duration::from_secs(1);
-    /// for record in orders.follow(0, orders.first(0)?)?.with_timeout(Some(second)) {
-    ///     println!("{:?}", record?.value()); // the loop ends when nothing came for a second
-    /// }
-    /// # Ok::<(), falaj::Error>(())
-    /// ```
+    /// Follow these ranges, merged by timestamp.
     ///
     /// # Errors
     /// As [`Topic::scan`].
-    pub fn follow(&self, partition: u32, from: u64) -> Result<Follow> {
-        self.follow_merged(&[ScanRange { partition, from, end: None }])
-    }
-
-    /// The same for several partitions, merged by timestamp.
-    ///
-    /// # Errors
-    /// As [`Topic::scan`].
-    pub fn follow_merged(&self, ranges: &[ScanRange]) -> Result<Follow> {
-        let (topic, merge) = (self.clone(), self.merge(ranges)?);
+    #[doc(hidden)]
+    pub fn follow_ranges(&self, ranges: &[ScanRange]) -> Result<Follow> {
+        let (topic, merge) = (self.clone(), self.scan_ranges(ranges)?);
         Ok(Follow { topic, merge, seen: Address::default(), timeout: None })
     }
 }
@@ -83,16 +64,16 @@ impl Iterator for Follow {
 }
 
 impl Follow {
-    /// The same, which ends when nothing came for so long. It goes on where it is asked again.
+    /// End the iteration when nothing came for so long; `None` never ends it.
     #[must_use]
     pub fn with_timeout(self, timeout: Option<Duration>) -> Self {
         Self { timeout, ..self }
     }
 
-    /// The next record if there is one now, as [`Merge::next_ref`].
+    /// Get the next record if there is one now, as [`Scan::next_ref`].
     ///
     /// # Errors
-    /// As that.
+    /// As [`Scan::next_ref`].
     #[inline]
     pub fn poll_ref(&mut self) -> Result<Option<(&RecordBatch, RecordRef)>> {
         self.note();
@@ -103,10 +84,10 @@ impl Follow {
         Ok(self.merge.batch(number).map(|batch| (batch, at)))
     }
 
-    /// The next records of one partition if there are some now, as [`Merge::next_batch`].
+    /// Get the next records of one partition if there are some now, as [`Scan::next_batch`].
     ///
     /// # Errors
-    /// As that.
+    /// As [`Scan::next_ref`].
     pub fn poll_batch(&mut self, records: usize) -> Result<Option<RecordBatch>> {
         self.note();
         let batch = self.merge.next_batch(records)?;
@@ -134,6 +115,7 @@ impl Follow {
     ///
     /// # Errors
     /// As [`crate::log::Log::wait_for_news`].
+    #[doc(hidden)]
     pub fn wait(&self, timeout: Option<Duration>, interrupt: Interrupt<'_>) -> Result<Wait> {
         let (log, seen) = (self.topic.log(), self.seen);
         let waited = match self.topic.visibility {
@@ -148,26 +130,29 @@ impl Follow {
     }
 
     /// Up to where the last look saw the log.
+    #[doc(hidden)]
     #[inline]
     pub fn seen(&self) -> Address {
         self.seen
     }
 
-    /// The topic that it reads.
+    /// Get the topic that it reads.
     #[inline]
     pub fn topic(&self) -> &Topic {
         &self.topic
     }
 
     /// What it reads with.
+    #[doc(hidden)]
     #[inline]
-    pub fn merge(&self) -> &Merge {
+    pub fn merge(&self) -> &Scan {
         &self.merge
     }
 
     /// What it reads with, to read without waiting and to step over damage.
+    #[doc(hidden)]
     #[inline]
-    pub fn merge_mut(&mut self) -> &mut Merge {
+    pub fn merge_mut(&mut self) -> &mut Scan {
         &mut self.merge
     }
 }

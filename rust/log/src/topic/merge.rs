@@ -8,19 +8,21 @@ use crate::error::Result;
 use crate::format::address::Address;
 use crate::log::{RecordBatch, RecordRef};
 
-use super::{Record, Scan, ScanRange, Skipped, Topic};
+use super::{PartitionScan, Record, ScanRange, Skipped, Topic};
 
-/// Goes through some partitions at once. At the end of all it returns `None`, and goes on when there is
-/// more. As an iterator it returns records; its errors are those of [`Scan`], and as that it stays before
-/// them.
+/// Reads records in the order of their timestamps, each partition in the order of its offsets. [`Topic::scan`] makes
+/// it.
+///
+/// At the end the iterator returns `None`, and goes on when it is asked again after more was appended. After an error it
+/// stays where it is and returns the error again, until [`Scan::step_over`] steps over what is corrupt.
 #[derive(Debug)]
-pub struct Merge {
+pub struct Scan {
     streams: Vec<Stream>,
 }
 
 #[derive(Debug)]
 struct Stream {
-    scan: Scan,
+    scan: PartitionScan,
     /// What the scan returned last, and its time, where that comes next in this partition.
     head: Option<(RecordRef, i64)>,
 }
@@ -48,16 +50,17 @@ impl Topic {
     ///
     /// # Errors
     /// As [`Topic::scan`].
-    pub fn merge(&self, ranges: &[ScanRange]) -> Result<Merge> {
+    #[doc(hidden)]
+    pub fn scan_ranges(&self, ranges: &[ScanRange]) -> Result<Scan> {
         let stream = |range: &ScanRange| {
-            let scan = self.scan(range.partition, range.from, range.end)?;
+            let scan = self.scan_partition(range.partition, range.from, range.end)?;
             Ok(Stream { scan, head: None })
         };
-        Ok(Merge { streams: ranges.iter().map(stream).collect::<Result<_>>()? })
+        Ok(Scan { streams: ranges.iter().map(stream).collect::<Result<_>>()? })
     }
 }
 
-impl Iterator for Merge {
+impl Iterator for Scan {
     type Item = Result<Record>;
 
     #[inline]
@@ -67,18 +70,19 @@ impl Iterator for Merge {
     }
 }
 
-impl Merge {
-    /// The next record of all, as its batch and its place in that; `None` where there is none now.
+impl Scan {
+    /// Get the next record as its batch and its place in that, which costs no reference; `None` at the end.
     ///
     /// # Errors
-    /// As [`Scan::next_ref`].
+    /// `CorruptData`, `NeedsRecovery`, `UnsupportedVersion`: the scan stays where it is, and [`Scan::step_over`] goes
+    /// on. `OffsetOutOfRange` when what comes next was trimmed meanwhile.
     #[inline]
     pub fn next_ref(&mut self) -> Result<Option<(&RecordBatch, RecordRef)>> {
         let Some((number, at)) = self.advance()? else { return Ok(None) };
         Ok(self.batch(number).map(|batch| (batch, at)))
     }
 
-    /// The next record by the number of its stream; [`Merge::batch`] is its batch.
+    /// The next record by the number of its stream; [`Scan::batch`] is its batch.
     #[inline]
     pub(super) fn advance(&mut self) -> Result<Option<(usize, RecordRef)>> {
         if let [Stream { scan, head: None }] = self.streams.as_mut_slice() {
@@ -101,7 +105,7 @@ impl Merge {
         self.streams[number].scan.batch()
     }
 
-    /// The next records of one of the partitions, in turns: as [`Scan::next_batch`], and not merged.
+    /// Get the next records of one partition, in turns, up to so many. They are not merged.
     ///
     /// # Errors
     /// As [`Scan::next_ref`].
@@ -121,20 +125,22 @@ impl Merge {
     }
 
     /// Up to where all of them have read, once nothing came. Behind it may be more of some.
+    #[doc(hidden)]
     pub fn reached(&self) -> Address {
         let ends = self.streams.iter().map(|stream| stream.scan.cursor().address());
         ends.min().unwrap_or_default()
     }
 
     /// What is still to be read of each partition, to go on from there.
+    #[doc(hidden)]
     pub fn ranges(&self) -> impl Iterator<Item = ScanRange> {
         self.streams.iter().map(Stream::range)
     }
 
-    /// Step over damage in every partition that comes to some next; says in which, and what is lost.
+    /// Step over corruption in every partition that meets some next; says in which, and what is lost.
     ///
     /// # Errors
-    /// As [`Scan::step_over`], where nothing was stepped over. An error behind that comes with the next
+    /// As [`Scan::next_ref`], where nothing was stepped over. An error behind that comes with the next
     /// record.
     pub fn step_over(&mut self) -> Result<Vec<(u32, Skipped)>> {
         let mut lost = Vec::new();

@@ -6,22 +6,25 @@
 //! write.
 //!
 //! ```no_run
-//! use falaj::{NewRecord, Store, StoreOptions, Topic, TopicOptions};
+//! use falaj::Store;
 //!
-//! let store = Store::open("events", &StoreOptions::default())?;
-//! let orders = Topic::open(&store, "orders", &TopicOptions::default())?;
-//! let offset = orders.append(0, &NewRecord::value(b"first"), None)?;
-//! assert_eq!(orders.get(0, offset)?.value(), Some(b"first".as_slice()));
+//! let store = Store::open("events")?;
+//! let orders = store.topic("orders")?;
+//! let offset = orders.append(b"first")?.offset;
+//! assert_eq!(orders.get(offset)?.value(), Some(b"first".as_slice()));
 //! # Ok::<(), falaj::Error>(())
 //! ```
 
 mod append;
+mod builder;
 mod compact;
 mod follow;
+mod handle;
 mod merge;
 mod partitioner;
 mod preconditions;
 mod read;
+mod start;
 #[cfg(all(test, not(loom)))]
 mod tests;
 mod transaction;
@@ -42,29 +45,44 @@ pub use crate::log::{BatchBlock, RecordBatch, RecordRef, RecordRefs};
 pub use crate::log::{Compacted, Last};
 pub use crate::log::{CursorMove, Precondition, Visibility};
 pub use append::{Encoded, with_encoded};
-pub use compact::{COMPACTION_MEMORY, CompactOptions, TOMBSTONES_US};
+pub use builder::TopicBuilder;
+pub use compact::{COMPACTION_MEMORY, CompactOptions, TOMBSTONES};
 pub use follow::Follow;
-pub use merge::Merge;
+pub use handle::Position;
+pub use merge::Scan;
 pub use partitioner::partition_for_key;
 pub use preconditions::{KnownProducer, MAX_PRODUCER_NAME};
-pub use read::{Record, Scan, ScanRange, Skipped};
+pub use read::{PartitionScan, Record, ScanRange, Skipped};
+pub use start::Start;
 pub(crate) use transaction::GroupPosition;
 pub use transaction::{Committed, Transaction};
 
-/// When an append returns.
+/// Says when an append returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[non_exhaustive]
 pub enum SyncMode {
-    /// Once everybody can see it.
+    /// Once every process can see it.
     None,
-    /// Likewise; and within the topic's interval it is on the medium, while a process lives that has
-    /// the log open for writing.
+    /// Likewise. It is on the disk within the topic's interval, as long as a process that has the log open for
+    /// writing lives.
     #[default]
     Interval,
-    /// Once it is on the medium.
+    /// Once it is on the disk.
     Durable,
 }
 
-/// An open topic. Clones share everything.
+impl SyncMode {
+    /// Get its name, as settings have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Interval => "interval",
+            Self::Durable => "durable",
+        }
+    }
+}
+
+/// An open topic: a handle for all of its partitions, or for one. A clone is the same handle.
 #[derive(Clone)]
 pub struct Topic {
     store: Store,
@@ -75,6 +93,8 @@ pub struct Topic {
     sync: SyncMode,
     check: Check,
     visibility: Visibility,
+    /// The partition that the handle is for, where it is not for all of them.
+    only: Option<u32>,
 }
 
 impl fmt::Debug for Topic {
@@ -87,8 +107,8 @@ impl Topic {
     /// Open a topic, creating it where the store is open for writing.
     ///
     /// # Errors
-    /// Those of [`Store::open_topic`], and `CorruptData`, `NeedsRecovery` or `UnsupportedVersion` as its log
-    /// is.
+    /// Those of [`Store::open_topic`], and `CorruptData`, `NeedsRecovery` or `UnsupportedVersion` as its log is.
+    #[doc(hidden)]
     pub fn open(store: &Store, name: &str, options: &TopicOptions) -> Result<Self> {
         let (settings, log) = loop {
             let settings = store.open_topic(name, options)?;
@@ -114,13 +134,23 @@ impl Topic {
         let settings = Arc::new(settings);
         let (_closing, sync, check) = (store.closing(&log)?, SyncMode::default(), Check::Full);
         let visibility = Visibility::default();
-        Ok(Self { store: store.clone(), settings, log, _closing, sync, check, visibility })
+        Ok(Self {
+            store: store.clone(),
+            settings,
+            log,
+            _closing,
+            sync,
+            check,
+            visibility,
+            only: None,
+        })
     }
 
     /// The same topic, for a forked child: with a place of its own among the writers.
     ///
     /// # Errors
     /// As [`Topic::open`].
+    #[doc(hidden)]
     pub fn reopen(&self) -> Result<Self> {
         let log = self.store.open_log(&self.settings).map_err(|error| {
             match self.store.is_gone(&self.settings) {
@@ -137,70 +167,73 @@ impl Topic {
     ///
     /// # Errors
     /// `CorruptData`, `UnsupportedVersion`, `SystemCallFailed`.
+    #[doc(hidden)]
     pub fn reopen_to_read(&self) -> Result<Arc<Log>> {
         let (storage, settings) = (Arc::clone(self.store.storage()), self.log.settings().clone());
         Log::open(storage, self.log.dir(), settings, None)
     }
 
-    /// The same topic with another sync mode.
+    /// Get a handle whose appends return at another point.
     #[must_use]
     pub fn with_sync(&self, sync: SyncMode) -> Self {
         Self { sync, ..self.clone() }
     }
 
-    /// The same topic, read without or with checksums. Unverified reads still check structure.
+    /// Get a handle that reads without checksums, or with them. Reads without them still check the structure.
     #[must_use]
     pub fn with_verify(&self, verify: bool) -> Self {
         let check = if verify { Check::Full } else { Check::None };
         Self { check, ..self.clone() }
     }
 
-    /// The same topic, read up to what is committed or up to what is on the medium. Its end, lookups by
-    /// offset and time, and scans agree: of what lies behind they know nothing.
+    /// Get a handle that reads all that is visible, or up to what is on the disk. Its end, lookups by offset and
+    /// time, and scans agree.
     ///
     /// ```
-    /// use falaj::{NewRecord, Store, StoreOptions, SyncMode, Topic, TopicOptions, Visibility};
-    /// # let dir = tempfile::tempdir().unwrap();
-    /// let store = Store::open(dir.path().join("events"), &StoreOptions::default())?;
-    /// let orders = Topic::open(&store, "orders", &TopicOptions::default())?;
+    /// use falaj::{Store, SyncMode, Visibility};
+    /// # let dir = tempfile::tempdir()?;
+    /// let store = Store::open(dir.path().join("events"))?;
+    /// let orders = store.topic("orders")?.with_sync(SyncMode::None);
     /// let durable = orders.with_visibility(Visibility::Durable);
-    /// orders.append(0, &NewRecord::value(b"first"), Some(SyncMode::None))?;
-    /// assert_eq!((orders.end(0)?, durable.end(0)?), (1, 0));
+    /// orders.append(b"first")?;
+    /// assert_eq!((orders.end_offset()?, durable.end_offset()?), (1, 0));
     /// orders.flush()?;
-    /// assert_eq!(durable.end(0)?, 1);
-    /// # Ok::<(), falaj::Error>(())
+    /// assert_eq!(durable.end_offset()?, 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
     pub fn with_visibility(&self, visibility: Visibility) -> Self {
         Self { visibility, ..self.clone() }
     }
 
-    /// How far it is read.
+    /// Get how far it is read.
     pub fn visibility(&self) -> Visibility {
         self.visibility
     }
 
-    /// Its name.
+    /// Get its name.
     pub fn name(&self) -> &str {
         &self.settings.name
     }
 
     /// What does not change about it.
+    #[doc(hidden)]
     pub fn settings(&self) -> &TopicSettings {
         &self.settings
     }
 
-    /// The store that it is in.
+    /// Get the store that it is in.
     pub fn store(&self) -> &Store {
         &self.store
     }
 
     /// The log that it is in.
+    #[doc(hidden)]
     pub fn log(&self) -> &Arc<Log> {
         &self.log
     }
 
-    /// True once it was deleted.
+    /// Say whether it was deleted.
     pub fn is_deleted(&self) -> bool {
         self.log.is_topic_deleted(self.settings.number)
     }
@@ -209,16 +242,17 @@ impl Topic {
     ///
     /// # Errors
     /// As [`Log::cursor_of`].
+    #[doc(hidden)]
     pub fn cursor(&self, name: &[u8]) -> Result<Option<CursorState>> {
         self.log.cursor_of(name).map_err(|error| read::topic_error(error, &self.settings))
     }
 
-    /// How appends sync unless they say otherwise.
+    /// Get the point at which appends return.
     pub fn sync_mode(&self) -> SyncMode {
         self.sync
     }
 
-    /// How many partitions it has.
+    /// Get the number of its partitions.
     pub fn partitions(&self) -> u32 {
         self.settings.partitions
     }
@@ -236,8 +270,8 @@ impl Topic {
     /// Lowest offset that is still there.
     ///
     /// # Errors
-    /// `InvalidArgument` for a partition that is not there; `CorruptData`, `NeedsRecovery`,
-    /// `UnsupportedVersion`, `SystemCallFailed`.
+    /// `InvalidArgument` for a partition that is not there; `CorruptData`, `NeedsRecovery`, `UnsupportedVersion`, `SystemCallFailed`.
+    #[doc(hidden)]
     pub fn first(&self, partition: u32) -> Result<u64> {
         self.log.first_offset(self.number(partition)?).map_err(|error| self.topic_error(error))
     }
@@ -247,6 +281,7 @@ impl Topic {
     ///
     /// # Errors
     /// `InvalidArgument` for a partition that is not there.
+    #[doc(hidden)]
     pub fn trimmed(&self, partition: u32) -> Result<u64> {
         Ok(self.log.trimmed(self.number(partition)?))
     }
@@ -256,9 +291,9 @@ impl Topic {
     /// stays valid. An offset that was trimmed already changes nothing.
     ///
     /// # Errors
-    /// `OffsetOutOfRange` for an offset beyond an end, `InvalidArgument` for a partition that is not there:
-    /// then nothing changed. `NotWritable`, `SyncFailed`, `LockTimeout`, `TopicDeleted`, `NoSpace`,
-    /// `SystemCallFailed`.
+    /// `OffsetOutOfRange` for an offset beyond an end, `InvalidArgument` for a partition that is not there: then
+    /// nothing changed. `NotWritable`, `SyncFailed`, `LockTimeout`, `TopicDeleted`, `NoSpace`, `SystemCallFailed`.
+    #[doc(hidden)]
     pub fn trim(&self, firsts: &[(u32, u64)]) -> Result<Removed> {
         let firsts = self.numbered(firsts)?;
         self.log.trim(&firsts).map_err(|error| self.topic_error(error))
@@ -268,6 +303,7 @@ impl Topic {
     ///
     /// # Errors
     /// As [`Topic::first`], and `OffsetOutOfRange`.
+    #[doc(hidden)]
     pub fn plan_trim(&self, firsts: &[(u32, u64)]) -> Result<Removable> {
         for (partition, before) in firsts {
             if *before > self.committed(*partition)? {
@@ -303,6 +339,7 @@ impl Topic {
     ///
     /// # Errors
     /// As [`Topic::first`].
+    #[doc(hidden)]
     pub fn end(&self, partition: u32) -> Result<u64> {
         match self.visibility {
             Visibility::Visible => self.committed(partition),
@@ -315,6 +352,7 @@ impl Topic {
     ///
     /// # Errors
     /// As [`Topic::first`].
+    #[doc(hidden)]
     pub fn committed(&self, partition: u32) -> Result<u64> {
         self.log.end_offset(self.number(partition)?).map_err(|error| self.topic_error(error))
     }
@@ -323,6 +361,7 @@ impl Topic {
     ///
     /// # Errors
     /// As [`Topic::first`].
+    #[doc(hidden)]
     pub fn durable(&self, partition: u32) -> Result<u64> {
         let number = self.number(partition)?;
         let found = self.log.durable().map_or(Ok(0), |durable| self.log.offset_at(number, durable));
@@ -336,7 +375,8 @@ impl Topic {
     ///
     /// # Errors
     /// As [`Topic::first`].
-    pub fn count(&self, partition: u32, from: u64, to: Option<u64>) -> Result<u64> {
+    #[doc(hidden)]
+    pub fn count_in(&self, partition: u32, from: u64, to: Option<u64>) -> Result<u64> {
         let (first, end) = (self.first(partition)?, self.end(partition)?);
         let offsets = from.max(first)..to.map_or(end, |to| to.min(end));
         let counted = self.log.count(self.number(partition)?, offsets);
@@ -346,23 +386,9 @@ impl Topic {
     /// The offset from which on a partition has so many records, or so many before `end`; its first offset
     /// where it has fewer. Costs as [`Topic::count`].
     ///
-    /// ```
-    /// use falaj::{CompactOptions, NewRecord, Store, StoreOptions, Topic, TopicOptions};
-    /// # let dir = tempfile::tempdir().unwrap();
-    /// let store = Store::open(dir.path().join("events"), &StoreOptions::default())?;
-    /// let options = TopicOptions { compacted: Some(true), ..TopicOptions::default() };
-    /// let prices = Topic::open(&store, "prices", &options)?;
-    /// for key in [b"tea", b"tea", b"fig", b"fig", b"fig"] {
-    ///     prices.append(0, &NewRecord { key: Some(key), ..NewRecord::value(b"3") }, None)?;
-    /// }
-    /// prices.compact(&CompactOptions { seal: true, ..CompactOptions::default() }, &mut |_, _| Ok(()))?;
-    /// assert_eq!(prices.count(0, 0, None)?, 2);
-    /// assert_eq!(prices.start_of_last(0, 2, None)?, 1);
-    /// # Ok::<(), falaj::Error>(())
-    /// ```
-    ///
     /// # Errors
     /// As [`Topic::first`]; `CorruptData` where it depends on records that cannot be read.
+    #[doc(hidden)]
     pub fn start_of_last(&self, partition: u32, records: u64, end: Option<u64>) -> Result<u64> {
         let (first, last) = (self.first(partition)?, self.end(partition)?);
         let offsets = first..end.map_or(last, |end| end.min(last));
@@ -370,7 +396,7 @@ impl Topic {
         found.map_err(|error| self.topic_error(error))
     }
 
-    /// Put everything committed so far on the medium.
+    /// Sync: everything that is committed is on the disk when this returns.
     ///
     /// # Errors
     /// `NotWritable`, `SyncFailed`, `LockTimeout`, `SystemCallFailed`.
@@ -382,6 +408,7 @@ impl Topic {
     ///
     /// # Errors
     /// As [`Topic::flush`].
+    #[doc(hidden)]
     pub fn sync_clean(&self) -> Result<()> {
         self.log.sync_clean()
     }
@@ -391,7 +418,8 @@ impl Topic {
     ///
     /// # Errors
     /// As [`Topic::flush`]; `OffsetOutOfRange` when they were not written yet.
-    pub fn wait_durable(
+    #[doc(hidden)]
+    pub fn wait_durable_in(
         &self,
         partition: u32,
         offset: u64,

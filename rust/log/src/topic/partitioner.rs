@@ -7,11 +7,10 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::error::Result;
 use crate::format::checksum::crc32;
 use crate::format::record::NewRecord;
 
-use super::{SyncMode, Topic};
+use super::Topic;
 
 /// Which partition the next record without a key goes to, of any topic.
 static TURN: AtomicU32 = AtomicU32::new(0);
@@ -32,39 +31,12 @@ impl Topic {
     /// The partition that a record goes to by its key; records without one take turns.
     #[inline]
     pub(super) fn partition_for(&self, record: &NewRecord<'_>) -> u32 {
-        match (record.key, self.partitions()) {
-            (Some(key), partitions) => partition_for_key(key, partitions),
-            (None, 1) => 0,
-            (None, partitions) => TURN.fetch_add(1, Ordering::Relaxed) % partitions,
+        match (self.only, record.key, self.partitions()) {
+            (Some(only), ..) => only,
+            (None, _, 1) => 0,
+            (None, Some(key), partitions) => partition_for_key(key, partitions),
+            (None, None, partitions) => TURN.fetch_add(1, Ordering::Relaxed) % partitions,
         }
-    }
-
-    /// Append a record to the partition of its key; returns that partition and the offset. Records without
-    /// a key take turns. `sync` overrides the topic's mode.
-    ///
-    /// # Errors
-    /// As [`Topic::append`].
-    ///
-    /// # Examples
-    /// ```
-    /// use falaj::{NewRecord, Store, StoreOptions, Topic, TopicOptions};
-    ///
-    /// let place = tempfile::tempdir()?;
-    /// let store = Store::open(place.path().join("events"), &StoreOptions::default())?;
-    /// let options = TopicOptions { partitions: Some(4), ..TopicOptions::default() };
-    /// let orders = Topic::open(&store, "orders", &options)?;
-    /// let record = NewRecord { key: Some(b"user-42"), ..NewRecord::value(b"10 apples") };
-    /// assert_eq!(orders.append_by_key(&record, None)?, (orders.partition_of(b"user-42"), 0));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    #[inline]
-    pub fn append_by_key(
-        &self,
-        record: &NewRecord<'_>,
-        sync: Option<SyncMode>,
-    ) -> Result<(u32, u64)> {
-        let partition = self.partition_for(record);
-        self.append(partition, record, sync).map(|offset| (partition, offset))
     }
 }
 

@@ -40,7 +40,8 @@ impl Topic {
     ///
     /// # Errors
     /// `InvalidArgument` for a partition that is not there.
-    pub fn expect_offset(&self, partition: u32, offset: u64) -> Result<Precondition<'static>> {
+    #[doc(hidden)]
+    pub fn expect_offset_in(&self, partition: u32, offset: u64) -> Result<Precondition<'static>> {
         Ok(Precondition::NextOffset { topic: self.number(partition)?, offset })
     }
 
@@ -73,26 +74,12 @@ impl Topic {
     /// `sync` overrides the topic's mode; a repeat, too, waits for the disk.
     ///
     /// # Errors
-    /// As [`Topic::append`]; `OffsetConflict`, `OutOfOrderSequence`, `DuplicateSequence`, `CursorMoved`;
-    /// `InvalidArgument` for a producer more than the log remembers
+    /// As [`Topic::append`]; `OffsetConflict`, `OutOfOrderSequence`, `DuplicateSequence`, `CursorMoved`; `InvalidArgument`
+    /// for a producer more than the log remembers
     /// ([`Log::max_producers`](crate::log::Log::max_producers)): [`Topic::forget_producer`] makes room. Then
     /// nothing was appended.
-    ///
-    /// # Examples
-    /// ```
-    /// use falaj::{NewRecord, Store, StoreOptions, Topic, TopicOptions};
-    ///
-    /// let place = tempfile::tempdir()?;
-    /// let store = Store::open(place.path().join("events"), &StoreOptions::default())?;
-    /// let orders = Topic::open(&store, "orders", &TopicOptions::default())?;
-    /// let (record, once) = (NewRecord::value(b"10 apples"), [orders.expect_sequence("till-3", 17)?]);
-    /// assert_eq!(orders.append_if(0, &record, &once, None)?, 0);
-    /// assert_eq!(orders.append_if(0, &record, &once, None)?, 0);
-    /// assert_eq!(orders.end(0)?, 1);
-    /// assert!(orders.append_if(0, &record, &[orders.expect_offset(0, 0)?], None).is_err());
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn append_if(
+    #[doc(hidden)]
+    pub fn append_if_to(
         &self,
         partition: u32,
         record: &NewRecord<'_>,
@@ -107,6 +94,7 @@ impl Topic {
     ///
     /// # Errors
     /// As [`Topic::append_if`], but for `DurabilityUnknown`.
+    #[doc(hidden)]
     pub fn commit_if(
         &self,
         partition: u32,
@@ -123,17 +111,16 @@ impl Topic {
         .map_err(|error| topic_error(error, &self.settings))
     }
 
-    /// The highest sequence that a producer of this name appended up to now; `None` where the log does
+    /// Get the highest sequence that a producer of this name appended; `None` where the log does
     /// not know it. With it a producer that starts again knows where it is.
     ///
     /// # Errors
-    /// `NotWritable` for a topic that was opened for reading; `TopicDeleted`, `CorruptData`,
-    /// `SystemCallFailed`.
+    /// `NotWritable` for a topic that was opened for reading; `TopicDeleted`, `CorruptData`, `SystemCallFailed`.
     pub fn last_sequence(&self, producer: &str) -> Result<Option<u64>> {
         self.log.last_sequence(producer, self.numbers())
     }
 
-    /// The producers that are known in this topic, by id. Looks the last record of each up, to tell when
+    /// List the producers that are known in this topic, by id. Looks the last record of each up, to tell when
     /// it was appended.
     ///
     /// # Errors
@@ -156,7 +143,7 @@ impl Topic {
             }
         }
         let with_time = |known: KnownProducer| {
-            let record = self.get(known.partition, known.offset);
+            let record = self.get_in(known.partition, known.offset);
             // A record that retention or corruption took does not say when.
             KnownProducer { appended_ns: record.ok().map(|r| r.block().appended_ns()), ..known }
         };
@@ -172,14 +159,14 @@ impl Topic {
     ///
     /// # Examples
     /// ```
-    /// # use falaj::{NewRecord, Store, StoreOptions, Topic, TopicOptions};
-    /// # let place = tempfile::tempdir()?;
-    /// # let store = Store::open(place.path().join("events"), &StoreOptions::default())?;
-    /// let orders = Topic::open(&store, "orders", &TopicOptions::default())?;
-    /// let (record, once) = (NewRecord::value(b"10 apples"), [orders.expect_sequence("till-3", 17)?]);
-    /// orders.append_if(0, &record, &once, None)?;
+    /// # use falaj::Store;
+    /// # let dir = tempfile::tempdir()?;
+    /// # let store = Store::open(dir.path().join("events"))?;
+    /// let orders = store.topic("orders")?;
+    /// let once = [orders.expect_sequence("till-3", 17)?];
+    /// let first = orders.append_if(b"10 apples", &once)?;
     /// assert!(orders.forget_producer("till-3")?);
-    /// assert_eq!(orders.append_if(0, &record, &once, None)?, 1);
+    /// assert_ne!(orders.append_if(b"10 apples", &once)?, first);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn forget_producer(&self, name: &str) -> Result<bool> {
@@ -190,6 +177,7 @@ impl Topic {
     ///
     /// # Errors
     /// As [`Topic::forget_producer`]; some may be forgotten then.
+    #[doc(hidden)]
     pub fn forget_producers(&self, ids: &[u64]) -> Result<usize> {
         let forgotten = self.log.forget_producers(ids, self.numbers());
         forgotten.map_err(|error| topic_error(error, &self.settings))

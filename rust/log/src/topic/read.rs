@@ -2,7 +2,7 @@
 //!
 //! Reading gives batches ([`RecordBatch`]). A [`Record`] refers to its batch, which holds the map of its
 //! segment, so it stays valid after the topic, the store and the file are gone. Nothing is copied.
-//! Several partitions at once: [`super::Merge`]; waiting for more: [`super::Follow`].
+//! Several partitions at once: [`super::Scan`]; waiting for more: [`super::Follow`].
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -27,50 +27,53 @@ pub struct Record {
 
 impl Record {
     /// A record of a batch.
+    #[doc(hidden)]
     #[inline]
     pub fn new(batch: RecordBatch, at: RecordRef) -> Self {
         Self { batch, at }
     }
 
-    /// Number of its partition.
+    /// Get the number of its partition.
     #[inline]
     pub fn partition(&self) -> u32 {
         self.batch.partition()
     }
 
-    /// Its offset.
+    /// Get its offset.
     #[inline]
     pub fn offset(&self) -> u64 {
         self.batch.offset(&self.at)
     }
 
-    /// Its value; `None` for a tombstone.
+    /// Get its value, a view of the mapped file; `None` for a tombstone.
     #[inline]
     pub fn value(&self) -> Option<&[u8]> {
         self.batch.value(&self.at)
     }
 
-    /// Its key.
+    /// Get its key.
     pub fn key(&self) -> Option<&[u8]> {
         self.batch.key(&self.at)
     }
 
-    /// Its headers, in order.
+    /// Get its headers in order.
     pub fn headers(&self) -> impl Iterator<Item = (&str, Option<&[u8]>)> {
         self.batch.headers(&self.at)
     }
 
-    /// When it happened, or else was appended: nanoseconds since 1970.
+    /// Get the time when it happened, or otherwise when it was appended, in nanoseconds since 1970.
     pub fn timestamp_ns(&self) -> i64 {
         self.batch.timestamp_ns(&self.at)
     }
 
     /// The block that it is in.
+    #[doc(hidden)]
     pub fn block(&self) -> BatchBlock<'_> {
         self.batch.block_of(&self.at)
     }
 
     /// Its batch, and its place in that.
+    #[doc(hidden)]
     pub fn into_parts(self) -> (RecordBatch, RecordRef) {
         (self.batch, self.at)
     }
@@ -94,12 +97,12 @@ const AHEAD: usize = 64;
 /// is more, unless it was given an end.
 ///
 /// As an iterator it returns records. After an error it stays where it is and returns the error again,
-/// until [`Scan::skip_damage`] steps over what is damaged. Records and [`Scan::next_batch`] may be mixed.
+/// until [`PartitionScan::skip_damage`] steps over what is damaged. Records and [`PartitionScan::next_batch`] may be mixed.
 ///
 /// Invariant: what it returns lies before `end`; where only what is durable is visible, `end` is an
 /// offset that was durable when it was set.
 #[derive(Debug)]
-pub struct Scan {
+pub struct PartitionScan {
     cursor: BlockCursor,
     /// Something of the cursor's block is still to be put into a batch.
     has_block: bool,
@@ -130,7 +133,7 @@ pub struct ScanRange {
     pub end: Option<u64>,
 }
 
-impl Iterator for Scan {
+impl Iterator for PartitionScan {
     type Item = Result<Record>;
 
     #[inline]
@@ -140,7 +143,7 @@ impl Iterator for Scan {
     }
 }
 
-impl Scan {
+impl PartitionScan {
     /// Offset of the next record that it will return.
     #[inline]
     pub fn next_offset(&self) -> u64 {
@@ -155,8 +158,8 @@ impl Scan {
     /// The next record as its batch and its place in that, which costs no reference; `None` at the end.
     ///
     /// # Errors
-    /// `CorruptData`, `NeedsRecovery`, `UnsupportedVersion`: the scan stays where it is, and
-    /// [`Scan::skip_damage`] goes on. `OffsetOutOfRange` when what comes next was trimmed meanwhile.
+    /// `CorruptData`, `NeedsRecovery`, `UnsupportedVersion`: the scan stays where it is, and [`PartitionScan::skip_damage`] goes
+    /// on. `OffsetOutOfRange` when what comes next was trimmed meanwhile.
     #[inline]
     pub fn next_ref(&mut self) -> Result<Option<(&RecordBatch, RecordRef)>> {
         let quick = self.ahead.as_mut().and_then(|(batch, refs)| refs.next_short(batch));
@@ -193,7 +196,7 @@ impl Scan {
         }
     }
 
-    /// The batch that [`Scan::next_ref`] returned last.
+    /// The batch that [`PartitionScan::next_ref`] returned last.
     #[inline]
     pub(super) fn batch(&self) -> Option<&RecordBatch> {
         self.ahead.as_ref().map(|(batch, _)| batch)
@@ -204,7 +207,7 @@ impl Scan {
     /// `None` at the end.
     ///
     /// # Errors
-    /// As [`Scan::next_ref`].
+    /// As [`PartitionScan::next_ref`].
     pub fn next_batch(&mut self, records: usize) -> Result<Option<RecordBatch>> {
         if self.ahead.as_ref().is_some_and(|(batch, refs)| !refs.is_done(batch)) {
             self.go_to(self.next)?;
@@ -311,7 +314,7 @@ impl Scan {
     /// It goes on with the end of those offsets.
     ///
     /// # Errors
-    /// As [`Scan::next_ref`], where the next block is damaged as well: ask again.
+    /// As [`PartitionScan::next_ref`], where the next block is damaged as well: ask again.
     pub fn skip_damage(&mut self) -> Result<Skipped> {
         let lost_from = self.next;
         if let Some((batch, refs)) =
@@ -339,7 +342,7 @@ impl Scan {
     /// Step over damage, of several blocks too.
     ///
     /// # Errors
-    /// As [`Scan::next_ref`], where nothing can be read behind it.
+    /// As [`PartitionScan::next_ref`], where nothing can be read behind it.
     pub fn step_over(&mut self) -> Result<Skipped> {
         let (path, first) = (self.cursor.path().to_path_buf(), self.cursor.address());
         let mut before = first;
@@ -377,7 +380,8 @@ impl Topic {
     ///
     /// # Errors
     /// `OffsetOutOfRange`, `RecordCompacted`; `CorruptData`, `NeedsRecovery`, `UnsupportedVersion`.
-    pub fn get(&self, partition: u32, offset: u64) -> Result<Record> {
+    #[doc(hidden)]
+    pub fn get_in(&self, partition: u32, offset: u64) -> Result<Record> {
         match self.visibility {
             Visibility::Visible => self.look_up(partition, offset),
             Visibility::Durable => self.look_up_durable(partition, offset),
@@ -424,6 +428,7 @@ impl Topic {
     ///
     /// # Errors
     /// When the topic's bounds cannot be read.
+    #[doc(hidden)]
     pub fn out_of_range(&self, partition: u32, offset: i128) -> Result<Error> {
         let (topic, first, end) =
             (self.name().to_owned(), self.first(partition)?, self.end(partition)?);
@@ -436,7 +441,13 @@ impl Topic {
     /// # Errors
     /// `OffsetOutOfRange` for what retention took or was never written (the end itself is fine);
     /// `CorruptData`, `NeedsRecovery`, `UnsupportedVersion`.
-    pub fn scan(&self, partition: u32, from: u64, last: Option<u64>) -> Result<Scan> {
+    #[doc(hidden)]
+    pub fn scan_partition(
+        &self,
+        partition: u32,
+        from: u64,
+        last: Option<u64>,
+    ) -> Result<PartitionScan> {
         let number = self.number(partition)?;
         if from < self.first(partition)? {
             return Err(self.out_of_range(partition, from.into())?);
@@ -450,13 +461,25 @@ impl Topic {
         let (topic, _closing) = (Arc::clone(&self.settings), self._closing.clone());
         let (has_block, ahead, read, next) = (false, None, from, from);
         let range = ScanRange { partition, from, end: last };
-        Ok(Scan { cursor, has_block, read, ahead, next, end, range, topic, durable, _closing })
+        Ok(PartitionScan {
+            cursor,
+            has_block,
+            read,
+            ahead,
+            next,
+            end,
+            range,
+            topic,
+            durable,
+            _closing,
+        })
     }
 
     /// Offset of the first record whose timestamp is at or after a time, nanoseconds since 1970.
     ///
     /// # Errors
     /// As [`Topic::first`].
+    #[doc(hidden)]
     pub fn offset_at_time(&self, partition: u32, time_ns: i64) -> Result<Option<u64>> {
         let until = match self.visibility {
             Visibility::Visible => Address(u64::MAX),

@@ -37,14 +37,14 @@ fn fill(machine: &MemoryStorage, store: &Store, turns: u64) {
         let value = vec![b'v'; (turn % 701) as usize];
         let record = NewRecord {
             event_time_ns: (turn % 5 == 0).then_some(turn as i64 * 7),
-            ..NewRecord::value(&value)
+            ..NewRecord::new(&value)
         };
-        paid.append((turn % 3) as u32, &record, Some(SyncMode::None)).unwrap();
+        paid.append_to((turn % 3) as u32, &record, Some(SyncMode::None)).unwrap();
         let once = [paid.expect_sequence("p", turn / 3).unwrap()];
-        paid.append_if(0, &record, &once, Some(SyncMode::None)).unwrap();
+        paid.append_if_to(0, &record, &once, Some(SyncMode::None)).unwrap();
         let mut tx = Transaction::new(store);
         for topic in &topics[..2] {
-            tx.append_to(topic, 1, &NewRecord::value(b"of a group")).unwrap();
+            tx.append_to(topic, 1, &NewRecord::new(b"of a group")).unwrap();
         }
         let to = CursorState { offset: turn, crc: 1, turn: 2 };
         tx.move_cursor(CursorMove { name: b"reader", to, from: None });
@@ -61,7 +61,7 @@ fn check(machine: &MemoryStorage) -> bool {
     let (begun, walked, was_left) = paid.log().begun_and_walked().unwrap();
     assert_eq!(begun, walked);
     let end = paid.end(0).unwrap();
-    assert_eq!(paid.append(0, &NewRecord::value(b"on"), None).unwrap(), end);
+    assert_eq!(paid.append_to(0, &NewRecord::new(b"on"), None).unwrap(), end);
     was_left
 }
 

@@ -25,23 +25,20 @@ use super::{SyncMode, Topic};
 /// Records for several topics of one log, and cursors, that become visible together.
 ///
 /// ```
-/// use falaj::{CursorMove, CursorState, NewRecord, Store, StoreOptions, Topic, TopicOptions, Transaction};
-/// # let dir = tempfile::tempdir().unwrap();
-/// let store = Store::open(dir.path().join("events"), &StoreOptions::default())?;
-/// let shop = TopicOptions { log: Some("shop".into()), ..TopicOptions::default() };
-/// let (paid, audit) = (Topic::open(&store, "paid", &shop)?, Topic::open(&store, "audit", &shop)?);
+/// use falaj::Store;
+/// # let dir = tempfile::tempdir()?;
+/// let store = Store::open(dir.path().join("events"))?;
+/// let paid = store.topic_options("paid").log("shop").open()?;
+/// let audit = store.topic_options("audit").log("shop").open()?;
 ///
-/// let mut tx = Transaction::new(&store);
-/// tx.append(&paid, &NewRecord::value(b"order 17"))?;
-/// tx.append(&audit, &NewRecord::value(b"paid: order 17"))?;
-/// let to = CursorState { offset: 18, ..CursorState::default() };
-/// tx.move_cursor(CursorMove { name: b"billing", to, from: None });
-/// assert_eq!(paid.end(0)?, 0);
+/// let mut tx = store.transaction();
+/// tx.append(&paid, b"order 17")?;
+/// tx.append(&audit, b"paid: order 17")?;
+/// assert_eq!(paid.end_offset()?, 0);
 ///
 /// let committed = tx.commit()?;
 /// assert_eq!(committed.offsets(&audit, 0), Some(0..1));
-/// assert_eq!(audit.cursor(b"billing")?.map(|cursor| cursor.offset), Some(18));
-/// # Ok::<(), falaj::Error>(())
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
 pub struct Transaction {
@@ -78,7 +75,7 @@ pub(crate) struct GroupPosition {
     pub(crate) read: Address,
 }
 
-/// Where a transaction went.
+/// Says which offsets the records of a transaction got.
 #[derive(Clone, Debug, Default)]
 pub struct Committed {
     parts: Vec<(Topic, u32, Range<u64>)>,
@@ -86,12 +83,12 @@ pub struct Committed {
 }
 
 impl Committed {
-    /// Each partition that got records, in the order of their first record: topic, partition, offsets.
+    /// List the partitions that got records, in the order of their first record: topic, partition, offsets.
     pub fn parts(&self) -> &[(Topic, u32, Range<u64>)] {
         &self.parts
     }
 
-    /// The offsets that the records of a partition got; `None` where there were none.
+    /// Get the offsets that the records of a partition got; `None` where there were none.
     pub fn offsets(&self, topic: &Topic, partition: u32) -> Option<Range<u64>> {
         let number = topic.settings.number;
         let is_its = |it: &&(Topic, u32, _)| it.0.settings.number == number && it.1 == partition;
@@ -99,11 +96,13 @@ impl Committed {
     }
 
     /// Where it ends in the log: it is durable once the log is durable up to there.
+    #[doc(hidden)]
     pub fn end(&self) -> Address {
         self.end
     }
 
     /// The first offset of its first part.
+    #[doc(hidden)]
     pub fn first(&self) -> u64 {
         self.parts.first().map_or(0, |(.., offsets)| offsets.start)
     }
@@ -111,6 +110,7 @@ impl Committed {
 
 impl Transaction {
     /// Begin a transaction on topics of a store.
+    #[doc(hidden)]
     pub fn new(store: &Store) -> Self {
         let (parts, cursors) = (Vec::new(), BTreeMap::new());
         Self { store: store.clone(), sync: None, home: None, parts, cursors }
@@ -128,15 +128,17 @@ impl Transaction {
     /// # Errors
     /// `InvalidArgument` for a topic of another log, or of another store, than the transaction writes to.
     #[inline]
-    pub fn append(&mut self, topic: &Topic, record: &NewRecord<'_>) -> Result<u32> {
-        let partition = topic.partition_for(record);
-        self.append_to(topic, partition, record).map(|()| partition)
+    pub fn append<'a>(&mut self, topic: &Topic, record: impl Into<NewRecord<'a>>) -> Result<u32> {
+        let record = record.into();
+        let partition = topic.partition_for(&record);
+        self.append_to(topic, partition, &record).map(|()| partition)
     }
 
     /// Append a record to this partition of a topic when the transaction commits.
     ///
     /// # Errors
     /// As [`Transaction::append`]; `InvalidArgument` for a partition that is not there.
+    #[doc(hidden)]
     pub fn append_to(
         &mut self,
         topic: &Topic,
@@ -160,6 +162,7 @@ impl Transaction {
     /// Move a cursor when the transaction commits, in the log that it writes to. A cursor that moves twice ends
     /// where it was moved to last. A transaction without records has to
     /// [name the log](Transaction::keep_cursors_in).
+    #[doc(hidden)]
     pub fn move_cursor(&mut self, moved: CursorMove<'_>) {
         let cursor = Cursor { to: moved.to, from: moved.from, position: None };
         self.cursors.insert(moved.name.to_vec(), cursor);
@@ -182,21 +185,24 @@ impl Transaction {
     ///
     /// # Errors
     /// As [`Transaction::append`].
+    #[doc(hidden)]
     pub fn keep_cursors_in(&mut self, home: &Topic) -> Result<()> {
         self.write_to_log_of(home)
     }
 
     /// The log that it writes to, once that is known.
+    #[doc(hidden)]
     pub fn log(&self) -> Option<&Arc<Log>> {
         self.home.as_ref().map(|home| &home.log)
     }
 
-    /// How many records it has.
+    /// Count its records.
     pub fn records(&self) -> u64 {
         self.parts.iter().map(|part| u64::from(part.body.count())).sum()
     }
 
     /// How a commit syncs: what is appended at once is synced at once.
+    #[doc(hidden)]
     pub fn sync_mode(&self) -> SyncMode {
         let of_parts = self.parts.iter().map(|part| part.topic.sync).max();
         let of_home = || self.home.as_ref().map(|home| home.sync);
@@ -207,11 +213,10 @@ impl Transaction {
     /// empty, and can be used for another one.
     ///
     /// # Errors
-    /// `AppendTooLarge` for more than one append may have; `TopicDeleted`; `PartitionNotAssigned` for the
-    /// position of a consumer group that another member has by now, `CursorMoved` for another cursor;
-    /// `InvalidArgument` for cursors without a log, or more of them than it keeps; else as [`Topic::append`].
-    /// Nothing was appended then, and it can be committed again. `DurabilityUnknown`: it is visible, and
-    /// perhaps not on the disk.
+    /// `AppendTooLarge` for more than one append may have; `TopicDeleted`; `PartitionNotAssigned` for the position of a consumer
+    /// group that another member has by now, `CursorMoved` for another cursor; `InvalidArgument` for cursors without
+    /// a log, or more of them than it keeps; else as [`Topic::append`]. Nothing was appended then, and it can be
+    /// committed again. `DurabilityUnknown`: it is visible, and perhaps not on the disk.
     pub fn commit(&mut self) -> Result<Committed> {
         let (sync, home) = (self.sync_mode(), self.home.clone());
         let committed = self.commit_visible()?;
@@ -226,6 +231,7 @@ impl Transaction {
     ///
     /// # Errors
     /// As [`Transaction::commit`], but for `DurabilityUnknown`.
+    #[doc(hidden)]
     pub fn commit_visible(&mut self) -> Result<Committed> {
         if self.parts.is_empty() && self.cursors.is_empty() {
             self.home = None;

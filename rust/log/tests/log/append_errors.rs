@@ -71,7 +71,7 @@ fn the_fast_path_takes_any_topic_and_any_number_of_records() {
         // A value alone as it lies, with its length in front, or as a body with a checksum or without.
         let value = &long[..i as usize % 300];
         let mut room = RecordLead::empty();
-        let lead = room.encode(&NewRecord::value(value)).unwrap();
+        let lead = room.encode(&NewRecord::new(value)).unwrap();
         let block = match (records, i % 2) {
             (1, 0) => NewBlock { lead: lead.bytes(), body: value, body_crc: None, ..block },
             (_, 1) => NewBlock { body_crc: None, ..block },

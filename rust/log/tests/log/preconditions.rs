@@ -19,7 +19,7 @@ use falaj::internals::topic::{BodyWriter, CursorState, NewRecord, SequenceSpan, 
 const SEGMENT: u64 = 64 << 10;
 
 fn topic(at: &Path, partitions: u32) -> Topic {
-    let store = Store::open(at, &StoreOptions::default()).unwrap();
+    let store = Store::open_with(at, &StoreOptions::default()).unwrap();
     let options = TopicOptions {
         segment_bytes: Some(SEGMENT),
         partitions: Some(partitions),
@@ -31,24 +31,24 @@ fn topic(at: &Path, partitions: u32) -> Topic {
 fn once(topic: &Topic, name: &str, sequence: u64) -> Result<u64, Error> {
     let value = format!("{name} {sequence}");
     let once = [topic.expect_sequence(name, sequence)?];
-    topic.append_if(0, &NewRecord::value(value.as_bytes()), &once, None)
+    topic.append_if_to(0, &NewRecord::new(value.as_bytes()), &once, None)
 }
 
 fn fill(topic: &Topic, segments: u64) {
     for _ in 0..segments * SEGMENT / 1000 {
-        topic.append(0, &NewRecord::value(&[b'x'; 1000]), Some(SyncMode::None)).unwrap();
+        topic.append_to(0, &NewRecord::new(&[b'x'; 1000]), Some(SyncMode::None)).unwrap();
     }
 }
 
 fn value_at(topic: &Topic, offset: u64) -> Vec<u8> {
-    topic.get(0, offset).unwrap().value().unwrap().to_vec()
+    topic.get_in(0, offset).unwrap().value().unwrap().to_vec()
 }
 
 #[test]
 fn a_repeat_is_not_appended_and_answered_with_the_first_offset() {
     let place = tempfile::tempdir().unwrap();
     let topic = topic(place.path(), 1);
-    topic.append(0, &NewRecord::value(b"before"), None).unwrap();
+    topic.append_to(0, &NewRecord::new(b"before"), None).unwrap();
     assert_eq!(once(&topic, "p", 100).unwrap(), 1);
     assert_eq!(once(&topic, "q", 0).unwrap(), 2);
     assert_eq!(once(&topic, "p", 101).unwrap(), 3);
@@ -114,9 +114,9 @@ fn of_many_who_expect_an_offset_one_gets_it() {
                 let topic = topic(place.path(), 1);
                 for _ in 0..200 {
                     let next = topic.end(0).unwrap();
-                    let (expected, record) = (topic.expect_offset(0, next), next.to_string());
-                    let record = NewRecord::value(record.as_bytes());
-                    match topic.append_if(0, &record, &[expected.unwrap()], None) {
+                    let (expected, record) = (topic.expect_offset_in(0, next), next.to_string());
+                    let record = NewRecord::new(record.as_bytes());
+                    match topic.append_if_to(0, &record, &[expected.unwrap()], None) {
                         Ok(offset) => {
                             assert_eq!(offset, next);
                             appended.fetch_add(1, Ordering::Relaxed);
@@ -140,7 +140,7 @@ fn of_many_who_expect_an_offset_one_gets_it() {
 fn body(values: &[&[u8]]) -> BodyWriter {
     let mut body = BodyWriter::default();
     body.begin(false, None);
-    values.iter().for_each(|value| body.push(&NewRecord::value(value)));
+    values.iter().for_each(|value| body.push(&NewRecord::new(value)));
     body
 }
 
@@ -173,7 +173,7 @@ fn an_append_to_several_partitions_may_expect_the_end_of_each() {
     let (one, two) = (body(&[b"1", b"2"]), body(&[b"3"]));
     let commit = |expected: [(u32, u64); 2]| {
         let expected =
-            expected.map(|(partition, next)| topic.expect_offset(partition, next).unwrap());
+            expected.map(|(partition, next)| topic.expect_offset_in(partition, next).unwrap());
         topic.commit_bodies_if(&[(0, &one), (2, &two)], &expected, None).map(|(ranges, _)| ranges)
     };
     assert_eq!(commit([(0, 0), (2, 0)]).unwrap(), [0..2, 0..1]);
@@ -191,7 +191,7 @@ fn an_append_to_several_partitions_may_expect_the_end_of_each() {
         Err(Error::OffsetConflict { expected: 1, next: 0 })
     ));
     assert_eq!([0, 1, 2].map(|p| topic.end(p).unwrap()), [4, 0, 2]);
-    assert!(topic.expect_offset(3, 0).is_err());
+    assert!(topic.expect_offset_in(3, 0).is_err());
 }
 
 #[test]
@@ -220,8 +220,8 @@ fn a_span_of_sequences_is_appended_once_and_the_next_follows_its_last() {
     let topic = topic(place.path(), 1);
     let jump = SequenceSpan { previous: Some(11), first: 100, last: 103 };
     let jump = [topic.expect_sequence("p", jump).unwrap()];
-    let record = NewRecord::value(b"of another numbering");
-    let offset = topic.append_if(0, &record, &jump, None).unwrap();
+    let record = NewRecord::new(b"of another numbering");
+    let offset = topic.append_if_to(0, &record, &jump, None).unwrap();
     assert_eq!(once(&topic, "p", 103).unwrap(), offset);
     for wrong in [
         SequenceSpan { previous: None, first: 3, last: 2 },
@@ -307,7 +307,7 @@ fn producers_are_listed_with_their_last_sequence_and_when_it_was_appended() {
     assert_eq!(jobs.producers().unwrap(), []);
     for (sequence, partition) in [(3, 1), (4, 2), (5, 0)] {
         let once = [jobs.expect_sequence("p", sequence).unwrap()];
-        jobs.append_if(partition, &NewRecord::value(b"x"), &once, None).unwrap();
+        jobs.append_if_to(partition, &NewRecord::new(b"x"), &once, None).unwrap();
     }
     once(&jobs, "q", 0).unwrap();
     let mut known = jobs.producers().unwrap();
@@ -316,10 +316,10 @@ fn producers_are_listed_with_their_last_sequence_and_when_it_was_appended() {
     assert_eq!(known.iter().map(|known| known.id).collect::<Vec<_>>(), ids);
     assert_eq!((known[0].sequence, known[0].partition, known[0].offset), (5, 0, 0));
     assert_eq!((known[1].sequence, known[1].partition, known[1].offset), (0, 0, 1));
-    let appended = jobs.get(0, 1).unwrap().block().appended_ns();
+    let appended = jobs.get_in(0, 1).unwrap().block().appended_ns();
     assert_eq!(known[1].appended_ns, Some(appended));
     let reader = StoreOptions { access: Access::Read, ..StoreOptions::default() };
-    let store = Store::open(place.path(), &reader).unwrap();
+    let store = Store::open_with(place.path(), &reader).unwrap();
     let read = Topic::open(&store, "jobs", &TopicOptions::default()).unwrap();
     assert_eq!(read.producers().unwrap().len(), 2);
     assert!(matches!(read.forget_producer("p"), Err(Error::NotWritable { .. })));
@@ -386,9 +386,9 @@ fn a_power_cut_leaves_a_producer_known_or_forgotten_and_forgotten_for_good_once_
 fn a_repeat_is_on_the_medium_when_that_is_asked_for() {
     let place = tempfile::tempdir().unwrap();
     let topic = topic(place.path(), 1);
-    let (record, once) = (NewRecord::value(b"x"), [topic.expect_sequence("p", 0).unwrap()]);
-    topic.append_if(0, &record, &once, Some(SyncMode::None)).unwrap();
-    topic.append_if(0, &record, &once, Some(SyncMode::Durable)).unwrap();
+    let (record, once) = (NewRecord::new(b"x"), [topic.expect_sequence("p", 0).unwrap()]);
+    topic.append_if_to(0, &record, &once, Some(SyncMode::None)).unwrap();
+    topic.append_if_to(0, &record, &once, Some(SyncMode::Durable)).unwrap();
     assert_eq!(topic.durable(0).unwrap(), 1);
 }
 

@@ -259,7 +259,7 @@ fn a_process_that_died_in_interval_mode_is_synced_for_by_another() {
     };
     let (first, second) = (machine.process(), machine.process());
     let (dying, living) = (open(&first), open(&second));
-    dying.append(0, &NewRecord::value(b"one"), Some(SyncMode::Interval)).unwrap();
+    dying.append_to(0, &NewRecord::new(b"one"), Some(SyncMode::Interval)).unwrap();
     first.kill();
     std::mem::forget(dying);
     let log = living.log();
@@ -271,12 +271,12 @@ fn a_process_that_died_in_interval_mode_is_synced_for_by_another() {
 #[test]
 fn sealed_segments_get_to_the_medium_in_every_mode() {
     let root = tempfile::tempdir().unwrap();
-    let store = Store::open(root.path().join("store"), &StoreOptions::default()).unwrap();
+    let store = Store::open_with(root.path().join("store"), &StoreOptions::default()).unwrap();
     let options = TopicOptions { segment_bytes: Some(1 << 16), ..TopicOptions::default() };
     let topic = Topic::open(&store, "orders", &options).unwrap();
     let log = topic.log();
     while log.committed().unwrap().sequence() < 3 {
-        topic.append(0, &NewRecord::value(&[b'v'; 4000]), Some(SyncMode::None)).unwrap();
+        topic.append_to(0, &NewRecord::new(&[b'v'; 4000]), Some(SyncMode::None)).unwrap();
     }
     let began = std::time::Instant::now();
     while log.durable().unwrap().sequence() < 3 {
@@ -292,15 +292,15 @@ fn a_log_is_closed_when_its_last_handle_is_gone_whatever_its_helpers_do() {
     let path = root.path().join("store");
     let options = TopicOptions { sync_interval_ms: Some(1), ..TopicOptions::default() };
     for round in (0..100).step_by(memory::every(4)) {
-        let store = Store::open(&path, &StoreOptions::default()).unwrap();
+        let store = Store::open_with(&path, &StoreOptions::default()).unwrap();
         let topic = Topic::open(&store, "orders", &options).unwrap();
         let began = std::time::Instant::now();
         // Long enough for the helpers to have the log in their hands at any moment.
         while began.elapsed() < Duration::from_micros(500 + 37 * round) {
-            topic.append(0, &NewRecord::value(b"one"), Some(SyncMode::Interval)).unwrap();
+            topic.append_to(0, &NewRecord::new(b"one"), Some(SyncMode::Interval)).unwrap();
         }
         drop((store, topic));
-        let info = Store::open(&path, &StoreOptions::reading()).unwrap().info().unwrap();
+        let info = Store::open_with(&path, &StoreOptions::reading()).unwrap().info().unwrap();
         assert!(info.slots.iter().all(|slot| slot.alive != Some(true)), "round {round}");
     }
 }
@@ -347,17 +347,17 @@ fn a_copy_of_a_closed_store_is_a_store() {
     let root = tempfile::tempdir().unwrap();
     let (original, copy) = (root.path().join("events"), root.path().join("copy"));
     let write = |path: &Path, value: &[u8]| {
-        let store = Store::open(path, &StoreOptions::default()).unwrap();
+        let store = Store::open_with(path, &StoreOptions::default()).unwrap();
         let topic = Topic::open(&store, "orders", &TopicOptions::default()).unwrap();
-        topic.append(0, &NewRecord::value(value), Some(SyncMode::Durable)).unwrap()
+        topic.append_to(0, &NewRecord::new(value), Some(SyncMode::Durable)).unwrap()
     };
     assert_eq!(write(&original, b"one"), 0);
     copy_all(&original, &copy);
     assert_eq!(write(&copy, b"two"), 1);
     assert_eq!(write(&original, b"another"), 1);
-    let reader = Store::open(&copy, &StoreOptions::reading()).unwrap();
+    let reader = Store::open_with(&copy, &StoreOptions::reading()).unwrap();
     let topic = Topic::open(&reader, "orders", &TopicOptions::default()).unwrap();
-    let both = [0, 1].map(|offset| topic.get(0, offset).unwrap().value().unwrap().to_vec());
+    let both = [0, 1].map(|offset| topic.get_in(0, offset).unwrap().value().unwrap().to_vec());
     assert_eq!(both, [b"one".to_vec(), b"two".to_vec()]);
 }
 
@@ -408,8 +408,8 @@ fn deleted_in_a_roll(from: u64, to: u64) -> (Result<u64, Error>, [u64; 2]) {
     let small = TopicOptions { segment_bytes: Some(64 << 10), ..TopicOptions::default() };
     let orders = Topic::open(&own, "orders", &small).unwrap().with_sync(SyncMode::None);
     let fill = |times: u64| {
-        let record = NewRecord::value(&[7; 1000]);
-        (0..times).try_fold(0, |_, _| orders.append(0, &record, None))
+        let record = NewRecord::new(&[7; 1000]);
+        (0..times).try_fold(0, |_, _| orders.append_to(0, &record, None))
     };
     fill(45).unwrap();
     let turns = Arc::new(Turns { turn: Mutex::new(Turn::Writer), changed: Condvar::new() });

@@ -72,13 +72,13 @@ impl Drop for Mounted {
 
 fn open_as(path: &Path, write_mode: WriteMode) -> Store {
     let write_mode = Some(write_mode);
-    Store::open(path, &StoreOptions { write_mode, ..StoreOptions::default() }).unwrap()
+    Store::open_with(path, &StoreOptions { write_mode, ..StoreOptions::default() }).unwrap()
 }
 
 /// Append until the disk is full; returns how many records there are, and the error.
 fn append_until_full(topic: &Topic, mut next: u64) -> (u64, Error) {
     loop {
-        match topic.append(0, &NewRecord::value(&value(next)), None) {
+        match topic.append_to(0, &NewRecord::new(&value(next)), None) {
             Ok(offset) => assert_eq!(offset, next),
             Err(error) => return (next, error),
         }
@@ -165,16 +165,16 @@ fn a_store_that_cannot_be_created_for_lack_of_room_is_created_when_there_is() {
         bytes -= 4096;
     }
     let path = disk.at.join("store");
-    let error = Store::open(&path, &StoreOptions::default()).unwrap_err();
+    let error = Store::open_with(&path, &StoreOptions::default()).unwrap_err();
     assert_no_space(&error, &path);
     fs::remove_file(&ballast).unwrap();
-    Store::open(&path, &StoreOptions::default()).unwrap();
+    Store::open_with(&path, &StoreOptions::default()).unwrap();
 }
 
 /// Use up the inodes, with empty files, while a store is in use.
 fn without_inodes(root: &Path) {
     let path = root.join("store");
-    let store = Store::open(&path, &StoreOptions::default()).unwrap();
+    let store = Store::open_with(&path, &StoreOptions::default()).unwrap();
     let orders = topic(&store, "orders").with_sync(SyncMode::None);
     fill(&orders, 0, 10);
     let many = root.join("many");
@@ -207,7 +207,7 @@ fn a_file_system_that_turns_read_only_is_an_error_and_reading_goes_on() {
     let Some(disk) = Mounted::ext4("a read-only remount", 32 << 20, &[]) else { return };
     let storage: Arc<dyn Storage> = Arc::new(RealStorage::new());
     let path = disk.at.join("store");
-    let store = Store::open(&path, &StoreOptions::default()).unwrap();
+    let store = Store::open_with(&path, &StoreOptions::default()).unwrap();
     fill(&topic(&store, "orders"), 0, 100);
     drop(store);
     let remounts = |_| {
@@ -219,7 +219,7 @@ fn a_file_system_that_turns_read_only_is_an_error_and_reading_goes_on() {
         done
     };
     assert!((0..500).any(remounts));
-    let error = Store::open(&path, &StoreOptions::default()).unwrap_err();
+    let error = Store::open_with(&path, &StoreOptions::default()).unwrap_err();
     assert_eq!(error.os_error(), Some(libc::EROFS), "{error}");
     assert!(error.to_string().contains(&*path.to_string_lossy()), "{error}");
     let reader = open_to_read(&storage, &path).unwrap();
@@ -255,7 +255,7 @@ fn file_size_limit(path: &Path) {
 }
 
 fn descriptor_limit(path: &Path) {
-    let store = Store::open(path, &StoreOptions::default()).unwrap();
+    let store = Store::open_with(path, &StoreOptions::default()).unwrap();
     let orders = topic(&store, "orders").with_sync(SyncMode::None);
     fill(&orders, 0, 10);
     let mut hoard = Vec::new();
@@ -263,7 +263,8 @@ fn descriptor_limit(path: &Path) {
     while let Ok(file) = fs::File::open("/dev/null") {
         hoard.push(file);
     }
-    let error = Store::open(path.with_file_name("other"), &StoreOptions::default()).unwrap_err();
+    let error =
+        Store::open_with(path.with_file_name("other"), &StoreOptions::default()).unwrap_err();
     assert_eq!(error.os_error(), Some(libc::EMFILE), "{error}");
     let (end, error) = append_until_full(&orders, 10);
     assert_eq!(error.os_error(), Some(libc::EMFILE), "{error}");

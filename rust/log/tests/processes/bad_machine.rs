@@ -27,7 +27,7 @@ const MODES: [WriteMode; 2] = [WriteMode::Mapped, WriteMode::Pwrite];
 
 fn open_as(path: &Path, write_mode: WriteMode) -> Store {
     let write_mode = Some(write_mode);
-    Store::open(path, &StoreOptions { write_mode, ..StoreOptions::default() }).unwrap()
+    Store::open_with(path, &StoreOptions { write_mode, ..StoreOptions::default() }).unwrap()
 }
 
 /// Run a program; why it could not.
@@ -73,7 +73,7 @@ fn memory_limit(path: &Path) {
     let orders = Topic::open(&store, "orders", &big).unwrap().with_sync(SyncMode::None);
     fill(&orders, 0, 100);
     // In use, so that it is not closed to make room for another one.
-    let held = orders.get(0, 99).unwrap();
+    let held = orders.get_in(0, 99).unwrap();
     limit_memory(address_space() + (16 << 20));
     // What is open goes on; what needs a map of its own is told.
     fill(&orders, 100, 200);
@@ -83,9 +83,9 @@ fn memory_limit(path: &Path) {
     assert_no_memory(&Topic::open(&store, "other", &big).unwrap_err(), path);
     for reading in [Reading::Map, Reading::Pread] {
         let options = StoreOptions { reading, ..StoreOptions::reading() };
-        let reader = Store::open(path, &options).unwrap();
-        let read =
-            Topic::open(&reader, "orders", &Default::default()).and_then(|topic| topic.get(0, 249));
+        let reader = Store::open_with(path, &options).unwrap();
+        let read = Topic::open(&reader, "orders", &Default::default())
+            .and_then(|topic| topic.get_in(0, 249));
         assert_no_memory(&read.unwrap_err(), path);
     }
     limit_memory(1 << 40);
@@ -94,7 +94,7 @@ fn memory_limit(path: &Path) {
     orders.log().roll_now().unwrap();
     fill(&orders, 300, 350);
     assert_holds(&orders, 350);
-    Topic::open(&store, "other", &big).unwrap().append(0, &NewRecord::value(b"x"), None).unwrap();
+    Topic::open(&store, "other", &big).unwrap().append_to(0, &NewRecord::new(b"x"), None).unwrap();
     assert!(store.verify(None, &mut quietly).unwrap().is_sound());
 }
 
@@ -109,16 +109,16 @@ fn long_value(i: u64) -> Vec<u8> {
 
 /// A log of 40 segments and more.
 fn make_long(path: &Path) {
-    let store = Store::open(path, &StoreOptions::default()).unwrap();
+    let store = Store::open_with(path, &StoreOptions::default()).unwrap();
     let options = TopicOptions { segment_bytes: Some(LONG.0), ..TopicOptions::default() };
     let topic = Topic::open(&store, "long", &options).unwrap().with_sync(SyncMode::None);
     for i in 0..LONG.2 {
-        topic.append(0, &NewRecord::value(&long_value(i)), None).unwrap();
+        topic.append_to(0, &NewRecord::new(&long_value(i)), None).unwrap();
     }
 }
 
 fn open_long(path: &Path) -> Topic {
-    let store = Store::open(path, &StoreOptions::reading()).unwrap();
+    let store = Store::open_with(path, &StoreOptions::reading()).unwrap();
     Topic::open(&store, "long", &Default::default()).unwrap()
 }
 
@@ -133,7 +133,7 @@ fn resident() -> u64 {
 fn scan_long(path: &Path) {
     let topic = open_long(path);
     let (before, mut most) = (resident(), 0);
-    let (mut scan, mut first) = (topic.scan(0, 0, None).unwrap(), None);
+    let (mut scan, mut first) = (topic.scan_partition(0, 0, None).unwrap(), None);
     for i in 0..LONG.2 {
         let record = scan.next().transpose().unwrap().unwrap();
         assert!(record.value() == Some(&long_value(i)), "{i}");
@@ -152,12 +152,12 @@ fn scan_long(path: &Path) {
 fn few_maps(path: &Path) {
     let topic = open_long(path);
     // The process finds out what it may keep before it may keep next to nothing.
-    topic.get(0, 0).unwrap();
+    topic.get_in(0, 0).unwrap();
     limit_memory(address_space() + 10 * LONG.0);
-    let held = topic.get(0, 1).unwrap();
+    let held = topic.get_in(0, 1).unwrap();
     for round in 0..3 {
         for i in (0..LONG.2).map(|i| i * 617 % LONG.2) {
-            assert!(topic.get(0, i).unwrap().value() == Some(&long_value(i)), "{round} {i}");
+            assert!(topic.get_in(0, i).unwrap().value() == Some(&long_value(i)), "{round} {i}");
         }
     }
     assert!(held.value() == Some(&long_value(1)));
@@ -171,12 +171,12 @@ fn starved(path: &Path) {
     let mut told = fs::OpenOptions::new().append(true).create(true).open(told).unwrap();
     let work = move || -> Result<(), Error> {
         limit_memory(address_space() + spare);
-        let store = Store::open(path, &StoreOptions::default())?;
+        let store = Store::open_with(path, &StoreOptions::default())?;
         let options = TopicOptions { segment_bytes: Some(64 << 10), ..TopicOptions::default() };
         let orders = Topic::open(&store, "orders", &options)?.with_sync(SyncMode::None);
         let next = orders.end(0)?;
         for i in next..next + 200 {
-            orders.append(0, &NewRecord::value(&value(i)), None)?;
+            orders.append_to(0, &NewRecord::new(&value(i)), None)?;
             told.write_all(b".").unwrap();
         }
         Ok(())
@@ -331,7 +331,7 @@ fn fail(disk: &Disk, path: &Path, mode: WriteMode) -> u64 {
     while failures.len() < 20 {
         let next = orders.end(0).unwrap();
         assert!(next < 50_000, "{mode:?}: the disk does not fail");
-        match orders.append(0, &NewRecord::value(&value(next)), None) {
+        match orders.append_to(0, &NewRecord::new(&value(next)), None) {
             Ok(offset) => {
                 assert_eq!(offset, next);
                 assert!(failures.is_empty(), "{mode:?}: durable behind what is in doubt");
@@ -351,7 +351,7 @@ fn fail(disk: &Disk, path: &Path, mode: WriteMode) -> u64 {
     // sync says that all is well.
     let end = orders.end(0).unwrap();
     let lazy = large(&store).with_sync(SyncMode::None);
-    lazy.append(0, &NewRecord::value(b"x"), None).unwrap_err();
+    lazy.append_to(0, &NewRecord::new(b"x"), None).unwrap_err();
     // The keeper may have met the disk first: then nothing is in doubt, and nothing was appended since.
     assert_eq!(orders.flush().is_ok(), end == durable);
     assert_eq!(orders.durable(0).unwrap(), durable, "of {end}");
@@ -359,7 +359,7 @@ fn fail(disk: &Disk, path: &Path, mode: WriteMode) -> u64 {
     assert_holds(&orders, end);
     for reading in [Reading::Map, Reading::Pread] {
         let options = StoreOptions { reading, ..StoreOptions::reading() };
-        let reader = Store::open(path, &options).unwrap();
+        let reader = Store::open_with(path, &options).unwrap();
         assert_holds(&Topic::open(&reader, "orders", &Default::default()).unwrap(), end);
     }
     durable
@@ -422,7 +422,7 @@ const ENDS: [&str; 2] = ["memory allocation of", "failed to allocate an alternat
 fn however_little_memory_there_is_what_was_acknowledged_is_there() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store");
-    drop(topic(&Store::open(&path, &StoreOptions::default()).unwrap(), "orders"));
+    drop(topic(&Store::open_with(&path, &StoreOptions::default()).unwrap(), "orders"));
     let (mut refused, mut aborted) = (0, 0);
     let little = (0..16).map(|i| i * (16 << 10));
     for spare in little.chain((0..14).map(|i| (256 << 10) + i * (300 << 10))) {

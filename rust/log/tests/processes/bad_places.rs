@@ -29,7 +29,7 @@ fn store_for_strangers(what: &str, mode: u32) -> Option<tempfile::TempDir> {
     let dir = tempfile::tempdir().unwrap();
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let options = StoreOptions { mode, ..StoreOptions::default() };
-    let store = Store::open(dir.path().join("store"), &options).unwrap();
+    let store = Store::open_with(dir.path().join("store"), &options).unwrap();
     fill(&topic(&store, "orders"), 0, 100);
     Some(dir)
 }
@@ -42,7 +42,7 @@ fn assert_not_permitted(error: &Error, path: &Path) {
 
 fn stranger_who_may_read(path: &Path) {
     let storage: Arc<dyn Storage> = Arc::new(RealStorage::new());
-    assert_not_permitted(&Store::open(path, &StoreOptions::default()).unwrap_err(), path);
+    assert_not_permitted(&Store::open_with(path, &StoreOptions::default()).unwrap_err(), path);
     let store = open_to_read(&storage, path).unwrap();
     assert_holds(&Topic::open(&store, "orders", &Default::default()).unwrap(), 100);
     assert!(store.verify(None, &mut quietly).unwrap().is_sound());
@@ -59,10 +59,10 @@ fn stranger_who_may_read(path: &Path) {
 
 fn stranger_who_may_nothing(path: &Path) {
     for options in [StoreOptions::default(), StoreOptions::reading()] {
-        assert_not_permitted(&Store::open(path, &options).unwrap_err(), path);
+        assert_not_permitted(&Store::open_with(path, &options).unwrap_err(), path);
     }
     let beside = path.with_file_name("beside");
-    let error = Store::open(&beside, &StoreOptions::default()).unwrap_err();
+    let error = Store::open_with(&beside, &StoreOptions::default()).unwrap_err();
     assert_not_permitted(&error, &beside);
 }
 

@@ -21,7 +21,7 @@ use crate::stores::{on_both, open, open_to_read, topic};
 const SOON: Duration = Duration::from_secs(60);
 
 fn append(topic: &Topic, sync: SyncMode) {
-    topic.append(0, &NewRecord::value(b"one"), Some(sync)).unwrap();
+    topic.append_to(0, &NewRecord::new(b"one"), Some(sync)).unwrap();
 }
 
 /// Which of some logs has something behind what was seen of it; sleeps until one has.
@@ -154,7 +154,7 @@ fn sleeps_of(name: &str) -> u64 {
 #[ignore = "a part of the next test"]
 fn child_whose_keeper_has_nothing_to_do() {
     let root = tempfile::tempdir().unwrap();
-    let store = Store::open(root.path().join("store"), &StoreOptions::default()).unwrap();
+    let store = Store::open_with(root.path().join("store"), &StoreOptions::default()).unwrap();
     let orders = topic(&store, "orders");
     append(&orders, SyncMode::Durable);
     wait_until(|| waiting(&orders) & KEEPERS != 0, "the keeper does not leave word");
@@ -197,7 +197,7 @@ fn marked(dir: &Path, log: &Log) -> u64 {
 #[test]
 fn the_mark_of_a_log_that_rests_says_all_that_is_durable() {
     let root = tempfile::tempdir().unwrap();
-    let store = Store::open(root.path().join("store"), &StoreOptions::default()).unwrap();
+    let store = Store::open_with(root.path().join("store"), &StoreOptions::default()).unwrap();
     let orders = topic(&store, "orders");
     let log = orders.log();
     for _ in 0..3 {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use falaj::internals::consumer::{Consumer, Start};
+use falaj::internals::consumer::{GroupMember, Start};
 use falaj::internals::error::{Error, Remedy, Result};
 use falaj::internals::format::address::Address;
 use falaj::internals::format::settings::WriteMode;
@@ -40,14 +40,14 @@ impl Place {
 
 fn opened(path: &Path, mode: WriteMode) -> (Store, Topic) {
     let options = StoreOptions { write_mode: Some(mode), ..StoreOptions::default() };
-    let store = Store::open(path, &options).unwrap();
+    let store = Store::open_with(path, &options).unwrap();
     let small = TopicOptions { segment_bytes: Some(64 << 10), ..TopicOptions::default() };
     let topic = Topic::open(&store, "orders", &small).unwrap();
     (store, topic)
 }
 
 fn append(topic: &Topic, mode: SyncMode) -> Result<u64> {
-    topic.append(0, &NewRecord::value(b"two coffees"), Some(mode))
+    topic.append_to(0, &NewRecord::new(b"two coffees"), Some(mode))
 }
 
 fn remove(path: &Path) {
@@ -124,7 +124,7 @@ fn a_flush_raises_for_what_was_appended_without_a_sync_and_then_the_store_was_re
         let place = Place::new(mode);
         append(&place.topic, SyncMode::None).unwrap();
         place.remove_store();
-        expect_removed(place.topic.wait_durable(0, 2, Some(SOON), &|| false));
+        expect_removed(place.topic.wait_durable_in(0, 2, Some(SOON), &|| false));
         expect_removed(place.topic.flush());
         assert_eq!(place.topic.durable(0).unwrap(), 1, "{mode:?}");
     }
@@ -178,11 +178,11 @@ fn all_who_wait_for_one_sync_are_told() {
 fn a_transaction_in_a_removed_store_raises() {
     let place = Place::new(WriteMode::Mapped);
     let mut tx = Transaction::new(&place.store).with_sync(SyncMode::Durable);
-    let record = NewRecord::value(b"two coffees");
-    tx.append(&place.topic, &record).unwrap();
+    let record = NewRecord::new(b"two coffees");
+    tx.append(&place.topic, record).unwrap();
     tx.commit().unwrap();
     place.remove_store();
-    tx.append(&place.topic, &record).unwrap();
+    tx.append(&place.topic, record).unwrap();
     expect_removed(tx.commit());
 }
 
@@ -227,7 +227,7 @@ fn a_store_that_was_moved_keeps_what_is_synced_until_a_segment_ends() {
 #[test]
 fn readers_and_followers_of_a_removed_store_are_told() {
     let place = Place::new(WriteMode::Mapped);
-    let reading = Store::open(&place.path, &StoreOptions::reading()).unwrap();
+    let reading = Store::open_with(&place.path, &StoreOptions::reading()).unwrap();
     let reading = Topic::open(&reading, "orders", &TopicOptions::default()).unwrap();
     let logs = [&place.topic, &reading].map(Topic::log);
     let seen = logs.map(|log| log.committed().unwrap());
@@ -237,7 +237,7 @@ fn readers_and_followers_of_a_removed_store_are_told() {
         let more = Address(seen.0 + 8);
         expect_removed(log.wait_for_durable(more, Some(SOON), &|| false));
     }
-    let record = reading.scan(0, 0, None).unwrap().next().transpose().unwrap().unwrap();
+    let record = reading.scan_partition(0, 0, None).unwrap().next().transpose().unwrap().unwrap();
     assert_eq!(record.value(), Some(&b"two coffees"[..]), "what is open stays readable");
 }
 
@@ -247,7 +247,7 @@ fn a_durable_commit_of_a_consumer_whose_file_was_removed_raises() {
         let place = Place::new(mode);
         let topics = [place.topic.clone()];
         let mut billing =
-            Consumer::open(&place.store, "billing", &topics, Start::Earliest).unwrap();
+            GroupMember::open(&place.store, "billing", &topics, Start::Earliest).unwrap();
         billing.commit("orders", 0, 1, true).unwrap();
         remove(&place.path.join("consumers"));
         expect_removed(billing.commit("orders", 0, 0, true));

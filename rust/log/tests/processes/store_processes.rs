@@ -98,7 +98,7 @@ impl Place {
 }
 
 fn open(path: &Path) -> Store {
-    Store::open(path, &StoreOptions::default()).unwrap()
+    Store::open_with(path, &StoreOptions::default()).unwrap()
 }
 
 fn say(what: &str) {
@@ -429,7 +429,7 @@ fn replaced_lock_files_are_noticed_between_processes() {
         std::fs::rename(path.with_extension("copy"), &path).unwrap();
     };
     replace("presence");
-    let error = Store::open(&path, &StoreOptions::default()).unwrap_err();
+    let error = Store::open_with(&path, &StoreOptions::default()).unwrap_err();
     assert!(matches!(error, Error::LockFileReplaced { .. }), "{error}");
     drop(holder);
     let store = open(&path);
@@ -464,7 +464,7 @@ fn symbolic_links_in_a_store_are_not_followed_and_one_to_it_is() {
         let moved = dir.path().join("moved");
         std::fs::rename(&inside, &moved).unwrap();
         symlink(&moved, &inside).unwrap();
-        let opened = Store::open(&path, &StoreOptions::default())
+        let opened = Store::open_with(&path, &StoreOptions::default())
             .and_then(|store| store.open_topic("orders", &TopicOptions::default()));
         assert!(opened.is_err(), "{} was followed", inside.display());
         std::fs::remove_file(&inside).unwrap();
@@ -483,9 +483,9 @@ fn what_is_no_directory_is_no_store() {
     let file = dir.path().join("file");
     std::fs::write(&file, "x").unwrap();
     for options in [StoreOptions::default(), StoreOptions::reading()] {
-        let error = Store::open(&file, &options).unwrap_err();
+        let error = Store::open_with(&file, &options).unwrap_err();
         assert!(matches!(error, Error::NotAStore { .. }), "{error}");
-        let beyond = Store::open(dir.path().join("missing/store"), &options).unwrap_err();
+        let beyond = Store::open_with(dir.path().join("missing/store"), &options).unwrap_err();
         assert!(beyond.to_string().contains("missing"), "{beyond}");
     }
     assert_eq!(std::fs::read(&file).unwrap(), b"x");

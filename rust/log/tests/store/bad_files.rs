@@ -105,9 +105,9 @@ fn use_it(storage: &Arc<dyn Storage>, path: &Path, story: &str) -> Vec<Error> {
     let appended = open(storage, path).and_then(|store| {
         let orders = Topic::open(&store, "orders", &TopicOptions::default())?;
         let end = orders.end(0)?;
-        let offset = orders.append(0, &NewRecord::value(&value(end)), Some(SyncMode::Durable))?;
+        let offset = orders.append_to(0, &NewRecord::new(&value(end)), Some(SyncMode::Durable))?;
         assert_eq!(offset, end, "{story}");
-        let read = orders.get(0, offset)?;
+        let read = orders.get_in(0, offset)?;
         assert_eq!(read.value(), Some(value(end).as_slice()), "{story}");
         Ok(())
     });
@@ -305,7 +305,7 @@ fn a_reader_that_skips_damage_is_told_what_it_lost() {
         flip(storage, &hurt, 40_000);
         let store = crate::stores::open_to_read(storage, &path).unwrap();
         let orders = Topic::open(&store, "orders", &TopicOptions::default()).unwrap();
-        let mut scan = orders.scan(0, 0, None).unwrap();
+        let mut scan = orders.scan_partition(0, 0, None).unwrap();
         let (mut found, mut skipped) = (0, Vec::new());
         loop {
             match scan.next().transpose() {

@@ -72,7 +72,7 @@ fn a_writer_recovers_and_appends_whatever_bit_of_the_page_flipped() {
             flip(&storage, position, bit);
             let orders = orders(&open(&storage, Path::new(PATH)).unwrap()).unwrap();
             let appended =
-                orders.append(0, &NewRecord::value(&value(RECORDS)), Some(SyncMode::Durable));
+                orders.append_to(0, &NewRecord::new(&value(RECORDS)), Some(SyncMode::Durable));
             tell.send((position, bit, appended.is_ok_and(|offset| offset == RECORDS))).unwrap();
         }
     };
@@ -97,23 +97,23 @@ fn a_flag_of_deletion_is_believed_only_of_a_topic_that_is_gone() {
         let store = open();
         let topic = orders(&store).unwrap();
         assert_eq!(
-            topic.append(0, &NewRecord::value(b"x"), None).unwrap(),
+            topic.append_to(0, &NewRecord::new(b"x"), None).unwrap(),
             RECORDS,
             "{write_mode:?}"
         );
         // In use already: nobody looks again, until somebody opens it anew.
         flip(&storage, at::FLAGS, 1);
         assert!(matches!(
-            topic.append(0, &NewRecord::value(b"y"), None),
+            topic.append_to(0, &NewRecord::new(b"y"), None),
             Err(Error::TopicDeleted { .. })
         ));
         drop(topic);
         let topic = orders(&store).unwrap();
-        assert_eq!(topic.append(0, &NewRecord::value(b"z"), None).unwrap(), RECORDS + 1);
+        assert_eq!(topic.append_to(0, &NewRecord::new(b"z"), None).unwrap(), RECORDS + 1);
         // Of a topic that was deleted it is believed.
         store.delete_topic("orders").unwrap();
         assert!(matches!(
-            topic.append(0, &NewRecord::value(b"y"), None),
+            topic.append_to(0, &NewRecord::new(b"y"), None),
             Err(Error::TopicDeleted { .. })
         ));
     }
@@ -126,14 +126,16 @@ fn an_unknown_flag_in_a_page_in_use_is_an_error_and_no_endless_loop() {
     let storage: Arc<dyn Storage> = Arc::new(prepare());
     let store = open(&storage, Path::new(PATH)).unwrap();
     let topic = orders(&store).unwrap();
-    topic.append(0, &NewRecord::value(b"before"), None).unwrap();
+    topic.append_to(0, &NewRecord::new(b"before"), None).unwrap();
     let (tell, told) = channel();
     flip(&storage, at::FLAGS, 5);
     let other = topic.clone();
-    std::thread::spawn(move || tell.send(other.append(0, &NewRecord::value(b"x"), None).map(drop)));
+    std::thread::spawn(move || {
+        tell.send(other.append_to(0, &NewRecord::new(b"x"), None).map(drop))
+    });
     let ended = told.recv_timeout(Duration::from_secs(20)).expect("no end to it");
     let said = ended.unwrap_err().to_string();
     assert!(said.contains("a flag that nobody knows") && said.contains("control"), "{said}");
     flip(&storage, at::FLAGS, 5);
-    assert_eq!(topic.append(0, &NewRecord::value(b"x"), None).unwrap(), RECORDS + 1);
+    assert_eq!(topic.append_to(0, &NewRecord::new(b"x"), None).unwrap(), RECORDS + 1);
 }

@@ -27,8 +27,8 @@ fn behind_any_flipped_byte_of_a_closed_log_no_offset_is_given_out_twice() {
         let event_time_ns = (i % 2 == 0).then_some(i as i64 * 1_000_000_000);
         let records = values
             .each_ref()
-            .map(|value| NewRecord { event_time_ns, ..NewRecord::value(&value[..100]) });
-        orders.extend(0, &records, None).unwrap();
+            .map(|value| NewRecord { event_time_ns, ..NewRecord::new(&value[..100]) });
+        orders.extend_to(0, &records, None).unwrap();
     }
     // What is durable already still needs its mark.
     orders.flush().unwrap();
@@ -39,7 +39,7 @@ fn behind_any_flipped_byte_of_a_closed_log_no_offset_is_given_out_twice() {
         flip(&storage, &segment(&storage, Path::new(PATH), "orders", 0), position);
         let Ok(store) = open(&storage, Path::new(PATH)) else { continue };
         let Ok(orders) = Topic::open(&store, "orders", &Default::default()) else { continue };
-        let appended = orders.append(0, &NewRecord::value(b"new"), Some(SyncMode::Durable));
+        let appended = orders.append_to(0, &NewRecord::new(b"new"), Some(SyncMode::Durable));
         assert!(appended.as_ref().map_or(true, |offset| *offset >= 21), "{position}: {appended:?}");
     }
 }
@@ -51,9 +51,9 @@ fn killed() -> MemoryStorage {
     let store = open(&storage, Path::new(PATH)).unwrap();
     let orders = topic(&store, "orders").with_sync(SyncMode::None);
     for _ in 0..2 {
-        orders.append(0, &NewRecord::value(b"one"), Some(SyncMode::Durable)).unwrap();
+        orders.append_to(0, &NewRecord::new(b"one"), Some(SyncMode::Durable)).unwrap();
         orders.log().roll_now().unwrap();
-        orders.append(0, &NewRecord::value(b"two"), None).unwrap();
+        orders.append_to(0, &NewRecord::new(b"two"), None).unwrap();
     }
     machine.survivor()
 }
@@ -125,7 +125,7 @@ fn only_repair_cuts_what_cannot_be_read_and_gives_no_offset_behind_it_again() {
     let storage: Arc<dyn Storage> = Arc::new(machine.process());
     let orders = topic(&open(&storage, Path::new(PATH)).unwrap(), "orders");
     let orders = orders.with_sync(SyncMode::None);
-    orders.append(0, &NewRecord::value(&value(0)), Some(SyncMode::Durable)).unwrap();
+    orders.append_to(0, &NewRecord::new(&value(0)), Some(SyncMode::Durable)).unwrap();
     fill(&orders, 1, 20);
     let survivor = machine.survivor();
     for bad in [FIRST_BLOCK + 10 * 540..FIRST_BLOCK + 11 * 540, FIRST_BLOCK + 40 * 540..1 << 30] {
@@ -154,9 +154,9 @@ fn only_repair_cuts_what_cannot_be_read_and_gives_no_offset_behind_it_again() {
         assert_eq!(repaired(false), told);
         let store = open(&storage, Path::new(PATH)).unwrap();
         let orders = Topic::open(&store, "orders", &Default::default()).unwrap();
-        let read = orders.scan(0, 0, None).unwrap().next().transpose().unwrap().unwrap();
+        let read = orders.scan_partition(0, 0, None).unwrap().next().transpose().unwrap().unwrap();
         assert_eq!(read.value(), Some(value(0).as_slice()));
-        assert!(orders.append(0, &NewRecord::value(b"new"), None).unwrap() >= 20, "{bad:?}");
+        assert!(orders.append_to(0, &NewRecord::new(b"new"), None).unwrap() >= 20, "{bad:?}");
     }
 }
 
@@ -174,7 +174,7 @@ fn a_repair_that_is_refused_a_read_once_cuts_nothing() {
         let storage: Arc<dyn Storage> = Arc::new(faulty);
         let store = open(&storage, Path::new(PATH)).unwrap();
         let orders = Topic::open(&store, "orders", &Default::default()).unwrap();
-        let mut scan = orders.scan(0, 0, None).unwrap();
+        let mut scan = orders.scan_partition(0, 0, None).unwrap();
         let found = (0..).take_while(|_| scan.next().transpose().unwrap().is_some()).count();
         assert_eq!((orders.end(0).unwrap(), found), (4, 4), "{fault:?}: {told:?}");
         reads
@@ -198,12 +198,12 @@ fn a_flush_covers_a_record_behind_which_the_tail_could_not_be_stored() {
         let options = StoreOptions { write_mode: Some(WriteMode::Pwrite), ..Default::default() };
         let store = Store::open_on(Arc::clone(&storage), PATH, &options).unwrap();
         let orders = topic(&store, "orders").with_sync(SyncMode::None);
-        orders.append(0, &NewRecord::value(b"before"), None).unwrap();
+        orders.append_to(0, &NewRecord::new(b"before"), None).unwrap();
         faulty.plan(
             Fault::at(faulty.count(Call::Write) + nth, FailureKind::Errno(libc::ENOSPC))
                 .only(Call::Write),
         );
-        let appended = orders.append(0, &NewRecord::value(b"one"), None).is_ok();
+        let appended = orders.append_to(0, &NewRecord::new(b"one"), None).is_ok();
         faulty.heal();
         orders.flush().unwrap();
         let crash = machine.journal().crash_at_end();

@@ -15,6 +15,7 @@ mod compaction;
 mod consumers;
 mod control_flips;
 mod damaged_appends;
+mod facade;
 mod reading;
 mod record_batches;
 mod recorded;

@@ -47,11 +47,11 @@ fn partitioned(store: &Store, seed: u64) -> Topic {
     for _ in 0..400 {
         let partition = (draw(&mut state) % 3) as usize;
         times[partition] += (draw(&mut state) % 5) as i64;
-        let record = |time_ns| NewRecord { event_time_ns: Some(time_ns), ..NewRecord::value(b"v") };
+        let record = |time_ns| NewRecord { event_time_ns: Some(time_ns), ..NewRecord::new(b"v") };
         let records: Vec<_> =
             (0..draw(&mut state) % 4 + 1).map(|i| record(times[partition] + i as i64)).collect();
         times[partition] += records.len() as i64;
-        topic.extend(partition as u32, &records, None).unwrap();
+        topic.extend_to(partition as u32, &records, None).unwrap();
     }
     topic
 }
@@ -65,11 +65,11 @@ fn a_merge_has_all_records_in_the_order_of_their_times() {
     let (_, store) = memory();
     let clicks = partitioned(&store, 0x5eed);
     let found: Vec<_> = clicks
-        .merge(&[whole(0), whole(1), whole(2)])
+        .scan_ranges(&[whole(0), whole(1), whole(2)])
         .unwrap()
         .map(|r| place(&r.unwrap()))
         .collect();
-    let each = (0..3).flat_map(|p| clicks.scan(p, 0, None).unwrap());
+    let each = (0..3).flat_map(|p| clicks.scan_partition(p, 0, None).unwrap());
     let mut wanted: Vec<_> = each.map(|record| place(&record.unwrap())).collect();
     wanted.sort_unstable();
     assert!(wanted.len() > 500);
@@ -81,15 +81,15 @@ fn what_a_merge_did_not_return_is_read_from_where_its_ranges_say() {
     let (_, store) = memory();
     let clicks = partitioned(&store, 0xface);
     let all: Vec<_> = clicks
-        .merge(&[whole(0), whole(1), whole(2)])
+        .scan_ranges(&[whole(0), whole(1), whole(2)])
         .unwrap()
         .map(|r| place(&r.unwrap()))
         .collect();
     for returned in [0, 1, 2, 100, all.len() - 1, all.len()] {
-        let mut merge = clicks.merge(&[whole(0), whole(1), whole(2)]).unwrap();
+        let mut merge = clicks.scan_ranges(&[whole(0), whole(1), whole(2)]).unwrap();
         (0..returned).for_each(|_| drop(merge.next().unwrap().unwrap()));
         let ranges: Vec<_> = merge.ranges().collect();
-        let rest = clicks.merge(&ranges).unwrap().map(|record| place(&record.unwrap()));
+        let rest = clicks.scan_ranges(&ranges).unwrap().map(|record| place(&record.unwrap()));
         assert_eq!(rest.collect::<Vec<_>>(), all[returned..], "{returned}");
         // And by batches, which go through a partition at a time.
         let mut rest = Vec::new();
@@ -109,12 +109,12 @@ fn records_and_batches_may_be_mixed_and_each_record_comes_once() {
     let orders = topic(&store, "orders").with_sync(SyncMode::None);
     let mut state = 0xbead;
     while orders.end(0).unwrap() < 900 {
-        let records = vec![NewRecord::value(b"v"); (draw(&mut state) % 9) as usize + 1];
-        orders.extend(0, &records, None).unwrap();
+        let records = vec![NewRecord::new(b"v"); (draw(&mut state) % 9) as usize + 1];
+        orders.extend_to(0, &records, None).unwrap();
     }
     let end = orders.end(0).unwrap();
     for _ in 0..50 {
-        let (mut scan, mut next) = (orders.scan(0, 0, Some(end - 3)).unwrap(), 0);
+        let (mut scan, mut next) = (orders.scan_partition(0, 0, Some(end - 3)).unwrap(), 0);
         while next < end - 3 {
             if draw(&mut state) % 4 == 0 {
                 let batch = scan.next_batch((draw(&mut state) % 20) as usize).unwrap().unwrap();
@@ -135,7 +135,7 @@ fn a_batch_that_cannot_be_looked_up_again_passes_over_nothing_that_was_read_ahea
     let (_, store) = memory();
     let orders = topic(&store, "orders");
     fill(&orders, 0, 400);
-    let mut scan = orders.scan(0, 0, None).unwrap();
+    let mut scan = orders.scan_partition(0, 0, None).unwrap();
     assert_eq!(scan.next().unwrap().unwrap().offset(), 0);
     assert!(orders.trim(&[(0, 300)]).unwrap().segments > 0);
     for _ in 0..2 {
@@ -150,7 +150,7 @@ fn damaged(at: u64) -> (Store, Topic, u64) {
     let (storage, store) = memory();
     let orders = topic(&store, "orders");
     fill(&orders, 0, 40);
-    let record = orders.get(0, at).unwrap();
+    let record = orders.get_in(0, at).unwrap();
     let (path, position) = (record.block().path().to_owned(), record.block().position());
     flip(&storage, &path, position + 100);
     drop((orders, record, store));
@@ -162,7 +162,7 @@ fn damaged(at: u64) -> (Store, Topic, u64) {
 #[test]
 fn damage_is_told_where_it_stands_however_far_a_scan_reads_ahead() {
     let (_store, orders, position) = damaged(20);
-    let mut scan = orders.scan(0, 0, None).unwrap();
+    let mut scan = orders.scan_partition(0, 0, None).unwrap();
     for i in 0..20 {
         assert_eq!(scan.next().unwrap().unwrap().value(), Some(value(i).as_slice()));
     }
@@ -191,16 +191,16 @@ fn damage_in_one_partition_is_stepped_over_and_the_others_lose_nothing() {
     let clicks = Topic::open(&store, "clicks", &options).unwrap();
     for _ in 0..30 {
         for partition in 0..2 {
-            clicks.append(partition, &NewRecord::value(&value(0)), None).unwrap();
+            clicks.append_to(partition, &NewRecord::new(&value(0)), None).unwrap();
         }
     }
-    let record = clicks.get(1, 10).unwrap();
+    let record = clicks.get_in(1, 10).unwrap();
     let (path, position) = (record.block().path().to_owned(), record.block().position());
     drop((record, clicks, store));
     flip(&storage, &path, position + 100);
     let store = open(&storage, Path::new(STORE)).unwrap();
     let clicks = Topic::open(&store, "clicks", &TopicOptions::default()).unwrap();
-    let mut merge = clicks.merge(&[whole(0), whole(1)]).unwrap();
+    let mut merge = clicks.scan_ranges(&[whole(0), whole(1)]).unwrap();
     let (mut found, mut lost) = (vec![Vec::new(), Vec::new()], Vec::new());
     loop {
         match merge.next() {
@@ -219,7 +219,7 @@ fn damage_in_one_partition_is_stepped_over_and_the_others_lose_nothing() {
 fn a_record_that_its_writer_cut_off_is_told_where_it_stands_and_its_block_is_stepped_over() {
     let (_, store) = memory();
     let orders = topic(&store, "orders");
-    orders.extend(0, &[NewRecord::value(b"a"), NewRecord::value(b"b")], None).unwrap();
+    orders.extend_to(0, &[NewRecord::new(b"a"), NewRecord::new(b"b")], None).unwrap();
     // Two values, and a third of which there is no more than its length.
     let (mut body, mut bytes) = (BodyWriter::default(), Vec::new());
     body.begin(false, None);
@@ -238,8 +238,8 @@ fn a_record_that_its_writer_cut_off_is_told_where_it_stands_and_its_block_is_ste
         interval: true,
     };
     orders.log().append(&[block], &mut [0]).unwrap();
-    orders.append(0, &NewRecord::value(b"z"), None).unwrap();
-    let mut scan = orders.scan(0, 0, None).unwrap();
+    orders.append_to(0, &NewRecord::new(b"z"), None).unwrap();
+    let mut scan = orders.scan_partition(0, 0, None).unwrap();
     let found: Vec<_> = scan.by_ref().map_while(Result::ok).map(|r| r.offset()).collect();
     assert_eq!((found, scan.next_offset()), (vec![0, 1, 2, 3], 4));
     for _ in 0..2 {
@@ -258,7 +258,7 @@ fn a_follower_returns_what_is_appended_while_it_sleeps() {
     let store = open(&storage, &root.path().join("store")).unwrap();
     let orders = topic(&store, "orders");
     fill(&orders, 0, 3);
-    let mut follow = orders.follow(0, 1).unwrap();
+    let mut follow = orders.follow(1..).unwrap();
     std::thread::scope(|scope| {
         let found = scope.spawn(move || {
             let offset =
@@ -295,7 +295,7 @@ fn a_durable_follower_returns_nothing_before_it_is_on_the_disk() {
     let (_, store) = memory();
     let orders = topic(&store, "orders").with_sync(SyncMode::None);
     let durable = orders.with_visibility(Visibility::Durable);
-    let mut follow = durable.follow(0, 0).unwrap().with_timeout(Some(Duration::ZERO));
+    let mut follow = durable.follow(..).unwrap().with_timeout(Some(Duration::ZERO));
     fill(&orders, 0, 5);
     assert!(follow.next().is_none());
     orders.flush().unwrap();

@@ -4,33 +4,33 @@ use std::os::unix::fs::FileExt;
 
 use falaj::internals::error::Error;
 use falaj::internals::store::{Store, StoreOptions, TopicOptions};
-use falaj::internals::topic::{NewRecord, RecordBatch, RecordRefs, Scan, SyncMode, Topic};
+use falaj::internals::topic::{NewRecord, PartitionScan, RecordBatch, RecordRefs, SyncMode, Topic};
 
 type Told = (u64, Option<Vec<u8>>, Option<Vec<u8>>, i64);
 
 /// Blocks of one and of many records, plain and rich ones, over several segments.
 fn filled(root: &std::path::Path) -> Topic {
-    let store = Store::open(root.join("store"), &StoreOptions::default()).unwrap();
+    let store = Store::open_with(root.join("store"), &StoreOptions::default()).unwrap();
     let options = TopicOptions { segment_bytes: Some(1 << 16), ..TopicOptions::default() };
     let topic = Topic::open(&store, "orders", &options).unwrap();
     let sync = Some(SyncMode::None);
     for i in 0..300u64 {
         let value = vec![b'v'; 100 + (i % 7) as usize * 60];
-        let plain = NewRecord::value(&value);
+        let plain = NewRecord::new(&value);
         let own_time = (i % 10 == 0).then_some(i as i64);
         let rich = NewRecord { key: Some(b"key"), event_time_ns: own_time, ..plain };
         let gone = NewRecord { key: Some(b"gone"), ..NewRecord::default() };
         match i % 5 {
-            0 => drop(topic.extend(0, &[plain, rich, gone], sync).unwrap()),
-            1 => drop(topic.extend(0, &[plain, plain, plain, plain], sync).unwrap()),
-            2 => assert!(topic.append(0, &rich, sync).is_ok()),
-            _ => assert!(topic.append(0, &plain, sync).is_ok()),
+            0 => drop(topic.extend_to(0, &[plain, rich, gone], sync).unwrap()),
+            1 => drop(topic.extend_to(0, &[plain, plain, plain, plain], sync).unwrap()),
+            2 => assert!(topic.append_to(0, &rich, sync).is_ok()),
+            _ => assert!(topic.append_to(0, &plain, sync).is_ok()),
         }
     }
     topic
 }
 
-fn one_by_one(mut scan: Scan) -> Vec<Told> {
+fn one_by_one(mut scan: PartitionScan) -> Vec<Told> {
     let mut told = Vec::new();
     while let Some(record) = scan.next().transpose().unwrap() {
         let (value, key) = (record.value().map(<[u8]>::to_vec), record.key().map(<[u8]>::to_vec));
@@ -61,8 +61,8 @@ fn runs_hold_the_records_that_a_scan_hands_out_one_by_one() {
     for (from, until, size) in
         [(0, None, 1000), (0, None, 1), (0, None, 7), (1, Some(end - 1), 64), (2, Some(3), 9)]
     {
-        let wanted = one_by_one(topic.scan(0, from, until).unwrap());
-        let mut scan = topic.scan(0, from, until).unwrap();
+        let wanted = one_by_one(topic.scan_partition(0, from, until).unwrap());
+        let mut scan = topic.scan_partition(0, from, until).unwrap();
         let (mut found, mut runs) = (Vec::new(), 0);
         while let Some(run) = scan.next_batch(size).unwrap() {
             found.extend(tell(&run));
@@ -71,7 +71,7 @@ fn runs_hold_the_records_that_a_scan_hands_out_one_by_one() {
         assert_eq!(found, wanted, "from {from} until {until:?}");
         assert!(runs * (size + 3) >= found.len(), "no run is much larger than asked for");
     }
-    let mut scan = topic.scan(0, 0, None).unwrap();
+    let mut scan = topic.scan_partition(0, 0, None).unwrap();
     scan.next().transpose().unwrap();
     assert_eq!(scan.next_batch(1).unwrap().unwrap().offsets(), 1..3, "what is left of a block");
 }
@@ -80,12 +80,12 @@ fn runs_hold_the_records_that_a_scan_hands_out_one_by_one() {
 fn a_run_ends_before_damage_and_the_next_call_tells_of_it() {
     let root = tempfile::tempdir().unwrap();
     let topic = filled(root.path());
-    let mut scan = topic.scan(0, 0, None).unwrap();
+    let mut scan = topic.scan_partition(0, 0, None).unwrap();
     let (at, path) = (scan.next_batch(20).unwrap().unwrap().offsets().end, scan.cursor().path());
     let position = scan.cursor().address().position();
     let file = std::fs::File::options().write(true).open(path).unwrap();
     file.write_all_at(&[0xff], position + 40).unwrap();
-    let mut scan = topic.scan(0, 0, None).unwrap();
+    let mut scan = topic.scan_partition(0, 0, None).unwrap();
     let run = scan.next_batch(1000).unwrap().unwrap();
     assert_eq!(run.offsets(), 0..at);
     drop(topic);

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
-use falaj::internals::consumer::{Consumer, Start};
+use falaj::internals::consumer::{GroupMember, Start};
 use falaj::internals::format::FIRST_BLOCK;
 use falaj::internals::format::checksum::{crc32, crc32_from};
 use falaj::internals::format::names;
@@ -212,11 +212,11 @@ impl Running {
             4..7 => self.append(&topic, partition, &Owned::any(draw), sync),
             7 => {
                 let records: Vec<_> = (0..1 + draw.below(10)).map(|_| Owned::plain(draw)).collect();
-                Owned::lent(&records, |r| topic.extend(partition, r, sync).unwrap());
+                Owned::lent(&records, |r| topic.extend_to(partition, r, sync).unwrap());
             }
             8 => {
                 let records: Vec<_> = (0..1 + draw.below(9)).map(|_| Owned::any(draw)).collect();
-                Owned::lent(&records, |r| topic.extend(partition, r, sync).unwrap());
+                Owned::lent(&records, |r| topic.extend_to(partition, r, sync).unwrap());
             }
             9 => {
                 let records = [Owned::any(draw), Owned::plain(draw), Owned::plain(draw)];
@@ -228,7 +228,7 @@ impl Running {
             }
             10 => {
                 let expected =
-                    topic.expect_offset(partition, topic.end(partition).unwrap()).unwrap();
+                    topic.expect_offset_in(partition, topic.end(partition).unwrap()).unwrap();
                 self.append_if(&topic, partition, &Owned::any(draw), expected, sync);
             }
             11 => {
@@ -244,7 +244,7 @@ impl Running {
 
     fn append(&self, topic: &Topic, partition: u32, record: &Owned, sync: Option<SyncMode>) {
         Owned::lent(std::slice::from_ref(record), |records| {
-            topic.append(partition, &records[0], sync).unwrap();
+            topic.append_to(partition, &records[0], sync).unwrap();
         });
     }
 
@@ -258,7 +258,7 @@ impl Running {
     ) {
         Owned::lent(std::slice::from_ref(record), |records| {
             // A repeat with another partition than the first time is refused.
-            let _ = topic.append_if(partition, &records[0], &[precondition], sync);
+            let _ = topic.append_if_to(partition, &records[0], &[precondition], sync);
         });
     }
 
@@ -300,13 +300,13 @@ impl Running {
                 topic.trim(&[(partition, draw.below(end / 2 + 1))]).unwrap();
             }
             2 => {
-                let options = CompactOptions { seal: true, ..CompactOptions::default() };
+                let options = CompactOptions::default().seal(true);
                 self.topics[3].compact(&options, &mut quietly).unwrap();
             }
             3 => {
                 let start = Start::Earliest;
                 let own = std::slice::from_ref(&self.topics[0]);
-                let mut group = Consumer::open(&self.store, "readers", own, start).unwrap();
+                let mut group = GroupMember::open(&self.store, "readers", own, start).unwrap();
                 let reached = group.committed("own", 0).unwrap();
                 let end = self.topics[0].end(0).unwrap();
                 let next = reached + draw.below(end - reached + 1);

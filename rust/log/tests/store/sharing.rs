@@ -40,13 +40,13 @@ fn shop(store: &Store, name: &str) -> Topic {
 
 fn put(topic: &Topic, values: &[&str]) {
     for value in values {
-        topic.append(0, &NewRecord::value(value.as_bytes()), Some(SyncMode::Durable)).unwrap();
+        topic.append_to(0, &NewRecord::new(value.as_bytes()), Some(SyncMode::Durable)).unwrap();
     }
 }
 
 fn values(topic: &Topic) -> Vec<String> {
     let offsets = topic.first(0).unwrap()..topic.end(0).unwrap();
-    let value = |offset| topic.get(0, offset).unwrap().value().unwrap().to_vec();
+    let value = |offset| topic.get_in(0, offset).unwrap().value().unwrap().to_vec();
     offsets.map(|offset| String::from_utf8(value(offset)).unwrap()).collect()
 }
 
@@ -78,7 +78,7 @@ fn topics_of_a_log_have_offsets_of_their_own_and_one_directory() {
         // Who had it open before the other came goes on with both.
         let many = TopicOptions { partitions: Some(3), ..in_shop() };
         let late = Topic::open(&store, "late", &many).unwrap();
-        late.append(2, &NewRecord::value(b"z"), None).unwrap();
+        late.append_to(2, &NewRecord::new(b"z"), None).unwrap();
         assert_eq!((late.end(2).unwrap(), late.end(1).unwrap()), (1, 0));
         is_sound(&store);
         drop((orders, audit, late, store, reader));
@@ -96,11 +96,11 @@ fn a_topic_whose_first_records_came_in_a_group_is_read_by_whoever_opens_it_later
     let store = open(&machine);
     let many = TopicOptions { partitions: Some(2), ..in_shop() };
     let (orders, late) = (shop(&store, "orders"), Topic::open(&store, "late", &many).unwrap());
-    let (a, b) = ([NewRecord::value(b"a")], [NewRecord::value(b"b"), NewRecord::value(b"c")]);
+    let (a, b) = ([NewRecord::new(b"a")], [NewRecord::new(b"b"), NewRecord::new(b"c")]);
     for _ in 0..3 {
         late.extend_partitions(&[(0, &a), (1, &b)], None).unwrap();
     }
-    let time = late.get(1, 0).unwrap().timestamp_ns();
+    let time = late.get_in(1, 0).unwrap().timestamp_ns();
     drop((orders, late, store));
     let machine = machine.restart();
     for access in [StoreOptions::reading(), StoreOptions::default()] {
@@ -108,9 +108,9 @@ fn a_topic_whose_first_records_came_in_a_group_is_read_by_whoever_opens_it_later
         let late = shop(&store, "late");
         let ends = [0, 1].map(|p| (late.end(p).unwrap(), late.durable(p).unwrap()));
         assert_eq!(ends, [(3, 3), (6, 6)]);
-        assert_eq!(late.get(1, 5).unwrap().value(), Some(&b"c"[..]));
+        assert_eq!(late.get_in(1, 5).unwrap().value(), Some(&b"c"[..]));
         assert_eq!(late.offset_at_time(1, time + 1).unwrap(), None);
-        let mut scan = late.scan(1, 3, None).unwrap();
+        let mut scan = late.scan_partition(1, 3, None).unwrap();
         assert_eq!(scan.next().transpose().unwrap().unwrap().value(), Some(&b"c"[..]));
     }
 }
@@ -150,7 +150,7 @@ fn a_deleted_topic_is_gone_for_its_handles_and_the_others_stay() {
         assert!(topic.is_deleted(), "{topic:?}");
     }
     for topic in [&handles[0], &orders] {
-        let error = topic.append(0, &NewRecord::value(b"b"), None).unwrap_err();
+        let error = topic.append_to(0, &NewRecord::new(b"b"), None).unwrap_err();
         assert!(matches!(&error, Error::TopicDeleted { name } if name == "orders"), "{error}");
     }
     assert!(!audit.is_deleted());
@@ -198,7 +198,7 @@ fn a_number_is_never_given_twice_whatever_happens_to_the_segments() {
 #[test]
 fn one_topic_more_than_a_log_has_numbers_for_is_refused_and_nothing_changes() {
     let place = tempfile::tempdir().unwrap();
-    let store = Store::open(place.path().join("store"), &StoreOptions::default()).unwrap();
+    let store = Store::open_with(place.path().join("store"), &StoreOptions::default()).unwrap();
     let most = TopicOptions { partitions: Some(MAX_TOPICS - 1), ..in_shop() };
     Topic::open(&store, "wide", &most).unwrap();
     let two = TopicOptions { partitions: Some(2), ..in_shop() };
@@ -251,9 +251,9 @@ fn workload(storage: Arc<dyn Storage>) -> falaj::internals::error::Result<()> {
     let lock_timeout = std::time::Duration::from_millis(20);
     let store = open_on(storage, &StoreOptions { lock_timeout, ..StoreOptions::default() })?;
     let kept = Topic::open(&store, "kept", &in_shop())?;
-    kept.append(0, &NewRecord::value(b"k"), Some(SyncMode::Durable))?;
+    kept.append_to(0, &NewRecord::new(b"k"), Some(SyncMode::Durable))?;
     let passing = Topic::open(&store, "passing", &in_shop())?;
-    passing.append(0, &NewRecord::value(b"p"), Some(SyncMode::Durable))?;
+    passing.append_to(0, &NewRecord::new(b"p"), Some(SyncMode::Durable))?;
     drop(passing);
     store.delete_topic("passing")
 }

@@ -27,7 +27,7 @@ fn at(offset: u64) -> CursorState {
 
 fn values(topic: &Topic, partition: u32) -> Vec<Vec<u8>> {
     let offsets = topic.first(partition).unwrap()..topic.end(partition).unwrap();
-    let value = |offset| topic.get(partition, offset).unwrap().value().unwrap_or(b"-").to_vec();
+    let value = |offset| topic.get_in(partition, offset).unwrap().value().unwrap_or(b"-").to_vec();
     offsets.map(value).collect()
 }
 
@@ -36,17 +36,17 @@ fn what_is_in_a_transaction_is_there_when_it_commits_and_not_before() {
     let store = store_at("/store");
     let (paid, parts) = (topic(&store, "paid", "shop", 1), topic(&store, "parts", "shop", 3));
     let mut tx = Transaction::new(&store);
-    tx.append(&paid, &NewRecord::value(b"1")).unwrap();
+    tx.append(&paid, NewRecord::new(b"1")).unwrap();
     for key in [b"a", b"b", b"a"] {
-        let record = NewRecord { key: Some(key), ..NewRecord::value(key) };
-        assert_eq!(tx.append(&parts, &record).unwrap(), parts.partition_of(key));
+        let record = NewRecord { key: Some(key), ..NewRecord::new(key) };
+        assert_eq!(tx.append(&parts, record).unwrap(), parts.partition_of(key));
     }
-    tx.append_to(&parts, 2, &NewRecord::value(b"x")).unwrap();
+    tx.append_to(&parts, 2, &NewRecord::new(b"x")).unwrap();
     // More than a value, behind one.
     let headers = [("trace", Some(&b"t"[..]))];
-    let rich = NewRecord { headers: &headers, event_time_ns: Some(7), ..NewRecord::value(b"2") };
-    tx.append(&paid, &rich).unwrap();
-    tx.append(&paid, &NewRecord { key: Some(b"k"), ..NewRecord::default() }).unwrap();
+    let rich = NewRecord { headers: &headers, event_time_ns: Some(7), ..NewRecord::new(b"2") };
+    tx.append(&paid, rich).unwrap();
+    tx.append(&paid, NewRecord { key: Some(b"k"), ..NewRecord::default() }).unwrap();
     tx.move_cursor(CursorMove { name: b"billing", to: at(4), from: None });
     tx.move_cursor(CursorMove { name: b"billing", to: at(5), from: None });
     assert_eq!((tx.records(), paid.end(0).unwrap()), (7, 0));
@@ -55,16 +55,16 @@ fn what_is_in_a_transaction_is_there_when_it_commits_and_not_before() {
     let committed = tx.commit().unwrap();
     assert_eq!(committed.offsets(&paid, 0), Some(0..3));
     assert_eq!(values(&paid, 0), [&b"1"[..], b"2", b"-"]);
-    assert_eq!(paid.get(0, 1).unwrap().timestamp_ns(), 7);
+    assert_eq!(paid.get_in(0, 1).unwrap().timestamp_ns(), 7);
     assert_eq!(parts.cursor(b"billing").unwrap(), Some(at(5)));
     let all: usize = (0..3).map(|partition| values(&parts, partition).len()).sum();
     assert_eq!((all, values(&parts, 2).last().map(Vec::as_slice)), (4, Some(&b"x"[..])));
 
     // Then it is empty, and begins again.
     assert_eq!((tx.records(), tx.commit().unwrap().parts().len()), (0, 0));
-    tx.append(&paid, &NewRecord::value(b"3")).unwrap();
+    tx.append(&paid, NewRecord::new(b"3")).unwrap();
     assert_eq!(tx.commit().unwrap().first(), 3);
-    tx.append(&paid, &NewRecord::value(b"never")).unwrap();
+    tx.append(&paid, NewRecord::new(b"never")).unwrap();
     drop(tx);
     assert_eq!(paid.end(0).unwrap(), 4);
 }
@@ -74,16 +74,16 @@ fn what_cannot_be_written_at_once_is_refused_and_the_rest_can_be_committed() {
     let store = store_at("/store");
     let (paid, elsewhere) = (topic(&store, "paid", "shop", 1), topic(&store, "else", "else", 1));
     let foreign = topic(&store_at("/another"), "paid", "shop", 1);
-    let record = NewRecord::value(b"1");
+    let record = NewRecord::new(b"1");
     let mut tx = Transaction::new(&store);
     let refused = |error: Result<u32, Error>, words: &str| {
         let told = error.unwrap_err().to_string();
         assert!(told.contains(words), "{told}");
     };
-    refused(tx.append(&foreign, &record), "one store");
-    tx.append(&paid, &record).unwrap();
-    refused(tx.append(&foreign, &record), "one store");
-    refused(tx.append(&elsewhere, &record), "same log=");
+    refused(tx.append(&foreign, record), "one store");
+    tx.append(&paid, record).unwrap();
+    refused(tx.append(&foreign, record), "one store");
+    refused(tx.append(&elsewhere, record), "same log=");
     refused(tx.keep_cursors_in(&elsewhere).map(|()| 0), "different logs");
     refused(tx.append_to(&paid, 1, &record).map(|()| 0), "no partition 1");
     assert_eq!(tx.commit().unwrap().offsets(&paid, 0), Some(0..1));
@@ -101,8 +101,8 @@ fn a_commit_that_was_refused_appends_nothing_and_can_be_tried_again() {
     let store = store_at("/store");
     let (paid, audit) = (topic(&store, "paid", "shop", 1), topic(&store, "audit", "shop", 1));
     let mut tx = Transaction::new(&store);
-    tx.append(&paid, &NewRecord::value(b"1")).unwrap();
-    tx.append(&audit, &NewRecord::value(b"2")).unwrap();
+    tx.append(&paid, NewRecord::new(b"1")).unwrap();
+    tx.append(&audit, NewRecord::new(b"2")).unwrap();
     tx.move_cursor(CursorMove { name: b"c", to: at(2), from: Some(at(1)) });
     for _ in 0..2 {
         let told = tx.commit().unwrap_err();
@@ -121,13 +121,13 @@ fn a_commit_that_was_refused_appends_nothing_and_can_be_tried_again() {
     assert_eq!(paid.cursor(b"c").unwrap(), Some(at(2)));
 
     let large = vec![b'x'; 9000];
-    tx.append(&paid, &NewRecord::value(&large)).unwrap();
-    tx.append(&audit, &NewRecord::value(&large)).unwrap();
+    tx.append(&paid, NewRecord::new(&large)).unwrap();
+    tx.append(&audit, NewRecord::new(&large)).unwrap();
     assert!(matches!(tx.commit(), Err(Error::AppendTooLarge { .. })));
     store.delete_topic("audit").unwrap();
     let mut tx = Transaction::new(&store);
-    tx.append(&paid, &NewRecord::value(b"1")).unwrap();
-    tx.append(&audit, &NewRecord::value(b"2")).unwrap();
+    tx.append(&paid, NewRecord::new(b"1")).unwrap();
+    tx.append(&audit, NewRecord::new(b"2")).unwrap();
     let told = tx.commit().unwrap_err();
     assert!(matches!(&told, Error::TopicDeleted { name } if name == "audit"), "{told}");
     assert_eq!(paid.end(0).unwrap(), 1);
@@ -138,19 +138,19 @@ fn the_strongest_mode_of_its_topics_decides_how_a_transaction_syncs() {
     let store = store_at("/store");
     let paid = topic(&store, "paid", "shop", 1).with_sync(SyncMode::None);
     let audit = topic(&store, "audit", "shop", 1).with_sync(SyncMode::Durable);
-    let record = NewRecord::value(b"1");
+    let record = NewRecord::new(b"1");
     let mut tx = Transaction::new(&store);
-    tx.append(&paid, &record).unwrap();
+    tx.append(&paid, record).unwrap();
     assert_eq!(tx.sync_mode(), SyncMode::None);
     tx.commit().unwrap();
     assert_eq!(paid.durable(0).unwrap(), 0);
-    tx.append(&paid, &record).unwrap();
-    tx.append(&audit, &record).unwrap();
+    tx.append(&paid, record).unwrap();
+    tx.append(&audit, record).unwrap();
     assert_eq!(tx.sync_mode(), SyncMode::Durable);
     tx.commit().unwrap();
     assert_eq!((paid.durable(0).unwrap(), audit.durable(0).unwrap()), (2, 1));
     let mut tx = Transaction::new(&store).with_sync(SyncMode::None);
-    tx.append(&audit, &record).unwrap();
+    tx.append(&audit, record).unwrap();
     tx.commit().unwrap();
     assert_eq!(audit.durable(0).unwrap(), 1);
 }

@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use falaj::internals::consumer::{Consumer, Start};
+use falaj::internals::consumer::{GroupMember, Start};
 use falaj::internals::error::{Error, Result};
 use falaj::internals::format::checksum::crc32;
 use falaj::internals::format::names;
 use falaj::internals::log::Reading;
-use falaj::internals::queue::{Queue, QueueOptions};
+use falaj::internals::queue::{QueueFile, QueueOptions};
 use falaj::internals::storage::{OpenMode, Storage};
 use falaj::internals::store::{Store, StoreOptions, TopicOptions, repair, verify};
 use falaj::internals::topic::{NewRecord, Topic};
@@ -22,9 +22,10 @@ fn prepare(storage: &Arc<dyn Storage>, root: &Path) -> PathBuf {
     let orders = topic(&store, "orders");
     fill(&orders, 0, 300);
     drop(
-        Consumer::open(&store, "billing", std::slice::from_ref(&orders), Start::Earliest).unwrap(),
+        GroupMember::open(&store, "billing", std::slice::from_ref(&orders), Start::Earliest)
+            .unwrap(),
     );
-    drop(Queue::open(&orders, "work", QueueOptions::default()).unwrap());
+    drop(QueueFile::open(&orders, "work", QueueOptions::default()).unwrap());
     path
 }
 
@@ -140,8 +141,8 @@ fn read(storage: &Arc<dyn Storage>, path: &Path) -> Vec<u8> {
 fn use_all(storage: &Arc<dyn Storage>, path: &Path) -> Result<()> {
     let store = open(storage, path)?;
     let orders = Topic::open(&store, "orders", &TopicOptions::default())?;
-    orders.append(0, &NewRecord::value(b"more"), None)?;
-    Consumer::open(&store, "billing", std::slice::from_ref(&orders), Start::Earliest)?;
-    Queue::open(&orders, "work", QueueOptions::default())?;
+    orders.append_to(0, &NewRecord::new(b"more"), None)?;
+    GroupMember::open(&store, "billing", std::slice::from_ref(&orders), Start::Earliest)?;
+    QueueFile::open(&orders, "work", QueueOptions::default())?;
     Ok(())
 }

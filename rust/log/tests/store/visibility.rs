@@ -12,7 +12,7 @@ use falaj::internals::storage::faulty::{Call, FailureKind, Fault, FaultyStorage}
 use falaj::internals::storage::memory::MemoryStorage;
 use falaj::internals::storage::real::RealStorage;
 use falaj::internals::storage::{MapAccess, OpenMode, Storage};
-use falaj::internals::topic::{Scan, SyncMode, Topic, Visibility};
+use falaj::internals::topic::{PartitionScan, SyncMode, Topic, Visibility};
 use falaj::internals::wake::{FOLLOWERS, SYNC_FOLLOWERS, SYNC_WATCHERS};
 
 use crate::stores::{fill, on_both, open, open_to_read, topic, value};
@@ -29,7 +29,7 @@ fn by_hand(storage: &Arc<dyn Storage>, path: &Path) -> (Topic, Topic) {
 }
 
 /// Read on to the end; how far it came.
-fn drain(scan: &mut Scan) -> u64 {
+fn drain(scan: &mut PartitionScan) -> u64 {
     while let Some(record) = scan.next().transpose().unwrap() {
         assert_eq!(record.value(), Some(value(record.offset()).as_slice()));
     }
@@ -41,7 +41,7 @@ fn what_a_durable_reader_saw_no_power_cut_takes_back() {
     let memory = MemoryStorage::new();
     let storage: Arc<dyn Storage> = Arc::new(memory.clone());
     let (orders, durable) = by_hand(&storage, Path::new(STORE));
-    let mut scan = durable.scan(0, 0, None).unwrap();
+    let mut scan = durable.scan_partition(0, 0, None).unwrap();
     let mut end = 0;
     for step in 0..40_u64 {
         fill(&orders, end, end + step % 7);
@@ -55,10 +55,10 @@ fn what_a_durable_reader_saw_no_power_cut_takes_back() {
             let image: Arc<dyn Storage> = Arc::new(crash.image(&selection).restart());
             let early = open_to_read(&image, Path::new(STORE)).unwrap();
             let early = topic(&early, "orders").with_visibility(Visibility::Durable);
-            let before_recovery = drain(&mut early.scan(0, 0, None).unwrap());
+            let before_recovery = drain(&mut early.scan_partition(0, 0, None).unwrap());
             assert_eq!(early.end(0).unwrap(), before_recovery);
             let after = topic(&open(&image, Path::new(STORE)).unwrap(), "orders");
-            let survived = drain(&mut after.scan(0, 0, None).unwrap());
+            let survived = drain(&mut after.scan_partition(0, 0, None).unwrap());
             assert!(survived >= seen, "step {step}: saw {seen}, {survived} are left");
             assert!(survived >= before_recovery, "step {step}: recovery cut what was seen");
         }
@@ -75,15 +75,15 @@ fn all_that_a_durable_handle_says_ends_with_what_is_on_the_medium() {
         fill(&orders, 3, 5);
         assert_eq!((orders.end(0).unwrap(), durable.end(0).unwrap()), (5, 3));
         assert_eq!(durable.committed(0).unwrap(), 5);
-        assert_eq!(durable.get(0, 2).unwrap().offset(), 2);
-        let behind = durable.get(0, 3).unwrap_err();
+        assert_eq!(durable.get_in(0, 2).unwrap().offset(), 2);
+        let behind = durable.get_in(0, 3).unwrap_err();
         assert!(matches!(behind, Error::OffsetOutOfRange { offset: 3, end: 3, .. }), "{behind}");
-        let last = orders.get(0, 4).unwrap().timestamp_ns();
+        let last = orders.get_in(0, 4).unwrap().timestamp_ns();
         assert_eq!(durable.offset_at_time(0, last + 1).unwrap(), None);
         assert_eq!(durable.offset_at_time(0, 0).unwrap(), Some(0));
 
         // However it is read on, and wherever it is told to end.
-        let scan = |end| durable.scan(0, 1, end).unwrap();
+        let scan = |end| durable.scan_partition(0, 1, end).unwrap();
         let (mut records, mut slices, mut runs) = (scan(None), scan(Some(4)), scan(None));
         assert_eq!(drain(&mut records), 3);
         while slices.next_batch(1).unwrap().is_some() {}
@@ -92,7 +92,7 @@ fn all_that_a_durable_handle_says_ends_with_what_is_on_the_medium() {
         orders.flush().unwrap();
         assert_eq!((drain(&mut records), drain(&mut slices), drain(&mut runs)), (5, 4, 5));
         assert_eq!(durable.offset_at_time(0, last + 1).unwrap(), None);
-        assert_eq!(durable.get(0, 4).unwrap().offset(), 4);
+        assert_eq!(durable.get_in(0, 4).unwrap().offset(), 4);
     });
 }
 
@@ -102,7 +102,7 @@ fn a_durable_reader_without_the_right_to_write_sees_no_more() {
         let (orders, _) = by_hand(storage, &path.join("store"));
         let reading = open_to_read(storage, &path.join("store")).unwrap();
         let reader = topic(&reading, "orders").with_visibility(Visibility::Durable);
-        let mut scan = reader.scan(0, 0, None).unwrap();
+        let mut scan = reader.scan_partition(0, 0, None).unwrap();
         fill(&orders, 0, 4);
         assert_eq!((drain(&mut scan), reader.end(0).unwrap()), (0, 0));
         let seen = reader.log().durable().unwrap();
@@ -131,7 +131,7 @@ fn a_durable_follower_sleeps_through_appends_and_is_woken_by_a_sync() {
     let root = tempfile::tempdir().unwrap();
     let storage: Arc<dyn Storage> = Arc::new(RealStorage::new());
     let (orders, durable) = by_hand(&storage, &root.path().join("store"));
-    let mut scan = durable.scan(0, 0, None).unwrap();
+    let mut scan = durable.scan_partition(0, 0, None).unwrap();
     let log = durable.log();
     for round in 0..3 {
         let seen = log.durable().unwrap();
@@ -167,7 +167,7 @@ fn behind_a_failed_sync_a_durable_reader_goes_on_at_the_same_offsets() {
     let (orders, durable) = by_hand(&storage, Path::new(STORE));
     fill(&orders, 0, 3);
     orders.flush().unwrap();
-    let mut scan = durable.scan(0, 0, None).unwrap();
+    let mut scan = durable.scan_partition(0, 0, None).unwrap();
     assert_eq!(drain(&mut scan), 3);
     fill(&orders, 3, 6);
     for call in [Call::SyncData, Call::SyncAll] {

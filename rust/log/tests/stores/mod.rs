@@ -39,7 +39,7 @@ pub fn topic(store: &Store, name: &str) -> Topic {
 /// Append records `from..to` of 500 bytes, which tell their number.
 pub fn fill(topic: &Topic, from: u64, to: u64) {
     for i in from..to {
-        assert_eq!(topic.append(0, &NewRecord::value(&value(i)), None).unwrap(), i);
+        assert_eq!(topic.append_to(0, &NewRecord::new(&value(i)), None).unwrap(), i);
     }
 }
 
@@ -52,7 +52,7 @@ pub fn value(i: u64) -> Vec<u8> {
 /// Check that a topic holds exactly the records of [`fill`] from 0 to `end`.
 pub fn assert_holds(topic: &Topic, end: u64) {
     assert_eq!(topic.end(0).unwrap(), end);
-    let mut scan = topic.scan(0, 0, None).unwrap();
+    let mut scan = topic.scan_partition(0, 0, None).unwrap();
     for i in 0..end {
         let record = scan.next().transpose().unwrap().unwrap();
         assert_eq!((record.offset(), record.value()), (i, Some(value(i).as_slice())));
@@ -63,7 +63,7 @@ pub fn assert_holds(topic: &Topic, end: u64) {
 /// Offsets that a scan finds up to its first error.
 pub fn read_until_error(topic: &Topic) -> (Vec<u64>, Option<Error>) {
     let mut found = Vec::new();
-    let mut scan = match topic.scan(0, 0, None) {
+    let mut scan = match topic.scan_partition(0, 0, None) {
         Ok(scan) => scan,
         Err(error) => return (found, Some(error)),
     };

@@ -77,7 +77,7 @@ struct Look<'a> {
 impl Look<'_> {
     /// True where it is said in the end that somebody should recover.
     fn partition(&mut self, topic: &Topic, partition: u32) -> Result<bool, String> {
-        let stopped = match topic.scan(partition, 0, None) {
+        let stopped = match topic.scan_partition(partition, 0, None) {
             Ok(mut scan) => loop {
                 match scan.next().transpose() {
                     Ok(Some(record)) => self.record(&record)?,
@@ -177,14 +177,14 @@ mod tests {
 
         /// Append the records with these numbers, all of them durable.
         fn append(&self, numbers: &[u64]) {
-            let store = Store::open(self.layout().store, &StoreOptions::default()).unwrap();
+            let store = Store::open_with(self.layout().store, &StoreOptions::default()).unwrap();
             let topic = Topic::open(&store, &Layout::topic(0), &TopicOptions::default()).unwrap();
             let (pool, mut made) = (Pool::new(SEED), Made::default());
             for number in numbers {
                 made.fill(&pool, 1, *number, 40, false);
                 let mut headers = [("", None)];
                 let record = made.record(&mut headers);
-                topic.append(0, &record, Some(SyncMode::Durable)).unwrap();
+                topic.append_to(0, &record, Some(SyncMode::Durable)).unwrap();
             }
         }
 

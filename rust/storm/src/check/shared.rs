@@ -15,7 +15,7 @@ type Wrong = Box<dyn std::error::Error>;
 
 /// Hold a store that nobody writes to any more against what its sharers noted.
 pub fn check(store: &Path, shared: &Shared) -> Result<(), Wrong> {
-    let store = Store::open(store, &StoreOptions::reading())?;
+    let store = Store::open_with(store, &StoreOptions::reading())?;
     let open = |name| Topic::open(&store, name, &TopicOptions::default());
     let [jobs, work, steps, sunk, keys] = TOPICS;
     let jobs = open(jobs)?;
@@ -40,7 +40,7 @@ fn number(value: Option<&[u8]>) -> Option<u64> {
 
 /// Each step is there once, and the cursor stands behind the last.
 fn check_steps(steps: &Topic) -> Result<(), Wrong> {
-    let mut scan = steps.scan(0, 0, None)?;
+    let mut scan = steps.scan_partition(0, 0, None)?;
     let mut next = 0;
     while let Some(record) = scan.next().transpose()? {
         if number(record.value()) != Some(next) {
@@ -56,7 +56,7 @@ fn check_steps(steps: &Topic) -> Result<(), Wrong> {
 
 /// Each job of the series is there once, whole, in order.
 fn check_sunk(sunk: &Topic) -> Result<(), Wrong> {
-    let mut scan = sunk.scan(0, 0, None)?;
+    let mut scan = sunk.scan_partition(0, 0, None)?;
     let mut found = Vec::new();
     while let Some(record) = scan.next().transpose()? {
         found.extend(number(record.value()));
@@ -72,7 +72,7 @@ fn check_sunk(sunk: &Topic) -> Result<(), Wrong> {
 /// Of each key there is a record that is no older than the newest that was told.
 fn check_keys(keys: &Topic, shared: &Shared) -> Result<(), Wrong> {
     let mut newest = BTreeMap::new();
-    let mut scan = keys.scan(0, 0, None)?;
+    let mut scan = keys.scan_partition(0, 0, None)?;
     loop {
         match scan.next().transpose() {
             Ok(Some(record)) => newest.insert(number(record.key()), record.offset() + 1),
@@ -91,7 +91,7 @@ fn check_keys(keys: &Topic, shared: &Shared) -> Result<(), Wrong> {
 
 /// True where no sharer ever came to the point of making its topics.
 pub fn is_empty(store: &Path) -> Result<bool, Error> {
-    let store = Store::open(store, &StoreOptions::reading())?;
+    let store = Store::open_with(store, &StoreOptions::reading())?;
     let names: Vec<_> = store.topics()?.into_iter().map(|(name, _)| name).collect();
     Ok(TOPICS.iter().any(|topic| !names.iter().any(|name| name == topic)))
 }

@@ -17,7 +17,7 @@ const PRODUCER: &str = "passer";
 /// Create, append, read back, delete, until told to stop.
 pub fn churn(task: &Task) -> Result<(), Wrong> {
     let acks = Acks::open(&task.account)?;
-    let store = Store::open(&task.layout.store, &task.layout.store_options())?;
+    let store = Store::open_with(&task.layout.store, &task.layout.store_options())?;
     let mut random = Random::new(task.seed, u64::from(task.id));
     let own = TopicOptions { segment_bytes: Some(1 << 16), ..TopicOptions::default() };
     let shared = TopicOptions { log: Some("passengers".into()), ..own.clone() };
@@ -29,15 +29,15 @@ pub fn churn(task: &Task) -> Result<(), Wrong> {
         let first = topic.end(0)?;
         let count = random.between(1, 2_000);
         for i in 0..count {
-            topic.append(0, &NewRecord::value(&i.to_le_bytes()), None)?;
+            topic.append_to(0, &NewRecord::new(&i.to_le_bytes()), None)?;
         }
-        let read = topic.get(0, first + count - 1)?;
+        let read = topic.get_in(0, first + count - 1)?;
         if read.value() != Some((count - 1).to_le_bytes().as_slice()) {
             return Err("the passing topic holds something else".into());
         }
         if random.chance(3, 4) {
             store.delete_topic(name)?;
-            match topic.append(0, &NewRecord::value(b"too late"), None) {
+            match topic.append_to(0, &NewRecord::new(b"too late"), None) {
                 Err(Error::TopicDeleted { .. }) => {}
                 other => return Err(format!("a deleted topic said {other:?}").into()),
             }
@@ -51,7 +51,7 @@ fn pass_once(topic: &Topic) -> Result<(), Wrong> {
     let sequence = topic.last_sequence(PRODUCER)?.map_or(0, |last| last + 1);
     let say = || {
         let once = [topic.expect_sequence(PRODUCER, sequence)?];
-        topic.append_if(0, &NewRecord::value(b"once"), &once, None)
+        topic.append_if_to(0, &NewRecord::new(b"once"), &once, None)
     };
     let first = say()?;
     if say()? != first || topic.end(0)? != first + 1 {

@@ -75,7 +75,7 @@ fn fork_now_and_then(task: &Task) {
 }
 
 fn open_for_writing(layout: &Layout) -> Result<(Store, Vec<Topic>), Error> {
-    let store = Store::open(&layout.store, &layout.store_options())?;
+    let store = Store::open_with(&layout.store, &layout.store_options())?;
     let topic = |t| Topic::open(&store, &Layout::topic(t), &layout.topic_options());
     let topics = (0..layout.topics).map(topic).collect::<Result<_, _>>()?;
     Ok((store, topics))

@@ -5,7 +5,7 @@ use std::time::Duration;
 use falaj::internals::error::Error;
 use falaj::internals::log::Reading;
 use falaj::internals::store::{Store, StoreOptions, TopicOptions};
-use falaj::internals::topic::{Scan, Topic};
+use falaj::internals::topic::{PartitionScan, Topic};
 
 use super::Wrong;
 use crate::acks::Seen;
@@ -16,7 +16,7 @@ use crate::task::{Layout, Task};
 /// Where a reader is in a partition, and the hash of the block that it is in.
 struct Stand {
     place: (u16, u16),
-    scan: Scan,
+    scan: PartitionScan,
     next: u64,
     crc: u32,
     whole: bool,
@@ -27,7 +27,7 @@ impl Stand {
     fn begin(topic: &Topic, place: (u16, u16), from: u64) -> Result<Self, Error> {
         let mut from = from;
         let scan = loop {
-            match topic.scan(place.1.into(), from, None) {
+            match topic.scan_partition(place.1.into(), from, None) {
                 Err(Error::OffsetOutOfRange { first, .. }) if first > from => from = first,
                 scan => break scan?,
             }
@@ -129,7 +129,7 @@ fn patiently(task: &Task, seen: &Seen) -> Result<Option<(Store, Vec<Topic>)>, Wr
 }
 
 fn open(task: &Task, options: &StoreOptions) -> Result<(Store, Vec<Topic>), Error> {
-    let store = Store::open(&task.layout.store, options)?;
+    let store = Store::open_with(&task.layout.store, options)?;
     let topic = |t| Topic::open(&store, &Layout::topic(t), &TopicOptions::default());
     let topics = (0..task.layout.topics).map(topic).collect::<Result<_, _>>()?;
     Ok((store, topics))

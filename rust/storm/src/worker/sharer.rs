@@ -7,10 +7,10 @@
 use std::path::Path;
 use std::time::Duration;
 
-use falaj::internals::consumer::{Consumer, GroupPartition, Start};
+use falaj::internals::consumer::{GroupMember, GroupPartition, Start};
 use falaj::internals::error::Error;
 use falaj::internals::format::segment::SegmentHeader;
-use falaj::internals::queue::{Job, Queue, QueueOptions};
+use falaj::internals::queue::{LeasedJob, QueueFile, QueueOptions};
 use falaj::internals::sink;
 use falaj::internals::store::{RetentionChange, Store, TopicOptions};
 use falaj::internals::topic::{
@@ -51,8 +51,8 @@ struct Sharer<'a> {
     shared: Shared,
     store: Store,
     topics: [Topic; 5],
-    queue: Queue,
-    reader: Option<Consumer>,
+    queue: QueueFile,
+    reader: Option<GroupMember>,
     /// Partitions that it had when it looked last.
     mine: Vec<u32>,
     /// Jobs that were taken and left as they are.
@@ -65,11 +65,11 @@ pub fn share(task: &Task) -> Result<(), Wrong> {
     let acks = Acks::open(&task.account)?;
     let accounts = task.account.parent().unwrap_or(Path::new("."));
     let shared = Shared::open(accounts, task.id)?;
-    let store = Store::open(&task.layout.store, &task.layout.store_options())?;
+    let store = Store::open_with(&task.layout.store, &task.layout.store_options())?;
     let open = |name| Topic::open(&store, name, &options(&task.layout, name));
     let [jobs, work, steps, sunk, keys] = TOPICS;
     let topics = [open(jobs)?, open(work)?, open(steps)?, open(sunk)?, open(keys)?];
-    let queue = Queue::open(&topics[0], NAME, QueueOptions { ordered: None, capacity: 64 })?;
+    let queue = QueueFile::open(&topics[0], NAME, QueueOptions { ordered: None, capacity: 64 })?;
     let random = Random::new(task.seed, u64::from(task.id));
     let (mine, forgotten) = Default::default();
     let mut sharer =
@@ -124,14 +124,14 @@ impl Sharer<'_> {
         if self.task.calls == 0 && end < JOBS && self.queue.info(jobs)?.waiting < ENOUGH {
             for _ in 0..self.random.magnitude(5).min(JOBS - end) {
                 let sync = durable(&mut self.random);
-                jobs.append(0, &NewRecord::value(b"a job"), Some(sync))?;
+                jobs.append_to(0, &NewRecord::new(b"a job"), Some(sync))?;
             }
         }
         let lease_ms = *self.random.pick(&LEASES_MS);
         let (many, began) = (self.random.between(1, 20) as usize, now_ms());
         let taken = self.queue.take(jobs, many, Duration::from_millis(lease_ms))?;
         let called = (began, now_ms() + 1);
-        let mut sorted: [Vec<(Held, Job)>; 4] = Default::default();
+        let mut sorted: [Vec<(Held, LeasedJob)>; 4] = Default::default();
         for job in taken {
             let held = Held { offset: job.lease.offset, attempt: job.lease.delivery };
             self.shared.took(held, called, lease_ms, &|| was_carried_over(jobs))?;
@@ -149,7 +149,7 @@ impl Sharer<'_> {
         self.ack(&acked, began + lease_ms)
     }
 
-    fn ack(&self, jobs: &[(Held, Job)], until_ms: u64) -> Result<(), Wrong> {
+    fn ack(&self, jobs: &[(Held, LeasedJob)], until_ms: u64) -> Result<(), Wrong> {
         let (sure, late): (Vec<_>, Vec<_>) =
             jobs.iter().partition(|(held, _)| self.shared.acks(*held));
         for (held, job) in late {
@@ -168,7 +168,7 @@ impl Sharer<'_> {
         }
     }
 
-    fn give_back(&mut self, jobs: &[(Held, Job)]) -> Result<(), Wrong> {
+    fn give_back(&mut self, jobs: &[(Held, LeasedJob)]) -> Result<(), Wrong> {
         jobs.iter().for_each(|(held, _)| self.shared.leaves(*held));
         let leases: Vec<_> = jobs.iter().map(|(_, job)| job.lease).collect();
         let delay = Duration::from_millis(self.random.below(3) * 20);
@@ -179,7 +179,7 @@ impl Sharer<'_> {
     }
 
     /// Make a lease longer, and then ack within it.
-    fn extend(&mut self, jobs: Vec<(Held, Job)>) -> Result<(), Wrong> {
+    fn extend(&mut self, jobs: Vec<(Held, LeasedJob)>) -> Result<(), Wrong> {
         let lease_ms = *self.random.pick(&LEASES_MS);
         for job in jobs {
             let (held, lease) = (job.0, job.1.lease);
@@ -211,7 +211,7 @@ impl Sharer<'_> {
         let mut reader = match self.reader.take() {
             Some(reader) => reader,
             None => {
-                Consumer::open(&self.store, NAME, std::slice::from_ref(&work), Start::Earliest)?
+                GroupMember::open(&self.store, NAME, std::slice::from_ref(&work), Start::Earliest)?
             }
         };
         self.mine.iter().for_each(|partition| self.shared.may_lose(*partition));
@@ -240,19 +240,19 @@ impl Sharer<'_> {
         }
         for _ in 0..self.random.magnitude(4) {
             let sync = durable(&mut self.random);
-            work.append(partition, &NewRecord::value(b"work"), Some(sync))?;
+            work.append_to(partition, &NewRecord::new(b"work"), Some(sync))?;
         }
         Ok(())
     }
 
     fn read_part(
         &mut self,
-        reader: &mut Consumer,
+        reader: &mut GroupMember,
         work: &Topic,
         part: GroupPartition,
     ) -> Result<(), Wrong> {
         let GroupPartition { partition, mut next, .. } = part;
-        let mut scan = work.scan(partition, next, None)?;
+        let mut scan = work.scan_partition(partition, next, None)?;
         for _ in 0..self.random.magnitude(6) {
             let Some(record) = scan.next().transpose()? else { break };
             if record.offset() != next {
@@ -274,7 +274,7 @@ impl Sharer<'_> {
         Ok(())
     }
 
-    fn leave(&mut self, reader: Consumer) -> Result<(), Wrong> {
+    fn leave(&mut self, reader: GroupMember) -> Result<(), Wrong> {
         let mine = std::mem::take(&mut self.mine);
         mine.iter().for_each(|partition| self.shared.may_lose(*partition));
         Ok(reader.close()?)
@@ -286,7 +286,7 @@ impl Sharer<'_> {
         let from = steps.cursor(NAME.as_bytes())?;
         let step = from.map_or(0, |cursor| cursor.offset);
         let mut tx = Transaction::new(steps.store()).with_sync(durable(&mut self.random));
-        tx.append_to(steps, 0, &NewRecord::value(&step.to_le_bytes()))?;
+        tx.append_to(steps, 0, &NewRecord::new(&step.to_le_bytes()))?;
         let to = CursorState { offset: step + 1, ..CursorState::default() };
         let from = Some(from.unwrap_or(CursorState::NONE));
         tx.move_cursor(CursorMove { name: NAME.as_bytes(), to, from });
@@ -314,7 +314,7 @@ impl Sharer<'_> {
         for name in ["0", "1"] {
             let mut part = job.stage(name, token.filter(|_| self.random.chance(1, 2)))?;
             for _ in 0..OF_A_JOB / 2 {
-                part.append(&NewRecord::value(&value), Some(0))?;
+                part.append_to(&NewRecord::new(&value), Some(0))?;
             }
             match part.finish() {
                 Ok(manifest) => manifests.push(manifest),
@@ -334,18 +334,17 @@ impl Sharer<'_> {
         for _ in 0..self.random.magnitude(6) {
             let key = self.random.below(KEYS);
             let (name, value) = (key.to_le_bytes(), [b'v'; 200]);
-            let record = NewRecord { key: Some(&name), ..NewRecord::value(&value) };
-            self.shared.keyed(key, keys.append(0, &record, None)?);
+            let record = NewRecord { key: Some(&name), ..NewRecord::new(&value) };
+            self.shared.keyed(key, keys.append_to(0, &record, None)?);
         }
         if self.random.chance(1, 8) {
             let seal = self.random.chance(1, 2);
-            let options = CompactOptions { seal, ..CompactOptions::default() };
+            let options = CompactOptions::default().seal(seal);
             keys.compact(&options, &mut |_, _| Ok(()))?;
             self.shared.add(COMPACTED, 1);
         }
         if self.random.chance(1, 8) {
-            let many =
-                RetentionChange { records: Some(Some(1 << 40)), ..RetentionChange::default() };
+            let many = RetentionChange::default().records(1 << 40);
             self.store.configure_topic(keys.name(), &many, None)?;
         }
         Ok(())

@@ -85,7 +85,7 @@ impl Writer<'_> {
         let mut headers = [("", None)];
         let record = made.record(&mut headers);
         let sync = Some(sync_mode(mode));
-        let appended = topic.append(place.1.into(), &record, sync);
+        let appended = topic.append_to(place.1.into(), &record, sync);
         self.batch.push(made);
         self.seq += u64::from(!bare);
         self.note(&[i], 1, mode, appended.map(|offset| vec![offset]))
@@ -204,7 +204,7 @@ impl Writer<'_> {
                 let topic = &self.topics[usize::from(last.place.0)];
                 let mut crc = 0;
                 for offset in last.offset..last.offset + u64::from(last.count) {
-                    let record = topic.get(last.place.1.into(), offset)?;
+                    let record = topic.get_in(last.place.1.into(), offset)?;
                     crc = crc_on(crc, record.key(), record.value().unwrap_or_default());
                 }
                 if crc != last.crc {
@@ -239,7 +239,7 @@ fn append_chunks(
             .extend_partitions(&parts, sync)
             .map(|ranges| ranges.iter().map(|range| range.start).collect());
     }
-    topic.extend(partition.into(), &records[0], sync).map(|range| vec![range.start])
+    topic.extend_to(partition.into(), &records[0], sync).map(|range| vec![range.start])
 }
 
 fn line(count: usize, seq: u64, crc: u32, place: (u16, u16), group: u64, mode: u64) -> Line {

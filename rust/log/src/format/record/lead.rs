@@ -125,8 +125,8 @@ mod tests {
     #[test]
     fn a_record_with_headers_or_a_long_key_has_no_lead() {
         let long = [b'k'; KEY_MAX + 1];
-        let keyed = NewRecord { key: Some(&long), ..NewRecord::value(b"v") };
-        let with_headers = NewRecord { headers: &[("name", None)], ..NewRecord::value(b"v") };
+        let keyed = NewRecord { key: Some(&long), ..NewRecord::new(b"v") };
+        let with_headers = NewRecord { headers: &[("name", None)], ..NewRecord::new(b"v") };
         assert!(
             [keyed, with_headers].iter().all(|record| RecordLead::empty().encode(record).is_none())
         );

@@ -3,16 +3,16 @@
 use super::*;
 use crate::format::queue::QueueHeader;
 
-fn attempts(jobs: &[Job]) -> Vec<u32> {
+fn attempts(jobs: &[LeasedJob]) -> Vec<u32> {
     jobs.iter().map(|job| job.lease.attempt).collect()
 }
 
-fn begin(queue: &Queue, topic: &Topic, jobs: &[Job]) {
+fn begin(queue: &QueueFile, topic: &Topic, jobs: &[LeasedJob]) {
     queue.begin(topic, &leases(jobs)).unwrap();
 }
 
 /// All that can be taken now, batch by batch, each job as its offset and attempt.
-fn batches(queue: &Queue, topic: &Topic) -> Vec<Vec<(u64, u32)>> {
+fn batches(queue: &QueueFile, topic: &Topic) -> Vec<Vec<(u64, u32)>> {
     let mut all = Vec::new();
     loop {
         let jobs = take(queue, topic, 10);

@@ -221,7 +221,7 @@ fn ends_further_apart_than_there_are_places_are_damaged_for_all_who_ask() {
         let seen = overview(topic.store()).unwrap().remove(0).counts.unwrap_err();
         assert!(is_told(&seen), "{seen}");
         let later = topic_on(&machine.restart()).unwrap();
-        let told = Queue::open(&later, "work", SMALL).unwrap_err();
+        let told = QueueFile::open(&later, "work", SMALL).unwrap_err();
         assert!(is_told(&told), "{told}");
         delete(later.store(), "work").unwrap();
         assert_eq!(drain(&queue(&later, SMALL), &later), (0..6).collect::<Vec<_>>());

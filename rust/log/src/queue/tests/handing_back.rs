@@ -13,7 +13,7 @@ fn with_a_delayed_job(machine: &MemoryStorage) -> (FaultyStorage, Topic) {
     for i in 0..4 {
         let headers = [(NOT_BEFORE, Some(until.as_bytes()))];
         let headers = if i == 1 { &headers[..] } else { &[] };
-        topic.append(0, &NewRecord { headers, ..NewRecord::value(b"job") }, None).unwrap();
+        topic.append_to(0, &NewRecord { headers, ..NewRecord::new(b"job") }, None).unwrap();
     }
     (faulty, topic)
 }
@@ -52,7 +52,7 @@ fn jobs_are_buried_whole_or_not_at_all() {
         let machine = machine().on(Filesystem::CopyOnWrite("btrfs"));
         let (faulty, topic) = with_a_delayed_job(&machine);
         let work = queue(&topic, SMALL);
-        let jobs: Vec<_> = take(&work, &topic, 2).iter().map(Job::to_ack).collect();
+        let jobs: Vec<_> = take(&work, &topic, 2).iter().map(LeasedJob::to_ack).collect();
         let fault = Fault::at(faulty.count(Call::Lock) + k, FailureKind::Errno(libc::EIO));
         faulty.plan(fault.only(Call::Lock));
         let buried = work.bury(&topic, &jobs);
@@ -70,7 +70,7 @@ fn jobs_are_buried_whole_or_not_at_all() {
 /// Flip a bit of a record; what sets it right again. What was read once is not checked again, so whoever
 /// is to meet the damage has not read the record.
 fn damage(machine: &MemoryStorage, offset: u64) -> impl FnOnce() {
-    let record = topic_on(&machine.process()).unwrap().get(0, offset).unwrap();
+    let record = topic_on(&machine.process()).unwrap().get_in(0, offset).unwrap();
     let (path, position) = (record.block().path().to_owned(), record.block().position() + 40);
     drop(record);
     let file = machine.open(&path, OpenMode::ReadWrite).unwrap();
@@ -220,7 +220,7 @@ fn a_file_that_a_delay_made_large_is_small_again_when_it_is_over() {
         // Each take that finds nothing makes it smaller by one step.
         assert!((0..4).all(|_| take(&b, &second, 1).is_empty()));
         // A lease that is out stays one, through any size.
-        topic.append(0, &NewRecord::value(b"new"), Some(SyncMode::Durable)).unwrap();
+        topic.append_to(0, &NewRecord::new(b"new"), Some(SyncMode::Durable)).unwrap();
         let late = take(&b, &second, 1);
         assert_eq!((b.info(&second).unwrap().capacity, offsets(&late)), (64, vec![2000]));
         ack(&b, &second, &late).unwrap();
@@ -252,7 +252,7 @@ fn behind_a_failed_sync_what_was_acked_before_may_come_again_and_nothing_is_lost
     let store = Store::open_on(Arc::new(faulty.clone()), "/store", &options).unwrap();
     let topic = Topic::open(&store, "jobs", &small_segments()).unwrap();
     for _ in 0..4 {
-        topic.append(0, &NewRecord::value(b"job"), Some(SyncMode::None)).unwrap();
+        topic.append_to(0, &NewRecord::new(b"job"), Some(SyncMode::None)).unwrap();
     }
     let work = queue(&topic, SMALL);
     let jobs = take(&work, &topic, 4);

@@ -70,23 +70,21 @@ impl Store {
     /// beside what is removed.
     ///
     /// ```
-    /// use falaj::{NewRecord, RetentionChange, Store, StoreOptions, Topic, TopicOptions};
-    /// # let dir = tempfile::tempdir().unwrap();
-    /// let store = Store::open(dir.path().join("events"), &StoreOptions::default())?;
-    /// let last = RetentionChange { records: Some(Some(2)), ..RetentionChange::default() };
-    /// let options = TopicOptions { retention: last, ..TopicOptions::default() };
-    /// let orders = Topic::open(&store, "orders", &options)?;
-    /// orders.extend(0, &[NewRecord::value(b"1"), NewRecord::value(b"2"), NewRecord::value(b"3")], None)?;
+    /// use falaj::{RetentionChange, Store};
+    /// # let dir = tempfile::tempdir()?;
+    /// let store = Store::open(dir.path().join("events"))?;
+    /// let last = RetentionChange::default().records(2);
+    /// let orders = store.topic_options("orders").retention(last).open()?;
+    /// orders.extend(["1", "2", "3"])?;
     /// orders.flush()?;
     /// let done = store.maintain(false)?;
-    /// assert_eq!((done.logs[0].cuts[0].to, orders.first(0)?), (1, 1));
-    /// # Ok::<(), falaj::Error>(())
+    /// assert_eq!((done.logs[0].cuts[0].to, orders.start_offset()?), (1, 1));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
-    /// `NotWritable` unless `dry_run`; `CorruptData`, `UnsupportedVersion`, `SystemCallFailed` for `falaj.json`
-    /// and for directories that cannot be listed. What goes wrong with one log stands beside it, and the others
-    /// are seen to.
+    /// `NotWritable` unless `dry_run`; `CorruptData`, `UnsupportedVersion`, `SystemCallFailed` for `falaj.json` and for directories that
+    /// cannot be listed. What goes wrong with one log stands beside it, and the others are seen to.
     pub fn maintain(&self, dry_run: bool) -> Result<Maintenance> {
         let mut problems = Vec::new();
         if !dry_run {

@@ -32,6 +32,7 @@ impl Store {
     ///
     /// # Errors
     /// `CorruptData` and `UnsupportedVersion` where it is not known what somebody needs; `SystemCallFailed`.
+    #[doc(hidden)]
     pub fn needs(&self, generation: &[u8; 16]) -> Result<Vec<Need>> {
         let mut needs = Vec::new();
         for name in files::list(self.storage().as_ref(), &self.layout().consumers())? {

@@ -17,7 +17,7 @@ fn who_is_overtaken_by_another_one_takes_no_more_than_there_is_too_much() {
         let small = TopicOptions { segment_bytes: Some(64 << 10), ..TopicOptions::default() };
         let orders = Topic::open(&store, "orders", &small).unwrap().with_sync(SyncMode::None);
         for _ in 0..1200 {
-            orders.append(0, &NewRecord::value(&[7; 500]), None).unwrap();
+            orders.append_to(0, &NewRecord::new(&[7; 500]), None).unwrap();
         }
         orders.flush().unwrap();
         let segment = (64 << 10) as u64;

@@ -183,7 +183,7 @@ pub fn block_of(topic: u32, count: u32, body: &[u8]) -> NewBlock<'_> {
 pub fn encode(values: &[&[u8]]) -> BodyWriter {
     let mut body = BodyWriter::default();
     body.begin(false, None);
-    values.iter().for_each(|value| body.push(&NewRecord::value(value)));
+    values.iter().for_each(|value| body.push(&NewRecord::new(value)));
     body
 }
 

@@ -15,7 +15,7 @@ fn segment_file() -> Vec<u8> {
     let snapshot = state.encode_since(&LogState::default());
     let mut body = falaj::internals::format::record::BodyWriter::default();
     body.begin(false, None);
-    body.push(&NewRecord::value(b"falaj"));
+    body.push(&NewRecord::new(b"falaj"));
 
     let header = segment::SegmentHeader {
         log,

@@ -135,8 +135,8 @@ fn the_file_of_a_consumer_is_as_its_tables_say() {
             ("crc", half(crc32(&entry[..280]))),
         ],
     );
-    let committed = consumer::Position { offset: 9, crc: 7, time_us: -1 };
-    let safe = consumer::Position { offset: 5, crc: 6, time_us: 1 };
+    let committed = consumer::CursorPosition { offset: 9, crc: 7, time_us: -1 };
+    let safe = consumer::CursorPosition { offset: 5, crc: 6, time_us: 1 };
     let cursor = consumer::StoredCursor {
         generation,
         partition,

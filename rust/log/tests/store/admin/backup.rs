@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use falaj::internals::consumer::{Consumer, Start};
+use falaj::internals::consumer::{GroupMember, Start};
 use falaj::internals::error::Error;
 use falaj::internals::format::control::at;
-use falaj::internals::queue::{Job, Queue, QueueOptions};
+use falaj::internals::queue::{LeasedJob, QueueFile, QueueOptions};
 use falaj::internals::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
 use falaj::internals::storage::memory::MemoryStorage;
 use falaj::internals::storage::{MapAccess, OpenMode, Storage};
@@ -65,10 +65,10 @@ fn a_copy_knows_what_is_done_of_a_queue_and_gives_the_rest_to_who_opens_it() {
         fill(&orders, 0, 150);
         // Its ring has 64 places: what is open when it is copied lies across the end.
         let small = QueueOptions { capacity: 64, ..QueueOptions::default() };
-        let queue = Queue::open(&orders, "jobs", small).unwrap();
+        let queue = QueueFile::open(&orders, "jobs", small).unwrap();
         let minute = Duration::from_secs(60);
-        let take = |queue: &Queue, orders: &Topic, n| -> Vec<_> {
-            queue.take(orders, n, minute).unwrap().iter().map(Job::to_ack).collect()
+        let take = |queue: &QueueFile, orders: &Topic, n| -> Vec<_> {
+            queue.take(orders, n, minute).unwrap().iter().map(LeasedJob::to_ack).collect()
         };
         for _ in 0..2 {
             queue.ack(&orders, &take(&queue, &orders, 50)).unwrap();
@@ -81,7 +81,7 @@ fn a_copy_knows_what_is_done_of_a_queue_and_gives_the_rest_to_who_opens_it() {
 
         let writer = open(storage, &copy).unwrap();
         let copied = topic(&writer, "orders");
-        let again = Queue::open(&copied, "jobs", QueueOptions::default()).unwrap();
+        let again = QueueFile::open(&copied, "jobs", QueueOptions::default()).unwrap();
         let jobs = again.take(&copied, 100, minute).unwrap();
         let found: Vec<_> = jobs.iter().map(|job| (job.lease.offset, job.lease.attempt)).collect();
         // Work on none of them was begun, so the leases of before count as no attempt.
@@ -193,7 +193,7 @@ fn a_destination_that_is_taken_or_nested_is_refused() {
 fn a_link_into_the_store_is_no_way_around_nesting() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("store");
-    let store = Store::open(&path, &StoreOptions::default()).unwrap();
+    let store = Store::open_with(&path, &StoreOptions::default()).unwrap();
     let link = directory.path().join("link");
     std::os::unix::fs::symlink(path.join("logs"), &link).unwrap();
     let error = store.backup(link.join("copy"), &mut quietly).unwrap_err();
@@ -412,12 +412,12 @@ fn what_somebody_builds_or_owns_is_not_swept() {
 }
 
 /// A step of a pipeline: one record on, with the cursor in the log that is written to.
-fn step(consumer: &mut Consumer, results: &Topic) {
+fn step(consumer: &mut GroupMember, results: &Topic) {
     let mut part = consumer.parts().unwrap()[0];
     part.next += 1;
     consumer.handed_out(&part);
     let mut tx = Transaction::new(results.store()).with_sync(SyncMode::None);
-    tx.append(results, &NewRecord::value(b"result")).unwrap();
+    tx.append(results, NewRecord::new(b"result")).unwrap();
     let moves = consumer.commit_in(&mut tx).unwrap();
     consumer.moved(&moves, tx.commit().unwrap().end());
 }
@@ -434,9 +434,9 @@ fn logs_that_keep_cursors_in_each_other_are_copied_up_to_ends_that_agree() {
     };
     let (store, working) = (open_at(&of_backup, "/store"), open_at(&of_work, "/store"));
     let [a, b] = ["a", "b"].map(|name| topic(&working, name).with_sync(SyncMode::None));
-    a.append(0, &NewRecord::value(b"first"), None).unwrap();
+    a.append_to(0, &NewRecord::new(b"first"), None).unwrap();
     let there = |name: &str, from: &Topic, to: &Topic, store: &Store| {
-        Consumer::open_in(store, name, std::slice::from_ref(from), Start::Earliest, to).unwrap()
+        GroupMember::open_in(store, name, std::slice::from_ref(from), Start::Earliest, to).unwrap()
     };
     let mut both = (there("there", &a, &b, &working), there("back", &b, &a, &working));
     let begun = Arc::new(AtomicBool::new(false));

@@ -142,10 +142,10 @@ fn a_writer_that_meets_a_bad_index_makes_it_anew() {
         let reader = crate::stores::open_to_read(storage, &path).unwrap();
         let read =
             falaj::internals::topic::Topic::open(&reader, "orders", &Default::default()).unwrap();
-        assert_eq!(read.get(0, 150).unwrap().offset(), 150);
+        assert_eq!(read.get_in(0, 150).unwrap().offset(), 150);
         assert!(storage.stat(&index).is_err(), "a reader writes nothing");
         let store = open(storage, &path).unwrap();
-        assert_eq!(topic(&store, "orders").get(0, 150).unwrap().offset(), 150);
+        assert_eq!(topic(&store, "orders").get_in(0, 150).unwrap().offset(), 150);
         assert!(storage.stat(&index).is_ok());
         assert!(store.verify(None, &mut quietly).unwrap().worst().is_none());
     });
@@ -182,7 +182,7 @@ fn a_lost_segment_stops_opening_and_repair_goes_on_beyond_it() {
         let (found, error) = read_until_error(&orders);
         assert!(matches!(error, Some(Error::CorruptData { .. })), "the gap is told: {error:?}");
         fill(&orders, 600, 700);
-        let mut scan = orders.scan(0, 0, None).unwrap();
+        let mut scan = orders.scan_partition(0, 0, None).unwrap();
         for i in 0..found.len() as u64 {
             assert_eq!(scan.next().transpose().unwrap().unwrap().offset(), i);
         }
@@ -217,7 +217,7 @@ fn what_cannot_be_mended_is_told() {
 
 /// What a reader gets of a topic: offsets, times and values.
 fn all_of(topic: &Topic) -> Vec<(u64, i64, Vec<u8>)> {
-    let mut scan = topic.scan(0, 0, None).unwrap();
+    let mut scan = topic.scan_partition(0, 0, None).unwrap();
     let next = || scan.next().transpose().unwrap();
     let told = |record: Record| {
         let value = record.value().unwrap().to_vec();

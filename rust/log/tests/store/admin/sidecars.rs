@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use falaj::internals::consumer::{Consumer, Start, delete_group, list_groups, seek_group};
+use falaj::internals::consumer::{GroupMember, Start, delete_group, list_groups, seek_group};
 use falaj::internals::error::{Error, Result};
 use falaj::internals::format::consumer::{self, CURSOR_LEN, HEADER_LEN, SECTOR};
 use falaj::internals::format::queue::{self, ENDS_LEN};
 use falaj::internals::format::settings::WriteMode;
-use falaj::internals::queue::{Job, Queue, QueueOptions, overview};
+use falaj::internals::queue::{LeasedJob, QueueFile, QueueOptions, overview};
 use falaj::internals::storage::memory::MemoryStorage;
 use falaj::internals::storage::real::RealStorage;
 use falaj::internals::storage::{OpenMode, Storage};
@@ -28,17 +28,19 @@ fn prepare(storage: &Arc<dyn Storage>, root: &Path) -> Result<PathBuf> {
     let store = open(storage, &path)?;
     let orders = topic(&store, "orders");
     crate::stores::fill(&orders, 0, 40);
-    let mut billing = Consumer::open(&store, "billing", from_ref(&orders), Start::Earliest)?;
+    let mut billing = GroupMember::open(&store, "billing", from_ref(&orders), Start::Earliest)?;
     for offset in 1..=5 {
         billing.commit("orders", 0, offset, true)?;
     }
     billing.close()?;
-    let mut kept = Consumer::open_in(&store, "kept", from_ref(&orders), Start::Earliest, &orders)?;
+    let mut kept =
+        GroupMember::open_in(&store, "kept", from_ref(&orders), Start::Earliest, &orders)?;
     kept.commit("orders", 0, 7, true)?;
     kept.close()?;
-    let queue = Queue::open(&orders, "work", QueueOptions { capacity: 64, ..Default::default() })?;
+    let queue =
+        QueueFile::open(&orders, "work", QueueOptions { capacity: 64, ..Default::default() })?;
     let jobs = queue.take(&orders, 9, LEASE)?;
-    queue.ack(&orders, &jobs[1..6].iter().map(Job::to_ack).collect::<Vec<_>>())?;
+    queue.ack(&orders, &jobs[1..6].iter().map(LeasedJob::to_ack).collect::<Vec<_>>())?;
     queue.nack(&orders, &[jobs[7].lease], Duration::ZERO)?;
     Ok(path)
 }
@@ -241,7 +243,7 @@ fn a_lock_that_nobody_can_have_is_found_and_gone_when_all_have_closed() {
         let hurt = path.join("queues/work");
         let queue = |store: &Store| {
             let orders = topic(store, "orders");
-            let queue = Queue::open(&orders, "work", QueueOptions::default())?;
+            let queue = QueueFile::open(&orders, "work", QueueOptions::default())?;
             queue.take(&orders, 1, LEASE)
         };
         let store = open(storage, &path).unwrap();
@@ -273,7 +275,7 @@ fn a_cursor_of_a_topic_that_was_deleted_is_nothing_to_tell_of() {
         assert_eq!(look(storage, &path), []);
         assert_eq!(list_groups(&store).unwrap()[0].cursors.as_ref().unwrap(), &[]);
         let orders = topic(&store, "orders");
-        let billing = Consumer::open(&store, "billing", from_ref(&orders), Start::Earliest);
+        let billing = GroupMember::open(&store, "billing", from_ref(&orders), Start::Earliest);
         assert_eq!(billing.unwrap().next("orders", 0).unwrap(), 0);
     });
 }
@@ -287,7 +289,7 @@ fn a_consumer_of_whose_entry_nothing_is_left_does_not_begin_anew_by_itself() {
         tear(storage, &hurt);
         write(storage, &hurt, consumer::entry(0), &[9; 30]);
         let orders = topic(&store, "orders");
-        let opened = Consumer::open(&store, "billing", from_ref(&orders), Start::Latest);
+        let opened = GroupMember::open(&store, "billing", from_ref(&orders), Start::Latest);
         assert!(matches!(opened, Err(Error::CorruptData { position: 8704, .. })), "{opened:?}");
         let needs = store.needs(&orders.settings().generation).unwrap_err();
         assert!(matches!(needs, Error::CorruptData { position: 8704, .. }), "{needs}");
@@ -309,7 +311,7 @@ fn a_store_whose_members_and_workers_are_busy_has_nothing_to_tell() {
             let (is_over, orders, store) = (&is_over, &orders, &store);
             scope.spawn(move || {
                 let mut billing =
-                    Consumer::open(store, "billing", from_ref(orders), Start::Earliest).unwrap();
+                    GroupMember::open(store, "billing", from_ref(orders), Start::Earliest).unwrap();
                 for offset in (0..20).cycle() {
                     billing.commit("orders", 0, offset, false).unwrap();
                     if is_over.load(Ordering::Relaxed) {
@@ -319,7 +321,7 @@ fn a_store_whose_members_and_workers_are_busy_has_nothing_to_tell() {
             });
             scope.spawn(move || {
                 let options = QueueOptions { capacity: 64, ..Default::default() };
-                let queue = Queue::open(orders, "work", options).unwrap();
+                let queue = QueueFile::open(orders, "work", options).unwrap();
                 while !is_over.load(Ordering::Relaxed) {
                     for job in queue.take(orders, 3, LEASE).unwrap() {
                         queue.nack(orders, &[job.lease], Duration::ZERO).unwrap();
@@ -342,7 +344,7 @@ fn what_a_living_process_may_be_storing_is_nothing_to_tell_of() {
         let orders = topic(&store, "orders");
         let (of_consumer, of_queue) = (path.join("consumers/billing"), path.join("queues/work"));
         let billing =
-            Consumer::open(&store, "billing", from_ref(&orders), Start::Earliest).unwrap();
+            GroupMember::open(&store, "billing", from_ref(&orders), Start::Earliest).unwrap();
         write(storage, &of_consumer, consumer::entry(0) + SECTOR, &[7; 8]);
         assert_eq!(look(storage, &path), []);
         billing.close().unwrap();

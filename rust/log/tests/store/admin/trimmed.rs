@@ -11,14 +11,16 @@ use crate::stores::{fill, log_dir, on_both, open, open_to_read, quietly, topic, 
 
 fn holds(topic: &Topic, first: u64, end: u64) {
     assert_eq!((topic.first(0).unwrap(), topic.end(0).unwrap()), (first, end));
-    let mut scan = topic.scan(0, first, None).unwrap();
+    let mut scan = topic.scan_partition(0, first, None).unwrap();
     for i in first..end {
         let record = scan.next().transpose().unwrap().unwrap();
         assert_eq!((record.offset(), record.value()), (i, Some(value(i).as_slice())));
     }
     assert!(scan.next().transpose().unwrap().is_none());
     for gone in [0, first.saturating_sub(1)] {
-        for error in [topic.get(0, gone).map(drop), topic.scan(0, gone, None).map(drop)] {
+        for error in
+            [topic.get_in(0, gone).map(drop), topic.scan_partition(0, gone, None).map(drop)]
+        {
             let error = error.unwrap_err();
             let Error::OffsetOutOfRange { topic: name, first: told, .. } = &error else {
                 panic!("{error}")
@@ -81,7 +83,7 @@ fn a_trimmed_log_that_lost_more_than_was_trimmed_is_damaged() {
         assert!(!found.is_sound());
         let orders = Topic::open(&reader, "orders", &Default::default()).unwrap();
         assert!(matches!(orders.first(0), Err(Error::CorruptData { .. })));
-        assert!(matches!(orders.get(0, 300), Err(Error::CorruptData { .. })));
+        assert!(matches!(orders.get_in(0, 300), Err(Error::CorruptData { .. })));
         assert!(matches!(reader.backup(&copy, &mut quietly), Err(Error::CorruptData { .. })));
     });
 }
@@ -111,7 +113,7 @@ fn a_backup_and_a_verification_beside_trims_are_whole() {
                     let copied = topic(&copied, "orders");
                     let (first, end) = (copied.first(0).unwrap(), copied.end(0).unwrap());
                     assert!(first > 0 || end >= 200);
-                    let mut scan = copied.scan(0, first, None).unwrap();
+                    let mut scan = copied.scan_partition(0, first, None).unwrap();
                     for i in first..end {
                         let record = scan.next().transpose().unwrap().unwrap();
                         assert_eq!(record.value(), Some(value(i).as_slice()));

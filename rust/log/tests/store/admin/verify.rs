@@ -215,7 +215,7 @@ fn shared_words_that_stop_who_meets_them_are_told_and_gone_when_all_have_closed(
     let storage: &Arc<dyn Storage> = &(Arc::new(MemoryStorage::new()) as _);
     let path = prepare(storage, Path::new("/"));
     let control = log_dir(storage, &path, "orders").join("control");
-    let append = |store: &Store| topic(store, "orders").append(0, &NewRecord::value(b"x"), None);
+    let append = |store: &Store| topic(store, "orders").append_to(0, &NewRecord::new(b"x"), None);
     let hurts = [
         (&control, at::APPEND_LOCK, 2_u64),
         (&control, at::FLAGS, 1 << 9),
@@ -263,7 +263,7 @@ fn what_a_disk_does_not_give_back_is_told_with_what_reads_the_rest() {
     let failed = store.backup("/copy", &mut quietly).unwrap_err().to_string();
     assert!(failed.contains("`falaj verify` says what it does not give back"), "{failed}");
     let orders = topic(&store, "orders");
-    let (mut scan, mut read, mut lost) = (orders.scan(0, 0, None).unwrap(), 0, 0..0);
+    let (mut scan, mut read, mut lost) = (orders.scan_partition(0, 0, None).unwrap(), 0, 0..0);
     loop {
         match scan.next().transpose() {
             Ok(Some(_)) => read += 1,
@@ -332,7 +332,7 @@ fn unrecovered(hurt: u64) -> (Arc<dyn Storage>, std::path::PathBuf) {
     let orders = topic(&store, "orders").with_sync(SyncMode::None);
     fill(&orders, 20, 30);
     let image: Arc<dyn Storage> = Arc::new(machine.survivor());
-    let position = orders.get(0, hurt).unwrap().block().position();
+    let position = orders.get_in(0, hurt).unwrap().block().position();
     drop((orders, store));
     flip(&image, &segment(&image, &path, "orders", 0), position + 100);
     (image, path)

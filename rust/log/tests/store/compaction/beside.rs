@@ -25,12 +25,12 @@ fn a_scan_that_stands_anywhere_goes_on_and_misses_no_last_record() {
     for stands in (0..2550).step_by(171) {
         let (memory, _storage) = machine();
         let (_store, prices, _other, others, history) = two(&memory);
-        let mut scan = others.scan(0, 0, Some(2550)).unwrap();
+        let mut scan = others.scan_partition(0, 0, Some(2550)).unwrap();
         let mut read = Vec::new();
         while read.len() < stands {
             read.push(scan.next().transpose().unwrap().unwrap().offset());
         }
-        let view = others.get(0, 0).unwrap();
+        let view = others.get_in(0, 0).unwrap();
         compact(&prices).unwrap();
         assert_eq!(
             view.value(),
@@ -58,7 +58,7 @@ fn who_stands_at_the_end_of_the_newest_segment_goes_on_in_one_that_stands_for_it
     // Who may not write has no thread that would look at segments ahead of the scan.
     let process: Arc<dyn Storage> = Arc::new(memory.process());
     let other = open_to_read(&process, Path::new(STORE)).unwrap();
-    let mut scan = topic(&other).scan(0, 0, None).unwrap();
+    let mut scan = topic(&other).scan_partition(0, 0, None).unwrap();
     let mut read = Vec::new();
     while let Some(record) = scan.next().transpose().unwrap() {
         read.push(record.offset());
@@ -83,15 +83,15 @@ fn another_process_finds_every_record_that_is_left_whatever_it_knew_of_the_segme
         let (memory, _storage) = machine();
         let (_store, prices, _other, others, mut history) = two(&memory);
         for i in 0..known {
-            let _ = others.get(0, i * 499).unwrap();
+            let _ = others.get_in(0, i * 499).unwrap();
         }
         compact(&prices).unwrap();
         let there = last_of(&history, 2500);
         for at in there.iter().step_by(3) {
-            assert_eq!(others.get(0, *at).unwrap().offset(), *at, "{known}");
+            assert_eq!(others.get_in(0, *at).unwrap().offset(), *at, "{known}");
         }
         put(&others, &mut history, 7, Some(30));
-        assert_eq!(prices.get(0, 2550).unwrap().key(), Some(&key(7)[..]));
+        assert_eq!(prices.get_in(0, 2550).unwrap().key(), Some(&key(7)[..]));
         seal(&others);
         compact(&others).unwrap();
         let there = found(&prices, &history, "back");
@@ -103,7 +103,7 @@ fn another_process_finds_every_record_that_is_left_whatever_it_knew_of_the_segme
 fn a_cursor_stays_where_it_is_while_segments_are_compacted_over_and_over() {
     let (memory, _storage) = machine();
     let (_store, prices, _other, others, mut history) = two(&memory);
-    let mut scan = others.scan(0, 0, None).unwrap();
+    let mut scan = others.scan_partition(0, 0, None).unwrap();
     let mut state = HashMap::new();
     for round in 0..8 {
         for _ in 0..200 {
@@ -130,7 +130,7 @@ fn a_cursor_stays_where_it_is_while_segments_are_compacted_over_and_over() {
 fn of_two_that_compact_at_once_one_waits_and_both_are_right() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("store");
-    let store = Store::open(&path, &falaj::internals::store::StoreOptions::default()).unwrap();
+    let store = Store::open_with(&path, &falaj::internals::store::StoreOptions::default()).unwrap();
     let (prices, mut history) = (topic(&store), History::new());
     fill(&prices, &mut history, 4000, 80);
     seal(&prices);

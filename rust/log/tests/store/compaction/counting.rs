@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::slice::from_ref;
 use std::time::Duration;
 
-use falaj::internals::consumer::{Consumer, Start};
-use falaj::internals::queue::{Queue, QueueOptions};
+use falaj::internals::consumer::{GroupMember, Start};
+use falaj::internals::queue::{QueueFile, QueueOptions};
 use falaj::internals::segment::Reading;
 use falaj::internals::storage::faulty::{Call, FaultyStorage};
 use falaj::internals::store::{CountFrom, Limit, RetentionChange, StoreOptions};
@@ -19,8 +19,8 @@ fn sparse(store: &Store) -> Topic {
     let prices = topic(store);
     let of = |key: u64, value: u64| {
         let (key, value) = (key.to_string(), value.to_string());
-        let record = NewRecord { key: Some(key.as_bytes()), ..NewRecord::value(value.as_bytes()) };
-        prices.append(0, &record, None).unwrap();
+        let record = NewRecord { key: Some(key.as_bytes()), ..NewRecord::new(value.as_bytes()) };
+        prices.append_to(0, &record, None).unwrap();
     };
     (0..3).for_each(|number| of(number, number));
     (3..5003).for_each(|number| of(3, number));
@@ -32,7 +32,7 @@ fn sparse(store: &Store) -> Topic {
 
 fn offsets(topic: &Topic) -> Vec<u64> {
     let (mut found, first) = (Vec::new(), topic.first(0).unwrap());
-    let mut scan = topic.scan(0, first, Some(topic.end(0).unwrap())).unwrap();
+    let mut scan = topic.scan_partition(0, first, Some(topic.end(0).unwrap())).unwrap();
     while let Some(record) = scan.next().transpose().unwrap() {
         found.push(record.offset());
     }
@@ -40,7 +40,7 @@ fn offsets(topic: &Topic) -> Vec<u64> {
 }
 
 fn records(limit: u64) -> RetentionChange {
-    RetentionChange { records: Some(Some(limit)), ..RetentionChange::default() }
+    RetentionChange::default().records(limit)
 }
 
 /// What counting says of a topic, against the offsets that reading finds.
@@ -50,7 +50,7 @@ fn counts_as_read(topic: &Topic, there: &[u64], story: &str) {
     let bounds: Vec<_> = (0..10).map(|i| first + (end - first) * i / 9).collect();
     for (i, from) in bounds.iter().enumerate() {
         for to in &bounds[i..] {
-            let counted = topic.count(0, *from, Some(*to)).unwrap();
+            let counted = topic.count_in(0, *from, Some(*to)).unwrap();
             assert_eq!(counted, (below(*to) - below(*from)) as u64, "{story}: {from}..{to}");
         }
         let before = &there[..below(*from)];
@@ -67,7 +67,7 @@ fn counts_as_read(topic: &Topic, there: &[u64], story: &str) {
             assert!(is_exact, "{story}: {records} before {from}: {found}, not {wanted}");
         }
     }
-    assert_eq!(topic.count(0, 0, None).unwrap(), there.len() as u64, "{story}");
+    assert_eq!(topic.count_in(0, 0, None).unwrap(), there.len() as u64, "{story}");
 }
 
 #[test]
@@ -124,12 +124,12 @@ fn of_several_partitions_each_counts_its_own_records() {
     let prices = Topic::open(&store, "prices", &options(3)).unwrap().with_sync(SyncMode::None);
     for number in 0..3000u64 {
         let (key, value) = (key(number % 7), value(number, 60));
-        let record = NewRecord { key: Some(&key), ..NewRecord::value(&value) };
-        prices.append((number % 10 == 0).into(), &record, None).unwrap();
+        let record = NewRecord { key: Some(&key), ..NewRecord::new(&value) };
+        prices.append_to((number % 10 == 0).into(), &record, None).unwrap();
     }
     seal(&prices);
     compact(&prices).unwrap();
-    let counted: Vec<_> = (0..3).map(|p| prices.count(p, 0, None).unwrap()).collect();
+    let counted: Vec<_> = (0..3).map(|p| prices.count_in(p, 0, None).unwrap()).collect();
     let spanned: Vec<_> = (0..3).map(|p| prices.end(p).unwrap()).collect();
     assert_eq!((counted, spanned), (vec![7, 7, 0], vec![2700, 300, 0]));
     assert_eq!(
@@ -170,7 +170,7 @@ fn a_roll_keeps_as_many_records_on_a_compacted_topic() {
     let fill = |topic: &Topic, count: u64| {
         let value = [7; 500];
         for _ in 0..count {
-            topic.append(0, &NewRecord::value(&value), None).unwrap();
+            topic.append_to(0, &NewRecord::new(&value), None).unwrap();
         }
     };
     // Rolls that trim nothing of this topic, and at the same time something of the one beside it.
@@ -180,7 +180,7 @@ fn a_roll_keeps_as_many_records_on_a_compacted_topic() {
     assert_eq!(offsets(&prices)[..4], [0, 1, 2, 5002]);
     fill(&prices, 900);
     until("the limit is kept", || prices.first(0).unwrap() > 5003);
-    assert!(prices.count(0, 0, None).unwrap() >= 1000);
+    assert!(prices.count_in(0, 0, None).unwrap() >= 1000);
 }
 
 #[test]
@@ -188,7 +188,8 @@ fn a_consumer_seeks_and_lags_by_records_and_a_queue_waits_for_as_many_jobs() {
     let (_, storage) = machine();
     let store = open(&storage, Path::new(STORE)).unwrap();
     let prices = sparse(&store);
-    let mut group = Consumer::open(&store, "billing", from_ref(&prices), Start::Last(2)).unwrap();
+    let mut group =
+        GroupMember::open(&store, "billing", from_ref(&prices), Start::Last(2)).unwrap();
     assert_eq!(group.committed("prices", 0).unwrap(), 2);
     assert_eq!(group.lag("prices", 0).unwrap(), 2);
     assert_eq!(group.seek("prices", 0, Start::Last(3)).unwrap(), 1);
@@ -196,7 +197,7 @@ fn a_consumer_seeks_and_lags_by_records_and_a_queue_waits_for_as_many_jobs() {
     // In a gap.
     group.commit("prices", 0, 3000, true).unwrap();
     assert_eq!(group.lag("prices", 0).unwrap(), 1);
-    let queue = Queue::open(&prices, "jobs", QueueOptions::default()).unwrap();
+    let queue = QueueFile::open(&prices, "jobs", QueueOptions::default()).unwrap();
     assert_eq!(queue.info(&prices).unwrap().waiting, 4);
     assert_eq!(queue.take(&prices, 2, Duration::from_secs(60)).unwrap().len(), 2);
     assert_eq!(queue.info(&prices).unwrap().waiting, 2);
@@ -248,7 +249,7 @@ fn corrupt(storage: &Arc<dyn Storage>) -> (Store, Topic, Vec<u64>, Range<u64>, s
     seal(&prices);
     compact(&prices).unwrap();
     let there = offsets(&prices);
-    let mut scan = prices.scan(0, there[there.len() / 2], None).unwrap();
+    let mut scan = prices.scan_partition(0, there[there.len() / 2], None).unwrap();
     let batch = scan.next_batch(1).unwrap().unwrap();
     let block = batch.block(0);
     assert!(block.is_compacted());
@@ -274,12 +275,12 @@ fn where_corruption_hides_how_many_there_are_nothing_is_deleted_and_the_file_is_
     let many = there.len() as u64 * 10;
     assert_eq!(prices.start_of_last(0, many, None).unwrap(), 0, "more than there are offsets");
     // A lag is told all the same: each of those offsets counts.
-    let counted = prices.count(0, 0, None).unwrap();
+    let counted = prices.count_in(0, 0, None).unwrap();
     let known = there.iter().filter(|at| !lost.contains(at)).count() as u64;
     assert_eq!(counted, known + (lost.end - lost.start));
-    assert_eq!(prices.count(0, lost.end, None).unwrap(), behind);
+    assert_eq!(prices.count_in(0, lost.end, None).unwrap(), behind);
     let inside = lost.start + (lost.end - lost.start) / 2;
-    assert_eq!(prices.count(0, inside, None).unwrap(), behind + (lost.end - inside));
+    assert_eq!(prices.count_in(0, inside, None).unwrap(), behind + (lost.end - inside));
 
     store.configure_topic("prices", &records(behind + 100), None).unwrap();
     let done = store.maintain(false).unwrap();
@@ -287,7 +288,7 @@ fn where_corruption_hides_how_many_there_are_nothing_is_deleted_and_the_file_is_
     assert!(problem.contains(&*path.to_string_lossy()), "{problem}");
     assert_eq!((done.logs[0].cuts.len(), prices.first(0).unwrap()), (0, 0));
     // Another limit takes what it takes.
-    let bytes = RetentionChange { bytes: Some(Some(1)), ..RetentionChange::default() };
+    let bytes = RetentionChange::default().bytes(1);
     store.configure_topic("prices", &bytes, None).unwrap();
     let done = store.maintain(false).unwrap();
     assert!(done.logs[0].problem.is_some() && done.logs[0].removed.segments > 0, "{done:?}");
@@ -312,7 +313,7 @@ fn a_compacted_file_whose_beginning_is_corrupt_is_named_and_the_newer_ones_are_c
     let found = prices.start_of_last(0, 1100, None).unwrap();
     assert_eq!(found, there[there.len() - 1100]);
     let many = there.len() as u64;
-    assert!(prices.count(0, 0, None).unwrap() > many, "an upper bound");
+    assert!(prices.count_in(0, 0, None).unwrap() > many, "an upper bound");
     let error = prices.start_of_last(0, many - 100, None).unwrap_err();
     assert!(error.to_string().contains(&*middle.to_string_lossy()), "{error}");
     store.configure_topic("prices", &records(many - 100), None).unwrap();

@@ -27,16 +27,13 @@ fn what_others_found_out_leaves_what_would_be_found_out() {
     let (prices, mut history) = (topic(&store), History::new());
     fill(&prices, &mut history, 3000, 100);
     seal(&prices);
-    let how = |end| CompactOptions {
-        last: Some(BTreeMap::from([(0, told(&history, end))])),
-        ..CompactOptions::default()
-    };
+    let how = |end| CompactOptions::default().last(BTreeMap::from([(0, told(&history, end))]));
     // What they did not look at stays.
     prices.compact(&how(1000), &mut quietly).unwrap();
     assert_eq!(found(&prices, &history, "1000"), last_of(&history, 1000));
     prices.compact(&how(3000), &mut quietly).unwrap();
     assert_eq!(found(&prices, &history, "3000"), last_of(&history, 3000));
-    let nothing = CompactOptions { last: Some(BTreeMap::new()), ..CompactOptions::default() };
+    let nothing = CompactOptions::default().last(BTreeMap::new());
     assert_eq!(prices.compact(&nothing, &mut quietly).unwrap().removed, 0);
 }
 
@@ -57,7 +54,7 @@ fn what_cannot_be_true_is_refused_and_nothing_goes() {
         (1, last),
     ] {
         let given = BTreeMap::from([(partition, wrong)]);
-        let how = CompactOptions { last: Some(given), ..CompactOptions::default() };
+        let how = CompactOptions::default().last(given);
         let error = prices.compact(&how, &mut quietly).unwrap_err();
         assert!(matches!(error, Error::InvalidArgument { .. }), "{error}");
     }

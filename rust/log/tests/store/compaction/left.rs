@@ -2,7 +2,7 @@
 
 use std::slice::from_ref;
 
-use falaj::internals::consumer::{Consumer, Start};
+use falaj::internals::consumer::{GroupMember, Start};
 use falaj::internals::format::control::{at, flag};
 use falaj::internals::storage::faulty::{FailureKind, Fault, FaultyStorage};
 use falaj::internals::storage::{MapAccess, OpenMode};
@@ -88,20 +88,20 @@ fn records_keep_their_times_keys_headers_and_who_searches_by_time_finds_them() {
             event_time_ns: event,
         };
         // Two at once, so that blocks are cut.
-        prices.extend(0, &[record, NewRecord::value(b"no key")], None).unwrap();
+        prices.extend_to(0, &[record, NewRecord::new(b"no key")], None).unwrap();
         times.push((event.unwrap_or(now * 1000), now * 1000));
     }
     seal(&prices);
     compact(&prices).unwrap();
     for i in 0..600u64 {
-        let unkeyed = prices.get(0, 2 * i + 1).unwrap();
+        let unkeyed = prices.get_in(0, 2 * i + 1).unwrap();
         assert_eq!((unkeyed.value(), unkeyed.key()), (Some(&b"no key"[..]), None));
         assert_eq!(unkeyed.timestamp_ns(), times[i as usize].1);
         if i < 570 {
-            assert!(matches!(prices.get(0, 2 * i), Err(Error::RecordCompacted { .. })), "{i}");
+            assert!(matches!(prices.get_in(0, 2 * i), Err(Error::RecordCompacted { .. })), "{i}");
             continue;
         }
-        let record = prices.get(0, 2 * i).unwrap();
+        let record = prices.get_in(0, 2 * i).unwrap();
         assert_eq!(record.timestamp_ns(), times[i as usize].0);
         assert_eq!(record.key(), Some(&key(i % 30)[..]));
         assert_eq!(record.headers().count(), if i % 2 == 0 { 2 } else { 0 });
@@ -110,7 +110,7 @@ fn records_keep_their_times_keys_headers_and_who_searches_by_time_finds_them() {
         let at = prices.offset_at_time(0, times[i].1).unwrap().unwrap();
         let sought = if i < 570 { 2 * i as u64 + 1 } else { at };
         assert_eq!(at, sought, "{i}: the first that is left");
-        assert!(prices.get(0, at).unwrap().timestamp_ns() >= times[i].1);
+        assert!(prices.get_in(0, at).unwrap().timestamp_ns() >= times[i].1);
         assert!(at == 0 || at as usize / 2 <= i);
     }
 }
@@ -123,7 +123,7 @@ fn more_keys_than_the_memory_holds_take_longer_and_leave_the_same() {
         let (prices, mut history) = (topic(&store), History::new());
         fill(&prices, &mut history, 1500, 300);
         seal(&prices);
-        let how = CompactOptions { memory, ..CompactOptions::default() };
+        let how = CompactOptions::default().memory(memory);
         let done = prices.compact(&how, &mut quietly).unwrap();
         (done.removed, found(&prices, &history, ""))
     };
@@ -140,7 +140,7 @@ fn positions_from_before_are_recognised_and_cursors_go_on() {
     let (prices, mut history) = (topic(&store), History::new());
     fill(&prices, &mut history, 1500, 20);
     seal(&prices);
-    let open = || Consumer::open(&store, "reader", from_ref(&prices), Start::Earliest).unwrap();
+    let open = || GroupMember::open(&store, "reader", from_ref(&prices), Start::Earliest).unwrap();
     let mut reader = open();
     // Wherever it stands, what lies before it may be put together with other blocks.
     for at in (0..1500).step_by(83) {
@@ -161,7 +161,7 @@ fn positions_from_before_are_recognised_and_cursors_go_on() {
         assert_eq!(reader.next("prices", 0).unwrap(), at);
     }
     let there = found(&prices, &history, "");
-    let mut scan = prices.scan(0, 700, None).unwrap();
+    let mut scan = prices.scan_partition(0, 700, None).unwrap();
     let mut rest = std::iter::from_fn(|| scan.next().transpose().unwrap().map(|r| r.offset()));
     assert!(there.iter().copied().filter(|at| *at >= 700).eq(rest.by_ref()));
 }
@@ -313,7 +313,7 @@ fn all_is_looked_at_also_where_a_latch_is_cleared_behind_a_roll() {
     let page =
         storage.open(&control, OpenMode::ReadWrite).unwrap().map(4096, MapAccess::Write).unwrap();
     page.store(at::FLAGS, page.load(at::FLAGS) | flag::LATCHED).unwrap();
-    let sealing = CompactOptions { seal: true, ..CompactOptions::default() };
+    let sealing = CompactOptions::default().seal(true);
     let done = prices.compact(&sealing, &mut quietly).unwrap();
     assert_eq!((done.records, done.removed), (500, 480), "{done:?}");
     assert_eq!(found(&prices, &history, ""), last_of(&history, 500));

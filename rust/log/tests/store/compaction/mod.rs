@@ -83,7 +83,7 @@ fn put_all(topic: &Topic, history: &mut History, made: &[Made]) {
             ..NewRecord::default()
         })
         .collect();
-    assert_eq!(topic.extend(0, &records, None).unwrap().start, first);
+    assert_eq!(topic.extend_to(0, &records, None).unwrap().start, first);
     history.extend_from_slice(made);
 }
 
@@ -117,7 +117,7 @@ fn compact(topic: &Topic) -> Result<Compacted> {
 fn sealed_end(topic: &Topic) -> u64 {
     let mut at = topic.first(0).unwrap();
     let active = topic.log().committed().unwrap().sequence();
-    let mut scan = topic.scan(0, at, None).unwrap();
+    let mut scan = topic.scan_partition(0, at, None).unwrap();
     while let Some(batch) = scan.next_batch(1).unwrap() {
         if batch.block(0).address().sequence() == active {
             return at;
@@ -145,7 +145,7 @@ fn found(topic: &Topic, history: &History, story: &str) -> Vec<u64> {
     let found = scanned(topic, history, story);
     let (first, end) = (topic.first(0).unwrap(), topic.end(0).unwrap());
     let mut runs = Vec::new();
-    let mut scan = topic.scan(0, first, Some(end)).unwrap();
+    let mut scan = topic.scan_partition(0, first, Some(end)).unwrap();
     while let Some(run) = scan.next_batch(50).unwrap() {
         let mut places = falaj::internals::topic::RecordRefs::default();
         let before = runs.len();
@@ -163,7 +163,7 @@ fn found(topic: &Topic, history: &History, story: &str) -> Vec<u64> {
 fn scanned(topic: &Topic, history: &History, story: &str) -> Vec<u64> {
     let (first, end) = (topic.first(0).unwrap(), topic.end(0).unwrap());
     let mut found = Vec::new();
-    let mut scan = topic.scan(0, first, Some(end)).unwrap();
+    let mut scan = topic.scan_partition(0, first, Some(end)).unwrap();
     while let Some(record) = scan.next().transpose().unwrap_or_else(|e| panic!("{story}: {e}")) {
         let at = record.offset();
         let made = &history[at as usize];
@@ -179,7 +179,7 @@ fn scanned(topic: &Topic, history: &History, story: &str) -> Vec<u64> {
 /// Every offset: a record as it was, or that it is gone.
 fn look_up_all(topic: &Topic, history: &History, there: &[u64], story: &str) {
     for (at, made) in (0..).zip(history) {
-        match topic.get(0, at) {
+        match topic.get_in(0, at) {
             Ok(record) => {
                 assert!(
                     there.binary_search(&at).is_ok(),

@@ -12,14 +12,14 @@ fn partitions_are_compacted_each_by_itself_and_at_once() {
         let (partition, number) = ((i % 3) as u32, i % 12);
         let (key, value) = (key(number), value(i, 200));
         let record = NewRecord { key: Some(&key), value: Some(&value), ..NewRecord::default() };
-        let at = prices.append(partition, &record, None).unwrap();
+        let at = prices.append_to(partition, &record, None).unwrap();
         last.insert((partition, number), (at, i));
     }
     seal(&prices);
     compact(&prices).unwrap();
     for partition in 0..3 {
         assert_eq!(prices.end(partition).unwrap(), 1000);
-        let mut scan = prices.scan(partition, 0, None).unwrap();
+        let mut scan = prices.scan_partition(partition, 0, None).unwrap();
         let mut there = Vec::new();
         while let Some(record) = scan.next().transpose().unwrap() {
             there.push((
@@ -43,11 +43,11 @@ fn a_topic_that_was_added_to_a_log_is_compacted_once_it_is_there_alone() {
     let first = Topic::open(&store, "first", &shared).unwrap().with_sync(SyncMode::None);
     for _ in 0..2 {
         first
-            .append(0, &NewRecord { key: Some(b"k"), ..NewRecord::value(&[7; 9000]) }, None)
+            .append_to(0, &NewRecord { key: Some(b"k"), ..NewRecord::new(&[7; 9000]) }, None)
             .unwrap();
         first.log().roll_now().unwrap();
     }
-    first.append(0, &NewRecord { key: Some(b"k"), ..NewRecord::value(&[7; 9000]) }, None).unwrap();
+    first.append_to(0, &NewRecord { key: Some(b"k"), ..NewRecord::new(&[7; 9000]) }, None).unwrap();
     // It is known from the middle of a segment on that holds nothing of it.
     let prices = Topic::open(&store, "prices", &shared).unwrap().with_sync(SyncMode::None);
     seal(&prices);

@@ -1,5 +1,7 @@
 //! A tombstone is seen by whoever reads from the beginning and is not too slow.
 
+use std::time::Duration;
+
 use super::*;
 
 const DAY_US: i64 = 86_400_000_000;
@@ -47,7 +49,7 @@ fn a_tombstone_takes_what_it_hides_with_it_at_once_and_goes_a_day_later() {
         there.iter().copied().filter(|at| ![500, 501].contains(at)).collect::<Vec<_>>()
     );
     assert_eq!(prices.end(0).unwrap(), 512);
-    assert!(matches!(prices.get(0, 501), Err(Error::RecordCompacted { .. })));
+    assert!(matches!(prices.get_in(0, 501), Err(Error::RecordCompacted { .. })));
     is_sound(&store, "later");
 }
 
@@ -76,7 +78,7 @@ fn a_tombstone_whose_key_comes_back_goes_as_any_other_record() {
     seal(&prices);
     let done = compact(&prices).unwrap();
     assert_eq!(done.tombstones, 0);
-    assert!(matches!(prices.get(0, 500), Err(Error::RecordCompacted { .. })));
+    assert!(matches!(prices.get_in(0, 500), Err(Error::RecordCompacted { .. })));
     assert_eq!(found(&prices, &history, ""), last_of(&history, 513));
 }
 
@@ -84,7 +86,7 @@ fn a_tombstone_whose_key_comes_back_goes_as_any_other_record() {
 fn who_needs_no_tombstones_has_them_gone_at_once() {
     let (memory, storage) = machine();
     let (_store, prices, history) = filled(&memory, &storage);
-    let how = CompactOptions { tombstones_us: 0, ..CompactOptions::default() };
+    let how = CompactOptions::default().tombstones(Duration::ZERO);
     let done = prices.compact(&how, &mut quietly).unwrap();
     assert_eq!((done.removed, done.tombstones), (504, 2));
     let there: Vec<_> =
@@ -115,12 +117,12 @@ fn a_tombstone_stays_as_long_as_what_it_hides_cannot_go() {
     let hidden: Vec<u64> = hidden.map(|(at, _)| at).collect();
     let tombstone = *hidden.last().unwrap();
     seal(&prices);
-    let how = CompactOptions { tombstones_us: 0, ..CompactOptions::default() };
+    let how = CompactOptions::default().tombstones(Duration::ZERO);
     let done = prices.compact(&how, &mut quietly).unwrap();
     assert_eq!(done.tombstones, 0, "{done:?}");
-    assert!(prices.get(0, tombstone).is_ok(), "what it hides would come back");
+    assert!(prices.get_in(0, tombstone).is_ok(), "what it hides would come back");
     assert!(
-        hidden.iter().any(|at| *at != tombstone && prices.get(0, *at).is_ok()),
+        hidden.iter().any(|at| *at != tombstone && prices.get_in(0, *at).is_ok()),
         "nothing was blocked"
     );
     let _ = found(&prices, &history, "");
@@ -131,7 +133,7 @@ fn of_a_topic_that_rests_small_segments_become_one_and_tombstones_go() {
     let (_, storage) = machine();
     let store = open(&storage, Path::new(STORE)).unwrap();
     let (prices, mut history) = (topic(&store), History::new());
-    let sealing = CompactOptions { seal: true, tombstones_us: 0, ..CompactOptions::default() };
+    let sealing = CompactOptions::default().seal(true).tombstones(Duration::ZERO);
     for day in 0..30 {
         put(&prices, &mut history, day % 3, Some(20));
         if day == 17 {

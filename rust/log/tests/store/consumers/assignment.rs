@@ -13,7 +13,7 @@ struct Process {
     machine: MemoryStorage,
     store: Store,
     orders: Topic,
-    billing: Consumer,
+    billing: GroupMember,
 }
 
 impl Process {
@@ -303,10 +303,10 @@ fn members_that_name_other_topics_are_refused_while_one_lives() {
     });
     let first = open(&store, &orders);
     let both = [orders.clone(), audit];
-    let error = Consumer::open(&store, "billing", &both, Start::Earliest).unwrap_err();
+    let error = GroupMember::open(&store, "billing", &both, Start::Earliest).unwrap_err();
     assert!(error.to_string().contains("other topics"), "{error}");
     drop(first);
-    let opened = Consumer::open(&store, "billing", &both, Start::Earliest).unwrap();
+    let opened = GroupMember::open(&store, "billing", &both, Start::Earliest).unwrap();
     assert_eq!(opened.parts().unwrap().len(), 5);
 }
 
@@ -394,7 +394,7 @@ fn an_opening_that_fails_anywhere_leaves_no_member_that_nobody_is() {
         let orders = topic(&store, 4);
         let locks = faulty.count(Call::Lock);
         faulty.plan(Fault::at(locks + nth, FailureKind::Errno(5)).only(Call::Lock).forever());
-        let opened = Consumer::open(&store, "billing", from_ref(&orders), Start::Earliest);
+        let opened = GroupMember::open(&store, "billing", from_ref(&orders), Start::Earliest);
         faulty.heal();
         if opened.is_ok() {
             assert!(nth > 5, "the row and four partitions take the claim, not {nth} times");

@@ -27,11 +27,13 @@ fn named(store: &Store, name: &str) -> Topic {
     Topic::open(store, name, &options).unwrap()
 }
 
-fn join(store: &Store, kept: Kept, topics: &[&str], start: Start) -> Consumer {
+fn join(store: &Store, kept: Kept, topics: &[&str], start: Start) -> GroupMember {
     let topics: Vec<_> = topics.iter().map(|name| named(store, name)).collect();
     match kept {
-        Kept::InFile => Consumer::open(store, "billing", &topics, start),
-        Kept::InLog => Consumer::open_in(store, "billing", &topics, start, &named(store, "sums")),
+        Kept::InFile => GroupMember::open(store, "billing", &topics, start),
+        Kept::InLog => {
+            GroupMember::open_in(store, "billing", &topics, start, &named(store, "sums"))
+        }
     }
     .unwrap()
 }

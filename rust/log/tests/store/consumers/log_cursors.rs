@@ -22,12 +22,12 @@ fn sums(store: &Store) -> Topic {
     in_log(store, "sums", None)
 }
 
-fn open_in(store: &Store, orders: &Topic, sums: &Topic) -> Consumer {
-    Consumer::open_in(store, "billing", from_ref(orders), Start::Earliest, sums).unwrap()
+fn open_in(store: &Store, orders: &Topic, sums: &Topic) -> GroupMember {
+    GroupMember::open_in(store, "billing", from_ref(orders), Start::Earliest, sums).unwrap()
 }
 
 /// As a poll does: hand out one more of a partition.
-fn hand_out(billing: &mut Consumer, partition: u32) {
+fn hand_out(billing: &mut GroupMember, partition: u32) {
     let parts = billing.parts().unwrap();
     let mut part = *parts.iter().find(|part| part.partition == partition).unwrap();
     part.next += 1;
@@ -41,13 +41,13 @@ fn commit(
     sync: SyncMode,
 ) -> falaj::internals::error::Result<Address> {
     let mut tx = Transaction::new(sums.store()).with_sync(sync);
-    tx.append(sums, &NewRecord::value(b"a result"))?;
+    tx.append(sums, NewRecord::new(b"a result"))?;
     moves.iter().try_for_each(|moved| moved.join(sums, &mut tx))?;
     Ok(tx.commit()?.end())
 }
 
 /// Read one record, and commit a result with the cursor.
-fn work(billing: &mut Consumer, sums: &Topic, sync: SyncMode) {
+fn work(billing: &mut GroupMember, sums: &Topic, sync: SyncMode) {
     hand_out(billing, 0);
     let moves = billing.moves().unwrap();
     let end = commit(sums, &moves, sync).unwrap();
@@ -80,7 +80,8 @@ fn left(image: &MemoryStorage, story: &str) -> (u64, u64) {
     let (orders, sums) = (topic(&store, 1), sums(&store));
     // As the consumer's file has it, which nobody took anything of yet.
     let needs = store.needs(&orders.settings().generation).unwrap();
-    let billing = Consumer::open_in(&store, "billing", from_ref(&orders), Start::Earliest, &sums);
+    let billing =
+        GroupMember::open_in(&store, "billing", from_ref(&orders), Start::Earliest, &sums);
     let billing = billing.unwrap_or_else(|error| panic!("{story}: {error}"));
     let next = billing.next("orders", 0).unwrap_or_else(|error| panic!("{story}: {error}"));
     let kept = needs.iter().map(|need| need.offset).min();
@@ -262,9 +263,9 @@ fn a_consumer_keeps_its_cursors_where_it_first_did() {
     drop(open_in(&store, &orders, &beside));
     let refused = |home: Option<&Topic>, words: &str| {
         let error = match home {
-            None => Consumer::open(&store, "billing", from_ref(&orders), Start::Earliest),
+            None => GroupMember::open(&store, "billing", from_ref(&orders), Start::Earliest),
             Some(home) => {
-                Consumer::open_in(&store, "billing", from_ref(&orders), Start::Earliest, home)
+                GroupMember::open_in(&store, "billing", from_ref(&orders), Start::Earliest, home)
             }
         };
         let error = error.unwrap_err();
@@ -410,8 +411,8 @@ fn more_cursors_than_the_log_keeps_make_no_consumer() {
     let machine = MemoryStorage::new();
     let store = store(&machine);
     let (many, sums) = (topic(&store, 16), sums(&store));
-    let refused =
-        Consumer::open_in(&store, "billing", from_ref(&many), Start::Earliest, &sums).unwrap_err();
+    let refused = GroupMember::open_in(&store, "billing", from_ref(&many), Start::Earliest, &sums)
+        .unwrap_err();
     assert!(refused.to_string().contains("keeps 15 cursors"), "{refused}");
     assert!(list_groups(&store).unwrap().is_empty());
     assert!(sums.log().cursors().unwrap().is_empty());

@@ -11,7 +11,7 @@ use std::slice::from_ref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use falaj::internals::consumer::{Consumer, Start, delete_group, list_groups, seek_group};
+use falaj::internals::consumer::{GroupMember, Start, delete_group, list_groups, seek_group};
 use falaj::internals::error::Error;
 use falaj::internals::format::consumer::{
     CURSOR_LEN, CursorEntry, SECTOR, at, encode_cursor, entry,
@@ -46,12 +46,12 @@ fn topic(store: &Store, partitions: u32) -> Topic {
 /// Records that are all the same.
 fn append(topic: &Topic, partition: u32, records: u64) {
     for _ in 0..records {
-        topic.append(partition, &NewRecord::value(b"tick"), Some(SyncMode::None)).unwrap();
+        topic.append_to(partition, &NewRecord::new(b"tick"), Some(SyncMode::None)).unwrap();
     }
 }
 
-fn open(store: &Store, topic: &Topic) -> Consumer {
-    Consumer::open(store, "billing", from_ref(topic), Start::Earliest).unwrap()
+fn open(store: &Store, topic: &Topic) -> GroupMember {
+    GroupMember::open(store, "billing", from_ref(topic), Start::Earliest).unwrap()
 }
 
 fn bytes_of(machine: &MemoryStorage) -> Vec<u8> {
@@ -121,7 +121,8 @@ fn a_start_counts_once_and_not_with_each_opening() {
     let orders = topic(&store, 1);
     append(&orders, 0, 4);
     let latest = |n: u64| {
-        let opened = Consumer::open(&store, "billing", from_ref(&orders), Start::Latest).unwrap();
+        let opened =
+            GroupMember::open(&store, "billing", from_ref(&orders), Start::Latest).unwrap();
         assert_eq!(opened.next("orders", 0).unwrap(), 4, "opened for the {n}. time");
     };
     latest(1);
@@ -182,13 +183,13 @@ fn what_cannot_be_committed_is_refused_and_changes_nothing() {
         assert!(billing.seek("orders", 0, Start::Offset(9)).is_err());
         for name in ["", "..", "a/b", "a@b"] {
             let error =
-                Consumer::open(&store, name, from_ref(&orders), Start::Earliest).unwrap_err();
+                GroupMember::open(&store, name, from_ref(&orders), Start::Earliest).unwrap_err();
             assert!(matches!(error, Error::InvalidName { .. }), "{error}");
         }
-        let none = Consumer::open(&store, "billing", &[], Start::Earliest).unwrap_err();
+        let none = GroupMember::open(&store, "billing", &[], Start::Earliest).unwrap_err();
         assert!(matches!(none, Error::InvalidArgument { .. }), "{none}");
         let twice = [orders.clone(), orders.clone()];
-        assert!(Consumer::open(&store, "billing", &twice, Start::Earliest).is_err());
+        assert!(GroupMember::open(&store, "billing", &twice, Start::Earliest).is_err());
         assert_eq!(bytes_of(&machine), before);
         assert_eq!(machine.list(Path::new("/store/consumers")).unwrap(), ["billing"]);
     }
@@ -256,7 +257,7 @@ fn what_was_trimmed_is_told_by_the_reader_and_retention_can_ask_before() {
     let billing = open(&store, &orders);
     assert_eq!(billing.lag("orders", 0).unwrap(), 4);
     let next = billing.next("orders", 0).unwrap();
-    let error = orders.scan(0, next, None).unwrap_err();
+    let error = orders.scan_partition(0, next, None).unwrap_err();
     assert!(matches!(error, Error::OffsetOutOfRange { offset: 4, first: 6, end: 10, .. }));
 }
 
@@ -277,7 +278,7 @@ fn what_was_delivered_can_be_committed_also_when_a_trim_has_passed_it() {
     drop(billing);
     // What it never read and what is gone is an error when it reads on, and no silent skip.
     let next = open(&store, &orders).next("orders", 0).unwrap();
-    let error = orders.scan(0, next, None).unwrap_err();
+    let error = orders.scan_partition(0, next, None).unwrap_err();
     assert!(matches!(error, Error::OffsetOutOfRange { offset: 4, first: 6, end: 10, .. }));
 }
 
@@ -329,7 +330,8 @@ fn damage_to_one_cursor_costs_that_commit_and_to_both_is_an_error_that_a_reset_e
     assert_eq!(open(&store, &orders).next("orders", 0).unwrap(), 4);
     file.write_at(&[0xff; 8], newest).unwrap();
     file.write_at(&[0xff; 8], newest + 512).unwrap();
-    let hurt = Consumer::open(&store, "billing", from_ref(&orders), Start::Earliest).unwrap_err();
+    let hurt =
+        GroupMember::open(&store, "billing", from_ref(&orders), Start::Earliest).unwrap_err();
     assert!(matches!(hurt, Error::CorruptData { position: 8704, .. }), "{hurt}");
     let listed = list_groups(&store).unwrap().remove(0).cursors.unwrap_err();
     assert!(matches!(listed, Error::CorruptData { position: 8704, .. }), "{listed}");
@@ -360,7 +362,7 @@ fn damage_to_the_name_of_what_is_read_hides_no_cursor() {
     assert_eq!(listed(), [("orders".to_owned(), 5)]);
     seek_group(&store, "billing", &orders, 0, Start::Offset(3)).unwrap();
     assert_eq!(listed(), [("orders".to_owned(), 3)]);
-    let latest = Consumer::open(&store, "billing", from_ref(&orders), Start::Latest).unwrap();
+    let latest = GroupMember::open(&store, "billing", from_ref(&orders), Start::Latest).unwrap();
     assert_eq!(latest.next("orders", 0).unwrap(), 3);
 }
 
@@ -423,8 +425,9 @@ fn a_start_that_is_none_makes_no_consumer_and_is_not_asked_where_there_is_a_curs
     let store = store(&machine);
     let orders = topic(&store, 1);
     append(&orders, 0, 10);
-    let at =
-        |offset: u64| Consumer::open(&store, "billing", from_ref(&orders), Start::Offset(offset));
+    let at = |offset: u64| {
+        GroupMember::open(&store, "billing", from_ref(&orders), Start::Offset(offset))
+    };
     let error = at(11).unwrap_err();
     assert!(matches!(error, Error::OffsetOutOfRange { offset: 11, .. }), "{error}");
     assert!(list_groups(&store).unwrap().is_empty());

@@ -23,7 +23,7 @@ fn limits_are_kept_from_creation_on_and_changed_any_day() {
         assert_eq!((changed.retention.bytes, changed.retention.age_ms), (Some(1 << 20), Some(5)));
         let same = store.configure_topic("orders", &age(5), None).unwrap();
         assert_eq!((same.revision, store.configure(Some(9)).unwrap().revision), (1, 1));
-        let none = RetentionChange { bytes: Some(None), ..RetentionChange::default() };
+        let none = RetentionChange::default().bytes(None);
         store.configure_topic("orders", &none, None).unwrap();
         drop(store);
         let store = open(storage, &path).unwrap();
@@ -45,11 +45,8 @@ fn opening_asks_for_no_limits_unless_told_to_and_other_ones_are_refused_by_name(
             (records(8), "retention_records = 7, not 8"),
             (bytes(8), "retention_bytes = no limit, not 8"),
             (age(8), "retention_age_ms"),
-            (RetentionChange { waits: Some(true), ..Default::default() }, "retention_waits"),
-            (
-                RetentionChange { protected: Some(true), ..Default::default() },
-                "retention_protected",
-            ),
+            (RetentionChange::default().waits(true), "retention_waits"),
+            (RetentionChange::default().protected(true), "retention_protected"),
         ] {
             let error = store.open_topic("orders", &asked(other)).unwrap_err();
             assert!(matches!(error, Error::SettingsMismatch { .. }), "{error}");

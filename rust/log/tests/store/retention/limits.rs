@@ -3,11 +3,11 @@
 use std::slice::from_ref;
 use std::time::Duration;
 
-use falaj::internals::consumer::{Consumer, Start};
+use falaj::internals::consumer::{GroupMember, Start};
 use falaj::internals::error::Error;
 use falaj::internals::format::consumer;
 use falaj::internals::log::Removed;
-use falaj::internals::queue::{Job, Queue, QueueOptions};
+use falaj::internals::queue::{LeasedJob, QueueFile, QueueOptions};
 use falaj::internals::storage::OpenMode;
 use falaj::internals::storage::memory::MemoryStorage;
 use falaj::internals::store::{Limit, TopicOptions};
@@ -24,7 +24,7 @@ fn whole_segments_beyond_a_size_go_and_what_is_left_is_no_larger() {
         let path = root.join("store");
         let (store, orders) = filled(storage, &path, 900);
         let before = segments(storage, &path, "orders");
-        let (limit, held) = (taken(storage, &path, "orders") / 2, orders.get(0, 5).unwrap());
+        let (limit, held) = (taken(storage, &path, "orders") / 2, orders.get_in(0, 5).unwrap());
         store.configure_topic("orders", &bytes(limit), None).unwrap();
         assert_eq!(segments(storage, &path, "orders"), before, "configuring removes nothing");
         let planned = store.maintain(true).unwrap();
@@ -134,7 +134,7 @@ fn a_clock_that_ran_ahead_keeps_nothing_for_ever() {
     let orders = topic(&store, "orders").with_sync(SyncMode::None);
     let future = (began + 3650 * DAY_US) * 1000;
     orders
-        .append(0, &NewRecord { event_time_ns: Some(future), ..NewRecord::value(&value(0)) }, None)
+        .append_to(0, &NewRecord { event_time_ns: Some(future), ..NewRecord::new(&value(0)) }, None)
         .unwrap();
     fill(&orders, 1, 300);
     store.configure_topic("orders", &age(1000), None).unwrap();
@@ -154,7 +154,7 @@ fn of_each_partition_so_many_records_stay() {
         let orders = Topic::open(&store, "orders", &options).unwrap().with_sync(SyncMode::None);
         for i in 0..1000u64 {
             let partition = if i % 10 == 0 { 1 } else { 0 };
-            orders.append(partition, &NewRecord::value(&value(i)), None).unwrap();
+            orders.append_to(partition, &NewRecord::new(&value(i)), None).unwrap();
         }
         orders.flush().unwrap();
         store.configure_topic("orders", &records(50), None).unwrap();
@@ -168,7 +168,7 @@ fn of_each_partition_so_many_records_stay() {
         assert_eq!((orders.first(0).unwrap(), orders.first(1).unwrap()), (895, 95));
         for partition in [0, 1] {
             let first = orders.first(partition).unwrap();
-            let mut scan = orders.scan(partition, first, None).unwrap();
+            let mut scan = orders.scan_partition(partition, first, None).unwrap();
             assert!((0..5).all(|_| scan.next().transpose().unwrap().is_some()));
             assert!(scan.next().transpose().unwrap().is_none());
         }
@@ -180,10 +180,10 @@ fn what_a_consumer_needs_stays_where_the_topic_waits_for_it() {
     on_both(|storage, root| {
         let (store, orders) = filled(storage, &root.join("store"), 900);
         let mut billing =
-            Consumer::open(&store, "billing", from_ref(&orders), Start::Earliest).unwrap();
+            GroupMember::open(&store, "billing", from_ref(&orders), Start::Earliest).unwrap();
         billing.commit("orders", 0, 333, true).unwrap();
         drop(billing);
-        let waits = RetentionChange { waits: Some(true), ..records(10) };
+        let waits = records(10).waits(true);
         store.configure_topic("orders", &waits, None).unwrap();
         for _ in 0..2 {
             let done = store.maintain(false).unwrap();
@@ -193,7 +193,7 @@ fn what_a_consumer_needs_stays_where_the_topic_waits_for_it() {
         store.configure(Some(1)).unwrap();
         store.maintain(false).unwrap();
         assert_eq!(orders.first(0).unwrap(), 333, "the store's limit waits, too");
-        let not = RetentionChange { waits: Some(false), ..RetentionChange::default() };
+        let not = RetentionChange::default().waits(false);
         store.configure_topic("orders", &not, None).unwrap();
         store.maintain(false).unwrap();
         assert_eq!(orders.first(0).unwrap(), 890);
@@ -204,14 +204,14 @@ fn what_a_consumer_needs_stays_where_the_topic_waits_for_it() {
 fn what_a_queue_has_not_done_stays_where_the_topic_waits_for_it() {
     on_both(|storage, root| {
         let (store, orders) = filled(storage, &root.join("store"), 900);
-        let queue = Queue::open(&orders, "jobs", QueueOptions::default()).unwrap();
-        let waits = RetentionChange { waits: Some(true), ..records(10) };
+        let queue = QueueFile::open(&orders, "jobs", QueueOptions::default()).unwrap();
+        let waits = records(10).waits(true);
         store.configure_topic("orders", &waits, None).unwrap();
         store.maintain(false).unwrap();
         assert_eq!(orders.first(0).unwrap(), 0, "nothing is done");
         let lease = Duration::from_secs(60);
         let jobs = queue.take(&orders, 400, lease).unwrap();
-        let jobs: Vec<_> = jobs.iter().map(Job::to_ack).collect();
+        let jobs: Vec<_> = jobs.iter().map(LeasedJob::to_ack).collect();
         queue.ack(&orders, &jobs[..200]).unwrap();
         queue.ack(&orders, &jobs[250..]).unwrap();
         store.maintain(false).unwrap();
@@ -227,7 +227,7 @@ fn where_it_is_not_known_what_is_needed_nothing_goes_and_the_reason_is_told() {
     on_both(|storage, root| {
         let (store, orders) = filled(storage, &root.join("store"), 900);
         let mut billing =
-            Consumer::open(&store, "billing", from_ref(&orders), Start::Earliest).unwrap();
+            GroupMember::open(&store, "billing", from_ref(&orders), Start::Earliest).unwrap();
         billing.commit("orders", 0, 333, true).unwrap();
         drop(billing);
         let path = root.join("store/consumers/billing");
@@ -235,13 +235,13 @@ fn where_it_is_not_known_what_is_needed_nothing_goes_and_the_reason_is_told() {
         for sector in [1, 2] {
             file.write_at(&[7; 8], consumer::entry(0) + sector * consumer::SECTOR).unwrap();
         }
-        let waits = RetentionChange { waits: Some(true), ..records(10) };
+        let waits = records(10).waits(true);
         store.configure_topic("orders", &waits, None).unwrap();
         let done = store.maintain(false).unwrap();
         let problem = done.logs[0].problem.as_ref().map(ToString::to_string).unwrap_or_default();
         assert!(problem.contains("billing") && problem.contains("falaj group seek"), "{problem}");
         assert_eq!(orders.first(0).unwrap(), 0);
-        let not = RetentionChange { waits: Some(false), ..RetentionChange::default() };
+        let not = RetentionChange::default().waits(false);
         store.configure_topic("orders", &not, None).unwrap();
         store.maintain(false).unwrap();
         assert_eq!(orders.first(0).unwrap(), 890, "who does not wait does not ask");
@@ -261,7 +261,7 @@ fn the_store_as_a_whole_stays_below_its_limit_and_the_oldest_records_go_first() 
         fill(each, 0, 600);
         each.flush().unwrap();
     }
-    let protects = RetentionChange { protected: Some(true), ..RetentionChange::default() };
+    let protects = RetentionChange::default().protected(true);
     store.configure_topic("kept", &protects, None).unwrap();
     let all: u64 = ["old", "young", "kept"].map(|name| taken(&storage, path, name)).iter().sum();
     let one = storage.stat(&segment(&storage, path, "old", 0)).unwrap().allocated;
@@ -304,9 +304,10 @@ fn what_a_consumer_needs_of_the_oldest_topic_is_deleted_of_a_younger_one_instead
     let [cut] = cuts[..] else { panic!("{cuts:?}") };
     assert_eq!((&*cut.topic, old.first(0).unwrap()), ("old", 0));
     let needed = cut.to;
-    let mut billing = Consumer::open(&store, "billing", from_ref(&old), Start::Earliest).unwrap();
+    let mut billing =
+        GroupMember::open(&store, "billing", from_ref(&old), Start::Earliest).unwrap();
     billing.commit("old", 0, needed, true).unwrap();
-    let waits = RetentionChange { waits: Some(true), ..RetentionChange::default() };
+    let waits = RetentionChange::default().waits(true);
     store.configure_topic("old", &waits, None).unwrap();
     store.configure(Some(all - 4 * one)).unwrap();
     let done = store.maintain(false).unwrap();

@@ -8,6 +8,7 @@ mod whole;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use falaj::internals::error::{Error, Result};
 use falaj::internals::format::names;
@@ -31,15 +32,15 @@ fn filled(storage: &Arc<dyn Storage>, path: &Path, records: u64) -> (Store, Topi
 }
 
 fn bytes(limit: u64) -> RetentionChange {
-    RetentionChange { bytes: Some(Some(limit)), ..RetentionChange::default() }
+    RetentionChange::default().bytes(limit)
 }
 
 fn age(age_ms: u64) -> RetentionChange {
-    RetentionChange { age_ms: Some(Some(age_ms)), ..RetentionChange::default() }
+    RetentionChange::default().age(Duration::from_millis(age_ms))
 }
 
 fn records(limit: u64) -> RetentionChange {
-    RetentionChange { records: Some(Some(limit)), ..RetentionChange::default() }
+    RetentionChange::default().records(limit)
 }
 
 fn segments(storage: &Arc<dyn Storage>, store: &Path, topic: &str) -> Vec<u64> {
@@ -71,7 +72,7 @@ fn assert_whole(topic: &Topic) {
 
 /// Read from an offset, which goes along, to the end.
 fn read_on(topic: &Topic, next: &mut u64, end: u64) -> Result<()> {
-    let mut scan = topic.scan(0, *next, None)?;
+    let mut scan = topic.scan_partition(0, *next, None)?;
     for i in *next..end {
         *next = i;
         let record = scan.next().transpose()?.unwrap();

@@ -105,7 +105,7 @@ fn what_goes_wrong_is_told_by_info_and_no_append_fails_until_it_goes_well_again(
     assert!(orders.first(0).unwrap() > 0, "what is said is said");
     assert_eq!(segments(&storage, path, "orders")[0], 0);
     for i in 600..650 {
-        assert_eq!(orders.append(0, &NewRecord::value(&value(i)), None).unwrap(), i);
+        assert_eq!(orders.append_to(0, &NewRecord::new(&value(i)), None).unwrap(), i);
     }
     faulty.heal();
     fill(&orders, 650, 1000);

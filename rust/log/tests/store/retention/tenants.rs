@@ -27,7 +27,7 @@ fn put(topic: &Topic, partition: u32, now_us: i64, days: i64) {
     let event_time_ns = Some((now_us - days * DAY_US) * 1000);
     let value = value(u64::from(partition));
     topic
-        .append(partition, &NewRecord { event_time_ns, ..NewRecord::value(&value) }, None)
+        .append_to(partition, &NewRecord { event_time_ns, ..NewRecord::new(&value) }, None)
         .unwrap();
 }
 

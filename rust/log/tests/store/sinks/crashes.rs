@@ -13,7 +13,7 @@ fn committing(machine: &MemoryStorage, mode: WriteMode, records: u64) -> (usize,
     let store = open_in(machine, mode);
     let flights = topic(&store, 2);
     for number in 0..4 {
-        flights.append(0, &NewRecord::value(&value(number)), None).unwrap();
+        flights.append_to(0, &NewRecord::new(&value(number)), None).unwrap();
     }
     flights.flush().unwrap();
     let began = machine.events();
@@ -21,7 +21,7 @@ fn committing(machine: &MemoryStorage, mode: WriteMode, records: u64) -> (usize,
     let parts = [stage(&job, "a", 0..records / 2), stage(&job, "b", records / 2..records)];
     job.commit(&parts, Some(("n", 1))).unwrap();
     let returned = machine.events();
-    flights.append(0, &NewRecord::value(&value(9)), Some(SyncMode::None)).unwrap();
+    flights.append_to(0, &NewRecord::new(&value(9)), Some(SyncMode::None)).unwrap();
     std::mem::forget((job, flights, store));
     (began, returned)
 }
@@ -122,7 +122,7 @@ fn die_beside(mode: WriteMode, records: u64, nth: u64) -> (u64, bool) {
     use std::sync::atomic::{AtomicU64, Ordering};
     let machine = machine();
     let flights = topic(&open_in(&machine, mode), 1);
-    flights.append(0, &NewRecord::value(&value(0)), None).unwrap();
+    flights.append_to(0, &NewRecord::new(&value(0)), None).unwrap();
     let process = machine.process();
     let store = open_in(&process, mode);
     let theirs = topic(&store, 1);
@@ -159,7 +159,7 @@ fn die_beside(mode: WriteMode, records: u64, nth: u64) -> (u64, bool) {
     } else {
         assert!(again.unwrap().now, "event {nth}");
     }
-    flights.append(0, &NewRecord::value(&value(7)), None).unwrap();
+    flights.append_to(0, &NewRecord::new(&value(7)), None).unwrap();
     expected.push(7);
     assert_eq!(held(&flights, 0), expected, "{mode:?}, {records} records, event {nth}");
     is_sound(flights.store());

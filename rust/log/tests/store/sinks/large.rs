@@ -32,7 +32,7 @@ impl Blocks for Source<'_> {
         let mut records = BodyWriter::default();
         records.begin(false, None);
         let first = self.at * 10;
-        (first..first + 10).for_each(|n| records.push(&NewRecord::value(&value(n))));
+        (first..first + 10).for_each(|n| records.push(&NewRecord::new(&value(n))));
         self.at += 1;
         body.clear();
         body.extend_from_slice(records.body());
@@ -64,7 +64,7 @@ fn others_append_and_roll_while_a_segment_is_filled_and_keep_their_places() {
         let mut next = 0;
         let mut append = |topic: &Topic, records: u64| {
             for _ in 0..records {
-                assert_eq!(topic.append(0, &NewRecord::value(&value(next)), None).unwrap(), next);
+                assert_eq!(topic.append_to(0, &NewRecord::new(&value(next)), None).unwrap(), next);
                 next += 1;
             }
         };
@@ -74,7 +74,7 @@ fn others_append_and_roll_while_a_segment_is_filled_and_keep_their_places() {
         next = 1_403;
         let mut append = |topic: &Topic, records: u64| {
             for _ in 0..records {
-                assert_eq!(topic.append(0, &NewRecord::value(&value(next)), None).unwrap(), next);
+                assert_eq!(topic.append_to(0, &NewRecord::new(&value(next)), None).unwrap(), next);
                 next += 1;
             }
         };
@@ -84,7 +84,7 @@ fn others_append_and_roll_while_a_segment_is_filled_and_keep_their_places() {
         assert_eq!(held(&flights, 0), expected, "{mode:?}");
         assert_eq!(held(&theirs, 0), expected);
         for offset in (0..2_408).step_by(7) {
-            let record = theirs.get(0, offset).unwrap();
+            let record = theirs.get_in(0, offset).unwrap();
             let found = u64::from_le_bytes(record.value().unwrap()[..8].try_into().unwrap());
             assert_eq!(found, expected[offset as usize]);
         }
@@ -115,7 +115,7 @@ fn a_segment_of_a_job_has_an_index_that_others_go_on_with() {
     let theirs = topic(&open(&machine.process()), 1);
     for number in 0..200 {
         let of = if number % 2 == 0 { &flights } else { &theirs };
-        of.append(0, &NewRecord::value(&value(number)), None).unwrap();
+        of.append_to(0, &NewRecord::new(&value(number)), None).unwrap();
     }
     assert!(entries() > filled, "and none was written over");
     is_sound(&store);
@@ -144,11 +144,11 @@ fn a_topic_that_is_deleted_while_a_segment_is_filled_takes_the_job_with_it() {
         let options = TopicOptions { log, segment_bytes: Some(SEGMENT), ..TopicOptions::default() };
         let [flights, other] =
             ["flights", "other"].map(|name| Topic::open(&store, name, &options).unwrap());
-        other.append(0, &NewRecord::value(&value(1)), None).unwrap();
+        other.append_to(0, &NewRecord::new(&value(1)), None).unwrap();
         let error = commit(&flights, &mut |_| others.delete_topic("flights").unwrap()).unwrap_err();
         assert!(matches!(error, Error::TopicDeleted { .. }), "{error}");
         assert_eq!(held(&other, 0), [1]);
-        other.append(0, &NewRecord::value(&value(2)), None).unwrap();
+        other.append_to(0, &NewRecord::new(&value(2)), None).unwrap();
         is_sound(&store);
         drop(other);
         store.delete_topic("other").unwrap();
@@ -187,7 +187,7 @@ fn with_fault(mode: WriteMode, nth: Option<u64>, how: FailureKind) -> u64 {
     let options = StoreOptions { write_mode: Some(mode), ..StoreOptions::default() };
     let store = Store::open_on(Arc::new(faulty.clone()), ROOT, &options).unwrap();
     let flights = topic(&store, 1);
-    flights.append(0, &NewRecord::value(&value(0)), Some(SyncMode::Durable)).unwrap();
+    flights.append_to(0, &NewRecord::new(&value(0)), Some(SyncMode::Durable)).unwrap();
     let job = BulkLoad::new(&flights, "j").unwrap();
     let part = stage(&job, "0", 0..400);
     let before = faulty.total();
@@ -208,7 +208,7 @@ fn with_fault(mode: WriteMode, nth: Option<u64>, how: FailureKind) -> u64 {
     assert_eq!(again.now, !committed, "call {nth:?}: {done:?}");
     let expected: Vec<_> = [0].into_iter().chain(0..400).collect();
     assert_eq!(held(&flights, 0), expected, "call {nth:?}");
-    flights.append(0, &NewRecord::value(&value(9)), Some(SyncMode::Durable)).unwrap();
+    flights.append_to(0, &NewRecord::new(&value(9)), Some(SyncMode::Durable)).unwrap();
     is_sound(&store);
     calls
 }

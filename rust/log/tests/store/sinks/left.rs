@@ -20,8 +20,8 @@ fn half_way(
     let mut whole = job.stage("whole", token).unwrap();
     let mut open = job.stage("open", token).unwrap();
     for number in 0..300 {
-        whole.append(&NewRecord::value(&value(number)), None).unwrap();
-        open.append(&NewRecord::value(&value(number)), None).unwrap();
+        whole.append_to(&NewRecord::new(&value(number)), None).unwrap();
+        open.append_to(&NewRecord::new(&value(number)), None).unwrap();
     }
     whole.finish().unwrap();
     open
@@ -81,7 +81,7 @@ fn a_process_that_dies_leaves_nothing_that_is_held() {
     let theirs = topic(&open(&process), 1);
     let mut part = BulkLoad::new(&theirs, "j").unwrap().stage("0", None).unwrap();
     for number in 0..300 {
-        part.append(&NewRecord::value(&value(number)), None).unwrap();
+        part.append_to(&NewRecord::new(&value(number)), None).unwrap();
     }
     assert_eq!(sweep(&flights, Duration::ZERO).unwrap(), 0);
     process.kill();

@@ -60,14 +60,14 @@ fn stage(job: &BulkLoad, part: &str, numbers: std::ops::Range<u64>) -> Vec<u8> {
     let partitions = u64::from(job.topic().partitions());
     for number in numbers {
         let partition = Some((number % partitions) as u32);
-        staged.append(&NewRecord::value(&value(number)), partition).unwrap();
+        staged.append_to(&NewRecord::new(&value(number)), partition).unwrap();
     }
     staged.finish().unwrap()
 }
 
 /// What a partition holds.
 fn held(topic: &Topic, partition: u32) -> Vec<u64> {
-    let mut scan = topic.scan(partition, topic.first(partition).unwrap(), None).unwrap();
+    let mut scan = topic.scan_partition(partition, topic.first(partition).unwrap(), None).unwrap();
     let mut found = Vec::new();
     while let Some(record) = scan.next().transpose().unwrap() {
         let value = record.value().unwrap();
@@ -98,7 +98,7 @@ fn a_job_is_seen_as_a_whole_when_it_is_committed_and_not_before() {
         let machine = machine();
         let store = open_in(&machine, mode);
         let flights = topic(&store, 3);
-        flights.append(1, &NewRecord::value(&value(1_000_000)), None).unwrap();
+        flights.append_to(1, &NewRecord::new(&value(1_000_000)), None).unwrap();
         // Parts of other processes, and of two attempts at the same one.
         let theirs = topic(&open_in(&machine.process(), mode), 3);
         let (job, other) =
@@ -127,8 +127,8 @@ fn a_job_is_seen_as_a_whole_when_it_is_committed_and_not_before() {
         assert_eq!(flights.log().durable(), flights.log().committed());
         assert_eq!(staged(&flights), NOTHING);
         is_sound(&store);
-        flights.append(0, &NewRecord::value(&value(7)), None).unwrap();
-        theirs.append(0, &NewRecord::value(&value(8)), None).unwrap();
+        flights.append_to(0, &NewRecord::new(&value(7)), None).unwrap();
+        theirs.append_to(0, &NewRecord::new(&value(8)), None).unwrap();
         let end = in_partition(0).into_iter().chain([7, 8]).collect::<Vec<_>>();
         assert_eq!((held(&flights, 0), held(&theirs, 0)), (end.clone(), end.clone()));
         drop((job, other, flights, theirs, store));
@@ -152,20 +152,20 @@ fn records_keep_all_that_belongs_to_them_and_go_where_their_keys_say() {
         event_time_ns: Some(-5),
     };
     let gone = NewRecord { key: Some(b"UA"), ..NewRecord::default() };
-    part.append(&NewRecord::value(b"first"), Some(flights.partition_of(b"UA"))).unwrap();
-    part.append(&whole, None).unwrap();
-    part.append(&gone, None).unwrap();
+    part.append_to(&NewRecord::new(b"first"), Some(flights.partition_of(b"UA"))).unwrap();
+    part.append_to(&whole, None).unwrap();
+    part.append_to(&gone, None).unwrap();
     for _ in 0..8 {
-        part.append(&NewRecord::value(b"takes turns"), None).unwrap();
+        part.append_to(&NewRecord::new(b"takes turns"), None).unwrap();
     }
     assert_eq!(part.count(), 11);
     job.commit(&[part.finish().unwrap()], None).unwrap();
     let partition = flights.partition_of(b"UA");
-    let record = flights.get(partition, 1).unwrap();
+    let record = flights.get_in(partition, 1).unwrap();
     assert_eq!((record.value(), record.key()), (whole.value, whole.key));
     assert_eq!(record.timestamp_ns(), -5);
     assert!(record.headers().eq(headers.iter().copied()));
-    assert_eq!(flights.get(partition, 2).unwrap().value(), None);
+    assert_eq!(flights.get_in(partition, 2).unwrap().value(), None);
     let ends: Vec<_> = (0..4).map(|p| flights.end(p).unwrap()).collect();
     let more = |p: u32| if p == partition { 3 } else { 0 };
     assert_eq!(ends, (0..4).map(|p| 2 + more(p)).collect::<Vec<_>>());

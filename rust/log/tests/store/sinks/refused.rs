@@ -113,7 +113,7 @@ fn a_job_that_was_aborted_or_committed_cannot_be_committed_without_its_parts() {
         let part = stage(&job, "0", 0..records);
         let mut late = job.stage("1", None).unwrap();
         for number in 0..6_000 {
-            late.append(&NewRecord::value(&value(number)), None).unwrap();
+            late.append_to(&NewRecord::new(&value(number)), None).unwrap();
         }
         job.abort().unwrap();
         job.abort().unwrap();
@@ -147,11 +147,11 @@ fn names_records_and_handles_that_cannot_be_right_are_refused() {
     }
     let job = BulkLoad::new(&flights, "j").unwrap();
     let mut part = job.stage("0", None).unwrap();
-    let no_such = part.append(&NewRecord::value(b"x"), Some(2)).unwrap_err();
+    let no_such = part.append_to(&NewRecord::new(b"x"), Some(2)).unwrap_err();
     assert!(no_such.to_string().contains("no partition 2"), "{no_such}");
     let large = vec![0; SEGMENT as usize / 4];
     assert!(matches!(
-        part.append(&NewRecord::value(&large), None),
+        part.append_to(&NewRecord::new(&large), None),
         Err(Error::AppendTooLarge { .. })
     ));
     assert_eq!(part.count(), 0);

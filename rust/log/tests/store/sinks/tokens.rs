@@ -47,7 +47,7 @@ fn who_is_overtaken_with_the_same_token_is_told_that_it_was_committed() {
         let token = Some(("import", 7));
         let job = BulkLoad::new(&flights, "slower").unwrap();
         let mut part = job.stage("0", token).unwrap();
-        (0..records).for_each(|n| part.append(&NewRecord::value(&value(n)), Some(0)).unwrap());
+        (0..records).for_each(|n| part.append_to(&NewRecord::new(&value(n)), Some(0)).unwrap());
         let manifest = part.finish().unwrap();
         let ready = job.ready(&[manifest], token).unwrap();
         assert!(commit(&flights, records, ("import", 7)).now);
@@ -79,7 +79,7 @@ fn a_token_outlives_rolls_trims_restarts_and_a_backup() {
         let flights = topic(&store, 1);
         commit(&flights, records, ("import", 7));
         for number in 0..2_000 {
-            flights.append(0, &NewRecord::value(&value(number)), None).unwrap();
+            flights.append_to(0, &NewRecord::new(&value(number)), None).unwrap();
         }
         flights.flush().unwrap();
         let removed = flights.trim(&[(0, records + 1_500)]).unwrap();

@@ -1,0 +1,376 @@
+//! The calls of a program on a topic: on all its partitions, or on the one that the handle is for.
+//!
+//! Owns which partitions a call means. A key chooses the partition of a record, reading merges all partitions by
+//! timestamp, and an offset belongs to one partition. [`Topic::partition`] gives a handle for one of them, with the
+//! same methods. Each method here names its partitions and leaves the work to the one that takes their numbers.
+
+use std::collections::BTreeMap;
+use std::ops::{Bound, Range, RangeBounds};
+use std::time::{Duration, SystemTime};
+
+use super::partitioner::partition_for_key;
+use super::{Follow, Record, Scan, ScanRange, Start, Topic};
+use crate::error::Result;
+use crate::format::record::{NewRecord, ns_since_1970};
+use crate::log::{Precondition, Wait};
+use crate::store::RetentionChange;
+
+/// Where a record is in a topic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Position {
+    /// Number of its partition.
+    pub partition: u32,
+    /// Its offset there.
+    pub offset: u64,
+}
+
+impl Topic {
+    /// Get a handle for one partition. It has the same methods: it appends to that partition, whatever the key,
+    /// and reads only that.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a partition that is not there.
+    pub fn partition(&self, partition: u32) -> Result<Self> {
+        if !self.handled().contains(&partition) {
+            self.number(self.partitions().max(partition))?;
+            return Err(self.several("take another one"));
+        }
+        Ok(Self { only: Some(partition), ..self.clone() })
+    }
+
+    /// The partitions that this handle is for.
+    pub(super) fn handled(&self) -> Range<u32> {
+        self.only.map_or(0..self.partitions(), |only| only..only + 1)
+    }
+
+    /// The one partition that it is for.
+    fn one(&self, what: &str) -> Result<u32> {
+        match (self.only, self.partitions()) {
+            (Some(only), _) => Ok(only),
+            (None, 1) => Ok(0),
+            _ => Err(self.several(what)),
+        }
+    }
+
+    /// Append a record: a value, or a [`NewRecord`] with a key, headers or a time. The key chooses the partition;
+    /// records without one take turns. Every process can read it when this returns.
+    ///
+    /// # Errors
+    /// `AppendTooLarge`, `NoSpace`, `SystemCallFailed`, `LockTimeout`, `SyncFailed`, `TopicDeleted`, `NotWritable`; `HandleClosed` in a forked
+    /// child. Nothing was appended then. `DurabilityUnknown`: the record is visible, and perhaps not on the disk.
+    ///
+    /// # Examples
+    /// ```
+    /// use falaj::{NewRecord, Store};
+    /// # let dir = tempfile::tempdir()?;
+    /// let store = Store::open(dir.path().join("events"))?;
+    /// let orders = store.topic("orders")?;
+    /// orders.append(b"two coffees")?;
+    /// orders.append("one tea")?;
+    /// let record = NewRecord::new(b"10 apples").key(b"eu").headers(&[("trace", Some(b"1"))]);
+    /// assert_eq!(orders.append(record)?.offset, 2);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[inline]
+    pub fn append<'a>(&self, record: impl Into<NewRecord<'a>>) -> Result<Position> {
+        let record = record.into();
+        let partition = self.partition_for(&record);
+        self.append_to(partition, &record, None).map(|offset| Position { partition, offset })
+    }
+
+    /// Append a record if these preconditions hold. [`Topic::expect_offset`] and [`Topic::expect_sequence`] make
+    /// them. A record without a key goes to the partition that its producer's name chooses.
+    ///
+    /// # Errors
+    /// As [`Topic::append`]; `OffsetConflict`, `OutOfOrderSequence`, `DuplicateSequence`, `CursorMoved`; `InvalidArgument`
+    /// for one more producer than the log remembers: [`Topic::forget_producer`] makes space. Then nothing was
+    /// appended.
+    ///
+    /// # Examples
+    /// ```
+    /// use falaj::Store;
+    /// # let dir = tempfile::tempdir()?;
+    /// let store = Store::open(dir.path().join("events"))?;
+    /// let orders = store.topic("orders")?;
+    /// let once = [orders.expect_sequence("till-3", 17)?];
+    /// let first = orders.append_if(b"10 apples", &once)?;
+    /// assert_eq!(orders.append_if(b"10 apples", &once)?, first); // not appended again
+    /// assert!(orders.append_if(b"too late", &[orders.expect_offset(0)?]).is_err());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn append_if<'a>(
+        &self,
+        record: impl Into<NewRecord<'a>>,
+        preconditions: &[Precondition<'_>],
+    ) -> Result<Position> {
+        let record = record.into();
+        let partition = match (self.only, record.key) {
+            (Some(only), _) => only,
+            (None, Some(key)) => partition_for_key(key, self.partitions()),
+            (None, None) => self.keyless(preconditions),
+        };
+        let offset = self.append_if_to(partition, &record, preconditions, None)?;
+        Ok(Position { partition, offset })
+    }
+
+    /// The partition of a record without a key: a repeat has to find the record that it repeats.
+    fn keyless(&self, preconditions: &[Precondition<'_>]) -> u32 {
+        let named = preconditions.iter().find_map(|it| match it {
+            Precondition::NextOffset { topic, .. } => topic.checked_sub(self.settings.number),
+            Precondition::Producer(of) => {
+                Some(partition_for_key(of.name().as_bytes(), self.partitions()))
+            }
+            Precondition::Token(_) | Precondition::Cursor(_) => None,
+        });
+        named.unwrap_or_else(|| self.partition_for(&NewRecord::default()))
+    }
+
+    /// Append records at once: all of them become visible together, or none. Returns the offsets that each
+    /// partition got. Records without a key go to one partition. Without records nothing happens.
+    ///
+    /// # Errors
+    /// As [`Topic::append`].
+    ///
+    /// # Examples
+    /// ```
+    /// use falaj::{NewRecord, Store};
+    /// # let dir = tempfile::tempdir()?;
+    /// let store = Store::open(dir.path().join("events"))?;
+    /// let orders = store.topic("orders")?;
+    /// assert_eq!(orders.extend(["cart", "pay"])?[&0], 0..2);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn extend<'a, R: Into<NewRecord<'a>>>(
+        &self,
+        records: impl IntoIterator<Item = R>,
+    ) -> Result<BTreeMap<u32, Range<u64>>> {
+        let mut parts: BTreeMap<u32, Vec<NewRecord<'a>>> = BTreeMap::new();
+        let mut keyless = None;
+        for record in records {
+            let record = record.into();
+            let partition = match (record.key, keyless) {
+                (None, Some(known)) => known,
+                (Some(_), _) => self.partition_for(&record),
+                (None, None) => *keyless.insert(self.partition_for(&record)),
+            };
+            parts.entry(partition).or_default().push(record);
+        }
+        if parts.is_empty() {
+            return Ok(BTreeMap::new());
+        }
+        let parts: Vec<_> = parts.iter().map(|(at, records)| (*at, records.as_slice())).collect();
+        let ranges = self.extend_partitions(&parts, None)?;
+        Ok(parts.iter().map(|(partition, _)| *partition).zip(ranges).collect())
+    }
+
+    /// Read the record with this offset.
+    ///
+    /// # Errors
+    /// `OffsetOutOfRange`, `RecordCompacted`; `CorruptData`, `NeedsRecovery`, `UnsupportedVersion`; `InvalidArgument` where the topic has several
+    /// partitions and the handle is for all of them.
+    #[inline]
+    pub fn get(&self, offset: u64) -> Result<Record> {
+        self.get_in(self.one("get a record")?, offset)
+    }
+
+    /// Read records: all with `..`, or those of one partition from an offset on, before an offset, or between two.
+    /// Several partitions are merged by timestamp, each in the order of its offsets. Without an end it ends where
+    /// the topic ends now, and goes on when it is asked again after more was appended.
+    ///
+    /// # Errors
+    /// `OffsetOutOfRange` for a start that was trimmed or never written; the end itself is fine. `InvalidArgument` for
+    /// offsets where the topic has several partitions and the handle is for all of them. `CorruptData`, `NeedsRecovery`,
+    /// `UnsupportedVersion`.
+    ///
+    /// # Examples
+    /// ```
+    /// use falaj::Store;
+    /// # let dir = tempfile::tempdir()?;
+    /// let store = Store::open(dir.path().join("events"))?;
+    /// let orders = store.topic("orders")?;
+    /// orders.extend(["coffee", "tea", "cake"])?;
+    /// for record in orders.scan(1..)? {
+    ///     let record = record?;
+    ///     println!("{} {:?}", record.offset(), record.value());
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn scan(&self, offsets: impl RangeBounds<u64>) -> Result<Scan> {
+        let (from, end) = start_and_end(&offsets);
+        if from.is_none() && end.is_none() {
+            let from = |partition| Ok(ScanRange { partition, from: self.first(partition)?, end });
+            return self.scan_ranges(&self.handled().map(from).collect::<Result<Vec<_>>>()?);
+        }
+        let partition = self.one("scan a range of offsets")?;
+        let from = from.map_or_else(|| self.first(partition), Ok)?;
+        self.scan_ranges(&[ScanRange { partition, from, end }])
+    }
+
+    /// Read records by time. In each partition it begins with the first record at or after the start, and ends
+    /// before the first record at or after the end.
+    ///
+    /// # Errors
+    /// `CorruptData`, `NeedsRecovery`, `UnsupportedVersion`, `SystemCallFailed`.
+    pub fn scan_times(&self, times: impl RangeBounds<SystemTime>) -> Result<Scan> {
+        // The first nanosecond of the range, and the first one behind it.
+        let from = match times.start_bound() {
+            Bound::Included(time) => Some(ns_since_1970(*time)),
+            Bound::Excluded(time) => Some(ns_since_1970(*time).saturating_add(1)),
+            Bound::Unbounded => None,
+        };
+        let end = match times.end_bound() {
+            Bound::Included(time) => Some(ns_since_1970(*time).saturating_add(1)),
+            Bound::Excluded(time) => Some(ns_since_1970(*time)),
+            Bound::Unbounded => None,
+        };
+        let range = |partition| {
+            let from = from.map_or(Start::Earliest, Start::Time).offset(self, partition)?;
+            let end = end.map(|ns| self.offset_at_time(partition, ns)).transpose()?.flatten();
+            Ok(ScanRange { partition, from, end: end.map(|end| end.max(from)) })
+        };
+        self.scan_ranges(&self.handled().map(range).collect::<Result<Vec<_>>>()?)
+    }
+
+    /// Read records from a start on, and wait at the end for more. Start with `..` at the oldest record, with `7..`
+    /// at an offset, or at a [`Start`] or a time. Without a [timeout](Follow::with_timeout) the iterator never ends.
+    ///
+    /// # Errors
+    /// As [`Topic::scan`].
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use falaj::Store;
+    /// # let dir = tempfile::tempdir()?;
+    /// let store = Store::open(dir.path().join("events"))?;
+    /// let orders = store.topic("orders")?;
+    /// orders.append(b"two coffees")?;
+    /// for record in orders.follow(..)?.with_timeout(Some(Duration::from_millis(10))) {
+    ///     println!("{:?}", record?.value()); // ends when nothing came for 10 ms
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn follow(&self, start: impl Into<Start>) -> Result<Follow> {
+        let range = |(partition, from)| ScanRange { partition, from, end: None };
+        let ranges: Vec<_> = start.into().offsets(self)?.into_iter().map(range).collect();
+        self.follow_ranges(&ranges)
+    }
+
+    /// Get the lowest offset that is kept.
+    ///
+    /// # Errors
+    /// `CorruptData`, `NeedsRecovery`, `UnsupportedVersion`, `SystemCallFailed`; `InvalidArgument` where the topic has several partitions and the handle
+    /// is for all of them.
+    pub fn start_offset(&self) -> Result<u64> {
+        self.first(self.one("ask for its start")?)
+    }
+
+    /// Get the offset behind the last record that this handle [sees](Topic::with_visibility).
+    ///
+    /// # Errors
+    /// As [`Topic::start_offset`].
+    pub fn end_offset(&self) -> Result<u64> {
+        self.end(self.one("ask for its end")?)
+    }
+
+    /// Get the offset behind the last record that is known to be on the disk.
+    ///
+    /// # Errors
+    /// As [`Topic::start_offset`].
+    pub fn durable_offset(&self) -> Result<u64> {
+        self.durable(self.one("ask for its durable offset")?)
+    }
+
+    /// Count records: all with `..`, or those of one partition in a range of offsets. Offsets that compaction left
+    /// without a record do not count.
+    ///
+    /// # Errors
+    /// As [`Topic::start_offset`].
+    pub fn count(&self, offsets: impl RangeBounds<u64>) -> Result<u64> {
+        let (from, end) = start_and_end(&offsets);
+        if from.is_none() && end.is_none() {
+            return self.handled().map(|partition| self.count_in(partition, 0, None)).sum();
+        }
+        let partition = self.one("count a range of offsets")?;
+        self.count_in(partition, from.unwrap_or(0), end)
+    }
+
+    /// Find the offset of the first record at or after a time; `None` where all are older.
+    ///
+    /// # Errors
+    /// As [`Topic::start_offset`].
+    pub fn offset_at(&self, time: SystemTime) -> Result<Option<u64>> {
+        self.offset_at_time(self.one("look a time up")?, ns_since_1970(time))
+    }
+
+    /// Delete the records before an offset, for every reader, and the files that no topic of the log needs any
+    /// more. Records that were read before stay valid. It is on the disk when this returns.
+    ///
+    /// # Errors
+    /// `OffsetOutOfRange` for an offset beyond the end: nothing changed. `NotWritable`, `SyncFailed`, `LockTimeout`,
+    /// `TopicDeleted`, `NoSpace`, `SystemCallFailed`; `InvalidArgument` as for [`Topic::start_offset`].
+    pub fn trim_before(&self, offset: u64) -> Result<()> {
+        self.trim(&[(self.one("trim at an offset")?, offset)]).map(drop)
+    }
+
+    /// Delete the records before the first one at or after a time, in each partition.
+    ///
+    /// # Errors
+    /// As [`Topic::trim_before`].
+    pub fn trim_before_time(&self, time: SystemTime) -> Result<()> {
+        self.trim(&Start::from(time).offsets(self)?).map(drop)
+    }
+
+    /// Wait until the records before an offset are on the disk; false after the timeout. A store that is open for
+    /// writing syncs, and a reader waits for others to.
+    ///
+    /// # Errors
+    /// As [`Topic::flush`]; `OffsetOutOfRange` for records that were not written yet; `InvalidArgument` as for
+    /// [`Topic::start_offset`].
+    pub fn wait_durable(&self, offset: u64, timeout: Option<Duration>) -> Result<bool> {
+        let partition = self.one("wait for a record")?;
+        let ended = self.wait_durable_in(partition, offset, timeout, &|| false)?;
+        Ok(ended == Wait::News)
+    }
+
+    /// Require that the record gets this offset: no other process has appended since the end was read. Otherwise
+    /// the append fails with `OffsetConflict`.
+    ///
+    /// # Errors
+    /// `InvalidArgument` where the topic has several partitions and the handle is for all of them.
+    pub fn expect_offset(&self, offset: u64) -> Result<Precondition<'static>> {
+        self.expect_offset_in(self.one("expect an offset")?, offset)
+    }
+
+    /// Change which records expire. It is on the disk when this returns, and nothing is deleted by this alone.
+    ///
+    /// # Errors
+    /// `InvalidArgument` beyond the limits; `TopicDeleted`, `NotWritable`, `LockTimeout`, `CorruptData`, `NoSpace`, `SystemCallFailed`.
+    pub fn set_retention(&self, change: &RetentionChange) -> Result<()> {
+        self.store.configure_topic(self.name(), change, Some(self.settings.generation)).map(drop)
+    }
+
+    /// Say whether compaction may remove records of the topic, so that its readers do not count on each of them.
+    ///
+    /// # Errors
+    /// As [`Topic::set_retention`].
+    pub fn set_compacted(&self, compacted: bool) -> Result<()> {
+        let of = Some(self.settings.generation);
+        self.store.mark_compacted(self.name(), compacted, of).map(drop)
+    }
+}
+
+/// The first offset of a range, and the first one behind it.
+fn start_and_end(offsets: &impl RangeBounds<u64>) -> (Option<u64>, Option<u64>) {
+    let from = match offsets.start_bound() {
+        Bound::Included(offset) => Some(*offset),
+        Bound::Excluded(offset) => Some(offset.saturating_add(1)),
+        Bound::Unbounded => None,
+    };
+    let end = match offsets.end_bound() {
+        Bound::Included(offset) => Some(offset.saturating_add(1)),
+        Bound::Excluded(offset) => Some(*offset),
+        Bound::Unbounded => None,
+    };
+    (from, end)
+}

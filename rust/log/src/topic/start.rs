@@ -1,0 +1,86 @@
+//! Where a reader begins.
+
+use std::ops::{RangeFrom, RangeFull};
+use std::time::SystemTime;
+
+use super::Topic;
+use crate::error::{Error, Result};
+use crate::format::record::ns_since_1970;
+
+/// Where a reader begins in each partition: a [`Follow`](super::Follow), or a consumer group that has no position.
+///
+/// `..`, an offset as `7..`, and a [`SystemTime`] turn into one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Start {
+    /// With the oldest record that is kept.
+    Earliest,
+    /// Behind the newest.
+    Latest,
+    /// With this offset.
+    Offset(u64),
+    /// With so many records that are there before the end, or with the oldest where there are fewer.
+    Last(u64),
+    /// With the first record at or after a time, nanoseconds since 1970; behind the newest where all
+    /// are older.
+    Time(i64),
+}
+
+impl Start {
+    /// Find the offset that it means now.
+    ///
+    /// # Errors
+    /// `OffsetOutOfRange` for an offset that is gone, or beyond the end; `CorruptData`, `SystemCallFailed`.
+    #[doc(hidden)]
+    pub fn offset(self, topic: &Topic, partition: u32) -> Result<u64> {
+        let (first, end) = (topic.first(partition)?, topic.end(partition)?);
+        match self {
+            Self::Earliest => Ok(first),
+            Self::Latest => Ok(end),
+            Self::Offset(offset) if (first..=end).contains(&offset) => Ok(offset),
+            Self::Offset(offset) => Err(topic.out_of_range(partition, offset.into())?),
+            Self::Last(records) => topic.start_of_last(partition, records, Some(end)),
+            Self::Time(ns) => Ok(topic.offset_at_time(partition, ns)?.unwrap_or(end).max(first)),
+        }
+    }
+
+    /// The same in several partitions. An offset belongs to one.
+    pub(super) fn offsets(self, topic: &Topic) -> Result<Vec<(u32, u64)>> {
+        let partitions = topic.handled();
+        if let (Self::Offset(_), true) = (self, partitions.len() > 1) {
+            return Err(topic.several("start at an offset"));
+        }
+        partitions.map(|partition| Ok((partition, self.offset(topic, partition)?))).collect()
+    }
+}
+
+impl From<RangeFull> for Start {
+    fn from(_: RangeFull) -> Self {
+        Self::Earliest
+    }
+}
+
+impl From<RangeFrom<u64>> for Start {
+    fn from(range: RangeFrom<u64>) -> Self {
+        Self::Offset(range.start)
+    }
+}
+
+impl From<SystemTime> for Start {
+    fn from(time: SystemTime) -> Self {
+        Self::Time(ns_since_1970(time))
+    }
+}
+
+impl Topic {
+    /// The error of a call that needs one partition.
+    #[cold]
+    pub(super) fn several(&self, what: &str) -> Error {
+        let (name, partitions) = (self.name(), self.partitions());
+        let what = format!(
+            "topic {name:?} has {partitions} partitions, each with offsets of its own; to {what}, take one: \
+             topic.partition(0)"
+        );
+        Error::InvalidArgument { what }
+    }
+}
