@@ -2,10 +2,10 @@
 """List the public items of crate falaj, so that a change of its API shows in review.
 
     public_api.py           rewrite rust/log/public-api.txt
-    public_api.py --check   compare it; 1 where it differs, 77 where no nightly compiler is installed
+    public_api.py --check   compare it; 1 where it differs, 77 without a nightly compiler
 
-Only a nightly rustdoc describes a crate as JSON. That says which items a user sees; their declarations are read from
-the sources, so that the list has the words that the code has.
+Only a nightly rustdoc describes a crate as JSON. That says which items a user sees. Their
+declarations are read from the sources, so that the list has the words that the code has.
 """
 
 import difflib
@@ -136,7 +136,9 @@ def main() -> int:
     known = LISTING.read_text()
     if text == known:
         return 0
-    changes = difflib.unified_diff(known.splitlines(), text.splitlines(), "listed", "now", "", "", 0, "")
+    changes = difflib.unified_diff(
+        known.splitlines(), text.splitlines(), "listed", "now", "", "", 0, ""
+    )
     print(*changes, sep="\n")
     print("The public API changed. Where that is meant, write the listing again: make public-api")
     return 1

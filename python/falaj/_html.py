@@ -50,7 +50,7 @@ def _value(record: Record[Any]) -> object:
     try:
         value: object = record.value
     except ValueError:  # the codec cannot read it
-        return record.bytes()
+        return record.to_bytes()
     return bytes(value) if isinstance(value, memoryview) else value
 
 

@@ -50,7 +50,7 @@ def test_a_take_runs_as_a_task_and_in_a_gather(store: falaj.Store) -> None:
         first.ack()
         ((second,),) = await asyncio.gather(queue.atake(1))
         second.ack()
-        return [first.bytes(), second.bytes()]
+        return [first.to_bytes(), second.to_bytes()]
 
     assert asyncio.run(work()) == [b"a", b"b"]
 
@@ -66,6 +66,6 @@ def test_a_take_that_is_cancelled_takes_nothing(store: falaj.Store) -> None:
             await task
         queue.put(b"a")
         async with queue.atake(1) as jobs:
-            assert [job.bytes() for job in jobs] == [b"a"]
+            assert [job.to_bytes() for job in jobs] == [b"a"]
 
     asyncio.run(work())

@@ -61,7 +61,7 @@ impl Batch {
     ///     DecodeFailed: The codec cannot read a payload; `raw_values` has them as they are.
     ///     CorruptData: A record is corrupt.
     #[getter]
-    fn values<'py>(slf: Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+    fn values<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         let (py, shape, run) = (slf.py(), Arc::clone(&slf.get().shape), &slf.get().run);
         if shape.decode.is_none() {
             return Ok(Bound::new(py, Values { batch: slf.clone().unbind() })?.into_any());
