@@ -51,6 +51,6 @@ def redriven(
 
 
 def _job(letter: Any) -> NewRecord:
-    """What a dead letter was before it was dead."""
+    """Make the job again that a dead letter was."""
     headers = [each for each in letter.headers if each[0] not in _OF_LETTERS]
     return NewRecord(bytes(letter.raw), letter.key, headers=headers or None)

@@ -374,7 +374,7 @@ def test_a_line_larger_than_an_append_is_refused_with_the_limit(falaj: Shell) ->
     ended = falaj("append", "-s", "s", "t", "--segment-size", "64K", given=given)
     assert ended.code == 2
     assert "line 2 of standard input is too long: 20" in ended.sentence()
-    assert "more than one append may hold (16" in ended.sentence()
+    assert "more than the 16384 that one append may hold" in ended.sentence()
     assert values(falaj.folder, "t") == [b"before"]
 
 

@@ -136,7 +136,7 @@ def test_a_store_that_was_not_recovered_is_no_damage_but_not_sound(shell: Shell)
     assert log["recovered"][1] == int(cut[2])
     ended = shell("cat", "-s", "s", "torn")
     assert ended.code == 4
-    assert "was not recovered since a crash" in ended.sentence()
+    assert "cannot be read yet" in ended.sentence()
     assert "run `falaj repair`" in ended.sentence()
 
 

@@ -154,7 +154,7 @@ impl NewRecord {
 /// Characters that a value may take in a `repr`.
 const SHOWN: usize = 60;
 
-/// What a value looks like, cut where it is long.
+/// Show a value in a message, cut where it is long.
 fn short(value: &Bound<'_, PyAny>) -> PyResult<String> {
     if let Ok(bytes) = value.cast::<PyBytes>() {
         let (bytes, all) = (bytes.as_bytes(), bytes.as_bytes().len());

@@ -146,7 +146,7 @@ pub(super) fn look(
             let Err(error) = check(&*part, &path, id, tell) else { continue };
             let finding = Finding::of_error(Severity::Damage, &path, &error);
             let remedy = format!(
-                "stage this part of load {name} anew, or abort the load: nothing of it was committed"
+                "stage this part of load {name} again, or abort the load: nothing of it was committed"
             );
             found.push(match error {
                 Error::CorruptData { .. } => Finding { remedy: remedy.into(), ..finding },

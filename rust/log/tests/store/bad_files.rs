@@ -291,7 +291,7 @@ fn what_is_no_store_is_said_to_be_none_and_left_alone() {
         let nothing = root.join("nothing");
         let reading = StoreOptions::reading();
         let error = Store::open_on(Arc::clone(storage), &nothing, &reading).unwrap_err();
-        assert!(matches!(error, Error::NotAStore { .. }), "{error}");
+        assert!(matches!(error, Error::StoreNotFound { .. }), "{error}");
         assert!(before == crate::stores::snapshot(storage, root));
     });
 }

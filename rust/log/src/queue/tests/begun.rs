@@ -97,7 +97,7 @@ fn a_worker_that_is_late_is_charged_for_what_it_began_and_for_nothing_else() {
     begin(&work, &topic, &late[..1]);
     machine.set_now_us(NOW + 31_000_000);
     let refused = work.begin(&topic, &leases(&late[1..])).unwrap_err();
-    assert!(refused.to_string().contains("its time is over"), "{refused}");
+    assert!(refused.to_string().contains("its lease expired"), "{refused}");
     let mut again = batches(&work, &topic);
     again.sort();
     assert_eq!(again, [vec![(0, 2)], vec![(1, 1), (2, 1)]]);

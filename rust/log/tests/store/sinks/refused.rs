@@ -32,7 +32,7 @@ fn every_flipped_byte_of_a_staged_part_is_found_by_verification_with_what_helps(
         let told = look().findings;
         assert_eq!(told.len(), 1, "byte {position}: {told:?}");
         assert_eq!(told[0].path, whole);
-        assert!(told[0].remedy.contains("stage this part of job j anew"), "{told:?}");
+        assert!(told[0].remedy.contains("stage this part of load j again"), "{told:?}");
         flip(&flights, &whole, position);
     }
     flip(&flights, &whole, len - 1);
