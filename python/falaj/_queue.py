@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Coroutine
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Generic, Literal, SupportsIndex, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, SupportsIndex, TypeVar, overload
 
 from falaj import _core
 from falaj._core import Job, NewRecord
@@ -332,6 +332,9 @@ class Queue(_core.Queue[T]):
 
     def __iter__(self) -> Iterator[Job[T]]:
         return self.jobs()
+
+    def __contains__(self, _item: object) -> NoReturn:
+        raise TypeError("`in` does not search a queue: it would take its jobs")
 
     async def ajobs(
         self, lease: float = 30.0, timeout: float | None = None

@@ -12,6 +12,7 @@ import resource
 import sys
 import traceback
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -165,7 +166,7 @@ def shown(record: Any) -> list[Any]:
 
 
 def at(lane: Any, time: float) -> int | None:
-    found = lane.at(time)
+    found = lane.at(datetime.fromtimestamp(time, UTC))
     return None if found is None else found.offset
 
 

@@ -106,7 +106,7 @@ def test_info_tells_offsets_sizes_and_who_is_there(filled: Path) -> None:
     assert log["reserved"] >= log["live"] > 300 * 200
     assert log["segments"][0]["sequence"] == 0
     assert [slot["process"] for slot in info["slots"] if slot["alive"]] == [os.getpid()]
-    assert (info["format"], info["write_mode"] in ("mapped", "pwrite")) == (1, True)
+    assert (info["format"], info["write_mode"] in ("mapped", "pwrite")) == (2, True)
     assert json.loads(json.dumps(info)) is not None
 
 

@@ -151,6 +151,9 @@ def test_what_holds_no_records_is_no_container_for_python_either(
     store: falaj.Store, topic: falaj.Topic[Any], what: str
 ) -> None:
     holder: Any = store if what == "store" else store.queue("orders")
-    for wrong in (lambda: b"a" in holder, lambda: reversed(holder), lambda: list(holder)):
+    wrongs: list[Callable[[], object]] = [lambda: b"a" in holder, lambda: reversed(holder)]
+    if what == "store":  # iterating over a queue takes its jobs, and waits for more
+        wrongs.append(lambda: list(holder))
+    for wrong in wrongs:
         with pytest.raises(TypeError):
             wrong()

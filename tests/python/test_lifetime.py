@@ -183,7 +183,7 @@ def test_a_store_keeps_its_id_and_another_at_its_path_has_another(
 
 
 def test_a_store_opened_for_reading_creates_and_writes_nothing(path: Path) -> None:
-    with pytest.raises(OSError, match="not a falaj store"):
+    with pytest.raises(OSError, match="there is no store"):
         falaj.open(path, read_only=True)
     assert not path.exists()
     with falaj.open(path) as store:

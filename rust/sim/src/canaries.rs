@@ -80,7 +80,7 @@ fn catcher(canary: Canary) -> Catcher {
         Canary::CursorPastDurable => Catcher::Test(
             "store",
             "consumers::crashes::after_a_power_cut_at_any_event_of_commits_no_record_is_left_out",
-            "consumer \"billing\" had read",
+            "consumer group \"billing\" had read",
         ),
         Canary::UnfencedCursor => Catcher::Test(
             "store",
