@@ -1,6 +1,7 @@
 """Moves that take records away, move the store, or kill who writes to it."""
 
 import shutil
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -47,16 +48,17 @@ class Keeping(Base):
     )
     def trim(self, name: str, p: int, n: int, how: str, dry: bool) -> None:
         topic, part, p = self.part(name, p)
+        wanted: dict[str, Any]
         if how == "offset":
-            wanted: Any = min(part.first + n, part.end)
-            first = wanted
+            first = min(part.first + n, part.end)
+            wanted = {"before_offset": first}
         elif how == "last":
-            wanted = -(n + 1)
             first = part.from_the_end(n + 1)
+            wanted = {"before_offset": -(n + 1)}
         else:
-            wanted = (OLD_NS + n * 10**9) / 1e9
             first = part.at(OLD_NS + n * 10**9)
-        report = topic.trim(before_offset=wanted, dry_run=dry)
+            wanted = {"before_time": datetime.fromtimestamp(OLD_NS // 10**9 + n, UTC)}
+        report = topic.trim(**wanted, dry_run=dry)
         # What compaction took may count as trimmed or not, as long as no record is.
         said = report["firsts"][p]
         assert part.behind(said) == part.behind(first), f"trim({wanted}) says {report}, not {first}"

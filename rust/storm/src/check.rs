@@ -175,7 +175,9 @@ impl Checker {
 /// The topics that are there; `None` for those that nobody came to make.
 fn open(path: &Path, options: &StoreOptions, topics: u16) -> Result<Vec<Option<Topic>>, Error> {
     let store = match Store::open_with(path, options) {
-        Err(Error::NotAStore { .. }) => return Ok((0..topics).map(|_| None).collect()),
+        Err(Error::StoreNotFound { .. } | Error::NotAStore { .. }) => {
+            return Ok((0..topics).map(|_| None).collect());
+        }
         opened => opened?,
     };
     let topic = |t| match Topic::open(&store, &Layout::topic(t), &TopicOptions::default()) {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use falaj::internals::store::{Store, StoreOptions, TopicOptions};
+use falaj::internals::store::{Store, TopicOptions};
 use falaj::internals::topic::{NewRecord, SyncMode, Topic};
 use serde_json::{Value, json};
 
@@ -175,7 +175,7 @@ fn an_idle_child_of_a_parent_killed_with_a_mapped_lock_does_not_keep_it() {
 #[test]
 fn who_works_off_what_is_left_ends_though_nothing_is_synced() {
     let scratch = Scratch::new("unsynced");
-    let store = Store::open(scratch.0.join("store"), &StoreOptions::default()).unwrap();
+    let store = Store::open(scratch.0.join("store")).unwrap();
     let options = TopicOptions {
         partitions: Some(1),
         segment_bytes: Some(65536),
@@ -184,7 +184,7 @@ fn who_works_off_what_is_left_ends_though_nothing_is_synced() {
     };
     let jobs = Topic::open(&store, "jobs", &options).unwrap();
     for _ in 0..10 {
-        jobs.append(0, &NewRecord::new(b"a job"), Some(SyncMode::None)).unwrap();
+        jobs.append_to(0, &NewRecord::new(b"a job"), Some(SyncMode::None)).unwrap();
     }
     assert_eq!(jobs.durable(0).unwrap(), 0, "somebody synced");
     let mut last = Worker::play("sharer", &scratch.0, 1, false, &Value::Null);

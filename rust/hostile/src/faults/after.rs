@@ -47,7 +47,9 @@ pub fn judge_error(error: &Error, how: FailureKind) -> Judged {
     let said = error.to_string();
     // The store's directory lies in `/`, which is synced when it is created.
     let names = said.contains(ROOT) || said.contains(COPY) || said.contains(" /: ");
-    let helps = matches!(error.remedy(), Remedy::FixMachine | Remedy::Repair);
+    // A log that awaits recovery may be read later.
+    let waits = matches!(source, Error::NeedsRecovery { .. }) && error.remedy() == Remedy::Retry;
+    let helps = waits || matches!(error.remedy(), Remedy::FixMachine | Remedy::Repair);
     // A read that stops early is read on.
     if fits && names && helps && how != FailureKind::ShortRead {
         return Ok(());

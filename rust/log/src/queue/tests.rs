@@ -124,7 +124,7 @@ fn a_lease_past_its_deadline_is_over_and_its_ack_is_refused() {
     assert!(refused.to_string().contains("its lease expired"), "{refused}");
     let again = take(&queue, &topic, 1);
     assert_eq!((again[0].lease.offset, again[0].lease.attempt), (0, 2));
-    assert!(ack(&queue, &topic, &late).unwrap_err().to_string().contains("handed out again"));
+    assert!(ack(&queue, &topic, &late).unwrap_err().to_string().contains("another worker has it"));
     ack(&queue, &topic, &again).unwrap();
 }
 

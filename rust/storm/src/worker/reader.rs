@@ -119,7 +119,9 @@ fn patiently(task: &Task, seen: &Seen) -> Result<Option<(Store, Vec<Topic>)>, Wr
     let options = StoreOptions { reading, ..StoreOptions::reading() };
     while !seen.is_to_stop() {
         match open(task, &options) {
-            Err(Error::NotAStore { .. } | Error::UnknownTopic { .. }) => {
+            Err(
+                Error::StoreNotFound { .. } | Error::NotAStore { .. } | Error::UnknownTopic { .. },
+            ) => {
                 std::thread::sleep(Duration::from_millis(2));
             }
             opened => return Ok(Some(opened?)),

@@ -108,7 +108,7 @@ fn a_worker_that_is_late_is_charged_for_what_it_began_and_for_nothing_else() {
         work.nack(&topic, &leases(&late[1..2]), Duration::ZERO),
         work.extend(&topic, &leases(&late[1..2]), LEASE),
     ] {
-        assert!(settled.unwrap_err().to_string().contains("handed out again"));
+        assert!(settled.unwrap_err().to_string().contains("another worker has it"));
     }
     assert_eq!(work.info(&topic).unwrap().leased, 3);
 }
