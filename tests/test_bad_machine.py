@@ -256,7 +256,7 @@ def as_nobody(folder: Path, *arguments: str) -> Ended:
 def test_a_path_to_nowhere_and_one_in_circles_say_what_helps(tmp_path: Path) -> None:
     shell = Shell(tmp_path)
     ended = shell("append", "-s", "gone/s", "t")
-    assert (ended.code, "; check the path: it, or a directory" in ended.sentence()) == (3, True)
+    assert (ended.code, "gone does not exist" in ended.sentence()) == (2, True), ended
     shell.ok("append", "-s", "s", "t", given=b"x\n")
     (log,) = tmp_path.glob("s/logs/t@*/*.log")
     log.rename(tmp_path / "log")
