@@ -34,7 +34,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .PHONY: help check-tools check venv build test test-proof proof-explore proof-canaries proof-hostile proof-asan proof-storm \
 	proof-power proof-guest proof-crashes proof-outside proof-together proof-models proof-sanitizers proof-programs soak coverage mutants \
 	lint lint-rust lint-python public-api test-rust test-loom test-shuttle test-python test-spark test-spark-release \
-	test-spark-all bench bench-spark bench-plots demo docs docs-serve wheel format clean
+	test-spark-all bench bench-spark bench-peers bench-plots demo docs docs-serve wheel format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -212,6 +212,9 @@ bench: $(CORE) ## one table: our figures, the floors', the bars; under three min
 
 bench-spark: $(CORE) ## Spark, Polars and DuckDB over a topic beside Parquet; some minutes
 	PYTHONPATH=benches $(BIN)/python -m runner.tables
+
+bench-peers: $(CORE) .venv/.bench ## falaj beside SQLite, LMDB, a locked file and Redis; three minutes after the build
+	PYTHONPATH=benches $(BIN)/python -m runner.peers
 
 bench-plots: $(CORE) .venv/.bench ## keep the last bench: figures.json, the tables in both READMEs, plots
 	PYTHONPATH=benches $(BIN)/python -m runner.keep

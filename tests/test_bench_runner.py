@@ -6,6 +6,8 @@ import pytest
 
 from runner import analysing, machine
 from runner.__main__ import PARTS
+from runner.peers import measuring as peers
+from runner.peers import page, subjects
 from runner.rows import REFERENCES, ROWS, SPARK_REFERENCES, SPARK_ROWS
 from runner.sizes import TINY
 
@@ -30,6 +32,32 @@ def test_polars_and_duckdb_are_measured_and_agree_with_parquet(tmp_path: Path) -
     known = {row.key for row in (*SPARK_ROWS, *SPARK_REFERENCES)}
     assert {one.name for one in measured} <= known
     assert all(figure > 0 for one in measured for figure in (*one.ours, *one.floor))
+
+
+@pytest.mark.parametrize("row", peers.ROWS, ids=lambda row: row.key)
+def test_each_alternative_that_is_installed_keeps_what_it_is_given(
+    row: peers.Row, tmp_path: Path
+) -> None:
+    names = subjects.installed()
+    assert names[:3] == ["falaj", "file + flock", "SQLite"]
+    measured = peers.measure(row, names, tmp_path, TINY)
+    assert [one.name for one in measured] == [f"{row.key}: {name}" for name in names]
+    assert all(figure > 0 for one in measured for figure in one.ours)
+    summary = page.figures("a machine", subjects.versions(), {one.name: one for one in measured})
+    assert row.title in page.text(summary)
+    assert row.title in page.markdown(summary)
+
+
+@pytest.mark.parametrize("name", subjects.installed())
+def test_an_alternative_reads_what_was_appended_one_by_one_and_together(
+    name: str, tmp_path: Path
+) -> None:
+    with subjects.served(name, tmp_path, durable=False):
+        peer = subjects.PEERS[name](tmp_path, False)
+        peer.append(b"one")
+        peer.extend([b"two", b"three"])
+        assert peer.read() == 11
+        peer.close()
 
 
 def test_the_machine_is_described_without_its_name(tmp_path: Path) -> None:

@@ -14,10 +14,10 @@ from runner import front, table
 
 PAGES = pages()
 BLOCKS = [block for page, text in PAGES.items() for block in blocks(page, text)]
-README_LINES_MAX = 200
+README_LINES_MAX = 240
 # Blocks that do not run, page by page; each says why.
 NOT_RUN = {
-    "README.md": 1,
+    "README.md": 2,
     "docs/guide/rust.md": 2,
     "docs/guide/spark.md": 3,
     "docs/quickstart/rust.md": 1,

@@ -52,6 +52,12 @@ class Sizes:
     """Different keys among them."""
     tiny: int = 1_000
     """Records of the topic that shows what a query costs before it reads anything."""
+    peer_s: float = 0.3
+    """How long a turn of an alternative lasts."""
+    peer_records: int = 200_000
+    """Records that each alternative reads in a turn."""
+    peer_fresh_bytes: int = 256 << 20
+    """Memory touched before each of these turns."""
     memcpy_bytes: int = 64 << 20
     warm_bytes: int = 1 << 30
     """Memory touched once before anything is measured."""
@@ -87,6 +93,9 @@ TINY = Sizes(
     tables=2_000,
     table_keys=10,
     tiny=10,
+    peer_s=0.01,
+    peer_records=100,
+    peer_fresh_bytes=0,
     memcpy_bytes=1 << 20,
     warm_bytes=1 << 20,
 )
