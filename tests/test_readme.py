@@ -10,7 +10,8 @@ import pytest
 import page_driver
 from house import ROOT
 from papers import LANGUAGES, Block, blocks, guides_of_spark, pages, run
-from runner import front, table
+from runner import table
+from runner.peers import page as peers
 
 PAGES = pages()
 BLOCKS = [block for page, text in PAGES.items() for block in blocks(page, text)]
@@ -76,10 +77,10 @@ def test_the_front_page_is_short() -> None:
 
 
 def test_the_speed_on_the_front_page_is_that_of_the_run_that_was_kept() -> None:
-    summary = json.loads((ROOT / "benches/figures.json").read_text())
-    markers = (front.BEGIN, front.END)
+    summary = json.loads((ROOT / "benches/figures-peers.json").read_text())
+    markers = (peers.BEGIN, peers.END)
     page = PAGES["README.md"]
-    assert table.between_markers(page, front.markdown(summary), markers) == page
+    assert table.between_markers(page, peers.markdown(summary), markers) == page
 
 
 @pytest.mark.parametrize("page", PAGES)

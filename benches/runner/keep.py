@@ -1,8 +1,8 @@
 """Keep the figures of the last runs: `python -m runner.keep`.
 
 Writes benches/figures.json, the tables in benches/README.md and README.md between their markers,
-and the plots in docs/images, all from the same results; those of `make bench` and those of
-`make bench-spark`, whichever there are.
+and the plots in docs/images, all from the same results; those of `make bench`,
+`make bench-spark` and `make bench-peers`, whichever there are.
 """
 
 import json
@@ -10,7 +10,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from runner import front, plots, results, table
+from runner import plots, results, table
+from runner.peers import page as peers
+from runner.peers.measuring import ROWS as PEER_ROWS
 from runner.results import Measured
 from runner.rows import ROWS, SPARK_REFERENCES, SPARK_ROWS, Row
 from runner.table import Line
@@ -19,6 +21,7 @@ BENCHES = Path(__file__).resolve().parent.parent
 IMAGES = BENCHES.parent / "docs/images"
 FIGURES = BENCHES / "figures.json"
 TABLES_FIGURES = BENCHES / "figures-tables.json"
+PEERS_FIGURES = BENCHES / "figures-peers.json"
 TABLES_MARKERS = "<!-- spark: begin -->", "<!-- spark: end -->"
 FRONT = BENCHES.parent / "README.md"
 
@@ -34,8 +37,11 @@ def curves(measured: dict[str, Measured]) -> dict[str, list[float]]:
 def main() -> None:
     """Write them all."""
     core, tables = BENCHES / "results", BENCHES / "results/tables"
-    if not any(core.glob("*.json")) and not any(tables.glob("*.json")):
-        sys.exit("there are no results to keep: run `make bench` or `make bench-spark` first")
+    beside = BENCHES / "results/peers/figures.json"
+    if not any(core.glob("*.json")) and not any(tables.glob("*.json")) and not beside.exists():
+        sys.exit("there are no results to keep: run `make bench` first")
+    if beside.exists():
+        keep_peers(json.loads(beside.read_text()))
     if any(core.glob("*.json")):
         keep_core(core)
     if any(tables.glob("*.json")):
@@ -67,6 +73,18 @@ def keep_tables(folder: Path) -> None:
     (IMAGES / "bench-tables.svg").write_text(plots.draw_tables(summary))
 
 
+def keep_peers(summary: dict[str, Any]) -> None:
+    """Write what `make bench-peers` found."""
+    lacking = [row.key for row in PEER_ROWS if row.key not in summary["rows"]]
+    if lacking:
+        sys.exit(f"the last run measured only a part; these are missing: {', '.join(lacking)}")
+    PEERS_FIGURES.write_text(json.dumps(summary, indent=1) + "\n")
+    markers = peers.BEGIN, peers.END
+    FRONT.write_text(table.between_markers(FRONT.read_text(), peers.markdown(summary), markers))
+    IMAGES.mkdir(parents=True, exist_ok=True)
+    (IMAGES / "bench-peers.svg").write_text(plots.draw_peers(summary))
+
+
 def keep_core(folder: Path) -> None:
     """Write what `make bench` found."""
     machine, measured, found = _found(folder, ROWS)
@@ -75,8 +93,6 @@ def keep_core(folder: Path) -> None:
     page = BENCHES / "README.md"
     with_machine = f"{machine}\n\n{table.markdown(found)}"
     page.write_text(table.between_markers(page.read_text(), with_machine))
-    small, markers = front.markdown(summary), (front.BEGIN, front.END)
-    FRONT.write_text(table.between_markers(FRONT.read_text(), small, markers))
     IMAGES.mkdir(parents=True, exist_ok=True)
     for name, svg in plots.draw(summary).items():
         (IMAGES / f"bench-{name}.svg").write_text(svg)

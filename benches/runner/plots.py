@@ -9,8 +9,11 @@ import io
 from typing import TYPE_CHECKING, Any
 
 from runner.following import CURVE
+from runner.peers.measuring import ROWS as PEER_ROWS
+from runner.peers.subjects import PEERS
 from runner.results import SECOND_NS
 from runner.rows import ROWS, SPARK_ROWS, Row
+from runner.table import rate as table_rate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
 
 INK, FAINT, CARD = "#1f2a33", "#8a96a0", "#fbfaf7"
 OURS, FLOOR, MISSED = "#1b7f8c", "#c9d3d6", "#d98b3a"
+OTHERS = ("#9fb3b8", "#7a8f99", "#b9a88f", "#a3787a")
 LEAST = "100 % is the least that can be done; a black mark is the bar, amber missed it"
 PARQUET = "100 % is Parquet, uncompressed; a black mark is the bar, amber missed it"
 WIDTH = 7.6
@@ -81,6 +85,38 @@ def draw_tables(figures: dict[str, Any]) -> str:
     held = [row for row in SPARK_ROWS if row.floor == "Parquet"]
     with mpl.rc_context(STYLE):
         return _svg(_ratios(rows, held, "Share of Parquet's speed, and the bar", PARQUET))
+
+
+def draw_peers(summary: dict[str, Any]) -> str:
+    """Draw the plot of `make bench-peers`; returns SVG."""
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    with mpl.rc_context(STYLE):
+        return _svg(_peers(summary))
+
+
+def _peers(summary: dict[str, Any]) -> Figure:
+    names = [name for name in PEERS if any(name in row for row in summary["rows"].values())]
+    figure, axes = _axes(0.2 * len(names) * len(PEER_ROWS) + 1.6, 0.31, "Records a second")
+    height = 0.8 / len(names)
+    for i, row in enumerate(PEER_ROWS):
+        for j, name in enumerate(names):
+            ns = summary["rows"].get(row.key, {}).get(name)
+            if ns is None:
+                continue
+            y, rate = i + (j - (len(names) - 1) / 2) * height, SECOND_NS / ns
+            axes.barh(y, rate, height=0.86 * height, color=OURS if j == 0 else OTHERS[j - 1])
+            _label(axes, rate, y, f"{name}, {table_rate(ns)}")
+    titles = [
+        row.title.removeprefix("… ") + (", durable" if row.durable else "") for row in PEER_ROWS
+    ]
+    _bars(axes, titles)
+    axes.set_xscale("log")
+    low, high = axes.get_xlim()
+    axes.set_xlim(low, high * 30)  # space for the names behind the longest bars
+    axes.set_xlabel("100 bytes each, from Python, logarithmic", loc="right")
+    return figure
 
 
 def _svg(figure: Figure) -> str:

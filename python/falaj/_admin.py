@@ -1,7 +1,7 @@
-"""Looking after stores: `verify`, `repair`, and what they, `Store.info` and `skip_damage` return.
+"""`verify` and `repair`, and the reports that they, `Store.info` and `skip_damage` return.
 
-All of it is plain dicts and lists, as for JSON. Beside a sentence that says what is wrong stands
-`error_class`, the name of its class in `falaj.errors`, of which the base says what helps.
+Reports are plain dicts and lists, as for JSON. Beside a sentence about a problem stands
+`error_class`, the name of its class in `falaj.errors`. The base of that class says what helps.
 Verification and repair take a path, because the stores that need them may not open; `Store.backup`,
 `Store.verify` and `Store.info` stand beside.
 """

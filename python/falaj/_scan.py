@@ -90,7 +90,7 @@ class Records:
             An iterator of batches, some of which may have no rows.
 
         Raises:
-            CorruptData: A record is damaged; the batches before it were handed out.
+            CorruptData: A record is corrupt; the batches before it were delivered.
             OffsetOutOfRange: What comes next was trimmed since the scan was made.
         """
         for topic, lane in self.parts:

@@ -109,7 +109,7 @@ class Reader:
         """Read one batch after the other; needs pyarrow.
 
         Raises:
-            CorruptData: A record is damaged; the batches before it were handed out.
+            CorruptData: A record is corrupt; the batches before it were delivered.
             OffsetOutOfRange: What comes next was trimmed meanwhile.
         """
         made = _pyarrow().record_batch

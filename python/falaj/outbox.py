@@ -18,18 +18,17 @@ letter, that and the letter's number are noted first, and the letter is appended
 from __future__ import annotations
 
 import logging
-import os
-import re
 import sqlite3
 import threading
 from contextlib import contextmanager, suppress
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
-from urllib.parse import quote
 
+from falaj import _outbox_table
 from falaj._core import NewRecord, _expect_record
 from falaj._dead_rows import Refusal, letter
 from falaj._paths import local_path
+from falaj._time import seconds
 from falaj.errors import (
     AppendTooLarge,
     DuplicateSequence,
@@ -40,9 +39,11 @@ from falaj.errors import (
 )
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Iterator, Sequence
     from types import TracebackType
 
+    from falaj._time import Duration
     from falaj._topic import Topic
 
 __all__ = ["Outbox"]
@@ -53,20 +54,6 @@ _NOT_THE_ROWS = (OSError, sqlite3.Error, MemoryError, HandleClosed, TopicDeleted
 _LOGGER = logging.getLogger("falaj.outbox")
 _LIMIT_MAX = 2**31
 _SECONDS_MAX = 1_000_000
-#: What of a statement is no keyword: strings, quoted names, comments.
-NO_KEYWORD = re.compile(
-    r"""'[^']*'|"[^"]*"|`[^`]*`|\[[^]]*\]|--[^\n]*|/\*.*?(?:\*/|$)""", re.DOTALL
-)
-PROGRESS = """
-CREATE TABLE IF NOT EXISTS falaj_outbox (
-    outbox TEXT NOT NULL, topic TEXT NOT NULL, sequence INTEGER NOT NULL,
-    first INTEGER NOT NULL, last INTEGER NOT NULL, done INTEGER NOT NULL,
-    refused INTEGER NOT NULL, dead_letters TEXT, dead_letter INTEGER,
-    PRIMARY KEY (outbox, topic)
-) WITHOUT ROWID
-"""
-
-
 ANEW = (
     "delete from the table the rows that are in the topic, and go on under another name=, which "
     "appends every row that is in the table then"
@@ -168,7 +155,7 @@ class Outbox:
         name: str | None = None,
         delete: bool = False,
         limit: int = 1000,
-        timeout: float = 30.0,
+        timeout: Duration = 30.0,
         on_bad: Literal["raise", "skip", "dead-letter"] = "raise",
         dead_letter: Topic[Any] | str | None = None,
     ) -> None:
@@ -188,14 +175,21 @@ class Outbox:
         self._on_bad = on_bad
         self._dead = self._dead_letters(dead_letter)
         self._names = (table, id)
-        self._table, self._id = _quoted(table), _quoted(id)
+        self._table, self._id = _outbox_table.quoted(table), _outbox_table.quoted(id)
         self._delete, self._limit = delete, min(limit, _LIMIT_MAX)
         self._stopped = self._at_work = False
         # What a signal's handler may use in the thread that it interrupts: an Event is not.
         self._turn, self._stop = threading.RLock(), threading.Lock()
         self._stop.acquire()
         path = local_path(database, "the database")
-        self._database = self._connect(path, _seconds("timeout", timeout))
+        self._database, self._autoincrement = _outbox_table.connect(
+            path,
+            table,
+            id,
+            timeout=_seconds("timeout", timeout),
+            rising=delete,
+            value=row is None,
+        )
 
     def relay(self) -> int:
         """Move what is committed now, durably.
@@ -219,7 +213,7 @@ class Outbox:
                 raise HandleClosed("this outbox is closed; make another")
             return self._relay()
 
-    def run(self, poll: float = 0.05) -> Iterator[int]:
+    def run(self, poll: Duration = 0.05) -> Iterator[int]:
         """Move rows as they come, until `close` is called.
 
         Args:
@@ -305,76 +299,6 @@ class Outbox:
     def __repr__(self) -> str:
         """Tell from where to where."""
         return f"<Outbox {self._table} to {self.topic.name}>"
-
-    def _connect(self, database: str, timeout: float) -> sqlite3.Connection:
-        try:
-            place = quote(os.fsencode(database))
-        except UnicodeEncodeError:
-            raise InvalidArgument(f"no path is {database!r}: it holds half a character") from None
-        try:
-            connection = sqlite3.connect(
-                f"file:{place}?mode=rw",  # a database that is not there is not made
-                uri=True,
-                timeout=timeout,
-                isolation_level=None,
-                check_same_thread=False,
-            )
-        except sqlite3.Error as error:
-            raise self._no_outbox(database, error) from error
-        try:
-            connection.row_factory = sqlite3.Row
-            # Were the number of a batch lost in a power cut, other rows would get it. FULL does not
-            # sync the directory that a rollback journal is deleted from: the journal, come back,
-            # would undo the commit.
-            connection.execute("PRAGMA synchronous = EXTRA")
-            connection.execute(f"SELECT {self._table}.{self._id} FROM {self._table} LIMIT 0")
-            self._expect_key(connection)
-            self._expect_value(connection)
-            connection.execute(PROGRESS)
-        except (sqlite3.Error, InvalidArgument) as error:
-            connection.close()
-            raise self._no_outbox(database, error) from error
-        return connection
-
-    def _no_outbox(self, database: str, error: sqlite3.Error | InvalidArgument) -> InvalidArgument:
-        return InvalidArgument(
-            f"{database} cannot be relayed from {self._table}: {error}; an outbox is a table with "
-            f"{self._id} INTEGER PRIMARY KEY AUTOINCREMENT in a SQLite database that exists"
-        )
-
-    def _expect_key(self, connection: sqlite3.Connection) -> None:
-        """See to it that the ids are integers, and rise also where rows are deleted."""
-        table, column = self._names
-        (is_key,) = connection.execute(
-            "SELECT count(*) FROM pragma_table_info(?) WHERE pk AND name = ? COLLATE NOCASE",
-            (table, column),
-        ).fetchone()
-        # A primary key that SQLite keeps an index for is not the number of the row: it may be of
-        # any type, in spite of what it is declared as, or be several columns.
-        (indexed,) = connection.execute(
-            "SELECT count(*) FROM pragma_index_list(?) WHERE origin = 'pk'", (table,)
-        ).fetchone()
-        if not is_key or indexed:
-            raise InvalidArgument(f"{self._id} is no INTEGER PRIMARY KEY of a table")
-        (statement,) = connection.execute(
-            "SELECT sql FROM sqlite_master WHERE type = 'table' AND name = ? COLLATE NOCASE",
-            (table,),
-        ).fetchone()
-        self._autoincrement = "AUTOINCREMENT" in NO_KEYWORD.sub(" ", statement).upper()
-        if self._delete and not self._autoincrement:
-            raise InvalidArgument(
-                f"{self._id} is no AUTOINCREMENT, so SQLite uses ids of deleted rows again, and "
-                "with delete=True rows that get them would never be moved"
-            )
-
-    def _expect_value(self, connection: sqlite3.Connection) -> None:
-        rows = connection.execute(f"SELECT * FROM {self._table} LIMIT 0")
-        if self._row == self._columns and "value" not in [
-            name.lower() for name, *_ in rows.description
-        ]:
-            raise InvalidArgument(
-                'it has no column "value": give row=, which makes a value of a row'
-            )
 
     def _version(self) -> int:
         """Tell another number after others committed."""
@@ -692,13 +616,10 @@ def _expect_utf8(what: str, text: str) -> None:
         ) from None
 
 
-def _seconds(what: str, seconds: float) -> float:
-    """Check a span of time: SQLite and Python count some of them in 32 bits."""
-    if not 0 <= seconds <= _SECONDS_MAX:
+def _seconds(what: str, duration: Duration) -> float:
+    """Check a duration: SQLite and Python count some of them in 32 bits."""
+    found = seconds(duration, what)
+    if not 0 <= found <= _SECONDS_MAX:
         limits = f"from 0 to {_SECONDS_MAX:,} seconds"
-        raise InvalidArgument(f"{what} is {limits}, not {shown(seconds)}")
-    return float(seconds)
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
+        raise InvalidArgument(f"{what} is {limits}, not {shown(duration)}")
+    return found

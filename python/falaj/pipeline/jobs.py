@@ -109,7 +109,7 @@ def read(file: Path, *names: str) -> dict[str, Any]:
         kept = json.loads(file.read_bytes())
         if isinstance(kept, dict) and {"job", *names} <= kept.keys():
             return kept
-    raise CorruptData(f"{file} is not what a pipeline wrote there: begin anew with another folder")
+    raise CorruptData(f"{file} is not what a pipeline wrote there: use another folder")
 
 
 def create(file: Path, document: Mapping[str, Any]) -> None:

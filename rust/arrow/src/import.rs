@@ -51,7 +51,7 @@ pub unsafe fn batch(schema: NonNull<c_void>, array: NonNull<c_void>) -> Result<R
 /// The batches of a stream.
 ///
 /// # Errors
-/// `InvalidArgument` for one that was taken before, or whose schema nobody understands.
+/// `InvalidArgument` for a stream that was consumed before, or whose schema is not understood.
 ///
 /// # Safety
 /// `stream` points to an `ArrowArrayStream` as the C stream interface defines it, which nobody else uses

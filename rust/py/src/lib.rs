@@ -31,6 +31,7 @@ mod opened;
 mod payload;
 mod plain;
 mod precondition;
+mod producers;
 mod queue;
 mod queue_job;
 mod receipts;

@@ -3,6 +3,7 @@
 //! Owns the forms that an index may have: an offset, a number from the end, or either behind a partition.
 //! What a handle sees is left to `seen`, and slices to Python.
 
+use falaj::internals::topic::ScanRange;
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
@@ -10,10 +11,21 @@ use pyo3::types::PyTuple;
 use crate::errors::OrRaise;
 use crate::held::Held;
 use crate::input;
+use crate::iterate::Reading;
 use crate::record::Record;
 use crate::topic::Topic;
 
+/// As far as offsets reach.
+pub(crate) fn clamped(number: i128) -> u64 {
+    u64::try_from(number).unwrap_or(if number < 0 { 0 } else { u64::MAX })
+}
+
 impl Topic {
+    /// What iteration over these ranges reads, as this handle sees the topic.
+    pub(crate) fn reading(&self, py: Python<'_>, ranges: &[ScanRange]) -> PyResult<Reading> {
+        Reading::new(py, &self.opened.handle, self.opened.visibility, ranges)
+    }
+
     /// The record that an index means.
     pub(crate) fn record_at<'py>(&self, index: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Record>> {
         let py = index.py();

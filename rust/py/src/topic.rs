@@ -6,7 +6,6 @@
 use std::sync::atomic::AtomicU32;
 
 use falaj::internals::error::{Error, Result};
-use falaj::internals::format::block::Producer;
 use falaj::internals::topic::{ScanRange, Topic as Inner};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyRange, PySlice, PyString};
@@ -17,9 +16,11 @@ use crate::collect::{Bodies, Collector};
 use crate::errors::{OrRaise, invalid, raise};
 use crate::follow::Follower;
 use crate::input::{self, Incoming, SERIES};
-use crate::iterate::{Reading, Records};
+use crate::iterate::Records;
+use crate::lookup::clamped;
 use crate::opened::Opened;
-use crate::precondition::{Preconditions, producer_name};
+use crate::precondition::Preconditions;
+use crate::producers;
 use crate::receipts;
 use crate::seen::end_of;
 use crate::wait::{patiently, seconds, wait};
@@ -372,30 +373,21 @@ impl Topic {
     ///     >>> orders.last_sequence("till-3")
     ///     17
     fn last_sequence(&self, py: Python<'_>, producer: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
-        let producer = &producer_name(producer)?;
-        let topic = &self.opened.handle.open(py)?.topic;
-        patiently(py, self.opened.handle.patience, || topic.last_sequence(producer))
+        producers::last_sequence(py, &self.opened, producer)
     }
 
     /// Id, last sequence, its partition, its offset, and when it was appended, of each producer.
-    #[allow(clippy::type_complexity, reason = "a tuple of Python's")]
-    fn _producers(&self, py: Python<'_>) -> PyResult<Vec<(u64, u64, u32, u64, Option<i64>)>> {
-        let topic = &self.opened.handle.open_existing(py)?.topic;
-        let known = patiently(py, self.opened.handle.patience, || topic.producers())?;
-        Ok(known.iter().map(|p| (p.id, p.sequence, p.partition, p.offset, p.appended_ns)).collect())
+    fn _producers(&self, py: Python<'_>) -> PyResult<Vec<producers::Row>> {
+        producers::known(py, &self.opened)
     }
 
     fn _forget_producers(
         &self,
         py: Python<'_>,
         names: Vec<Bound<'_, PyAny>>,
-        mut ids: Vec<u64>,
+        ids: Vec<u64>,
     ) -> PyResult<usize> {
-        let topic = &self.opened.handle.open_existing(py)?.topic;
-        for name in names {
-            ids.push(Producer::id_of(&producer_name(&name)?));
-        }
-        patiently(py, self.opened.handle.patience, || topic.forget_producers(&ids))
+        producers::forget(py, &self.opened, names, ids)
     }
 
     fn __iter__(&self, py: Python<'_>) -> PyResult<Records> {
@@ -699,15 +691,4 @@ impl Topic {
         let error = self.seen(&open).out_of_range(partition, offset).or_raise(py)?;
         Ok(raise(py, &error).into_value(py).into_any())
     }
-}
-
-impl Topic {
-    fn reading(&self, py: Python<'_>, ranges: &[ScanRange]) -> PyResult<Reading> {
-        Reading::new(py, &self.opened.handle, self.opened.visibility, ranges)
-    }
-}
-
-/// As far as offsets reach.
-fn clamped(number: i128) -> u64 {
-    u64::try_from(number).unwrap_or(if number < 0 { 0 } else { u64::MAX })
 }

@@ -315,7 +315,7 @@ impl Campaign {
     fn go_on(&self) -> Result<(), String> {
         let Some(path) = &self.order.resume else { return Ok(()) };
         let Ok(text) = std::fs::read_to_string(path) else { return Ok(()) };
-        let wrong = |what: &str| format!("{}: {what}; remove it to begin anew", path.display());
+        let wrong = |what: &str| format!("{}: {what}; remove it to begin again", path.display());
         let saved: Value = serde_json::from_str(&text).map_err(|e| wrong(&e.to_string()))?;
         if saved["order"] != self.key() {
             return Err(wrong("belongs to another order"));

@@ -1,10 +1,11 @@
 //! Taking partitions, and letting go of them.
 //!
 //! Owns the order of things: a partition's cursor is read after the partition was taken, and the
-//! partition is let go after its cursor was written. Invariants: an owner's word changes by one exchange,
+//! partition is released after its cursor was written. Invariants: an owner's word changes by one exchange,
 //! away from a living member by that one alone; what is this member's by its word counts as its own, also
-//! while it cannot be read. How many it is to have [`super::assignment`] says. A member lets go at its next
-//! [`GroupMember::refresh`] once what it handed out is committed; until then it reads no further.
+//! while it cannot be read. How many it is to have [`super::assignment`] says. A member releases a partition
+//! at its next [`GroupMember::refresh`], once the records that it delivered are committed. Until then it
+//! reads no further.
 
 use std::time::{Duration, Instant};
 

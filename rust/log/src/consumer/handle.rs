@@ -234,7 +234,7 @@ impl GroupMember {
     /// Make sure that this is still the process that opened it, and that it did not leave. One load.
     ///
     /// # Errors
-    /// `HandleClosed` in a forked child, which opens the consumer anew, and once it left.
+    /// `HandleClosed` in a forked child, which opens the consumer again, and after the member left.
     #[inline]
     pub fn check(&self) -> Result<()> {
         self.row().map(drop)
@@ -349,7 +349,7 @@ impl GroupMember {
         held.map(|lane| (lane.topic, lane.partition)).collect()
     }
 
-    /// Commit what was handed out of all partitions; `durable` as for [`GroupMember::commit`].
+    /// Commit the records delivered from all partitions; `durable` as for [`GroupMember::commit`].
     ///
     /// # Errors
     /// As [`GroupMember::commit`]; what was committed before the error stays.

@@ -231,7 +231,7 @@ pub(super) fn home_of(store: &Store, name: &str, log: &[u8; 16]) -> Result<Topic
     }
     Err(Error::InvalidArgument {
         what: format!(
-            "consumer group {name:?} kept its cursors in a log that was deleted; delete the group to begin anew"
+            "consumer group {name:?} kept its cursors in a log that was deleted; delete the group, and open it again to begin at the start"
         ),
     })
 }
