@@ -70,7 +70,8 @@
 //! # Platform
 //!
 //! 64-bit little-endian Linux and local file systems; others do not compile, or are refused by name. There are no cargo
-//! features. The *format* of a store is stable from version 1 on, whatever the version of the crate.
+//! features. The *format* of a store has a version of its own. It freezes with the crate's first release: a later version
+//! of the crate reads what an earlier one wrote, or refuses it by name.
 #![warn(missing_docs)]
 #![deny(unsafe_code)]
 

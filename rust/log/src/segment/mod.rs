@@ -174,7 +174,8 @@ impl Segment {
     /// Map a file whose header is known.
     ///
     /// # Errors
-    /// `SystemCallFailed` when it cannot be mapped.
+    /// `SystemCallFailed` when it cannot be mapped; `CorruptData` when it ends before its first block,
+    /// since a load from a page that the file does not have is SIGBUS.
     pub fn from_file(
         path: PathBuf,
         file: Arc<dyn File>,
@@ -183,8 +184,8 @@ impl Segment {
         reach: u64,
     ) -> Result<Self> {
         let len = file.stat().map_err(|e| Error::io("stat", &path, e))?.len;
-        if access != MapAccess::Read && len < FIRST_BLOCK {
-            let what = "a segment that was cut off in its first page";
+        if len < FIRST_BLOCK {
+            let what = "a segment that was cut off in its header pages";
             return Err(Error::CorruptData { path, position: len, what });
         }
         let reach = reach.max(len).next_multiple_of(PAGE);
