@@ -188,8 +188,8 @@ pub use {
     store::{RetentionChange, Store, StoreBuilder},
     topic::{
         Committed, CompactOptions, Follow, NewRecord, Position, Record, RecordBatch, RecordRef,
-        Scan, SequenceSpan, Skipped, Start, SyncMode, Topic, TopicBuilder, Transaction,
-        partition_for_key,
+        Scan, SequenceSpan, Skipped, Start, SyncMode, Topic, TopicBuilder, Transaction, Watch,
+        Watched, partition_for_key,
     },
 };
 

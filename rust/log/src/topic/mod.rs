@@ -28,6 +28,7 @@ mod start;
 #[cfg(all(test, not(loom)))]
 mod tests;
 mod transaction;
+mod watch;
 
 use std::fmt;
 use std::sync::Arc;
@@ -56,6 +57,7 @@ pub use read::{PartitionScan, Record, ScanRange, Skipped};
 pub use start::Start;
 pub(crate) use transaction::GroupPosition;
 pub use transaction::{Committed, Transaction};
+pub use watch::{Watch, Watched};
 
 /// Says when an append returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]

@@ -25,3 +25,4 @@ mod sinks;
 mod transactions;
 mod versions;
 mod visibility;
+mod watch;
