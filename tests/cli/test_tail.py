@@ -171,7 +171,7 @@ def test_a_topic_that_is_deleted_meanwhile_ends_it_with_a_sentence(falaj: Shell)
     falaj.ok("topic", "delete", "-s", "s", "t", "--yes")
     out, err = process.communicate(timeout=DEADLINE_S)
     assert (process.returncode, out) == (4, b"")
-    assert err.decode() == 'falaj: topic "t" was deleted; open it again to create it anew\n'
+    assert err.decode() == 'falaj: topic "t" was deleted; open it again to create a new one\n'
 
 
 def test_a_pipe_that_closes_ends_it_at_the_next_record(falaj: Shell) -> None:

@@ -1,90 +1,93 @@
-//! Bugs planted on purpose: a harness that would not notice them proves nothing.
+//! Bugs planted on purpose, to show that the harnesses notice them.
 //!
-//! Owns the list of canaries and the question whether one of them sings. In the crate that is shipped
-//! the answer is a constant `false` and every planted line is gone. With `--cfg falaj_canaries`, which
-//! only the project's own suite sets, the environment variable `FALAJ_CANARY` or `plant` names the one
-//! that is alive. It is no cargo feature: any crate of a program can turn those on. Invariant: a planted line does exactly what a known mistake would do, and
-//! nothing reads this switch to find it out. Who catches which: `docs/RELIABILITY.md`, "Canaries".
+//! Owns the list of canaries and the question whether one of them is planted. In the shipped crate
+//! the answer is a constant `false`, and the compiler removes every planted line. With `--cfg
+//! falaj_canaries`, which only the project's own suite sets, the environment variable
+//! `FALAJ_CANARY` or `plant` names the planted one. It is no cargo feature, because any crate of a
+//! program can enable those. Invariant: a planted line does exactly what a known mistake would do,
+//! and no check reads this switch. `docs/RELIABILITY.md`, "Canaries", says which check catches
+//! which canary.
 
-/// A mistake that could be made.
+/// A mistake that a developer could make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Canary {
-    /// Blocks are believed without their checksums.
+    /// Blocks are read without checking their checksums.
     NoCrc,
-    /// Commit word's tag and header's checksum are those of any segment.
+    /// The commit word's tag and the header's checksum are the same for every segment.
     CrcWithoutSalt,
     /// The header's checksum does not cover the commit word.
     CrcWithoutCommitWord,
-    /// Repair leaves what a dead writer stored to be written over.
+    /// Repair leaves a dead writer's bytes in place, and the next append overwrites them.
     BytesWrittenTwice,
-    /// New names are never put on the medium.
+    /// New directory entries are never synced to disk.
     NoDirectorySync,
     /// The commit word is stored before the block's bytes.
     CommitWordEarly,
     /// The commit word is stored without release ordering.
     RelaxedCommitWord,
-    /// Recovery checks the newest segment alone.
+    /// Recovery checks only the newest segment.
     RecoverActiveOnly,
-    /// Recovery says that it is done before it is.
+    /// Recovery marks itself done before it is.
     RecoveryNotCrashSafe,
-    /// A sync covers the newest segment alone.
+    /// A sync covers only the newest segment.
     SyncActiveOnly,
-    /// The durable mark is stored before the sync that it speaks of.
+    /// The durable mark is stored before the sync that it reports.
     MarkEarly,
-    /// Segments are removed before it is on the medium that they were trimmed.
+    /// Segments are removed before the trim is on disk.
     UnlinkBeforeTrim,
-    /// A compacted segment gets its name before its bytes are on the medium.
+    /// A compacted segment gets its name before its bytes are on disk.
     SwapBeforeSync,
-    /// Segments are removed before the name of the one in their place is on the medium.
+    /// Segments are removed before the name of their replacement is on disk.
     UnlinkBeforeSwap,
-    /// A segment's snapshot leaves out what was appended by whom.
+    /// A segment's snapshot leaves out the producers' sequences.
     ForgottenProducers,
-    /// A cursor that moves with records is no part of their group.
+    /// A cursor that moves with records is not part of their group.
     CursorOutsideGroup,
-    /// A job's token is no part of the group of its records.
+    /// An idempotency key is not part of the group of its records.
     TokenOutsideGroup,
     /// The tail is stored before the blocks that end there.
     TailBeforeData,
     /// A follower goes to sleep without looking once more.
     LostWakeup,
-    /// A slot that is taken anew keeps its generation.
+    /// A slot that is claimed again keeps its generation.
     NoGeneration,
     /// A forked child keeps its parent's lock files open.
     SlotKeptByChild,
     /// A waiter whose time is over takes the lock from its living owner.
     LockStolen,
-    /// A control page that was replaced is taken for the right one.
+    /// A control page that was replaced counts as the right one.
     TwoControlPages,
-    /// A cursor is written over the one before it.
+    /// A cursor overwrites the previous one.
     CursorInPlace,
-    /// A cursor is called safe before what it stands for is on the medium.
+    /// A cursor counts as safe before the records that it covers are on disk.
     CursorPastDurable,
-    /// A cursor that is kept in a log moves wherever it was before.
+    /// A cursor that a log keeps moves from wherever it was.
     UnfencedCursor,
-    /// A reader is shown a part of a group before it is known that all of the group is there.
+    /// A reader sees part of a group before all of the group is known to be there.
     HalfGroup,
-    /// The offset that an append expects is looked at before the lock, and not under it.
+    /// The expected offset of an append is checked before the lock is taken, not under it.
     ExpectBeforeLock,
-    /// An ack counts although the job was handed out again.
+    /// An ack counts although the job was delivered again.
     LostLeaseAcked,
-    /// A living process is taken for dead, and its jobs are handed out to others.
+    /// A living process counts as dead, and its jobs are delivered to others.
     HolderRobbed,
-    /// A job that was extended is handed out again when its first time is over.
+    /// A job whose lease was extended is delivered again when its first lease ends.
     ExtensionForgotten,
-    /// A queue's floor passes a job that is not done.
+    /// A queue's lower bound passes a job that is not done.
     FloorPastJob,
-    /// A queue's floor passes what is done and not on the medium.
+    /// A queue's lower bound passes a job that is done but not on disk.
     FloorPastDurable,
-    /// An attempt at a job counts with its delivery, and not when the work begins.
+    /// An attempt at a job counts at its delivery, not when the work begins.
     CountedAtTake,
-    /// A member takes a partition that it saw free, without looking who took it since.
+    /// A member takes a partition that it saw free, without checking whether another took it since.
     TwoOwners,
-    /// What damage may have set back, cursors, tokens and producers, is believed as it is known.
+    /// Cursors, idempotency keys and producers count as exact, although corruption may have set
+    /// them back.
     NoDoubt,
 }
 
 impl Canary {
-    /// All of them, by name.
+    /// All canaries, with their names.
     pub const ALL: [(Self, &'static str); 36] = [
         (Self::NoCrc, "no-crc"),
         (Self::CrcWithoutSalt, "crc-without-salt"),
@@ -124,13 +127,13 @@ impl Canary {
         (Self::NoDoubt, "no-doubt"),
     ];
 
-    /// Its name.
+    /// Return the canary's name.
     pub fn name(self) -> &'static str {
         Self::ALL.iter().find(|(canary, _)| *canary == self).map_or("", |(_, name)| name)
     }
 }
 
-/// Whether this mistake is to be made.
+/// Return whether this mistake is to be made.
 #[cfg(not(falaj_canaries))]
 #[inline(always)]
 pub const fn planted(_canary: Canary) -> bool {
@@ -144,7 +147,7 @@ const NONE: usize = usize::MAX - 1;
 #[cfg(falaj_canaries)]
 static ALIVE: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(UNASKED);
 
-/// Whether this mistake is to be made.
+/// Return whether this mistake is to be made.
 #[cfg(falaj_canaries)]
 pub fn planted(canary: Canary) -> bool {
     match ALIVE.load(std::sync::atomic::Ordering::Relaxed) {
@@ -156,7 +159,7 @@ pub fn planted(canary: Canary) -> bool {
     }
 }
 
-/// Let a canary sing from now on, or none.
+/// Plant a canary from now on, or none.
 #[cfg(falaj_canaries)]
 pub fn plant(canary: Option<Canary>) {
     let alive = canary.map_or(NONE, |canary| canary as usize);

@@ -1,10 +1,10 @@
-//! Errors: situations of the caller, each with the path, the place and what to do next.
+//! Errors: what the caller's situation is, on which path, and what to do next.
 //!
-//! Owns the one enum that every call of the engine fails with, so that a caller matches what happened
-//! and not where; [`Error::remedy`] groups the situations by what helps. Invariant: a message is one
-//! sentence for a person, an error of the kernel keeps its number ([`Error::os_error`]), and a full
-//! disk is a situation of its own, not one of many. Which exception each becomes in Python is left to
-//! the bindings; what a user may rely on after each stands in `docs/GUARANTEES.md`.
+//! Owns the one enum that every call of the engine fails with. A caller matches on the situation,
+//! not on the place in the code. [`Error::remedy`] groups the situations by what helps. Invariant:
+//! a message is one sentence for a person. An error of the kernel keeps its number
+//! ([`Error::os_error`]), and a full disk has a variant of its own. The bindings choose the Python
+//! exception for each variant; `docs/GUARANTEES.md` says what a user may rely on after each.
 
 use std::fmt;
 use std::io;
@@ -16,16 +16,16 @@ use crate::format::{DecodeError, VERSION};
 /// Result with falaj's [`Error`].
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What went wrong, told as the caller's situation.
+/// An error, described as the caller's situation.
 #[derive(Debug)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "a variant's sentence says what its fields are")]
 pub enum Error {
     /// The operating system refused. Next: what its message says.
     SystemCallFailed { what: &'static str, path: PathBuf, source: io::Error },
-    /// Disk, quota or inode table are full, or a file-size limit was hit. Nothing that was
-    /// committed is lost. Next: make room or raise the limit, as the message says, then go on; no
-    /// reopening is needed.
+    /// The disk, quota or inode table is full, or a file-size limit was reached. Nothing committed
+    /// is lost. Next: free space or raise the limit, as the message says. Appends then succeed
+    /// again without reopening.
     NoSpace { what: &'static str, path: PathBuf, source: io::Error },
     /// The path is not a falaj store. Next: check the path, or open it for writing to create one.
     NotAStore { path: PathBuf, why: String },
@@ -36,93 +36,96 @@ pub enum Error {
     UnsupportedVersion { path: PathBuf, position: Option<u64>, what: String },
     /// Written in an older version of the format. Next: copy its records with the falaj that wrote it.
     OutdatedFormat { path: PathBuf, version: u32 },
-    /// Bytes are not what was written. Next: `falaj verify` tells how much; readers may skip it.
+    /// Bytes are not what was written. Next: run `falaj verify` to see the extent; readers may skip
+    /// it.
     CorruptData { path: PathBuf, position: u64, what: &'static str },
-    /// The end of the log was not recovered since the last crash. Next: open the store for writing
-    /// once, or run `falaj repair`.
+    /// The end of the log was not recovered after a crash. Next: open the store for writing once,
+    /// or run `falaj repair`.
     NeedsRecovery { path: PathBuf, position: u64, what: &'static str },
-    /// A sync failed and the bytes could not be saved elsewhere: reads go on, appends do not. Next:
-    /// free or replace the disk, then append again, or `falaj repair`.
+    /// A sync failed and the bytes could not be saved elsewhere. Reads succeed, appends do not.
+    /// Next: free or replace the disk, then append again, or run `falaj repair`.
     SyncFailed { path: PathBuf, why: String },
-    /// The lock was not had in time. Next: wait longer, or look at the process that holds it.
+    /// The lock was not acquired in time. Next: wait longer, or look at the process that holds it.
     LockTimeout { path: PathBuf, waited: Duration, holder: String },
     /// A lock or control file was replaced while in use. Next: restore the store from a backup made
     /// by `falaj backup`, or stop all its processes and open it again.
     LockFileReplaced { path: PathBuf },
-    /// A file of the store was removed, or the store was moved away, while in use. Next: open the store
-    /// again where it is now, or restore a backup: what no backup holds is only in the removed files.
+    /// A file of the store was removed, or the store was moved away, while in use. Next: open the
+    /// store again where it is now, or restore a backup. Records that no backup has are only in the
+    /// removed files.
     FilesRemoved { path: PathBuf },
     /// All slots for writing processes are taken. Next: close some process.
     TooManyWriters { path: PathBuf, limit: u32 },
     /// The file system cannot keep falaj's promises. Next: use a local one, or force it knowingly.
     UnsupportedFilesystem { path: PathBuf, kind: String },
-    /// A name that nothing of its kind can have: no topic, log, consumer or queue. Next: choose
-    /// another.
+    /// A name that no topic, log, consumer group or queue may have. Next: choose another.
     InvalidName { what: &'static str, name: String, why: String },
-    /// An argument that cannot be right. Next: what the message says.
+    /// An argument that cannot be right. Next: do as the message says.
     InvalidArgument { what: String },
     /// A record or batch is larger than a block may be. Next: split it, or choose larger segments.
     AppendTooLarge { bytes: u64, limit: u64 },
-    /// No topic of this name; `topics` are the ones there are. Next: check the name, or create the topic
-    /// by opening it for writing.
+    /// There is no topic of this name; `topics` lists the existing ones. Next: check the name, or
+    /// create the topic by opening it for writing.
     UnknownTopic { name: String, store: PathBuf, topics: Vec<String> },
-    /// The topic was deleted while in use. Next: open it anew, which creates it.
+    /// The topic was deleted while in use. Next: open it again, which creates it.
     TopicDeleted { name: String },
-    /// The topic, or the store of this path, exists with other settings. Next: open it without, or
-    /// with the stored ones.
+    /// The topic, or the store at this path, exists with other settings. Next: open it without
+    /// settings, or with the stored ones.
     SettingsMismatch { topic: String, setting: &'static str, stored: String, asked: String },
-    /// No record has this offset. Next: read from `first`, or wait for the offset to be written. A log
-    /// says its own name, and for the partition the number that it has there.
+    /// No record has this offset. Next: read from `first`, or wait for the offset to be written. An
+    /// error about a log has the log's name, and as the partition the topic's number in that log.
     OffsetOutOfRange { topic: String, partition: u32, offset: i128, first: u64, end: u64 },
     /// Compaction removed this record; a newer one has its key. Next: read the next offset.
     RecordCompacted { topic: String, offset: u64 },
-    /// Appending through a store or topic that was opened for reading. Next: open it for writing.
+    /// An append through a store or topic that was opened for reading. Next: open it for writing.
     NotWritable { path: PathBuf },
     /// The handle was closed. Next: open a new one.
     HandleClosed { what: &'static str },
-    /// The append may be visible, but it is not known to be on the medium. Next: read back from
-    /// `offset` before appending it again.
+    /// The append may be visible, but it is not known to be on stable storage. Next: read back from
+    /// `offset` before you append it again.
     DurabilityUnknown { offset: u64, source: Box<Error> },
-    /// Somebody was faster: the record would not get the offset that was expected, but `next`. Nothing
-    /// was appended. Next: read what came from `expected` on, and decide anew.
+    /// Another append came first: the record would get the offset `next` instead of the expected
+    /// one. Nothing was appended. Next: read the records from `expected` on, and decide again.
     OffsetConflict { expected: u64, next: u64 },
-    /// A producer left sequences out: `next` has to come first. Nothing was appended. Next: append what
-    /// is missing.
+    /// A producer skipped sequences: `next` must come first. Nothing was appended. Next: append
+    /// what is missing.
     OutOfOrderSequence { producer: String, sequence: u64, next: u64 },
-    /// A sequence before those that are remembered of its producer: the repeat of so old an append that
-    /// its offset is not known any more, or one from before the first. Nothing was appended. Next: go on
-    /// with the sequence behind the last one.
+    /// The sequence is older than all that the log remembers of this producer. Either it repeats an
+    /// append whose offset is no longer known, or it is from before the first one. Nothing was
+    /// appended. Next: continue with the sequence after the last one.
     DuplicateSequence { producer: String, sequence: u64 },
-    /// What a consumer had read is not what its log holds there now: the log lost its end, or is an
-    /// older copy. Next: choose where to go on, by seeking.
+    /// The log no longer holds what the group had read: it lost its end, or is an older copy. Next:
+    /// seek to choose where to resume.
     LogTruncated { group: String, topic: String, partition: u32, offset: u64, end: u64 },
-    /// The partition is not this member's: another has it, or nobody. Nothing was committed. Next: go on
-    /// with the partitions that are; whoever has it reads on from its cursor.
+    /// The partition is not assigned to this member, but to another one or to none. Nothing was
+    /// committed. Next: continue with the assigned partitions. The partition's next owner resumes
+    /// from its committed offset.
     PartitionNotAssigned { group: String, topic: String, partition: u32, holder: String },
-    /// A cursor that is kept in a log is not where it was to move from: somebody else moved it. Nothing was
-    /// appended. Next: read where it is, and begin again from there.
+    /// A cursor that a log keeps is not where the move was to begin: another process moved it.
+    /// Nothing was appended. Next: read where it is, and begin again from there.
     CursorMoved { name: Vec<u8> },
-    /// No consumer of this name. Next: look at the name; the first to open it for writing creates it.
+    /// There is no consumer group of this name. Next: check the name; opening it for writing
+    /// creates it.
     UnknownGroup { name: String, store: PathBuf },
-    /// The right to a job of a queue is over, or was never this process's: somebody else may have the
-    /// job. Nothing changed for it. Next: drop what was worked out, or take longer leases.
+    /// This process does not, or no longer, hold the lease of a job: another worker may have the
+    /// job. Nothing changed for it. Next: drop the result, or take longer leases.
     LeaseExpired { queue: String, offset: u64, why: &'static str },
-    /// The manifest of a part that is damaged, or of something else than the load for this topic. Nothing was
-    /// committed. Next: stage the part again, and commit with the manifest that comes of it.
+    /// The manifest of a part is corrupt, or belongs to another load or topic. Nothing was
+    /// committed. Next: stage the part again, and commit with the new manifest.
     InvalidManifest { load: String, why: String },
-    /// A part that was staged is not there any more: its load was committed or aborted, or it was swept.
+    /// A staged part no longer exists: its load was committed or aborted, or the part was swept.
     /// Nothing was committed. Next: stage it again.
     NotStaged { load: String, part: String, path: PathBuf },
     /// The caller asked to stop waiting.
     Interrupted,
 }
 
-/// Says what a call of the file system failed at, and on which path.
+/// Adds to an I/O error which operation failed, and on which path.
 pub(crate) trait IoResult<T> {
-    /// The error as [`Error::io`] sorts it.
+    /// Convert the error by [`Error::io`].
     fn doing(self, what: &'static str, path: &Path) -> Result<T>;
 
-    /// The same; `None` where there is nothing at the path.
+    /// Convert the error likewise; return `None` if the path does not exist.
     fn if_there(self, what: &'static str, path: &Path) -> Result<Option<T>>;
 }
 
@@ -140,9 +143,9 @@ impl<T> IoResult<T> for io::Result<T> {
     }
 }
 
-/// Says in which file, and where, a decoder found something wrong.
+/// Adds to a decoding error its file and position.
 pub(crate) trait DecodedIn<T> {
-    /// The error as [`Error::malformed`] tells it.
+    /// Convert the error by [`Error::malformed`].
     fn in_file(self, path: &Path, position: u64) -> Result<T>;
 }
 
@@ -152,24 +155,27 @@ impl<T> DecodedIn<T> for std::result::Result<T, DecodeError> {
     }
 }
 
-/// What helps, for callers that decide by it. In Python each is a base class of errors.
+/// A group of errors with the same remedy, for callers that decide by it. In Python each is a base
+/// class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Remedy {
     /// Wait, then repeat the call. Python: `RetryableError`.
     Retry,
-    /// What the call builds on has changed: look again and decide again. Python: `ConflictError`.
+    /// The state that the call relied on has changed: read it again and decide again. Python:
+    /// `ConflictError`.
     LookAgain,
     /// Change the call or its data. Python: `UsageError`.
     FixInput,
-    /// Make room, mend the machine or install what is missing, then go on. Python: `MachineError`.
+    /// Free space, fix the machine or install what is missing, then continue. Python:
+    /// `MachineError`.
     FixMachine,
     /// Verify, restore a backup, or repair. Python: `CorruptionError`.
     Repair,
 }
 
 impl Error {
-    /// An operating system error, sorted: full disks are a situation of their own.
+    /// Convert an operating system error; a full disk gets a variant of its own.
     #[cold]
     pub fn io(what: &'static str, path: &Path, source: io::Error) -> Self {
         let path = path.to_path_buf();
@@ -181,7 +187,7 @@ impl Error {
         }
     }
 
-    /// What a decoder said of a place in a file.
+    /// Convert what a decoder found wrong at a place in a file.
     pub fn malformed(path: &Path, position: u64, what: DecodeError) -> Self {
         let path = path.to_path_buf();
         match what {
@@ -199,8 +205,8 @@ impl Error {
         }
     }
 
-    /// What a sync's error means for an append that is visible: nobody knows how long it stays. Unless
-    /// the topic was deleted, or its files were removed: then it is gone with all others.
+    /// Convert a sync's error for an append that is already visible: its durability is unknown. The
+    /// exceptions are a deleted topic and removed files, where all records are gone.
     #[must_use]
     pub fn after_append(self, offset: u64) -> Self {
         match self {
@@ -209,7 +215,7 @@ impl Error {
         }
     }
 
-    /// What helps.
+    /// Return what helps against this error.
     pub fn remedy(&self) -> Remedy {
         match self {
             Error::LockTimeout { .. } | Error::NeedsRecovery { .. } | Error::Interrupted => {
@@ -238,7 +244,7 @@ impl Error {
             | Error::NotWritable { .. }
             | Error::HandleClosed { .. }
             | Error::UnsupportedFilesystem { .. } => Remedy::FixInput,
-            // Whatever is behind an append that is visible: repeating it would append it twice.
+            // An append is visible whatever the source says: a retry would append it twice.
             Error::DurabilityUnknown { .. }
             | Error::SystemCallFailed { .. }
             | Error::NoSpace { .. }
@@ -252,7 +258,7 @@ impl Error {
         }
     }
 
-    /// The operating system's error number, where one is behind it.
+    /// Return the operating system's error number, if the error has one.
     pub fn os_error(&self) -> Option<i32> {
         match self {
             Error::SystemCallFailed { source, .. } | Error::NoSpace { source, .. } => {
@@ -264,7 +270,7 @@ impl Error {
     }
 }
 
-/// The topics of a store, in words; of many the first ten.
+/// List the topics of a store in words, at most the first ten.
 fn listed(topics: &[String]) -> String {
     if topics.is_empty() {
         return "the store has no topics".to_owned();
@@ -277,39 +283,37 @@ fn listed(topics: &[String]) -> String {
     format!("check the name: the store has {}{more}", shown.join(", "))
 }
 
-/// What helps where the operating system refused.
+/// Suggest what helps where the operating system refused.
 fn hint(source: &io::Error) -> &'static str {
     match source.raw_os_error() {
         Some(libc::ENOENT | libc::ENOTDIR) => {
             "check the path: it, or a directory on the way to it, is not there"
         }
         Some(libc::EACCES | libc::EPERM) => {
-            "give this user the right to it, or be the user who has it"
+            "give this user permission, or run as the user that has it"
         }
-        Some(libc::EROFS) => "remount it for writing, or open the store for reading alone",
+        Some(libc::EROFS) => "remount it for writing, or open the store for reading only",
         Some(libc::EMFILE) => "raise the limit `ulimit -n`, or close what this process has open",
         Some(libc::ENFILE) => {
-            "raise the machine's limit `fs.file-max`, or close what others have open"
+            "raise the machine's limit `fs.file-max`, or close files that other processes have open"
         }
-        Some(libc::ELOOP) => {
-            "a link stands where falaj wants the file itself: put that in its place"
-        }
+        Some(libc::ELOOP) => "falaj needs a file here, not a link: replace the link by its file",
         Some(libc::ENOMEM) => "free memory, or raise the limits `ulimit -v` and `vm.max_map_count`",
         Some(libc::ENAMETOOLONG) => "choose a shorter path",
         Some(libc::EIO) => {
-            "the disk may be failing: `falaj verify` says what it does not give back, and a store \
+            "the disk may be failing: `falaj verify` lists what cannot be read, and a store \
              opened to be read by `pread` reads the rest"
         }
-        _ => "mend that, then go on",
+        _ => "fix that, then retry",
     }
 }
 
-/// What helps where there is no room.
+/// Suggest what helps where there is no space.
 fn room(source: &io::Error) -> &'static str {
     match source.raw_os_error() {
         Some(libc::EFBIG) => "raise the limit on the size of files, `ulimit -f`,",
-        Some(libc::EDQUOT) => "make room within this user's quota, or have it raised,",
-        _ => "make room",
+        Some(libc::EDQUOT) => "free space within this user's quota, or have it raised,",
+        _ => "free space",
     }
 }
 
@@ -321,7 +325,7 @@ impl fmt::Display for Error {
             }
             Error::NoSpace { what, path, source } => write!(
                 f,
-                "cannot {what} {}: {source}; nothing committed is lost, {} and go on",
+                "cannot {what} {}: {source}; nothing committed is lost, {} and retry",
                 path.display(),
                 room(source)
             ),
@@ -343,14 +347,14 @@ impl fmt::Display for Error {
             }
             Error::OutdatedFormat { path, version } => write!(
                 f,
-                "{} is of format version {version}, and this falaj reads version {VERSION}: print its \
+                "{} has format version {version}, and this falaj reads version {VERSION}; print its \
                  records with the falaj that wrote it (`falaj cat --json`) and append them to a new \
                  store",
                 path.display()
             ),
             Error::CorruptData { path, position, what } => write!(
                 f,
-                "{} is corrupt at byte {position}: {what}; run `falaj verify` to see how much is hurt",
+                "{} is corrupt at byte {position}: {what}; run `falaj verify` to see the extent",
                 path.display()
             ),
             Error::NeedsRecovery { path, position, what } => write!(
@@ -361,13 +365,13 @@ impl fmt::Display for Error {
             ),
             Error::SyncFailed { path, why } => write!(
                 f,
-                "{} takes no appends after a failed sync ({why}); what is there stays readable: \
-                 mend or free the disk and append again, or run `falaj repair`",
+                "{} takes no appends after a failed sync ({why}); its records stay readable; \
+                 free or replace the disk and append again, or run `falaj repair`",
                 path.display()
             ),
             Error::LockTimeout { path, waited, holder } => write!(
                 f,
-                "the lock of {} was not free within {:.3} s, {holder} holds it; wait longer or look \
+                "the lock of {} was not free within {:.3} s: {holder} holds it; wait longer or look \
                  at that process",
                 path.display(),
                 waited.as_secs_f64()
@@ -408,7 +412,7 @@ impl fmt::Display for Error {
                 write!(f, "there is no topic {name:?} in {}; {}", store.display(), listed(topics))
             }
             Error::TopicDeleted { name } => {
-                write!(f, "topic {name:?} was deleted; open it again to create it anew")
+                write!(f, "topic {name:?} was deleted; open it again to create a new one")
             }
             Error::SettingsMismatch { topic, setting, stored, asked } => write!(
                 f,
@@ -435,13 +439,13 @@ impl fmt::Display for Error {
             Error::HandleClosed { what } => write!(f, "this {what} is closed; open it again"),
             Error::DurabilityUnknown { offset, source } => write!(
                 f,
-                "the append is visible from offset {offset} on, but not known to be on the medium: \
+                "the append is visible from offset {offset} on, but not known to be on stable storage: \
                  {source}"
             ),
             Error::OffsetConflict { expected, next } => write!(
                 f,
-                "somebody was faster: the next offset is {next}, not {expected}; read what came from \
-                 {expected} on and decide anew"
+                "another append came first: the next offset is {next}, not {expected}; read what came \
+                 from {expected} on and decide again"
             ),
             Error::OutOfOrderSequence { producer, sequence, next } => write!(
                 f,
@@ -450,32 +454,32 @@ impl fmt::Display for Error {
             ),
             Error::DuplicateSequence { producer, sequence } => write!(
                 f,
-                "sequence {sequence} of producer {producer:?} comes before those that are remembered of \
-                 it, the last five: it was appended before and its offset is not known any more, or the \
-                 producer began with a later one; nothing was appended now"
+                "sequence {sequence} of producer {producer:?} is older than the last five, which are \
+                 remembered: it was appended before and its offset is no longer known, or the producer \
+                 began with a later one; nothing was appended now"
             ),
             Error::LogTruncated { group, topic, partition, offset, end } => write!(
                 f,
                 "consumer group {group:?} had read topic {topic:?}, partition {partition}, up to offset \
-                 {offset}, but the log, which ends at {end}, is another one there: it lost its end, or \
-                 is an older copy; choose where to go on: seek to \"earliest\", \"latest\", a time or \
+                 {offset}, but the log, which ends at {end}, has other records there: it lost its end, \
+                 or is an older copy; choose where to resume: seek to \"earliest\", \"latest\", a time or \
                  an offset"
             ),
             Error::PartitionNotAssigned { group, topic, partition, holder } => write!(
                 f,
-                "partition {partition} of topic {topic:?} is not this member's of consumer group \
-                 {group:?}: {holder} has it; nothing was committed, whoever has it goes on from its \
-                 cursor"
+                "partition {partition} of topic {topic:?} is not assigned to this member of consumer \
+                 group {group:?}: {holder} has it; nothing was committed, and its next owner resumes \
+                 from its committed offset"
             ),
             Error::CursorMoved { name } => write!(
                 f,
-                "somebody else moved the cursor {:?}: nothing was appended; read where it is and begin \
+                "another process moved the cursor {:?}: nothing was appended; read where it is and begin \
                  again from there",
                 String::from_utf8_lossy(name)
             ),
             Error::UnknownGroup { name, store } => write!(
                 f,
-                "there is no consumer group {name:?} in {}; `falaj group list` lists what there is",
+                "there is no consumer group {name:?} in {}; `falaj group list` lists the existing ones",
                 store.display()
             ),
             Error::LeaseExpired { queue, offset, why } => {
@@ -486,7 +490,7 @@ impl fmt::Display for Error {
             }
             Error::NotStaged { load, part, path } => write!(
                 f,
-                "part {part:?} of bulk load {load:?} is not in {} any more: the load was committed or aborted, \
+                "part {part:?} of bulk load {load:?} is no longer in {}: the load was committed or aborted, \
                  or the part was swept; stage it again",
                 path.display()
             ),
@@ -517,18 +521,18 @@ mod tests {
         };
         for (errno, helps) in [
             (libc::ENOENT, "check the path"),
-            (libc::EACCES, "give this user the right"),
+            (libc::EACCES, "give this user permission"),
             (libc::EROFS, "remount it"),
             (libc::EMFILE, "ulimit -n"),
             (libc::ENFILE, "fs.file-max"),
-            (libc::ELOOP, "a link stands"),
+            (libc::ELOOP, "needs a file here, not a link"),
             (libc::ENOMEM, "vm.max_map_count"),
             (libc::ENAMETOOLONG, "a shorter path"),
             (libc::EIO, "falaj verify"),
-            (libc::ENOSPC, "is lost, make room and go on"),
+            (libc::ENOSPC, "is lost, free space and retry"),
             (libc::EDQUOT, "within this user's quota"),
-            (libc::EFBIG, "is lost, raise the limit on the size of files, `ulimit -f`, and go on"),
-            (libc::EBUSY, "mend that, then go on"),
+            (libc::EFBIG, "is lost, raise the limit on the size of files, `ulimit -f`, and retry"),
+            (libc::EBUSY, "fix that, then retry"),
         ] {
             let (sentence, number) = (said(errno), format!("(os error {errno}); "));
             let (situation, remedy) = sentence.split_once(&number).unwrap();

@@ -1,10 +1,10 @@
 //! Named points between the steps of the protocols, at which a test can end a process.
 //!
 //! Owns the list of points, named after the steps of `docs/PROTOCOL.md`, and what happens at an
-//! armed one: the process kills or stops itself, as if somebody had sent it the signal at exactly
-//! that moment. Only `--cfg falaj_failpoints` makes that so, for the reliability suite; without it
-//! [`pass`] is an empty function, and nothing of this module is in the program. What a death at each
-//! point must leave behind is left to the rooms that pass it.
+//! armed one. The process kills or stops itself, as if it had received the signal at exactly that
+//! moment. Only `--cfg falaj_failpoints` does that, for the reliability suite. Without it [`pass`]
+//! is an empty function, and nothing of this module is in the program. The modules that pass a
+//! point define what a death there must leave behind.
 
 macro_rules! points {
     ($($point:ident $name:literal)*) => {
@@ -19,7 +19,7 @@ macro_rules! points {
             /// All of them, in the order of the protocols.
             pub const ALL: &[Point] = &[$(Point::$point,)*];
 
-            /// Its name: the protocol, and what was done last.
+            /// Return its name: the protocol, and the last step done.
             pub fn name(self) -> &'static str {
                 match self { $(Point::$point => $name,)* }
             }
@@ -104,7 +104,7 @@ points! {
     RecoverDone "recovery-incarnation-stored"
 }
 
-/// Come past a point. Nothing, unless it is armed.
+/// Pass a point: no effect unless it is armed.
 #[cfg(not(falaj_failpoints))]
 #[inline(always)]
 pub fn pass(_: Point) {}
@@ -121,14 +121,14 @@ mod armed {
 
     use crate::failpoints::Point;
 
-    /// What an armed point does to its process.
+    /// The effect of an armed point on its process.
     #[derive(Clone, Copy, Debug)]
     pub enum Action {
         /// SIGKILL.
         Kill,
-        /// SIGSTOP: somebody else lets it go on, or kills it.
+        /// SIGSTOP: another process continues or kills it.
         Stop,
-        /// Whatever this does, on the thread that came past.
+        /// Call a function, on the thread that passed the point.
         Call(fn()),
     }
 
@@ -137,14 +137,14 @@ mod armed {
     static LEFT: AtomicU64 = AtomicU64::new(0);
     static ACTION: Mutex<Action> = Mutex::new(Action::Kill);
 
-    /// Arm a point: the process ends, or stops, when it comes past for the `nth` time, from 1.
+    /// Arm a point: the process ends or stops when it passes the point for the `nth` time, from 1.
     pub fn arm(point: Point, nth: u64, action: Action) {
         *ACTION.lock().unwrap_or_else(PoisonError::into_inner) = action;
         LEFT.store(nth.max(1), Ordering::Relaxed);
         ARMED.store(point as u32, Ordering::Release);
     }
 
-    /// Come past a point.
+    /// Pass a point: perform its action if it is armed.
     #[inline(always)]
     pub fn pass(point: Point) {
         if ARMED.load(Ordering::Acquire) == point as u32 {
@@ -159,7 +159,8 @@ mod armed {
         }
         ARMED.store(NONE, Ordering::Relaxed);
         let action = *ACTION.lock().unwrap_or_else(PoisonError::into_inner);
-        // A process may always signal itself. The kernel ends it before the call returns.
+        // A process may always signal itself. The kernel delivers the signal before the call
+        // returns.
         match action {
             Action::Kill => drop(kill_process(getpid(), Signal::KILL)),
             Action::Stop => drop(kill_process(getpid(), Signal::STOP)),

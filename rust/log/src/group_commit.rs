@@ -1,45 +1,47 @@
-//! One sync for a crowd: who syncs first waits a moment for those who are about to append.
+//! One sync for many appends: the first process to sync waits a moment for others about to append.
 //!
-//! Processes that append durably all the time are released by the end of a sync at once. The first
-//! of them to come back would sync its own record alone, and the others had to wait for the sync after
-//! that: half of them in each. So whoever saw others at the lock lately lets them run before it syncs,
-//! until as much is there as when its last sync ended, or no more comes.
+//! The end of a sync releases all processes that append durably at once. The first to come back
+//! would sync its own record alone. The others would have to wait for the sync after that, so each
+//! sync would serve half of them. So a process that saw others at the lock lately lets them run
+//! before it syncs. It waits until as much is there as when its last sync ended, or until no more
+//! comes.
 //!
-//! It yields and does not nap: where many want the processor, who naps gets it back milliseconds later.
-//! Only speed depends on this. It never waits longer than a sync takes, so a fast disk is not slowed
-//! down; who is alone does not wait, but for one moment after the others have left.
+//! It yields and does not nap: where many processes want the processor, a napping one gets it back
+//! milliseconds later. Only speed depends on this. It never waits longer than a sync takes, so a
+//! fast disk is not slowed down. A process that is alone does not wait, except for one moment after
+//! the others have left.
 //!
-//! Left to others: who syncs, and what ([`crate::log`]). Models: `tests/loom/durable.rs`. See
-//! `docs/PROTOCOL.md`, "Sync".
+//! Left to others: which process syncs, and how far ([`crate::log`]). Models:
+//! `tests/loom/durable.rs`. See `docs/PROTOCOL.md`, "Sync".
 
 use std::time::Duration;
 
 use crate::sync::{AtomicBool, AtomicU64, Ordering, yield_now};
 
-/// Where nothing has come for this long nothing more is waited for: what it takes to wake a process
-/// that is not the first in line for a processor.
+/// Waiting ends when nothing has come for this long. It is the time to wake a process that is not
+/// the first in line for a processor.
 const QUIET: Duration = Duration::from_micros(50);
-/// Longest time that is waited for others.
+/// Longest wait for others.
 const LONGEST: Duration = Duration::from_micros(100);
 
-/// What this process knows of the others.
+/// A record of what other appending processes did, as far as this process saw.
 #[derive(Debug, Default)]
 pub struct CommitDelay {
     is_about: AtomicBool,
-    /// Of this process's last sync: how long it took, and how much was not durable at its end, what
-    /// came too late for it included; 0 before the first.
+    /// The length of this process's last sync, and how much was not durable at its end; 0 before
+    /// the first. Records that came too late for that sync count too.
     sync_us: AtomicU64,
     at_end: AtomicU64,
 }
 
 impl CommitDelay {
-    /// Somebody else was at the sync lock.
+    /// Note that another process was at the sync lock.
     pub fn met(&self) {
         self.is_about.store(true, Ordering::Relaxed);
     }
 
-    /// Note how long a sync takes, by a clock that starts when it is first read
-    /// ([`crate::lock::stopwatch`]), and how much there is at its end `behind` what was durable before.
+    /// Run a sync and note its length and how much is `behind` the durable offset at its end. The
+    /// clock starts at its first reading ([`crate::lock::stopwatch`]).
     pub fn timed<T>(
         &self,
         sync: impl FnOnce() -> T,
@@ -54,8 +56,8 @@ impl CommitDelay {
         done
     }
 
-    /// Before a sync: let the others that are about append too, if any are. How much there is `behind`
-    /// what is durable tells whether they came.
+    /// Let other appending processes append before a sync, if there are any. How much there is
+    /// `behind` the durable offset shows whether they did.
     pub fn wait_for_peers(&self, behind: impl Fn() -> u64, mut clock: impl FnMut() -> Duration) {
         if !self.is_about.load(Ordering::Relaxed) {
             return;
@@ -83,7 +85,7 @@ mod tests {
 
     use super::*;
 
-    /// A clock that goes on by so much each time it is read.
+    /// Make a clock that advances by this much at each reading.
     fn every(micros: u64) -> impl FnMut() -> Duration {
         let mut now = Duration::ZERO;
         move || {
@@ -92,8 +94,8 @@ mod tests {
         }
     }
 
-    /// Looks at what is there while gathering, by a clock that goes on by 5 µs between them, where
-    /// more has come at the first few of them.
+    /// Count how often it looks while waiting, by a clock that advances by 5 µs between looks. More
+    /// has come at the first `moves` of them.
     fn looks(crowd: &CommitDelay, moves: u64) -> u64 {
         let looks = Cell::new(0);
         let behind = || {
@@ -104,7 +106,7 @@ mod tests {
         looks.get()
     }
 
-    /// One whose last sync took so long, and at the end of which nobody would come near.
+    /// Make one whose last sync took this long, with more at its end than can ever come again.
     fn that_syncs_in(micros: u64) -> CommitDelay {
         let crowd = CommitDelay::default();
         assert_eq!(crowd.timed(|| "done", || u64::MAX, every(micros)), "done");
@@ -116,8 +118,8 @@ mod tests {
         let crowd = that_syncs_in(1_000);
         assert_eq!(looks(&crowd, 9), 0);
         crowd.met();
-        assert_eq!(looks(&crowd, 1), 1 + 10, "50 µs, in which nobody came");
-        assert_eq!(looks(&crowd, 9), 0, "so there is nobody");
+        assert_eq!(looks(&crowd, 1), 1 + 10, "50 µs, in which none came");
+        assert_eq!(looks(&crowd, 9), 0, "so there are no others");
     }
 
     #[test]
@@ -126,7 +128,7 @@ mod tests {
         crowd.met();
         assert_eq!(looks(&crowd, 4), 4 + 10, "until 50 µs after the last of them");
         assert_eq!(looks(&crowd, u64::MAX), 1 + 20, "it ends although they come and come");
-        assert_eq!(looks(&crowd, 1), 1 + 10, "and remembers them, but not for ever");
+        assert_eq!(looks(&crowd, 1), 1 + 10, "and remembers them, but not always");
         assert_eq!(looks(&crowd, 9), 0);
 
         let fast = that_syncs_in(10);
@@ -144,8 +146,8 @@ mod tests {
         crowd.timed(|| (), || 8, every(1_000));
         assert_eq!(looks(&crowd, 9), 8, "as many as when the last sync ended");
         crowd.timed(|| (), || 1, every(1_000));
-        assert_eq!(looks(&crowd, 9), 1, "those who left are waited for no more");
-        assert_eq!(looks(&crowd, 9), 1, "and who finds all of them there forgets none");
+        assert_eq!(looks(&crowd, 9), 1, "it no longer waits for those that left");
+        assert_eq!(looks(&crowd, 9), 1, "and a process that finds all of them there forgets none");
         crowd.timed(|| (), || 8, every(1_000));
         assert_eq!(looks(&crowd, 9), 8);
     }

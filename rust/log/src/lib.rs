@@ -1,8 +1,9 @@
 //! An event log that many processes on one machine share.
 //!
-//! A *store* is a directory. Processes append records to its *topics* and read them, at the same time, in Rust with this
-//! crate and in Python with the package of the same name. There is no broker and no daemon. Records keep their order and
-//! stay until they are deleted or expire. A reader that has read everything sleeps in the kernel until there is more.
+//! A *store* is a directory. Processes append records to its *topics* and read them at the same
+//! time. Rust programs use this crate, Python programs the package of the same name. There is no
+//! broker and no daemon. Records keep their order and stay until they are deleted or expire. A
+//! reader that has read everything sleeps in the kernel until there is more.
 //!
 //! # Quickstart
 //!
@@ -25,15 +26,15 @@
 //! | to | call |
 //! |---|---|
 //! | append one record, or several at once | [`Topic::append`], [`Topic::extend`] |
-//! | append once, or only if no other process was faster | [`Topic::append_if`] |
+//! | append idempotently, or at an expected offset only | [`Topic::append_if`] |
 //! | read ranges of offsets or times | [`Topic::scan`], [`Topic::scan_times`], [`Topic::get`] |
-//! | read on as the topic grows | [`Topic::follow`] |
-//! | share the partitions of topics among processes, and go on after a restart | [`Store::consumer`] |
-//! | hand each record to one worker | [`Store::queue`] |
+//! | follow a topic as it grows | [`Topic::follow`] |
+//! | share the partitions of topics among processes, and resume after a restart | [`Store::consumer`] |
+//! | deliver each record to one worker | [`Store::queue`] |
 //! | append to several topics together, with a group's offsets | [`Store::transaction`], [`Consumer::commit_with`] |
-//! | load much from many processes at once | [`Topic::bulk_load`] |
-//! | delete what is old | [`Topic::set_retention`], [`Topic::compact`], [`Topic::trim_before`], [`Store::maintain`] |
-//! | look after a store | [`Store::info`], [`Store::verify`], [`StoreBuilder::repair`], [`Store::backup`] |
+//! | load much data from many processes at once | [`Topic::bulk_load`] |
+//! | delete old records | [`Topic::set_retention`], [`Topic::compact`], [`Topic::trim_before`], [`Store::maintain`] |
+//! | inspect and repair a store | [`Store::info`], [`Store::verify`], [`StoreBuilder::repair`], [`Store::backup`] |
 //!
 //! The examples of the repository are programs to start from: `orders_service`, `consumer_group`, `workers`,
 //! `transaction`.
@@ -47,31 +48,36 @@
 //!
 //! # Durability
 //!
-//! An append that returned is visible to every process, and no killed process takes it back. [`SyncMode`] says what a
-//! power failure may take: nothing with `Durable`, about the last tenth of a second with `Interval`, which is the
-//! default. A reader that may only act on what is durable reads with [`Topic::with_visibility`]. After a failed sync the
-//! topic refuses appends until the data is safe elsewhere, and reads go on. `docs/GUARANTEES.md` in the repository lists
-//! every promise with its test.
+//! An append that returned is visible to every process and survives the death of its process.
+//! [`SyncMode`] says what a power failure may lose: nothing with `Durable`, about the last tenth of
+//! a second with `Interval`, which is the default. A reader that may only act on durable records
+//! reads with [`Topic::with_visibility`]. After a failed sync the topic refuses appends until the
+//! data is safe elsewhere; reads continue. `docs/GUARANTEES.md` in the repository lists every
+//! promise with its test.
 //!
 //! # Processes and threads
 //!
-//! Any number of processes may write to a store at once. Threads may share every handle; a clone costs a few reference
-//! counts. A process that is killed at any point blocks no other, and leaves nothing half done that others see. After a
-//! `fork` the child opens the store itself: the parent's handles answer [`Error::HandleClosed`].
+//! Any number of processes may write to a store at once. Threads may share every handle; a clone
+//! costs a few reference counts. A process that is killed at any point blocks no other, and no
+//! other sees a half-done operation. After a `fork` the child opens the store itself: the parent's
+//! handles return [`Error::HandleClosed`].
 //!
-//! Calls that wait block their thread. In an async service give them a thread, and send records on through a channel.
+//! Calls that wait block their thread. In an async service give them a thread of their own, and
+//! pass records on through a channel.
 //!
 //! # Errors
 //!
-//! Every call returns [`Error`], one enum. Match the situation, or ask [`Error::remedy`] what helps: try again, change
-//! the call, repair the store. Its text names the topic or the path, and what to do next. Bad input never panics. What
-//! corruption hides is an error too, unless a reader [steps over it](Scan::step_over).
+//! Every call returns [`Error`], one enum. Match the variant, or call [`Error::remedy`] to learn
+//! what helps: retry, change the call, repair the store. The error's text names the topic or the
+//! path, and what to do next. Bad input never panics. A read of corrupt data is an error too,
+//! unless a reader [steps over it](Scan::step_over).
 //!
 //! # Platform
 //!
-//! 64-bit little-endian Linux and local file systems; others do not compile, or are refused by name. There are no cargo
-//! features. The *format* of a store has a version of its own. It freezes with the crate's first release: a later version
-//! of the crate reads what an earlier one wrote, or refuses it by name.
+//! 64-bit little-endian Linux and local file systems. On other platforms the crate does not
+//! compile; other file systems are refused by name. There are no cargo features. The *format* of a
+//! store has a version of its own. It freezes with the crate's first release: a later version of
+//! the crate reads what an earlier one wrote, or refuses it by name.
 #![warn(missing_docs)]
 #![deny(unsafe_code)]
 
@@ -193,7 +199,7 @@ pub use {
     },
 };
 
-/// What calls report about a store, for people and for monitoring.
+/// Results of calls that report about a store, for people and for monitoring.
 #[cfg(not(any(loom, shuttle)))]
 pub mod report {
     pub use crate::consumer::{GroupInfo, GroupPartitionInfo, MemberInfo};

@@ -1,9 +1,10 @@
-//! The lock of a log: one word in a shared page, many processes, nobody in charge.
+//! The lock of a log: one word in a shared page, many processes, no coordinator.
 //!
-//! Owns the eight bytes of a lock word and the algorithm over them; the append lock and the sync
-//! lock of a log are two such words. It keeps three promises: two owners never overlap; an owner
-//! that lives is never robbed, however long it takes; one that died is replaced, and its successor
-//! is told ([`Acquired::TakenOver`]), because it may have died half-way.
+//! Owns the eight bytes of a lock word and the algorithm over them. The append lock and the sync
+//! lock of a log are two such words. It keeps three promises. Two processes never own the lock at
+//! once. An owner that lives never loses the lock, however long it takes. An owner that died is
+//! replaced, and its successor gets [`Acquired::TakenOver`], because the dead owner's work may be
+//! half done.
 //!
 //! ```text
 //!  63 62 61                 32 31                  2   1        0
@@ -16,18 +17,20 @@
 //!   free ────────────────> held by A ───────────────────────────────> held by A, heir B
 //!    ^                        │  │                                          │
 //!    └────────── unlock ──────┘  └─ A dies: take-over by a waiter           │ unlock: hand-over
-//!      (wakes one sleeper)          (proof of death, then one exchange)     v
+//!      (wakes one sleeper)          (evidence of death, one exchange)        v
 //!                                                                       held by B (wakes B)
 //! ```
 //!
-//! All that matters is in the one word, so its modification order decides every race. Free is
+//! The one word holds all that matters, so its modification order decides every race. Free is
 //! exactly zero: a word that is not held has neither owner, heir nor sleepers. An heir implies
-//! sleepers. No clock decides who owns the lock; clocks only say when to ask and when to give up.
+//! sleepers. No clock decides who owns the lock; clocks only decide when a waiter asks and when it
+//! gives up.
 //!
-//! Left to others: who is alive ([`Holders`], a slot's flock in production), what a successor must
-//! repair, and **exclusion inside a process**. Identities are one a process, so a mutex of the
-//! process stands before the word: of one identity at most one thread holds, waits or unlocks at a
-//! time. This room relies on it (two threads with one identity would take each other's hand-over).
+//! Left to others: which processes live ([`Holders`], a slot's flock in production), what a
+//! successor must repair, and **exclusion inside a process**. A process has one identity, so its
+//! threads take a mutex before the word. At most one thread of an identity holds, waits or unlocks
+//! at a time. This module relies on it: two threads with one identity would take each other's
+//! hand-over.
 //!
 //! Models: `tests/loom`, `tests/shuttle`; real threads: `tests/log/lock_stress.rs`. Prose: `docs/PROTOCOL.md`, "Locks
 //! of a log".
@@ -45,7 +48,7 @@ pub const SLOTS: u16 = 1 << SLOT_BITS;
 pub const GENERATION_MAX: u32 = (1 << GENERATION_BITS) - 1;
 /// A waiter asks whether the owner lives after waiting this long, and again after each such time.
 pub const ASK_EVERY: Duration = Duration::from_millis(10);
-/// A waiter puts itself down as heir after waiting this long.
+/// A waiter makes itself heir after waiting this long.
 pub const HEIR_AFTER: Duration = Duration::from_micros(500);
 
 const SLOT_BITS: u32 = 10;
@@ -58,55 +61,56 @@ const SLEEPERS: u64 = 0b10;
 const HEIR_SHIFT: u32 = 2;
 const OWNER_SHIFT: u32 = 32;
 
-/// Looks at the word before the first sleep. An append holds the lock for far less than a sleep and
-/// a wake cost. Models need no spinning: it is the same exchange again.
+/// How often a waiter tries the lock before its first sleep. An append holds the lock for far less
+/// time than a sleep and a wake cost. Models need no spinning: each try is the same exchange again.
 const SPINS: u32 = if cfg!(any(loom, shuttle)) { 0 } else { 100 };
 /// More sleepers than there can be; the kernel counts in `i32`.
 const ALL: u32 = i32::MAX as u32;
 
 const _: () = assert!(HEIR_SHIFT + SLOT_BITS + GENERATION_BITS == OWNER_SHIFT);
 
-/// A process that writes: its slot and how often that slot had been claimed when it was.
+/// A writing process: its slot, and the generation of the slot when it was claimed.
 ///
-/// The generation tells a process from a later one in the same slot: without it, a dead owner would
-/// look alive for as long as its slot is in use again.
+/// The generation distinguishes a process from a later one in the same slot. Without it, a dead
+/// owner would look alive while another process uses its slot.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Identity(u32);
 
 impl Identity {
-    /// `None` when the slot is not below [`SLOTS`] or the generation not in 1..=[`GENERATION_MAX`].
+    /// Make an identity; `None` unless the slot is below [`SLOTS`] and the generation in
+    /// 1..=[`GENERATION_MAX`].
     #[must_use]
     pub fn new(slot: u16, generation: u32) -> Option<Self> {
         let fits = slot < SLOTS && (1..=GENERATION_MAX).contains(&generation);
         fits.then(|| Self((u32::from(slot) << GENERATION_BITS) | generation))
     }
 
-    /// `None` for numbers that are no identity: those with generation 0 or past 30 bits.
+    /// Read an identity; `None` for generation 0 or more than 30 bits.
     #[must_use]
     pub fn from_bits(bits: u32) -> Option<Self> {
         (bits & !IDENTITY_MASK == 0 && bits & GENERATION_MAX != 0).then_some(Self(bits))
     }
 
-    /// 30 bits, never 0.
+    /// Return the identity as 30 bits, never 0.
     #[must_use]
     pub fn bits(self) -> u32 {
         self.0
     }
 
-    /// The slot file's number.
+    /// Return the slot file's number.
     #[must_use]
     pub fn slot(self) -> u16 {
         (self.0 >> GENERATION_BITS) as u16
     }
 
-    /// Which claim of the slot, from 1.
+    /// Return which claim of the slot this is, counted from 1.
     #[must_use]
     pub fn generation(self) -> u32 {
         self.0 & GENERATION_MAX
     }
 
-    /// The bit under which this process sleeps. Every 32nd slot shares it; who is woken in vain
-    /// looks and sleeps again.
+    /// The bit under which this process sleeps. Every 32nd slot shares it; a process that is woken
+    /// in vain looks and sleeps again.
     fn mask(self) -> u32 {
         1 << (self.slot() % 32)
     }
@@ -124,14 +128,14 @@ impl fmt::Display for Identity {
     }
 }
 
-/// A lock word that is not free, taken apart.
+/// The parts of a lock word that is not free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LockWord {
-    /// Who has the lock.
+    /// The owner of the lock.
     pub owner: Identity,
-    /// Who gets it next.
+    /// The next owner.
     pub heir: Option<Identity>,
-    /// Somebody may be asleep.
+    /// Whether a process may be asleep on the word.
     pub sleepers: bool,
 }
 
@@ -147,10 +151,10 @@ impl LockWord {
     }
 }
 
-/// Take a lock word apart; `None` when it is free.
+/// Decode a lock word; `None` when it is free.
 ///
 /// # Errors
-/// [`LockError::Damaged`] for a word that this room never writes.
+/// [`LockError::Damaged`] for a word that this module never writes.
 pub fn decode(word: u64) -> Result<Option<LockWord>, LockError> {
     if word == FREE {
         return Ok(None);
@@ -167,60 +171,61 @@ pub fn decode(word: u64) -> Result<Option<LockWord>, LockError> {
     }
 }
 
-/// What has become of an owner.
+/// Whether an owner is alive.
 #[derive(Debug)]
 pub enum Fate<P> {
     /// It lives, or cannot be shown to be dead.
     Alive,
-    /// It will never run again. The proof is kept until the lock has changed hands.
+    /// It will never run again. The evidence is kept until the lock has changed hands.
     Dead(P),
 }
 
-/// Knows which processes live.
+/// Finds out which processes live.
 pub trait Holders {
-    /// What shows that a process is dead: the flock of its slot, had on a descriptor of our own
-    /// (nobody can claim the slot anew while we hold it), or a later generation in the slot file.
+    /// Evidence that a process is dead. It is the flock of its slot, acquired on a descriptor of
+    /// our own: no process can claim the slot while we hold that. Or it is a later generation in
+    /// the slot file.
     type Proof;
 
-    /// Find out what has become of `holder`.
+    /// Find out whether `holder` lives.
     ///
-    /// [`Fate::Dead`] must be final, and what the dead one stored must be visible to the caller
-    /// afterwards: the kernel lets go of a flock after the last instruction of its process, and
-    /// taking it orders us after that. When in doubt the answer is [`Fate::Alive`]. It may be asked
-    /// while another waiter has the proof; that one's flock then makes the dead look alive for a
-    /// moment, which is harmless: the word is about to change.
+    /// [`Fate::Dead`] must be final, and the dead process's stores must be visible to the caller
+    /// afterwards. The kernel releases a flock after the last instruction of its process, and
+    /// acquiring it orders us after that. When in doubt the answer is [`Fate::Alive`]. A waiter may
+    /// ask while another waiter holds the evidence. The flock of that other waiter then makes the
+    /// dead process look alive for a moment, which is harmless: the word is about to change.
     ///
     /// # Errors
-    /// When it cannot be found out: the wait ends with [`LockError::Io`].
+    /// When it cannot find out: the wait ends with [`LockError::Io`].
     fn fate(&self, holder: Identity) -> io::Result<Fate<Self::Proof>>;
 }
 
-/// How the lock was had.
+/// How the lock was acquired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Acquired {
-    /// The owner before gave it back.
+    /// The previous owner released it.
     Clean,
-    /// The owner before died, or a thread of this process left the lock behind: what it was doing
-    /// may be half done.
+    /// The previous owner died, or a thread of this process left the lock held: its work may be
+    /// half done.
     TakenOver(Identity),
 }
 
-/// Why the lock was not had. The rooms above add the path of the log.
+/// Why the lock was not acquired. The modules above add the path of the log.
 #[derive(Debug)]
 pub enum LockError {
-    /// The time given is over; `holder` was alive when it was.
+    /// The time given is over; `holder` was alive then.
     Timeout {
-        /// Who has the lock.
+        /// The owner of the lock.
         holder: Identity,
     },
-    /// The word is none that a lock can be in: the control page was overwritten. Waiting would
-    /// never end; the store's other processes must close before recovery makes a new page.
+    /// The word is not a state of a lock: the control page was overwritten. Waiting would never
+    /// end. The store's other processes must close before recovery makes a new page.
     Damaged {
-        /// What was found.
+        /// The word that was found.
         word: u64,
     },
-    /// It could not be found out whether the owner lives.
+    /// Whether the owner lives could not be found out.
     Io(io::Error),
 }
 
@@ -249,14 +254,15 @@ impl std::error::Error for LockError {
     }
 }
 
-/// The word of a lock that this process has, for stores where a flock is the lock and the word only
-/// says who had it.
+/// Return the word of a lock that this process holds, for stores where a flock is the lock and the
+/// word only names its owner.
 #[must_use]
 pub fn held_by(me: Identity) -> u64 {
     LockWord::by(me).bits()
 }
 
-/// A clock for [`lock`] that starts when it is first read, so that a lock had at once reads none.
+/// Make a clock for [`lock`] that starts at its first reading, so that an uncontended lock reads no
+/// clock.
 pub fn stopwatch() -> impl FnMut() -> Duration {
     let mut start = None;
     move || start.get_or_insert_with(Instant::now).elapsed()
@@ -266,18 +272,18 @@ pub fn stopwatch() -> impl FnMut() -> Duration {
 #[inline(always)]
 #[must_use]
 pub fn try_lock(word: &impl SharedWord, me: Identity) -> bool {
-    // Acquire pairs with the release of `unlock`: the owner before us is visible. A failed attempt
-    // learns nothing it relies on.
+    // Acquire pairs with the release of `unlock`: we see all that the previous owner stored. A
+    // failed attempt relies on nothing that it read.
     word.compare_exchange(FREE, LockWord::by(me).bits(), Ordering::Acquire, Ordering::Relaxed)
         .is_ok()
 }
 
 /// Take the lock, waiting for it at most `timeout` (`None`: for as long as its owner lives).
 ///
-/// `waited` tells how long this call has been waiting, see [`stopwatch`]. Allocates nothing.
+/// `waited` returns how long this call has been waiting, see [`stopwatch`]. Allocates nothing.
 ///
 /// # Errors
-/// See [`LockError`]. A caller that gets one does not have the lock and is nobody's heir.
+/// See [`LockError`]. A caller that gets one neither holds the lock nor is its heir.
 #[inline]
 pub fn lock<H: Holders>(
     word: &impl SharedWord,
@@ -300,8 +306,8 @@ fn lock_contended<W: SharedWord, H: Holders>(
     timeout: Option<Duration>,
     waited: impl FnMut() -> Duration,
 ) -> Result<Acquired, LockError> {
-    // Ours already, though no thread of this process has it: one that had it unwound. Nobody else
-    // will ever end that, and its work may be half done.
+    // The word names this process, though none of its threads holds the lock: a thread that held it
+    // unwound. No other process would ever release it, and that thread's work may be half done.
     if decode(word.load(Ordering::Acquire))?.is_some_and(|held| held.owner == me) {
         return Ok(Acquired::TakenOver(me));
     }
@@ -321,8 +327,8 @@ fn spin(word: &impl SharedWord, me: Identity) -> bool {
     })
 }
 
-/// A waiter's place; dropped only if [`Holders`] or the clock panics. An heir that went away
-/// without a word would be handed a lock that it never gives back.
+/// A waiter's place as heir; dropped only if [`Holders`] or the clock panics. An heir that left
+/// without withdrawing would get the lock and never release it.
 struct HeirPlace<'a, W: SharedWord> {
     word: &'a W,
     me: Identity,
@@ -346,13 +352,13 @@ fn wait<H: Holders>(
     let mut ask_at = ASK_EVERY;
     let mut slept = false;
     loop {
-        // Acquire: if it shows us as owner, it was handed to us, and this pairs with the release of
-        // the `unlock` that did (what waiters change in the word meanwhile are read-modify-writes,
-        // which carry that release on).
+        // Acquire: if the word names us as owner, an `unlock` passed the lock to us, and this pairs
+        // with its release. Waiters change the word meanwhile by read-modify-writes only, which
+        // carry that release on.
         let bits = word.load(Ordering::Acquire);
         let Some(seen) = decode(bits)? else {
-            // Others may sleep on: who was woken keeps the bit for them, as `unlock` cleared it and
-            // woke only one. Acquire as in `try_lock`.
+            // Others may sleep on. `unlock` cleared the bit and woke only one process, so the woken
+            // one sets the bit for the others. Acquire as in `try_lock`.
             let mine = LockWord { sleepers: slept, ..LockWord::by(me) }.bits();
             if word.compare_exchange(FREE, mine, Ordering::Acquire, Ordering::Relaxed).is_ok() {
                 return Ok(Acquired::Clean);
@@ -363,12 +369,13 @@ fn wait<H: Holders>(
             return Ok(Acquired::Clean);
         }
 
-        // Before anything that may end the wait: the wake that brought us here was perhaps the only
-        // one, so whoever leaves has left the bit behind for those who sleep on.
+        // This comes before anything that may end the wait. The wake that brought us here was
+        // perhaps the only one. So a waiter that leaves must first set the bit for those that sleep
+        // on.
         let now = waited();
         let heir = if now >= HEIR_AFTER { seen.heir.or(Some(me)) } else { seen.heir };
         let marked = LockWord { heir, sleepers: true, ..seen };
-        // Relaxed: it publishes nothing; `unlock` reads it in the same word or loses its exchange.
+        // Relaxed: it publishes nothing; `unlock` reads it in the same word, or its exchange fails.
         let marked_bits = marked.bits();
         if bits != marked_bits
             && word
@@ -398,14 +405,14 @@ fn wait<H: Holders>(
                 Err(source) => Some(LockError::Io(source)),
             };
             if let Some(error) = failure {
-                // An heir may have been handed the lock just now: then it has it.
+                // As heir we may have got the lock just now: then we own it.
                 return if withdraw(word, me) { Ok(Acquired::Clean) } else { Err(error) };
             }
         }
 
-        // The kernel compares the low half before it lets us sleep: a hand-over clears the heir, a
-        // release clears all. If the owner changed and the half did not, the lock is held and our
-        // bit is in it, which is all that this sleep relies on.
+        // The kernel compares the low half before it puts us to sleep. A hand-over clears the heir
+        // and a release clears all, so both change the half. If the owner changed and the half did
+        // not, the lock is held and our bit is in it. This sleep relies on no more than that.
         word.sleep(marked_bits as u32, me.mask(), nap(now, ask_at, timeout));
         slept = true;
     }
@@ -418,13 +425,13 @@ fn nap(now: Duration, ask_at: Duration, timeout: Option<Duration>) -> Duration {
     until.saturating_sub(now)
 }
 
-/// Replace a dead owner; false if somebody else did. `_proof` is kept meanwhile.
+/// Replace a dead owner; false if another waiter did. `_proof` stays alive meanwhile.
 fn take_over<P>(word: &impl SharedWord, me: Identity, dead: Identity, _proof: &P) -> bool {
     loop {
-        // Read again, after the death was proven: the owner may have given the lock back before it
-        // died, or another waiter was faster. An identity does not come back, so as long as the
-        // word names it, nobody has the lock. The heir stays, unless that is us: an owner that is
-        // its own heir would hand the lock to itself.
+        // Read again now that the death is certain: the owner may have released the lock before it
+        // died, or another waiter was faster. An identity does not come back, so while the word
+        // names it, no process has the lock. The heir stays, unless it is us: an owner that is its
+        // own heir would pass the lock to itself.
         let bits = word.load(Ordering::Relaxed);
         let Ok(Some(seen)) = decode(bits) else { return false };
         if seen.owner != dead {
@@ -432,16 +439,16 @@ fn take_over<P>(word: &impl SharedWord, me: Identity, dead: Identity, _proof: &P
         }
         let mine =
             LockWord { owner: me, heir: seen.heir.filter(|heir| *heir != me), ..seen }.bits();
-        // Acquire pairs with the last `unlock` before the dead one (or, if the dead one was heir,
-        // the one that handed over to it); the load in `wait` that showed us the dead owner does so
-        // already. What the dead one stored is ordered by its proof.
+        // Acquire pairs with the last `unlock` before the dead owner's turn. If the dead owner was
+        // heir, that `unlock` passed the lock to it. The load in `wait` that showed us the dead
+        // owner does so already. The evidence of its death orders what the dead owner stored.
         if word.compare_exchange(bits, mine, Ordering::Acquire, Ordering::Relaxed).is_ok() {
             return true;
         }
     }
 }
 
-/// Stop being heir; true if the lock was handed to us before we could.
+/// Stop being heir; true if the lock was passed to us before we could.
 fn withdraw(word: &impl SharedWord, me: Identity) -> bool {
     loop {
         // Acquire as in `wait`: it may turn out to be ours.
@@ -460,10 +467,10 @@ fn withdraw(word: &impl SharedWord, me: Identity) -> bool {
     }
 }
 
-/// Give the lock to the heir, or free it and wake one who sleeps. One exchange when nobody waits.
+/// Pass the lock to the heir, or free it and wake one sleeper. One exchange when no process waits.
 ///
-/// False, and nothing changed, if `me` is not the owner. That is a bug of the caller: debug builds
-/// panic. In a shipped one, whoever does own the lock must not lose it to that bug.
+/// False, with no effect, if `me` is not the owner. That is a bug of the caller: debug builds
+/// panic. In release builds, the true owner must not lose the lock to that bug.
 #[inline(always)]
 pub fn unlock(word: &impl SharedWord, me: Identity) -> bool {
     // Release: all that was done under the lock is visible to the next owner.
@@ -474,17 +481,17 @@ pub fn unlock(word: &impl SharedWord, me: Identity) -> bool {
     }
 }
 
-/// Take a lock that is free; one that is not, see given back with [`unlock_to_all`], for at most
-/// `bound`. For those who want what its owner does at least as much as the lock: when it is done all
-/// of them look again, instead of getting the lock one after the other.
+/// Take the lock if it is free; otherwise sleep until its owner calls [`unlock_to_all`], at most
+/// for `bound`. This suits callers to which the owner's work is as useful as the lock. When the
+/// owner is done, all of them look again instead of acquiring the lock one after the other.
 ///
-/// True with the lock. False says nothing: the caller looks again.
+/// True when the lock was acquired. False means nothing: the caller looks again.
 pub fn try_lock_or_sleep(word: &impl SharedWord, me: Identity, bound: Duration) -> bool {
     if try_lock(word, me) {
         return true;
     }
     // Relaxed: the kernel compares, and the caller looks again. A word that changed hands meanwhile
-    // may look the same; then its new owner wakes us.
+    // may look the same; its new owner then wakes us.
     let seen = word.load(Ordering::Relaxed);
     if seen != FREE {
         word.sleep(seen as u32, EVERYONE, bound);
@@ -492,11 +499,12 @@ pub fn try_lock_or_sleep(word: &impl SharedWord, me: Identity, bound: Duration) 
     false
 }
 
-/// [`unlock`], and wake all who sleep on the word. For locks on which [`try_lock_or_sleep`] is used,
-/// by every owner.
+/// Do as [`unlock`], and wake all that sleep on the word. Every owner of a lock that is used with
+/// [`try_lock_or_sleep`] calls this.
 pub fn unlock_to_all(word: &impl SharedWord, me: Identity) -> bool {
     let unlocked = unlock(word, me);
-    // After the word has changed: who is about to sleep on the old one is turned back by the kernel.
+    // After the word has changed: the kernel turns back a process that is about to sleep on the old
+    // one.
     word.wake(ALL, EVERYONE);
     unlocked
 }
@@ -524,12 +532,13 @@ fn unlock_contended(word: &impl SharedWord, me: Identity, mut bits: u64) -> bool
     }
 }
 
-/// Dying before this wake costs the sleepers their bound: the word has changed hands already.
+/// A process that dies before this wake costs the sleepers their bound: the word has changed hands
+/// already.
 fn wake_after(word: &impl SharedWord, heir: Option<Identity>) {
     match heir {
-        // All that share the heir's bit, lest the one that is woken be another.
+        // Wakes all that share the heir's bit; to wake one could wake another than the heir.
         Some(heir) => word.wake(ALL, heir.mask()),
-        // The word of an owner that is alone is given back by one exchange, without coming here.
+        // An uncontended owner releases its word by one exchange, without coming here.
         None => word.wake(1, EVERYONE),
     }
 }

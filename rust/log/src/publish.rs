@@ -1,26 +1,27 @@
-//! The commit word: how a block comes into existence for everybody at once.
+//! The commit word, which makes a block visible to all processes at once.
 //!
-//! Owns the one ordering that all reading rests on: **who sees a commit word sees every byte that
-//! was stored before it**. The writer stores bytes in any order and the word last, with release;
-//! the reader loads the word first, with acquire. Nothing is read behind a word that is zero.
+//! Owns the one ordering that all reading rests on: **a reader that sees a commit word sees every
+//! byte that was stored before it**. The writer stores bytes in any order and the word last, with
+//! release. The reader loads the word first, with acquire. It reads nothing behind a word that is
+//! zero.
 //!
 //! ```text
 //! writer   bytes, bytes, bytes ──release──> word
 //! reader                        word ──acquire──> bytes
 //! ```
 //!
-//! In a group the words of all blocks but the first are published as they are written; the first
-//! one, published last, makes the group. That is the same promise used twice: who sees the first
-//! word sees the bytes and the words of the whole group.
+//! In a group the words of all blocks but the first are published as they are written. The first
+//! one, published last, makes the group visible. That uses the same promise twice: a reader that
+//! sees the first word sees the bytes and the words of the whole group.
 //!
-//! What a word holds, and which bytes follow it, is for the segment to say. After a restart
-//! the word proves nothing (pages reach the medium in any order); checksums do. The model is in
-//! `tests/loom`; the protocol in `docs/PROTOCOL.md`, "Append".
+//! The segment defines what a word holds, and which bytes follow it. After a restart the word is no
+//! evidence, since pages reach the disk in any order; checksums are. The model is in `tests/loom`;
+//! the protocol in `docs/PROTOCOL.md`, "Append".
 
 use crate::canary::{Canary, planted};
 use crate::sync::{Ordering, SharedWord};
 
-/// Make what was stored before visible to whoever [`observe`]s `value`.
+/// Make earlier stores visible to a reader that [`observe`]s `value`.
 #[inline]
 pub fn publish(word: &impl SharedWord, value: u64) {
     // Release: no earlier store of this thread may become visible after this one.
@@ -32,6 +33,6 @@ pub fn publish(word: &impl SharedWord, value: u64) {
 #[inline]
 #[must_use]
 pub fn observe(word: &impl SharedWord) -> u64 {
-    // Acquire: no later load of this thread may be answered from before this one.
+    // Acquire: no later load of this thread may be satisfied before this one.
     word.load(Ordering::Acquire)
 }

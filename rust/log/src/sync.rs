@@ -1,11 +1,11 @@
-//! Atomics and the word that processes share, so that models can stand in for memory.
+//! Atomics, and the words that processes share, so that models can replace memory.
 //!
-//! The lock-free rooms ([`crate::lock`], [`crate::wake`], [`crate::publish`]) are written over
+//! The lock-free modules ([`crate::lock`], [`crate::wake`], [`crate::publish`]) are written over
 //! [`SharedWord`]. In the shipped crate that is eight aligned bytes of a mapped page
-//! ([`crate::storage::Word`]); under `cfg(loom)` it is a loom atomic, and the very same functions
-//! run through every interleaving that the memory model allows (`tests/loom`); under `cfg(shuttle)`
-//! they run through long random ones, with more threads than every interleaving could be tried of
-//! (`tests/shuttle`).
+//! ([`crate::storage::Word`]). Under `cfg(loom)` it is a loom atomic, and the very same functions
+//! run through every interleaving that the memory model allows (`tests/loom`). Under `cfg(shuttle)`
+//! they run through long random interleavings, with more threads than an exhaustive search could
+//! cover (`tests/shuttle`).
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ pub use std::{
 /// How a bounded sleep on a word ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Slept {
-    /// Somebody woke this waiter, or a signal did: look again.
+    /// Another process woke this waiter, or a signal did: look again.
     Woken,
     /// The word had changed before the sleep began: look again.
     Changed,
@@ -42,12 +42,12 @@ pub trait SharedWord {
     fn load(&self, order: Ordering) -> u64;
     /// Store.
     fn store(&self, value: u64, order: Ordering);
-    /// Replace, returning what was there.
+    /// Replace the value and return the previous one.
     fn swap(&self, value: u64, order: Ordering) -> u64;
-    /// Replace if it still holds `current`.
+    /// Replace the value if it still is `current`.
     ///
     /// # Errors
-    /// What it holds instead.
+    /// The value that the word holds instead.
     fn compare_exchange(
         &self,
         current: u64,
@@ -55,7 +55,7 @@ pub trait SharedWord {
         success: Ordering,
         failure: Ordering,
     ) -> Result<u64, u64>;
-    /// Add, wrapping, returning what was there.
+    /// Add, wrapping, and return the previous value.
     fn fetch_add(&self, value: u64, order: Ordering) -> u64;
     /// Sleep while the low half equals `low`, at most `bound`; only wakes whose `mask` shares a bit
     /// with this one count.
@@ -67,8 +67,8 @@ pub trait SharedWord {
 /// A mask that every sleeper and every wake shares.
 pub const EVERYONE: u32 = u32::MAX;
 
-/// Replace what a word holds by what `next` makes of it, so that nothing others store meanwhile is
-/// lost; `None` leaves it as it is.
+/// Replace a word's value by `next` of it, without losing what others store meanwhile; `None`
+/// leaves it as it is.
 pub fn update(word: &impl SharedWord, next: impl Fn(u64) -> Option<u64>) {
     let mut now = word.load(Ordering::Acquire);
     while let Some(wanted) = next(now) {

@@ -1,8 +1,8 @@
 //! One number for a place in a log.
 
-/// Where a byte of a log stands: segment sequence in the upper half, position divided by eight in
+/// The place of a byte in a log: segment sequence in the upper half, position divided by eight in
 /// the lower. Addresses rise along the log, also across a cut: a segment that supersedes others has
-/// a higher sequence than they.
+/// a higher sequence than they have.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Address(pub u64);
 
@@ -16,11 +16,11 @@ pub const MAX_POSITION: u64 = (u32::MAX as u64) * ALIGN;
 pub const MAX_SEQUENCE: u64 = u32::MAX as u64;
 
 impl Address {
-    /// Address of a position in the segment of a sequence number.
+    /// Make the address of a position in the segment with this sequence.
     ///
     /// # Panics
     /// In debug builds, when the position is unaligned or either number is out of range; callers
-    /// check before.
+    /// check that first.
     #[inline]
     pub fn new(sequence: u64, position: u64) -> Self {
         debug_assert!(position % ALIGN == 0 && position <= MAX_POSITION);
@@ -28,7 +28,8 @@ impl Address {
         Self((sequence << 32) | (position / ALIGN))
     }
 
-    /// So many bytes further on. Beyond [`MAX_POSITION`] it is in another segment.
+    /// Return the address that many bytes further on. Beyond [`MAX_POSITION`] it is in another
+    /// segment.
     #[inline(always)]
     #[must_use]
     pub fn behind(self, bytes: u64) -> Self {
@@ -36,13 +37,13 @@ impl Address {
         Self(self.0.wrapping_add(bytes / ALIGN))
     }
 
-    /// Sequence number of the segment.
+    /// Return the sequence of the segment.
     #[inline]
     pub fn sequence(self) -> u64 {
         self.0 >> 32
     }
 
-    /// Position in the segment, bytes.
+    /// Return the position in the segment, bytes.
     #[inline]
     pub fn position(self) -> u64 {
         (self.0 & 0xffff_ffff) * ALIGN

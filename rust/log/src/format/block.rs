@@ -10,8 +10,8 @@
 //!
 //! The commit word makes the block exist: it is stored last, with release ordering; zero means
 //! "never written". Invariant: a word that [`CommitWord::parse`] accepts was written for exactly
-//! this segment (its tag holds salt and position), and a header that [`BlockHeader::verify`] accepts is
-//! what a writer wrote there, bit for bit. Layout: `docs/FORMAT.md`, "Block".
+//! this segment, as its tag holds salt and position. A header that [`BlockHeader::verify`] accepts
+//! is what a writer wrote there, bit for bit. Layout: `docs/FORMAT.md`, "Block".
 
 use crate::canary::{Canary, planted};
 
@@ -23,12 +23,12 @@ use super::{DecodeError, Decoded, put, u32_at, u64_at};
 pub const HEADER_LEN: usize = 32;
 /// Bytes of a header with every extension.
 pub const MAX_HEADER_LEN: usize = HEADER_LEN + 4 + 4 + 4 + PRODUCER_LEN;
-/// Bytes of the extension that says who sent the block.
+/// Bytes of the extension that names the block's producer.
 pub const PRODUCER_LEN: usize = 24;
-/// Relative times beyond this need a new segment.
+/// Highest relative time; later blocks need a new segment.
 pub const MAX_RELATIVE_TIME: u64 = (1 << 48) - 1;
 
-/// Offset of each field, also used by the tests that hold `docs/FORMAT.md` against the code.
+/// Offset of each field, also used by the tests that check `docs/FORMAT.md` against the code.
 pub mod at {
     /// Commit word, 8 bytes.
     pub const COMMIT: usize = 0;
@@ -47,17 +47,17 @@ pub mod at {
 }
 const _: () = assert!(at::FLAGS + 2 == HEADER_LEN && HEADER_LEN % ALIGN as usize == 0);
 
-/// What a block is for.
+/// The purpose of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Kind {
     /// Records of one topic.
     Data = 1,
-    /// Covers what a dead writer left half done; skipped.
+    /// Covers the half-done bytes of a dead writer; readers skip it.
     Void = 2,
-    /// Facts about the log: topics, trims, tokens, cursors.
+    /// Facts about the log: topics, trims, idempotency keys, cursors.
     Meta = 3,
-    /// What the log knows at this point, so that older segments may go.
+    /// The state of the log at this point, so that older segments can be deleted.
     Snapshot = 4,
     /// Last block of a segment; names the next one.
     End = 5,
@@ -70,35 +70,35 @@ pub enum Kind {
 pub struct CommitWord {
     /// Bytes from the block's start to the end of its body, padding not counted.
     pub len: u32,
-    /// What the block is for.
+    /// The purpose of the block.
     pub kind: Kind,
 }
 
-/// 24 bits that tie a commit word to its segment and position.
+/// Compute the 24 bits that tie a commit word to its segment and position.
 #[inline(always)]
 fn tag(salt: u64, position: u64) -> u64 {
     let salt = if planted(Canary::CrcWithoutSalt) { 0 } else { salt };
     (salt ^ position).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40
 }
 
-/// The commit word as the header's checksum covers it.
+/// Return the commit word as the header's checksum covers it.
 #[inline(always)]
 fn covered_word(word: u64) -> [u8; 8] {
     if planted(Canary::CrcWithoutCommitWord) { [0; 8] } else { word.to_le_bytes() }
 }
 
 impl CommitWord {
-    /// The word for a position of the segment with this salt.
+    /// Make the word for a position of the segment with this salt.
     #[inline(always)]
     pub fn pack(self, salt: u64, position: u64) -> u64 {
         u64::from(self.len) | (self.kind as u64) << 32 | tag(salt, position) << 40
     }
 
-    /// Take a non-zero word apart.
+    /// Decode a non-zero word.
     ///
     /// # Errors
-    /// `Damaged` when the tag, the length or the kind is none that a writer stores here. A kind of a
-    /// newer version is no error yet: [`BlockHeader::refuse_newer`] says so once the checksum has spoken.
+    /// `Damaged` when no writer stores such a tag, length or kind here. A kind of a newer version
+    /// is no error yet: [`BlockHeader::refuse_newer`] refuses it after the checksum has matched.
     #[inline]
     pub fn parse(word: u64, salt: u64, position: u64) -> Decoded<Self> {
         if word >> 40 != tag(salt, position) {
@@ -120,8 +120,8 @@ impl CommitWord {
         Ok(Self { len, kind })
     }
 
-    /// Length of the data block that a word makes exist at a position; `None` for every other word,
-    /// about which [`CommitWord::parse`] has more to say.
+    /// Return the length of a data block whose commit word is at this position; `None` for every
+    /// other word, for which [`CommitWord::parse`] has the reason.
     #[inline(always)]
     pub fn data_len(word: u64, salt: u64, position: u64) -> Option<u32> {
         let data = Self { len: word as u32, kind: Kind::Data };
@@ -129,7 +129,7 @@ impl CommitWord {
         (fits && data.pack(salt, position) == word).then_some(data.len)
     }
 
-    /// Bytes up to where the next block starts.
+    /// Return the bytes up to where the next block starts.
     #[inline]
     pub fn padded(self) -> u64 {
         align(u64::from(self.len))
@@ -154,27 +154,27 @@ pub mod flag {
     pub const RICH: u16 = 1 << 9;
     /// The body begins with a base event time.
     pub const EVENT_TIME: u16 = 1 << 10;
-    /// Those that leave the header at its shortest.
+    /// Flags without a header extension.
     pub const PLAIN: u16 = CODEC | RICH | EVENT_TIME;
-    /// All that this version knows.
+    /// All flags that this version knows.
     pub const KNOWN: u16 = CODEC | TOPIC | GROUP | MEMBER | SPARSE | PRODUCER | RICH | EVENT_TIME;
 }
 
 /// How a body is encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Codec {
-    /// Records one after the other, as [`super::record`] lays them out.
+    /// Records in sequence, as [`super::record`] lays them out.
     Plain,
-    /// Kept for bodies compressed with LZ4.
+    /// Reserved for bodies compressed with LZ4.
     Lz4,
-    /// Kept for bodies compressed with Zstandard.
+    /// Reserved for bodies compressed with Zstandard.
     Zstd,
-    /// Kept for a Kafka record batch (magic 2), stored verbatim.
+    /// Reserved for a Kafka record batch (magic 2), stored verbatim.
     KafkaBatch,
 }
 
 impl Codec {
-    /// Number in the header.
+    /// Return the codec's number in the header.
     pub fn number(self) -> u16 {
         match self {
             Codec::Plain => 0,
@@ -195,14 +195,14 @@ impl Codec {
     }
 }
 
-/// Who sent a block, for dropping repeats.
+/// The producer of a block, used to drop repeats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Producer {
     /// Id of the producer.
     pub id: u64,
-    /// Its running number for this block: the last one where the block has several.
+    /// The producer's sequence of this block; of several, the last one.
     pub sequence: u64,
-    /// How many of its numbers the block has, that one counted; 0 where more than 32 bits can say.
+    /// How many sequences the block has, including that one; 0 for more than 32 bits can count.
     pub span: u32,
     /// Bits of [`producer_flag`].
     pub flags: u32,
@@ -210,25 +210,25 @@ pub struct Producer {
 
 /// Bits of a producer's flags.
 pub mod producer_flag {
-    /// The log may forget the producer by itself once it was not used for long.
+    /// The log may forget the producer by itself after it was unused for long.
     pub const EXPIRING: u32 = 1;
-    /// All that this version knows.
+    /// All flags that this version knows.
     pub const KNOWN: u32 = EXPIRING;
 }
 
 impl Producer {
-    /// Id of the producer of this name: its FNV-1a hash of 64 bits. Of 65,536 names, two are alike with
-    /// a chance of one in eight thousand million.
+    /// Compute the id of the producer of this name: the 64-bit FNV-1a hash of the name. Among
+    /// 65,536 names, the chance that two are alike is one in eight thousand million.
     pub fn id_of(name: &str) -> u64 {
         let (basis, prime) = (0xcbf2_9ce4_8422_2325u64, 0x0100_0000_01b3);
         name.bytes().fold(basis, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(prime))
     }
 }
 
-/// Everything that a block's header says.
+/// The contents of a block's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockHeader {
-    /// What the block is for.
+    /// The purpose of the block.
     pub kind: Kind,
     /// Bytes from the block's start to the end of its body.
     pub len: u32,
@@ -238,22 +238,22 @@ pub struct BlockHeader {
     pub offset: u32,
     /// Number of records.
     pub count: u32,
-    /// Offsets from the first to the last, both counted; equals `count` unless sparse.
+    /// Offsets from the first to the last, inclusive; equals `count` unless sparse.
     pub span: u32,
     /// Microseconds since the segment's time base.
     pub time: u64,
-    /// Flags, codec included.
+    /// Flags, including the codec.
     pub flags: u16,
     /// Topic number in the log.
     pub topic: u32,
-    /// Bytes of the whole group, padding counted, in the head of a group; else 0.
+    /// Bytes of the whole group including padding, in the group's first block; else 0.
     pub group_len: u32,
-    /// Who sent it.
+    /// The producer of the block.
     pub producer: Option<Producer>,
 }
 
 impl BlockHeader {
-    /// A header for a block of this kind with nothing in it.
+    /// Make a header for an empty block of this kind.
     #[inline]
     pub fn new(kind: Kind) -> Self {
         Self {
@@ -271,7 +271,7 @@ impl BlockHeader {
         }
     }
 
-    /// Bytes of a header with these flags.
+    /// Return the bytes of a header with these flags.
     #[inline]
     pub fn len_for(flags: u16) -> usize {
         if flags & !flag::PLAIN == 0 {
@@ -281,25 +281,25 @@ impl BlockHeader {
         HEADER_LEN + 4 * quads + if flags & flag::PRODUCER != 0 { PRODUCER_LEN } else { 0 }
     }
 
-    /// Bytes of this header, where the body starts.
+    /// Return the bytes of this header, where the body starts.
     #[inline]
     pub fn header_len(&self) -> usize {
         Self::len_for(self.flags)
     }
 
-    /// Bytes of the body.
+    /// Return the bytes of the body.
     #[inline]
     pub fn body_len(&self) -> usize {
         self.len as usize - self.header_len()
     }
 
-    /// Bytes up to where the next block starts.
+    /// Return the bytes up to where the next block starts.
     #[inline]
     pub fn padded(&self) -> u64 {
         align(u64::from(self.len))
     }
 
-    /// How the body is encoded.
+    /// Return the encoding of the body.
     ///
     /// # Errors
     /// `Unknown` for a codec of a newer version.
@@ -307,13 +307,13 @@ impl BlockHeader {
         Codec::parse(self.flags)
     }
 
-    /// True for the second and later blocks of a group.
+    /// Return true for the second and later blocks of a group.
     #[inline]
     pub fn is_member(&self) -> bool {
         self.flags & flag::MEMBER != 0
     }
 
-    /// Lay the header out for a position. Its checksums come with [`UnsealedHeader::seal`].
+    /// Lay the header out for a position. [`UnsealedHeader::seal`] adds its checksums.
     #[inline(always)]
     pub fn lay_out(&self, salt: u64, position: u64) -> UnsealedHeader {
         let word = CommitWord { len: self.len, kind: self.kind }.pack(salt, position);
@@ -350,8 +350,9 @@ impl BlockHeader {
         laid
     }
 
-    /// Lay the header out for a position, with its checksums. Returns the commit word and how many bytes
-    /// of `out` are the header; the first eight stay zero, for the commit word is stored last.
+    /// Lay the header out for a position, with its checksums. Returns the commit word, and the
+    /// length of the header in `out`. The first eight bytes stay zero, since the commit word is
+    /// stored last.
     #[inline]
     pub fn encode(
         &self,
@@ -369,7 +370,7 @@ impl BlockHeader {
     /// the shorter of [`MAX_HEADER_LEN`] and the block's length. Checks structure, not the checksum.
     ///
     /// # Errors
-    /// `Damaged` where no writer leaves such a header.
+    /// `Damaged` if no writer leaves such a header.
     #[inline]
     pub fn parse(word: CommitWord, bytes: &[u8]) -> Decoded<Self> {
         if bytes.len() < HEADER_LEN {
@@ -444,11 +445,11 @@ impl BlockHeader {
         crc32c_from(seed, &copy[..len]) == u32_at(bytes, at::HEADER_CRC)
     }
 
-    /// Refuse what only a newer version understands. To be asked after [`BlockHeader::verify`]: before,
-    /// a strange bit is more likely damage.
+    /// Refuse what only a newer version understands. Call it after [`BlockHeader::verify`]: before
+    /// that, a strange bit is more likely corruption.
     ///
     /// # Errors
-    /// `Unknown`, with what it is.
+    /// `Unknown`, with the name of the feature.
     #[inline]
     pub fn refuse_newer(&self) -> Decoded<()> {
         if self.kind == Kind::Newer {
@@ -463,8 +464,8 @@ impl BlockHeader {
         Ok(())
     }
 
-    /// True when the body's checksum is part of what makes the block valid. A void block covers
-    /// what happened to be there.
+    /// Return true when a valid block must have a matching body checksum. A void block covers
+    /// arbitrary bytes.
     #[inline]
     pub fn has_checked_body(&self) -> bool {
         self.kind != Kind::Void
@@ -486,12 +487,12 @@ pub struct PlainHeader {
     pub count: u32,
     /// As in [`BlockHeader`].
     pub time: u64,
-    /// As in [`BlockHeader`], without those that announce an extension.
+    /// As in [`BlockHeader`], without flags that announce an extension.
     pub flags: u16,
 }
 
 impl PlainHeader {
-    /// Read the header of a data block of this length, from the words behind its commit word; `None`
+    /// Read the header of a data block of this length, from the words after its commit word. `None`
     /// when it has extensions, or bits that this version does not know.
     #[inline(always)]
     pub fn parse(len: u32, [crcs, numbers, time_flags]: [u64; 3]) -> Option<Self> {
@@ -507,8 +508,8 @@ impl PlainHeader {
         (header.flags & !flag::PLAIN == 0).then_some(header)
     }
 
-    /// Check the checksum of the header in the words behind this commit word. Every bit of them is in
-    /// one of the fields, so what [`UnsealedHeader::seal`] put there is what is checked.
+    /// Check the header's checksum, given the words after this commit word. Every bit of them is in
+    /// one of the fields, so the check covers all that [`UnsealedHeader::seal`] covered.
     #[inline(always)]
     pub fn is_sound(word: u64, words: [u64; 3], seed: u32, position: u64) -> bool {
         let [crcs, numbers, time_flags] = words;
@@ -518,14 +519,14 @@ impl PlainHeader {
     }
 }
 
-/// Words that extensions take.
+/// Words that extensions need.
 const REST_WORDS: usize = (MAX_HEADER_LEN - HEADER_LEN).div_ceil(8);
 
-/// A header laid out for a place in a segment, as words: in registers, where it has no extension or the
-/// topic's number alone.
+/// A header laid out for a place in a segment, as words. Without an extension, or with the topic's
+/// number alone, they stay in registers.
 #[derive(Clone, Copy, Debug)]
 pub struct LaidHeader {
-    /// The commit word, and the three words that every header has behind it.
+    /// The commit word, and the three words that follow it in every header.
     fixed: [u64; HEADER_LEN / 8],
     rest: [u64; REST_WORDS],
     len: usize,
@@ -535,8 +536,7 @@ pub struct LaidHeader {
 const WITH_TOPIC: usize = HEADER_LEN + 4;
 
 impl LaidHeader {
-    /// Put bytes behind what is there, all of them in one value, lowest first; those of the value behind
-    /// `len` are zero.
+    /// Append bytes, given as one value, lowest first; those of the value beyond `len` are zero.
     fn push(&mut self, value: u64, len: usize) {
         let behind = self.len - HEADER_LEN;
         let (at, shift) = (behind / 8, 8 * (behind % 8));
@@ -547,7 +547,8 @@ impl LaidHeader {
         self.len += len;
     }
 
-    /// What its checksum covers, if it has no extension or the topic's number alone.
+    /// Return the bytes that its checksum covers, if it has no extension or the topic's number
+    /// alone.
     #[inline(always)]
     fn covered(&self) -> [u8; WITH_TOPIC] {
         let [word, fixed @ ..] = self.fixed;
@@ -564,51 +565,51 @@ impl LaidHeader {
         crc32c_from(seed, &bytes[..self.len])
     }
 
-    /// The commit word, which is stored last.
+    /// Return the commit word, which is stored last.
     #[inline(always)]
     pub fn word(&self) -> u64 {
         self.fixed[0]
     }
 
-    /// The checksum of the body.
+    /// Return the checksum of the body.
     #[inline(always)]
     pub fn body_crc(&self) -> u32 {
         self.fixed[1] as u32
     }
 
-    /// The three words that every header has behind its commit word.
+    /// Return the three words that follow the commit word in every header.
     #[inline(always)]
     pub fn fixed(&self) -> [u64; 3] {
         let [_, fixed @ ..] = self.fixed;
         fixed
     }
 
-    /// What stands behind these: the extensions; what the last word has more is zero.
+    /// Return the words after those: the extensions, padded with zeros.
     #[inline(always)]
     pub fn rest(&self) -> &[u64] {
         &self.rest[..self.rest_words()]
     }
 
-    /// How many words that is.
+    /// Return the number of those words.
     #[inline(always)]
     pub fn rest_words(&self) -> usize {
         (self.len - HEADER_LEN).div_ceil(8)
     }
 
-    /// The first of them.
+    /// Return the first of those words.
     #[inline(always)]
     pub fn first_of_rest(&self) -> u64 {
         self.rest[0]
     }
 
-    /// How many bytes it is: where the body goes.
+    /// Return the length in bytes: where the body goes.
     #[inline(always)]
     #[allow(clippy::len_without_is_empty, reason = "there is none without a byte")]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Its bytes, with another first word.
+    /// Write its bytes, with another first word.
     fn fill(&self, first: u64, out: &mut [u8; MAX_HEADER_LEN]) {
         let [_, fixed @ ..] = self.fixed;
         let words = std::iter::once(first).chain(fixed).chain(self.rest);
@@ -618,13 +619,13 @@ impl LaidHeader {
     }
 }
 
-/// A header whose checksums are not in it yet.
+/// A header without its checksums.
 #[derive(Clone, Copy, Debug)]
 pub struct UnsealedHeader(LaidHeader);
 
 impl UnsealedHeader {
-    /// Put the checksums in: that of the body, which is taken here, and its own, which starts from the
-    /// segment's seed.
+    /// Put the checksums in: that of the body, which is computed here, and the header's own, which
+    /// starts from the segment's seed.
     #[inline(always)]
     #[must_use]
     pub fn seal(self, seed: u32, body_crc: impl FnOnce() -> u32) -> LaidHeader {
@@ -641,7 +642,8 @@ impl UnsealedHeader {
     }
 }
 
-/// What the checksum of a plain header covers: its words, the position where that checksum stands.
+/// Return the bytes that the checksum of a plain header covers: its words, with the position in
+/// place of that checksum.
 #[inline(always)]
 fn covered(word: u64, [crcs, numbers, time_flags]: [u64; 3]) -> [u8; HEADER_LEN] {
     let mut bytes = [0; HEADER_LEN];

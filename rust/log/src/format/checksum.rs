@@ -1,17 +1,17 @@
 //! CRC-32 (IEEE 802.3, the one of zlib), plain and seeded.
 //!
-//! Seeding with a segment's salt is what makes bytes of another segment, or of an earlier life of
-//! the same disk blocks, fail the check. See `docs/FORMAT.md`, "Checksums".
+//! The seed is derived from a segment's salt. So bytes of another segment, or from an earlier use
+//! of the same disk blocks, fail the check. See `docs/FORMAT.md`, "Checksums".
 
 use crate::canary::{Canary, planted};
 
-/// CRC-32 of bytes.
+/// Compute the CRC-32 of bytes.
 #[inline(always)]
 pub fn crc32(bytes: &[u8]) -> u32 {
     crc32_from(0, bytes)
 }
 
-/// CRC-32 that continues from an earlier one: `crc32_from(crc32(a), b) == crc32(ab)`.
+/// Compute a CRC-32 that continues from an earlier one: `crc32_from(crc32(a), b) == crc32(ab)`.
 #[inline(always)]
 pub fn crc32_from(seed: u32, bytes: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new_with_initial(seed);
@@ -19,8 +19,8 @@ pub fn crc32_from(seed: u32, bytes: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-/// CRC-32 of bytes that lie in two places. A copy of both in one would be read back while it is still
-/// being stored, which makes the machine wait longer than the checksum takes.
+/// Compute the CRC-32 of bytes that lie in two places. A copy of both into one would be read back
+/// while it is still being stored. The machine then waits longer than the checksum takes.
 #[inline(always)]
 pub fn crc32_of(first: &[u8], then: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
@@ -29,8 +29,8 @@ pub fn crc32_of(first: &[u8], then: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-/// Where many checksums start from. What the machine can do for them is asked once, here, which for
-/// a few bytes is a good part of the work.
+/// The common start of many checksums. It detects the machine's instructions once, which for a few
+/// bytes is a good part of the work.
 #[derive(Clone, Debug)]
 pub struct SeededCrc(crc32fast::Hasher);
 
@@ -40,13 +40,13 @@ impl SeededCrc {
         Self(crc32fast::Hasher::new_with_initial(seed))
     }
 
-    /// As [`crc32_from`].
+    /// Compute as [`crc32_from`].
     #[inline(always)]
     pub fn crc32(&self, bytes: &[u8]) -> u32 {
         self.crc32_of(&[], bytes)
     }
 
-    /// Of bytes that lie in two places, as [`crc32_of`].
+    /// Compute the CRC-32 of bytes that lie in two places, as [`crc32_of`].
     #[inline(always)]
     pub fn crc32_of(&self, first: &[u8], then: &[u8]) -> u32 {
         let mut hasher = self.0.clone();
@@ -58,7 +58,7 @@ impl SeededCrc {
     }
 }
 
-/// The seed that a salt stands for.
+/// Derive the seed from a salt.
 #[inline]
 pub fn seed(salt: u64) -> u32 {
     if planted(Canary::CrcWithoutSalt) {
@@ -87,7 +87,7 @@ mod tests {
         assert_eq!(crc32_from(crc32(b"1234"), b"56789"), 0xcbf4_3926);
         assert_eq!(SeededCrc::new(crc32(b"1234")).crc32(b"56789"), 0xcbf4_3926);
         assert_eq!(seed(0x0102), crc32(&[2, 1, 0, 0, 0, 0, 0, 0]));
-        // What zlib makes of a salt and the same nine bytes.
+        // The value that zlib computes from a salt and the same nine bytes.
         assert_eq!(crc32_from(seed(0x0123_4567_89ab_cdef), b"123456789"), 0x8e5f_cc26);
     }
 }

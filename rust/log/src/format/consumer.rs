@@ -1,9 +1,11 @@
-//! The file of a consumer: who its members are, who has which partition, and how far each was read.
+//! The file of a consumer group: its members, the owner of each partition, and the committed
+//! offsets.
 //!
-//! A page with a header that never changes and words that do, a page with a row for each member, then
-//! an entry for each partition: what it is of with the owner's word in one sector, and two sectors for
-//! the cursor, written in turns, so that a tear takes the older one. Words and rows hold for one
-//! incarnation only; cursors are for ever. Layout: `docs/FORMAT.md`, "Consumer".
+//! A page has a header that never changes and words that do. A page with a row for each member
+//! follows, then an entry for each partition. One sector of an entry says what it is of and has the
+//! owner's word. Two more sectors hold cursors, written in turns, so that a tear hits the older
+//! one. Words and rows are valid for one incarnation only; cursors always are. Layout:
+//! `docs/FORMAT.md`, "Consumer".
 
 use std::collections::BTreeSet;
 
@@ -19,44 +21,44 @@ use super::{Decoded, owned, put, u32_at, u64_at};
 pub const MAGIC: [u8; 8] = *b"FALAJCON";
 /// Bytes before the first entry.
 pub const HEAD_LEN: u64 = 8192;
-/// Members that a consumer has at most, over all processes.
+/// Most members of a consumer group, over all processes.
 pub const MEMBERS_MAX: u64 = 256;
 /// Bytes of a member's row.
 pub const MEMBER_LEN: u64 = 16;
 /// Bytes of an entry.
 pub const ENTRY_LEN: u64 = 3 * SECTOR;
-/// Entries that a file has at most.
+/// Most entries of a file.
 pub const ENTRIES_MAX: u64 = 8192;
-/// Bytes of a cursor: all of the sector that each has of its own.
+/// Bytes of a cursor: it fills a sector of its own.
 pub const CURSOR_LEN: usize = SECTOR as usize;
-/// Where the metadata of a committed offset stands in it, behind its length.
+/// Where a cursor holds the metadata of a committed offset, after its length.
 const METADATA_AT: usize = 104;
-/// What tears as a whole or not at all.
+/// The unit that a disk writes whole or not at all.
 pub const SECTOR: u64 = 512;
 
-/// What is said of a file that ends too early.
+/// The error for a file that ends too early.
 pub const CUT: &str = "the consumer's file was cut off; `falaj group delete` forgets the consumer";
-/// What is said of an entry without a cursor that is whole.
-pub const TORN: &str = "neither of the two cursors is whole; `falaj group seek` sets it anew";
-/// The same of one that does not tell what it is of, either.
+/// The error for an entry without a whole cursor.
+pub const TORN: &str = "neither of the two cursors is whole; `falaj group seek` sets it again";
+/// The error for an entry that has lost its name too.
 pub const LOST: &str = "neither of the two cursors is whole, nor what they are of; `falaj group delete` \
                         forgets the consumer";
 
 /// Positions in the file, in bytes, and in an entry.
 pub mod at {
-    /// Incarnation for which words and rows hold.
+    /// Incarnation for which words and rows are valid.
     pub const INCARNATION: u64 = 64;
-    /// Counter that rises when members come, go, ask for a partition, or let one go.
+    /// Counter that rises when members join, leave, ask for a partition, or release one.
     pub const CHANGES: u64 = 128;
-    /// For each row, how often its member has asked for a partition; 0 while it does not ask.
+    /// For each row, how often its member has asked for a partition; 0 when it does not ask.
     pub const ASKS: u64 = 2048;
     /// First row of a member: its word, then the checksum of what it reads.
     pub const MEMBERS: u64 = 4096;
-    /// In an entry: 1 where the living members read the partition, whichever has it.
+    /// In an entry: 1 when the living members read the partition, whichever owns it.
     pub const READ: u64 = 488;
     /// In an entry: the mark of the topic, while the entry is being forgotten.
     pub const FORGOTTEN: u64 = 496;
-    /// In an entry: word of the member that has the partition.
+    /// In an entry: word of the member that owns the partition.
     pub const OWNER: u64 = 504;
     /// In an entry: the first of the two cursors.
     pub const CURSORS: u64 = super::SECTOR;
@@ -73,33 +75,33 @@ const _: () = {
     assert!(24 + MAX_NAME <= NAMED_LEN - 4 && METADATA_AT + MAX_METADATA < CURSOR_LEN);
 };
 
-/// Where an entry begins.
+/// Return where an entry begins.
 pub const fn entry(index: u64) -> u64 {
     HEAD_LEN + index * ENTRY_LEN
 }
 
-/// Where a member's row begins.
+/// Return where a member's row begins.
 pub const fn member(index: u64) -> u64 {
     at::MEMBERS + index * MEMBER_LEN
 }
 
-/// Where the member of a row asks.
+/// Return where the member of a row asks.
 pub const fn ask(index: u64) -> u64 {
     at::ASKS + index * 8
 }
 
-/// How many whole entries a file of a length has.
+/// Return how many whole entries a file of this length has.
 pub const fn entries_in(len: u64) -> u64 {
     len.saturating_sub(HEAD_LEN) / ENTRY_LEN
 }
 
-/// Lay out the part that never changes: whose store's it is, and the generation of the log that keeps
-/// the cursors, zeros where they are in the file.
+/// Lay out the part that never changes: the store's id, and the generation of the log that keeps
+/// the cursors. Zeros mean that the file keeps them.
 pub fn encode_header(store: [u8; 16], log: [u8; 16]) -> [u8; HEADER_LEN] {
     owned::encode_header(MAGIC, store, &log)
 }
 
-/// Check the part that never changes; returns the generation of the log that keeps the cursors.
+/// Check the part that never changes; return the generation of the log that keeps the cursors.
 ///
 /// # Errors
 /// `Damaged` when it is torn or another store's, `Version` for another version.
@@ -115,15 +117,15 @@ pub fn check_header(bytes: &[u8], store: [u8; 16]) -> Decoded<[u8; 16]> {
     Ok(bytes[owned::OWN..].first_chunk().copied().unwrap_or_default())
 }
 
-/// Where a file ends though something is missing of it: of its head, or of an entry of which there is a
-/// beginning. What was allocated and never written is none.
+/// Return where a file ends too early: within its head, or within an entry that has begun. Space
+/// that was allocated and never written is no such entry.
 pub fn cut_at(file: &[u8]) -> Option<u64> {
     let len = file.len() as u64;
     let rest = file.get(entry(entries_in(len)) as usize..).unwrap_or_default();
     (len < HEAD_LEN || rest.iter().any(|byte| *byte != 0)).then_some(len)
 }
 
-/// The entries of a file that are whole, or were. Those that are forgotten say nothing.
+/// Iterate over the entries of a file. Those that are being forgotten come out blank.
 pub fn entries(file: &[u8]) -> impl Iterator<Item = CursorEntry> + '_ {
     let forgotten = forgotten_in(file);
     entries_as_stored(file).map(move |entry| entry.unless_forgotten(&forgotten))
@@ -134,29 +136,30 @@ fn entries_as_stored(file: &[u8]) -> impl Iterator<Item = CursorEntry> + '_ {
     entries.chunks_exact(ENTRY_LEN as usize).map(CursorEntry::decode)
 }
 
-/// Generations of the topics that a file is forgetting: of each at least one entry is marked.
+/// List the generations of the topics that a file is forgetting: at least one entry of each is
+/// marked.
 pub fn forgotten_in(file: &[u8]) -> BTreeSet<[u8; 16]> {
     let marked = entries_as_stored(file).filter(CursorEntry::is_marked);
     marked.filter_map(|entry| Some(entry.of()?.0)).collect()
 }
 
-/// What marks the entries of a topic while they are being forgotten; never 0.
+/// Compute the mark of a topic's entries while they are being forgotten; never 0.
 pub fn mark_of(generation: &[u8; 16]) -> u64 {
     u64_at(generation, 0) | 1
 }
 
-/// What an entry is of.
+/// The topic and partition of an entry.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Named {
     /// Generation of the topic.
     pub generation: [u8; 16],
-    /// Which of its partitions.
+    /// Partition of the topic.
     pub partition: u32,
     /// Name of the topic, for people.
     pub topic: String,
 }
 
-/// Lay out what an entry is of.
+/// Lay out an entry's name.
 pub fn encode_named(named: &Named) -> [u8; NAMED_LEN] {
     let mut out = [0; NAMED_LEN];
     put(&mut out, 0, &named.generation);
@@ -167,7 +170,7 @@ pub fn encode_named(named: &Named) -> [u8; NAMED_LEN] {
     out
 }
 
-/// Read what an entry is of; `None` where nothing whole says so.
+/// Read an entry's name; `None` unless it is whole.
 pub fn decode_named(sector: &[u8]) -> Option<Named> {
     let bytes = sector.get(..NAMED_LEN).filter(|bytes| is_sealed(bytes))?;
     let name = bytes[24..24 + MAX_NAME].get(..u32_at(bytes, 20) as usize)?;
@@ -176,26 +179,27 @@ pub fn decode_named(sector: &[u8]) -> Option<Named> {
     Some(Named { generation, partition: u32_at(bytes, 16), topic })
 }
 
-/// A place in a partition that can be recognised: an offset, and what lies before it.
+/// A recognisable place in a partition: an offset, and what lies before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CursorPosition {
     /// Offset of the first record that was not read.
     pub offset: u64,
-    /// Checksum of the body of the block before it; 0 with `time_us` 0 where there was none.
+    /// Checksum of the body of the block before it; 0 with `time_us` 0 if there was none.
     pub crc: u32,
-    /// When that block was appended, µs since 1970: it tells equal bodies apart, and nothing else.
+    /// When that block was appended, µs since 1970: it distinguishes equal bodies, and has no other
+    /// use.
     pub time_us: i64,
 }
 
 impl CursorPosition {
-    /// True when nothing before it is known that it could be recognised by.
+    /// Return true when nothing is known of the block before it.
     pub fn is_bare(&self) -> bool {
         (self.crc, self.time_us) == (0, 0)
     }
 }
 
-/// What a position is recognised by where its cursor is kept in a log: 0 for one before which nothing
-/// is known.
+/// Compute what identifies a position whose cursor is kept in a log; 0 when nothing before it is
+/// known.
 pub fn fingerprint(position: &CursorPosition) -> u32 {
     if position.is_bare() {
         return 0;
@@ -206,18 +210,18 @@ pub fn fingerprint(position: &CursorPosition) -> u32 {
     crc32(&bytes).max(1)
 }
 
-/// What the cursors of a consumer begin with where they are kept in a log.
+/// Return the prefix of the names of a group's cursors that are kept in a log.
 pub fn cursor_prefix(consumer: &str) -> Vec<u8> {
     format!("{consumer}\0").into_bytes()
 }
 
-/// What a cursor is called where it is kept in a log.
+/// Return the name of a cursor that is kept in a log.
 pub fn cursor_name(consumer: &str, generation: &[u8; 16], partition: u32) -> Vec<u8> {
     format!("{consumer}\0{}\0{partition}", hex(generation)).into_bytes()
 }
 
-/// The topic's generation and the partition that a cursor's name tells; `None` for one that somebody
-/// else named.
+/// Read the topic's generation and the partition from a cursor's name; `None` for a name that falaj
+/// does not give.
 pub fn read_by(name: &[u8]) -> Option<([u8; 16], u32)> {
     let mut words = std::str::from_utf8(name).ok()?.split('\0');
     let (_, generation, partition) = (words.next()?, words.next()?, words.next()?);
@@ -225,18 +229,18 @@ pub fn read_by(name: &[u8]) -> Option<([u8; 16], u32)> {
     words.next().is_none().then_some(found)
 }
 
-/// How far a partition was read, as it stands in one of the two sectors.
+/// A committed offset of a partition, as one of the two sectors holds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoredCursor {
     /// Generation of the topic.
     pub generation: [u8; 16],
-    /// Which of its partitions.
+    /// Partition of the topic.
     pub partition: u32,
-    /// Rises by one with each; its lowest bit is the sector it goes to.
+    /// Rises by one with each version; its lowest bit selects the sector.
     pub serial: u64,
-    /// As it was committed.
+    /// The position that was committed.
     pub committed: CursorPosition,
-    /// The last one known to lie before what was on the medium.
+    /// The last position known to lie before the durable offset.
     pub safe: CursorPosition,
     /// Incarnation in which it was committed.
     pub incarnation: u64,
@@ -258,16 +262,17 @@ pub fn encode_cursor(cursor: &StoredCursor) -> [u8; CURSOR_LEN] {
     out
 }
 
-/// The metadata beside a committed offset, which somebody who commits may leave for whoever goes on; `None`
-/// where no cursor is whole. No build writes any yet, and a commit without it leaves none.
+/// Return the metadata beside a committed offset, which a committing member may leave for the next
+/// owner; `None` without a whole cursor. No build writes any yet, and a commit without it leaves
+/// none.
 pub fn cursor_metadata(bytes: &[u8]) -> Option<&[u8]> {
     let bytes = bytes.get(..CURSOR_LEN).filter(|bytes| is_sealed(bytes))?;
     let len = usize::from(u16::from_le_bytes([bytes[100], bytes[101]]));
     bytes[METADATA_AT..].get(..len).filter(|_| len <= MAX_METADATA)
 }
 
-/// Read a cursor; `None` where there is none that is whole. A sector of zeros is none: its checksum
-/// would have to be another.
+/// Read a cursor; `None` unless it is whole. A sector of zeros is none, as its checksum would
+/// differ.
 pub fn decode_cursor(bytes: &[u8]) -> Option<StoredCursor> {
     cursor_metadata(bytes)?;
     let position = |base: usize| CursorPosition {
@@ -285,27 +290,27 @@ pub fn decode_cursor(bytes: &[u8]) -> Option<StoredCursor> {
     })
 }
 
-/// An entry as it was read.
+/// An entry as read from the file.
 #[derive(Debug, Default)]
 pub struct CursorEntry {
-    /// What it is of, where a whole sector says so.
+    /// Its name, if a whole sector has it.
     pub named: Option<Named>,
-    /// Word of the member that has it.
+    /// Word of the member that owns it.
     pub owner: u64,
-    /// Its two sectors, where they are whole.
+    /// Its two cursors, if they are whole.
     pub cursors: [Option<StoredCursor>; 2],
-    /// Whether anything stands where it says what it is of.
+    /// Whether the sector of its name has any bytes.
     pub is_named: bool,
     /// Which cursors' sectors are neither whole nor zero.
     pub torn: [bool; 2],
-    /// Whether the living members read it; says nothing where there are none.
+    /// Whether the living members read it; meaningless without living members.
     pub is_read: bool,
-    /// What stands where an entry is marked that is being forgotten.
+    /// The mark of an entry that is being forgotten.
     pub mark: u64,
 }
 
 impl CursorEntry {
-    /// Read it, all of its [`ENTRY_LEN`] bytes.
+    /// Decode an entry from all of its [`ENTRY_LEN`] bytes.
     pub fn decode(bytes: &[u8]) -> Self {
         let sector = |n: u64| bytes.get((at::CURSORS + n * SECTOR) as usize..).unwrap_or_default();
         let cursors = [0, 1].map(|n| decode_cursor(sector(n)));
@@ -328,35 +333,35 @@ impl CursorEntry {
         }
     }
 
-    /// The newest cursor that is whole, of the topic and partition that the entry is of.
+    /// Return the newest whole cursor of the entry's own topic and partition.
     pub fn cursor(&self) -> Option<StoredCursor> {
         let named = self.named.as_ref().map(|named| (named.generation, named.partition));
-        // An entry that was used anew may show one of what it was of before, with a higher serial.
+        // A reused entry may have a cursor of its previous partition, with a higher serial.
         let ours = |cursor: &StoredCursor| {
             named.is_none_or(|of| of == (cursor.generation, cursor.partition))
         };
         DoubleSlot::of(self.cursors.map(|cursor| cursor.filter(ours)), |cursor| cursor.serial).value
     }
 
-    /// Generation and partition that it is of, which a cursor says as well.
+    /// Return the entry's generation and partition; a cursor has them too.
     pub fn of(&self) -> Option<([u8; 16], u32)> {
         let named = self.named.as_ref().map(|named| (named.generation, named.partition));
         named.or_else(|| self.cursor().map(|cursor| (cursor.generation, cursor.partition)))
     }
 
-    /// True where nobody ever committed anything: it got its name in the crash that kept its first
-    /// cursor from the medium, or is of something else.
+    /// Return true if no member ever committed for it: a crash kept its first cursor from the disk,
+    /// or the entry is of something else.
     pub fn is_fresh_for(&self, named: &Named) -> bool {
         let same = self.of() == Some((named.generation, named.partition));
         !same || (self.cursor().is_none() && !self.is_torn())
     }
 
-    /// True where a cursor's sector is neither whole nor zero.
+    /// Return true if a cursor's sector is neither whole nor zero.
     pub fn is_torn(&self) -> bool {
         self.torn != [false; 2]
     }
 
-    /// What is wrong where it was begun and says no more how far was read.
+    /// Return what is wrong with an entry that has begun but lost its committed offset.
     pub fn complaint(&self) -> Option<&'static str> {
         match (self.is_torn() && self.cursor().is_none(), &self.named) {
             (false, _) => None,
@@ -365,20 +370,20 @@ impl CursorEntry {
         }
     }
 
-    /// True for one that is being forgotten, also where it is wiped already. A mark of another topic, which
-    /// damage or an earlier life of the entry left, is none.
+    /// Return true for an entry that is being forgotten, even after it was wiped. A mark of another
+    /// topic does not count: corruption or an earlier use of the entry left it.
     pub fn is_marked(&self) -> bool {
         let is_its = |(generation, _)| self.mark == mark_of(&generation);
         self.mark != 0 && self.of().map_or(!self.is_torn(), is_its)
     }
 
-    /// The entry, or one that says nothing where it is marked or of one of these topics.
+    /// Return the entry, or a blank one if it is marked or of one of these topics.
     pub fn unless_forgotten(self, topics: &BTreeSet<[u8; 16]>) -> Self {
         let is_of_these = || self.of().is_some_and(|(generation, _)| topics.contains(&generation));
         if self.is_marked() || is_of_these() { Self::default() } else { self }
     }
 
-    /// True where it says nothing.
+    /// Return true for an entry without a name, cursor or torn sector.
     pub fn is_blank(&self) -> bool {
         self.of().is_none() && !self.is_torn()
     }

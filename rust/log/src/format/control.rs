@@ -1,8 +1,8 @@
 //! The page that the processes of a log share: lock words, ends, wake words.
 //!
-//! Everything in it is derived: it can be made anew from the segments, and recovery does. Words
-//! that different processes change at the same time stand on cache lines of their own. The page is
-//! trusted only while its incarnation is the store's. Layout: `docs/FORMAT.md`, "Control".
+//! Everything in it is derived: recovery makes it again from the segments. Words that different
+//! processes change at the same time lie on cache lines of their own. The page is trusted only
+//! while its incarnation is the store's. Layout: `docs/FORMAT.md`, "Control".
 
 use super::{Decoded, owned, u64_at};
 
@@ -21,41 +21,41 @@ pub mod at {
     pub const APPEND_LOCK: u64 = 128;
     /// Sync lock.
     pub const SYNC_LOCK: u64 = 192;
-    /// Address up to which the lock's owner may have stored bytes.
+    /// Address up to which the append lock's owner may have stored bytes.
     pub const DIRTY: u64 = 256;
     /// Address where the next block goes: everything before is committed.
     pub const TAIL: u64 = 264;
     /// Entries in the active segment's index.
     pub const INDEXED: u64 = 272;
-    /// Address up to which interval mode wants everything on the medium.
+    /// Address up to which interval mode wants everything on disk.
     pub const WANTED: u64 = 280;
-    /// Address behind which nothing of the active segment says that anything was trimmed.
+    /// Address after which the active segment records no trim.
     pub const TRIMMED: u64 = 288;
-    /// Address up to which everything is on the medium.
+    /// Address up to which everything is on disk.
     pub const DURABLE: u64 = 320;
-    /// Kept for the address up to which everything has left the machine.
+    /// Reserved for the address up to which everything has left the machine.
     pub const REMOTE: u64 = 328;
-    /// Kept for the address up to which retention need not keep anything for those who ship it.
+    /// Reserved for the address up to which retention need not keep anything for shipping.
     pub const SHIPPED: u64 = 336;
-    /// Latch and deletion, see [`super::flag`].
+    /// Failed-sync state and deletion, see [`super::flag`].
     pub const FLAGS: u64 = 384;
     /// Address up to which the active segment is allocated.
     pub const ALLOCATED: u64 = 392;
     /// Counter on whose low half followers sleep.
     pub const WAKE: u64 = 448;
-    /// Who may be sleeping for the log's sake, by the bits of `crate::wake`.
+    /// Which kinds of sleepers may wait for the log, by the bits of `crate::wake`.
     pub const WAITING: u64 = 512;
 }
 
 /// Bits of the flags word.
 pub mod flag {
-    /// A sync failed, or its outcome is unknown: what is not durable must be written anew.
+    /// A sync failed, or its outcome is unknown: what is not durable must be written again.
     pub const LATCHED: u64 = 1;
-    /// The log was deleted: nobody appends any more.
+    /// The log was deleted: no process appends to it.
     pub const DELETED: u64 = 2;
 }
 
-/// All of the words, in no order that means anything.
+/// All words, in no particular order.
 pub const WORDS: [u64; 13] = [
     at::INCARNATION,
     at::APPEND_LOCK,

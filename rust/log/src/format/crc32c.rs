@@ -1,8 +1,8 @@
-//! CRC-32C (Castagnoli), by the machine's own instruction where it has one.
+//! CRC-32C (Castagnoli), by the machine's own instruction if it has one.
 //!
-//! Owns the checksum of block headers: a header has 32 to 68 bytes, for which the instruction takes a few
-//! nanoseconds. Its polynomial finds every change of one or two bits in so few bytes. Which instruction
-//! there is gets asked at run time; a table stands in where there is none. Bodies stay with the CRC-32 of
+//! Owns the checksum of block headers. A header has 32 to 68 bytes, for which the instruction takes
+//! a few nanoseconds. Its polynomial finds every change of one or two bits in so few bytes. At run
+//! time it checks for the instruction; without one it uses a table. Bodies keep the CRC-32 of
 //! [`super::checksum`], which is faster over many bytes. See `docs/FORMAT.md`, "Checksums".
 #![allow(unsafe_code, reason = "the machine's instructions are behind functions that need them")]
 
@@ -27,17 +27,17 @@ const TABLE: [u32; 256] = {
     table
 };
 
-/// CRC-32C that continues from an earlier one, or from 0.
+/// Compute a CRC-32C that continues from an earlier one, or from 0.
 #[inline(always)]
 pub fn crc32c_from(seed: u32, bytes: &[u8]) -> u32 {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     if std::arch::is_x86_feature_detected!("sse4.2") {
-        // SAFETY: the machine was asked and has the instruction.
+        // SAFETY: the machine has the instruction: the line above checked it.
         return unsafe { by_sse42(seed, bytes) };
     }
     #[cfg(all(target_arch = "aarch64", not(miri)))]
     if std::arch::is_aarch64_feature_detected!("crc") {
-        // SAFETY: the machine was asked and has the instruction.
+        // SAFETY: the machine has the instruction: the line above checked it.
         return unsafe { by_armv8(seed, bytes) };
     }
     by_table(seed, bytes)

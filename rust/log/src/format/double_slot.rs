@@ -1,23 +1,24 @@
-//! Two slots for one value, written in turns, so that one of them is whole whatever tears the other.
+//! Two slots for one value, written in turns, so that a torn write leaves the other one whole.
 //!
-//! Owns the rule of durable marks, committed offsets, and the ends and entries of queues: a version has
-//! a serial and a checksum; of the versions whose checksum matches, the one with the later serial holds;
-//! the next version goes to the other slot and has the next serial. Invariant: a writer never stores
-//! over the version that holds, so a writer that dies leaves that version or the next one. Serials go
-//! round, and half a round is no step ahead. How a version is laid out is left to each value.
+//! Owns the rule of durable marks, committed offsets, and the ends and entries of queues. A version
+//! has a serial and a checksum. Among the versions with a matching checksum, the one with the later
+//! serial holds. The next version goes to the other slot and has the next serial. Invariant: a
+//! writer never stores over the version that holds, so a writer that dies leaves that version or
+//! the next one. Serials wrap around; half their range ahead does not count as later. Each value
+//! defines its own layout.
 
-/// What stands in two slots.
+/// The contents of two slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DoubleSlot<T> {
-    /// The version that holds; `None` where neither slot has a whole one.
+    /// The version that holds; `None` if neither slot has a whole one.
     pub value: Option<T>,
-    /// The slot of that version; where there is none, the slot that says the later serial.
+    /// The slot of that version; without one, the slot with the later serial.
     pub slot: usize,
 }
 
 impl<T> DoubleSlot<T> {
-    /// Decode the slot that says the later serial, and the other one where the first is not whole.
-    /// `serials` are what both slots say, right or wrong.
+    /// Decode the slot with the later serial, or else the other one if that one is not whole.
+    /// `serials` are those of both slots, valid or not.
     #[inline]
     pub fn read(serials: [u64; 2], decode: impl Fn(usize) -> Option<T>) -> Self {
         let later = usize::from(is_later(serials[1], serials[0]));
@@ -29,7 +30,7 @@ impl<T> DoubleSlot<T> {
         Self { value: None, slot: later }
     }
 
-    /// The slot that the next version goes to.
+    /// Return the slot that the next version goes to.
     #[inline]
     pub const fn other(&self) -> usize {
         1 - self.slot
@@ -37,25 +38,25 @@ impl<T> DoubleSlot<T> {
 }
 
 impl<T: Copy> DoubleSlot<T> {
-    /// Choose between two versions, of which those that are not whole are `None`.
+    /// Choose between two versions; `None` means that a version is not whole.
     pub fn of(slots: [Option<T>; 2], serial: impl Fn(T) -> u64) -> Self {
         let serials = slots.map(|version| version.map_or(0, &serial));
         Self::read(serials, |slot| slots[slot])
     }
 }
 
-/// The slot of a version in a file whose first version, with serial 0, goes to slot 0.
+/// Return the slot of a version in a file whose first version, with serial 0, goes to slot 0.
 pub const fn slot_of(serial: u64) -> usize {
     (serial % 2) as usize
 }
 
-/// A serial of 32 bits as one of 64, which goes round where the 32 bits do.
+/// Widen a 32-bit serial to 64 bits, so that it wraps where the 32 bits do.
 #[inline]
 pub const fn widened(serial: u32) -> u64 {
     (serial as u64) << 32
 }
 
-/// True for a slot that was written and is not whole.
+/// Return true for a slot that was written and is not whole.
 pub fn is_torn<T>(bytes: &[u8], version: Option<&T>) -> bool {
     version.is_none() && bytes.iter().any(|byte| *byte != 0)
 }

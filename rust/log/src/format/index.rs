@@ -1,9 +1,9 @@
 //! The sparse index beside a segment: where to start looking.
 //!
-//! A header of 64 bytes, then entries of 32, in the order of their positions; the first entry whose
-//! position is zero ends it. The index is a hint: an entry is believed only after the block header
-//! it points at was verified, so neither a torn nor a hostile index can do more than cost time.
-//! Layout: `docs/FORMAT.md`, "Index".
+//! A header of 64 bytes comes first, then entries of 32, in the order of their positions. The first
+//! entry whose position is zero ends it. The index is a hint: readers believe an entry only after
+//! they verified the block header that it points at. So neither a torn nor a hostile index can do
+//! more than cost time. Layout: `docs/FORMAT.md`, "Index".
 
 use super::checksum::{crc32_from, seed};
 use super::{DecodeError, Decoded, VERSION, put, u32_at, u64_at};
@@ -14,10 +14,10 @@ pub const MAGIC: [u8; 8] = *b"FALAJIDX";
 pub const HEADER_LEN: usize = 64;
 /// Bytes of an entry.
 pub const ENTRY_LEN: usize = 32;
-/// About how many bytes of the segment one entry stands for.
+/// About how many bytes of the segment one entry covers.
 pub const STRIDE: u64 = 4096;
 
-/// Lay out the header of the index of a segment.
+/// Lay out the header of a segment's index.
 pub fn encode_header(log: [u8; 16], sequence: u64, salt: u64) -> [u8; HEADER_LEN] {
     let mut out = [0; HEADER_LEN];
     put(&mut out, 0, &MAGIC);
@@ -30,7 +30,7 @@ pub fn encode_header(log: [u8; 16], sequence: u64, salt: u64) -> [u8; HEADER_LEN
     out
 }
 
-/// Check that bytes are the header of the index of this segment.
+/// Check that bytes are the header of this segment's index.
 ///
 /// # Errors
 /// `Damaged` when they are torn or another segment's.
@@ -41,7 +41,7 @@ pub fn check_header(bytes: &[u8], log: [u8; 16], sequence: u64, salt: u64) -> De
     Ok(())
 }
 
-/// Bytes of an index file for a segment of this many bytes.
+/// Return the bytes of an index file for a segment of this many bytes.
 pub const fn file_len(segment_bytes: u64) -> u64 {
     HEADER_LEN as u64 + (segment_bytes / STRIDE + 2) * ENTRY_LEN as u64
 }
@@ -56,7 +56,7 @@ pub struct IndexEntry {
     /// Position of the block, or of its group's head, in the segment.
     pub position: u64,
     /// Highest timestamp of the topic's records before this block, over the whole log, nanoseconds
-    /// since 1970; `i64::MIN` where there are none.
+    /// since 1970; `i64::MIN` without such records.
     pub highest_ns: i64,
 }
 
@@ -74,7 +74,7 @@ impl IndexEntry {
         out
     }
 
-    /// Read an entry; `None` where none was written, or a damaged one.
+    /// Read an entry; `None` for one that was never written, or is corrupt.
     pub fn decode(bytes: &[u8], salt: u64) -> Option<Self> {
         if bytes.len() < ENTRY_LEN
             || crc32_from(seed(salt), &bytes[4..ENTRY_LEN]) != u32_at(bytes, 0)
@@ -85,7 +85,7 @@ impl IndexEntry {
         Self::believe([word(0), word(1), word(2), word(3)])
     }
 
-    /// Read an entry without asking whether it is sound; `None` where none was written.
+    /// Read an entry without checking it; `None` for one that was never written.
     #[inline(always)]
     pub fn believe([first, offset, position, highest]: [u64; ENTRY_LEN / 8]) -> Option<Self> {
         let (topic, highest_ns) = ((first >> 32) as u32, highest as i64);

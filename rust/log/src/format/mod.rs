@@ -1,8 +1,8 @@
-//! Bytes only: what stands on the medium and in shared pages, and nothing that moves.
+//! The layout of all bytes on disk and in shared pages, without any I/O.
 //!
-//! This room owns every layout of format version 2 (`docs/FORMAT.md` has the byte tables; the
-//! compile-time asserts beside each layout are their proof). Its functions take bytes and return
-//! values or a [`DecodeError`]; they open no file, read no clock, hold no lock. All integers are
+//! This module owns every layout of format version 2. `docs/FORMAT.md` has the byte tables, and
+//! compile-time asserts beside each layout check them. Its functions take bytes and return values
+//! or a [`DecodeError`]; they open no file, read no clock, hold no lock. All integers are
 //! little-endian.
 //!
 //! | part | layout |
@@ -15,11 +15,11 @@
 //! | [`control`] | words of the page that processes share |
 //! | [`double_slot`] | two slots for one value, written in turns |
 //! | [`queue`] | state of a work queue |
-//! | [`owned`] | what files of a store begin with that are no log's |
-//! | [`part`] | what a job stages beside a log, and its manifests |
-//! | [`wake`] | page that waiters of a store share |
-//! | [`consumer`] | a consumer's members, owners and cursors |
-//! | [`retention`] | what of a topic may go by itself |
+//! | [`owned`] | headers of a store's files other than logs |
+//! | [`part`] | staged parts of bulk loads, and their manifests |
+//! | [`wake`] | the page that waiters of a store share |
+//! | [`consumer`] | members, owners and cursors of a consumer group |
+//! | [`retention`] | limits of what a topic keeps |
 //! | [`settings`] | `falaj.json`, `topic.json` |
 //! | [`names`] | topic and file names |
 //! | [`address`] | one number for a place in a log |
@@ -53,12 +53,13 @@ pub const PAGE: u64 = 4096;
 /// Position of the first block of a segment, behind two pages that say what it is ([`segment`]).
 pub const FIRST_BLOCK: u64 = 2 * PAGE;
 
-/// What bytes can be instead of what they should be.
+/// The ways in which bytes can be wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecodeError {
-    /// Not what a writer of any version leaves: torn, flipped, foreign. Says what is wrong.
+    /// No writer of any version leaves such bytes: they are torn, flipped or foreign. Says what is
+    /// wrong.
     Damaged(&'static str),
-    /// Well formed, but by a version that knows more than this one. Says which feature.
+    /// Well formed, but written by a newer version. Says which feature.
     Unknown(&'static str),
     /// Another version of the format, by its number.
     Version(u32),
@@ -93,7 +94,7 @@ pub(crate) fn put(bytes: &mut [u8], at: usize, what: &[u8]) {
     bytes[at..at + what.len()].copy_from_slice(what);
 }
 
-/// Read a little-endian `u64` of a slice that may be too short: 0 where it is.
+/// Read a little-endian `u64` at a place of a slice; 0 if the slice is too short.
 pub(crate) fn u64_in(bytes: &[u8], at: u64) -> u64 {
     bytes
         .get(at as usize..)

@@ -1,19 +1,19 @@
-//! Names: what a topic may be called, and what the files are called.
+//! Names of topics and of files.
 //!
-//! A topic's name becomes part of a path, so it is checked before any path is made: 1 to 249 of
-//! `[A-Za-z0-9._-]`, neither `.` nor `..` (what Kafka takes as well). File names that are not
-//! exactly as this room writes them belong to somebody else and are left alone.
+//! A topic's name becomes part of a path, so it is checked before any path is made. It has 1 to 249
+//! of `[A-Za-z0-9._-]`, and is neither `.` nor `..`; Kafka accepts the same. File names that are
+//! not exactly as this module writes them are not falaj's, and it leaves them alone.
 
 use std::fmt::Write as _;
 
 /// Longest name of a topic or log, bytes.
 pub const MAX_NAME: usize = 249;
 
-/// How much of a log's name goes into its directory's: with the generation and an ending it must
-/// stay within the 255 bytes that file systems allow.
+/// Most bytes of a log's name in the name of its directory. With the generation and an ending it
+/// must stay within the 255 bytes that file systems allow.
 pub const MAX_IN_DIR: usize = 200;
 
-/// What is wrong with a name, `None` when it is good.
+/// Say what is wrong with a name, `None` when it is valid.
 pub fn complaint(name: &str) -> Option<String> {
     if name.is_empty() {
         return Some("a name needs at least one character".into());
@@ -33,7 +33,7 @@ pub fn complaint(name: &str) -> Option<String> {
     ))
 }
 
-/// A random id as 32 hexadecimal digits.
+/// Write a random id as 32 hexadecimal digits.
 pub fn hex(id: &[u8; 16]) -> String {
     id.iter().fold(String::with_capacity(32), |mut out, byte| {
         let _ = write!(out, "{byte:02x}");
@@ -48,30 +48,31 @@ pub fn unhex(text: &str) -> Option<[u8; 16]> {
     canonical.then(|| u128::from_str_radix(text, 16).ok().map(u128::to_be_bytes)).flatten()
 }
 
-/// Directory of a log: `<name>@<generation>`, of a long name its first [`MAX_IN_DIR`] bytes. It is
-/// the generation that tells logs apart; the name is for people.
+/// Return the directory of a log: `<name>@<generation>`, with the first [`MAX_IN_DIR`] bytes of a
+/// long name. The generation identifies the log; the name is for people.
 pub fn log_dir(name: &str, generation: &[u8; 16]) -> String {
     let shown = name.get(..MAX_IN_DIR).unwrap_or(name);
     format!("{shown}@{}", hex(generation))
 }
 
-/// Take the name of a log's directory apart: what it shows of the log's name, and the generation.
+/// Split the name of a log's directory into the shown part of the log's name, and the generation.
 pub fn parse_log_dir(dir: &str) -> Option<(&str, [u8; 16])> {
     let (name, generation) = dir.rsplit_once('@')?;
     complaint(name).is_none().then(|| unhex(generation).map(|id| (name, id))).flatten()
 }
 
-/// File of a segment: twenty digits and `.log`.
+/// Return the file name of a segment: twenty digits and `.log`.
 pub fn segment(sequence: u64) -> String {
     numbered(sequence, ".log")
 }
 
-/// Index file of a segment.
+/// Return the file name of a segment's index.
 pub fn index(sequence: u64) -> String {
     numbered(sequence, ".idx")
 }
 
-/// Twenty digits and an ending. Not by `format!`, which takes longer than opening the file from memory.
+/// Write twenty digits and an ending. `format!` would take longer than opening the file from
+/// memory.
 fn numbered(sequence: u64, ending: &str) -> String {
     let mut name = *b"00000000000000000000";
     let mut left = sequence;
@@ -82,12 +83,12 @@ fn numbered(sequence: u64, ending: &str) -> String {
     [std::str::from_utf8(&name).unwrap_or_default(), ending].concat()
 }
 
-/// Sequence of a segment file; `None` for any other file.
+/// Read the sequence from a segment's file name; `None` for any other file.
 pub fn parse_segment(file: &str) -> Option<u64> {
     parse_numbered(file, ".log")
 }
 
-/// Sequence of an index file; `None` for any other file.
+/// Read the sequence from an index's file name; `None` for any other file.
 pub fn parse_index(file: &str) -> Option<u64> {
     parse_numbered(file, ".idx")
 }
@@ -98,23 +99,23 @@ fn parse_numbered(file: &str, ending: &str) -> Option<u64> {
         .then(|| digits.parse().ok())?
 }
 
-/// Prepared segment of the process in a slot.
+/// Return the file name of a segment that the process in a slot prepared.
 pub fn prepared(slot: u32) -> String {
     format!("next.{slot}.tmp")
 }
 
-/// Index that the process in a slot makes anew.
+/// Return the file name of an index that the process in a slot rebuilds.
 pub fn reindexed(slot: u32) -> String {
     format!("reindex.{slot}.tmp")
 }
 
-/// File whose flock is held by who compacts a log; there once somebody did.
+/// Name of the file whose flock a compacting process holds; it exists once a compaction ran.
 pub const COMPACTION_LOCK: &str = "lock.compact";
 
-/// Segment that whoever holds that lock makes.
+/// Name of the segment that the owner of that lock writes.
 pub const COMPACTED: &str = "compact.tmp";
 
-/// True for the names that falaj gives to files in a log's directory, exactly.
+/// Return true for exactly the names that falaj gives to files in a log's directory.
 pub fn is_log_file(name: &str) -> bool {
     let whole = name.strip_suffix(".tmp").unwrap_or(name);
     ["control", "lock", "lock.append", "lock.sync", COMPACTION_LOCK].contains(&whole)
@@ -124,7 +125,8 @@ pub fn is_log_file(name: &str) -> bool {
         || is_prepared(name)
 }
 
-/// `next.<slot>.tmp` or `reindex.<slot>.tmp`, the slot written as we write it.
+/// Return true for `next.<slot>.tmp` or `reindex.<slot>.tmp`, with the slot written as falaj writes
+/// it.
 fn is_prepared(name: &str) -> bool {
     [("next.", prepared as fn(u32) -> String), ("reindex.", reindexed)].into_iter().any(
         |(prefix, written)| {

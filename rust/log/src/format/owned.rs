@@ -1,18 +1,18 @@
-//! Sealed headers: what files begin with that never changes, under a checksum.
+//! Sealed headers: the constant beginnings of files, under a checksum.
 //!
-//! Owns the shape that all of them have: a magic of 8 bytes, a version, and a CRC-32 of the rest as the last
-//! 4 bytes. And the header of 64 bytes of a file that belongs to a store or a log: what it is, and whose.
-//! Layout: `docs/FORMAT.md`, "Wake page", "Consumer" and "Control".
+//! Owns the shape of all of them: a magic of 8 bytes, a version, and a CRC-32 of the rest as the
+//! last 4 bytes. Also owns the 64-byte header of a file that belongs to a store or a log, which
+//! says what it is and whose. Layout: `docs/FORMAT.md`, "Wake page", "Consumer" and "Control".
 
 use super::checksum::crc32;
 use super::{DecodeError, Decoded, VERSION, check_version, put, u32_at};
 
 /// Bytes of the header of a store's or a log's file.
 pub const HEADER_LEN: usize = 64;
-/// Where what is the file's own stands in it.
+/// Where the header holds the file's own fields.
 pub const OWN: usize = 32;
 
-/// What is said of a header that is none, damaged, or another store's.
+/// Errors for a header that is none, is corrupt, or is another store's.
 #[derive(Clone, Copy, Debug)]
 pub struct Complaints {
     /// Another magic.
@@ -23,14 +23,14 @@ pub struct Complaints {
     pub foreign: &'static str,
 }
 
-/// Put the checksum of all other bytes into the last four.
+/// Write the checksum of all other bytes into the last four.
 pub fn seal(bytes: &mut [u8]) {
     let covered = bytes.len() - 4;
     let crc = crc32(&bytes[..covered]);
     put(bytes, covered, &crc.to_le_bytes());
 }
 
-/// True where the last four bytes are the checksum of all others.
+/// Return true if the last four bytes are the checksum of all others.
 pub fn is_sealed(bytes: &[u8]) -> bool {
     bytes.split_last_chunk().is_some_and(|(rest, crc)| crc32(rest) == u32::from_le_bytes(*crc))
 }
@@ -54,7 +54,7 @@ pub fn check_sealed(
     check_version(u32_at(header, 8))
 }
 
-/// Lay out the header of a file of a store or a log, with what is the file's own.
+/// Lay out the header of a file of a store or a log, with the file's own fields.
 pub fn encode_header(magic: [u8; 8], owner: [u8; 16], own: &[u8]) -> [u8; HEADER_LEN] {
     let mut out = [0; HEADER_LEN];
     put(&mut out, 0, &magic);
@@ -65,7 +65,7 @@ pub fn encode_header(magic: [u8; 8], owner: [u8; 16], own: &[u8]) -> [u8; HEADER
     out
 }
 
-/// Whose a header says that it is, right or wrong.
+/// Return the store's id in a header, valid or not.
 pub fn store_in(bytes: &[u8]) -> [u8; 16] {
     bytes.get(16..).and_then(|id| id.first_chunk().copied()).unwrap_or_default()
 }
@@ -97,7 +97,7 @@ mod tests {
     const SAY: Complaints =
         Complaints { no_such: "no such", damaged: "damaged", foreign: "foreign" };
 
-    /// What is said of a header as the format lays it out, with this changed and its checksum right.
+    /// Check a header that the format lays out, with this change and a matching checksum.
     fn with(at: usize, what: &[u8]) -> Decoded<()> {
         let fields = [(0, &MAGIC[..]), (8, &[2]), (16, &STORE), (at, what)];
         check_header(&sealed(64, &fields), MAGIC, STORE, &SAY)

@@ -1,14 +1,14 @@
-//! What a bulk load stages beside a log: files of parts, and the manifests that name them.
+//! Files that a bulk load stages beside a log: parts, and the manifests that name them.
 //!
 //! ```text
 //! file     = header 80, frame*           frame = head 32, body
 //! manifest = head 80, name of the load, name of the part, (partition: 4, records: 8)*, crc: 4
 //! ```
 //!
-//! A frame's body is that of a data block, its checksum too: neither knows where it will stand, so that
-//! both are kept when it is committed. The id of a part is random and in its name; heads of frames
-//! begin their checksums with it, and a manifest has a checksum of all of them, so no frame can be
-//! taken for another's. Layout: `docs/FORMAT.md`, "Staged parts".
+//! A frame has the body of a data block, and its checksum. Neither depends on its place in a log,
+//! so a commit keeps both. The id of a part is random and in its name. The checksum of a frame's
+//! head begins with that id, and a manifest has a checksum of all heads. So no frame can pass for
+//! another part's. Layout: `docs/FORMAT.md`, "Staged parts".
 
 use super::checksum::{crc32, crc32_from};
 use super::owned::{check_sealed, seal};
@@ -27,35 +27,36 @@ pub const MANIFEST_LEN: usize = 80;
 /// Longest name of a bulk load or a part, bytes.
 pub const MAX_NAME: usize = 200;
 
-/// Ending of a part's file that is whole.
+/// File ending of a whole part.
 const WHOLE: &str = ".part";
-/// Ending of one that is being written.
+/// File ending of a part that is being written.
 const UNFINISHED: &str = ".tmp";
 
 const _: () = {
-    // With what stands behind it a name stays within the 255 bytes that file systems allow.
+    // With all that follows it, a name stays within the 255 bytes that file systems allow.
     assert!(MAX_NAME + 1 + 16 + WHOLE.len() <= 255 && MAX_NAME + 1 + 5 <= 255);
     assert!(HEADER_LEN % 8 == 0 && FRAME_LEN % 8 == 0);
 };
 
-/// Name of the directory in which a bulk load for the topic that begins with this number stages its parts.
+/// Return the directory in which a bulk load stages its parts, for the topic that begins with this
+/// number.
 pub fn load_dir(load: &str, number: u32) -> String {
     format!("{load}@{number}")
 }
 
-/// Take the name of such a directory apart; `None` for any other.
+/// Split the name of such a directory; `None` for any other.
 pub fn parse_load_dir(name: &str) -> Option<(&str, u32)> {
     let (load, digits) = name.rsplit_once('@')?;
     let number: u32 = digits.parse().ok()?;
     (complaint(load).is_none() && number.to_string() == digits).then_some((load, number))
 }
 
-/// Name of a part's file.
+/// Return the name of a part's file.
 pub fn file_name(part: &str, id: u64, is_whole: bool) -> String {
     format!("{part}.{id:016x}{}", if is_whole { WHOLE } else { UNFINISHED })
 }
 
-/// Take the name of a part's file apart, into its part, its id and whether it is whole; `None` for any
+/// Split the name of a part's file into its part, its id and whether it is whole; `None` for any
 /// other.
 pub fn parse_file_name(name: &str) -> Option<(&str, u64, bool)> {
     let whole = name.strip_suffix(WHOLE);
@@ -68,7 +69,7 @@ pub fn parse_file_name(name: &str) -> Option<(&str, u64, bool)> {
     ))
 }
 
-/// What is wrong with the name of a bulk load or a part; `None` when it is good.
+/// Say what is wrong with the name of a bulk load or a part; `None` when it is valid.
 pub fn complaint(name: &str) -> Option<String> {
     match names::complaint(name) {
         None if name.len() > MAX_NAME => {
@@ -78,7 +79,7 @@ pub fn complaint(name: &str) -> Option<String> {
     }
 }
 
-/// Whose a part is.
+/// The owner of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
     /// Generation of the log.
@@ -89,12 +90,12 @@ pub struct Owner {
     pub id: u64,
 }
 
-/// What a part's file begins with.
+/// The header of a part's file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartHeader {
-    /// Whose it is.
+    /// The part's owner.
     pub owner: Owner,
-    /// Id of the name of the load's token, and its version; zeros where it was not told.
+    /// Id of the name of the load's idempotency key, and its version; zeros without one.
     pub token: (u64, u64),
 }
 
@@ -128,7 +129,7 @@ impl PartHeader {
     }
 }
 
-/// A frame: what goes with the body of a block, but for its place.
+/// A frame: all that belongs to a block's body except its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame {
     /// Partition of the topic.
@@ -141,9 +142,9 @@ pub struct Frame {
     pub body_crc: u32,
     /// Highest event time in it, nanoseconds since 1970, if any record has one.
     pub highest_ns: Option<i64>,
-    /// Flags that belong to the body.
+    /// Flags of the body.
     pub flags: u16,
-    /// True when some record goes by the time of the append.
+    /// True when some record has the time of its append.
     pub uses_append_time: bool,
 }
 
@@ -163,7 +164,7 @@ impl Frame {
         out
     }
 
-    /// Read the head that stands at a place in the file of the part with this id.
+    /// Read a frame's head at a place in the file of the part with this id.
     ///
     /// # Errors
     /// `Damaged` when it is torn or another's, `Unknown` for flags of a newer version.
@@ -200,20 +201,20 @@ fn head_crc(id: u64, position: u64, head: &[u8; FRAME_LEN]) -> u32 {
     crc32_from(seeded, &head[..FRAME_LEN - 4])
 }
 
-/// What a finished part consists of: who commits the load is given one of each.
+/// The description of a finished part; the committer of the load gets one for each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Manifest {
-    /// Whose the part is.
+    /// The part's owner.
     pub owner: Owner,
     /// Name of the load.
     pub load: String,
     /// Name of the part.
     pub part: String,
-    /// Bytes of the file; 0 where there is none, as for a part without records.
+    /// Bytes of the file; 0 without one, as for a part without records.
     pub len: u64,
     /// Frames in it.
     pub frames: u32,
-    /// CRC-32 of the heads of all frames, one after the other.
+    /// CRC-32 of the heads of all frames, in sequence.
     pub heads_crc: u32,
     /// Records in each partition that has any, lowest partition first.
     pub records: Vec<(u32, u64)>,

@@ -73,7 +73,7 @@ fn only_names_exactly_as_falaj_writes_them_are_its_own() {
     assert!(complaint(&"x".repeat(MAX_NAME + 1)).is_some() && complaint("a/b").is_some());
 }
 
-/// An owner of whose bytes no two are alike.
+/// An owner whose bytes all differ.
 const DISTINCT: Owner =
     Owner { log: *b"the log's number", topic: *b"GENERATION of it", id: 0x8807_8605_8403_8201 };
 

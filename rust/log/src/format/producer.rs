@@ -1,4 +1,4 @@
-//! What a log knows of a producer in a topic, and how the sequences of its next append relate to that.
+//! A log's knowledge of a producer in a topic, and how an append's sequences relate to it.
 
 use std::ops::RangeInclusive;
 
@@ -12,41 +12,42 @@ const SEQUENCE_LEN: usize = 20;
 /// Bytes of the longest entry.
 pub(super) const ENTRY_LEN_MAX: usize = HEAD_LEN + SEQUENCE_LEN * PRODUCER_SEQUENCES;
 
-/// A producer's last sequences in a topic, oldest first, each with the first offset it got.
+/// A producer's last sequences in a topic, oldest first, each with its first offset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProducerState {
     known: [(u64, u64); PRODUCER_SEQUENCES],
-    /// How many sequences each of them stands for.
+    /// How many sequences each of them covers.
     spans: [u32; PRODUCER_SEQUENCES],
     pub(super) len: usize,
     /// Bits of [`producer_flag`].
     flags: u32,
-    /// When it was last used, µs since 1970 by the log's time; 0 where that was not noted.
+    /// When it was last used, µs since 1970 by the log's time; 0 if unknown.
     used_us: i64,
 }
 
 impl ProducerState {
-    /// What is known, oldest first.
+    /// Return the known sequences with their offsets, oldest first.
     pub fn known(&self) -> &[(u64, u64)] {
         &self.known[..self.len]
     }
 
-    /// How many sequences each of the known ones stands for, that one counted.
+    /// Return how many sequences each of the known ones covers, including itself.
     pub fn spans(&self) -> &[u32] {
         &self.spans[..self.len]
     }
 
-    /// True where the log may forget the producer by itself once it was not used for long.
+    /// Return true if the log may forget the producer by itself after it was unused for long.
     pub fn is_expiring(&self) -> bool {
         self.flags & producer_flag::EXPIRING != 0
     }
 
-    /// When it was last used, µs since 1970 by the log's time, where that was noted.
+    /// Return when it was last used, µs since 1970 by the log's time, if known.
     pub fn used_us(&self) -> Option<i64> {
         Some(self.used_us).filter(|us| *us != 0)
     }
 
-    /// Note a block of it that begins at `first`; the oldest goes when there are [`PRODUCER_SEQUENCES`].
+    /// Note a block of the producer that begins at `first`; beyond [`PRODUCER_SEQUENCES`] the
+    /// oldest one is dropped.
     pub fn note(&mut self, of: Producer, first: u64) {
         if self.len == PRODUCER_SEQUENCES {
             self.known.rotate_left(1);
@@ -58,7 +59,7 @@ impl ProducerState {
         (self.flags, self.used_us) = (of.flags, 0);
     }
 
-    /// The payload of its entry in a snapshot: topic number, flags, id, last use, sequences.
+    /// Encode the payload of its entry in a snapshot: topic number, flags, id, last use, sequences.
     pub(super) fn encode(&self, topic: u32, id: u64) -> Vec<u8> {
         let mut payload = topic.to_le_bytes().to_vec();
         payload.extend(self.flags.to_le_bytes());
@@ -72,7 +73,7 @@ impl ProducerState {
         payload
     }
 
-    /// Read such a payload: topic number, id, and what is known.
+    /// Read such a payload: topic number, id, and the state.
     ///
     /// # Errors
     /// `Damaged` for one of another length, `Unknown` for flags of a newer version.
@@ -95,18 +96,19 @@ impl ProducerState {
         Ok((u32_at(payload, 0), id, known))
     }
 
-    /// The first offset that a sequence got, if it is one of the last.
+    /// Return the first offset of a sequence, if it is among the last ones.
     pub fn first_of(&self, sequence: u64) -> Option<u64> {
         self.known().iter().rev().find(|(known, _)| *known == sequence).map(|(_, first)| *first)
     }
 }
 
-/// The sequences of a producer that one append carries, `first..=last`, and the one that comes before them.
+/// The sequences of one append, `first..=last`, and the one that comes before them.
 ///
-/// A block says the last one, so that is what makes an append a repeat.
+/// A block holds the last one, so that one decides whether an append is a repeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SequenceSpan {
-    /// The sequence that the producer must have appended last, if the log knows the producer; `None` for none.
+    /// The sequence that must be the producer's last one, if the log knows the producer; `None` for
+    /// none.
     pub previous: Option<u64>,
     /// The first one.
     pub first: u64,
@@ -115,7 +117,7 @@ pub struct SequenceSpan {
 }
 
 impl From<RangeInclusive<u64>> for SequenceSpan {
-    /// These sequences, which come after the one below the first.
+    /// Make a span whose previous sequence is the one below the first.
     fn from(sequences: RangeInclusive<u64>) -> Self {
         let (first, last) = sequences.into_inner();
         Self { previous: first.checked_sub(1), first, last }
@@ -123,13 +125,13 @@ impl From<RangeInclusive<u64>> for SequenceSpan {
 }
 
 impl From<u64> for SequenceSpan {
-    /// One sequence, which comes after the one below it.
+    /// Make a span of one sequence, with the one below it as the previous one.
     fn from(sequence: u64) -> Self {
         (sequence..=sequence).into()
     }
 }
 
-/// How an append's sequences relate to those that its producer appended before.
+/// The relation of an append's sequences to those that its producer appended before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// They come next, or are the producer's first.
@@ -138,6 +140,6 @@ pub enum Standing {
     Repeat,
     /// They were appended before, and are not among the last.
     Old,
-    /// Another one comes next, this one: some are missing, or some of these were appended before.
+    /// This other one comes next: some are missing, or some of these were appended before.
     Other(u64),
 }

@@ -1,18 +1,19 @@
-//! The state file of a work queue: what became of each record, beside the topic that holds them.
+//! The state file of a work queue: the state of each record's job, beside the topic that has the
+//! records.
 //!
 //! ```text
 //! page 0   header, written once │ ends (two slots) │ words, derived
 //! page 1…  holders: a word for each slot of the store, derived
 //!          entries: 64 bytes for each place of the ring, two versions of 32
-//!          links:   16 bytes for each place: where in the heap, who comes behind it, derived
+//!          links:   16 bytes for each place: where in the heap, and the next in the lane, derived
 //!          heap:    16 bytes for each place: when, which place, derived
 //!          lanes:   16 bytes for each place, in queues with an order: first and last, derived
 //! ```
 //!
-//! Invariant, on which "no record is lost" rests: a version of an entry is believed only if its
-//! checksum, which covers the file's id and the record's offset, matches; what is not believed means
-//! that the record was never handed out. What is derived can be made anew from the rest. Layout:
-//! `docs/FORMAT.md`, "Queue".
+//! "No record is lost" relies on this invariant: a version of an entry counts only if its checksum
+//! matches. The checksum covers the file's id and the record's offset. An entry without such a
+//! version means that the record was never delivered. Derived parts can be rebuilt from the rest.
+//! Layout: `docs/FORMAT.md`, "Queue".
 
 use super::checksum::crc32_from;
 use super::double_slot::{DoubleSlot, is_torn, widened};
@@ -29,30 +30,31 @@ const CAPACITY_AT: usize = 40;
 pub const VERSION_LEN: u64 = 32;
 /// Bytes of an entry.
 pub const ENTRY_LEN: u64 = 64;
-/// Bytes of what an ends slot holds.
+/// Bytes of a slot of the ends.
 pub const ENDS_LEN: usize = 64;
 /// Smallest number of places.
 pub const CAPACITY_MIN: u64 = 64;
-/// Attempts are counted up to this.
+/// Highest number of attempts that is counted.
 pub const ATTEMPTS_MAX: u32 = (1 << 24) - 1;
-/// Deliveries are counted modulo one more than this.
+/// Highest number of deliveries; beyond it the count wraps to 0.
 pub const DELIVERIES_MAX: u32 = (1 << 31) - 1;
-/// Where deliveries begin in the word that holds the lane.
+/// First bit of the deliveries in the word that also holds the lane.
 const DELIVERIES_AT: u32 = 33;
 const LANE: u64 = (1 << DELIVERIES_AT) - 1;
 const BEGUN: u64 = 1 << 4;
 const SUSPECT: u64 = 1 << 5;
 const ORDERED_FLAG: u32 = 1;
 const BEGINS_FLAG: u32 = 1 << 1;
-/// Largest number of places: so many jobs may be out, delayed, or done behind one that is not.
+/// Largest number of places: that many jobs may be in flight, delayed, or done after one that is
+/// not done.
 pub const CAPACITY_MAX: u64 = 1 << 26;
 
-/// What is said of a file that ends too early.
-pub const CUT: &str = "the state of the queue was cut off; `falaj queue reset` begins it anew";
-/// What is said of a heap that is damaged again as soon as it was made anew.
-pub const NO_HEAP: &str = "the heap of the queue leads nowhere, although it was made anew";
-/// What is said of a lock word that no process writes.
-pub const NO_LOCK_WORD: &str = "the lock word is none that falaj writes";
+/// The error for a file that ends too early.
+pub const CUT: &str = "the state of the queue was cut off; `falaj queue reset` creates a new one";
+/// The error for a heap that is corrupt right after it was rebuilt.
+pub const NO_HEAP: &str = "the heap of the queue leads nowhere, although it was just rebuilt";
+/// The error for a lock word that no process writes.
+pub const NO_LOCK_WORD: &str = "the lock word is not one that falaj writes";
 
 /// Positions in the first page.
 pub mod at {
@@ -60,24 +62,24 @@ pub mod at {
     pub const ENDS: [u64; 2] = [512, 1024];
     /// Lock of the queue.
     pub const LOCK: u64 = 2048;
-    /// Incarnation for which what is derived holds; stored last by a review.
+    /// Incarnation for which the derived parts are valid; stored last by a review.
     pub const INCARNATION: u64 = 2112;
-    /// Not 0 while the lock's owner changes what is derived, and from where that was found to be damaged
-    /// until it is made anew.
+    /// Not 0 while the lock's owner changes derived parts, and from where they were found corrupt
+    /// until they are rebuilt.
     pub const BUSY: u64 = 2120;
-    /// Not 0 once another file has taken this one's place.
+    /// Not 0 once another file has replaced this one.
     pub const REPLACED: u64 = 2128;
     /// Entries in the heap.
     pub const HEAP: u64 = 2176;
-    /// Leases that are out.
+    /// Jobs in flight.
     pub const LEASED: u64 = 2184;
-    /// Done, but not passed by the floor yet.
+    /// Jobs that are done, but that the lower bound has not passed yet.
     pub const DONE: u64 = 2192;
-    /// Counts what may concern those who wait.
+    /// Rises with each change that waiting workers may need.
     pub const CHANGES: u64 = 2240;
 }
 
-/// Where each part lies.
+/// Positions of the parts of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parts {
     /// Number of places, a power of two.
@@ -91,57 +93,57 @@ impl Parts {
     pub const HOLDERS: u64 = PAGE;
     const ENTRIES: u64 = Self::HOLDERS + 8 * SLOTS;
 
-    /// The entry of an offset.
+    /// Return the position of an offset's entry.
     #[inline]
     pub fn entry(&self, offset: u64) -> u64 {
         Self::ENTRIES + ENTRY_LEN * self.place(offset)
     }
 
-    /// The place of an offset in the ring.
+    /// Return the place of an offset in the ring.
     #[inline]
     pub fn place(&self, offset: u64) -> u64 {
         offset & (self.capacity - 1)
     }
 
-    /// The links of a place.
+    /// Return the position of a place's links.
     #[inline]
     pub fn link(&self, place: u64) -> u64 {
         Self::ENTRIES + ENTRY_LEN * self.capacity + 16 * (place & (self.capacity - 1))
     }
 
-    /// An element of the heap.
+    /// Return the position of an element of the heap.
     #[inline]
     pub fn heap(&self, index: u64) -> u64 {
         Self::ENTRIES + (ENTRY_LEN + 16) * self.capacity + 16 * (index & (self.capacity - 1))
     }
 
-    /// A lane.
+    /// Return the position of a lane.
     #[inline]
     pub fn lane(&self, lane: u64) -> u64 {
         Self::ENTRIES + (ENTRY_LEN + 32) * self.capacity + 16 * (lane & (self.capacity - 1))
     }
 
-    /// Bytes of the file.
+    /// Return the bytes of the file.
     pub fn file_len(&self) -> u64 {
         let each = ENTRY_LEN + if self.ordered { 48 } else { 32 };
         (Self::ENTRIES + each * self.capacity).next_multiple_of(PAGE)
     }
 }
 
-/// Slots of a store, of which each has a word among the holders.
+/// Slots of a store, each with a word among the holders.
 pub const SLOTS: u64 = 1024;
 
-/// What the part that never changes says.
+/// The part of the file that never changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueHeader {
     /// Generation of the topic.
     pub generation: [u8; 16],
     /// Random id of the file.
     pub id: u64,
-    /// How many places, and with which order.
+    /// The number of places, and the order.
     pub parts: Parts,
-    /// True where an attempt counts when the work begins. In files of earlier builds, it counted with the
-    /// delivery. No build writes to such a file; it is copied first.
+    /// True if an attempt counts when the work begins. In files of earlier builds, it counted with
+    /// the delivery. No build writes to such a file; it is copied first.
     pub counts_begun: bool,
     /// Name of the topic.
     pub topic: String,
@@ -169,9 +171,8 @@ impl QueueHeader {
     /// # Errors
     /// `Damaged` when it is torn or no state file, `Version` for another version.
     pub fn decode(bytes: &[u8]) -> Decoded<Self> {
-        let no_such = "not the state of a queue; `falaj queue reset` begins it anew";
-        let damaged =
-            "the checksum of the queue's header does not match; `falaj queue reset` begins it anew";
+        let no_such = "not the state of a queue; `falaj queue reset` creates a new one";
+        let damaged = "the checksum of the queue's header does not match; `falaj queue reset` creates a new one";
         check_sealed(bytes, HEADER_LEN, MAGIC, no_such, damaged)?;
         let flags = u32_at(bytes, 12);
         if flags > ORDERED_FLAG | BEGINS_FLAG {
@@ -191,24 +192,24 @@ impl QueueHeader {
                 Ok(Self { generation, id: u64_at(bytes, 32), parts, counts_begun, topic })
             }
             _ => Err(DecodeError::Damaged(
-                "a header that no queue has; `falaj queue reset` begins it anew",
+                "a header that no queue has; `falaj queue reset` creates a new one",
             )),
         }
     }
 }
 
-/// Between which offsets there are entries, and what is counted for people.
+/// The range of offsets that have entries, and the counts for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct QueueEnds {
-    /// Counts versions of the ends, and goes round.
+    /// Number of this version of the ends; it wraps around.
     pub serial: u64,
-    /// All before it are done.
+    /// The lower bound: all before it are done.
     pub floor: u64,
-    /// None from here on was ever handed out.
+    /// No record from here on was ever delivered.
     pub head: u64,
     /// Records that were trimmed before they were done.
     pub trimmed: u64,
-    /// Records that were given up for dead.
+    /// Records that were dead-lettered.
     pub dead: u64,
 }
 
@@ -220,13 +221,13 @@ impl QueueEnds {
         [words[0], words[1], words[2], words[3], words[4], words[5], words[6], u64::from(crc)]
     }
 
-    /// True where there is a place for each offset that has an entry: no queue has others.
+    /// Return true if each offset with an entry has a place: no queue has others.
     #[inline]
     pub fn fit(&self, capacity: u64) -> bool {
         self.floor <= self.head && self.head - self.floor <= capacity
     }
 
-    /// Both slots, as they stand in the first page of a file, behind its header.
+    /// Decode both slots from the first page of a file, after its header.
     pub fn in_page(page: &[u8], id: u64) -> [Option<Self>; 2] {
         let capacity = page.get(CAPACITY_AT..CAPACITY_AT + 8).map_or(0, |bytes| u64_at(bytes, 0));
         at::ENDS.map(|position| {
@@ -236,7 +237,7 @@ impl QueueEnds {
         })
     }
 
-    /// A slot that is neither whole nor was never written.
+    /// Return a slot that was written and is not whole.
     pub fn torn_in(page: &[u8], id: u64) -> Option<usize> {
         let slots = Self::in_page(page, id);
         (0..2).find(|slot| {
@@ -245,18 +246,18 @@ impl QueueEnds {
         })
     }
 
-    /// Of both slots, the one that holds, and which that is.
+    /// Return the version that holds, and its slot.
     ///
     /// # Errors
     /// `Damaged` when neither is whole.
     pub fn newest(slots: [Option<Self>; 2]) -> Decoded<(Self, usize)> {
         let DoubleSlot { value, slot } = DoubleSlot::of(slots, |ends| ends.serial);
-        let damaged = "the ends of the queue; `falaj queue reset` begins it anew";
+        let damaged = "the ends of the queue; `falaj queue reset` creates a new one";
         Ok((value.ok_or(DecodeError::Damaged(damaged))?, slot))
     }
 
-    /// Read a slot; `None` when it is torn or was never written. Whether it [fits](Self::fit) is for who
-    /// knows the file.
+    /// Read a slot; `None` when it is torn or was never written. The caller, which knows the file,
+    /// checks whether it [fits](Self::fit).
     pub fn decode(words: &[u64; ENDS_LEN / 8], id: u64) -> Option<Self> {
         let sound = u64::from(checksum(id, u64::MAX, &words[..7])) == words[7];
         let found = Self {
@@ -270,14 +271,14 @@ impl QueueEnds {
     }
 }
 
-/// What became of a record.
+/// The state of a record's job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Nobody has it; it may be handed out.
+    /// No process has it; it may be delivered.
     Ready,
-    /// Somebody has it, until `when` of the machine's steady clock.
+    /// A process has it, until `when` of the machine's steady clock.
     Leased,
-    /// Nobody has it, and nobody gets it before `when` of the wall clock.
+    /// No process has it, and none gets it before `when` of the wall clock.
     Delayed,
     /// It was acked.
     Done,
@@ -286,28 +287,29 @@ pub enum State {
 /// A version of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JobEntry {
-    /// What became of the record.
+    /// The state of the job.
     pub state: State,
-    /// True where the process that has it began to work on it.
+    /// True if the process that has it began to work on it.
     pub begun: bool,
-    /// True where the last process that worked on it died, or was late.
+    /// True if the last process that worked on it died, or was late.
     pub suspect: bool,
-    /// How often work on it was begun.
+    /// How often work on it began.
     pub attempts: u32,
     /// How often it was delivered, modulo 2³¹; 0 once it is done.
     pub deliveries: u32,
     /// Identity of the process that has it, else 0.
     pub holder: u32,
-    /// Counts versions of the entry, whatever record is in its place.
+    /// Number of this version of the entry, whichever record is in its place.
     pub serial: u32,
     /// Microseconds: see [`State`].
     pub when: u64,
-    /// Where it is done: which record it was ([`crate::log::BatchBlock::fingerprint`]). Else: its lane, or 0.
+    /// If it is done: which record it was ([`crate::log::BatchBlock::fingerprint`]). Else: its
+    /// lane, or 0.
     pub mark: u64,
 }
 
 impl JobEntry {
-    /// What is known of a record that was never handed out.
+    /// The entry of a record that was never delivered.
     pub const FRESH: Self = Self {
         state: State::Ready,
         begun: false,
@@ -320,13 +322,13 @@ impl JobEntry {
         mark: 0,
     };
 
-    /// True where work on it was begun and not ended: by a lease that is over, or before.
+    /// Return true if work on it began and did not end, in an expired lease or before.
     #[inline]
     pub fn is_suspect(&self) -> bool {
         self.begun || self.suspect
     }
 
-    /// How often work on it was begun, with one more time.
+    /// Return the number of the next attempt.
     #[inline]
     pub fn next_attempt(&self) -> u32 {
         self.attempts.saturating_add(1).min(ATTEMPTS_MAX)
@@ -353,7 +355,7 @@ impl JobEntry {
         [words[0], words[1], words[2], last | u64::from(checksum(id, offset, &words)) << 32]
     }
 
-    /// Of both versions, the one that holds.
+    /// Return the version that holds.
     #[inline]
     pub fn newest(versions: &[[u64; 4]; 2], id: u64, offset: u64) -> DoubleSlot<Self> {
         let serials = [serial(&versions[0]), serial(&versions[1])].map(widened);
@@ -393,7 +395,7 @@ impl JobEntry {
     }
 }
 
-/// The serial of a version, sound or not.
+/// Return the serial of a version, valid or not.
 #[inline]
 pub fn serial(words: &[u64; 4]) -> u32 {
     (words[1] >> 32) as u32

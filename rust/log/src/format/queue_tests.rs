@@ -95,11 +95,7 @@ fn the_header_stands_where_the_format_says() {
         assert_eq!(header.encode().as_slice(), expected);
         assert_eq!(QueueHeader::decode(&expected), Ok(header.clone()));
         let page = [expected, vec![0xff; 3584]].concat();
-        assert_eq!(
-            QueueHeader::decode(&page),
-            Ok(header),
-            "what stands behind it is not looked at"
-        );
+        assert_eq!(QueueHeader::decode(&page), Ok(header), "what follows it is not read");
     }
 }
 
@@ -109,10 +105,10 @@ fn a_header_that_is_cut_off_newer_or_of_no_queue_is_told_apart() {
     let with = |at: usize, what: &[u8]| {
         QueueHeader::decode(&sealed(512, &[(0, &sound[..508]), (at, what)]))
     };
-    let no_queue = "not the state of a queue; `falaj queue reset` begins it anew";
-    let strange = "a header that no queue has; `falaj queue reset` begins it anew";
+    let no_queue = "not the state of a queue; `falaj queue reset` creates a new one";
+    let strange = "a header that no queue has; `falaj queue reset` creates a new one";
     let flipped =
-        "the checksum of the queue's header does not match; `falaj queue reset` begins it anew";
+        "the checksum of the queue's header does not match; `falaj queue reset` creates a new one";
     assert_eq!(QueueHeader::decode(&sound[..511]), Err(DecodeError::Damaged(no_queue)), "cut off");
     assert_eq!(with(0, b"FALAJCON"), Err(DecodeError::Damaged(no_queue)));
     let torn = [&sound[..508], &[0; 4]].concat();

@@ -8,9 +8,9 @@
 //!          [value len: varint, value]
 //! ```
 //!
-//! Which optional parts a record has stands in its attribute byte; a block without `RICH` holds
-//! values only, and nothing is spent on what is not there. The value is contiguous, so that a view
-//! of it needs no copy. Layout: `docs/FORMAT.md`, "Record".
+//! An attribute byte says which optional parts a record has. A block without `RICH` holds values
+//! only, and an absent part takes no space. The value is contiguous, so that a view of it needs no
+//! copy. Layout: `docs/FORMAT.md`, "Record".
 
 use std::ops::Range;
 
@@ -35,10 +35,10 @@ pub mod attribute {
     pub const EVENT_TIME: u8 = 4;
     /// The record has no value: a tombstone.
     pub const NO_VALUE: u8 = 8;
-    /// All that this version knows.
+    /// All attributes that this version knows.
     pub const KNOWN: u8 = KEY | HEADERS | EVENT_TIME | NO_VALUE;
 
-    /// Those of a record.
+    /// Return the attributes of a record.
     #[inline]
     pub fn of(record: &super::NewRecord<'_>) -> u8 {
         let mut attributes = 0;
@@ -55,16 +55,16 @@ pub mod attribute {
 pub struct NewRecord<'a> {
     /// The payload; `None` is a tombstone, which compaction understands.
     pub value: Option<&'a [u8]>,
-    /// What the record is about.
+    /// The key, by which partitions and compaction go.
     pub key: Option<&'a [u8]>,
-    /// Ordered names and values; a name may stand twice, a value may be missing.
+    /// Ordered names and values; a name may appear twice, a value may be missing.
     pub headers: &'a [(&'a str, Option<&'a [u8]>)],
-    /// When it happened, nanoseconds since 1970; the time of the append where absent.
+    /// When it happened, nanoseconds since 1970; if absent, the time of the append.
     pub event_time_ns: Option<i64>,
 }
 
 impl<'a> NewRecord<'a> {
-    /// True when a block needs the attribute byte for it.
+    /// Return true when its block needs the attribute byte.
     #[doc(hidden)]
     #[inline]
     pub fn is_rich(&self) -> bool {
@@ -74,7 +74,7 @@ impl<'a> NewRecord<'a> {
             || self.value.is_none()
     }
 
-    /// Upper bound of its encoded size, bytes.
+    /// Return an upper bound of its encoded size, bytes.
     #[doc(hidden)]
     pub fn max_len(&self) -> usize {
         let headers = self.headers.iter();
@@ -86,7 +86,7 @@ impl<'a> NewRecord<'a> {
     }
 }
 
-/// Encodes the body of one block; keeps its memory from block to block.
+/// Encodes the body of one block; reuses its memory for the next block.
 #[derive(Debug, Default)]
 pub struct BodyWriter {
     body: Vec<u8>,
@@ -98,8 +98,8 @@ pub struct BodyWriter {
 }
 
 impl BodyWriter {
-    /// Begin a body. `rich` when any record of the block will be [`NewRecord::is_rich`]; `base_ns`
-    /// when any has an event time, as the base of their deltas.
+    /// Begin a body. `rich` is true when any record of the block is [`NewRecord::is_rich`].
+    /// `base_ns` is set when any has an event time: it is the base of their deltas.
     #[inline]
     pub fn begin(&mut self, rich: bool, base_ns: Option<i64>) {
         self.body.clear();
@@ -150,8 +150,8 @@ impl BodyWriter {
         }
     }
 
-    /// Append any record: what the body has is encoded again if it began for less than
-    /// [that takes](BodyWriter::takes).
+    /// Append any record. If the body began for simpler records than [this one](BodyWriter::takes),
+    /// its records are encoded again.
     #[inline]
     pub fn push_any(&mut self, record: &NewRecord<'_>) {
         if !self.takes(record.is_rich(), record.event_time_ns.is_some()) {
@@ -195,50 +195,50 @@ impl BodyWriter {
         self.body.extend_from_slice(bytes);
     }
 
-    /// What was encoded so far.
+    /// Return the body encoded so far.
     #[inline]
     pub fn body(&self) -> &[u8] {
         &self.body
     }
 
-    /// Header flags that belong to this body.
+    /// Return the header flags of this body.
     #[inline]
     pub fn flags(&self) -> u16 {
         self.flags
     }
 
-    /// True when its records may be more than values.
+    /// Return true when its records may be more than values.
     #[inline]
     pub fn is_rich(&self) -> bool {
         self.flags & flag::RICH != 0
     }
 
-    /// Whether a record fits a body that began like this one: one that is more than a value, or has an
-    /// event time.
+    /// Return true if a body that began like this one fits a record: one that is more than a value,
+    /// or has an event time.
     #[inline]
     pub fn takes(&self, is_rich: bool, has_time: bool) -> bool {
         (self.is_rich() || !is_rich) && (self.flags & flag::EVENT_TIME != 0 || !has_time)
     }
 
-    /// Records so far.
+    /// Return the number of records so far.
     #[inline]
     pub fn count(&self) -> u32 {
         self.count
     }
 
-    /// The highest event time in it, and whether a record goes by the time of the append.
+    /// Return the highest event time in it, and whether any record has the time of the append.
     #[inline]
     pub fn times(&self) -> (Option<i64>, bool) {
         (self.highest_ns, self.plain)
     }
 
-    /// Bytes of memory that it holds, whether they are filled or not.
+    /// Return the bytes of its memory, filled or not.
     #[inline]
     pub fn room(&self) -> usize {
         self.body.capacity()
     }
 
-    /// Free memory beyond this many bytes that one large block left behind.
+    /// Free memory beyond this many bytes, which one large block left.
     pub fn shrink(&mut self, keep: usize) {
         if self.body.capacity() > keep {
             self.body.clear();
@@ -247,7 +247,7 @@ impl BodyWriter {
     }
 }
 
-/// Where the parts of a record stand in its block's body.
+/// Places of a record's parts in its block's body.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecordLayout {
     /// Offset relative to the block's first one.
@@ -264,8 +264,8 @@ pub struct RecordLayout {
     pub end: usize,
 }
 
-/// A record by as little as finds it again: where it begins in its block's body, its key and its value.
-/// What else it has is read when it is asked for, see [`RecordCursor::layout_of`].
+/// The least that finds a record again: where it begins in its block's body, its key and its value.
+/// [`RecordCursor::layout_of`] reads the rest on request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecordSpan {
     /// Offset relative to the block's first one.
@@ -276,8 +276,9 @@ pub struct RecordSpan {
 }
 
 impl RecordSpan {
-    /// The only record of a block with these flags, where that is a short value and nothing else, as
-    /// most are that were appended singly. `None` says no more than that [`RecordCursor`] has to be asked.
+    /// Return the only record of a block with these flags, if it is just a short value, as most
+    /// records are that were appended singly. `None` only means that [`RecordCursor`] must read the
+    /// body.
     #[inline(always)]
     pub fn alone(flags: u16, body: &[u8]) -> Option<Self> {
         let len = *body.first()?;
@@ -287,20 +288,20 @@ impl RecordSpan {
         (plain && whole).then_some(Self { offset_delta: 0, start: 0, key, value })
     }
 
-    /// Where its value stands in the body; `None` for a tombstone.
+    /// Return the place of its value in the body; `None` for a tombstone.
     #[inline(always)]
     pub fn value(&self) -> Option<Range<usize>> {
         self.value.range()
     }
 
-    /// Where its key stands in the body.
+    /// Return the place of its key in the body.
     #[inline(always)]
     pub fn key(&self) -> Option<Range<usize>> {
         self.key.range()
     }
 }
 
-/// Of how many values one has its place remembered, see [`RecordCursor::skip_plain_along`].
+/// The interval of values whose places are remembered, see [`RecordCursor::skip_plain_along`].
 pub const WAY: u32 = 32;
 
 /// Walks the records of a body.
@@ -310,13 +311,13 @@ pub struct RecordCursor {
     index: u32,
     count: u32,
     flags: u16,
-    /// Of a body with gaps, what the next record's offset delta is at least.
+    /// Least offset delta of the next record, in a body with gaps.
     least: u32,
     base_ns: i64,
 }
 
 const CUT_OFF: DecodeError = DecodeError::Damaged("a record that reaches beyond its block");
-/// Whoever goes by offsets would come to the same record again and again.
+/// A reader that goes by offsets would read the same record again and again.
 const NOT_RISING: DecodeError = DecodeError::Damaged("records whose offsets do not rise");
 
 #[inline]
@@ -349,19 +350,20 @@ impl RecordCursor {
         Ok(walk)
     }
 
-    /// Records not walked yet.
+    /// Return the number of records not walked yet.
     #[inline]
     pub fn left(&self) -> u32 {
         self.count - self.index
     }
 
-    /// True when every record is only a value, one offset after the other.
+    /// Return true when every record is only a value, and offsets have no gaps.
     #[inline]
     pub fn is_plain(&self) -> bool {
         self.flags & (flag::RICH | flag::SPARSE) == 0
     }
 
-    /// The next value of a body of plain values; `None` after the last or when it is cut off.
+    /// Return the next value of a body of plain values; `None` after the last or when it is cut
+    /// off.
     #[inline]
     pub fn next_plain(&mut self, body: &[u8]) -> Option<Range<usize>> {
         if self.index == self.count {
@@ -373,8 +375,8 @@ impl RecordCursor {
         Some(range)
     }
 
-    /// Pass over values of a body of plain values, by their lengths alone. False when there are fewer,
-    /// or one of them is cut off.
+    /// Pass over values of a body of plain values, by their lengths alone. False when there are
+    /// fewer values, or one of them is cut off.
     pub fn skip_plain(&mut self, body: &[u8], values: u32) -> bool {
         if values > self.left() {
             return false;
@@ -389,7 +391,7 @@ impl RecordCursor {
                 left -= 1;
                 continue;
             }
-            // While lengths repeat, the next place is known before this one was loaded: the machine
+            // While lengths repeat, the next place is known before this one is loaded. The machine
             // then waits for many loads at once, not for one after the other.
             let step = 1 + usize::from(len);
             loop {
@@ -408,8 +410,9 @@ impl RecordCursor {
         true
     }
 
-    /// As [`RecordCursor::skip_plain`] from the body's beginning, by way of the places that are known: those
-    /// of every [`WAY`]th value up to where somebody was already. Adds those that it comes by.
+    /// Do as [`RecordCursor::skip_plain`] from the body's beginning, using the known places `way`:
+    /// those of every [`WAY`]th value up to where an earlier call came. Adds the places that it
+    /// passes.
     pub fn skip_plain_along(&mut self, body: &[u8], values: u32, way: &mut Vec<u32>) -> bool {
         if self.index > 0 || values > self.left() {
             return false;
@@ -428,7 +431,7 @@ impl RecordCursor {
         self.skip_plain(body, values - self.index)
     }
 
-    /// The next record by its place alone; `None` after the last.
+    /// Return the place of the next record; `None` after the last.
     ///
     /// # Errors
     /// As [`RecordCursor::next`].
@@ -443,7 +446,7 @@ impl RecordCursor {
         self.next_plain_span(body).map(Some).ok_or(CUT_OFF)
     }
 
-    /// The next record of a body of plain values; `None` as [`RecordCursor::next_plain`].
+    /// Return the next record of a body of plain values; `None` as [`RecordCursor::next_plain`].
     #[inline(always)]
     pub fn next_plain_span(&mut self, body: &[u8]) -> Option<RecordSpan> {
         let (start, offset_delta) = (self.at as u32, self.index);
@@ -459,7 +462,7 @@ impl RecordCursor {
         Ok(RecordSpan { offset_delta: parts.offset_delta, start, key, value })
     }
 
-    /// All of the record that a walk through the same body found at this place.
+    /// Read all of a record that a walk through the same body found at this place.
     ///
     /// # Errors
     /// As [`RecordCursor::next`]; none for a place of this body.
@@ -472,10 +475,11 @@ impl RecordCursor {
         there.next(body)?.ok_or(CUT_OFF)
     }
 
-    /// The next record; `None` after the last.
+    /// Return the next record; `None` after the last.
     ///
     /// # Errors
-    /// `Damaged` when it reaches beyond the body or its offset does not rise, `Unknown` for attributes of a newer version.
+    /// `Damaged` when it reaches beyond the body or its offset does not rise. `Unknown` for
+    /// attributes of a newer version.
     #[inline(always)] // what the caller does not look at is then never put together
     pub fn next(&mut self, body: &[u8]) -> Decoded<Option<RecordLayout>> {
         if self.index == self.count {
@@ -563,8 +567,8 @@ fn next_header(body: &[u8], at: &mut usize) -> Option<(Range<usize>, Option<Rang
     Some((name, Some(start..end)))
 }
 
-/// The headers of a record, in order: names and values. `encoded` is [`RecordLayout::headers`] of a body
-/// that was walked.
+/// Iterate over the headers of a record, in order: names and values. `encoded` is
+/// [`RecordLayout::headers`] of a body that was walked.
 pub fn headers(encoded: &[u8]) -> impl Iterator<Item = (&str, Option<&[u8]>)> {
     let mut at = 0;
     let mut left = if encoded.is_empty() { 0 } else { varint::get(encoded, &mut at).unwrap_or(0) };

@@ -1,4 +1,4 @@
-//! Bodies that take records as they come, without knowing what will come.
+//! Bodies that take records of any kind, one by one.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Records: whatever is put into a body comes back, and a damaged body ends in an error.
+//! Records: a body returns exactly the records put into it, and a corrupt body ends in an error.
 
 use super::*;
 use crate::format::tests::hex;
@@ -443,7 +443,7 @@ fn a_record_with_attributes_has_its_parts_in_the_formats_order() {
         NewRecord::new(b"v"),
         NewRecord { event_time_ns: Some(base - 1), ..NewRecord::new(b"") },
         NewRecord { key: Some(b""), ..NewRecord::default() },
-        // Nothing stands behind its last header.
+        // Nothing follows its last header.
         NewRecord { headers: &headers, ..NewRecord::default() },
     ];
     is_laid_out("with a base", Some(base), &records, 0x600, bytes);
@@ -517,7 +517,7 @@ fn offsets_in_a_body_with_gaps_rise_or_are_damage() {
         let first = walk.next_span(&body).unwrap().unwrap();
         assert_eq!(walk.clone().next(&body).is_ok(), is_sound, "{deltas:?}");
         assert_eq!(walk.next_span(&body).is_ok(), is_sound, "{deltas:?}");
-        // Whoever goes back to one that was passed finds it.
+        // A reader can return to one that it has passed.
         assert_eq!(walk.layout_of(&body, &first).unwrap().offset_delta, u32::from(deltas[0]));
     }
 }

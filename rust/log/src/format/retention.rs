@@ -1,40 +1,40 @@
-//! Retention: which records of a topic may go by themselves, as `topic.json` has it.
+//! Retention limits of a topic, as `topic.json` stores them.
 //!
-//! Owns the values and their limits. What is not limited is kept for ever, and that is what nobody
-//! asked for. What a limit means is `docs/PROTOCOL.md`, "Retention by limits"; who acts on it is left
-//! to `crate::store`.
+//! Owns the values and their range. Without a limit, records stay until they are trimmed; that is
+//! the default. `docs/PROTOCOL.md`, "Retention by limits", defines what each limit means;
+//! `crate::store` enforces them.
 
-/// Limits of what a topic keeps; `None` is none.
+/// Limits of what a topic keeps; `None` means no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Retention {
-    /// Bytes that the segments may take which hold something of it, with their indexes.
+    /// Most bytes of the segments that have records of the topic, with their indexes.
     pub bytes: Option<u64>,
-    /// Milliseconds since the newest record of a segment, after which the segment may go.
+    /// Milliseconds after the newest record of a segment, when the segment may be deleted.
     pub age_ms: Option<u64>,
-    /// Records of each partition.
+    /// Most records of each partition.
     pub records: Option<u64>,
-    /// True when what a registered consumer still needs is kept, whatever the limits say.
+    /// True to keep what a registered consumer group still needs, whatever the limits say.
     pub waits: bool,
-    /// True when the store's limit takes nothing from it.
+    /// True to keep the topic out of the store's limit.
     pub protected: bool,
 }
 
-/// Largest limit of any kind: what every language can hold.
+/// Largest limit of any kind: the largest that every language can represent.
 pub const MAX_LIMIT: u64 = i64::MAX as u64;
 
 impl Retention {
-    /// True when a limit of its own is set.
+    /// Return true when the topic has a limit of its own.
     pub fn is_limited(&self) -> bool {
         self.bytes.is_some() || self.age_ms.is_some() || self.records.is_some()
     }
 
-    /// True when all limits are such as can be set.
+    /// Return true when all limits are in range.
     pub fn is_within_limits(&self) -> bool {
         [self.bytes, self.age_ms, self.records].into_iter().flatten().all(is_limit)
     }
 }
 
-/// True for a number that can be a limit.
+/// Return true for a number that can be a limit.
 pub fn is_limit(limit: u64) -> bool {
     (1..=MAX_LIMIT).contains(&limit)
 }
@@ -43,7 +43,7 @@ pub fn is_limit(limit: u64) -> bool {
 mod tests {
     use super::*;
 
-    /// With one limit of each kind, and nothing else.
+    /// Make settings with one limit of each kind.
     fn alone(limit: u64) -> [Retention; 3] {
         let (none, limit) = (Retention::default(), Some(limit));
         [

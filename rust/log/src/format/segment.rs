@@ -1,4 +1,4 @@
-//! The first two pages of a segment: who it is, what it continues, how far it is on the disk.
+//! The first two pages of a segment: its identity, what it continues, and how far it is on disk.
 //!
 //! ```text
 //!    0  header, one sector, never changes once the segment has its name
@@ -8,11 +8,11 @@
 //! 8192  first block
 //! ```
 //!
-//! A disk loses a page or less at once, so one header and the mark that was not being written are always
-//! whole.
+//! A disk loses at most one page at once. So one header always stays whole, and so does the mark
+//! that was not being written.
 //!
-//! Invariant: of two valid marks the newer holds ([`DoubleSlot`]), and marks only rise. A mark
-//! carries the salt in its checksum, so that a page copied to another segment marks nothing there.
+//! Invariant: the newer of two valid marks holds ([`DoubleSlot`]), and marks only rise. A mark
+//! carries the salt in its checksum, so that a page copied to another segment is no mark there.
 //! Layout: `docs/FORMAT.md`, "Segment".
 
 use super::address::{ALIGN, MAX_POSITION, MAX_SEQUENCE};
@@ -38,26 +38,26 @@ const _: () = assert!(HEADER_LEN + MARK_LEN <= PAGE as usize && HEADERS[1] + PAG
 
 /// Bits of the header's flags.
 pub mod flag {
-    /// The segment continues `prev` by itself: no end block names it. Recovery and the clearing of
-    /// a latch make such segments; whatever lies behind `prev` is superseded.
+    /// The segment continues `prev` by itself: no end block names it. Recovery makes such segments,
+    /// and so does the end of a failed-sync state. All that follows `prev` is superseded.
     pub const SUPERSEDES: u32 = 1;
-    /// The segment stands in the place of others, of which compaction left out records.
+    /// The segment replaces others, without the records that compaction left out.
     pub const COMPACTED: u32 = 2;
-    /// All that this version knows.
+    /// All flags that this version knows.
     pub const KNOWN: u32 = SUPERSEDES | COMPACTED;
 }
 
-/// What a compacted segment stands for.
+/// The segments that a compacted segment replaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Replaces {
-    /// The lowest of the sequences; the highest is the segment's own.
+    /// Their lowest sequence; the highest is the segment's own.
     pub first: u64,
-    /// Since when, microseconds since 1970, no record older than one of these has the same key; 0
-    /// where that cannot be said of all of them.
+    /// When, in microseconds since 1970, no older record had the key of one of these any more; 0 if
+    /// unknown for some of them.
     pub clean_us: i64,
 }
 
-/// What a segment continues.
+/// The segment that a segment continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Previous {
     /// Sequence of the segment before.
@@ -79,9 +79,9 @@ pub struct SegmentHeader {
     pub salt: u64,
     /// True when no end block names it, see [`flag::SUPERSEDES`].
     pub supersedes: bool,
-    /// What it continues; `None` for the first of a log.
+    /// The segment that it continues; `None` for the first of a log.
     pub previous: Option<Previous>,
-    /// What it stands for, where compaction made it.
+    /// The segments that it replaces, if compaction made it.
     pub replaces: Option<Replaces>,
     /// Microseconds since 1970 from which block times count.
     pub time_base_us: i64,
@@ -113,7 +113,7 @@ impl SegmentHeader {
         out
     }
 
-    /// Read the header in a segment's first two pages: the copy where the first page's is corrupt.
+    /// Read the header in a segment's first two pages, or its copy if the first page's is corrupt.
     ///
     /// # Errors
     /// `Unknown` or `Version`, as the bytes are; `Damaged` where both are corrupt.
@@ -162,8 +162,8 @@ impl SegmentHeader {
         Ok(header)
     }
 
-    /// Snapshot blocks that the segment begins with: the second of a segment that a roll made says
-    /// what changed since the first was prepared.
+    /// Return the number of snapshot blocks at the segment's beginning. A roll adds a second one,
+    /// with what changed since the first was prepared.
     pub fn snapshots(&self) -> u32 {
         if self.supersedes || self.previous.is_none() { 1 } else { 2 }
     }
@@ -188,17 +188,17 @@ impl SegmentHeader {
 const CONTRADICTS: DecodeError =
     DecodeError::Damaged("a segment header whose numbers contradict each other");
 
-/// How far a segment is known to be on the medium.
+/// How far a segment is known to be on disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mark {
     /// Rises with every mark of the segment.
     pub serial: u64,
-    /// Everything before this position, older segments included, is on the medium; zero when the
-    /// mark claims nothing.
+    /// Everything before this position, older segments included, is on disk; zero when the mark
+    /// claims nothing.
     pub position: u64,
-    /// Nothing was written behind the mark when it was made: the log was closed.
+    /// Nothing followed the mark when it was made: the log was closed.
     pub clean: bool,
-    /// The segment's content ends at the mark, and the next segment is on the medium as well.
+    /// The segment's content ends at the mark, and the next segment is on disk as well.
     pub succeeded: bool,
     /// Id of the control file that belongs to the log.
     pub control: u64,
@@ -230,7 +230,7 @@ impl Mark {
         out
     }
 
-    /// Read a mark of the segment with this salt; `None` where none was written or it is torn.
+    /// Read a mark of the segment with this salt; `None` for one that was never written or is torn.
     pub fn decode(bytes: &[u8], salt: u64) -> Option<Self> {
         if bytes.len() < MARK_LEN || bytes[..8] != MARK_MAGIC {
             return None;
@@ -252,18 +252,18 @@ impl Mark {
         fits.then_some(mark)
     }
 
-    /// The valid mark in a segment's first two pages, the newer of the two.
+    /// Return the newer valid mark in a segment's first two pages.
     pub fn newest(pages: &[u8], salt: u64) -> Option<Self> {
         Self::newest_of(MARKS.map(|at| pages.get(at as usize..).unwrap_or_default()), salt)
     }
 
-    /// The valid mark in two slots, the newer of the two.
+    /// Return the newer valid mark in two slots.
     pub fn newest_of(slots: [&[u8]; 2], salt: u64) -> Option<Self> {
         let slots = slots.map(|slot| Self::decode(slot, salt));
         DoubleSlot::of(slots, |mark| mark.serial).value
     }
 
-    /// Which slot the mark with this serial goes to: never that of its predecessor.
+    /// Return the slot of the mark with this serial: never that of its predecessor.
     pub fn slot(&self) -> u64 {
         MARKS[slot_of(self.serial)]
     }

@@ -1,10 +1,9 @@
 //! The two JSON files of a store: `falaj.json` and `topic.json`.
 //!
 //! Each is one JSON object on one line. Its last member is `"checksum"`: the CRC-32, as eight
-//! hexadecimal digits, of all bytes before the comma in front of that member. A person can read
-//! the files; whoever edits them is found out. Members about retention stand there only if somebody
-//! asked for it, and `revision` only if they were changed since. Layout: `docs/FORMAT.md`, "Settings
-//! files".
+//! hexadecimal digits, of all bytes before the comma in front of that member. A person can read the
+//! files, and an edit by hand is noticed. Members about retention are there only if it was set, and
+//! `revision` only if they were changed since. Layout: `docs/FORMAT.md`, "Settings files".
 
 use std::collections::BTreeMap;
 
@@ -14,21 +13,21 @@ use super::checksum::crc32;
 use super::retention::{Retention, is_limit};
 use super::{DecodeError, Decoded, VERSION, check_version, names};
 
-/// The function that chooses the partition of a key, by name: the CRC-32 of the key modulo the number of
-/// partitions. This version knows no other.
+/// The name of the function that chooses the partition of a key: the CRC-32 of the key modulo the
+/// number of partitions. This version knows no other.
 pub const PARTITIONER: &str = "crc32";
 
-/// How a store is written to, fixed when it is created.
+/// How processes write to a store, fixed when it is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WriteMode {
     /// Stores into mapped memory; locks are words in it.
     Mapped,
-    /// `pwrite`, and `flock` for the locks, where allocation is no promise.
+    /// `pwrite`, and `flock` for the locks, for file systems where allocation reserves no space.
     Pwrite,
 }
 
 impl WriteMode {
-    /// Name in `falaj.json`.
+    /// Return its name in `falaj.json`.
     pub fn name(self) -> &'static str {
         match self {
             WriteMode::Mapped => "mapped",
@@ -37,22 +36,22 @@ impl WriteMode {
     }
 }
 
-/// `falaj.json`: what a store is.
+/// The contents of `falaj.json`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreSettings {
     /// Random id of the store.
     pub id: [u8; 16],
     /// When it was created, microseconds since 1970.
     pub created_us: i64,
-    /// How it is written to.
+    /// How processes write to it.
     pub write_mode: WriteMode,
-    /// Bytes that the logs of all topics may take together; `None` is as many as there are.
+    /// Most bytes of the logs of all topics together; `None` is no limit.
     pub retention_bytes: Option<u64>,
-    /// How often that was changed since.
+    /// How often the limit was changed.
     pub revision: u64,
 }
 
-/// `topic.json`: what a topic is.
+/// The contents of `topic.json`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TopicSettings {
     /// Its name.
@@ -63,15 +62,16 @@ pub struct TopicSettings {
     pub log: String,
     /// Generation of that log.
     pub log_generation: [u8; 16],
-    /// How many partitions it has; partition `p` is topic number `number + p` of the log.
+    /// How many partitions it has; partition `p` has topic number `number + p` in the log.
     pub partitions: u32,
     /// Topic number of partition 0.
     pub number: u32,
-    /// Name of the codec that makes values of payloads; the engine only keeps it.
+    /// Name of the codec that converts payloads to values; the engine only stores it.
     pub codec: String,
-    /// Name of the function that chooses the partition of a key. Who appends needs it to know that function.
+    /// Name of the function that chooses the partition of a key. Every writer must know that
+    /// function.
     pub partitioner: String,
-    /// What applications keep with the topic, by name.
+    /// Values that applications store with the topic, by name.
     pub properties: BTreeMap<String, String>,
     /// Bytes at which a segment is full.
     pub segment_bytes: u64,
@@ -81,14 +81,14 @@ pub struct TopicSettings {
     pub compacted: bool,
     /// When it was created, microseconds since 1970.
     pub created_us: i64,
-    /// Which of its records may go by themselves.
+    /// Its limits of retention.
     pub retention: Retention,
-    /// How often that was changed since.
+    /// How often the limits were changed.
     pub revision: u64,
 }
 
 impl StoreSettings {
-    /// The file's text.
+    /// Encode the file's text.
     pub fn encode(&self) -> String {
         let mut members = vec![
             ("format", VERSION.into()),
@@ -104,7 +104,7 @@ impl StoreSettings {
     /// Read the file's bytes.
     ///
     /// # Errors
-    /// `Damaged`, `Unknown` or `Version`, as they are.
+    /// `Damaged`, `Unknown` or `Version`, as the bytes are.
     pub fn decode(bytes: &[u8]) -> Decoded<Self> {
         let mut members = JsonMembers::open(bytes)?;
         let write_mode = match members.text("write_mode")?.as_str() {
@@ -120,13 +120,13 @@ impl StoreSettings {
             revision: members.optional_number("revision")?.unwrap_or(0),
         };
         members.finish()?;
-        // A limit of 0 would let retention take all that there is.
+        // A limit of 0 would let retention delete everything.
         if settings.retention_bytes.is_none_or(is_limit) { Ok(settings) } else { Err(NO_LIMIT) }
     }
 }
 
 impl TopicSettings {
-    /// The file's text.
+    /// Encode the file's text.
     pub fn encode(&self) -> String {
         let mut members = vec![
             ("format", VERSION.into()),
@@ -163,7 +163,7 @@ impl TopicSettings {
     /// Read the file's bytes.
     ///
     /// # Errors
-    /// `Damaged`, `Unknown` or `Version`, as they are.
+    /// `Damaged`, `Unknown` or `Version`, as the bytes are.
     pub fn decode(bytes: &[u8]) -> Decoded<Self> {
         let mut members = JsonMembers::open(bytes)?;
         let narrow = |n: u64| u32::try_from(n).map_err(|_| WRONG_MEMBER);
@@ -202,7 +202,7 @@ impl TopicSettings {
         Err(WRONG_MEMBER)
     }
 
-    /// Directory of its log, under `logs/`.
+    /// Return the directory of its log, under `logs/`.
     pub fn log_dir(&self) -> String {
         names::log_dir(&self.log, &self.log_generation)
     }
@@ -265,7 +265,7 @@ impl JsonMembers {
         self.take(name, Value::as_u64)
     }
 
-    /// A member that need not be there.
+    /// Take an optional number.
     fn optional_number(&mut self, name: &str) -> Decoded<Option<u64>> {
         if self.0.contains_key(name) { self.number(name).map(Some) } else { Ok(None) }
     }
@@ -274,7 +274,7 @@ impl JsonMembers {
         if self.0.contains_key(name) { self.flag(name) } else { Ok(false) }
     }
 
-    /// A member that need not be there: an object of texts.
+    /// Take an optional object of texts.
     fn texts(&mut self, name: &str) -> Decoded<BTreeMap<String, String>> {
         let Some(value) = self.0.remove(name) else { return Ok(BTreeMap::new()) };
         let Value::Object(members) = value else { return Err(WRONG_MEMBER) };

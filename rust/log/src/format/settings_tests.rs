@@ -144,7 +144,7 @@ fn text_that_is_sealed_and_no_object_is_damage() {
     assert!(matches!(TopicSettings::decode(&[0xff, 0xfe]), Err(DecodeError::Damaged(_))));
 }
 
-// Lines that zlib has summed: nothing of the file is this room's own opinion.
+// Lines that zlib has summed: no checksum here comes from this module.
 const STORE: &str = concat!(
     r#"{"format":2,"store":"000102030405060708090a0b0c0d0e0f","created_us":-1234567890123,"#,
     r#""write_mode":"mapped","retention_bytes":9876543210,"revision":1,"#,

@@ -1,9 +1,9 @@
-//! What a log knows at a point, and the bodies of the blocks that say so.
+//! The state of a log at a point, and the bodies of the blocks that hold it.
 //!
-//! A snapshot block begins every segment (its bulk prepared early, a second one with what changed
-//! since), meta blocks record facts in between, and both hold the same entries, so that whoever
-//! walks a segment from its first block knows the whole [`LogState`] without the segments before.
-//! That is why retention may drop any older segment.
+//! A snapshot block begins every segment. Its bulk is prepared early, and a second one has what
+//! changed since. Meta blocks record facts in between. Both hold the same entries, so a reader that
+//! walks a segment from its first block knows the whole [`LogState`] without the earlier segments.
+//! For that reason retention may drop any older segment.
 //!
 //! ```text
 //! body  = entry*        entry = type: varint, length: varint, payload
@@ -26,7 +26,7 @@ use super::{DecodeError, Decoded, put, u32_at, u64_at, varint};
 pub const MAX_TOPICS: u32 = 10_000;
 /// Most producers that a log remembers.
 pub const MAX_PRODUCERS: usize = 65_536;
-/// Most sink tokens that a log remembers.
+/// Most idempotency keys that a log remembers.
 pub const MAX_TOKENS: usize = 1_024;
 /// Most cursors that a log keeps.
 pub const MAX_CURSORS: usize = 65_536;
@@ -34,11 +34,11 @@ pub const MAX_CURSORS: usize = 65_536;
 pub const MAX_CURSOR_NAME: usize = 512;
 /// Most bytes of metadata beside a committed offset.
 pub const MAX_METADATA: usize = 384;
-/// Longest name of a token, bytes.
+/// Longest name of an idempotency key, bytes.
 pub const MAX_TOKEN_NAME: usize = 512;
 /// Sequences remembered of a producer.
 pub const PRODUCER_SEQUENCES: usize = 5;
-/// Longest entries of a token and a cursor.
+/// Longest entries of an idempotency key and a cursor.
 const TOKEN_LEN_MAX: usize = 20 + MAX_TOKEN_NAME;
 const CURSOR_LEN_MAX: usize = 18 + MAX_CURSOR_NAME + MAX_METADATA;
 
@@ -56,14 +56,14 @@ mod kind {
 const TOPIC_LEN: usize = 56;
 const END_LEN: usize = 24;
 
-/// What a log knows of one of its topics (one partition of what users call a topic).
+/// A log's knowledge of one of its topics (one partition of what users call a topic).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TopicState {
     /// Generation of the topic.
     pub generation: [u8; 16],
-    /// Which partition of it.
+    /// Partition of the topic.
     pub partition: u32,
-    /// Lowest offset that is still there.
+    /// Lowest offset that is left.
     pub first: u64,
     /// Offset of the next record.
     pub next: u64,
@@ -74,40 +74,39 @@ pub struct TopicState {
 }
 
 impl TopicState {
-    /// A topic without records.
+    /// Make the state of a topic without records.
     pub fn empty(generation: [u8; 16], partition: u32) -> Self {
         Self { generation, partition, first: 0, next: 0, last_crc: 0, highest_ns: i64::MIN }
     }
 }
 
-/// A consumer's place, kept in the log that it writes to.
+/// A consumer group's position, kept in the log that the group's members write to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CursorState {
-    /// Offset of the next record to be handed out.
+    /// Offset of the next record to be delivered.
     pub offset: u64,
-    /// Something of what lies before it that would differ if the input were another.
+    /// A checksum of what lies before it, which would differ for another input.
     pub crc: u32,
-    /// Whose turn it is: rises by one when a consumer's member takes or moves the cursor, so that no
-    /// state of it comes twice.
+    /// Rises by one when a member takes or moves the cursor, so that no state of it comes twice.
     pub turn: u32,
 }
 
 impl CursorState {
-    /// A cursor that is none: where one is moved to this it is forgotten.
+    /// No cursor: to move one to this is to forget it.
     pub const NONE: Self = Self { offset: u64::MAX, crc: 0, turn: 0 };
 }
 
-/// The last of a series of jobs that was committed under one name.
+/// The last committed version under an idempotency key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdempotencyState {
-    /// Its number in the series: what comes again has one that is not higher.
+    /// Its number in the series: a repeat has one that is not higher.
     pub version: u64,
-    /// When that was, milliseconds since 1970, for people.
+    /// When it was committed, milliseconds since 1970, for people.
     pub committed_ms: i64,
 }
 
 impl IdempotencyState {
-    /// A token that is none: where one becomes this it is forgotten.
+    /// No idempotency key: to set one to this is to forget it.
     pub const NONE: Self = Self { version: u64::MAX, committed_ms: 0 };
 }
 
@@ -115,67 +114,67 @@ impl IdempotencyState {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogState {
     topics: Vec<Option<TopicState>>,
-    /// By producer and topic number; without a sequence where one is about to be noted.
+    /// By producer and topic number; without a sequence if one is about to be noted.
     producers: BTreeMap<(u64, u32), ProducerState>,
     /// By topic number and name.
     tokens: BTreeMap<(u32, Vec<u8>), IdempotencyState>,
     cursors: BTreeMap<Vec<u8>, CursorState>,
-    /// Where damage begins that may hide how cursors, tokens and producers moved on.
+    /// Where corruption begins that may hide changes of cursors, idempotency keys and producers.
     doubt: Option<Address>,
 }
 
 impl LogState {
-    /// Where damage begins that may hide how cursors, tokens and producers moved on, until somebody
-    /// says that they are to be taken as they are known here ([`encode_trust`]).
+    /// Return where corruption begins that may hide changes of cursors, idempotency keys and
+    /// producers. It counts until a process declares the known ones valid ([`encode_trust`]).
     #[inline]
     pub fn doubt(&self) -> Option<Address> {
         self.doubt
     }
 
-    /// Note such damage; of several the first counts.
+    /// Note such corruption; the first one counts.
     pub fn doubt_facts(&mut self, from: Address) {
         if !planted(Canary::NoDoubt) {
             self.doubt.get_or_insert(from);
         }
     }
 
-    /// Topics by number; numbers of deleted ones stay empty for ever.
+    /// Iterate over the topics by number; numbers of deleted ones always stay empty.
     pub fn topics(&self) -> impl Iterator<Item = (u32, &TopicState)> {
         (0u32..).zip(&self.topics).filter_map(|(number, topic)| Some((number, topic.as_ref()?)))
     }
 
-    /// The number that the next topic gets: above all that were ever given.
+    /// Return the number that the next topic gets: above all that were ever given.
     pub fn next_number(&self) -> u32 {
         self.topics.len() as u32
     }
 
-    /// A cursor that is kept in the log.
+    /// Return a cursor that is kept in the log.
     pub fn cursor(&self, name: &[u8]) -> Option<CursorState> {
         self.cursors.get(name).copied()
     }
 
-    /// All cursors that are kept in the log, by name.
+    /// Iterate over all cursors that are kept in the log, by name.
     pub fn cursors(&self) -> impl ExactSizeIterator<Item = (&[u8], CursorState)> {
         self.cursors.iter().map(|(name, cursor)| (name.as_slice(), *cursor))
     }
 
-    /// What is known of a token, by topic number and name.
+    /// Return the state of an idempotency key, by topic number and name.
     pub fn token(&self, key: &(u32, Vec<u8>)) -> Option<IdempotencyState> {
         self.tokens.get(key).copied()
     }
 
-    /// All tokens: topic number, name, and what is known of each.
+    /// Iterate over all idempotency keys: topic number, name, and state.
     pub fn tokens(&self) -> impl ExactSizeIterator<Item = (u32, &[u8], IdempotencyState)> {
         self.tokens.iter().map(|((topic, name), token)| (*topic, name.as_slice(), *token))
     }
 
-    /// One topic.
+    /// Return one topic.
     #[inline]
     pub fn topic(&self, number: u32) -> Option<&TopicState> {
         self.topics.get(number as usize)?.as_ref()
     }
 
-    /// One topic, to be changed.
+    /// Return one topic, to be changed.
     #[inline]
     pub fn topic_mut(&mut self, number: u32) -> Option<&mut TopicState> {
         self.topics.get_mut(number as usize)?.as_mut()
@@ -228,8 +227,8 @@ impl LogState {
         self.producers.entry((producer.id, topic)).or_default().note(producer, first);
     }
 
-    /// Have room for a producer of a topic, so that noting it allocates nothing; `false` when it is one
-    /// more than `limit`.
+    /// Make space for a producer of a topic, so that noting it allocates nothing; `false` when
+    /// there would be more than `limit`.
     pub fn expect_producer(&mut self, topic: u32, id: u64, limit: usize) -> bool {
         let is_known = self.producers.contains_key(&(id, topic));
         if !is_known && self.producers.len() >= limit {
@@ -239,18 +238,19 @@ impl LogState {
         true
     }
 
-    /// Give up the room that [`LogState::expect_producer`] made for producers that then appended nothing.
+    /// Free the space that [`LogState::expect_producer`] made for producers that then appended
+    /// nothing.
     pub fn drop_expected(&mut self) {
         self.producers.retain(|_, known| known.len > 0);
     }
 
-    /// True where a producer of a topic is known, or expected.
+    /// Return true for a producer of a topic that is known, or expected.
     #[inline]
     pub fn expects_producer(&self, topic: u32, id: u64) -> bool {
         self.producers.contains_key(&(id, topic))
     }
 
-    /// What is known of producers in these topics: by id, then by topic number.
+    /// List the producers in these topics: by id, then by topic number.
     pub fn producers(
         &self,
         topics: Range<u32>,
@@ -259,13 +259,13 @@ impl LogState {
         known.filter(move |(_, topic, known)| topics.contains(topic) && known.len > 0)
     }
 
-    /// What is known of a producer in a topic.
+    /// Return the state of a producer in a topic.
     pub fn producer(&self, topic: u32, id: u64) -> Option<&ProducerState> {
         self.producers.get(&(id, topic))
     }
 
-    /// How an append's sequences relate to those that its producer appended to any of these topics, which are
-    /// the partitions of one.
+    /// Compare an append's sequences with those that its producer appended to any of these topics,
+    /// which are the partitions of one.
     pub fn standing(&self, id: u64, span: SequenceSpan, topics: Range<u32>) -> Standing {
         match self.last_sequence(id, topics.clone()) {
             None => Standing::Next,
@@ -279,7 +279,7 @@ impl LogState {
         }
     }
 
-    /// A producer's highest sequence in any of these topics.
+    /// Return a producer's highest sequence in any of these topics.
     pub fn last_sequence(&self, id: u64, topics: Range<u32>) -> Option<u64> {
         let last =
             |producer: &ProducerState| producer.known().last().map(|(sequence, _)| *sequence);
@@ -290,20 +290,20 @@ impl LogState {
         self.producers.range((id, topics.start)..(id, topics.end)).map(|(_, producer)| producer)
     }
 
-    /// What a block must say so that `since` becomes `self`; everything, from the empty state.
+    /// Encode the entries that turn `since` into `self`; from the empty state, all entries.
     pub fn encode_since(&self, since: &LogState) -> Vec<u8> {
         let mut out = Vec::new();
         self.append_since(since, &mut out);
         out
     }
 
-    /// As [`LogState::encode_since`], behind what is in `out` already: with room enough there, nothing
-    /// is allocated for topics.
+    /// Do as [`LogState::encode_since`], after what `out` already holds; if `out` has enough space,
+    /// nothing is allocated for topics.
     pub fn append_since(&self, since: &LogState, out: &mut Vec<u8>) {
         for (number, slot) in (0u32..).zip(&self.topics) {
             let known = since.topics.get(number as usize);
             let before = known.copied().flatten();
-            // The highest number is said also of a topic that is gone: it is not given again.
+            // The highest number is recorded even for a deleted topic: it is not given again.
             let is_highest = known.is_none() && number + 1 == self.next_number();
             match slot {
                 Some(topic) if before != Some(*topic) => {
@@ -344,12 +344,12 @@ impl LogState {
         }
     }
 
-    /// Apply the body of a snapshot or meta block; `seen_topic` is told the number and the new state
+    /// Apply the body of a snapshot or meta block; `seen_topic` gets the number and the new state
     /// of each topic that an entry sets.
     ///
     /// # Errors
-    /// `Damaged` for entries that contradict themselves, `Unknown` for those of a newer version. The
-    /// state is then half applied and must be thrown away.
+    /// `Damaged` for entries that contradict themselves, `Unknown` for those of a newer version.
+    /// The state is then half applied, and the caller must discard it.
     pub fn apply_body(
         &mut self,
         body: &[u8],
@@ -419,8 +419,8 @@ impl LogState {
     }
 }
 
-/// Read the body of a snapshot or meta block for its topics alone, without a state to apply it to:
-/// `seen_topic` is told of each, and the rest is only checked.
+/// Read the body of a snapshot or meta block for its topics alone, without a state to apply it to.
+/// `seen_topic` gets each topic; the rest is only checked.
 ///
 /// # Errors
 /// As [`LogState::apply_body`].
@@ -459,7 +459,7 @@ const WRONG_LENGTH: DecodeError = DecodeError::Damaged("a log fact of the wrong 
 const BEYOND_THE_LIMIT: DecodeError = DecodeError::Damaged("a topic number beyond the limit");
 const CUT_OFF: DecodeError = DecodeError::Damaged("a log fact that reaches beyond its block");
 
-/// What a doubt says that is over: no block stands there.
+/// The address that says that a doubt is over: no block can be there.
 const NO_DOUBT: Address = Address(0);
 
 fn changed<'a, K: Ord, V: PartialEq>(
@@ -475,7 +475,7 @@ fn entry(out: &mut Vec<u8>, kind: u64, payload: &[u8]) {
     out.extend_from_slice(payload);
 }
 
-/// Body of a meta block that raises the lowest offsets of topics, by number.
+/// Encode the body of a meta block that raises the lowest offsets of topics, by number.
 pub fn encode_trims(firsts: impl Iterator<Item = (u32, u64)>) -> Vec<u8> {
     let mut out = Vec::new();
     for (number, first) in firsts {
@@ -487,14 +487,15 @@ pub fn encode_trims(firsts: impl Iterator<Item = (u32, u64)>) -> Vec<u8> {
     out
 }
 
-/// Body of a meta block that ends a doubt: cursors, tokens and producers are as they are known here.
+/// Encode the body of a meta block that ends a doubt: it declares the known cursors, idempotency
+/// keys and producers valid.
 pub fn encode_trust() -> Vec<u8> {
     let mut out = Vec::new();
     entry(&mut out, kind::DOUBT, &NO_DOUBT.0.to_le_bytes());
     out
 }
 
-/// Body of a meta block that introduces topics without records, by number.
+/// Encode the body of a meta block that introduces topics without records, by number.
 pub fn encode_new_topics(topics: impl Iterator<Item = (u32, TopicState)>) -> Vec<u8> {
     let mut out = Vec::new();
     for (number, topic) in topics {
@@ -503,14 +504,14 @@ pub fn encode_new_topics(topics: impl Iterator<Item = (u32, TopicState)>) -> Vec
     out
 }
 
-/// Body of a meta block that says that topics were deleted.
+/// Encode the body of a meta block that marks topics deleted.
 pub fn encode_deletions(numbers: impl Iterator<Item = u32>) -> Vec<u8> {
     let mut out = Vec::new();
     numbers.for_each(|number| entry(&mut out, kind::TOPIC_DELETED, &number.to_le_bytes()));
     out
 }
 
-/// Body of a meta block that forgets producers, by topic number and id.
+/// Encode the body of a meta block that forgets producers, by topic number and id.
 pub fn encode_forgotten(producers: impl Iterator<Item = (u32, u64)>) -> Vec<u8> {
     let mut out = Vec::new();
     producers.for_each(|(number, id)| forget_producer(&mut out, number, id));
@@ -521,7 +522,7 @@ fn forget_producer(out: &mut Vec<u8>, number: u32, id: u64) {
     entry(out, kind::PRODUCER, &ProducerState::default().encode(number, id));
 }
 
-/// Body of a meta block that moves cursors.
+/// Encode the body of a meta block that moves cursors.
 pub fn encode_cursors<'a>(cursors: impl Iterator<Item = (&'a [u8], CursorState)>) -> Vec<u8> {
     let mut out = Vec::new();
     for (name, cursor) in cursors {
@@ -539,7 +540,8 @@ fn encode_cursor(name: &[u8], cursor: CursorState) -> Vec<u8> {
     payload
 }
 
-/// Name and place of a cursor. Behind the name stands its metadata, of which no build has written any yet.
+/// Decode a cursor's name and state. Its metadata would follow the name, but no build has written
+/// any yet.
 fn decode_cursor(payload: &[u8]) -> Decoded<(&[u8], CursorState)> {
     let (offset, crc, turn) = (u64_at(payload, 0), u32_at(payload, 8), u32_at(payload, 12));
     let len = usize::from(u16::from_le_bytes([payload[16], payload[17]]));
@@ -553,7 +555,8 @@ fn decode_cursor(payload: &[u8]) -> Decoded<(&[u8], CursorState)> {
     Ok((name, CursorState { offset, crc, turn }))
 }
 
-/// Body of a meta block that says which job of a series was committed to a topic last.
+/// Encode the body of a meta block that sets the last committed version of an idempotency key of a
+/// topic.
 pub fn encode_tokens(topic: u32, name: &[u8], token: IdempotencyState) -> Vec<u8> {
     let mut out = Vec::new();
     entry(&mut out, kind::TOKEN, &encode_token(topic, name, token));
@@ -597,7 +600,7 @@ fn decode_topic(payload: &[u8]) -> Decoded<(u32, TopicState)> {
     Ok((u32_at(payload, 0), topic))
 }
 
-/// Body of an end block: which segment comes next.
+/// The body of an end block, which names the next segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct End {
     /// Its sequence.
@@ -621,8 +624,8 @@ impl End {
     /// Read it.
     ///
     /// # Errors
-    /// `Damaged` when it is too short; `Unknown` when it lists staged segments that come in between,
-    /// which this version does not read.
+    /// `Damaged` when it is too short. `Unknown` when it lists staged segments in between, which
+    /// this version does not read.
     pub fn decode(body: &[u8]) -> Decoded<Self> {
         if body.len() < END_LEN {
             return Err(DecodeError::Damaged("an end block that names no successor"));

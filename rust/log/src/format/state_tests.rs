@@ -240,7 +240,7 @@ fn an_end_block_has_24_bytes_and_a_longer_one_is_of_a_newer_version() {
     }
 }
 
-// A fact of each type, of which no two bytes are alike but where a number has to be small.
+// One fact of each type. All its bytes differ, except where a number must be small.
 const TOPIC: &str = "01 38  01100000 02030405 a0a1a2a3a4a5a6a7a8a9aaabacadaeaf 060708090b0c0d0e \
                      1112131415161718 21222324252627f8 31323334 00000000";
 const DELETED: &str = "02 04  02100000";
@@ -412,7 +412,7 @@ fn a_producer_that_is_known_no_more_is_said_to_be_forgotten() {
     after.apply_body(&body, |_, _| ()).unwrap();
     assert_eq!(after.producer(0, 5), None);
     assert_eq!(after.encode_since(&before), body);
-    // Also where somebody made room for it since.
+    // The same holds after space was made for it again.
     assert!(after.expect_producer(0, 5, usize::MAX));
     assert_eq!(after.encode_since(&before), body);
     let mut read = LogState::default();

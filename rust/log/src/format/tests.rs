@@ -1,9 +1,10 @@
-//! What every layout is read and written by, and what the tests of all of them lay bytes out with.
+//! Tests of the integers that all layouts share, and helpers that lay bytes out for other tests.
 
 use super::checksum::crc32;
 use super::{put, u32_at, u64_at, u64_in};
 
-/// Zeros but for these fields, each at its place. Not by the engine's own `put`, which is under test.
+/// Lay out zeros, except for these fields, each at its place. This does not use the engine's own
+/// `put`, which is under test.
 pub fn laid_out(len: usize, fields: &[(usize, &[u8])]) -> Vec<u8> {
     let mut bytes = vec![0; len];
     for (at, field) in fields {
@@ -12,20 +13,20 @@ pub fn laid_out(len: usize, fields: &[(usize, &[u8])]) -> Vec<u8> {
     bytes
 }
 
-/// The same with the CRC-32 of all that stands before the last four bytes in these.
+/// Lay out the same, with the CRC-32 of all other bytes in the last four.
 pub fn sealed(len: usize, fields: &[(usize, &[u8])]) -> Vec<u8> {
     let mut bytes = laid_out(len - 4, fields);
     bytes.extend(crc32(&bytes).to_le_bytes());
     bytes
 }
 
-/// Bytes of hexadecimal digits; spaces stand between what belongs together.
+/// Convert hexadecimal digits to bytes; spaces only group them.
 pub fn hex(digits: &str) -> Vec<u8> {
     let digits: Vec<u32> = digits.chars().filter_map(|digit| digit.to_digit(16)).collect();
     digits.chunks(2).map(|pair| (pair[0] << 4 | pair[1]) as u8).collect()
 }
 
-/// Ten bytes of which no two are alike, the lowest bits of some set and of others not.
+/// Ten bytes that all differ; some have their lowest bits set, and others not.
 const BYTES: [u8; 10] = [0x81, 0x12, 0xa3, 0x34, 0xc5, 0x56, 0xe7, 0x78, 0x99, 0x1a];
 
 #[test]

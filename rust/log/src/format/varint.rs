@@ -42,7 +42,7 @@ pub fn get(bytes: &[u8], at: &mut usize) -> Option<u64> {
 
 #[inline]
 fn get_long(bytes: &[u8], at: &mut usize) -> Option<u64> {
-    // Mostly it ends within the next eight bytes, which are looked at together.
+    // Mostly it ends within the next eight bytes, which are read together.
     if let Some(eight) = bytes.get(*at..).and_then(|rest| rest.first_chunk::<8>()) {
         let word = u64::from_le_bytes(*eight);
         let ends = !word & 0x8080_8080_8080_8080;

@@ -1,9 +1,9 @@
-//! The page on which those sleep who wait for anything in a store.
+//! The shared page on which waiting processes of a store sleep.
 //!
-//! A header that never changes, then the counter that is the store's bell, on a cache line of its own;
-//! who sleeps on it says so in the control pages of the logs that it waits for. Like a log's control it
-//! is derived: it can be made anew while nobody writes. Layout:
-//! `docs/FORMAT.md`, "Wake page".
+//! It has a header that never changes, then the counter that is the store's bell, on a cache line
+//! of its own. A process that sleeps on the bell says so in the control pages of the logs that it
+//! waits for. Like a log's control page it is derived: it can be made again while no process
+//! writes. Layout: `docs/FORMAT.md`, "Wake page".
 
 pub use super::owned::HEADER_LEN;
 use super::{Decoded, owned};
@@ -13,18 +13,18 @@ pub const MAGIC: [u8; 8] = *b"FALAJWAK";
 /// Bytes of the file.
 pub const LEN: u64 = 4096;
 
-/// What is said of a page that is too short or too long.
+/// The error for a page that is too short or too long.
 pub const OTHER_LEN: &str = "not as long as a wake page";
 
 /// Positions of words, eight bytes each.
 pub mod at {
-    /// Counter on whose low half those sleep who wait for several logs.
+    /// Counter on whose low half processes sleep that wait for several logs.
     pub const COUNTER: u64 = 64;
 }
 
 const _: () = assert!(at::COUNTER >= HEADER_LEN as u64 && at::COUNTER + 8 <= LEN);
 
-/// Lay out the part that never changes: whose page it is.
+/// Lay out the part that never changes: the id of the page's store.
 pub fn encode_header(store: [u8; 16]) -> [u8; HEADER_LEN] {
     owned::encode_header(MAGIC, store, &[])
 }

@@ -1,6 +1,6 @@
-//! Building a record to be written, from what a caller has at hand.
+//! Building a record to be written, from the values that a caller has.
 //!
-//! A record borrows all that it is made of: building one copies nothing and allocates nothing.
+//! A record borrows all its parts: building one copies nothing and allocates nothing.
 
 use std::time::SystemTime;
 
@@ -13,7 +13,7 @@ impl<'a> NewRecord<'a> {
         Self { value: Some(value.as_ref()), ..Self::default() }
     }
 
-    /// Make a tombstone: it says that what the key names is deleted, which compaction understands.
+    /// Make a tombstone: it says that what the key names is deleted. Compaction acts on it.
     #[inline]
     pub fn tombstone(key: &'a (impl AsRef<[u8]> + ?Sized)) -> Self {
         Self { key: Some(key.as_ref()), ..Self::default() }
@@ -26,22 +26,22 @@ impl<'a> NewRecord<'a> {
         Self { key: Some(key.as_ref()), ..self }
     }
 
-    /// Give it headers: names and values in order. A name may stand twice, a value may be missing.
+    /// Give it headers: names and values in order. A name may appear twice, a value may be missing.
     #[inline]
     #[must_use]
     pub fn headers(self, headers: &'a [(&'a str, Option<&'a [u8]>)]) -> Self {
         Self { headers, ..self }
     }
 
-    /// Set the time when it happened. Otherwise its time is that of the append. A time beyond the years 1677 and
-    /// 2262 becomes the first or the last one that a record can have.
+    /// Set the time when it happened. By default it is the time of the append. A time outside the
+    /// years 1677 to 2262 becomes the nearest one that a record can have.
     #[must_use]
     pub fn timestamp(self, time: SystemTime) -> Self {
         Self { event_time_ns: Some(ns_since_1970(time)), ..self }
     }
 }
 
-/// Nanoseconds since 1970, as records have them.
+/// Convert a time to nanoseconds since 1970, clamped to what records can have.
 pub fn ns_since_1970(time: SystemTime) -> i64 {
     let after = time.duration_since(SystemTime::UNIX_EPOCH);
     let before = |error: std::time::SystemTimeError| {

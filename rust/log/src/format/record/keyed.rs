@@ -1,23 +1,24 @@
-//! Records as most are that have more than a value: a key, a time, a value, and nothing else.
+//! A short way to read common records: a key, a time, a value, and nothing else.
 //!
-//! Owns the short way through them. What goes through millions of records for their columns
-//! (`rust/arrow`) spends more on telling what a record might have than on reading it. Invariant: what
-//! is found here is what [`super::RecordCursor::next`] finds; where there is any doubt, nothing is, and it is asked.
+//! Owns the short way through them. Code that reads the columns of millions of records
+//! (`rust/arrow`) would spend more time on finding out what a record has than on reading it.
+//! Invariant: it finds exactly what [`super::RecordCursor::next`] finds. In case of doubt it finds
+//! nothing, and the caller uses that one.
 
 use super::{RecordCursor, RecordSpan, attribute, flag};
 use crate::format::varint;
 
-/// Where a key or a value stands in its block's body, or that there is none.
+/// The place of a key or a value in its block's body, or none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KeyedPlace {
     /// The first byte.
     pub start: u32,
-    /// One more than there are bytes; 0 for none.
+    /// The number of bytes plus one; 0 for none.
     len: u32,
 }
 
 impl KeyedPlace {
-    /// Of a range in a body, which has less than 4 GiB.
+    /// Make it from a range in a body, which has less than 4 GiB.
     #[inline(always)]
     pub fn of(range: Option<std::ops::Range<usize>>) -> Self {
         range.map_or(Self::default(), |range| Self::new(range.start, range.end - range.start))
@@ -28,32 +29,32 @@ impl KeyedPlace {
         Self { start: start as u32, len: len as u32 + 1 }
     }
 
-    /// False where there is none.
+    /// Return false for none.
     #[inline(always)]
     pub fn is_some(self) -> bool {
         self.len != 0
     }
 
-    /// How many bytes it has; 0 for none too.
+    /// Return the number of bytes; 0 for none too.
     #[inline(always)]
     pub fn len(self) -> u32 {
         self.len.saturating_sub(1)
     }
 
-    /// True of none, and of a value without bytes.
+    /// Return true for none, and for a value without bytes.
     #[inline(always)]
     pub fn is_empty(self) -> bool {
         self.len <= 1
     }
 
-    /// Where the bytes stand.
+    /// Return the range of the bytes.
     #[inline(always)]
     pub fn range(self) -> Option<std::ops::Range<usize>> {
         let start = self.start as usize;
         self.is_some().then(|| start..start + self.len() as usize)
     }
 
-    /// The bytes, of the body in which it was found.
+    /// Return the bytes, in the body in which it was found.
     #[inline(always)]
     pub fn bytes(self, body: &[u8]) -> Option<&[u8]> {
         self.range().map(|range| &body[range])
@@ -69,13 +70,14 @@ pub struct KeyedRecord {
     pub key: KeyedPlace,
     /// The value.
     pub value: KeyedPlace,
-    /// When it happened, nanoseconds since 1970; when it was appended where it does not say.
+    /// When it happened, nanoseconds since 1970; without such a time, when it was appended.
     pub time_ns: i64,
 }
 
 impl RecordCursor {
-    /// The next record, if it has a value, perhaps a key and a time, and nothing else. `None` says no
-    /// more than that [`super::RecordCursor::next`] has to be asked: nothing was passed over.
+    /// Return the next record, if it has a value, perhaps a key and a time, and nothing else.
+    /// `None` only means that the caller must use [`super::RecordCursor::next`]: nothing was passed
+    /// over.
     #[inline(always)]
     pub fn next_keyed(&mut self, body: &[u8], appended_ns: i64) -> Option<KeyedRecord> {
         if self.index == self.count || self.flags & (flag::RICH | flag::SPARSE) != flag::RICH {
@@ -93,7 +95,7 @@ impl RecordCursor {
             ..KeyedRecord::default()
         };
         if attributes & attribute::KEY != 0 {
-            // Longer ones are rare enough; and of this one the end overflows nothing.
+            // Longer keys are rare; and the end of this one cannot overflow.
             let len = body.get(at).copied().filter(|len| *len < 0x80)?;
             found.key = KeyedPlace::new(at + 1, usize::from(len));
             at += 1 + usize::from(len);
@@ -113,7 +115,7 @@ impl RecordCursor {
         Some(found)
     }
 
-    /// As [`RecordCursor::next_keyed`], by its place alone.
+    /// Do as [`RecordCursor::next_keyed`], but return its place alone.
     #[inline(always)]
     pub fn next_keyed_span(&mut self, body: &[u8]) -> Option<RecordSpan> {
         let start = self.at as u32;

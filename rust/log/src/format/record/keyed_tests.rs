@@ -24,7 +24,7 @@ fn keys_times_and_values_are_found_one_record_after_the_other() {
         assert_eq!((found.key.bytes(&body), found.value.bytes(&body)), (key, value));
         assert_eq!(walk.left() as usize, 3 - i);
     }
-    assert_eq!(walk.next_keyed(&body, -7), None, "there are four, whatever stands behind them");
+    assert_eq!(walk.next_keyed(&body, -7), None, "there are four, whatever follows them");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! A record that is alone in its block, encoded without a copy of its value.
+//! Encodes the only record of a block without copying its value.
 
 use crate::format::block::flag;
 use crate::format::varint;
@@ -7,13 +7,13 @@ use super::{NewRecord, attribute};
 
 /// Bytes of the longest lead; a longer key is left to [`super::BodyWriter`].
 const LEAD_MAX: usize = 64;
-/// Bytes that stand before a value besides a key, at most: base time, attributes, the key's length, a delta of
-/// nothing, the value's length.
+/// Most bytes before a value, besides a key: base time, attributes, the key's length, an empty
+/// delta, the value's length.
 const FRAME_MAX: usize = 8 + 1 + 1 + 1 + varint::MAX_LEN;
 /// Bytes of the longest key that fits.
 const KEY_MAX: usize = LEAD_MAX - FRAME_MAX;
 
-/// The bytes before the value in the body of a block whose only record it is. The value itself lies where
+/// The bytes before the value in the body of a block with one record. The value itself stays where
 /// the caller has it until it is stored.
 #[derive(Debug)]
 pub struct RecordLead {
@@ -23,15 +23,15 @@ pub struct RecordLead {
 }
 
 impl RecordLead {
-    /// Space for one.
+    /// Make an empty one.
     #[inline(always)]
     pub fn empty() -> Self {
         Self { bytes: [0; LEAD_MAX], len: 0, flags: 0 }
     }
 
-    /// Encode what stands before a record's value; `None` for a record with headers or a long key. It is
-    /// encoded where it stays: moved, it would be read back while it is still being stored, which makes the
-    /// machine wait.
+    /// Encode what comes before a record's value; `None` for a record with headers or a long key.
+    /// The result stays where it is encoded. To move it, the machine would have to read it back
+    /// while it is still being stored, and would wait.
     #[inline(always)]
     pub fn encode(&mut self, record: &NewRecord<'_>) -> Option<&Self> {
         (self.len, self.flags) = (0, 0);
@@ -76,13 +76,13 @@ impl RecordLead {
         Some(())
     }
 
-    /// Its bytes.
+    /// Return its bytes.
     #[inline(always)]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..self.len.min(LEAD_MAX)]
     }
 
-    /// Header flags that belong to this body.
+    /// Return the header flags of this body.
     #[inline(always)]
     pub fn flags(&self) -> u16 {
         self.flags

@@ -261,7 +261,7 @@ fn what_a_disk_does_not_give_back_is_told_with_what_reads_the_rest() {
     let options = StoreOptions { reading: Reading::Pread, ..StoreOptions::reading() };
     let store = Store::open_on(Arc::clone(&storage), &path, &options).unwrap();
     let failed = store.backup("/copy", &mut quietly).unwrap_err().to_string();
-    assert!(failed.contains("`falaj verify` says what it does not give back"), "{failed}");
+    assert!(failed.contains("`falaj verify` lists what cannot be read"), "{failed}");
     let orders = topic(&store, "orders");
     let (mut scan, mut read, mut lost) = (orders.scan_partition(0, 0, None).unwrap(), 0, 0..0);
     loop {
