@@ -17,6 +17,7 @@ from falaj._paths import local_path
 if TYPE_CHECKING:
     import os
 
+    from falaj._arguments import QueueInfo
     from falaj._retention import TopicRetention
 
 __all__ = [
@@ -28,7 +29,6 @@ __all__ = [
     "LogRepair",
     "LogReport",
     "MemberInfo",
-    "QueueState",
     "RepairReport",
     "Skipped",
     "SkippedOfTopic",
@@ -300,29 +300,6 @@ class GroupInfo(TypedDict):
     error_class: str | None
 
 
-class QueueState(TypedDict):
-    """A work queue, as `Queue.info` tells it; `error` where its file is damaged, and all numbers 0.
-
-    Nobody is asked for it and no lock is taken. Jobs of dead holders count as `returned`. `waiting`
-    is None where the topic is gone, made anew, or cannot be read.
-    """
-
-    name: str
-    topic: str | None
-    generation: str | None
-    order: Literal["key"] | None
-    waiting: int | None
-    leased: int
-    returned: int
-    done: int
-    floor: int
-    trimmed: int
-    dead: int
-    holders: dict[str, int]
-    error: str | None
-    error_class: str | None
-
-
 class StoreInfo(TypedDict):
     """A store as it is now."""
 
@@ -338,7 +315,7 @@ class StoreInfo(TypedDict):
     topics: list[TopicInfo]
     logs: list[LogInfo]
     groups: list[GroupInfo]
-    queues: list[QueueState]
+    queues: list[QueueInfo]
 
 
 def verify(

@@ -47,16 +47,26 @@ class BulkLoadReport(TypedDict):
 
 
 class QueueInfo(TypedDict):
-    """A work queue in numbers, as `Queue.info` tells it."""
+    """A work queue in numbers, as `Queue.info`, `store.queues` and `Store.info` give it.
+
+    A job is in one state. `ready` jobs go to the next worker that asks; a job that waits behind
+    another of its key counts as ready too. `delayed` jobs wait for a time, `in_flight` ones are
+    with the workers that `holders` names. `done` counts from the beginning of the topic, `dead`
+    and `trimmed` jobs included. `ready` is None where the topic is gone or cannot be read. `error`
+    says what is wrong with the queue's file; then all numbers are 0.
+    """
 
     name: str
-    topic: str
+    topic: str | None
+    generation: str | None
     order: Literal["key"] | None
-    waiting: int
-    leased: int
-    returned: int
+    ready: int | None
+    delayed: int
+    in_flight: int
     done: int
-    floor: int
-    trimmed: int
     dead: int
+    trimmed: int
+    floor: int
     holders: dict[str, int]
+    error: str | None
+    error_class: str | None

@@ -6,10 +6,11 @@ what is called once a read.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from falaj import _core
 from falaj._numbers import number, plain
+from falaj._topic import GIVE_THE_PATH
 from falaj.errors import InvalidArgument, shown
 
 if TYPE_CHECKING:
@@ -259,6 +260,9 @@ class Consumer(_core.Consumer[T]):
             [b'two']
         """
         self._seek(*start_of(to), topic, partition)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"a consumer cannot be pickled or copied: {GIVE_THE_PATH}")
 
     def __enter__(self) -> Consumer[T]:
         return self

@@ -39,7 +39,6 @@ LAZY = {
     "Producer": "_producers",
     "Queue": "_queue",
     "QueueInfo": "_arguments",
-    "QueueState": "_admin",
     "Receipt": "_records",
     "RepairReport": "_admin",
     "SegmentInfo": "_admin",

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, SupportsIndex
 from falaj import _core
 from falaj._core import Job, NewRecord
 from falaj._numbers import number
+from falaj._topic import GIVE_THE_PATH
 from falaj.errors import Error, HandleClosed, InvalidArgument, LockTimeout, TopicDeleted, shown
 
 if TYPE_CHECKING:
@@ -110,6 +111,12 @@ class Jobs(list[Job[T]]):
 
     __copy__ = copy
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "jobs cannot be pickled or copied, because their leases are this process's: give other "
+            "processes their records, or let them take jobs themselves"
+        )
+
     def __add__(self, other: list[Any]) -> Jobs[Any]:  # type: ignore[override]
         return Jobs(list.__add__(self, other), self._queue)
 
@@ -132,7 +139,7 @@ class Queue(_core.Queue[T]):
     that it had not begun come back as if they had never been delivered.
 
     A job may be done twice: when its worker dies or is late after the work and before the ack, and
-    when a power cut takes an ack back. So let doing it twice do no harm; docs/guide/queues.md.
+    when a power failure takes an ack back. So make jobs idempotent; docs/guide/queues.md.
 
     Example:
         >>> queue = store.queue("jobs")
@@ -517,19 +524,18 @@ class Queue(_core.Queue[T]):
         return Taking(self, n, lease, timeout)
 
     def info(self) -> QueueInfo:
-        """Tell the queue in numbers.
+        """Return the queue in numbers: jobs that are ready, delayed, in flight, done and dead.
 
-        `waiting` records are kept and were never handed out, `leased` ones are out (`holders` says
-        with whom), `returned` ones came back and wait for their time, their turn or a taker. `done`
-        counts from the beginning of the topic. What was trimmed before it was done is in `trimmed`,
-        what was given up in `dead`; both count as done.
+        `falaj.QueueInfo` says what each number counts. A job that was put with a delay counts as
+        ready until the first take that comes upon it. Where jobs came back, this reads the state
+        of all jobs from the first that is not done.
 
         Example:
             >>> queue = store.queue("jobs")
             >>> _ = queue.put(b"one"), queue.put(b"two")
             >>> _ = queue.take()
             >>> info = queue.info()
-            >>> info["waiting"], info["leased"]
+            >>> info["ready"], info["in_flight"]
             (1, 1)
         """
         return self._info()
@@ -565,6 +571,9 @@ class Queue(_core.Queue[T]):
         except BaseException:
             self._put_back(others, 0.0)
             raise
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"a queue cannot be pickled or copied: {GIVE_THE_PATH}")
 
     def __enter__(self) -> Queue[T]:
         return self

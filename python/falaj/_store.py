@@ -17,12 +17,11 @@ if TYPE_CHECKING:
         BackupReport,
         GroupInfo,
         Progress,
-        QueueState,
         StoreInfo,
         TopicInfo,
         Verification,
     )
-    from falaj._arguments import Retention, Settings, Start, Sync, Visibility
+    from falaj._arguments import QueueInfo, Retention, Settings, Start, Sync, Visibility
     from falaj._consumer import Consumer
     from falaj._queue import Queue
     from falaj._retention import Maintenance
@@ -511,26 +510,31 @@ class Store(_core.Store):
         max_attempts: int | None = None,
         dead_letter: str | Topic[Any] | None = None,
         order: Literal["key"] | None = None,
+        create: bool = True,
     ) -> Queue[Any]:
         """Open a work queue over a topic; the first to open it creates it.
 
-        A new queue has all records to be done that its topic has. Several queues of different names
+        All records that the topic has are jobs of a new queue. Several queues of different names
         may share a topic, each with its own state.
 
         Args:
             name: 1 to 249 of `A-Z a-z 0-9 . _ -`.
-            topic: The topic, or its name, by default the queue's; with one partition.
-            max_attempts: After how many hand-outs without an ack a job is given up, moved to
-                `dead_letter`; None tries forever. Each handle goes by its own.
-            dead_letter: Where to, a topic or its name, not the queue's own; by default the topic's
-                name and `.dead`. Letters go to the partitions that their keys say.
-            order: "key": of records with the same key one is out at a time, and in the order of
-                offsets. It is the queue's for ever; None takes it as the queue has it.
+            topic: The topic, or its name; by default the topic of the queue's name. It has one
+                partition.
+            max_attempts: After how many attempts a job becomes a dead letter; None tries without
+                end. Each handle has its own limit.
+            dead_letter: The topic of dead letters, or its name, not the queue's own; by default the
+                topic's name and `.dead`. The key of a job chooses the partition of its letter.
+            order: "key" delivers a job only when the one before it of the same key is done. It
+                cannot be changed later; None keeps what the queue was created with.
+            create: Create the queue where there is none. False raises `UnknownQueue`, which lists
+                the queues there are.
 
         Returns:
             The queue: a context manager that closes it.
 
         Raises:
+            UnknownQueue: There is no queue of this name, and `create` is False.
             InvalidArgument: The topic has several partitions, or a limit makes no sense.
             SettingsMismatch: The queue exists with another topic or order.
             NotWritable: The store was opened for reading.
@@ -544,12 +548,14 @@ class Store(_core.Store):
         """
         from falaj._queue import Queue  # few need it
 
+        if not create:
+            _core._expect_queue(self, name)
         over = name if topic is None else topic
         opened = self.topic(over) if isinstance(over, str) else over
         return Queue(opened, name, max_attempts, dead_letter, order)
 
     @property
-    def queues(self) -> Mapping[str, QueueState]:
+    def queues(self) -> Mapping[str, QueueInfo]:
         """The work queues: a mapping from names, sorted, to what `info` says of each.
 
         It reads the store whenever it is asked, and opens no queue.
@@ -558,7 +564,7 @@ class Store(_core.Store):
             >>> _ = store.queue("thumbnails", topic="pictures").put(b"1.png")
             >>> list(store.queues)
             ['thumbnails']
-            >>> store.queues["thumbnails"]["topic"], store.queues["thumbnails"]["waiting"]
+            >>> store.queues["thumbnails"]["topic"], store.queues["thumbnails"]["ready"]
             ('pictures', 1)
         """
         from falaj._mappings import Named  # few need it
@@ -568,20 +574,20 @@ class Store(_core.Store):
     def _queue_names(self) -> list[str]:
         return [name for name, _ in _core._queues(self)]
 
-    def _queue_state(self, name: str) -> QueueState:
+    def _queue_state(self, name: str) -> QueueInfo:
         found = _core._queue_overview(self, name)
         if not found:
-            raise KeyError(f"there is no queue {name!r} in {self.path}")
+            _core._expect_queue(self, name)
         return self._counted([], found)[1][0]
 
     def delete_queue(self, name: str) -> None:
-        """Forget what became of the records of a queue; the records stay in their topic.
+        """Delete the state of a queue; the records stay in their topic.
 
-        Whoever has it open, in whatever process, goes on with a new one, as whoever opens it
-        afterwards: all records are to be done, and jobs that are out cannot be acked any more.
+        Processes that have the queue open continue with a new one: all records are ready, and jobs
+        that were in flight cannot be acked any more.
 
         Raises:
-            InvalidArgument: There is none of this name.
+            UnknownQueue: There is no queue of this name.
             NotWritable: The store was opened for reading.
 
         Example:
@@ -696,7 +702,7 @@ class Store(_core.Store):
 
     def _counted(
         self, groups: list[GroupInfo], queues: list[Any]
-    ) -> tuple[list[GroupInfo], list[QueueState]]:
+    ) -> tuple[list[GroupInfo], list[QueueInfo]]:
         """Count what lies ahead of groups and queues: each log is looked at once."""
         cursors = [cursor for each in groups for cursor in each["partitions"]]
         places = [(c["topic"], c["generation"], c["partition"], c["committed"]) for c in cursors]
@@ -705,7 +711,8 @@ class Store(_core.Store):
         for cursor in cursors:
             cursor["lag"] = next(counted)
         for queue in queues:
-            queue["waiting"] = next(counted)
+            new = next(counted)
+            queue["ready"] = None if new is None else queue["ready"] + new
         return groups, queues
 
     def metrics(self) -> Metrics:

@@ -53,6 +53,7 @@ __all__ = [
     "TooManyWriters",
     "TopicDeleted",
     "UnknownGroup",
+    "UnknownQueue",
     "UnknownTopic",
     "UnsupportedFilesystem",
     "UnsupportedVersion",
@@ -180,7 +181,11 @@ class UnknownTopic(UsageError, KeyError):
 
 
 class UnknownGroup(UsageError, KeyError):
-    """There is no consumer group of this name."""
+    """There is no consumer group of this name; the message lists those there are."""
+
+
+class UnknownQueue(UsageError, KeyError):
+    """There is no queue of this name, and none was created; the message lists those there are."""
 
 
 class SettingsMismatch(UsageError, ValueError):

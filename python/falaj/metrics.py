@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypedDict
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from falaj._admin import GroupInfo, LogInfo, QueueState, StoreInfo, TopicInfo
+    from falaj._admin import GroupInfo, LogInfo, StoreInfo, TopicInfo
+    from falaj._arguments import QueueInfo
 
 __all__ = [
     "GroupMetrics",
@@ -82,16 +83,16 @@ class GroupMetrics(TypedDict):
 
 
 class QueueMetrics(TypedDict):
-    """A work queue: jobs in each state. `waiting` is None where the topic is gone.
+    """A work queue: jobs in each state, as `falaj.QueueInfo` has them.
 
-    All numbers are 0 where its file is damaged.
+    `readable` is False where its file is corrupt; then all numbers are 0.
     """
 
     readable: bool
     topic: str | None
-    waiting: int | None
-    leased: int
-    returned: int
+    ready: int | None
+    delayed: int
+    in_flight: int
     done: int
     dead: int
     trimmed: int
@@ -129,13 +130,13 @@ def of(info: StoreInfo) -> Metrics:
     }
 
 
-def _queue(queue: QueueState) -> QueueMetrics:
+def _queue(queue: QueueInfo) -> QueueMetrics:
     return {
         "readable": queue["error"] is None,
         "topic": queue["topic"],
-        "waiting": queue["waiting"],
-        "leased": queue["leased"],
-        "returned": queue["returned"],
+        "ready": queue["ready"],
+        "delayed": queue["delayed"],
+        "in_flight": queue["in_flight"],
         "done": queue["done"],
         "dead": queue["dead"],
         "trimmed": queue["trimmed"],
@@ -287,14 +288,15 @@ def _queue_families(queues: Iterable[tuple[str, QueueMetrics]]) -> Iterator[_Fam
         return _Family("falaj_queue_" + name, kind, about, samples)
 
     found = [queue for _, queue in each]
-    about = "Jobs that nobody had yet."
-    yield family("waiting_jobs", about, (queue["waiting"] for queue in found))
-    yield family("leased_jobs", "Jobs that are out.", (queue["leased"] for queue in found))
-    about = "Jobs that came back and wait for their time, their turn or a taker."
-    yield family("returned_jobs", about, (queue["returned"] for queue in found))
-    about = "Jobs that are done, those given up and trimmed ones included."
+    about = "Jobs that a worker may get now, or when the job before it of the same key is done."
+    yield family("ready_jobs", about, (queue["ready"] for queue in found))
+    about = "Jobs that no worker gets before a time."
+    yield family("delayed_jobs", about, (queue["delayed"] for queue in found))
+    about = "Jobs that workers have."
+    yield family("in_flight_jobs", about, (queue["in_flight"] for queue in found))
+    about = "Jobs that are done, dead and trimmed ones included."
     yield family("done_jobs_total", about, (queue["done"] for queue in found))
-    about = "Jobs that were given up."
+    about = "Jobs that were dead-lettered, or given up because their records are corrupt."
     yield family("dead_jobs_total", about, (queue["dead"] for queue in found))
     about = "Records that were trimmed before they were done."
     yield family("trimmed_jobs_total", about, (queue["trimmed"] for queue in found))

@@ -78,6 +78,6 @@ def test_topics_consumers_queues_and_metrics_count_records(shell: Shell) -> None
     assert json.loads(shell.ok("queue", "list", "-s", "s", "--json"))["ready"] == 4
     metrics = shell.ok("metrics", "-s", "s")
     assert 'topic="t",partition="0"} 3\n' in metrics
-    assert "falaj_queue_waiting_jobs{" in metrics
-    waiting = next(line for line in metrics.splitlines() if "queue_waiting_jobs{" in line)
+    assert "falaj_queue_ready_jobs{" in metrics
+    waiting = next(line for line in metrics.splitlines() if "queue_ready_jobs{" in line)
     assert waiting.endswith(" 4")

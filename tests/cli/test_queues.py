@@ -21,12 +21,12 @@ def shell(tmp_path: Path) -> Shell:
     return Shell(tmp_path)
 
 
-def test_queues_are_listed_with_what_is_ready_in_flight_done_and_dead(shell: Shell) -> None:
-    assert shell.ok("queue", "list", "-s", "s") == "work\tjobs\t6\t0\t3\t1\t0\t\n"
+def test_queues_are_listed_with_their_jobs_in_each_state(shell: Shell) -> None:
+    assert shell.ok("queue", "list", "-s", "s") == "work\tjobs\t5\t1\t0\t3\t1\t0\t\n"
     told = json.loads(shell.ok("queue", "list", "-s", "s", "--json"))
     assert told == {
-        "queue": "work", "topic": "jobs", "ready": 6, "in_flight": 0, "done": 3, "dead": 1,
-        "trimmed": 0, "holders": {}, "order": None,
+        "queue": "work", "topic": "jobs", "ready": 5, "delayed": 1, "in_flight": 0, "done": 3,
+        "dead": 1, "trimmed": 0, "holders": {}, "order": None,
     }  # fmt: skip
     assert shell.ok("cat", "-s", "s", "jobs.dead").strip() == "0"
 
@@ -55,14 +55,14 @@ def test_queues_are_listed_by_who_may_only_read_with_who_has_what_and_stand_in_i
     with library.open(shell.folder / "s") as store:
         jobs = store.queue("work", topic="jobs").take(2)
         row = shell.ok("queue", "list", "-s", "s")
-        assert row.startswith("work\tjobs\t4\t2\t3\t1\t0\tprocess ")
+        assert row.startswith("work\tjobs\t3\t1\t2\t3\t1\t0\tprocess ")
         assert row.endswith("): 2\n")
         assert "queue\t" + row in shell.ok("info", "-s", "s")
         assert "queue\t" not in shell.ok("topic", "describe", "-s", "s", "jobs.dead")
         jobs.ack()
     for path in (shell.folder / "s").rglob("*"):
         path.chmod(0o555 if path.is_dir() else 0o444)
-    assert shell.ok("queue", "list", "-s", "s").startswith("work\tjobs\t4\t0\t5\t1\t0")
+    assert shell.ok("queue", "list", "-s", "s").startswith("work\tjobs\t3\t1\t0\t5\t1\t0")
 
 
 # --- Putting, taking, redriving ------------------------------------------------------------------

@@ -83,21 +83,14 @@ def worst(path: Path) -> Any:
         return complaint(error)
 
 
-COUNTED: tuple[Any, ...] = (
-    *(
-        "topic",
-        "order",
-        "waiting",
-        "leased",
-        "returned",
-        "done",
-        "floor",
-        "trimmed",
-        "dead",
-        "error",
-    ),
-)
-"""What is kept of a queue."""
+COUNTED = ("topic", "order", "open", "in_flight", "done", "floor", "trimmed", "dead", "error")
+"""What is kept of a queue. Open jobs are ready or delayed: which, depends on the clock."""
+
+
+def counted(queue: dict[str, Any]) -> list[Any]:
+    """Take these numbers out of what falaj tells of a queue."""
+    told = {**queue, "open": queue["ready"] + queue["delayed"]}
+    return [told[name] for name in COUNTED]
 
 
 def beside(path: Path, mode: Any, asked: dict[str, Any]) -> dict[str, Any]:
@@ -117,9 +110,7 @@ def beside(path: Path, mode: Any, asked: dict[str, Any]) -> dict[str, Any]:
                 ]
                 for one in told["groups"]
             },
-            "queues": {
-                one["name"]: [dict(one)[name] for name in COUNTED] for one in told["queues"]
-            },
+            "queues": {one["name"]: counted(dict(one)) for one in told["queues"]},
             "tokens": [topics[topic].last_idempotency_key(name) for topic, name in asked["tokens"]],
             "cursors": [
                 found and found.offset

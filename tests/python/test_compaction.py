@@ -160,7 +160,7 @@ def test_jobs_whose_records_are_gone_are_over(store: falaj.Store) -> None:
             left += [job.record.offset for job in jobs]
             jobs.ack()
         assert sorted(left) == list(range(2 * KEYS, 3 * KEYS))
-        assert (queue.info()["waiting"], queue.info()["returned"]) == (0, 0)
+        assert (queue.info()["ready"], queue.info()["delayed"]) == (0, 0)
 
 
 def test_who_found_the_last_records_elsewhere_has_the_others_gone(store: falaj.Store) -> None:

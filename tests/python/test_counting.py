@@ -146,12 +146,12 @@ def test_lags_and_waiting_jobs_are_records(store: falaj.Store, prices: falaj.Top
             assert told["groups"]["billing"]["partitions"][0]["lag"] == left
             assert f'partition="0"}} {left}\n' in metrics.exposition(told)
     for waiting in (4, 3, 2, 1):
-        assert queue.info()["waiting"] == waiting
-        assert store.info()["queues"][0]["waiting"] == waiting
-        assert store.metrics()["queues"]["work"]["waiting"] == waiting
+        assert queue.info()["ready"] == waiting
+        assert store.info()["queues"][0]["ready"] == waiting
+        assert store.metrics()["queues"]["work"]["ready"] == waiting
         job = queue.take()[0]
         job.ack()
-    assert (queue.info()["waiting"], store.info()["queues"][0]["waiting"]) == (0, 0)
+    assert (queue.info()["ready"], store.info()["queues"][0]["ready"]) == (0, 0)
 
 
 def test_a_lag_is_none_where_the_topic_is_gone_or_another_has_its_name(

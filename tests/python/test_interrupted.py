@@ -275,7 +275,7 @@ def test_jobs_that_an_interrupted_take_had_taken_go_back_and_that_was_no_attempt
     rounds = interrupted(lambda: queue.take(3, timeout=0), lambda: True)
     while (jobs := next(rounds, ...)) is not ...:
         if jobs is None:
-            assert queue.info()["leased"] == 0
+            assert queue.info()["in_flight"] == 0
             continue
         assert [job.attempt for job in jobs] == [1, 1, 1]
         queue.ack(jobs)

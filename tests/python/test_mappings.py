@@ -9,7 +9,7 @@ import pytest
 from children import child
 
 import falaj
-from falaj.errors import HandleClosed, UnknownGroup, UnknownTopic
+from falaj.errors import HandleClosed, UnknownGroup, UnknownQueue, UnknownTopic
 
 
 def test_topics_groups_and_queues_are_mappings_that_read_the_store(
@@ -34,7 +34,7 @@ def test_topics_groups_and_queues_are_mappings_that_read_the_store(
     assert repr(store.topics) == "<falaj.Store.topics: 'orders'>"
     with falaj.open(path, read_only=True) as reader:
         assert reader.groups["billing"]["partitions"][0]["lag"] == 1
-        assert reader.queues["jobs"]["waiting"] == 1
+        assert reader.queues["jobs"]["ready"] == 1
         assert reader.topics["orders"]["partitions"][0]["end"] == 1
     store.delete_queue("jobs")
     store.delete_group("billing")
@@ -47,7 +47,7 @@ def test_a_name_that_is_missing_is_a_key_error(store: falaj.Store, name: str) ->
     for mapping, error in (
         (store.topics, UnknownTopic),
         (store.groups, UnknownGroup),
-        (store.queues, KeyError),
+        (store.queues, UnknownQueue),
     ):
         with pytest.raises(error):
             mapping[name]

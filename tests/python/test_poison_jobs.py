@@ -157,10 +157,10 @@ def test_what_was_not_begun_goes_back_when_queue_topic_or_store_is_closed(
         close(store, queue)
         again = other.queue("jobs")
         assert attempts(again) == dict.fromkeys(range(1, TEN), 1)
-        assert again.info()["leased"] == 1
+        assert again.info()["in_flight"] == 1
         if close is close_queue:
             begun.ack()
-            assert again.info()["leased"] == 0
+            assert again.info()["in_flight"] == 0
 
 
 def test_a_batch_that_is_forgotten_goes_back_with_the_next_call(queue: Queue[Any]) -> None:
@@ -252,7 +252,7 @@ def test_a_child_that_is_forked_with_a_batch_gives_back_none_of_it(queue: Queue[
         queue.close()
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-    assert queue.info()["leased"] == TEN
+    assert queue.info()["in_flight"] == TEN
     assert [job.offset for job in jobs] == list(range(TEN))
     jobs.ack()
 

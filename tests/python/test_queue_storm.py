@@ -75,7 +75,7 @@ def assert_all_done_and_none_shared(
     workers: list[Worker], info: object, *, is_ordered: bool
 ) -> None:
     assert isinstance(info, dict)
-    assert (info["done"], info["waiting"], info["leased"]) == (JOBS, 0, 0)
+    assert (info["done"], info["ready"], info["in_flight"]) == (JOBS, 0, 0)
     acks: dict[int, int] = defaultdict(int)
     # Of each job when it was had, and until when at least by nobody else.
     held: dict[int, list[tuple[float, float]]] = defaultdict(list)

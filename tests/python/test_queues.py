@@ -147,7 +147,7 @@ def test_a_letter_that_cannot_be_written_keeps_no_job_from_anybody(
     with pytest.raises(AppendTooLarge) as told:
         queue.take(9, lease=3600)
     assert "none is lost" in str(told.value.__notes__)
-    assert queue.info()["leased"] == 0
+    assert queue.info()["in_flight"] == 0
     good = queue.take(9, lease=3600)
     assert {(job.to_bytes(), job.attempt) for job in good} == {(b"a", 1), (b"b", 1), (b"c", 1)}
     with pytest.raises(AppendTooLarge):
@@ -176,7 +176,7 @@ def test_dead_letters_that_were_deleted_are_made_anew_unless_they_were_given(
     worn(queue)
     with pytest.raises(TopicDeleted):
         queue.take()
-    assert queue.info()["leased"] == 0
+    assert queue.info()["in_flight"] == 0
     assert "mine" not in store.topics
 
 
@@ -187,7 +187,7 @@ def test_many_letters_are_written_in_as_few_appends_as_they_fit_in(store: falaj.
     try_in_vain(queue, 9)
     assert queue.take(9, timeout=0) == []
     assert {letter.to_bytes()[:1] for letter in small} == {b"%d" % i for i in range(9)}
-    assert (queue.info()["dead"], queue.info()["leased"]) == (9, 0)
+    assert (queue.info()["dead"], queue.info()["in_flight"]) == (9, 0)
 
 
 BUSY = """
@@ -327,7 +327,7 @@ def test_what_cannot_be_right_is_refused_and_changes_nothing(
         queue.put(b"x", delay=-1)
     with pytest.raises(falaj.errors.InvalidName):
         store.queue("../jobs", topic="jobs")
-    assert queue.info()["waiting"] == 0
+    assert queue.info()["ready"] == 0
 
 
 def test_a_topic_that_was_deleted_ends_the_wait_and_a_new_one_begins_anew(
@@ -346,8 +346,8 @@ def test_a_topic_that_was_deleted_ends_the_wait_and_a_new_one_begins_anew(
 def test_what_was_trimmed_counts_as_done_and_is_told(store: falaj.Store, queue: Queue[Any]) -> None:
     queue.topic.extend([b"%d" % i for i in range(5)])
     queue.topic.trim(before_offset=3)
-    assert queue.info()["waiting"] == 2
-    assert store.info()["queues"][0]["waiting"] == 2
+    assert queue.info()["ready"] == 2
+    assert store.info()["queues"][0]["ready"] == 2
     assert [job.offset for job in queue.take(9)] == [3, 4]
     assert queue.info()["trimmed"] == 3
 

@@ -27,7 +27,7 @@ def test_iterating_a_queue_begins_each_job_and_settles_none(store: falaj.Store) 
             job.ack()
     assert seen == [(b"a", None, False), (b"b", b"key", False), (b"c", None, False)]
     info = queue.info()
-    assert (info["leased"], info["done"]) == (1, 2)
+    assert (info["in_flight"], info["done"]) == (1, 2)
 
 
 def test_a_loop_over_a_queue_ends_when_the_queue_is_closed(store: falaj.Store) -> None:

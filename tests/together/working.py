@@ -334,8 +334,7 @@ class Taking(Base):
         for name, known in self.queues.items():
             there = set(self.topics[known.topic].partitions[0].there())
             new = [o for o in known.of("new") if o in there]
-            # These count as waiting or as returned. A job whose record is gone counts until a take
-            # comes to it.
+            # Ready or delayed. A job whose record is gone counts until a take comes to it.
             either = known.of("late") + known.of("fresh")
             back = known.of("back") + known.of("later")
             out = known.of("out")
@@ -344,9 +343,8 @@ class Taking(Base):
             counted: list[Any] = [told[name], metrics[name], taker.info()]
             for found in counted:
                 what = f"jobs of {name}: {found}, {known}"
-                waits = found["waiting"] - len(new)
-                assert 0 <= waits <= len(either), what
-                assert least <= waits + found["returned"] <= len(either + back), what
-                assert found["returned"] >= sum(o in there for o in back), what
-                assert sum(o in there for o in out) <= found["leased"] <= len(out), what
+                waits = found["ready"] + found["delayed"] - len(new)
+                assert least <= waits <= len(either + back), what
+                assert found["delayed"] <= len(either + back), what
+                assert sum(o in there for o in out) <= found["in_flight"] <= len(out), what
                 assert found["dead"] == known.dead, f"dead jobs of {name}"

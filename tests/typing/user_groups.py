@@ -14,7 +14,7 @@ def stores() -> None:
         assert_type(store, falaj.Store)
         assert_type(store.topics, Mapping[str, falaj.TopicInfo])
         assert_type(store.groups, Mapping[str, falaj.GroupInfo])
-        assert_type(store.queues, Mapping[str, falaj.QueueState])
+        assert_type(store.queues, Mapping[str, falaj.QueueInfo])
         assert_type(store.groups["billing"]["partitions"][0], falaj.GroupPartitionInfo)
         store.wait_for_topic("orders", timeout=1)
         store.topic("orders", create=False)

@@ -190,15 +190,13 @@ impl Beside {
             Ok(found) => found,
             Err(error) => return asking.error(told, &error, "queues"),
         };
-        let Some(queue) = found.into_iter().find(|one| one.name == QUEUE.0) else {
+        let Some((_, queue)) = found.into_iter().find(|(name, _)| name == QUEUE.0) else {
             return asking.wrong(Trust::All, || "the queue is not listed".into());
         };
-        match queue.counts {
+        match queue {
             // The first that is not done.
-            Ok(counts) if counts.topic == QUEUE.1 && !counts.ordered && counts.floor <= 20 => {
-                Ok(())
-            }
-            Ok(counts) => asking.wrong(Trust::All, || format!("the queue is {counts:?}")),
+            Ok(info) if info.topic == QUEUE.1 && !info.ordered && info.floor <= 20 => Ok(()),
+            Ok(info) => asking.wrong(Trust::All, || format!("the queue is {info:?}")),
             Err(error) => asking.error(told, &error, "queue"),
         }
     }

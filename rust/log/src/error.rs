@@ -104,9 +104,12 @@ pub enum Error {
     /// A cursor that a log keeps is not where the move was to begin: another process moved it.
     /// Nothing was appended. Next: read where it is, and begin again from there.
     CursorMoved { name: Vec<u8> },
-    /// There is no consumer group of this name. Next: check the name; opening it for writing
-    /// creates it.
-    UnknownGroup { name: String, store: PathBuf },
+    /// There is no consumer group of this name. Next: check the name; the first member creates the
+    /// group.
+    UnknownGroup { name: String, store: PathBuf, groups: Vec<String> },
+    /// There is no queue of this name, and none was created. Next: check the name, or let it be
+    /// created.
+    UnknownQueue { name: String, store: PathBuf, queues: Vec<String> },
     /// This process does not, or no longer, hold the lease of a job: another worker may have the
     /// job. Nothing changed for it. Next: drop the result, or take longer leases.
     LeaseExpired { queue: String, offset: u64, why: &'static str },
@@ -233,6 +236,7 @@ impl Error {
             | Error::StoreNotFound { .. }
             | Error::UnknownTopic { .. }
             | Error::UnknownGroup { .. }
+            | Error::UnknownQueue { .. }
             | Error::LogTruncated { .. }
             | Error::SettingsMismatch { .. }
             | Error::OffsetOutOfRange { .. }
@@ -270,13 +274,13 @@ impl Error {
     }
 }
 
-/// List the topics of a store in words, at most the first ten.
-fn listed(topics: &[String]) -> String {
-    if topics.is_empty() {
-        return "the store has no topics".to_owned();
+/// List names in words, at most the first ten.
+fn listed(what: &str, names: &[String]) -> String {
+    if names.is_empty() {
+        return format!("the store has no {what}");
     }
-    let shown: Vec<_> = topics.iter().take(10).map(|topic| format!("{topic:?}")).collect();
-    let more = match topics.len() - shown.len() {
+    let shown: Vec<_> = names.iter().take(10).map(|name| format!("{name:?}")).collect();
+    let more = match names.len() - shown.len() {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
@@ -409,7 +413,8 @@ impl fmt::Display for Error {
                  time, write them as a bulk load, or create the topic with a larger segment_bytes"
             ),
             Error::UnknownTopic { name, store, topics } => {
-                write!(f, "there is no topic {name:?} in {}; {}", store.display(), listed(topics))
+                let listed = listed("topics", topics);
+                write!(f, "there is no topic {name:?} in {}; {listed}", store.display())
             }
             Error::TopicDeleted { name } => {
                 write!(f, "topic {name:?} was deleted; open it again to create a new one")
@@ -477,11 +482,14 @@ impl fmt::Display for Error {
                  again from there",
                 String::from_utf8_lossy(name)
             ),
-            Error::UnknownGroup { name, store } => write!(
-                f,
-                "there is no consumer group {name:?} in {}; `falaj group list` lists the existing ones",
-                store.display()
-            ),
+            Error::UnknownGroup { name, store, groups } => {
+                let listed = listed("consumer groups", groups);
+                write!(f, "there is no consumer group {name:?} in {}; {listed}", store.display())
+            }
+            Error::UnknownQueue { name, store, queues } => {
+                let listed = listed("queues", queues);
+                write!(f, "there is no queue {name:?} in {}; {listed}", store.display())
+            }
             Error::LeaseExpired { queue, offset, why } => {
                 write!(f, "job {offset} of queue {queue:?} is not yours to settle: {why}")
             }

@@ -171,6 +171,7 @@ pub(crate) fn class(error: &Error) -> &'static str {
         Error::PartitionNotAssigned { .. } => "PartitionNotAssigned",
         Error::CursorMoved { .. } => "CursorMoved",
         Error::UnknownGroup { .. } => "UnknownGroup",
+        Error::UnknownQueue { .. } => "UnknownQueue",
         Error::DuplicateSequence { .. } => "DuplicateSequence",
         Error::LeaseExpired { .. } => "LeaseExpired",
         Error::InvalidManifest { .. } => "InvalidManifest",
@@ -200,7 +201,9 @@ fn path(error: &Error) -> Option<&Path> {
         | Error::UnsupportedFilesystem { path, .. }
         | Error::NotStaged { path, .. }
         | Error::NotWritable { path } => Some(path),
-        Error::UnknownTopic { store, .. } | Error::UnknownGroup { store, .. } => Some(store),
+        Error::UnknownTopic { store, .. }
+        | Error::UnknownGroup { store, .. }
+        | Error::UnknownQueue { store, .. } => Some(store),
         Error::DurabilityUnknown { source, .. } => path(source),
         _ => None,
     }

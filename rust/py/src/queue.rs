@@ -8,10 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use falaj::internals::error::Result;
+use falaj::internals::error::{Error, Result};
 use falaj::internals::format::names::hex;
 use falaj::internals::log::{Visibility, Wait};
-use falaj::internals::queue::{Counts, Lease, NOT_BEFORE, QueueFile as Inner, QueueOptions};
+use falaj::internals::queue::{self as engine, Lease, NOT_BEFORE, QueueFile as Inner};
+use falaj::internals::queue::{QueueInfo, QueueOptions};
 use falaj::internals::topic::{BodyWriter, SyncMode, Topic as Engine};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
@@ -45,7 +46,7 @@ impl Queue {
         work: impl FnMut(&Inner, &Engine) -> Result<T> + Send,
     ) -> PyResult<T> {
         if self.closed.load(Ordering::Relaxed) {
-            let closed = falaj::internals::error::Error::HandleClosed { what: "queue" };
+            let closed = Error::HandleClosed { what: "queue" };
             return Err(crate::errors::raise(py, &closed));
         }
         call(py, &self.inner, &self.handle, work)
@@ -340,23 +341,7 @@ impl Queue {
     /// Tell the queue in numbers.
     fn _info<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let info = self.call(py, Inner::info)?;
-        let told = PyDict::new(py);
-        told.set_item("name", info.name)?;
-        told.set_item("topic", info.topic)?;
-        told.set_item("order", info.ordered.then_some("key"))?;
-        told.set_item("waiting", info.waiting)?;
-        told.set_item("leased", info.leased)?;
-        told.set_item("returned", info.returned)?;
-        told.set_item("done", info.floor.saturating_add(info.done))?;
-        told.set_item("floor", info.floor)?;
-        told.set_item("trimmed", info.trimmed)?;
-        told.set_item("dead", info.dead)?;
-        let holders = PyDict::new(py);
-        for (holder, count) in info.holders {
-            holders.set_item(holder, count)?;
-        }
-        told.set_item("holders", holders)?;
-        Ok(told)
+        info_in(py, self.inner.name(), Ok(&info))
     }
 
     /// Name of the header that says when a record may be handed out first.
@@ -400,37 +385,47 @@ pub(crate) fn _queue_overview<'py>(
 ) -> PyResult<Bound<'py, PyList>> {
     let inner = store.inner(py)?;
     let name = name.map(|name| name.to_string_lossy());
-    let found = py.detach(|| match &name {
+    let found: Vec<_> = match &name {
         Some(name) => {
-            Ok(falaj::internals::queue::overview_of_one(&inner, name).into_iter().collect())
+            let found = py.detach(|| engine::look(&inner, name)).transpose();
+            found.map(|info| (name.to_string(), info)).into_iter().collect()
         }
-        None => falaj::internals::queue::overview(&inner),
-    });
-    let found: Vec<_> = found.or_raise(py)?;
-    list(py, &found, |py, found| {
-        let counts = found.counts.as_ref();
-        let number = |of: fn(&Counts) -> u64| counts.map_or(0, of);
-        let holders = PyDict::new(py);
-        for (holder, jobs) in counts.map_or(&[][..], |counts| &counts.holders) {
-            holders.set_item(holder, jobs)?;
-        }
-        Ok(dict!(py,
-            "name": &found.name,
-            "topic": counts.ok().map(|counts| &counts.topic),
-            "generation": counts.ok().map(|counts| hex(&counts.generation)),
-            "order": counts.ok().and_then(|counts| counts.ordered.then_some("key")),
-            "head": number(|counts| counts.head),
-            "leased": number(|counts| counts.leased),
-            "returned": number(|counts| counts.returned),
-            "done": number(|counts| counts.floor.saturating_add(counts.done)),
-            "floor": number(|counts| counts.floor),
-            "trimmed": number(|counts| counts.trimmed),
-            "dead": number(|counts| counts.dead),
-            "holders": holders,
-            "error": counts.err().map(ToString::to_string),
-            "error_class": counts.err().map(class),
-        ))
+        None => py.detach(|| engine::overview(&inner)).or_raise(py)?,
+    };
+    list(py, &found, |py, (name, info)| {
+        let told = info_in(py, name, info.as_ref())?;
+        told.set_item("head", info.as_ref().map_or(0, |info| info.head))?;
+        Ok(told)
     })
+}
+
+/// A queue in numbers, or what is wrong with it.
+fn info_in<'py>(
+    py: Python<'py>,
+    name: &str,
+    info: std::result::Result<&QueueInfo, &Error>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let number = |of: fn(&QueueInfo) -> u64| info.map_or(0, of);
+    let holders = PyDict::new(py);
+    for (holder, jobs) in info.map_or(&[][..], |info| &info.holders) {
+        holders.set_item(holder, jobs)?;
+    }
+    Ok(dict!(py,
+        "name": name,
+        "topic": info.ok().map(|info| &info.topic),
+        "generation": info.ok().map(|info| hex(&info.generation)),
+        "order": info.ok().and_then(|info| info.ordered.then_some("key")),
+        "ready": number(|info| info.ready),
+        "delayed": number(|info| info.delayed),
+        "in_flight": number(|info| info.in_flight),
+        "done": number(|info| info.done),
+        "dead": number(|info| info.dead),
+        "trimmed": number(|info| info.trimmed),
+        "floor": number(|info| info.floor),
+        "holders": holders,
+        "error": info.err().map(ToString::to_string),
+        "error_class": info.err().map(class),
+    ))
 }
 
 /// Names of all queues of a store, sorted.
@@ -440,7 +435,18 @@ pub(crate) fn _queues(
     store: &crate::store::Store,
 ) -> PyResult<Vec<(String, String)>> {
     let inner = store.inner(py)?;
-    py.detach(|| falaj::internals::queue::list(&inner)).or_raise(py)
+    py.detach(|| engine::list(&inner)).or_raise(py)
+}
+
+/// Make sure that there is a queue of this name.
+#[pyfunction]
+pub(crate) fn _expect_queue(
+    py: Python<'_>,
+    store: &crate::store::Store,
+    name: &Bound<'_, PyString>,
+) -> PyResult<()> {
+    let (inner, name) = (store.inner(py)?, name.to_string_lossy());
+    py.detach(|| engine::expect(&inner, &name)).or_raise(py)
 }
 
 /// Forget what became of the records of a queue.
@@ -451,5 +457,5 @@ pub(crate) fn _delete_queue(
     name: &Bound<'_, PyString>,
 ) -> PyResult<()> {
     let (inner, name) = (store.inner(py)?, name.to_string_lossy());
-    py.detach(|| falaj::internals::queue::delete(&inner, &name)).or_raise(py)
+    py.detach(|| engine::delete(&inner, &name)).or_raise(py)
 }

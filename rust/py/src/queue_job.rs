@@ -10,6 +10,7 @@ use std::time::Duration;
 use falaj::internals::error::Result;
 use falaj::internals::queue::{Lease, LeasedJob as Taken, QueueFile as Inner};
 use falaj::internals::topic::Topic as Engine;
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 
@@ -260,6 +261,13 @@ impl Job {
     #[getter]
     fn settled(&self) -> bool {
         self.is(SETTLED)
+    }
+
+    /// For pickle and copy, which refuse it.
+    fn __reduce__(&self) -> PyResult<()> {
+        let what = "a job cannot be pickled or copied, because its lease is this process's: give other processes \
+                    its record, or let them take jobs themselves";
+        Err(PyTypeError::new_err(what))
     }
 
     fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {

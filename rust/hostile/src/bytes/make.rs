@@ -400,7 +400,7 @@ pub fn queue_page(random: &mut Random) -> Vec<u8> {
     }
     let state = *random.pick(&[
         queue::State::Ready,
-        queue::State::Leased,
+        queue::State::InFlight,
         queue::State::Delayed,
         queue::State::Done,
     ]);

@@ -127,7 +127,7 @@ fn forge_queue(bytes: &mut Vec<u8>, random: &mut Random) -> &'static str {
 /// One of the parts that a queue's file has.
 fn part_of_queue(places: u64, random: &mut Random) -> (&'static str, Range<u64>) {
     const WORDS: [u64; 7] =
-        [at::LOCK, at::BUSY, at::REPLACED, at::HEAP, at::LEASED, at::DONE, at::CHANGES];
+        [at::LOCK, at::BUSY, at::REPLACED, at::HEAP, at::IN_FLIGHT, at::DONE, at::CHANGES];
     let parts = Parts { capacity: places, ordered: true };
     let [links, heap, lanes] = [parts.link(0), parts.heap(0), parts.lane(0)];
     match random.below(11) {

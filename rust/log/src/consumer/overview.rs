@@ -410,7 +410,8 @@ pub(super) fn finish_deletion(store: &Store, name: &str) -> Result<bool> {
 }
 
 pub(super) fn missing(store: &Store, name: &str) -> Error {
-    Error::UnknownGroup { name: name.to_owned(), store: store.path().to_path_buf() }
+    let groups = group_names(store).unwrap_or_default();
+    Error::UnknownGroup { name: name.to_owned(), store: store.path().to_path_buf(), groups }
 }
 
 fn expect_nobody(store: &Store, name: &str, image: &Image) -> Result<()> {

@@ -72,7 +72,7 @@ pub mod at {
     /// Entries in the heap.
     pub const HEAP: u64 = 2176;
     /// Jobs in flight.
-    pub const LEASED: u64 = 2184;
+    pub const IN_FLIGHT: u64 = 2184;
     /// Jobs that are done, but that the lower bound has not passed yet.
     pub const DONE: u64 = 2192;
     /// Rises with each change that waiting workers may need.
@@ -277,7 +277,7 @@ pub enum State {
     /// No process has it; it may be delivered.
     Ready,
     /// A process has it, until `when` of the machine's steady clock.
-    Leased,
+    InFlight,
     /// No process has it, and none gets it before `when` of the wall clock.
     Delayed,
     /// It was acked.
@@ -339,7 +339,7 @@ impl JobEntry {
     pub fn encode(&self, id: u64, offset: u64) -> [u64; 4] {
         let state = match self.state {
             State::Ready => 1,
-            State::Leased => 2,
+            State::InFlight => 2,
             State::Delayed => 3,
             State::Done => 4,
         };
@@ -372,7 +372,7 @@ impl JobEntry {
         }
         let state = match last & 0xff & !(BEGUN | SUSPECT) {
             1 => State::Ready,
-            2 => State::Leased,
+            2 => State::InFlight,
             3 => State::Delayed,
             4 => State::Done,
             _ => return None,

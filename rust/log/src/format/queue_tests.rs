@@ -24,7 +24,7 @@ fn a_header_says_what_was_written_and_every_flipped_bit_is_noticed() {
 #[test]
 fn an_entry_is_its_own_records_and_every_flipped_bit_is_noticed() {
     let entry = JobEntry {
-        state: State::Leased,
+        state: State::InFlight,
         begun: true,
         suspect: true,
         attempts: 3,
@@ -292,9 +292,9 @@ fn an_entry_stands_where_the_format_says() {
     let offset = 0x9807_9605_9403_9201;
     for (number, state, flags) in [
         (1, State::Ready, 32),
-        (2, State::Leased, 0),
-        (2, State::Leased, 16),
-        (2, State::Leased, 48),
+        (2, State::InFlight, 0),
+        (2, State::InFlight, 16),
+        (2, State::InFlight, 48),
         (3, State::Delayed, 0),
         (4, State::Done, 0),
     ] {

@@ -5,7 +5,7 @@
 
 use std::sync::PoisonError;
 
-use super::overview::{Counts, overview};
+use super::overview::{QueueInfo, overview};
 use super::state::StateFile;
 use crate::error::{Error, Result};
 use crate::store::Store;
@@ -14,7 +14,7 @@ use crate::store::Store;
 /// one, in which all are to be done: jobs that are out can't be acked any more.
 ///
 /// # Errors
-/// `InvalidName`, `InvalidArgument` where there is none, `NotWritable`, `LockTimeout`, `SystemCallFailed`.
+/// `InvalidName`, `UnknownQueue`, `NotWritable`, `LockTimeout`, `SystemCallFailed`.
 pub fn delete(store: &Store, name: &str) -> Result<()> {
     let (path, member) = (store.layout().queue(name)?, store.membership()?);
     member.check()?;
@@ -24,9 +24,7 @@ pub fn delete(store: &Store, name: &str) -> Result<()> {
         loop {
             match StateFile::open(store, &path) {
                 Ok(None) => {
-                    return Err(Error::InvalidArgument {
-                        what: format!("there is no queue {name:?}"),
-                    });
+                    return Err(missing(store, name));
                 }
                 Ok(Some(file)) if file.remove(store, &member)? => {
                     return Ok(Some(file.header.topic));
@@ -60,6 +58,23 @@ pub fn delete(store: &Store, name: &str) -> Result<()> {
 /// # Errors
 /// When the directory cannot be read.
 pub fn list(store: &Store) -> Result<Vec<(String, String)>> {
-    let topic_of = |counts: Result<Counts>| counts.map_or_else(|_| String::new(), |it| it.topic);
-    Ok(overview(store)?.into_iter().map(|found| (found.name, topic_of(found.counts))).collect())
+    let topic_of = |info: Result<QueueInfo>| info.map_or_else(|_| String::new(), |it| it.topic);
+    Ok(overview(store)?.into_iter().map(|(name, info)| (name, topic_of(info))).collect())
+}
+
+/// Make sure that there is a queue of this name.
+///
+/// # Errors
+/// `UnknownQueue`, which lists the queues there are; `SystemCallFailed`.
+pub fn expect(store: &Store, name: &str) -> Result<()> {
+    if store.queues()?.iter().any(|known| known == name) {
+        Ok(())
+    } else {
+        Err(missing(store, name))
+    }
+}
+
+fn missing(store: &Store, name: &str) -> Error {
+    let queues = store.queues().unwrap_or_default();
+    Error::UnknownQueue { name: name.to_owned(), store: store.path().to_path_buf(), queues }
 }

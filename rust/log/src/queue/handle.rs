@@ -57,6 +57,7 @@ pub struct QueueBuilder {
     topic: Option<Topic>,
     ordered: Option<bool>,
     lease: Duration,
+    create: bool,
 }
 
 impl Store {
@@ -72,7 +73,7 @@ impl Store {
     /// Choose how to open a queue.
     pub fn queue_options(&self, name: &str) -> QueueBuilder {
         let (store, name) = (self.clone(), name.to_owned());
-        QueueBuilder { store, name, topic: None, ordered: None, lease: LEASE }
+        QueueBuilder { store, name, topic: None, ordered: None, lease: LEASE, create: true }
     }
 
     /// List the names of all queues, sorted.
@@ -86,7 +87,7 @@ impl Store {
     /// Delete a queue. Its records stay in their topic; jobs that are in flight cannot be acked any more.
     ///
     /// # Errors
-    /// `InvalidArgument` where there is none; `NotWritable`, `LockTimeout`, `SystemCallFailed`.
+    /// `UnknownQueue`, `NotWritable`, `LockTimeout`, `SystemCallFailed`.
     pub fn delete_queue(&self, name: &str) -> Result<()> {
         admin::delete(self, name)
     }
@@ -109,12 +110,20 @@ impl QueueBuilder {
         Self { lease, ..self }
     }
 
+    /// Create the queue, and the topic of its name, where they are missing; true by default.
+    pub fn create(self, create: bool) -> Self {
+        Self { create, ..self }
+    }
+
     /// Open the queue.
     ///
     /// # Errors
-    /// `InvalidName`; `InvalidArgument` for a topic with several partitions; `SettingsMismatch` where the queue has another topic
+    /// `InvalidName`; `UnknownQueue` where it may not be created; `InvalidArgument` for a topic with several partitions; `SettingsMismatch` where the queue has another topic
     /// or order; `NotWritable`; `CorruptData`, `UnsupportedVersion`; `NoSpace`, `LockTimeout`, `SystemCallFailed`.
     pub fn open(self) -> Result<Queue> {
+        if !self.create {
+            admin::expect(&self.store, &self.name)?;
+        }
         let topic = self.topic.map_or_else(|| self.store.topic(&self.name), Ok)?;
         let options = QueueOptions { ordered: self.ordered, ..QueueOptions::default() };
         let file = QueueFile::open(&topic, &self.name, options)?;

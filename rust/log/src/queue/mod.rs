@@ -46,17 +46,17 @@ use std::time::{Duration, Instant};
 
 use crate::canary::{Canary, planted};
 use crate::error::{Error, IoResult, Result};
-use crate::format::queue::{CAPACITY_MAX, CAPACITY_MIN, NO_HEAP, Parts, QueueEnds, at};
+use crate::format::queue::{CAPACITY_MAX, CAPACITY_MIN, NO_HEAP, at};
 use crate::lock::{Fate, Holders};
 use crate::log::{Interrupt, Wait};
 use crate::store::Store;
 use crate::topic::Topic;
 
-pub use admin::{delete, list};
+pub use admin::{delete, expect, list};
 pub use handle::{Job, Jobs, Queue, QueueBuilder};
 pub use jobs::{Each, LeasedJob, NOT_BEFORE};
 use key_hash::lane_of;
-pub use overview::{Counts, Overview, overview, overview_of_one};
+pub use overview::{QueueInfo, look, overview};
 use ring::{Back, Ring, Room};
 
 /// How often a process looks for dead holders, while there are others' leases.
@@ -111,37 +111,6 @@ pub struct Lease {
     pub holder: u32,
     /// Of which state: when the queue is reset it has another.
     pub lineage: u64,
-}
-
-/// A queue in numbers.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct QueueInfo {
-    /// Its name.
-    pub name: String,
-    /// Its topic.
-    pub topic: String,
-    /// True when records of one key keep their order.
-    pub ordered: bool,
-    /// All records before it are done.
-    pub floor: u64,
-    /// No record from here on was ever handed out.
-    pub head: u64,
-    /// Records that are kept and were never handed out.
-    pub waiting: u64,
-    /// Jobs that are out.
-    pub leased: u64,
-    /// Jobs that came back, delayed ones and those behind another of their key included.
-    pub returned: u64,
-    /// Jobs that are done, but not passed by the floor yet.
-    pub done: u64,
-    /// Records that were trimmed before they were done.
-    pub trimmed: u64,
-    /// Jobs that were given up.
-    pub dead: u64,
-    /// Processes that have jobs, as `process 4711 (slot 3)`, and how many.
-    pub holders: Vec<(String, u64)>,
-    /// Places in its state file.
-    pub capacity: u64,
 }
 
 /// That a lease was kept, or of which job it could not be, and why.
@@ -505,43 +474,19 @@ impl QueueFile {
         })
     }
 
-    /// Tell the queue in numbers.
+    /// Get the queue in numbers. Where jobs came back, this reads the state of all jobs from the floor on.
     ///
     /// # Errors
     /// Those of the queue's state and of the topic.
     pub fn info(&self, topic: &Topic) -> Result<QueueInfo> {
         self.settle(topic)?;
-        let member = topic.store().membership()?;
-        let me = member.identity();
-        let mut info = self.locked(topic, |ring, _| {
-            let load = |position| ring.file.load(position);
-            let mut holders = ring.due.holders(me);
-            holders.push(me);
-            let held = |holder: &crate::lock::Identity| {
-                load(Parts::HOLDERS + 8 * u64::from(holder.slot())) & 0xffff_ffff
-            };
-            let holders = holders.iter().map(|holder| (member.describe(*holder), held(holder)));
-            let QueueEnds { floor, head, trimmed, dead, .. } = ring.ends;
-            let (leased, done) = (load(at::LEASED), load(at::DONE));
-            Ok(QueueInfo {
-                name: self.name.clone(),
-                topic: ring.file.header.topic.clone(),
-                ordered: ring.file.parts().ordered,
-                floor,
-                head,
-                waiting: 0,
-                leased,
-                returned: (head - floor).saturating_sub(leased + done),
-                done,
-                trimmed,
-                dead,
-                holders: holders.filter(|(_, count)| *count > 0).collect(),
-                capacity: ring.file.parts().capacity,
-            })
-        })?;
+        let missing = || Error::LockFileReplaced { path: self.path.clone() };
+        // Under the lock all numbers are of one moment.
+        let mut info = self.locked(topic, |_, _| overview::look(topic.store(), &self.name))?;
+        let info = info.as_mut().ok_or_else(missing)?;
         // Not under the lock: it may take long.
-        info.waiting = topic.count_in(0, info.head, None)?;
-        Ok(info)
+        info.ready += topic.count_in(0, info.head, None)?;
+        Ok(info.clone())
     }
 }
 

@@ -1,8 +1,8 @@
-//! What all queues of a store say, for people and for what watches them.
+//! Queues in numbers, for people and for what watches a store.
 //!
-//! Owns no state. Looking takes no lock and changes nothing, and a store that was opened for reading is
-//! enough. So counts that others change meanwhile may be of two moments; and jobs whose holders are
-//! dead count as given back, which they are as soon as somebody takes or waits.
+//! Owns no state. Looking takes no lock and changes nothing, and a store that is open read-only is enough. So counts
+//! that others change meanwhile may be of two moments. Jobs of dead holders count as ready, because the next
+//! take delivers them.
 
 use std::io;
 
@@ -11,132 +11,137 @@ use crate::format::queue::{JobEntry, Parts, SLOTS, State, VERSION_LEN, at};
 use crate::format::u64_at;
 use crate::lock::Identity;
 use crate::storage::{File, OpenMode};
-use crate::store::{Front, SlotInfo, Store};
+use crate::store::{Front, Store};
 
-/// A queue as its file says.
-#[derive(Debug)]
-pub struct Overview {
+/// A queue in numbers. A job is ready, delayed, in flight, done or dead; dead jobs and trimmed ones count as done too.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueueInfo {
     /// Its name.
     pub name: String,
-    /// What became of its jobs; an error where its file is damaged.
-    pub counts: Result<Counts>,
-}
-
-/// What became of the jobs of a queue.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Counts {
     /// Its topic.
     pub topic: String,
-    /// Generation of that topic: another one of its name has all to be done.
+    /// Generation of that topic: a topic of the same name that was created later has other jobs.
     pub generation: [u8; 16],
     /// True when records of one key keep their order.
     pub ordered: bool,
-    /// All records before it are done.
+    /// All records before this offset are done.
     pub floor: u64,
-    /// No record from here on was ever handed out.
+    /// No record from this offset on was ever delivered.
     pub head: u64,
-    /// Jobs that are out.
-    pub leased: u64,
-    /// Jobs that came back.
-    pub returned: u64,
-    /// Jobs that are done, but not passed by the floor yet.
+    /// Jobs that a worker may get now, or when the job before it of the same key is done. A job that was put with a
+    /// delay counts here until the first take that comes upon it.
+    pub ready: u64,
+    /// Jobs that no worker gets before a time.
+    pub delayed: u64,
+    /// Jobs that workers have.
+    pub in_flight: u64,
+    /// Jobs that are done, counted from the beginning of the topic.
     pub done: u64,
+    /// Jobs that were dead-lettered, or given up because their records are corrupt.
+    pub dead: u64,
     /// Records that were trimmed before they were done.
     pub trimmed: u64,
-    /// Jobs that were given up.
-    pub dead: u64,
-    /// Processes that have jobs, as [`super::QueueInfo`] has them.
+    /// Processes that have jobs, as `process 4711 (slot 3)`, and how many.
     pub holders: Vec<(String, u64)>,
+    /// Places in its state file.
+    pub capacity: u64,
 }
 
-/// All queues of a store, by name.
+/// Look at all queues of a store, by name. An error in the file of one stands beside its name. Their topics are not
+/// looked at: records from `head` on, which are ready as well, are not counted.
 ///
 /// # Errors
-/// When the directory cannot be read. What is wrong with one stands beside its name.
-pub fn overview(store: &Store) -> Result<Vec<Overview>> {
-    Ok(overview_of(store, store.queues()?))
+/// When the directory cannot be read.
+pub fn overview(store: &Store) -> Result<Vec<(String, Result<QueueInfo>)>> {
+    let names = store.queues()?;
+    let named = |name: String| look(store, &name).transpose().map(|info| (name, info));
+    Ok(names.into_iter().filter_map(named).collect())
 }
 
-/// The queue of a name; `None` where there is none. What is wrong with it stands beside its name.
-pub fn overview_of_one(store: &Store, name: &str) -> Option<Overview> {
-    store.layout().queue(name).ok()?;
-    overview_of(store, vec![name.to_owned()]).pop()
-}
-
-fn overview_of(store: &Store, names: Vec<String>) -> Vec<Overview> {
-    let (slots, incarnation) = (store.slots(), store.incarnation());
-    let look = |name: String| match look(store, &name, &slots, incarnation) {
-        Ok(None) => None,
-        Ok(Some(counts)) => Some(Overview { name, counts: Ok(counts) }),
-        Err(error) => Some(Overview { name, counts: Err(error) }),
-    };
-    names.into_iter().filter_map(look).collect()
-}
-
-fn look(
-    store: &Store,
-    name: &str,
-    slots: &[SlotInfo],
-    incarnation: Option<u64>,
-) -> Result<Option<Counts>> {
-    let path = store.layout().queue(name)?;
+/// Look at one queue in the same way; `None` where there is none.
+///
+/// # Errors
+/// `CorruptData`, `UnsupportedVersion`, `SystemCallFailed`.
+pub fn look(store: &Store, name: &str) -> Result<Option<QueueInfo>> {
+    let Ok(path) = store.layout().queue(name) else { return Ok(None) };
     let opened = store.storage().open(&path, OpenMode::Read).if_there("open", &path)?;
     let Some(file) = opened else { return Ok(None) };
     let front = Front::read(&*file, &path)?;
-    // Of another incarnation all who had jobs are dead, and what is derived is not believed.
-    let is_current = incarnation == Some(front.word(at::INCARNATION));
-    let (holders, done) = if is_current {
-        (holders(&front.bytes, slots), front.word(at::DONE))
-    } else {
-        (Vec::new(), done_of(&*file, &front).doing("read", &path)?)
-    };
-    let Front { header, ends, .. } = front;
-    let leased = holders.iter().map(|(_, jobs)| jobs).sum();
-    Ok(Some(Counts {
-        topic: header.topic,
-        generation: header.generation,
-        ordered: header.parts.ordered,
-        floor: ends.floor,
-        head: ends.head,
-        leased,
-        returned: (ends.head - ends.floor).saturating_sub(leased + done),
-        done,
-        trimmed: ends.trimmed,
-        dead: ends.dead,
+    let current = store.incarnation() == Some(front.word(at::INCARNATION));
+    // In another incarnation all holders are dead, and what is derived is not believed.
+    let holders = if current { holders(&front.bytes, store) } else { Vec::new() };
+    let in_flight = holders.iter().map(|(_, jobs)| jobs).sum();
+    let (floor, head) = (front.ends.floor, front.ends.head);
+    let left = |done: u64| (head - floor).saturating_sub(in_flight + done);
+    let (mut done, mut delayed) = (front.word(at::DONE), 0);
+    if !current || left(done) > 0 {
+        let now = store.storage().now_us().max(0) as u64;
+        let counted = count(&*file, &front, now).doing("read", &path)?;
+        delayed = counted.delayed;
+        done = if current { done } else { counted.done };
+    }
+    Ok(Some(QueueInfo {
+        name: name.to_owned(),
+        topic: front.header.topic,
+        generation: front.header.generation,
+        ordered: front.header.parts.ordered,
+        floor,
+        head,
+        ready: left(done + delayed),
+        delayed,
+        in_flight,
+        done: floor.saturating_add(done),
+        dead: front.ends.dead,
+        trimmed: front.ends.trimmed,
         holders,
+        capacity: front.header.parts.capacity,
     }))
 }
 
-/// Who has jobs, and how many, but for the dead.
-fn holders(front: &[u8], slots: &[SlotInfo]) -> Vec<(String, u64)> {
-    let holder = |slot: u64| {
-        let word = u64_at(front, (Parts::HOLDERS + 8 * slot) as usize);
-        let (identity, jobs) = (Identity::from_bits((word >> 32) as u32)?, word & 0xffff_ffff);
-        let slot = slots.iter().find(|known| known.slot == identity.slot());
+/// The living processes that have jobs, and how many.
+fn holders(front: &[u8], store: &Store) -> Vec<(String, u64)> {
+    let word = |slot: u64| u64_at(front, (Parts::HOLDERS + 8 * slot) as usize);
+    let held = |word: u64| {
+        Some((Identity::from_bits((word >> 32) as u32)?, word & 0xffff_ffff))
+            .filter(|(_, jobs)| *jobs > 0)
+    };
+    let held: Vec<_> = (0..SLOTS).filter_map(|slot| held(word(slot))).collect();
+    if held.is_empty() {
+        return Vec::new();
+    }
+    let slots = store.slots();
+    let named = |(identity, jobs): (Identity, u64)| {
+        let number = identity.slot();
+        let slot = slots.iter().find(|known| known.slot == number);
         let same = slot.filter(|known| known.generation == Some(identity.generation()));
         let is_dead = slot.is_some() && same.is_none_or(|known| known.alive == Some(false));
-        let number = identity.slot();
-        let told = match same.and_then(|known| known.process) {
+        let name = match same.and_then(|known| known.process) {
             Some(process) => format!("process {process} (slot {number})"),
             None => format!("an unknown process (slot {number})"),
         };
-        (!is_dead && jobs > 0).then_some((told, jobs))
+        (!is_dead).then_some((name, jobs))
     };
-    (0..SLOTS).filter_map(holder).collect()
+    held.into_iter().filter_map(named).collect()
 }
 
-/// How many are done, by the entries themselves.
-fn done_of(file: &dyn File, front: &Front) -> io::Result<u64> {
-    let mut done = 0;
+/// What the entries say.
+#[derive(Default)]
+struct Counted {
+    done: u64,
+    delayed: u64,
+}
+
+fn count(file: &dyn File, front: &Front, now: u64) -> io::Result<Counted> {
+    let mut counted = Counted::default();
     front.each_entry(file, |offset, _, entry| {
-        done += u64::from(state_of(entry, front.header.id, offset) == Some(State::Done));
+        let versions = [0, VERSION_LEN as usize]
+            .map(|half| std::array::from_fn(|word| u64_at(entry, half + 8 * word)));
+        let newest = JobEntry::newest(&versions, front.header.id, offset).value;
+        match newest.map(|entry| (entry.state, entry.when)) {
+            Some((State::Done, _)) => counted.done += 1,
+            Some((State::Delayed, until)) if until > now => counted.delayed += 1,
+            _ => {}
+        }
     })?;
-    Ok(done)
-}
-
-/// What the version says that holds.
-fn state_of(entry: &[u8], id: u64, offset: u64) -> Option<State> {
-    let versions = [0, VERSION_LEN as usize]
-        .map(|half| std::array::from_fn(|word| u64_at(entry, half + 8 * word)));
-    JobEntry::newest(&versions, id, offset).value.map(|entry| entry.state)
+    Ok(counted)
 }

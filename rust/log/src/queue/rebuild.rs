@@ -47,7 +47,7 @@ impl Ring<'_> {
                     self.file.put(offset, &found, JobEntry { mark, ..entry })?;
                 }
                 State::Done => self.file.put(offset, &found, JobEntry::FRESH)?,
-                State::Leased => {
+                State::InFlight => {
                     let ordered = self.file.parts().ordered;
                     let mark = if ordered { lane_or(topic, offset, entry.mark)? } else { 0 };
                     let (attempts, deliveries) = (entry.attempts, entry.deliveries);
@@ -87,7 +87,7 @@ impl Ring<'_> {
                 entry.mark = lane_or(topic, offset, 0)?;
                 self.file.put(offset, &found, entry)?;
             }
-            if StateFile::is_leased(&entry) {
+            if StateFile::is_in_flight(&entry) {
                 self.due.count(entry.holder, 1)?;
             }
             if self.due.join(place, entry.mark)? {

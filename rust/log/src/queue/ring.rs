@@ -109,7 +109,7 @@ impl<'a> Ring<'a> {
     /// When an entry comes up, by the steady clock.
     pub(super) fn time_of(entry: &JobEntry, now: Now) -> u64 {
         match entry.state {
-            State::Leased => entry.when,
+            State::InFlight => entry.when,
             State::Delayed => now.steady.saturating_add(entry.when.saturating_sub(now.wall)),
             State::Ready | State::Done => 0,
         }
@@ -152,20 +152,20 @@ impl<'a> Ring<'a> {
                     self.due.put(place, Self::time_of(&found.entry, now))?;
                     continue;
                 }
-                State::Leased
+                State::InFlight
                     if found.entry.when > now.steady && !planted(Canary::ExtensionForgotten) =>
                 {
                     // The heap has no checksum, and the entry has one.
                     self.due.put(place, found.entry.when)?;
                     continue;
                 }
-                State::Leased | State::Delayed | State::Ready => {}
+                State::InFlight | State::Delayed | State::Ready => {}
             }
             let is_suspect = found.entry.is_suspect();
             if is_suspect && !(may_suspect && out.is_empty()) {
                 return Ok(out);
             }
-            if StateFile::is_leased(&found.entry) {
+            if StateFile::is_in_flight(&found.entry) {
                 self.due.count(found.entry.holder, -1)?;
             }
             out.push(self.lease(offset, &found, found.entry, deadline)?);
@@ -207,7 +207,7 @@ impl<'a> Ring<'a> {
     ) -> Result<Lease> {
         let (attempt, suspect) = (before.next_attempt(), before.is_suspect());
         let deliveries = before.deliveries.wrapping_add(1) & DELIVERIES_MAX;
-        let (state, holder, when) = (State::Leased, self.me.bits(), deadline);
+        let (state, holder, when) = (State::InFlight, self.me.bits(), deadline);
         let mut entry =
             JobEntry { state, begun: false, suspect, deliveries, holder, when, ..before };
         if planted(Canary::CountedAtTake) {
@@ -252,7 +252,7 @@ impl<'a> Ring<'a> {
             State::Ready | State::Delayed => {
                 Err("it is back in the queue, by nack or since its lease expired: drop this result")
             }
-            State::Leased
+            State::InFlight
                 if (entry.holder, entry.deliveries) != (lease.holder, lease.delivery)
                     && !planted(Canary::LostLeaseAcked) =>
             {
@@ -260,10 +260,10 @@ impl<'a> Ring<'a> {
                     "its lease expired and another worker has it: drop this result, and take longer leases",
                 )
             }
-            State::Leased if entry.when <= now.steady => {
+            State::InFlight if entry.when <= now.steady => {
                 Err("its lease expired: drop this result, and take longer leases or extend them")
             }
-            State::Leased => Ok(found),
+            State::InFlight => Ok(found),
         }
     }
 
@@ -280,9 +280,9 @@ impl<'a> Ring<'a> {
             return Ok(());
         }
         let state = State::Done;
-        let done = JobEntry { state, attempts: before.attempts, mark, ..JobEntry::FRESH };
+        let done = JobEntry { state, mark, ..JobEntry::FRESH };
         self.file.put(offset, found, done)?;
-        if StateFile::is_leased(&before) {
+        if StateFile::is_in_flight(&before) {
             self.due.count(before.holder, -1)?;
         }
         let place = self.file.parts().place(offset);
@@ -345,7 +345,7 @@ impl<'a> Ring<'a> {
         let mut count = 0;
         for offset in self.ends.floor..self.ends.head {
             let found = self.file.entry(offset);
-            if StateFile::is_leased(&found.entry) && found.entry.holder == dead.bits() {
+            if StateFile::is_in_flight(&found.entry) && found.entry.holder == dead.bits() {
                 self.give_back(offset, &found, None, Back::Orphaned, now)?;
                 count += 1;
             }
@@ -409,7 +409,7 @@ impl<'a> Ring<'a> {
         let (path, floor) = (self.file.path.display(), self.ends.floor);
         let entry = self.file.entry(floor).entry;
         let why = match entry.state {
-            State::Leased => "is out: ack it first".to_owned(),
+            State::InFlight => "is out: ack it first".to_owned(),
             State::Delayed => format!(
                 "is delayed for {} s more: until then nothing new is handed out, unless it is put \
                  anew and the topic trimmed behind it",

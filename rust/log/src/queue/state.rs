@@ -163,8 +163,8 @@ impl Sidecar<QueueHeader> {
     }
 
     /// True when somebody has it as it is now.
-    pub(super) fn is_leased(entry: &JobEntry) -> bool {
-        entry.state == State::Leased
+    pub(super) fn is_in_flight(entry: &JobEntry) -> bool {
+        entry.state == State::InFlight
     }
 }
 

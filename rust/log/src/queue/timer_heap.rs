@@ -196,7 +196,7 @@ impl TimerHeap<'_> {
         if is_same || change > 0 {
             self.0.set(position, if after == 0 { 0 } else { u64::from(holder) << 32 | after })?;
         }
-        self.add(at::LEASED, change)
+        self.add(at::IN_FLIGHT, change)
     }
 
     /// Who had this process's slot before it, is dead therefore, and has leases still. They must be taken
@@ -213,7 +213,7 @@ impl TimerHeap<'_> {
 
     /// Those who have leases, but for one process.
     pub(super) fn holders(self, but: Identity) -> Vec<Identity> {
-        if self.0.load(at::LEASED) == 0 {
+        if self.0.load(at::IN_FLIGHT) == 0 {
             return Vec::new();
         }
         let words = (0..SLOTS).map(|slot| self.0.load(Parts::HOLDERS + 8 * slot));
@@ -230,7 +230,7 @@ impl TimerHeap<'_> {
         if parts.ordered {
             write(parts.lane(0), 16 * parts.capacity)?;
         }
-        for word in [at::HEAP, at::LEASED, at::DONE] {
+        for word in [at::HEAP, at::IN_FLIGHT, at::DONE] {
             self.0.set(word, 0)?;
         }
         Ok(())

@@ -25,7 +25,7 @@ pub(super) const OVERHEAD: u64 = 1024;
 
 /// What a commit did.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Committed {
+pub struct BulkLoadReport {
     /// True when it was committed by this; false where its token, or a later one, was there before.
     pub now: bool,
     /// Records that were appended.
@@ -250,7 +250,7 @@ impl Ready<'_> {
     /// # Errors
     /// `DurabilityUnknown`; `LockTimeout`, after which this can be tried again. Who does not try again
     /// tells [`Ready::visible`] of it.
-    pub fn finish(&self, placed: &Placed) -> Result<Committed> {
+    pub fn finish(&self, placed: &Placed) -> Result<BulkLoadReport> {
         let log = self.load.topic.log();
         let synced = match placed.end {
             Some(end) => log.sync_to(end),
@@ -268,10 +268,10 @@ impl Ready<'_> {
     }
 
     /// What was committed when it was placed.
-    pub fn outcome(&self, placed: &Placed) -> Committed {
+    pub fn outcome(&self, placed: &Placed) -> BulkLoadReport {
         let now = placed.end.is_some() || self.token.is_none();
         let records = placed.offsets.values().map(|range| range.end - range.start).sum();
-        Committed { now, records, offsets: placed.offsets.clone() }
+        BulkLoadReport { now, records, offsets: placed.offsets.clone() }
     }
 
     /// What an error of [`Ready::finish`] means: what was placed is visible.

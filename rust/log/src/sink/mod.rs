@@ -50,7 +50,7 @@ use crate::store::{Stale, remove_load, staging_dir, sweep_staging};
 use crate::topic::Topic;
 
 pub use crate::store::STALE_AFTER;
-pub use commit::{Committed, Placed, Ready};
+pub use commit::{BulkLoadReport, Placed, Ready};
 pub use part::StagedPart;
 
 /// A bulk load into a topic: parts that any number of processes stage, and one commit. Nothing is made on the disk
@@ -113,7 +113,7 @@ impl BulkLoad {
         &self,
         manifests: &[impl AsRef<[u8]>],
         token: Option<(&str, u64)>,
-    ) -> Result<Committed> {
+    ) -> Result<BulkLoadReport> {
         let ready = self.ready(manifests, token)?;
         let placed = ready.commit_visible()?;
         ready.finish(&placed)

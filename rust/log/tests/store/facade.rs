@@ -260,7 +260,7 @@ fn jobs_that_the_iteration_does_not_reach_go_back_and_were_no_attempt() {
     rest[0].bury().unwrap();
     rest[1].extend(Duration::from_secs(600)).unwrap();
     let info = emails.info().unwrap();
-    assert_eq!((info.leased, info.dead), (1, 1));
+    assert_eq!((info.in_flight, info.dead), (1, 1));
 }
 
 #[test]

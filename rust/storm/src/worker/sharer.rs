@@ -105,7 +105,7 @@ impl Sharer<'_> {
     fn is_all_done(&mut self) -> Result<bool, Wrong> {
         let info = self.queue.info(&self.topics[0])?;
         // Not the floor: it waits for what is on the medium, which without a sync nothing ever is.
-        if info.waiting + info.leased + info.returned > 0 {
+        if info.ready + info.in_flight + info.delayed > 0 {
             return Ok(false);
         }
         let work = &self.topics[1];
@@ -121,7 +121,7 @@ impl Sharer<'_> {
     fn work(&mut self) -> Result<(), Wrong> {
         let jobs = &self.topics[0];
         let end = jobs.end(0)?;
-        if self.task.calls == 0 && end < JOBS && self.queue.info(jobs)?.waiting < ENOUGH {
+        if self.task.calls == 0 && end < JOBS && self.queue.info(jobs)?.ready < ENOUGH {
             for _ in 0..self.random.magnitude(5).min(JOBS - end) {
                 let sync = durable(&mut self.random);
                 jobs.append_to(0, &NewRecord::new(b"a job"), Some(sync))?;

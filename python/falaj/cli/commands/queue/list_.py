@@ -1,7 +1,6 @@
 """`falaj queue list`: the work queues of a store, and what their jobs are.
 
-Owns the words for what a job can be: ready, in flight, done, dead. A job whose delay is not over
-counts as ready: what the engine counts does not tell them apart.
+Owns the columns. A job is ready, delayed, in flight, done or dead.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from falaj.cli.tables import Column, objects, table
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from falaj._admin import QueueState
+    from falaj._arguments import QueueInfo
     from falaj.cli.stores import Access
 
 __all__ = ["COLUMNS", "COMMAND", "list_", "rows"]
@@ -27,6 +26,7 @@ COLUMNS = (
     Column("queue", "queue"),
     Column("topic", "topic"),
     Column("ready", "ready", number=True),
+    Column("delayed", "delayed", number=True),
     Column("in_flight", "in flight", number=True),
     Column("done", "done", number=True),
     Column("dead", "dead", number=True),
@@ -35,14 +35,15 @@ COLUMNS = (
 )
 
 
-def rows(found: Iterable[QueueState]) -> list[dict[str, Any]]:
+def rows(found: Iterable[QueueInfo]) -> list[dict[str, Any]]:
     """Make a row for each queue."""
     return [
         {
             "queue": queue["name"],
             "topic": queue["topic"],
-            "ready": None if queue["waiting"] is None else queue["waiting"] + queue["returned"],
-            "in_flight": queue["leased"],
+            "ready": queue["ready"],
+            "delayed": queue["delayed"],
+            "in_flight": queue["in_flight"],
             "done": queue["done"],
             "dead": queue["dead"],
             "trimmed": queue["trimmed"],
@@ -69,7 +70,7 @@ def list_(access: Access, as_json: bool) -> None:
         if not found and is_terminal(sys.stdout):
             print(f"{access.path} has no queues yet")
     for queue in whole:
-        if queue["waiting"] is None:
+        if queue["ready"] is None:
             gone = f"its topic {queue['topic']!r} is not there"
             say(f"queue {queue['name']}: {gone}; `falaj queue reset {queue['name']}` forgets it")
     problems = [
@@ -82,7 +83,7 @@ def list_(access: Access, as_json: bool) -> None:
 
 COMMAND = Command(
     list_,
-    "List queues: jobs that are ready, in flight, done, dead.",
+    "List queues: jobs that are ready, delayed, in flight, done, dead.",
     (),
     (*options.ACCESS, options.AS_JSON),
     "Jobs that dead processes held count as ready. The column dead counts all jobs that "

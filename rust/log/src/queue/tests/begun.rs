@@ -110,7 +110,7 @@ fn a_worker_that_is_late_is_charged_for_what_it_began_and_for_nothing_else() {
     ] {
         assert!(settled.unwrap_err().to_string().contains("another worker has it"));
     }
-    assert_eq!(work.info(&topic).unwrap().leased, 3);
+    assert_eq!(work.info(&topic).unwrap().in_flight, 3);
 }
 
 #[test]
@@ -145,7 +145,7 @@ fn iteration_begins_each_job_that_it_reaches_and_gives_the_rest_back() {
         }
         ack(&work, &topic, &[job]).unwrap();
     }
-    assert_eq!(work.info(&topic).unwrap().leased, 1, "the one that was reached last");
+    assert_eq!(work.info(&topic).unwrap().in_flight, 1, "the one that was reached last");
     assert_eq!(batches(&work, &topic), [[(2, 1), (3, 1)]]);
     machine.set_now_us(NOW + 31_000_000);
     let mut each = work.each(&topic, take(&work, &topic, 10));

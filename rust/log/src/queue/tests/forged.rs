@@ -3,7 +3,7 @@
 //! What would not end is ended by storage that fails from some call on.
 
 use super::*;
-use crate::format::queue::{JobEntry, VERSION_LEN};
+use crate::format::queue::{JobEntry, QueueEnds, VERSION_LEN};
 use crate::storage::faulty::Call;
 
 /// More calls than anything here needs.
@@ -41,7 +41,7 @@ fn a_file_that_has_its_name_is_gone_on_with_although_it_says_that_it_was_replace
     for bit in [0, 17, 63] {
         state(&topic).set(at::REPLACED, 1 << bit).unwrap();
         be_patient(&faulty, Call::Lock);
-        assert_eq!(work.info(&topic).unwrap().leased, 2, "bit {bit}");
+        assert_eq!(work.info(&topic).unwrap().in_flight, 2, "bit {bit}");
         assert_eq!(state(&topic).load(at::REPLACED), 0, "others need not look again");
     }
     ack(&work, &topic, &jobs).unwrap();
@@ -74,7 +74,7 @@ fn a_heap_whose_first_place_is_not_where_its_link_says_is_made_anew() {
         file.set(file.parts().link(0), link).unwrap();
         be_patient(&faulty, Call::Write);
         assert_eq!(offsets(&take(&work, &topic, 9)), [0, 1, 2, 5], "{what}");
-        assert_eq!((file.load(at::BUSY), work.info(&topic).unwrap().leased), (0, 6));
+        assert_eq!((file.load(at::BUSY), work.info(&topic).unwrap().in_flight), (0, 6));
     }
 }
 
@@ -147,7 +147,7 @@ fn whatever_is_derived_says_takes_end_and_nothing_that_is_out_is_handed_out() {
         work.nack(&topic, &leases(&out[1..2]), Duration::from_secs(5)).unwrap();
         let file = state(&topic);
         let parts = file.parts();
-        let mut words = vec![at::HEAP, at::LEASED, at::DONE];
+        let mut words = vec![at::HEAP, at::IN_FLIGHT, at::DONE];
         for place in 0..4 {
             words.extend([0, 8].map(|word| parts.link(place) + word));
             words.extend([0, 8].map(|word| parts.heap(place) + word));
@@ -218,7 +218,7 @@ fn ends_further_apart_than_there_are_places_are_damaged_for_all_who_ask() {
         let is_told = |error: &Error| matches!(error, Error::CorruptData { path, position: 512, .. } if path.ends_with("queues/work"));
         let told = work.take(&topic, 1, LEASE).unwrap_err();
         assert!(is_told(&told), "{told}");
-        let seen = overview(topic.store()).unwrap().remove(0).counts.unwrap_err();
+        let seen = overview(topic.store()).unwrap().remove(0).1.unwrap_err();
         assert!(is_told(&seen), "{seen}");
         let later = topic_on(&machine.restart()).unwrap();
         let told = QueueFile::open(&later, "work", SMALL).unwrap_err();
@@ -280,10 +280,10 @@ fn what_a_dead_one_left_half_changed_is_made_anew() {
     let file = state(&topic);
     file.set(at::BUSY, 1).unwrap();
     file.set(at::HEAP, 1).unwrap();
-    file.set(at::LEASED, 7).unwrap();
+    file.set(at::IN_FLIGHT, 7).unwrap();
     file.set(file.parts().heap(0) + 8, 63).unwrap();
     assert_eq!(offsets(&take(&work, &topic, 9)), [0, 1]);
-    assert_eq!(work.info(&topic).unwrap().leased, 3);
+    assert_eq!(work.info(&topic).unwrap().in_flight, 3);
     ack(&work, &topic, &jobs[2..]).unwrap();
     assert_eq!(offsets(&take(&work, &topic, 9)), [5]);
 }

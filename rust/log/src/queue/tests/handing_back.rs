@@ -69,7 +69,7 @@ fn jobs_are_buried_whole_or_not_at_all() {
 
 /// Flip a bit of a record; what sets it right again. What was read once is not checked again, so whoever
 /// is to meet the damage has not read the record.
-fn damage(machine: &MemoryStorage, offset: u64) -> impl FnOnce() {
+pub(super) fn damage(machine: &MemoryStorage, offset: u64) -> impl FnOnce() {
     let record = topic_on(&machine.process()).unwrap().get_in(0, offset).unwrap();
     let (path, position) = (record.block().path().to_owned(), record.block().position() + 40);
     drop(record);
@@ -94,7 +94,7 @@ fn a_record_that_cannot_be_read_keeps_no_other_from_being_had() {
         assert_eq!(offsets(&take(&work, &topic, 9)), had);
         let told = work.take(&topic, 9, LEASE);
         assert!(matches!(told, Err(Error::CorruptData { .. })), "{told:?}");
-        assert_eq!(work.info(&topic).unwrap().leased, had.len() as u64, "{options:?}");
+        assert_eq!(work.info(&topic).unwrap().in_flight, had.len() as u64, "{options:?}");
         heal();
         let jobs = take(&work, &topic, 9);
         assert!(jobs.iter().all(|job| job.lease.attempt == 1), "{jobs:?}");
@@ -114,7 +114,7 @@ fn more_damaged_jobs_than_are_taken_keep_no_other_from_being_had() {
     let had: Vec<_> = (0..4).flat_map(|_| offsets(&take(&work, &topic, 1))).collect();
     assert_eq!(had, [3, 4, 6, 7]);
     let info = work.info(&topic).unwrap();
-    assert_eq!((info.leased, info.returned), (4, 4));
+    assert_eq!((info.in_flight, info.ready + info.delayed), (4, 4));
     assert!(matches!(work.take(&topic, 1, LEASE), Err(Error::CorruptData { .. })));
     let skipped = work.skip_damage(&topic).unwrap();
     assert_eq!(skipped.into_iter().flat_map(|lost| lost.offsets).collect::<Vec<_>>(), [0, 1, 2, 5]);
@@ -174,7 +174,7 @@ fn a_damaged_record_that_is_out_is_its_holders() {
     let topic = topic_on(&machine.process()).unwrap();
     let other = queue(&topic, SMALL);
     assert!(other.skip_damage(&topic).unwrap().is_empty());
-    assert_eq!(other.info(&topic).unwrap().leased, held.len() as u64);
+    assert_eq!(other.info(&topic).unwrap().in_flight, held.len() as u64);
 }
 
 #[test]
@@ -214,7 +214,11 @@ fn a_file_that_a_delay_made_large_is_small_again_when_it_is_over() {
         machine.set_now_us(NOW + 5_000_000);
         drain(&b, &second);
         let info = a.info(&topic).unwrap();
-        assert_eq!((info.leased, info.capacity), (1, 2048), "all behind the one that is out count");
+        assert_eq!(
+            (info.in_flight, info.capacity),
+            (1, 2048),
+            "all behind the one that is out count"
+        );
         ack(&a, &topic, &held).unwrap();
         drain(&b, &second);
         // Each take that finds nothing makes it smaller by one step.

@@ -17,7 +17,7 @@ fn the_numbers_name_each_process_that_holds_jobs_and_how_many() {
     let mut counts: Vec<_> = info.holders.iter().map(|(_, count)| *count).collect();
     counts.sort_unstable();
     assert_eq!(counts, [2, 3], "a process without jobs is not named: {info:?}");
-    assert_eq!((info.leased, info.done, info.returned, info.waiting), (5, 4, 0, 11));
+    assert_eq!((info.in_flight, info.done, info.ready, info.delayed), (5, 4, 11, 0));
 }
 
 #[test]
@@ -27,16 +27,16 @@ fn a_new_queue_begins_at_the_first_record_that_the_topic_keeps() {
     topic.trim(&[(0, 5)]).unwrap();
     let queue = queue(&topic, SMALL);
     let info = queue.info(&topic).unwrap();
-    assert_eq!((info.floor, info.head, info.trimmed, info.waiting), (5, 5, 0, 15));
+    assert_eq!((info.floor, info.head, info.trimmed, info.ready), (5, 5, 0, 15));
     assert_eq!(offsets(&take(&queue, &topic, 2)), [5, 6]);
 }
 
-fn counts(machine: &MemoryStorage) -> Counts {
+fn counts(machine: &MemoryStorage) -> QueueInfo {
     let options = StoreOptions::reading();
     let store = Store::open_on(Arc::new(machine.clone()), "/store", &options).unwrap();
     let mut all = overview(&store).unwrap();
     assert_eq!(all.len(), 1);
-    all.remove(0).counts.unwrap()
+    all.remove(0).1.unwrap()
 }
 
 #[test]
@@ -50,13 +50,16 @@ fn a_look_from_outside_counts_the_jobs_of_each_process_and_those_that_are_done()
     let theirs = take(&yours, &second, 2);
     ack(&yours, &second, &theirs).unwrap();
     let found = counts(&machine);
-    assert_eq!((found.leased, found.done, found.returned), (11, 141, 0), "{found:?}");
+    assert_eq!((found.in_flight, found.done, found.ready), (11, 141, 0), "{found:?}");
     let held: Vec<_> = found.holders.iter().map(|(_, count)| *count).collect();
     assert_eq!(held, [11], "a process without jobs is not named: {found:?}");
-    // After a restart the entries themselves are counted.
+    // In another incarnation the entries themselves are counted.
     machine.kill();
-    let found = counts(&machine.survivor());
-    assert_eq!((found.leased, found.done, found.returned), (0, 141, 11), "{found:?}");
+    let machine = machine.survivor();
+    let found = counts(&machine);
+    assert_eq!((found.in_flight, found.done, found.ready), (0, 141, 11), "{found:?}");
+    let _begun = topic_on(&machine.process()).unwrap();
+    assert_eq!(counts(&machine), found);
 }
 
 #[test]

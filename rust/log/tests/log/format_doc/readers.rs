@@ -44,7 +44,7 @@ fn the_state_of_a_queue_is_as_its_tables_say() {
             ("crc", word(crc32(&covered).into())),
         ],
     );
-    let state = queue::State::Leased;
+    let state = queue::State::InFlight;
     let (begun, suspect, deliveries) = (true, true, 5);
     let entry = queue::JobEntry {
         state,
@@ -80,7 +80,7 @@ fn the_state_of_a_queue_is_as_its_tables_say() {
         (queue::at::BUSY, "BUSY"),
         (queue::at::REPLACED, "REPLACED"),
         (queue::at::HEAP, "HEAP"),
-        (queue::at::LEASED, "LEASED"),
+        (queue::at::IN_FLIGHT, "IN_FLIGHT"),
         (queue::at::DONE, "DONE"),
         (queue::at::CHANGES, "CHANGES"),
     ];

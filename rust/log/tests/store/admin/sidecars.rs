@@ -114,7 +114,7 @@ fn every_flipped_byte_that_has_a_checksum_is_found_in_its_file() {
                 let consumers = list_groups(&store).unwrap().into_iter();
                 let queues = overview(&store).unwrap().into_iter();
                 let is_refused = consumers.filter_map(|one| one.cursors.err()).count()
-                    + queues.filter_map(|one| one.counts.err()).count();
+                    + queues.filter_map(|(_, info)| info.err()).count();
                 assert_eq!(is_refused > 0, severity == Severity::Damage, "byte {position}");
                 flip(&storage, &hurt, position);
             }

@@ -198,9 +198,9 @@ fn a_consumer_seeks_and_lags_by_records_and_a_queue_waits_for_as_many_jobs() {
     group.commit("prices", 0, 3000, true).unwrap();
     assert_eq!(group.lag("prices", 0).unwrap(), 1);
     let queue = QueueFile::open(&prices, "jobs", QueueOptions::default()).unwrap();
-    assert_eq!(queue.info(&prices).unwrap().waiting, 4);
+    assert_eq!(queue.info(&prices).unwrap().ready, 4);
     assert_eq!(queue.take(&prices, 2, Duration::from_secs(60)).unwrap().len(), 2);
-    assert_eq!(queue.info(&prices).unwrap().waiting, 2);
+    assert_eq!(queue.info(&prices).unwrap().ready, 2);
     let from = |offset| CountFrom {
         topic: "prices".into(),
         generation: prices.settings().generation,

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use falaj::internals::error::Error;
 use falaj::internals::format::settings::WriteMode;
-use falaj::internals::sink::{BulkLoad, Committed, last_idempotency_key};
+use falaj::internals::sink::{BulkLoad, BulkLoadReport, last_idempotency_key};
 use falaj::internals::storage::Storage;
 use falaj::internals::storage::memory::{MemoryStorage, every};
 use falaj::internals::store::{Store, StoreOptions, TopicOptions, staging_dir};
@@ -217,7 +217,7 @@ fn of_two_processes_that_commit_a_job_at_once_one_does_and_the_other_knows() {
         let others = topic(&open(&machine.process()), 1);
         let job = BulkLoad::new(&flights, "j").unwrap();
         let part = stage(&job, "0", 0..records);
-        let done: Vec<Committed> = std::thread::scope(|scope| {
+        let done: Vec<BulkLoadReport> = std::thread::scope(|scope| {
             let commit = |topic: &Topic| {
                 BulkLoad::new(topic, "j").unwrap().commit(&[&part], Some(("n", 1))).unwrap()
             };

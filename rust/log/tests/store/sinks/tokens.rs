@@ -9,7 +9,7 @@ fn version(topic: &Topic, name: &str) -> Option<u64> {
 }
 
 /// Commit records of 100 bytes under a token.
-fn commit(topic: &Topic, records: u64, token: (&str, u64)) -> Committed {
+fn commit(topic: &Topic, records: u64, token: (&str, u64)) -> BulkLoadReport {
     let job = BulkLoad::new(topic, &format!("{}-{}", token.0, token.1)).unwrap();
     let part = stage(&job, "0", 0..records);
     job.commit(&[part], Some(token)).unwrap()

@@ -1,0 +1,55 @@
+"""Handles of consumers, queues and jobs: what pickle says of them, and names that are not there."""
+
+import copy
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import falaj
+from falaj.errors import UnknownGroup, UnknownQueue
+
+
+@pytest.mark.parametrize("use", [pickle.dumps, copy.copy, copy.deepcopy])
+def test_consumers_queues_and_jobs_are_not_pickled_or_copied_and_say_what_to_do(
+    store: falaj.Store, use: Callable[[Any], Any]
+) -> None:
+    queue = store.queue("jobs")
+    queue.put_many([b"one", b"two"])
+    consumer = store.consumer("billing", "jobs")
+    jobs = queue.take(2)
+    with pytest.raises(TypeError, match="a consumer cannot be pickled or copied: give other"):
+        use(consumer)
+    with pytest.raises(TypeError, match="a queue cannot be pickled or copied: give other"):
+        use(queue)
+    if use is not copy.copy:  # which makes a batch of the same jobs
+        with pytest.raises(TypeError, match="jobs cannot be pickled or copied, because their"):
+            use(jobs)
+    jobs.nack()
+    [first, _] = queue.take(2)
+    assert first.attempt == 1, "a refused copy begins no job"
+    with pytest.raises(TypeError, match="a job cannot be pickled or copied, because its lease"):
+        use(first)
+
+
+def test_a_queue_that_may_not_be_created_is_refused_with_those_there_are(
+    store: falaj.Store,
+) -> None:
+    with pytest.raises(UnknownQueue, match="the store has no queues"):
+        store.queue("jobs", create=False)
+    assert list(store.topics) == [], "nor was a topic created"
+    store.queue("mails")
+    store.queue("thumbnails", topic=store.topic("pictures"))
+    with pytest.raises(UnknownQueue, match='has "mails", "thumbnails"'):
+        store.queue("jobs", create=False)
+    with pytest.raises(UnknownQueue, match='has "mails", "thumbnails"'):
+        store.delete_queue("jobs")
+    assert store.queue("mails", create=False).name == "mails"
+
+
+def test_a_group_that_is_not_there_is_refused_with_those_there_are(store: falaj.Store) -> None:
+    store.topic("orders")
+    store.consumer("billing", "orders").close()
+    with pytest.raises(UnknownGroup, match='the store has "billing"'):
+        store.delete_group("biling")
