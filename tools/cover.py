@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measure which lines and branches of the rooms the Rust tests run; fail below the bar.
+"""Measure which lines and branches of some modules the Rust tests run, and fail below the target.
 
 Owns: running the tests under cargo-llvm-cov, and the table. Lines of tests do not count, neither
 as run nor as not run; an instance of a generic function counts with all others of it. Branches on a
@@ -24,7 +24,7 @@ from rooms import ROOMS, ROOT, first_test_line, install
 
 BAR_PERCENT = 95.0
 NOT_MEASURED = "NOT MEASURED: no nightly compiler"
-# What runs by default: the engine's own tests. What only a harness runs by chance is not tested.
+# By default the engine's own tests run. A line that only a harness runs, by chance, is not tested.
 TESTS = ("-p", "falaj")
 
 
@@ -72,7 +72,7 @@ def has_nightly() -> bool:
 
 
 def relative(path: str) -> str:
-    """Name a file from the root of the repository, as the rooms do."""
+    """Name a file from the root of the repository, as the list of modules does."""
     return path.removeprefix(f"{ROOT}/")
 
 
@@ -128,9 +128,9 @@ def row(name: str, counts: Counts, *, nightly: bool) -> str:
 
 
 def table(counts: Counts, *, nightly: bool, missing: bool) -> bool:
-    """Print the table; true when every room is at the bar."""
+    """Print the table; true when every module reaches the target."""
     good = True
-    print(f"{'room':<40} {'lines':>18}   {'branches':>18}")
+    print(f"{'module':<40} {'lines':>18}   {'branches':>18}")
     for name, room in ROOMS.items():
         parts = {path: counts.of(path) for path in room.paths()}
         whole = Counts()

@@ -1,9 +1,9 @@
 """Power cuts on a machine of their own: a guest whose disk the device mapper cuts off.
 
 The guest is a Linux kernel that runs as a process (Debian's `user-mode-linux`). It sees this
-machine's files, which it cannot change, a disk in a file that is removed at the end, and one
-directory to answer in. In it runs `falaj-storm power --device`: ext4, xfs and btrfs, on a disk that
-drops, fails or tears writes.
+machine's files and cannot change them. It has a disk in a file, which is removed at the end, and
+one directory to answer in. In it runs `falaj-storm power --device`: ext4, xfs and btrfs, on a disk
+that drops, fails or tears writes.
 
 Usage: `guest.py FALAJ-STORM --cuts N [--seed S] [--filesystems btrfs,…] [--dir DIR] [--hours H]`.
 Ends as `falaj-storm power` does: 77 where this machine has no such guest, or none that gets to its
@@ -21,7 +21,7 @@ import tempfile
 from pathlib import Path
 
 DISK_BYTES = 1 << 31
-"""Of a file with holes; xfs wants 300 MB at least."""
+"""The file has holes; xfs wants 300 MB at least."""
 MEMORY = "1024M"
 KERNEL, MODULES = "linux.uml", Path("/usr/lib/uml/modules")
 NEEDED = ("dm-mod", "dm-flakey")
@@ -94,8 +94,8 @@ def boot(program: Path, words: list[str], folder: Path, disk: Path, seconds: flo
     said, code = answer / "said", answer / "code"
     sys.stdout.write(said.read_text() if said.exists() else "")
     if not code.exists() or not code.read_text().strip():
-        # A kernel that did not come up, or hangs, says nothing of falaj: what waits too long in
-        # there is told by the storm.
+        # A kernel that did not come up, or hangs, says nothing of falaj. The storm itself reports
+        # what waits too long in there.
         console = (folder / "console").read_text(errors="replace")[-2000:]
         sys.stdout.write(f"{console}\n*** NOT RUN: power cuts in a guest: {ended} ***\n")
         return SKIPPED
@@ -112,7 +112,7 @@ def main() -> int:
     parser.add_argument("--hours", type=float)
     parser.add_argument("--dir", type=Path, help="where the disk lies meanwhile")
     options = parser.parse_args()
-    # Who is asked to end puts away what is below, as at any other end.
+    # A run that is asked to end puts away what is below, as at any other end.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     lacks = missing()
     if lacks:

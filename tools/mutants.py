@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Change the rooms' code a little, again and again, and look whether a test notices.
+"""Change the code of some modules a little, again and again, and look whether a test notices.
 
 Owns: which mutants are tried when, and what is known of each, in tests/mutants, a file for each
-room. A mutant is known by its file, what it changes, the how-manieth of its kind it is in its
-function, and that function's text; of all this the file keeps a mark. Invariant: what was killed is
-not tried again while its function is the same, wherever that stands; a survivor is, and what took
-too long if that is asked for. So a run that was interrupted goes on, after a commit and in another
-clone too, and one after new tests were written tries what they are for. See docs/RELIABILITY.md,
-"Coverage and mutants".
+module. Four things identify a mutant: its file, its change, its number among the equal changes of
+its function, and that function's text. The file keeps a mark of these. Invariant: a mutant that was
+killed is not tried again while its function is the same, wherever that stands. A survivor is tried
+again, and so is one that took too long, if that is asked for. So a run that was interrupted goes
+on, also after a commit or in another clone. A run after new tests were written tries what they are
+for. See docs/RELIABILITY.md, "Coverage and mutants".
 
-Of the other rooms a sample is tried: `--sample`, and `--seed` says which. It is drawn by places,
+`--sample` tries a sample of the other modules, and `--seed` chooses it. It is drawn by places,
 so a change of one function changes no other place's luck.
 
 Usage: mutants.py [--sample [N] [--seed S]] [--shard K/N] [--room NAME]... [--from-round R]
@@ -33,19 +33,19 @@ from typing import Any
 
 from rooms import ROOMS, ROOT, SAMPLE, SAMPLED, SEED, Room, install
 
-# So long that a machine which is busy does not look like a test that hangs: in seconds, and in
-# times of what the tests take where nothing is changed.
+# A test hangs when it takes this long: in seconds, and in multiples of what it takes where nothing
+# is changed. A busy machine must not look like that.
 TEST_SECONDS = 30
 TEST_TIMES = 8
 BUILD_SECONDS = 1200
-INTERRUPTED = 128 + 2  # as a shell says it of who ended at Ctrl-C
+INTERRUPTED = 128 + 2  # as a shell says it of a program that ended at Ctrl-C
 # Exit codes of cargo-mutants: all killed, some survived, some took too long.
 FOUND_SOMETHING = {0, 2, 3}
 
 
 LEDGER = ROOT / "tests" / "mutants"
 HEAD = """\
-# What is known of the changes to the room {room}, for tools/mutants.py, which writes this file:
+# Verdicts on the changes to the module {room}, for tools/mutants.py, which writes this file:
 # marks of changes, and whether a test failed ("caught"), none did ("missed"), the tests took too
 # long ("timeout") or it did not compile ("unviable"). docs/RELIABILITY.md has the counts.
 """
@@ -77,26 +77,26 @@ class Mutant:
     """A change of one function."""
 
     name: str
-    """What cargo-mutants calls it: by line and column."""
+    """The name that cargo-mutants gives it: with line and column."""
     path: str
     key: str
-    """What it is known by."""
+    """The text that identifies it."""
     lot: int
-    """Which shards it is in: the same while its function has its name."""
+    """Decides in which shards it is: the same while its function has its name."""
 
     def ticket(self, seed: int) -> str:
-        """What a sample is drawn by: the same while its function has its name."""
+        """Give what a sample is drawn by: the same while its function has its name."""
         place = self.key.rpartition(", ")[0]
         return hashlib.sha256(f"{seed} {place}".encode()).hexdigest()
 
     @property
     def mark(self) -> str:
-        """What stands for the key in the ledger."""
+        """Give the short form of the key that the ledger has."""
         return hashlib.sha256(self.key.encode()).hexdigest()[:12]
 
 
 def all_of(room: Room) -> list[Mutant]:
-    """List all mutants of a room, as the code is now."""
+    """List all mutants of a module, as the code is now."""
     command = cargo(room.paths(), "--list", "--json")
     listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
     return named(json.loads(listed), lambda file: (ROOT / file).read_text())
@@ -122,11 +122,11 @@ def named(listed: list[dict[str, Any]], text_of: Callable[[str], str]) -> list[M
 
 
 Chosen = dict[str, list[Mutant]]
-"""The mutants of each room that are tried."""
+"""The mutants of each module that are tried."""
 
 
 def sample(of_rooms: Chosen, many: int, seed: int) -> Chosen:
-    """Draw some of all mutants of some rooms."""
+    """Draw some of all mutants of some modules."""
     tickets = sorted(m.ticket(seed) for mutants in of_rooms.values() for m in mutants)
     last = tickets[min(many, len(tickets)) - 1] if many and tickets else ""
     return {
@@ -136,12 +136,12 @@ def sample(of_rooms: Chosen, many: int, seed: int) -> Chosen:
 
 
 class Verdicts:
-    """What is known of a room's mutants: caught, timeout, unviable or missed."""
+    """The verdicts on a module's mutants: caught, timeout, unviable or missed."""
 
     def __init__(self, directory: Path, file: Path) -> None:
         self.directory = directory
         self.file = file
-        # What the names of the run before this one, or of this one, stand for.
+        # The marks of the names in the run before this one, or in this one.
         self.names = directory / "names.json"
         directory.mkdir(parents=True, exist_ok=True)
         lines = file.read_text().splitlines() if file.exists() else []
@@ -150,14 +150,14 @@ class Verdicts:
         self.collect()
 
     def of(self, mutant: Mutant) -> str:
-        """What is known of a mutant."""
+        """Give the verdict on a mutant."""
         return self.known.get(mutant.mark, "not run")
 
     def begin(self, chosen: list[Mutant]) -> None:
-        """Note what is about to be tried: when it is told by name, the code may be another."""
+        """Note what is about to be tried: when the names are read, the code may be another."""
         aside = self.names.with_suffix(".new")
         aside.write_text(json.dumps({mutant.name: mutant.mark for mutant in chosen}))
-        # What lies there was taken in, and is of other names.
+        # The files there were taken in, and are of other names.
         shutil.rmtree(self.directory / "mutants.out", ignore_errors=True)
         aside.replace(self.names)
 
@@ -169,9 +169,9 @@ class Verdicts:
             path = self.directory / "mutants.out" / f"{verdict}.txt"
             lines = path.read_text().splitlines() if path.exists() else []
             tried = [marks[name] for name in lines if name in marks]
-            # Who survived an early round has yet to meet the next.
+            # A mutant that survived an early round has yet to meet the next.
             if verdict != "missed" or last_round:
-                # What one round killed may hang another.
+                # A mutant that one round killed may hang another.
                 new = (mark for mark in tried if self.known.get(mark) != "caught")
                 self.known |= dict.fromkeys(new, verdict)
         if self.known != before:
@@ -194,7 +194,7 @@ class Verdicts:
         aside.replace(self.file)
 
     def to_try(self, mutants: list[Mutant], *, too_long: bool) -> list[Mutant]:
-        """Those of which nothing is known, or nothing good; what took too long if that is asked."""
+        """List those without a good verdict; one that took too long only if that is asked."""
         done = {"caught", "unviable"} if too_long else {"caught", "unviable", "timeout"}
         return [m for m in mutants if self.of(m) not in done]
 
@@ -202,12 +202,12 @@ class Verdicts:
 def run(
     name: str, room: Room, given: argparse.Namespace, state: Path, mutants: list[Mutant]
 ) -> int:
-    """Try a shard of a room, in rounds from the first that is asked for on."""
+    """Try a shard of a module, in rounds from the first that is asked for on."""
     (part, whole), first = given.shard, given.from_round
     verdicts = Verdicts(state / name, LEDGER / f"{name}.txt")
     verdicts.forget_all_but(mutants)
     mutants = [mutant for mutant in mutants if mutant.lot % whole == part]
-    # What others need is built once for all shards; rooms may run beside each other.
+    # Dependencies are built once for all shards; modules may run beside each other.
     environment = os.environ | {"CARGO_TARGET_DIR": str(state / "target" / name)}
     for number, tests in list(enumerate(room.rounds, 1))[first - 1 :]:
         chosen = verdicts.to_try(mutants, too_long=given.too_long)
@@ -226,7 +226,7 @@ def run(
         # Said to every cargo command, so that nothing else is built.
         for target in targets.split():
             command.append("--cargo-arg=" + ("--lib" if target == "lib" else f"--test={target}"))
-        # Behind the second, what the test programs are told.
+        # The arguments of the test programs come after the second.
         command += ["--", "--", *only.split()]
         try:
             code = subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
@@ -238,8 +238,8 @@ def run(
 
 
 def summarize(state: Path, chosen: Chosen) -> None:
-    """Print what is known of each room's mutants, and those that no test is known to kill."""
-    # One that took too long may have met a busy machine: it is no kill until somebody has looked.
+    """Print the verdicts on each module's mutants, and those that no test is known to kill."""
+    # One that took too long may have met a busy machine: it is no kill until a person has looked.
     columns = ("mutants", "killed", "too long", "survived", "no build", "not run")
     print(f"{'room':<10}" + "".join(f"{column:>10}" for column in columns))
     survivors: list[str] = []
@@ -262,16 +262,16 @@ def main() -> int:
     parser.add_argument("--room", action="append", choices=[*ROOMS, *SAMPLED])
     parser.add_argument("--sample", type=int, nargs="?", const=SAMPLE, metavar="N")
     parser.add_argument("--seed", type=int, default=SEED, help="which sample")
-    # What survived the rounds before is not noted: whoever interrupted a run knows how far it was.
+    # Survivors of the rounds before are not noted: a person who interrupted a run knows its round.
     parser.add_argument("--from-round", type=int, default=1, metavar="R")
-    # Most of these loop for ever, and each costs half a minute in every round.
+    # Most of these loop without an end, and each costs half a minute in every round.
     parser.add_argument("--too-long", action="store_true", help="try those again that took so")
     parser.add_argument("--state", type=Path, default=default_state())
     parser.add_argument("--summary", action="store_true", help="try nothing")
     given = parser.parse_args()
     install("cargo-mutants")
     rooms = ROOMS if given.sample is None else SAMPLED
-    # A sample is one of all its rooms, whichever are tried now.
+    # A sample is drawn from all its modules, whichever are tried now.
     chosen = {name: all_of(room) for name, room in rooms.items()}
     if given.sample is not None:
         chosen = sample(chosen, given.sample, given.seed)

@@ -2,10 +2,11 @@
 """`make test`, `lint`, `test-proof`: their parts some at a time, and one table of what they did.
 
 A part is a target of the Makefile, which can also be made alone. Its words go to a file; they are
-shown when it failed. What a part could not run is repeated below the table. Nothing of a part
+shown when it failed. The lines below the table repeat what a part could not run. Nothing of a part
 outlives this program (tools/soak/keeper.py). `make check` makes the parts of all three in one pool,
-so that no core waits for the last of one suite. Usage: parts.py test|lint|proof|all DIRECTORY
-[PART …]
+so that no core waits for the last of one suite.
+
+Usage: `parts.py test|lint|proof|all DIRECTORY [PART …]`
 """
 
 import contextlib
@@ -51,7 +52,7 @@ def counted(*patterns: tuple[str, str]) -> Callable[[str], str]:
 
 
 def canaries(words: str) -> str:
-    """Count the canaries that were let loose, and those that nobody noticed."""
+    """Count the bugs that were planted, and those that the harness noticed."""
     rows = re.findall(r"^(\S+) +\| .*$", words, re.MULTILINE)
     bad = words.count("NOT GOOD:")
     loose = [row for row in rows if row not in ("canary", "none")]
@@ -107,7 +108,7 @@ BEHIND = {
     "test-spark": ["build"],
     "lint-rust": ["venv"],
     "lint-python": ["build"],
-    # They build in one directory, of which cargo lets one at a time have its way.
+    # They build in one directory, and cargo lets one at a time do so.
     "proof-programs": ["build"],
     "proof-outside": ["build"],
     "proof-together": ["build"],
@@ -117,13 +118,13 @@ BEHIND = {
     "proof-power": ["proof-programs"],
     "proof-guest": ["build", "proof-programs"],
 }
-"""What begins only when others have ended, where those are made too; mostly it needs them."""
+"""These parts begin only when others have ended, if those are made too; mostly they need them."""
 APART = (
     {"test-spark", "proof-outside"},  # gigabytes of Javas
     {"test-python", "proof-storm", "proof-power", "proof-guest"},  # deadlines, disks
     {"test-rust", "lint-rust"},  # cargo's lock: one would wait for the other to build, in its lane
 )
-"""Of each of these one at a time. So two parts at most have deadlines."""
+"""One part of each group runs at a time. So two parts at most have deadlines."""
 URGENT = {
     *("venv", "build", "test-python"),
     *("proof-programs", "proof-outside", "proof-storm", "proof-power", "proof-guest"),
@@ -132,7 +133,7 @@ URGENT = {
 NICE = 5
 """How much way: about a third of what the urgent ones get, where both want a core."""
 TIMED = {"proof-hostile"}
-"""They end when their time is over, and do as much as they come to: they make more way, and one of
+"""They end when their time is over, and do what they can until then, so they make more way. One of
 them goes on beside the lanes, so that its time passes while others work."""
 TIMED_NICE = 10
 PATIENT_NICE = 15
@@ -141,16 +142,16 @@ PATIENT_NICE = 15
 
 @dataclass(frozen=True)
 class Suite:
-    """What is made together."""
+    """Parts that are made together."""
 
     parts: Collection[str]
-    """Who is in front begins first."""
+    """The first one begins first."""
     lanes: int
-    """How many parts at a time. Tests, also the proof's own, wait for a third of their time."""
+    """How many parts at a time. All tests wait for a third of their time."""
     urgent: Collection[str]
     patient: Collection[str] = ()
-    """Parts without deadlines that keep all cores busy: one of them, beside the lanes, takes what
-    the others leave, so that no core idles while it lasts; and it is the last to end."""
+    """Parts without deadlines that keep all cores busy. One of them runs beside the lanes and takes
+    what the others leave, so that no core idles. It is the last to end."""
 
     def nice(self, name: str) -> int:
         """Say how much way a part makes."""
@@ -178,8 +179,8 @@ class Suite:
 
 
 LESS = {"test-loom", "test-shuttle", "test-spark"}
-"""What parts of the proof do too, and more of it: `proof-models`, `proof-outside`. `BESIDE_PROOF`
-tells the Makefile to leave such things out of `test-rust` and `test-python` as well."""
+"""Parts of the reliability suite do the same, and more: `proof-models`, `proof-outside`.
+`BESIDE_PROOF` makes the Makefile leave such things out of `test-rust` and `test-python` as well."""
 # In this order the long chains begin early, and what ends last has a thread for each core.
 ALL = (
     *("venv", "build", "proof-outside", "proof-canaries", "proof-models", "proof-programs"),
@@ -231,8 +232,8 @@ class Part:
         environment = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MAKELEVEL")}
         environment["BESIDE_PROOF"] = "1" if suite == "all" else ""
         if not (folder.parent / "debug/incremental").is_dir():
-            # Nobody has edited and built here yet: what would make the next build of a changed
-            # crate quicker takes two fifths of the first.
+            # This is the first build here. Two fifths of it would go into files that only make the
+            # next build of a changed crate quicker.
             environment.setdefault("CARGO_INCREMENTAL", "0")
         with log.open("wb") as words:
             process = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""The rooms whose coverage and mutants are measured: where what is believed is decided.
+"""The modules whose coverage and mutants are measured: they decide what is believed.
 
 Owns: which files they are, and which tests are run against a changed one. Invariant: what is
 measured under one name is the same for `cover.py` and `mutants.py`, and .cargo/mutants.toml has
@@ -71,7 +71,7 @@ ROOMS: dict[str, Room] = {
 }
 
 SAMPLE, SEED = 200, 22
-"""How many changes to the rooms below are tried, and what says which."""
+"""How many changes to the modules below are tried, and which number chooses them."""
 SAMPLED: dict[str, Room] = {
     "retention": Room(
         ("store/retention/*.rs",),
@@ -109,7 +109,7 @@ SAMPLED: dict[str, Room] = {
         ),
     ),
 }
-"""Rooms where a sample is tried, and no coverage is measured."""
+"""Modules where a sample is tried, and no coverage is measured."""
 
 
 def first_test_line(text: str) -> int:

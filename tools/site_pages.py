@@ -2,9 +2,9 @@
 """Lay out the pages from which the documentation site is built.
 
 Owns: what the site is made of, and where a link leads. Pages are written to be read in a clone:
-they link files beside docs/, which a site does not have. In the copies that this makes, such a link
-leads to the repository, or to the page of the site that the file became. mkdocs.yml names the
-pages. What is written here is made again by each build. Usage: site_pages.py [TARGET]
+they link files beside docs/, which a site does not have. This makes copies of the pages. In them
+such a link leads to the repository, or to the page of the site that the file became. mkdocs.yml
+names the pages. Each build writes the copies again. Usage: site_pages.py [TARGET]
 """
 
 import os

@@ -114,7 +114,7 @@ def sanitized(folder: Path) -> Counter[str]:
 def schedules(folder: Path) -> Counter[str]:
     """Read schedules of models that went well, tried one by one.
 
-    What was interrupted, and models that are broken on purpose, are not counted.
+    Schedules that were interrupted, and models that are broken on purpose, are not counted.
     """
     found = 0
     for log in folder.glob("*.log"):

@@ -1,9 +1,9 @@
 """The soak itself: two lanes, in each one piece after the other, until the time is over.
 
-Owns which job is next (the one that is furthest behind its share), what becomes of a finding, the
-room on the disks, and when it ends. A call may be interrupted at any moment: `state.json` and the
-harnesses' own files are all that the next one needs, and a lock that the keepers hold as well makes
-it wait for the last process of this one.
+Owns which job is next (the one furthest behind its share), what becomes of a finding, the space on
+the disks, and when it ends. A call may be interrupted at any moment: the next one needs only
+`state.json` and the harnesses' own files. The keepers hold a lock too, so the next call waits for
+the last process of this one.
 """
 
 import fcntl
@@ -34,23 +34,23 @@ PIECE_S = (8.0, 600.0)
 LATE_S = 600.0
 """Longer than what it was given and this much more a piece does not take."""
 AT_THE_END_S = 90.0
-"""What it may take longer at the end of the soak: a round of a storm, a unit of the explorer."""
+"""And so much at the end of the soak: a round of a storm, a unit of the explorer."""
 FOUND_MAX = 3
 """Findings of one job, after which it gets no more time."""
 KEPT_BYTES_MAX = 1 << 30
-"""What is kept of the stores of one finding."""
+"""So much of the stores of one finding is kept."""
 SCRATCH_BYTES_MIN = 4 << 30
 HOME_BYTES_MIN = 2 << 30
 LOG_BYTES_MAX = 4 << 20
 
 FINE, SKIPPED, WRONG = 0, 77, 1
-"""Who could not be run says so, too: other programs end with 77 for reasons of their own."""
+"""A harness that was not run says so, too: other programs end with 77 for their own reasons."""
 ENDED_BY_US = (72, 130, 128 + 9, 128 + 15)
 """Codes of those that were asked to end; 72 is the fuzzer's."""
 
 
 class NoRoom(Exception):
-    """The disks have too little room for what one piece may take meanwhile."""
+    """The disks have too little space for what one piece may take meanwhile."""
 
 
 @dataclass
@@ -75,7 +75,7 @@ class Soak:
         for job in self.harnesses.jobs:
             told = self.state.jobs.setdefault(job.name, Told())
             (self.home / job.kind).mkdir(exist_ok=True)
-            # What could not be run may have been built since, or may be allowed now.
+            # A harness that could not be run may have been built since, or may be allowed now.
             told.ended = "" if told.ended.startswith("NOT RUN") else told.ended
             if job.missing:
                 told.ended = f"NOT RUN: {job.missing}"
@@ -202,8 +202,8 @@ class Soak:
     def found_by(self, piece: Piece, code: int) -> str:
         """Say what is wrong with how a piece ended, or with what it kept; empty if nothing is.
 
-        Who is asked to end says nothing any more of what it had found until then: that stands in
-        its files only, and another call may never go on from them.
+        A harness that is asked to end reports nothing of what it had found until then. That stands
+        in its files only, and another call may never go on from them.
         """
         if piece.asked_to_end and code in ENDED_BY_US:
             kept = findings.files_of(piece.log.parent, piece.job)
@@ -239,7 +239,7 @@ class Soak:
         return done_in(self.home, self.harnesses.readers)
 
     def kinds_that_are_met(self) -> set[str]:
-        """List the kinds of which enough was done."""
+        """List the kinds that were done often enough."""
         done, targets = self.done(), self.harnesses.targets
         numbers = [t for t in targets if t.enough and isinstance(t.enough, int)]
         missed = {t.kind for t in numbers if done[t.name] < t.of(done)}

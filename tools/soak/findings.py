@@ -1,4 +1,4 @@
-"""What harnesses found, as it stands in the files that they keep.
+"""Findings of the harnesses, as they stand in the files that those keep.
 
 Owns which files are whose, and reading a finding out of them. A harness tells what it found when it
 ends by itself; one that is asked to end has it in its file only.

@@ -1,7 +1,7 @@
-"""What a soak runs: the command of each harness, its share of the time, its targets.
+"""The harnesses that a soak runs: command, share of the time, and targets of each.
 
-A *job* is a harness, or one shard of it; jobs of a *kind* keep their files in one directory. What a
-command means is said by the harness itself, and in docs/RELIABILITY.md.
+A *job* is a harness, or one shard of it; jobs of a *kind* keep their files in one directory. The
+harness itself says what a command means, and so does docs/RELIABILITY.md.
 """
 
 import sys
@@ -19,20 +19,20 @@ ENDLESS = "1_000_000_000_000"
 TARGETS_OF_BYTES = 15
 """Thirteen decoders, the stores, and those at work; each gets its time."""
 SCHEDULES_IN_A_SECOND = 100
-"""Of each model; alone on a core it goes through two and a half times as many."""
+"""For each model; alone on a core it goes through two and a half times as many."""
 ROUNDS_IN_A_SECOND = 60
-"""Of processes that share a queue, and as many of a consumer; alone it does four times that."""
+"""For processes that share a queue, and as many for a consumer; alone it does four times that."""
 SANITIZED_S_MAX = 120.0
 REMEMBERED = "64_000_000"
 """Judgements that a shard of the explorer remembers: more than it makes in one piece."""
 CORPUS_BYTES_MAX = 256 << 20
-"""What the fuzzer may have kept; with more it begins anew."""
+"""The fuzzer may have kept so much; with more it begins again with nothing."""
 VARIANTS = ("mapped-closed", "mapped-killed", "pwrite-closed", "pwrite-killed")
 
 
 @dataclass(frozen=True)
 class Turn:
-    """What one piece is told."""
+    """The arguments of one piece."""
 
     seed: int
     number: int
@@ -48,12 +48,12 @@ Command = Callable[[Turn], list[str]]
 
 @dataclass(frozen=True)
 class Job:
-    """What gets pieces of the time."""
+    """A harness, or one shard of it, which gets pieces of the time."""
 
     name: str
     kind: str
     share: float
-    """Of the time, in proportion to the others'."""
+    """Its share of the time, in proportion to the others'."""
     command: Command
     missing: str = ""
     """Why it cannot be run here."""
@@ -129,7 +129,7 @@ TARGETS = [
 
 def _of_falaj_sim(program: str) -> list[Job]:
     def explore(shard: int) -> Command:
-        # Two threads: while a crew's processes change places nobody else of its thread works.
+        # Two threads: while a crew's processes change places, its thread does nothing else.
         return lambda turn: [
             *(program, "explore", "--states", ENDLESS, "--seed", str(turn.seed)),
             *("--shard", f"{shard}/2", "--threads", "2", "--progress", "--remember", REMEMBERED),

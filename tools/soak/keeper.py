@@ -1,10 +1,10 @@
-"""Watch over one piece: run a command, and leave nothing of it behind, however anybody ends.
+"""Watch over one piece: run a command, and leave nothing of it behind, however each process ends.
 
-`keeper.py COMMAND …` runs the command until it ends, or until its own standard input does: that is
-a pipe whose other end only the driver holds, so a driver that was killed is noticed as one that
-wants an end. Then the command is asked to end, and after `GRACE_S` killed. What it leaves behind
-becomes a child of this process, which kills those too. Only who kills the keeper itself by number
-gets away with something: the command then dies with it, its children may not.
+`keeper.py COMMAND …` runs the command until it ends, or until its own standard input does. That is
+a pipe whose other end only the driver holds. So the keeper notices a driver that was killed, as one
+that wants an end. Then it asks the command to end, and kills it after `GRACE_S`. Processes that the
+command leaves behind become children of this process, which kills those too. One case is left: if
+the keeper itself is killed by number, the command dies with it, but its children may not.
 
 Ends with the command's code, or 128 and the number of the signal that ended it.
 """
@@ -32,7 +32,7 @@ def die_with_parent() -> None:
 
 
 def descendants(pid: int) -> list[int]:
-    """List the processes below one, by number; the dead that nobody waited for are among them."""
+    """List the processes below one, by number; the dead that no process reaped are among them."""
     children: dict[int, list[int]] = {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdecimal():

@@ -16,8 +16,8 @@ HEADS = (
     *("fuzz executions", "schedules", "from outside", "seed", "found"),
 )
 SUMMED = ("states", "kills", "records", "cuts", "flips", "fuzz executions")
-"""Of these the first figure of each row is added up; whole variants of flips are counted. Failing
-calls are the same in each soak: of those the most that one did tells more."""
+"""The first figure of each row is added up; whole variants of flips are counted. Failing calls are
+the same in each soak, so the most that one soak did tells more."""
 ALL = "all of them"
 HEAD = f"| {' | '.join(HEADS)} |"
 RULE = "|" + "---|" * len(HEADS)

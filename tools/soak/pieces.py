@@ -1,6 +1,6 @@
 """One piece: a harness at work for some minutes, below a keeper, with its words in a file.
 
-Owns starting it, asking it to end, and what of it is put away. Its scratch directory is made anew
+Owns starting it, asking it to end, and what of it is put away. Its scratch directory is made empty
 before and removed after, also when the piece before it was killed with the whole machine.
 """
 
@@ -24,7 +24,7 @@ class Piece:
     log: Path
     scratch: Path
     seconds: float
-    """What it was given; it ends by itself about then."""
+    """The time that it was given; it ends by itself about then."""
     begun: float
     process: "subprocess.Popen[bytes]"
     asked_to_end: bool = False
@@ -80,7 +80,7 @@ def bytes_in(folder: Path) -> int:
 
 
 def free_bytes(folder: Path) -> int:
-    """How much room there is for what this user writes there."""
+    """How much space there is for what this user writes there."""
     stat = os.statvfs(folder)
     return stat.f_bavail * stat.f_frsize
 

@@ -1,9 +1,9 @@
 """Which sources a soak is of: those that its harnesses are made from, and no others.
 
 Owns the list, a mark that differs when one of these files does, and copies of what is run of them.
-A soak goes on for as long as the mark is the same, so what no harness can touch (tests of other
-rooms, pages, the Spark package) must not be in it; and what is not committed counts like what is.
-For people there is the version.
+A soak goes on for as long as the mark is the same. So files that no harness can touch (tests of
+other modules, pages, the Spark package) must not be in it. A change that is not committed counts
+like one that is. For people there is the version.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from pathlib import Path
 RUST = ("arrow", "hostile", "log", "log/fuzz", "py", "sim", "storm")
 """Crates below `rust`; of each the manifest, what stands below `src`, and the fuzzer's targets."""
 SCHEDULES = ("rust/log/tests/loom", "rust/log/tests/shuttle")
-"""Models, of which long schedules are drawn."""
+"""Models; long schedules of them are drawn."""
 PYTHON = "python/falaj"
 NO_PYTHON = ("demo", "pipeline", "spark")
 """Packages of it that no harness imports."""
@@ -25,7 +25,7 @@ TESTS = (
     *("tests/python/children.py", "tests/storm_worker.py", "conftest.py", "tools/guest.py"),
 )
 BESIDE = ("tests/cli/__init__.py", "pyproject.toml")
-"""What those need to be run, and which decides nothing."""
+"""Files that those need to be run, and that decide nothing."""
 
 
 def _below(folder: Path) -> Iterator[Path]:

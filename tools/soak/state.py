@@ -1,4 +1,4 @@
-"""What a soak remembers beyond what its harnesses keep: seeds, times, findings.
+"""The memory of a soak beyond what its harnesses keep: seeds, times, findings.
 
 One JSON file, replaced as a whole: after a kill or a power cut it is the one of some seconds ago.
 How much was done does not stand here but is read from the harnesses' own files (`counts`), so the
@@ -33,7 +33,7 @@ class Job:
     ended: str = ""
     """Why it gets no more pieces."""
     lacks: str = ""
-    """What of it this machine cannot run."""
+    """The part of it that this machine cannot run."""
 
 
 @dataclass
@@ -43,13 +43,13 @@ class State:
     seed: int
     """All other seeds are drawn from it; it also names the soak."""
     version: str
-    """What people read."""
+    """The version that people read."""
     source: str
-    """What the sources were (`sources.mark`): a soak is of one version."""
+    """The mark of the sources (`sources.mark`): a soak is of one version."""
     seconds: float = 0.0
     """Time at work, all calls together."""
     left: float = 0.0
-    """What an interrupted call still had to do."""
+    """Time that an interrupted call still had to do."""
     entered: float = 0.0
     """How much of that time the ledger knows of."""
     jobs: dict[str, Job] = field(default_factory=dict)
