@@ -143,7 +143,7 @@ class Step(TypedDict):
     action: Literal[
         "cut",
         "set aside",
-        "go on beyond damage",
+        "continue beyond corruption",
         "take as known",
         "rebuild header",
         "save",

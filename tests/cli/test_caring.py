@@ -147,7 +147,7 @@ def test_a_log_that_no_topic_names_is_damage_if_it_was_used(shell: Shell) -> Non
     (row,) = (line.split("\t") for line in ended.out.splitlines() if line.startswith("corrupt"))
     assert re.search(r"/logs/t@\w+$", row[1])
     assert "no topic names this log" in row[8]
-    assert "put the topic's `topic.json` back" in row[9]
+    assert "restore the topic's `topic.json`" in row[9]
 
 
 def test_what_a_creation_cut_short_left_behind_is_a_note(shell: Shell) -> None:
@@ -520,4 +520,4 @@ print(json.dumps(falaj.verify(sys.argv[1])))
     told = [(each["severity"], Path(each["path"]).name) for each in found["findings"]]
     assert (found["sound"], told) == (True, [("note", "work")])
     (each,) = found["findings"]
-    assert "not looked at" in each["what"]
+    assert "not checked" in each["what"]

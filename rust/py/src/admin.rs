@@ -1,7 +1,7 @@
-//! Backup, verification, repair and information: what those who look after a store ask for.
+//! Backup, verification, repair and information: the calls of people who look after a store.
 //!
-//! Plain dicts and lists come back, for tables and JSON alike. Verification and repair take a path:
-//! the stores that need them may not open.
+//! Results are plain dicts and lists, for tables and JSON alike. Verification and repair take a
+//! path: the stores that need them may fail to open.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -57,7 +57,7 @@ pub(crate) fn with_progress<T: Send>(
     let mut raised = None;
     let ended = py.detach(|| {
         work(&mut |done, total| {
-            // None while the interpreter is taken down: then the work ends as well.
+            // None while the interpreter shuts down: then the work ends as well.
             let told = Python::try_attach(|py| {
                 py.check_signals()?;
                 progress.map_or(Ok(()), |tell| tell.call1(py, (done, total)).map(drop))
@@ -78,7 +78,7 @@ pub(crate) fn with_progress<T: Send>(
     }
 }
 
-/// Sentences, and what helps against each.
+/// Return sentences, and the remedy for each.
 pub(crate) fn told(problems: &[Error]) -> (Vec<String>, Vec<&'static str>) {
     problems.iter().map(|problem| (problem.to_string(), class(problem))).unzip()
 }
@@ -122,7 +122,7 @@ pub(crate) fn skipped<'py>(
     list(py, told, |py, (partition, lost)| skipped_in(py, *partition, lost))
 }
 
-/// The same of one partition.
+/// Describe the same for one partition.
 pub(crate) fn skipped_in<'py>(py: Python<'py>, partition: u32, lost: &Skipped) -> Object<'py> {
     Ok(dict!(py,
         "path": lost.path.as_os_str(),
@@ -268,7 +268,7 @@ pub(crate) fn _info<'py>(py: Python<'py>, store: &Store) -> Object<'py> {
     ))
 }
 
-/// How many records there are from each of these places on: topic, generation, partition, offset.
+/// Count the records from each of these places on: topic, generation, partition, offset.
 #[pyfunction]
 #[allow(clippy::needless_pass_by_value, reason = "a list of Python's comes as a vector")]
 pub(crate) fn _count_from(
@@ -366,7 +366,7 @@ fn log_info<'py>(py: Python<'py>, log: &LogInfo, slots: &[SlotInfo]) -> Object<'
     ))
 }
 
-/// A lock, with what its holder's slot says of it.
+/// Describe a lock, and the slot of its holder.
 fn lock<'py>(py: Python<'py>, lock: &LockInfo, slots: &[SlotInfo]) -> Object<'py> {
     let slot = lock.owner.map(falaj::internals::lock::Identity::slot);
     let generation = lock.owner.map(falaj::internals::lock::Identity::generation);

@@ -1,8 +1,8 @@
-//! How a record gets into a topic: where it goes, and what is waited for.
+//! Appending a record: its partition, and what the call waits for.
 //!
-//! An append of plain `bytes` is tried without giving up the GIL; only what may have to wait detaches.
-//! Invariant: once a record was committed, no error says that nothing was appended, and it is noted down
-//! for [`receipts`].
+//! An append of plain `bytes` is tried without releasing the GIL; only work that may have to wait
+//! detaches. Invariant: once a record was committed, no error says that nothing was appended, and
+//! [`receipts`] has it.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -24,7 +24,7 @@ use crate::receipts;
 use crate::topic::Topic;
 use crate::wait::{patiently, patiently_after};
 
-/// The keyword arguments of append() and extend() that say where and how.
+/// The keyword arguments of append() and extend() for partition and sync.
 #[derive(Debug)]
 pub(crate) struct Where {
     pub(crate) partition: Option<u32>,
@@ -52,7 +52,7 @@ impl Topic {
         Ok(Where { partition, sync })
     }
 
-    /// Where a record went, as `append` returns it.
+    /// Make the result of `append`: where a record was stored.
     pub(crate) fn position_for_python<'py>(
         &self,
         py: Python<'py>,
@@ -65,7 +65,7 @@ impl Topic {
         POSITION.import(py, "falaj._records", "Position")?.call1(went)
     }
 
-    /// Where records went, as `extend` returns it; a dict says nothing of partitions that got none.
+    /// Make the result of `extend`; a dict leaves out partitions without records.
     pub(crate) fn ranges_for_python<'py>(
         &self,
         py: Python<'py>,
@@ -86,8 +86,8 @@ impl Topic {
         self.turn.fetch_add(1, Ordering::Relaxed) % self.opened.partitions
     }
 
-    /// The append that everybody waits for: `bytes`, nothing else. `None` when it has to be done the
-    /// long way.
+    /// Append on the path that every append waits for: `bytes`, nothing else. `None` if the append
+    /// needs the general path.
     #[inline(always)]
     pub(crate) fn append_at_once(&self, value: &Bound<'_, PyAny>) -> Option<u64> {
         let partition = self.opened.only.filter(|_| self.opened.sync != SyncMode::Durable)?;
@@ -125,8 +125,9 @@ impl Topic {
         Ok((partition, offset))
     }
 
-    /// Where a record without a key goes, if the topic has several partitions. A producer's go to one:
-    /// a repeat has to find the one that it repeats. An offset is expected of one that is named.
+    /// Choose the partition of a record without a key, if the topic has several. A producer's
+    /// records go to one: a repeat must find the first record. An expected offset needs a named
+    /// partition.
     pub(crate) fn keyless(&self, py: Python<'_>, preconditions: &Preconditions) -> PyResult<u32> {
         match preconditions {
             Preconditions { producer: Some((name, _)), .. } => {
@@ -141,8 +142,8 @@ impl Topic {
         }
     }
 
-    /// Where each of many records goes that are appended at once, by its key; those without one go to
-    /// the same.
+    /// Choose the partition of each of many records by its key; those without one go to the same
+    /// partition.
     pub(crate) fn spreading<'a>(
         &'a self,
         py: Python<'a>,
@@ -207,8 +208,8 @@ impl Topic {
         receipts::note(py, &self.opened.handle.shape, partition, offset..offset + 1);
     }
 
-    /// Wait for what the mode promises; returns the first offset. Given what it was appended through:
-    /// the handle may have been closed since.
+    /// Wait as the mode requires; return the first offset. It takes the topic that appended, as the
+    /// handle may have been closed since.
     #[inline]
     pub(crate) fn settle(
         &self,

@@ -1,7 +1,7 @@
-//! `ArrowStream`: record batches by the Arrow C stream interface, for whoever reads that.
+//! `ArrowStream`: record batches by the Arrow C stream interface.
 //!
-//! The one file that knows of Arrow and Python both. What a batch holds is decided in the crate
-//! `falaj-arrow`; which records, in `falaj.arrow`. A stream is read once: it goes to whoever asks first.
+//! The one file that knows both Arrow and Python. The crate `falaj-arrow` defines the contents of a
+//! batch, and `falaj.arrow` selects the records. A stream is read once: by its first consumer.
 
 use std::sync::{Arc, PoisonError};
 
@@ -30,14 +30,14 @@ pub struct ArrowStream {
 
 #[pymethods]
 impl ArrowStream {
-    /// The stream, in a capsule: to be asked for once.
+    /// Return the stream in a capsule; works once.
     #[pyo3(signature = (requested_schema = None))]
     fn __arrow_c_stream__<'py>(
         &self,
         py: Python<'py>,
         requested_schema: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyCapsule>> {
-        // A wish, says the interface: whoever gets another schema casts.
+        // The interface calls it a wish: a consumer that gets another schema casts.
         drop(requested_schema);
         let Some(reader) = self.reader.replace(py, None) else {
             return Err(invalid(py, READ_ONCE));
@@ -49,7 +49,7 @@ impl ArrowStream {
         slf
     }
 
-    /// The next batch: for who reads it here, and gets our own errors.
+    /// Return the next batch, for readers in this package, with our own errors.
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<ArrowBatch>> {
         let Some(mut reader) = self.reader.replace(py, None) else {
             return Err(invalid(py, READ_ONCE));
@@ -62,20 +62,21 @@ impl ArrowStream {
         Ok(next.or_raise(py)?.map(|batch| ArrowBatch { batch }))
     }
 
-    /// The schema, in a capsule.
+    /// Return the schema in a capsule.
     fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
         let schema = self.columns.c_schema().or_raise(py)?;
         PyCapsule::new_with_value(py, schema, c"arrow_schema")
     }
 
-    /// What was stepped over so far.
+    /// Return what was stepped over so far.
     fn _skipped<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let losses = self.losses.lock().unwrap_or_else(PoisonError::into_inner).clone();
         skipped(py, &losses)
     }
 }
 
-const READ_ONCE: &str = "a stream of record batches is read once, by one: make another one";
+const READ_ONCE: &str =
+    "a stream of record batches is read once, by one consumer: make another one";
 
 /// One record batch.
 #[pyclass(frozen, module = "falaj._core")]
@@ -86,7 +87,7 @@ pub struct ArrowBatch {
 
 #[pymethods]
 impl ArrowBatch {
-    /// Schema and array, in capsules.
+    /// Return schema and array in capsules.
     #[pyo3(signature = (requested_schema = None))]
     fn __arrow_c_array__<'py>(
         &self,
@@ -100,9 +101,9 @@ impl ArrowBatch {
     }
 }
 
-/// A stream of record batches of partitions of a topic: (number, first offset, offset behind the last);
-/// of the records of some times (the first and the last, microseconds since 1970) and keys, if any are told;
-/// filled ahead by some threads, if there is more than one.
+/// Make a stream of record batches from partitions of a topic: (number, first offset, offset after
+/// the last). It may be limited to times (first and last, microseconds since 1970) and keys. With
+/// more than one thread, threads read ahead.
 #[pyfunction]
 #[allow(clippy::needless_pass_by_value, reason = "lists of Python's come as vectors")]
 #[allow(clippy::too_many_arguments, reason = "falaj.arrow is the only caller")]
@@ -135,7 +136,7 @@ pub(crate) fn _arrow(
     Ok(ArrowStream { reader: GilCell::new(Some(reader)), columns, losses })
 }
 
-/// The records of a batch as record batches, of which one is enough but for very large ones.
+/// Return the records of a batch as record batches: one, except for very large batches.
 #[pyfunction]
 #[allow(clippy::needless_pass_by_value, reason = "lists of Python's come as vectors")]
 pub(crate) fn _arrow_of(

@@ -33,7 +33,7 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// What each of its records has.
+    /// Collect a property of each record.
     fn each<'py>(
         &self,
         py: Python<'py>,
@@ -46,7 +46,7 @@ impl Batch {
         Ok(list)
     }
 
-    /// Generation of its topic, its partition, and its first offset.
+    /// Return the generation of its topic, its partition, and its first offset.
     pub(crate) fn place(&self) -> ([u8; 16], u32, u64) {
         (self.shape.generation, self.run.partition(), self.run.offsets().start)
     }
@@ -54,11 +54,11 @@ impl Batch {
 
 #[pymethods]
 impl Batch {
-    /// The values, as the topic's codec reads the payloads; a tombstone's is None. A topic of "raw" has
-    /// `raw_values`.
+    /// The values, as the topic's codec reads the payloads; None for a tombstone. A topic of "raw"
+    /// has `raw_values`.
     ///
     /// Raises:
-    ///     DecodeFailed: The codec cannot read a payload; `raw_values` has them as they are.
+    ///     DecodeFailed: The codec cannot read a payload; `raw_values` has the bytes.
     ///     CorruptData: A record is corrupt.
     #[getter]
     fn values<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
@@ -77,13 +77,13 @@ impl Batch {
         Ok(values.into_any())
     }
 
-    /// The payloads, as read-only memoryviews that are made when they are asked for.
+    /// The payloads as read-only memoryviews, made on request.
     #[getter]
     fn raw_values(slf: Bound<'_, Self>) -> Values {
         Values { batch: slf.unbind() }
     }
 
-    /// The keys, None where a record has none.
+    /// The keys; None for a record without one.
     #[getter]
     fn keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         self.each(py, |place| match self.run.key(place) {
@@ -92,13 +92,13 @@ impl Batch {
         })
     }
 
-    /// When each record happened or else was appended, in nanoseconds since 1970.
+    /// When each record happened, or otherwise was appended, in nanoseconds since 1970.
     #[getter]
     fn timestamps_ns<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         self.each(py, |place| Ok(self.run.timestamp_ns(place).into_pyobject(py)?.into_any()))
     }
 
-    /// Number of the partition that its records are of.
+    /// Number of the partition of its records.
     #[getter]
     fn partition(&self) -> u32 {
         self.run.partition()
@@ -134,8 +134,8 @@ impl Batch {
         damage.map_or(Ok(list), Err).or_raise(py)
     }
 
-    /// Read the batch into a pyarrow table, which has the columns of `Topic.to_arrow`. Nothing is read
-    /// again: the batch holds its records, also after they were trimmed.
+    /// Convert the batch to a pyarrow table with the columns of `Topic.to_arrow`. Nothing is read
+    /// again: the batch keeps its records, even after they were trimmed.
     ///
     /// Args:
     ///     columns: Which of `falaj.arrow.COLUMNS`, in this order; None for partition, offset, timestamp,
@@ -149,7 +149,7 @@ impl Batch {
     /// Raises:
     ///     MissingExtra: pyarrow is not installed.
     ///     InvalidArgument: An unknown column, or one named twice.
-    ///     CorruptData: A record is damaged.
+    ///     CorruptData: A record is corrupt.
     ///
     /// Example:
     ///     >>> orders = store.topic("orders")
@@ -184,7 +184,7 @@ impl Batch {
     }
 }
 
-/// Records of a batch.
+/// Iterator over the records of a batch.
 #[pyclass(module = "falaj._core", generic)]
 #[derive(Debug)]
 pub struct BatchRecords {
@@ -209,7 +209,7 @@ impl BatchRecords {
     }
 }
 
-/// Payloads of a batch: a sequence of memoryviews that exist once they are asked for.
+/// Payloads of a batch: a sequence of memoryviews that are made on request.
 #[pyclass(frozen, sequence, module = "falaj._core")]
 #[derive(Debug)]
 pub struct Values {
@@ -228,7 +228,7 @@ impl Values {
         Ok(ValuesIterator { batch, exporter, places })
     }
 
-    /// One payload; costs a walk through its block.
+    /// Return one payload; costs a walk through its block.
     fn __getitem__<'py>(
         &self,
         py: Python<'py>,

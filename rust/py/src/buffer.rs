@@ -1,8 +1,8 @@
 //! `View` and `BatchView`: buffers of values in a mapped segment.
 //!
-//! A view holds its batch, and so, by reference count, the map of the segment. Invariant: what is
-//! exported are bytes below the committed end, which nobody writes again,
-//! in a map that lives as long as the exporting object, which the buffer's consumer holds.
+//! A view holds its batch, and so, by reference count, the map of the segment. Invariant: the
+//! exported bytes lie below the committed end, where no process writes again. Their map lives as
+//! long as the exporting object, which the buffer's consumer holds.
 #![allow(unsafe_code)]
 
 use std::ffi::c_int;
@@ -17,14 +17,14 @@ use crate::batch::Batch;
 use crate::gil_cell::GilCell;
 use crate::held::Held;
 
-/// The bytes of a value, where they lie.
+/// The bytes of a value, at their place in the map.
 #[pyclass(frozen, subclass, module = "falaj._core")]
 #[derive(Debug)]
 pub struct View {
     pub(crate) held: Held,
 }
 
-/// A read-only memoryview of what an object exports.
+/// Make a read-only memoryview of what an object exports.
 #[inline]
 pub(crate) fn memoryview<'py>(exporter: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyMemoryView>> {
     PyMemoryView::from(exporter)
@@ -45,8 +45,8 @@ impl View {
     }
 }
 
-/// Exports values of a batch, one after another: an object for each would cost as much as the rest
-/// of its memoryview.
+/// Exports values of a batch in sequence: an object for each would cost as much as the rest of its
+/// memoryview.
 #[pyclass(frozen, module = "falaj._core")]
 #[derive(Debug)]
 pub struct BatchView {
@@ -59,8 +59,8 @@ impl BatchView {
         Self { batch, shown: GilCell::new(None) }
     }
 
-    /// A memoryview of the value of one of the batch's records. Only whoever made this calls it, and
-    /// does nothing else until it returns.
+    /// Make a memoryview of the value of one of the batch's records. Only the code that made this
+    /// object calls it, and does nothing else until it returns.
     #[inline]
     pub(crate) fn show<'py>(
         slf: &Bound<'py, Self>,
@@ -91,7 +91,7 @@ impl BatchView {
     }
 }
 
-/// Fill the interpreter's view with bytes of a block that `exporter` keeps.
+/// Fill the interpreter's view with bytes of a block that `exporter` keeps alive.
 #[inline]
 fn export(
     exporter: &Bound<'_, PyAny>,
@@ -101,9 +101,10 @@ fn export(
 ) -> PyResult<()> {
     let (start, len) = (value.as_ptr().cast_mut().cast(), value.len() as ffi::Py_ssize_t);
     debug_assert!(!view.is_null());
-    // SAFETY: the interpreter owns `view`, to be filled. No process writes these committed bytes again
-    // (invariants 1 and 2 of docs/ARCHITECTURE.md); they are exported as read-only (the 1) and stay mapped
-    // while `exporter` lives, to which the view holds a reference. A failure sets an exception.
+    // SAFETY: the interpreter owns `view`, to be filled. No process writes these committed bytes
+    // again (invariants 1 and 2 of docs/ARCHITECTURE.md). They are exported as read-only (the 1)
+    // and stay mapped while `exporter` lives, to which the view holds a reference. A failure sets
+    // an exception.
     let filled = unsafe { ffi::PyBuffer_FillInfo(view, exporter.as_ptr(), start, len, 1, flags) };
     if filled == 0 { Ok(()) } else { Err(PyErr::fetch(exporter.py())) }
 }

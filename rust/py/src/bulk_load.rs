@@ -1,8 +1,9 @@
-//! `Part`: records of a bulk load, staged by one process; and what commits a bulk load.
+//! `Part`: records of a bulk load that one process stages; and committing a bulk load.
 //!
-//! The file that knows of parts, manifests and tokens. Record batches come by the Arrow C interfaces: the
-//! pointers are taken out of their capsules here, and handed to the crate `falaj-arrow` at once. Invariant:
-//! the mutex is held by attached threads for moments, and by detached ones that never attach under it.
+//! The file that knows parts, manifests and idempotency keys. Record batches come by the Arrow C
+//! interfaces. This file takes the pointers out of their capsules, and passes them to the crate
+//! `falaj-arrow` at once. Invariant: attached threads hold the mutex for moments, and detached
+//! threads that hold it never attach.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_void};
@@ -28,7 +29,7 @@ use crate::wait::{patiently, patiently_after};
 pub struct Part {
     opened: Opened,
     name: String,
-    /// `None` once it is over.
+    /// `None` once it was finished or aborted.
     inner: Mutex<Option<sink::StagedPart>>,
 }
 
@@ -88,7 +89,7 @@ impl Part {
         self.stage(py, &record, partition)
     }
 
-    /// Append a tombstone to the part: a key without a value, by which it is deleted.
+    /// Append a tombstone to the part: a key without a value, which deletes the key.
     ///
     /// Args:
     ///     key, headers, timestamp, timestamp_ns, partition: As for `Topic.tombstone`.
@@ -110,20 +111,21 @@ impl Part {
         self.stage(py, &Incoming::tombstone(key, headers, timestamp)?, partition)
     }
 
-    /// Append the rows of record batches; the codec has no part in it.
+    /// Append the rows of record batches, without the codec.
     ///
     /// Args:
     ///     batch: Anything with `__arrow_c_array__` or `__arrow_c_stream__`: a record batch, a table or a
-    ///         reader of pyarrow, a frame of Polars. Columns: value (bytes or text), and as far as they are
-    ///         there key (likewise), headers (lists of structs of a key and a value), timestamp (with a time
-    ///         zone) and partition (integers), each of which may be null. A null value is a tombstone.
+    ///         reader of pyarrow, a frame of Polars. It has the column value (bytes or text). It may have
+    ///         key (likewise), headers (lists of structs of a key and a value), timestamp (with a time
+    ///         zone) and partition (integers). Each may be null. A null value is a tombstone.
     ///
     /// Returns:
-    ///     How many rows there were.
+    ///     The number of rows.
     ///
     /// Raises:
     ///     InvalidArgument: A column is missing, unknown or of another type.
-    ///     AppendTooLarge, HandleClosed, NoSpace: As for `append`. Rows before may be staged: abort the part.
+    ///     AppendTooLarge, HandleClosed, NoSpace: As for `append`. Earlier rows may be staged: abort
+    ///         the part.
     fn append_arrow(&self, batch: &Bound<'_, PyAny>) -> PyResult<u64> {
         let py = batch.py();
         if let Ok(export) = batch.getattr(pyo3::intern!(py, "__arrow_c_array__")) {
@@ -131,8 +133,9 @@ impl Part {
                 export.call0()?.extract()?;
             let (at_schema, at_array) =
                 (pointer(&schema, c"arrow_schema")?, pointer(&array, c"arrow_array")?);
-            // SAFETY: capsules of these names hold what the C data interface defines. They are ours: made
-            // by the call above, and alive until the end of this block; nobody else runs meanwhile.
+            // SAFETY: capsules of these names hold what the C data interface defines. They are
+            // ours: the call above made them, and they live until the end of this block; no other
+            // code runs meanwhile.
             let taken = unsafe { import::batch(at_schema, at_array) };
             let batch = taken.or_raise(py)?;
             return py.detach(|| self.with(|part| rows::stage(part, &batch))).or_raise(py);
@@ -146,11 +149,12 @@ impl Part {
         };
         let capsule = export.call0()?;
         let at_stream = pointer(&capsule, c"arrow_array_stream")?;
-        // SAFETY: a capsule of this name holds what the C stream interface defines. It is ours: made by the
-        // call above, and alive until the end of this function; nobody else runs meanwhile.
+        // SAFETY: a capsule of this name holds what the C stream interface defines. It is ours: the
+        // call above made it, and it lives until the end of this function; no other code runs
+        // meanwhile.
         let taken = unsafe { import::stream(at_stream) };
         let mut batches = taken.or_raise(py)?;
-        // A stream of Python's attaches while it makes a batch, so that is done without the mutex.
+        // A stream of Python's attaches while it makes a batch, so the mutex is not held meanwhile.
         let staged = py.detach(|| {
             batches.try_fold(0, |rows, batch| {
                 let batch = batch?;
@@ -160,10 +164,10 @@ impl Part {
         staged.or_raise(py)
     }
 
-    /// Have the part on the medium, whole.
+    /// Finish the part and sync it.
     ///
     /// Returns:
-    ///     Its manifest, a few hundred bytes: what `Topic.commit_load` is given.
+    ///     Its manifest, a few hundred bytes, which `Topic.commit_load` takes.
     ///
     /// Raises:
     ///     NotStaged: The load was committed or aborted meanwhile.
@@ -177,13 +181,14 @@ impl Part {
         Ok(PyBytes::new(py, &finished.or_raise(py)?))
     }
 
-    /// Give the part up, and remove what was staged of it. Again, or after `finish`, it does nothing.
+    /// Discard the part, and remove its staged file. A second call, or one after `finish`, does
+    /// nothing.
     fn abort(&self, py: Python<'_>) {
         py.detach(|| drop(self.inner().take()));
     }
 
-    /// Write what is held back to the part's file, and give its memory back. Blocks end there, so not to be
-    /// done after each record: it is for who writes many parts at once.
+    /// Write the held records to the part's file, and release their memory. Blocks end there, so do
+    /// not call it after each record. It is for a process that writes many parts at once.
     ///
     /// Raises:
     ///     NoSpace: The disk is full.
@@ -192,7 +197,8 @@ impl Part {
         py.detach(|| self.with(sink::StagedPart::spill)).or_raise(py)
     }
 
-    /// Bytes of memory that it holds back: up to 16 MiB, but for its last record; 0 once it is over.
+    /// Bytes of memory for records that are not written yet: up to 16 MiB, without the last record;
+    /// 0 once the part is over.
     #[getter]
     fn held(&self) -> usize {
         self.inner().as_ref().map_or(0, sink::StagedPart::held)
@@ -222,7 +228,7 @@ impl Part {
     }
 }
 
-/// What a capsule of this name points to.
+/// Return the pointer in a capsule of this name.
 fn pointer(capsule: &Bound<'_, PyAny>, name: &CStr) -> PyResult<NonNull<c_void>> {
     capsule.cast::<PyCapsule>()?.pointer_checked(Some(name))
 }
@@ -252,7 +258,8 @@ fn borrowed(token: Option<&(String, u64)>) -> Option<(&str, u64)> {
     token.map(|(name, version)| (name.as_str(), *version))
 }
 
-/// Commit a bulk load. `told` gets what was committed as soon as it is, whatever is raised afterwards.
+/// Commit a bulk load. `told` gets the result as soon as it is committed, whatever is raised
+/// afterwards.
 pub(crate) fn commit(
     py: Python<'_>,
     opened: &Opened,
@@ -279,13 +286,13 @@ pub(crate) fn commit(
     patiently_after(py, patience, visible, || ready.finish(&placed)).map(drop)
 }
 
-/// Remove what a bulk load staged.
+/// Remove the staged files of a bulk load.
 pub(crate) fn abort(py: Python<'_>, opened: &Opened, name: &str) -> PyResult<()> {
     let load = load(py, opened, name)?;
     py.detach(|| load.abort()).or_raise(py)
 }
 
-/// Version of the token of a name that was committed last.
+/// Return the last committed version of an idempotency key.
 pub(crate) fn last_idempotency_key(
     py: Python<'_>,
     opened: &Opened,
@@ -297,7 +304,7 @@ pub(crate) fn last_idempotency_key(
     Ok(found.map(|token| token.version))
 }
 
-/// Forget a token.
+/// Forget an idempotency key.
 pub(crate) fn forget_idempotency_key(
     py: Python<'_>,
     opened: &Opened,
@@ -307,7 +314,7 @@ pub(crate) fn forget_idempotency_key(
     patiently(py, opened.handle.patience, || sink::forget_idempotency_key(&open.topic, name))
 }
 
-/// Remove what bulk loads left that came to nothing.
+/// Remove what abandoned bulk loads left.
 pub(crate) fn sweep(py: Python<'_>, opened: &Opened, older_than: f64) -> PyResult<u64> {
     let open = opened.handle.open(py)?;
     let Some(age) = crate::wait::seconds(py, Some(older_than))? else {

@@ -1,4 +1,4 @@
-//! What `extend` was given, encoded: one body for each partition.
+//! Encoding the records of `extend`: one body for each partition.
 //!
 //! Records go straight from the iterable into the body.
 
@@ -18,7 +18,7 @@ use crate::input::{self, Incoming};
 use crate::record::Record;
 use crate::topic::Topic;
 
-/// Memory that a thread keeps for encoding, bytes.
+/// Bytes of memory that a thread keeps for encoding.
 const KEPT: usize = 1 << 20;
 
 thread_local! {
@@ -38,16 +38,16 @@ impl Drop for Bodies {
     }
 }
 
-/// Encodes what it is given.
+/// Encodes records.
 #[derive(Debug)]
 pub(crate) struct Collector<'a> {
     pub(crate) shape: &'a Shape,
-    /// Bytes that one append may take.
+    /// Most bytes of one append.
     pub(crate) limit: u64,
 }
 
 impl<'a> Collector<'a> {
-    /// All of an iterable, for one partition.
+    /// Encode an iterable for one partition.
     pub(crate) fn single(&self, items: &Bound<'_, PyAny>, partition: u32) -> PyResult<Bodies> {
         let mut body = BODY.take();
         body.begin(false, None);
@@ -68,8 +68,8 @@ impl<'a> Collector<'a> {
         Ok(Bodies(vec![(partition, body)]))
     }
 
-    /// A list of nothing but `bytes`, which most are; false when it holds something else. Nothing of
-    /// Python's runs meanwhile.
+    /// Encode a list of nothing but `bytes`, which most are; false for any other list. No Python
+    /// code runs meanwhile.
     fn values(&self, list: &Bound<'_, PyList>, body: &mut BodyWriter) -> PyResult<bool> {
         for item in list {
             let Ok(value) = item.cast_exact::<PyBytes>() else { return Ok(false) };
@@ -79,7 +79,7 @@ impl<'a> Collector<'a> {
         Ok(true)
     }
 
-    /// All of an iterable, by partition, as its keys decide.
+    /// Encode an iterable by partition, as its keys decide.
     pub(crate) fn spread(
         &self,
         items: &Bound<'_, PyAny>,
@@ -98,7 +98,7 @@ impl<'a> Collector<'a> {
         Ok(Bodies(by_partition.into_iter().collect()))
     }
 
-    /// All of an iterable, not encoded into a body yet.
+    /// Collect an iterable, not yet encoded into a body.
     pub(crate) fn each<'py>(&self, items: &Bound<'py, PyAny>) -> PyResult<Vec<Incoming<'py>>> {
         let (mut records, mut bytes) = (Vec::new(), 0);
         for item in iterate(items)? {
@@ -127,7 +127,7 @@ impl<'a> Collector<'a> {
         input::encoded(item, encode).map(Incoming::value)
     }
 
-    /// Notice an iterable without end before memory does.
+    /// Stop at an iterable without end before it fills the memory.
     #[inline]
     fn check(&self, py: Python<'_>, bytes: usize) -> PyResult<()> {
         let (bytes, limit) = (bytes as u64, self.limit);
@@ -135,7 +135,7 @@ impl<'a> Collector<'a> {
     }
 }
 
-/// Complain of a record that `extend` refuses, whatever is appended with it.
+/// Raise an error for a record that `extend` would refuse.
 #[pyfunction]
 pub(crate) fn _expect_record(topic: &Topic, record: &Bound<'_, PyAny>) -> PyResult<()> {
     let limit = topic.opened.handle.open(record.py())?.topic.log().max_group_len();

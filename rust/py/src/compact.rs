@@ -1,4 +1,4 @@
-//! Compaction: options in, what was done as a dict out; and the tombstones that it understands.
+//! Compaction: options in, the results as a dict out; and the tombstones that it acts on.
 
 use std::time::{Duration, Instant};
 
@@ -15,8 +15,8 @@ use crate::precondition::Preconditions;
 use crate::store::Store;
 use crate::topic::Topic;
 
-/// Where a partition's last records are, as Python tells it: up to which offset was looked, and two
-/// buffers of unsigned 64-bit numbers.
+/// A partition's last records as Python passes them: the offset up to which records were examined,
+/// and two buffers of unsigned 64-bit numbers.
 type Told<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>, Bound<'py, PyAny>, Bound<'py, PyAny>);
 
 /// See falaj.Topic.configure.

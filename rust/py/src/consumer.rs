@@ -1,6 +1,6 @@
-//! `Consumer`: a named reader. `falaj.Consumer` derives from it.
+//! `Consumer`: a member of a consumer group. `falaj.Consumer` derives from it.
 //!
-//! What is called once a record is here; what it reads is in [`crate::consuming`].
+//! The calls that return records are here; [`crate::consuming`] reads them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,21 +26,21 @@ use crate::store::Store;
 use crate::turn::Shared;
 use crate::wait::{patiently, seconds, wait};
 
-/// Longest sleep where nothing has to be looked after.
+/// Longest sleep when there is no other work.
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// A named reader; see falaj.Consumer.
+/// A member of a consumer group; see falaj.Consumer.
 #[pyclass(frozen, subclass, weakref, module = "falaj._core", generic)]
 #[derive(Debug)]
 pub struct Consumer {
     pub(crate) shared: Arc<Shared>,
     pub(crate) group: String,
     topics: Vec<String>,
-    /// In whose log its cursors are kept, if not in a file of its own.
+    /// The topic whose log keeps its cursors, unless a file of their own does.
     pub(crate) home: Option<Opened>,
 }
 
-/// Where to begin: what `falaj._consumer` makes of `start=` and of what is sought.
+/// Make a start from what `falaj._consumer` makes of `start=` and of a seek.
 pub(crate) fn start_of(kind: &str, number: i64) -> Start {
     match kind {
         "latest" => Start::Latest,
@@ -61,8 +61,8 @@ impl Consumer {
         self.shared.in_turn(py, work)
     }
 
-    /// Do something that may find nothing now, until it finds something or the time is over. `None`
-    /// too where it was closed meanwhile.
+    /// Try work that may find nothing now, until it finds something or the time is over. `None`
+    /// also if the consumer was closed meanwhile.
     fn wait_for<T>(
         &self,
         py: Python<'_>,
@@ -97,7 +97,7 @@ impl Consumer {
         Ok(None)
     }
 
-    /// Sleep until there may be something to do; false once it was closed.
+    /// Sleep until there may be work; false once it was closed.
     fn sleep(
         &self,
         py: Python<'_>,
@@ -112,7 +112,7 @@ impl Consumer {
         let due = member.due().unwrap_or(LONGEST).max(Duration::from_millis(1));
         let left = Some(left.unwrap_or(due).min(due));
         wait(py, left, open.topic.log(), stopped, |slice, interrupt| {
-            // In this order: what comes after the ticket ends the sleep.
+            // In this order: news after the ticket ends the sleep.
             let ticket = self.shared.bell.ticket();
             let has_news = || -> Result<bool> {
                 for (log, seen) in &logs {
@@ -134,7 +134,7 @@ impl Consumer {
         Ok(!stopped())
     }
 
-    /// Which of its topics is meant, where that need not be said.
+    /// Return the name of its only topic, if none was given.
     fn topic_of(&self, py: Python<'_>, topic: Option<&Bound<'_, PyString>>) -> PyResult<String> {
         match (topic, self.topics.as_slice()) {
             (Some(topic), _) => Ok(topic.to_string_lossy().into_owned()),
@@ -170,7 +170,7 @@ impl Consumer {
 impl Consumer {
     #[new]
     #[pyo3(signature = (store, group, topics, start, number, automatic, home=None))]
-    #[allow(clippy::too_many_arguments, reason = "Store.consumer calls it, nobody else")]
+    #[allow(clippy::too_many_arguments, reason = "only Store.consumer calls it")]
     #[allow(clippy::needless_pass_by_value, reason = "pyo3 makes a vector of a list")]
     fn new(
         py: Python<'_>,
@@ -228,7 +228,7 @@ impl Consumer {
         self.shared.is_closed()
     }
 
-    /// Iterate over what there is now, from where it stands on.
+    /// Iterate over the present records, from its position on.
     fn __iter__(slf: Bound<'_, Self>) -> PyResult<Consumed> {
         slf.get().shared.expect_open(slf.py())?;
         Ok(Consumed { consumer: slf.unbind(), timeout: Some(Duration::ZERO) })
@@ -238,12 +238,12 @@ impl Consumer {
         Err(input::no_container("a consumer"))
     }
 
-    /// Complain once it was closed.
+    /// Raise an error once it was closed.
     fn _expect_open(&self, py: Python<'_>) -> PyResult<()> {
         self.shared.expect_open(py)
     }
 
-    /// An iterator that goes on, until nothing came for so many seconds.
+    /// Return an iterator that continues until nothing came for this many seconds.
     #[pyo3(signature = (timeout))]
     fn _follow(
         slf: Bound<'_, Self>,
@@ -254,7 +254,7 @@ impl Consumer {
         Ok(Consumed { consumer: slf.unbind(), timeout })
     }
 
-    /// Add up to so many records to a list, waiting for the first.
+    /// Add at most this many records to a list, waiting for the first.
     fn _poll(
         &self,
         py: Python<'_>,
@@ -266,7 +266,7 @@ impl Consumer {
         self.wait_for(py, timeout, |state| state.next_few(py, records, into)).map(drop)
     }
 
-    /// Add the next batch to a list, waiting for it; nothing where none came, and once it was closed.
+    /// Add the next batch to a list, waiting for it; nothing if none came, or once it was closed.
     fn _batch(
         &self,
         py: Python<'_>,
@@ -282,7 +282,7 @@ impl Consumer {
         }
     }
 
-    /// Deliver records or batches again that were found for a caller who never got them.
+    /// Deliver records or batches again that were found for a call that could not return them.
     fn _put_back(&self, py: Python<'_>, found: &Bound<'_, PyList>) -> PyResult<()> {
         if self.closed() || found.is_empty() {
             return Ok(());
@@ -301,22 +301,24 @@ impl Consumer {
         })
     }
 
-    /// Commit how far was read: what was handed out, or up to (not including) an offset.
+    /// Commit the position: after all delivered records, or an offset (of the next record to read).
     ///
-    /// Every process sees it at once, and no death takes it. After a loss of power the cursor may stand
-    /// further back, never further on than the log. With `sync="durable"` it stands where it was: the
-    /// records before it are put on the medium, then the cursor; threads that wait share one sync.
+    /// Every process sees it at once, and it survives the death of any process. After a power
+    /// failure the committed offset may be lower, but never beyond the log. With `sync="durable"` a
+    /// power failure keeps it: the records before it are synced, then the committed offset. Threads
+    /// that wait share one sync.
     ///
     /// Args:
-    ///     offset: Of the next record to read; what was handed out, of all partitions, by default.
-    ///     topic: Which topic the offset is of, where there are several.
-    ///     partition: Which of its partitions, where there are several.
-    ///     sync: "durable" waits for the medium; anything else does not.
+    ///     offset: The offset of the next record to read. By default, all delivered records of all
+    ///         partitions are committed.
+    ///     topic: The topic of the offset, if the consumer reads several.
+    ///     partition: The partition of the offset, if there are several.
+    ///     sync: "durable" waits for the disk; anything else does not.
     ///
     /// Raises:
     ///     PartitionNotAssigned: Another member has the partition; nothing was committed.
-    ///     OffsetOutOfRange: The offset lies beyond the end. One that a trim or a limit has passed
-    ///         meanwhile is committed; the next read raises this then.
+    ///     OffsetOutOfRange: The offset lies beyond the end. An offset that a trim or a limit has
+    ///         passed meanwhile is committed; the next read then raises this.
     ///
     /// Example:
     ///     >>> orders = store.topic("orders")
@@ -350,7 +352,7 @@ impl Consumer {
         })
     }
 
-    /// Hand out again what was handed out and not committed, as after work that came to nothing.
+    /// Deliver all uncommitted records again, as after work that failed.
     ///
     /// Example:
     ///     >>> _ = store.topic("orders").append(b"one")
@@ -369,7 +371,7 @@ impl Consumer {
         })
     }
 
-    /// Read on from another place, in a partition or all that are meant.
+    /// Move the position, in one partition or several.
     fn _seek(
         &self,
         py: Python<'_>,
@@ -394,15 +396,15 @@ impl Consumer {
         })
     }
 
-    /// Offset of the record that it hands out next.
+    /// Offset of the next record to be delivered.
     ///
     /// Args:
-    ///     topic: Which topic, where there are several.
-    ///     partition: Which of its partitions, where there are several.
+    ///     topic: The topic, if the consumer reads several.
+    ///     partition: The partition, if there are several.
     ///
     /// Raises:
     ///     PartitionNotAssigned: Another member has the partition.
-    ///     LogTruncated: The log does not know the cursor any more.
+    ///     LogTruncated: The log no longer knows the committed offset.
     #[pyo3(signature = (topic=None, partition=None))]
     fn position(
         &self,
@@ -417,11 +419,11 @@ impl Consumer {
         })
     }
 
-    /// Offset up to which was committed, by whichever member.
+    /// The committed offset, whichever member committed it.
     ///
     /// Args:
-    ///     topic: Which topic, where there are several.
-    ///     partition: Which of its partitions, where there are several.
+    ///     topic: The topic, if the consumer reads several.
+    ///     partition: The partition, if there are several.
     #[pyo3(signature = (topic=None, partition=None))]
     fn committed(
         &self,
@@ -436,8 +438,8 @@ impl Consumer {
         })
     }
 
-    /// How many records that are kept lie behind the cursors, in all partitions of its topics, whoever has
-    /// them.
+    /// The number of kept records after the committed offsets, in all partitions of its topics,
+    /// whichever members have them.
     #[getter]
     fn lag(&self, py: Python<'_>) -> PyResult<u64> {
         self.with(py, |state| {
@@ -449,9 +451,9 @@ impl Consumer {
         })
     }
 
-    /// The partitions that this member has: topic and number of each.
+    /// The partitions of this member: topic and number of each.
     ///
-    /// Takes and gives up what is due, as asking for records does.
+    /// It takes and releases partitions as needed, as reading records does.
     #[getter]
     fn partitions(&self, py: Python<'_>) -> PyResult<Vec<(String, u32)>> {
         self.with(py, |state| {
@@ -462,11 +464,11 @@ impl Consumer {
         })
     }
 
-    /// Hand out nothing of some partitions until `resume`; they stay this member's.
+    /// Stop delivering some partitions until `resume`; they stay this member's.
     ///
     /// Args:
-    ///     topic: Of this topic alone.
-    ///     partition: Of this partition of it alone.
+    ///     topic: Only this topic.
+    ///     partition: Only this partition of it.
     #[pyo3(signature = (topic=None, partition=None))]
     fn pause(
         &self,
@@ -477,11 +479,11 @@ impl Consumer {
         self.set_paused(py, topic, partition, true)
     }
 
-    /// Go on with what was paused.
+    /// Resume delivering paused partitions.
     ///
     /// Args:
-    ///     topic: Of this topic alone.
-    ///     partition: Of this partition of it alone.
+    ///     topic: Only this topic.
+    ///     partition: Only this partition of it.
     #[pyo3(signature = (topic=None, partition=None))]
     fn resume(
         &self,
@@ -492,13 +494,13 @@ impl Consumer {
         self.set_paused(py, topic, partition, false)
     }
 
-    /// After a `CorruptData`: go on behind the damage. What lies in between is lost to this consumer, and
-    /// counts as handed out: the next commit covers it.
+    /// Step over corruption after a `CorruptData`. The records in between are lost to this
+    /// consumer, and count as delivered: the next commit covers them.
     ///
     /// Returns:
-    ///     What that is, for each topic and partition where there was some: the path and position of the
-    ///     damage, and first and behind the last of the offsets. They are equal where nothing was lost,
-    ///     or where nothing sound follows that would tell.
+    ///     For each topic and partition with corruption: the path and position of the corruption,
+    ///         the first lost offset and the one after the last. They are equal if nothing was lost, or
+    ///         if no valid record follows that would tell.
     ///
     /// Example:
     ///     >>> _ = store.topic("orders").append(b"one")
@@ -514,11 +516,11 @@ impl Consumer {
         })
     }
 
-    /// What was handed out and is not committed, for who commits it elsewhere.
+    /// List the delivered and uncommitted records, for a program that commits them elsewhere.
     ///
     /// Returns:
-    ///     For each partition: the cursor's name (docs/FORMAT.md, "Cursor names"), the offset up to
-    ///     which was handed out, the checksum of the block before it.
+    ///     For each partition: the cursor's name (docs/FORMAT.md, "Cursor names"), the offset after
+    ///         the last delivered record, the checksum of the block before it.
     fn uncommitted(&self, py: Python<'_>) -> PyResult<Vec<(Vec<u8>, u64, u32)>> {
         self.with(py, |state| {
             state.settle();
@@ -526,7 +528,7 @@ impl Consumer {
         })
     }
 
-    /// What asks for news in its place: for each log it reads, and how far it saw.
+    /// Return what waits for news on its behalf: for each log that it reads, and how far it saw.
     fn _watches(&self, py: Python<'_>) -> PyResult<Vec<(Watch, u64)>> {
         self.with(py, |state| {
             let reach = state.member.topics()[0].visibility();
@@ -537,17 +539,18 @@ impl Consumer {
         })
     }
 
-    /// Seconds until it has to look after others; None where there are none.
+    /// Return the seconds until it must look after others; None if there are none.
     fn _due(&self, py: Python<'_>) -> PyResult<Option<f64>> {
         self.with(py, |state| Ok(state.member.due().map(|due| due.as_secs_f64())))
     }
 
-    /// Let go of all partitions, so that others have them, and end every wait on it, in any thread.
+    /// Release all partitions, so that other members get them, and end every wait on it, in any
+    /// thread.
     ///
-    /// What was handed out and is not committed is handed out again, to whoever has the partition
-    /// next. Loops over it end. Where another thread is at work in it, as in a `commit` that waits for
-    /// the medium, that one lets go when its call ends. Again does nothing, or what the time before
-    /// could not do.
+    /// Uncommitted records are delivered again to the next owner of their partition. Loops over it
+    /// end. If another thread is using it, as in a `commit` that waits for the disk, that thread
+    /// releases it when its call ends. A second call does nothing, or what the first one could not
+    /// do.
     ///
     /// Raises:
     ///     LockTimeout: A store that is written with `pwrite` was busy for longer than its `timeout`; call
@@ -568,7 +571,7 @@ impl Consumer {
 }
 
 impl Consumer {
-    /// What was handed out since the last commit, for a transaction.
+    /// List the records delivered since the last commit, for a transaction.
     pub(crate) fn moves(&self, py: Python<'_>) -> PyResult<Vec<Move>> {
         self.with(py, |state| {
             state.settle();
@@ -602,7 +605,7 @@ impl Consumer {
     }
 }
 
-/// An iterator over what a consumer reads.
+/// An iterator over the records that a consumer reads.
 #[pyclass(frozen, module = "falaj._core", generic)]
 #[derive(Debug)]
 pub struct Consumed {

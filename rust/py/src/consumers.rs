@@ -1,4 +1,4 @@
-//! Consumers of a store, looked at and set from outside.
+//! Consumer groups of a store, inspected and changed from outside.
 
 use falaj::internals::consumer::{self, GroupInfo, GroupPartitionInfo, MemberInfo};
 use falaj::internals::format::names::hex;
@@ -13,7 +13,7 @@ use crate::store::Store;
 use crate::topic::Topic;
 use crate::wait::patiently;
 
-/// The consumer groups of a store, all or one, as dicts.
+/// Return the consumer groups of a store, all or one, as dicts.
 #[pyfunction]
 #[pyo3(signature = (store, group=None))]
 pub(crate) fn _groups<'py>(
@@ -32,7 +32,7 @@ pub(crate) fn _groups<'py>(
     PyList::new(py, told?)
 }
 
-/// Names of all consumer groups of a store, sorted.
+/// List the names of all consumer groups of a store, sorted.
 #[pyfunction]
 pub(crate) fn _group_names(py: Python<'_>, store: &Bound<'_, Store>) -> PyResult<Vec<String>> {
     let inner: Inner = store.get().inner(py)?;
@@ -73,7 +73,7 @@ fn cursor<'py>(py: Python<'py>, found: &GroupPartitionInfo) -> PyResult<Bound<'p
     Ok(dict)
 }
 
-/// Name of a topic that lives in a log; None where there is no such log.
+/// Return the name of a topic in a log; None without such a log.
 #[pyfunction]
 pub(crate) fn _topic_in_log(
     py: Python<'_>,
@@ -86,7 +86,7 @@ pub(crate) fn _topic_in_log(
     Ok(found.map(|topic| topic.name))
 }
 
-/// Set a cursor of a consumer that nobody has open; returns the offset.
+/// Set a committed offset of a group without members; return the offset.
 #[pyfunction]
 #[allow(clippy::needless_pass_by_value, reason = "a tuple of Python's comes as one")]
 pub(crate) fn _seek_group(
@@ -109,7 +109,7 @@ pub(crate) fn _seek_group(
     patiently(py, patience, || consumer::seek_group(&inner, &name, &topic, partition, to))
 }
 
-/// The fingerprint of what lies before an offset: (checksum, time), both 0 where nothing does.
+/// Return the fingerprint of the block before an offset: (checksum, time), both 0 without one.
 #[pyfunction]
 pub(crate) fn _position_of(
     py: Python<'_>,

@@ -1,4 +1,4 @@
-//! `NewRecord`: a record that is to be appended, with all that belongs to it.
+//! `NewRecord`: a record to be appended, with all its parts.
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -7,7 +7,7 @@ use pyo3::types::{PyBytes, PyTuple};
 use crate::input::{self, Incoming, Timestamp};
 use crate::record::Record;
 
-/// A record that is to be appended, with all that belongs to it, for `Topic.extend`.
+/// A record to be appended, with all its parts, for `Topic.extend`.
 ///
 /// Args:
 ///     value: As for `Topic.append`. None is a value, where the codec has one; `NewRecord.tombstone` makes
@@ -23,14 +23,14 @@ use crate::record::Record;
 #[pyclass(frozen, module = "falaj")]
 #[derive(Debug)]
 pub struct NewRecord {
-    /// The value, not encoded yet; `None` for a tombstone.
+    /// The value before encoding; `None` for a tombstone.
     #[pyo3(get)]
     value: Option<Py<PyAny>>,
     /// Its key, or None.
     #[pyo3(get)]
     key: Option<Py<PyBytes>>,
     headers: Vec<(String, Option<Py<PyBytes>>)>,
-    /// Its time in nanoseconds since 1970, or None for that of the append.
+    /// Its time in nanoseconds since 1970, or None for the time of the append.
     #[pyo3(get)]
     timestamp_ns: Option<i64>,
 }
@@ -46,7 +46,7 @@ impl NewRecord {
         }
     }
 
-    /// As the engine takes it.
+    /// Convert it for the engine.
     pub(crate) fn incoming<'py>(
         &self,
         py: Python<'py>,
@@ -81,7 +81,7 @@ impl NewRecord {
         Ok(Self::of(Some(value.clone().unbind()), rest))
     }
 
-    /// Make a tombstone: a record without a value, by which its key is deleted, for `Topic.extend`.
+    /// Make a tombstone: a record without a value, which deletes its key, for `Topic.extend`.
     ///
     /// Args:
     ///     key, headers, timestamp, timestamp_ns: As for `Topic.tombstone`.
@@ -104,7 +104,7 @@ impl NewRecord {
         Ok(Self::of(None, Incoming::tombstone(key, headers, timestamp)?))
     }
 
-    /// A record of a topic as it is, for one with the codec bytes, with another time.
+    /// Copy a record of a topic unchanged except for its time, for a topic with the codec bytes.
     #[staticmethod]
     fn _of(record: &Bound<'_, Record>, timestamp_ns: i64) -> PyResult<Self> {
         let mut rest = Record::as_it_is(record);
@@ -112,7 +112,7 @@ impl NewRecord {
         Ok(Self::of(rest.value.take().map(|value| value.into_any().unbind()), rest))
     }
 
-    /// True for what `NewRecord.tombstone` made.
+    /// True for the result of `NewRecord.tombstone`.
     #[getter]
     fn is_tombstone(&self) -> bool {
         self.value.is_none()
@@ -151,7 +151,7 @@ impl NewRecord {
     }
 }
 
-/// Characters that a value may take in a `repr`.
+/// Most characters of a value in a `repr`.
 const SHOWN: usize = 60;
 
 /// Show a value in a message, cut where it is long.

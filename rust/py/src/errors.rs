@@ -1,7 +1,7 @@
 //! The one mapping from the engine's errors to Python's exceptions.
 //!
-//! Owns which class of `falaj.errors` tells which situation, and the attributes that come with it.
-//! The classes are Python's, because they derive from two bases; they are imported when first needed.
+//! Owns which class of `falaj.errors` each error becomes, and its attributes. The classes are
+//! Python's, because they derive from two bases; they are imported when first needed.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -14,7 +14,7 @@ use pyo3::types::PyModule;
 
 /// Turns the engine's results into Python's.
 pub(crate) trait OrRaise<T> {
-    /// The value, or the exception that tells the caller's situation.
+    /// Return the value, or raise the exception for the error.
     fn or_raise(self, py: Python<'_>) -> PyResult<T>;
 }
 
@@ -25,13 +25,13 @@ impl<T> OrRaise<T> for Result<T, Error> {
     }
 }
 
-/// An exception for a bad argument.
+/// Make an exception for a bad argument.
 pub(crate) fn invalid(py: Python<'_>, what: impl Into<String>) -> PyErr {
     raise(py, &Error::InvalidArgument { what: what.into() })
 }
 
-/// What a codec raised, as the error of the record that it cannot read. What is no failure of the codec
-/// passes: Ctrl-C, a lack of memory.
+/// Convert an exception of a codec to the error of the record that it cannot read. Ctrl-C and a
+/// lack of memory, which are no failures of the codec, pass unchanged.
 #[cold]
 pub(crate) fn not_decoded(
     py: Python<'_>,
@@ -66,13 +66,13 @@ pub(crate) fn not_decoded(
     }
 }
 
-/// True for an exception of this class of `falaj.errors`.
+/// Return true for an exception of this class of `falaj.errors`.
 #[cold]
 pub(crate) fn is(py: Python<'_>, error: &PyErr, class: &str) -> bool {
     error.get_type(py).name().is_ok_and(|name| name == class)
 }
 
-/// The exception for an error.
+/// Convert an error to an exception.
 #[cold]
 pub(crate) fn raise(py: Python<'_>, error: &Error) -> PyErr {
     if matches!(error, Error::Interrupted) {
@@ -132,7 +132,7 @@ fn classes(py: Python<'_>) -> PyResult<&Bound<'_, PyModule>> {
     Ok(module.bind(py))
 }
 
-/// Name of the class of `falaj.errors` that tells an error.
+/// Return the name of the class of `falaj.errors` for an error.
 pub(crate) fn class(error: &Error) -> &'static str {
     match error {
         Error::SystemCallFailed { source, .. }

@@ -1,7 +1,8 @@
-//! `Floor`: what an append from Python costs at least, for the benchmarks.
+//! `Floor`: the least cost of an append from Python, for the benchmarks.
 //!
-//! Takes bytes, does a compare-and-swap, copies, checksums and stores a commit word, in a mapped file
-//! whose pages were touched before; it wraps around in place. No log, no readers, no promises.
+//! It takes bytes, does a compare-and-swap, copies, checksums and stores a commit word. The mapped
+//! file's pages were touched before, and it wraps around in place. It has no log, no readers, no
+//! promises.
 
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -15,11 +16,11 @@ use falaj::internals::sync::SharedWord;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 
-/// Bytes of the file that are written round and round.
+/// Bytes of the file that are written in a circle.
 const ROOM: u64 = 64 << 20;
 /// Where the first block begins; the lock word lies before it.
 const FIRST: u64 = falaj::internals::format::FIRST_BLOCK;
-/// Bytes of a header, of which the commit word and the checksum are written.
+/// Bytes of a header; only its commit word and checksum are written.
 const HEADER: u64 = 32;
 
 /// For benches/ only.
@@ -28,7 +29,7 @@ const HEADER: u64 = 32;
 pub struct Floor {
     map: Map,
     at: AtomicU64,
-    /// What a batch is gathered in.
+    /// The buffer in which a batch is gathered.
     body: Mutex<Vec<u8>>,
 }
 
@@ -66,12 +67,12 @@ impl Floor {
         Ok(Self { map, at: AtomicU64::new(FIRST), body: Mutex::default() })
     }
 
-    /// What one append costs at least.
+    /// Do the least work of one append.
     fn append(&self, value: &Bound<'_, PyBytes>) -> PyResult<u64> {
         Ok(self.put(value.as_bytes())?)
     }
 
-    /// What one extend costs at least.
+    /// Do the least work of one extend.
     fn extend(&self, values: &Bound<'_, PyList>) -> PyResult<u64> {
         let mut body = self.body.lock().unwrap_or_else(PoisonError::into_inner);
         body.clear();

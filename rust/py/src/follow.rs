@@ -1,4 +1,4 @@
-//! `Follower`: a `for` that goes on as the topic grows.
+//! `Follower`: a `for` that continues as the topic grows.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +21,8 @@ use crate::wait::wait;
 
 /// An iterator over records, present and future, as `Topic.follow` yields it.
 ///
-/// One thread at a time may read from it; `close` ends it from any. A forked child may go on with it.
+/// One thread at a time may read from it; `close` ends it from any thread. A forked child may
+/// continue it.
 ///
 /// Example:
 ///     >>> orders = store.topic("orders")
@@ -80,7 +81,8 @@ impl Follower {
         Ok(ended)
     }
 
-    /// There is nothing now; where the topic was deleted there never will be, and that is said.
+    /// Return None as there is nothing now, or raise the error of a deleted topic, which never has
+    /// more.
     fn nothing_more<T>(&self, py: Python<'_>, reading: &Reading) -> PyResult<Option<T>> {
         self.handle.expect_existing(py, &reading.open)?;
         Ok(None)
@@ -94,7 +96,7 @@ impl Follower {
     }
 
     fn __contains__(&self, _item: &Bound<'_, PyAny>) -> PyResult<bool> {
-        Err(input::no_container("a follower, and would wait for ever"))
+        Err(input::no_container("a follower, and would never end"))
     }
 
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, Record>>> {
@@ -118,7 +120,7 @@ impl Follower {
         }
     }
 
-    /// The next record if there is one now, else None.
+    /// Return the next record if there is one now, else None.
     fn poll<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, Record>>> {
         let mut reading = self.turn()?;
         if self.is_stopped() {
@@ -130,19 +132,19 @@ impl Follower {
         }
     }
 
-    /// True once it was closed, or its topic.
+    /// True once it, or its topic, was closed.
     #[getter]
     fn closed(&self) -> bool {
         self.is_stopped()
     }
 
-    /// Address in the log up to which the last look saw.
+    /// Return how far the last look saw the log, as an address.
     #[getter]
     fn _seen(&self) -> PyResult<u64> {
         Ok(self.turn()?.follow.seen().0)
     }
 
-    /// What asks in its place.
+    /// Return what waits for news on its behalf.
     fn _watch(&self, py: Python<'_>) -> PyResult<Watch> {
         let reach = self.turn()?.visibility;
         Ok(Watch { open: self.handle.open_existing(py)?, reach })
@@ -174,7 +176,7 @@ impl Follower {
     }
 }
 
-/// Asks one log, on behalf of any number of followers.
+/// Asks one log for news, on behalf of any number of followers.
 #[pyclass(frozen, module = "falaj._core")]
 #[derive(Debug)]
 pub struct Watch {
@@ -190,30 +192,30 @@ impl Watch {
 
 #[pymethods]
 impl Watch {
-    /// The same for all that wait for the same.
+    /// Return a key that is the same for all that wait for the same news.
     #[getter]
     fn key(&self) -> (PathBuf, bool) {
         (self.open.topic.log().dir().to_path_buf(), self.reach == Visibility::Durable)
     }
 
-    /// Where the store of its log is: who watches several logs of one can do so in one sleep.
+    /// Return the path of its log's store: one sleep can serve several logs of a store.
     #[getter]
     fn store(&self) -> PathBuf {
         self.open.topic.store().path().to_path_buf()
     }
 
-    /// What is rung for it.
+    /// Return the bell that wakes it.
     fn bell(&self) -> Bell {
         Bell(self.open.topic.store().bell())
     }
 
-    /// How often those who wait for the log were woken, for whatever reason.
+    /// Return how often waiters for the log were woken, for any reason.
     #[getter]
     fn wakes(&self) -> u64 {
         self.open.topic.log().wakes()
     }
 
-    /// Ask for the bell to be rung when there is more than up to an address. True when there is
+    /// Ask for a wake on the bell when there is more than up to an address. True when there is
     /// already; an error when the topic is deleted.
     fn ask(&self, py: Python<'_>, seen: u64) -> PyResult<bool> {
         if self.open.topic.is_deleted() {
@@ -224,12 +226,12 @@ impl Watch {
     }
 }
 
-/// What one sleeps on for the sake of several logs of a store.
+/// The bell for one sleep that serves several logs of a store.
 #[pyclass(frozen, module = "falaj._core")]
 #[derive(Debug)]
 pub struct Bell(log::Notifier);
 
-/// What a bell was like before the logs were asked.
+/// The state of a bell before the logs were asked.
 #[pyclass(frozen, module = "falaj._core")]
 #[derive(Debug)]
 pub struct Ticket(Option<wake::Ticket>);
@@ -247,13 +249,13 @@ impl Bell {
         Ticket(self.0.ticket())
     }
 
-    /// Sleep until it is rung or roused, a second at most; shorter where nobody can ring it, and the
-    /// less so the more turns nothing came.
+    /// Sleep until a wake, a second at most. The sleep is shorter if no process can ring the bell,
+    /// and grows with each turn without news.
     fn sleep(&self, py: Python<'_>, ticket: &Ticket, idle_turns: u32) {
         py.detach(|| self.0.sleep(ticket.0, idle_turns));
     }
 
-    /// End the sleep of all who sleep on it.
+    /// End the sleep of all that sleep on it.
     fn rouse(&self) {
         self.0.wake_all();
     }

@@ -1,8 +1,8 @@
-//! What the handles of a topic share: the open topic, until it is closed or the process forks.
+//! The open topic that its handles share, until it is closed or the process forks.
 //!
 //! Invariant: the open topic is borrowed for moments, and never across a detach. So it can be
-//! exchanged whenever a thread is attached, and a forked child, which is made by an attached thread,
-//! never inherits a borrow.
+//! replaced whenever a thread is attached. A forked child, which an attached thread makes, never
+//! inherits a borrow.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -19,7 +19,7 @@ use crate::gil_cell::GilCell;
 use crate::queue_job::Batch;
 use crate::wait::patiently;
 
-/// What every record of a topic refers to.
+/// The properties of a topic that its records refer to.
 #[derive(Debug)]
 pub(crate) struct Shape {
     pub(crate) name: String,
@@ -32,7 +32,7 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// The value of a payload; `None` is that of a raw topic, whose values are views.
+    /// Convert a payload to a value; `None` for a raw topic, whose values are views.
     pub(crate) fn value_of<'py>(
         &self,
         py: Python<'py>,
@@ -54,7 +54,7 @@ impl Shape {
 #[derive(Debug)]
 pub(crate) struct Open {
     pub(crate) topic: Topic,
-    /// The same for those who read no more than what is on the medium.
+    /// The same for readers that see only what is on disk.
     durable: Topic,
     epoch: u64,
 }
@@ -65,13 +65,13 @@ impl Open {
         Arc::new(Self { topic, durable, epoch: fork::epoch() })
     }
 
-    /// The topic as far as it is visible to a reader.
+    /// Return the topic as a reader with this visibility sees it.
     #[inline]
     pub(crate) fn seen(&self, visibility: Visibility) -> &Topic {
         if visibility == Visibility::Durable { &self.durable } else { &self.topic }
     }
 
-    /// True unless the process forked since.
+    /// Return true unless the process forked since.
     #[inline]
     pub(crate) fn is_ours(&self) -> bool {
         fork::epoch() == self.epoch
@@ -86,7 +86,7 @@ pub(crate) struct Handle {
     pub(crate) shape: Arc<Shape>,
     /// How long to wait for a lock whose holder lives.
     pub(crate) patience: Duration,
-    /// Jobs of queues over it that may not have been begun.
+    /// Jobs of queues over it that may not have begun.
     batches: Mutex<Vec<Weak<Batch>>>,
 }
 
@@ -102,7 +102,7 @@ impl Handle {
         }
     }
 
-    /// Remember jobs that were taken, to give them back when it is closed before they are begun.
+    /// Remember taken jobs, to return those that have not begun when it is closed.
     pub(crate) fn lends(&self, batch: &Arc<Batch>) {
         let mut batches = self.batches.lock().unwrap_or_else(PoisonError::into_inner);
         if batches.len() == batches.capacity() {
@@ -111,12 +111,12 @@ impl Handle {
         batches.push(Arc::downgrade(batch));
     }
 
-    /// Give back what was not begun of some batches.
+    /// Return the jobs of some batches that have not begun.
     pub(crate) fn take_back(&self, py: Python<'_>, which: impl Fn(&Batch) -> bool) {
         let batches = self.batches.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let batches: Vec<_> =
             batches.iter().filter_map(Weak::upgrade).filter(|batch| which(batch)).collect();
-        // A forked child leaves to its parent what that took.
+        // A forked child leaves its parent's jobs to the parent.
         let open = self.open.borrow(py).clone().filter(|open| open.is_ours());
         if let Some(open) = open.filter(|_| !batches.is_empty()) {
             py.detach(|| batches.iter().for_each(|batch| batch.close(&open.topic)));
@@ -130,8 +130,8 @@ impl Handle {
         open.as_ref().filter(|open| open.is_ours()).map(|open| use_it(&open.topic))
     }
 
-    /// Try an append without detaching; `None` when that is not possible. That the process forked the
-    /// engine sees by itself, before it touches anything.
+    /// Try an append without detaching; `None` when that is not possible. The engine itself notices
+    /// a fork, before it touches anything.
     #[inline(always)]
     pub(crate) fn try_append<T>(
         &self,
@@ -144,7 +144,7 @@ impl Handle {
         }
     }
 
-    /// The open topic; in a forked child one with a place of its own among the writers.
+    /// Return the open topic; in a forked child one with a membership of its own.
     pub(crate) fn open(&self, py: Python<'_>) -> PyResult<Arc<Open>> {
         let current = self.open.borrow(py).clone();
         match current {
@@ -154,14 +154,14 @@ impl Handle {
         }
     }
 
-    /// The open topic, for reading: not one that was deleted.
+    /// Return the open topic for reading; an error if it was deleted.
     pub(crate) fn open_existing(&self, py: Python<'_>) -> PyResult<Arc<Open>> {
         let open = self.open(py)?;
         self.expect_existing(py, &open)?;
         Ok(open)
     }
 
-    /// Complain when the topic was deleted.
+    /// Raise an error when the topic was deleted.
     pub(crate) fn expect_existing(&self, py: Python<'_>, open: &Open) -> PyResult<()> {
         if open.topic.is_deleted() {
             return Err(raise(py, &Error::TopicDeleted { name: self.shape.name.clone() }));
@@ -173,7 +173,7 @@ impl Handle {
     fn reopen(&self, py: Python<'_>, stale: &Arc<Open>) -> PyResult<Arc<Open>> {
         let topic = patiently(py, self.patience, || stale.topic.reopen())?;
         let fresh = Open::new(topic);
-        // Others were attached meanwhile.
+        // Other threads were attached meanwhile.
         let current = self.open.borrow(py).clone();
         match current {
             None => return Err(raise(py, &Error::HandleClosed { what: "topic" })),
@@ -190,12 +190,13 @@ impl Handle {
         self.closed.load(Ordering::Relaxed)
     }
 
-    /// Have every wait on the topic look whether it is over; also one that a fork brought.
+    /// Make every wait on the topic check whether it is over, also on a topic that a fork copied.
     pub(crate) fn rouse(&self, py: Python<'_>) {
         self.open.borrow(py).iter().for_each(|open| open.topic.log().wake_all());
     }
 
-    /// Sync, let the topic go and end every wait on it. A handle that a fork brought is only let go.
+    /// Sync and close the topic, and end every wait on it. A topic that a fork copied is only
+    /// dropped.
     pub(crate) fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.take_back(py, |_| true);
         self.closed.store(true, Ordering::Relaxed);

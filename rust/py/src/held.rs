@@ -1,7 +1,8 @@
-//! `Held`: where a record lies, and what keeps it there.
+//! `Held`: the place of a record, and the batch that keeps it.
 //!
-//! A record refers to the [`Batch`] that it was read in: an object of Python, whose counter costs a plain
-//! increment. Invariant: the batch holds the map of its segment, so that what is shown of it stays.
+//! A record refers to the [`Batch`] that it was read in: a Python object, whose counter costs a
+//! plain increment. Invariant: the batch holds the map of its segment, so that its bytes stay
+//! readable.
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use pyo3::prelude::*;
 use crate::batch::Batch;
 use crate::handle::Shape;
 
-/// A record, by what holds it.
+/// A record, as a place in its batch.
 #[derive(Debug)]
 pub(crate) struct Held {
     pub(crate) batch: Py<Batch>,
@@ -19,13 +20,13 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// A record that was read alone.
+    /// Make one for a record that was read alone.
     pub(crate) fn alone(py: Python<'_>, record: LogRecord, shape: &Arc<Shape>) -> PyResult<Self> {
         let (run, at) = record.into_parts();
         Ok(Self { batch: Py::new(py, Batch { run, shape: Arc::clone(shape) })?, at })
     }
 
-    /// Its payload; `None` for a tombstone.
+    /// Return its payload; `None` for a tombstone.
     #[inline]
     pub(crate) fn value(&self) -> Option<&[u8]> {
         self.run().value(&self.at)

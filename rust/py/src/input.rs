@@ -1,7 +1,7 @@
-//! Arguments: what Python gives as values, keys, headers, times and modes.
+//! Arguments: values, keys, headers, times and modes as Python passes them.
 //!
-//! Invariant: what can change while it is copied is copied under the GIL; `bytes` cannot, and is used
-//! where it lies.
+//! Invariant: objects that can change while they are copied are copied under the GIL; `bytes`
+//! cannot change, and are used in place.
 
 use std::path::PathBuf;
 
@@ -14,14 +14,14 @@ use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyString, PyTuple};
 use crate::errors::invalid;
 use crate::payload;
 
-const PAIR: &str = "a tuple in extend() is a pair (key, value), whose key is not None: a value that is a \
+const PAIR: &str = "a tuple in extend() is a pair (key, value), whose key is not None; a value that is a \
                     tuple (a row, a named tuple) goes into a NewRecord, a value without a key stands alone";
 const PAIR_KEY: &str =
     "the first of a pair is its key (a value that is a tuple goes into a NewRecord), which";
 
 const HEADERS: &str = "a dict, or pairs of a name and a value";
 
-/// A header as it is given.
+/// A header as given.
 pub(crate) type HeaderOf<'py> = (String, Option<Bound<'py, PyBytes>>);
 
 /// A record on its way in.
@@ -34,12 +34,12 @@ pub(crate) struct Incoming<'py> {
 }
 
 impl<'py> Incoming<'py> {
-    /// A record that is only a value.
+    /// Make a record that is only a value.
     pub(crate) fn value(value: Bound<'py, PyBytes>) -> Self {
         Self { value: Some(value), key: None, headers: Vec::new(), event_time_ns: None }
     }
 
-    /// A record without a value, by which its key is deleted.
+    /// Make a tombstone: a record without a value, which deletes its key.
     pub(crate) fn tombstone(
         key: &Bound<'py, PyAny>,
         headers: Option<&Bound<'py, PyAny>>,
@@ -53,7 +53,7 @@ impl<'py> Incoming<'py> {
         })
     }
 
-    /// Show it to the engine.
+    /// Lend it to the engine.
     pub(crate) fn with_record<T>(&self, use_it: impl FnOnce(&NewRecord<'_>) -> T) -> T {
         let headers: Vec<_> = self
             .headers
@@ -68,14 +68,14 @@ impl<'py> Incoming<'py> {
         })
     }
 
-    /// About how many bytes it takes.
+    /// Return roughly how many bytes it has.
     #[allow(clippy::redundant_closure_for_method_calls, reason = "its lifetime is too narrow")]
     pub(crate) fn len(&self) -> usize {
         self.with_record(|record| record.max_len())
     }
 }
 
-/// The bytes of a value, through the topic's codec if it has one.
+/// Encode a value by the topic's codec, if it has one.
 pub(crate) fn encoded<'py>(
     value: &Bound<'py, PyAny>,
     encode: Option<&Py<PyAny>>,
@@ -84,7 +84,7 @@ pub(crate) fn encoded<'py>(
     payload::bytes(&encode.bind(value.py()).call1((value,))?, "what the codec makes of a value")
 }
 
-/// Why `in` is refused: it would compare each record, which equals no value, and answer False.
+/// Make the error for `in`: it would compare each record, which equals no value, and return False.
 #[cold]
 pub(crate) fn no_container(what: &str) -> PyErr {
     PyTypeError::new_err(format!(
@@ -93,7 +93,7 @@ pub(crate) fn no_container(what: &str) -> PyErr {
     ))
 }
 
-/// Headers: a mapping or pairs, ordered; names are text, values text, bytes or None.
+/// Convert headers: a mapping or pairs, ordered; names are text, values text, bytes or None.
 pub(crate) fn headers<'py>(given: Option<&Bound<'py, PyAny>>) -> PyResult<Vec<HeaderOf<'py>>> {
     let Some(given) = given else { return Ok(Vec::new()) };
     if let Some(headers) = given.cast_exact::<PyDict>().ok().and_then(ready_headers) {
@@ -115,7 +115,7 @@ pub(crate) fn headers<'py>(given: Option<&Bound<'py, PyAny>>) -> PyResult<Vec<He
     pairs.map(pair).collect()
 }
 
-/// Headers that need no conversion, which could run code that changes the dict.
+/// Convert headers that need no conversion of items, which could run code that changes the dict.
 fn ready_headers<'py>(dict: &Bound<'py, PyDict>) -> Option<Vec<HeaderOf<'py>>> {
     let ready = |(name, value): (Bound<'py, PyAny>, Bound<'py, PyAny>)| {
         let name = name.cast_exact::<PyString>().ok()?.to_str().ok()?.to_owned();
@@ -137,7 +137,7 @@ fn not_a_header() -> PyErr {
     PyTypeError::new_err("a header is a pair of a name (str) and a value: str, bytes or None")
 }
 
-/// A key.
+/// Convert a key.
 pub(crate) fn key<'py>(given: Option<&Bound<'py, PyAny>>) -> PyResult<Option<Bound<'py, PyBytes>>> {
     given.map(|key| payload::text_or_bytes(key, payload::KEY)).transpose()
 }
@@ -150,7 +150,7 @@ pub(crate) struct Timestamp<'a, 'py> {
 }
 
 impl Timestamp<'_, '_> {
-    /// Nanoseconds since 1970, if a time was given.
+    /// Return nanoseconds since 1970, if a time was given.
     pub(crate) fn ns(self) -> PyResult<Option<i64>> {
         static TO_NS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         static EXPECT_NS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
@@ -168,7 +168,7 @@ impl Timestamp<'_, '_> {
     }
 }
 
-/// What was given, as an error shows it: short text and numbers as they are, else the type.
+/// Show an argument in an error: short text and numbers as they are, else the type.
 #[cold]
 pub(crate) fn named(given: &Bound<'_, PyAny>) -> String {
     let is_plain = given.is_none()
@@ -182,33 +182,34 @@ pub(crate) fn named(given: &Bound<'_, PyAny>) -> String {
     })
 }
 
-/// The error for an argument of a wrong type.
+/// Make the error for an argument of a wrong type.
 #[cold]
 pub(crate) fn not_that(what: &str, takes: &str, given: &Bound<'_, PyAny>) -> PyErr {
     PyTypeError::new_err(format!("{what} is {takes}, not {}", named(given)))
 }
 
-/// Text that names something, still to be checked letter by letter.
+/// Take text that names something; its letters are checked later.
 fn name<'py>(given: &Bound<'py, PyAny>, what: &str) -> PyResult<Bound<'py, PyString>> {
     given.cast::<PyString>().cloned().map_err(|_| not_that(what, "text", given))
 }
 
-/// The name of a bulk load.
+/// Take the name of a bulk load.
 pub(crate) fn load_name<'py>(given: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
     name(given, "the name of a bulk load")
 }
 
-/// The name of a part of a bulk load.
+/// Take the name of a part of a bulk load.
 pub(crate) fn part_name<'py>(given: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
     name(given, "the name of a part")
 }
 
-/// The name of a series of bulk loads.
+/// Take the name of a series of bulk loads.
 pub(crate) fn series_name<'py>(given: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
     name(given, "the name of a series")
 }
 
-/// A whole number as Python's own, also of what only has an index, as numbers of NumPy; never a bool.
+/// Take a whole number as Python's own, including objects that only have an index, as numbers of
+/// NumPy; never a bool.
 pub(crate) fn whole<'py>(given: &Bound<'py, PyAny>, what: &str) -> PyResult<Bound<'py, PyAny>> {
     static INDEX: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     if given.is_exact_instance_of::<PyInt>() {
@@ -223,7 +224,7 @@ pub(crate) fn whole<'py>(given: &Bound<'py, PyAny>, what: &str) -> PyResult<Boun
     })
 }
 
-/// A number that Python's may be too large for, or negative.
+/// Take a number, which may be negative or too large in Python.
 pub(crate) fn number<'py, T>(given: &Bound<'py, PyAny>, what: &str) -> PyResult<T>
 where
     T: for<'a> FromPyObject<'a, 'py, Error = PyErr>,
@@ -238,7 +239,7 @@ where
     })
 }
 
-/// A place in a list.
+/// Take an index into a list.
 pub(crate) fn index(given: &Bound<'_, PyAny>) -> PyResult<isize> {
     given.extract().map_err(|error: PyErr| {
         if !error.is_instance_of::<PyOverflowError>(given.py()) {
@@ -248,18 +249,18 @@ pub(crate) fn index(given: &Bound<'_, PyAny>) -> PyResult<isize> {
     })
 }
 
-/// A number in a sentence; of one with thousands of digits Python makes no text.
+/// Show a number in a sentence; Python makes no text of one with thousands of digits.
 fn shown(given: &Bound<'_, PyAny>) -> String {
     given.repr().map_or_else(|_| "a number of thousands of digits".into(), |repr| repr.to_string())
 }
 
-/// The error for a number that no offset is, nor a partition.
+/// Make the error for a number that is neither an offset nor a partition.
 pub(crate) fn no_offset(given: &Bound<'_, PyAny>) -> PyErr {
     invalid(given.py(), format!("no partition and no offset is {}", shown(given)))
 }
 
-/// Text that is kept as it is given. A name that is checked letter by letter needs none of this: it is
-/// taken with whatever is no text replaced, which no name may hold.
+/// Take text that is stored as given. A name that is checked letter by letter does not need this:
+/// invalid characters are replaced by ones that no name may have.
 pub(crate) fn text(given: &Bound<'_, PyString>, what: &str) -> PyResult<String> {
     given.to_str().map(str::to_owned).map_err(|_| {
         let given_as = given.repr().map_or_else(|_| "it".into(), |repr| repr.to_string());
@@ -270,7 +271,7 @@ pub(crate) fn text(given: &Bound<'_, PyString>, what: &str) -> PyResult<String> 
     })
 }
 
-/// A path, which may be any bytes but zeros.
+/// Take a path, which may have any bytes but zeros.
 pub(crate) fn path(given: &Bound<'_, PyAny>) -> PyResult<PathBuf> {
     given.extract().map_err(|error: PyErr| {
         if error.is_instance_of::<PyTypeError>(given.py()) {
@@ -284,7 +285,8 @@ pub(crate) fn path(given: &Bound<'_, PyAny>) -> PyResult<PathBuf> {
     })
 }
 
-/// A duration in seconds from 0 on: a number, which Python may have too many of, a timedelta, or text such as "5m".
+/// Take a duration in seconds from 0 on: a number, which may be too large, a timedelta, or text
+/// such as "5m".
 fn seconds(given: &Bound<'_, PyAny>, what: &str) -> PyResult<f64> {
     static SECONDS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let takes = "a number of seconds from 0 on, a timedelta or text such as \"5m\"";
@@ -306,27 +308,27 @@ fn seconds(given: &Bound<'_, PyAny>, what: &str) -> PyResult<f64> {
     Err(invalid(given.py(), format!("{what} is {takes}, not {}", shown(given))))
 }
 
-/// Seconds to wait, or `None` to wait as long as it takes.
+/// Take seconds to wait, or `None` to wait without a limit.
 pub(crate) fn timeout(given: &Bound<'_, PyAny>) -> PyResult<Option<f64>> {
     if given.is_none() { Ok(None) } else { lock_timeout(given).map(Some) }
 }
 
-/// Seconds to wait for a lock.
+/// Take seconds to wait for a lock.
 pub(crate) fn lock_timeout(given: &Bound<'_, PyAny>) -> PyResult<f64> {
     seconds(given, "a timeout")
 }
 
-/// How long a worker has a job.
+/// Take how long a worker has a job.
 pub(crate) fn lease(given: &Bound<'_, PyAny>) -> PyResult<f64> {
     seconds(given, "a lease")
 }
 
-/// How long a job waits.
+/// Take how long a job waits.
 pub(crate) fn delay(given: &Bound<'_, PyAny>) -> PyResult<f64> {
     seconds(given, "a delay")
 }
 
-/// How old something is.
+/// Take how old something is.
 pub(crate) fn older_than(given: &Bound<'_, PyAny>) -> PyResult<f64> {
     seconds(given, "older_than")
 }
@@ -338,74 +340,74 @@ where
     if given.is_none() { Ok(None) } else { number(given, what).map(Some) }
 }
 
-/// The number of a partition.
+/// Take the number of a partition.
 pub(crate) fn partition_number(given: &Bound<'_, PyAny>) -> PyResult<u32> {
     number(given, "a partition")
 }
 
-/// The offset of a place.
+/// Take an offset.
 pub(crate) fn offset_number(given: &Bound<'_, PyAny>) -> PyResult<u64> {
     number(given, "an offset")
 }
 
-/// An offset that may lie anywhere, and from the end.
+/// Take an offset of any size, which may count from the end.
 pub(crate) fn any_offset(given: &Bound<'_, PyAny>) -> PyResult<i128> {
     whole(given, "an offset")?.extract().map_err(|error: PyErr| {
         if error.is_instance_of::<PyOverflowError>(given.py()) { no_offset(given) } else { error }
     })
 }
 
-/// How many bytes there are.
+/// Take a number of bytes.
 pub(crate) fn bytes_of_memory(given: &Bound<'_, PyAny>) -> PyResult<u64> {
     number(given, "memory")
 }
 
-/// A partition.
+/// Take a partition.
 pub(crate) fn partition(given: &Bound<'_, PyAny>) -> PyResult<Option<u32>> {
     numbered(given, "a partition")
 }
 
-/// Permission bits.
+/// Take permission bits.
 pub(crate) fn permissions(given: &Bound<'_, PyAny>) -> PyResult<u32> {
     number(given, "permissions")
 }
 
-/// How many partitions there are.
+/// Take a number of partitions.
 pub(crate) fn partitions(given: &Bound<'_, PyAny>) -> PyResult<Option<u32>> {
     numbered(given, "partitions")
 }
 
-/// How large a file of a log is.
+/// Take the size of a log's file.
 pub(crate) fn segment_bytes(given: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
     numbered(given, "segment_bytes")
 }
 
-/// For how long nothing need be synced.
+/// Take the time between syncs.
 pub(crate) fn sync_interval_ms(given: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
     numbered(given, "sync_interval_ms")
 }
 
-/// An offset that one waits for.
+/// Take an offset to wait for.
 pub(crate) fn offset(given: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
     numbered(given, "an offset")
 }
 
-/// How many are handed out at once.
+/// Take how many are delivered at once.
 pub(crate) fn most(given: &Bound<'_, PyAny>) -> PyResult<usize> {
     number(given, "how many there are to be")
 }
 
-/// What names the bulk loads of an idempotency key.
+/// The phrase for the name of an idempotency key.
 pub(crate) const SERIES: &str = "the name of a series of bulk loads";
 
-/// Manifests of parts.
+/// Take manifests of parts.
 pub(crate) fn manifests<'py>(given: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, PyBytes>>> {
     given
         .extract()
         .map_err(|_: PyErr| not_that("parts", "a list of manifests, which are bytes", given))
 }
 
-/// Name of a series of bulk loads, and the number of one in it.
+/// Take an idempotency key: the name of a series of bulk loads, and the number of one in it.
 pub(crate) fn idempotency_key(given: &Bound<'_, PyAny>) -> PyResult<Option<(String, u64)>> {
     if given.is_none() {
         return Ok(None);
@@ -416,7 +418,7 @@ pub(crate) fn idempotency_key(given: &Bound<'_, PyAny>) -> PyResult<Option<(Stri
     Ok(Some((text(&name, SERIES)?, number(&given, "the number of a bulk load")?)))
 }
 
-/// The name of a sync mode.
+/// Take the name of a sync mode.
 pub(crate) fn sync_mode(given: Option<&Bound<'_, PyAny>>) -> PyResult<Option<SyncMode>> {
     let Some(given) = given else { return Ok(None) };
     let name = given.cast::<PyString>().ok().and_then(|name| name.to_str().ok());
@@ -432,7 +434,7 @@ pub(crate) fn sync_mode(given: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Syn
     }
 }
 
-/// How far a reader sees.
+/// Take a visibility.
 pub(crate) fn visibility(given: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Visibility>> {
     let Some(given) = given else { return Ok(None) };
     let name = given.cast::<PyString>().ok().and_then(|name| name.to_str().ok());
@@ -446,8 +448,8 @@ pub(crate) fn visibility(given: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Vi
     }
 }
 
-/// The key and the value of a pair, if that is what it is. Rows of a table are tuples too: one that cannot
-/// be a pair is refused, so that it loses no column.
+/// Return the key and the value of a pair. Rows of a table are tuples too: one that cannot be a
+/// pair is refused, so that it loses no column.
 pub(crate) fn pair<'py>(
     item: &Bound<'py, PyAny>,
 ) -> PyResult<Option<(Bound<'py, PyBytes>, Bound<'py, PyAny>)>> {

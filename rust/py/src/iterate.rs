@@ -1,7 +1,7 @@
 //! `Records`: a plain `for` over a topic, a partition or a range of offsets.
 //!
-//! Owns [`Reading`], which everything reads with that goes through a topic: what is read is the engine's
-//! to say, here are the objects that hold it.
+//! Owns [`Reading`], which all reading of a topic uses. The engine decides which records come;
+//! these objects hold them.
 
 use std::sync::Arc;
 
@@ -17,7 +17,8 @@ use crate::held::Held;
 use crate::input;
 use crate::record::Record;
 
-/// What reads, and what reading needs besides: the handle, for a forked child, and what records share.
+/// A scan with all that reading needs besides: the handle, for a forked child, and the properties
+/// that records share.
 #[derive(Debug)]
 pub(crate) struct Reading {
     pub(crate) follow: Follow,
@@ -25,7 +26,7 @@ pub(crate) struct Reading {
     pub(crate) handle: Arc<Handle>,
     pub(crate) shape: Arc<Shape>,
     pub(crate) visibility: Visibility,
-    /// The batches that the last record of each partition was in.
+    /// The batches of the last record of each partition.
     batches: Vec<Py<Batch>>,
 }
 
@@ -42,12 +43,12 @@ impl Reading {
         Ok(Self { follow, open, handle, shape, visibility, batches: Vec::new() })
     }
 
-    /// What is still to be read.
+    /// Return the ranges that are left.
     pub(crate) fn ranges(&self) -> Vec<ScanRange> {
         self.follow.merge().ranges().collect()
     }
 
-    /// What is read and where it stands, for people.
+    /// Describe the ranges and positions, for people.
     pub(crate) fn shown(&self) -> String {
         let (name, ranges) = (&self.shape.name, self.ranges());
         let part = match ranges.as_slice() {
@@ -72,7 +73,7 @@ impl Reading {
         format!("{name:?}{part}, {place}")
     }
 
-    /// In a forked child read on with a topic of its own.
+    /// Continue with a topic of its own in a forked child.
     #[inline]
     fn expect_own(&mut self, py: Python<'_>) -> PyResult<()> {
         if !self.open.is_ours() {
@@ -81,7 +82,7 @@ impl Reading {
         Ok(())
     }
 
-    /// The next record, if there is one now.
+    /// Return the next record, if there is one now.
     #[inline]
     pub(crate) fn next<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Bound<'py, Record>>> {
         self.expect_own(py)?;
@@ -99,7 +100,7 @@ impl Reading {
         }
     }
 
-    /// The next records of one partition, if there are some now.
+    /// Return the next records of one partition, if there are some now.
     pub(crate) fn next_batch(&mut self, py: Python<'_>, size: usize) -> PyResult<Option<Batch>> {
         self.expect_own(py)?;
         let run = self.follow.poll_batch(size).or_raise(py)?;
@@ -107,7 +108,7 @@ impl Reading {
     }
 }
 
-/// The object that holds a batch: mostly the same as for the record before.
+/// Return the object that holds a batch: mostly that of the previous record.
 #[inline]
 fn batch_of(
     py: Python<'_>,
@@ -157,9 +158,9 @@ impl Records {
         }
     }
 
-    /// After a `CorruptData`: go on behind the damage. What lies in between is lost to this reader; says
-    /// what that is, for each partition where there was some: path and position of the damage, and
-    /// first and behind the last of the offsets, equal where nothing sound follows that would tell.
+    /// Step over corruption after a `CorruptData`. This reader loses the records in between.
+    /// Returns, for each partition with corruption, its path and position, the first lost offset
+    /// and the one after the last. They are equal if no valid record follows that would tell.
     fn skip_damage<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         skipped(py, &self.reading.follow.merge_mut().step_over().or_raise(py)?)
     }

@@ -1,7 +1,8 @@
-//! `falaj._core`: what Python sees of the crate `falaj`.
+//! `falaj._core`: the part of the crate `falaj` that Python sees.
 //!
-//! Thin shells without logic: arguments in, one call, result or exception out. Each class has a file;
-//! `errors` is the one mapping of errors; `buffer`, `gil_cell` and `bulk_load` are the files with unsafe code.
+//! Thin wrappers without logic: arguments in, one call, result or exception out. Each class has a
+//! file; `errors` is the one mapping of errors; `buffer`, `gil_cell` and `bulk_load` are the files
+//! with unsafe code.
 
 #![deny(unsafe_code)]
 

@@ -1,7 +1,7 @@
-//! `topic[i]`: which record an index means.
+//! `topic[i]`: finding the record of an index.
 //!
-//! Owns the forms that an index may have: an offset, a number from the end, or either behind a partition.
-//! What a handle sees is left to `seen`, and slices to Python.
+//! Owns the forms of an index: an offset, a number from the end, or either after a partition.
+//! `seen` decides what a handle sees, and Python handles slices.
 
 use falaj::internals::topic::ScanRange;
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
@@ -15,18 +15,18 @@ use crate::iterate::Reading;
 use crate::record::Record;
 use crate::topic::Topic;
 
-/// As far as offsets reach.
+/// Clamp a number to the range of offsets.
 pub(crate) fn clamped(number: i128) -> u64 {
     u64::try_from(number).unwrap_or(if number < 0 { 0 } else { u64::MAX })
 }
 
 impl Topic {
-    /// What iteration over these ranges reads, as this handle sees the topic.
+    /// Make the reading for iteration over these ranges, as this handle sees the topic.
     pub(crate) fn reading(&self, py: Python<'_>, ranges: &[ScanRange]) -> PyResult<Reading> {
         Reading::new(py, &self.opened.handle, self.opened.visibility, ranges)
     }
 
-    /// The record that an index means.
+    /// Return the record of an index.
     pub(crate) fn record_at<'py>(&self, index: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Record>> {
         let py = index.py();
         let wrong = |error: PyErr| {
@@ -56,7 +56,7 @@ impl Topic {
         };
         let open = self.opened.handle.open_existing(py)?;
         let topic = self.seen(&open);
-        // Where the last offset has its record, nothing needs to be counted.
+        // If the last offset has a record, nothing needs to be counted.
         let last = (index == -1).then(|| topic.end(partition).ok()?.checked_sub(1)).flatten();
         let record = match last.map(|last| topic.get_in(partition, last)) {
             Some(Ok(record)) => record,

@@ -1,4 +1,4 @@
-//! What `falaj._core` shows, and to which interpreter.
+//! The contents of `falaj._core`, for the main interpreter only.
 
 use pyo3::prelude::*;
 

@@ -1,4 +1,4 @@
-//! `Opened`: what a topic's handles are made of, before there is a class of Python around it.
+//! `Opened`: the contents of a topic's handles, before there is a Python class around them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,12 +11,12 @@ use pyo3::types::PyBytes;
 use crate::handle::{Handle, Shape};
 use crate::wait::patiently;
 
-/// What a Topic is made of: a topic that was opened, or one partition of it.
+/// The contents of a Topic: an opened topic, or one partition of it.
 #[pyclass(frozen, module = "falaj._core")]
 #[derive(Clone, Debug)]
 pub struct Opened {
     pub(crate) handle: Arc<Handle>,
-    /// The partition that everything goes to, when there is no choice.
+    /// The partition for all calls, unless there is a choice.
     pub(crate) only: Option<u32>,
     pub(crate) first_number: u32,
     pub(crate) partitions: u32,
@@ -24,7 +24,7 @@ pub struct Opened {
     pub(crate) visibility: Visibility,
 }
 
-/// How a topic is opened.
+/// The arguments for opening a topic.
 #[derive(Debug)]
 pub(crate) struct Asked<'a, 'py> {
     pub(crate) options: TopicOptions,
@@ -36,12 +36,12 @@ pub(crate) struct Asked<'a, 'py> {
 }
 
 impl Opened {
-    /// What it shares with its partitions.
+    /// Return the part that it shares with its partitions.
     pub(crate) fn handle(&self) -> &Arc<Handle> {
         &self.handle
     }
 
-    /// Open a topic. `resolve` makes two callables, or None, of the name of its codec.
+    /// Open a topic. `resolve` makes two callables, or None, from the name of its codec.
     pub(crate) fn open(
         py: Python<'_>,
         store: &falaj::internals::store::Store,

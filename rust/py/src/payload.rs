@@ -1,7 +1,8 @@
-//! Bytes that are given: values, keys and the values of headers.
+//! Bytes as arguments: values, keys and the values of headers.
 //!
-//! Invariant: memory is taken for bytes only where its owner says that it is bytes, in a row. Numbers,
-//! arrays of them and NumPy's text have memory too, which others would read as something else.
+//! Invariant: memory counts as bytes only if its owner says that it is contiguous bytes. Numbers,
+//! arrays of them and NumPy's text have memory too, which other programs would read as something
+//! else.
 
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::PyTypeError;
@@ -15,7 +16,7 @@ use crate::record::Record;
 pub(crate) const VALUE: &str = "a value";
 pub(crate) const KEY: &str = "a key";
 
-/// `bytes` as it is, a copy of another object's bytes.
+/// Return `bytes` unchanged, or a copy of another object's bytes.
 pub(crate) fn bytes<'py>(given: &Bound<'py, PyAny>, what: &str) -> PyResult<Bound<'py, PyBytes>> {
     match given.cast::<PyBytes>() {
         Ok(bytes) => Ok(bytes.clone()),
@@ -23,7 +24,7 @@ pub(crate) fn bytes<'py>(given: &Bound<'py, PyAny>, what: &str) -> PyResult<Boun
     }
 }
 
-/// The same, and text as UTF-8.
+/// Do the same, and encode text as UTF-8.
 pub(crate) fn text_or_bytes<'py>(
     given: &Bound<'py, PyAny>,
     what: &str,
@@ -37,7 +38,7 @@ pub(crate) fn text_or_bytes<'py>(
     copied(given)?.ok_or_else(|| refused(given, what, "text or bytes"))
 }
 
-/// A copy of bytes in a row, as a bytearray or a map of a file holds them; `None` of anything else.
+/// Copy contiguous bytes, as of a bytearray or a map of a file; `None` for anything else.
 fn copied<'py>(given: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyBytes>>> {
     let py = given.py();
     let Some(buffer) = memory_of(given) else { return Ok(None) };
@@ -54,14 +55,15 @@ fn copied<'py>(given: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyBytes>
     Ok(Some(view.call_method0(pyo3::intern!(py, "tobytes"))?.cast_into()?))
 }
 
-/// The memory of an object. That of ctypes does not say how far apart its items are; its memoryview does.
+/// Return the memory of an object. That of ctypes does not say how far apart its items are; its
+/// memoryview does.
 fn memory_of(given: &Bound<'_, PyAny>) -> Option<PyUntypedBuffer> {
     let own = PyUntypedBuffer::get(given).ok();
     own.or_else(|| PyUntypedBuffer::get(PyMemoryView::from(given).ok()?.as_any()).ok())
 }
 
-/// True for a date of NumPy, which is a number and shows its bytes, and for a record, which is more than
-/// the bytes of its value.
+/// Return true for a NumPy date, which is a number and shows its bytes. Also for a record, which
+/// has more than the bytes of its value.
 fn is_more(given: &Bound<'_, PyAny>) -> PyResult<bool> {
     if given.is_exact_instance_of::<PyByteArray>() || given.is_exact_instance_of::<PyMemoryView>() {
         return Ok(false);

@@ -1,8 +1,8 @@
-//! What the codecs json and msgpack take and would not give back: refused before it is encoded.
+//! Refusing values that the codecs json and msgpack could encode but not return.
 //!
-//! JSON makes text of a key that is a number, msgpack writes keys and depths that its reader refuses.
-//! Invariant: while a dict is walked, nothing of Python's runs that could change it; what has to be
-//! asked by a method waits until then.
+//! JSON makes text of a key that is a number, and msgpack writes keys and depths that its reader
+//! refuses. Invariant: while a dict is walked, no Python code runs that could change it; checks
+//! that must call a method wait until then.
 
 use std::collections::HashSet;
 
@@ -13,15 +13,15 @@ use pyo3::types::{PyBytes, PyDict, PyFloat, PyInt, PyList, PyMemoryView, PyStrin
 use crate::errors::invalid;
 use crate::payload;
 
-/// How many lists and dicts may lie in one another. Readers need as many frames of the stack, of which
-/// Python has 1000 for everything; and other languages' readers of JSON begin to refuse here.
+/// Most lists and dicts inside one another. A reader needs as many stack frames, and Python has
+/// 1000 for everything. JSON readers of other languages begin to refuse here.
 const DEEPEST: usize = 128;
 
-/// A whole number of so many bits has at most 4300 digits, which Python reads.
+/// Whole numbers of this many bits have at most 4300 digits, which Python reads.
 const LONGEST: u64 = 14_284;
 
-/// How many lists and dicts a value may hold, each counted wherever it is met: more are a value that
-/// holds one list in many places, which takes no end.
+/// Most lists and dicts in a value, each counted wherever it appears. More are a value that has one
+/// list in many places, and never ends.
 const MOST: u32 = 1 << 24;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,14 +30,14 @@ enum Form {
     Msgpack,
 }
 
-/// Refuse a value that the codec json would take and not give back; with `whole`, also one that it refuses
-/// itself, in its own words.
+/// Refuse a value that the codec json would encode but not return. With `whole`, also refuse what
+/// the codec itself refuses, in its own words.
 #[pyfunction]
 pub(crate) fn _expect_json(value: &Bound<'_, PyAny>, whole: bool) -> PyResult<()> {
     expect(value, Form::Json, whole)
 }
 
-/// The same for the codec msgpack.
+/// Do the same for the codec msgpack.
 #[pyfunction]
 pub(crate) fn _expect_msgpack(value: &Bound<'_, PyAny>, whole: bool) -> PyResult<()> {
     expect(value, Form::Msgpack, whole)
@@ -54,16 +54,16 @@ fn expect(value: &Bound<'_, PyAny>, form: Form, whole: bool) -> PyResult<()> {
 
 struct Walk<'py> {
     form: Form,
-    /// Whether numbers are looked at, too, which takes its time.
+    /// Whether numbers are checked too, which takes longer.
     whole: bool,
-    /// Lists and dicts met so far.
+    /// Lists and dicts so far.
     held: u32,
-    /// Dicts of classes of their own, and how deep they lie: both codecs ask for their `items()`.
+    /// Dicts of other classes, and their depth: both codecs call their `items()`.
     later: Vec<(Bound<'py, PyAny>, usize)>,
 }
 
 impl<'py> Walk<'py> {
-    /// Look at a value. What no codec knows is left to the codec, which says so.
+    /// Check a value. The codec itself refuses types that no codec knows.
     fn value(&mut self, value: &Bound<'py, PyAny>, depth: usize) -> PyResult<()> {
         if value.is_exact_instance_of::<PyString>() || value.is_none() {
             return Ok(());
@@ -169,7 +169,7 @@ impl<'py> Walk<'py> {
                 Err(invalid(py, what))
             }
             Form::Json => {
-                // Of the type, since a class of somebody's own may have another.
+                // The type's method, since a subclass may have another.
                 let bits = py.get_type::<PyInt>().call_method1("bit_length", (number,))?;
                 if bits.extract::<u64>()? <= LONGEST {
                     return Ok(());
@@ -190,7 +190,7 @@ impl<'py> Walk<'py> {
     }
 }
 
-/// Refuse keys that are different to their dict, and the same once they are written.
+/// Refuse keys that differ in their dict but are written alike.
 fn distinct<'py>(keys: impl Iterator<Item = Bound<'py, PyAny>>) -> PyResult<()> {
     let mut known = HashSet::new();
     for key in keys {

@@ -1,6 +1,6 @@
-//! The producers that a topic remembers: what `Topic.producers` and its neighbours ask.
+//! The producers that a topic remembers: for `Topic.producers` and related calls.
 //!
-//! Owns how their names become ids. Which producers there are, and when one is forgotten, is the engine's.
+//! Owns how their names become ids. The engine knows the producers, and forgets them.
 
 use falaj::internals::format::block::Producer;
 use pyo3::prelude::*;
@@ -12,7 +12,7 @@ use crate::wait::patiently;
 /// Id, last sequence, its partition, its offset, and when it was appended.
 pub(crate) type Row = (u64, u64, u32, u64, Option<i64>);
 
-/// The highest sequence that a producer appended.
+/// Return the highest sequence of a producer.
 pub(crate) fn last_sequence(
     py: Python<'_>,
     opened: &Opened,
@@ -23,14 +23,14 @@ pub(crate) fn last_sequence(
     patiently(py, opened.handle.patience, || topic.last_sequence(producer))
 }
 
-/// All producers that the topic remembers.
+/// List all producers that the topic remembers.
 pub(crate) fn known(py: Python<'_>, opened: &Opened) -> PyResult<Vec<Row>> {
     let topic = &opened.handle.open_existing(py)?.topic;
     let known = patiently(py, opened.handle.patience, || topic.producers())?;
     Ok(known.iter().map(|p| (p.id, p.sequence, p.partition, p.offset, p.appended_ns)).collect())
 }
 
-/// Forget producers, by name or by id. Returns how many of them were known.
+/// Forget producers, by name or by id. Returns how many were known.
 pub(crate) fn forget(
     py: Python<'_>,
     opened: &Opened,

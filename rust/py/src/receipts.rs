@@ -1,8 +1,9 @@
-//! `Receipts`: what a thread's calls appended, for a program whose signal handlers raise.
+//! `Receipts`: the records that a thread's calls appended, for a program whose signal handlers
+//! raise.
 //!
-//! Python runs a handler after a call has returned and before its result is assigned, so an exception of
-//! the handler takes the result away. Here the result is noted down before the call returns.
-//! Invariant: what was committed is noted down before anything else may raise.
+//! Python runs a handler after a call has returned and before its result is assigned, so an
+//! exception of the handler discards the result. Here the result is noted before the call returns.
+//! Invariant: a commit is noted before anything else may raise.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -16,7 +17,7 @@ use pyo3::types::{PyList, PyRange, PyTuple};
 use crate::gil_cell::GilCell;
 use crate::handle::Shape;
 
-/// How many blocks are open, in all threads: an append looks at this alone while there are none.
+/// How many blocks are open, in all threads: an append checks only this while there are none.
 static OPEN: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
@@ -27,10 +28,11 @@ thread_local! {
 /// A partition's records that one call appended.
 type Receipt = (Arc<Shape>, u32, Range<u64>);
 
-/// What the calls of this thread append inside a `with` block.
+/// Records that the calls of this thread append inside a `with` block.
 ///
-/// A signal handler that raises can take the result of a call away: the exception comes, and the records
-/// are in the topic all the same. This has them also then. It costs nothing while no block is open.
+/// A signal handler that raises can discard the result of a call: the exception comes, and the
+/// records are in the topic all the same. This object still has the result. It costs nothing while
+/// no block is open.
 ///
 /// Example:
 ///     >>> orders = store.topic("orders")
@@ -48,12 +50,12 @@ impl Receipts {
         Self(GilCell::new(Vec::new()))
     }
 
-    /// What was appended, in this order: topic, partition, and the range of offsets.
+    /// The appended records, in order: topic, partition, and the range of offsets.
     #[getter]
     fn appended<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         static CLASS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let class = CLASS.import(py, "falaj._records", "Receipt")?;
-        // Making one runs Python, in which another append may be noted down.
+        // Making one runs Python code, in which another append may be noted.
         let noted = self.0.borrow(py).clone();
         let receipts = noted.into_iter().map(|(shape, partition, offsets)| {
             let offsets = PyRange::new(py, offsets.start as isize, offsets.end as isize)?;
@@ -90,7 +92,7 @@ impl std::fmt::Debug for Receipts {
     }
 }
 
-/// Note down what was appended, for the blocks that the thread is in.
+/// Note appended records, for the thread's open blocks.
 #[inline(always)]
 pub(crate) fn note(py: Python<'_>, shape: &Arc<Shape>, partition: u32, offsets: Range<u64>) {
     if OPEN.load(Ordering::Relaxed) > 0 {

@@ -1,4 +1,4 @@
-//! `Record`: what reading yields. Lazy: nothing is decoded or copied before it is asked for.
+//! `Record`: the result of reading. Lazy: nothing is decoded or copied before it is needed.
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -16,9 +16,9 @@ use crate::input::{self, Incoming};
 
 /// A committed record of a topic.
 ///
-/// Nothing is decoded or copied before it is asked for. It stays valid after its topic was closed or
-/// deleted, and so does every view of it: they hold the map of their segment. It exports its payload:
-/// `memoryview(record)`, and `bytes(record)` copies it.
+/// Nothing is decoded or copied before it is needed. It stays valid after its topic was closed or
+/// deleted, and so does every view of it: they hold the map of their segment. It exports its
+/// payload: `memoryview(record)`, and `bytes(record)` copies it.
 ///
 /// Example:
 ///     >>> orders = store.topic("orders")
@@ -42,7 +42,7 @@ impl fmt::Debug for Record {
 }
 
 impl Record {
-    /// Make one of what the engine read.
+    /// Make one from a record of the engine.
     #[inline]
     pub(crate) fn make(py: Python<'_>, held: Held) -> PyResult<Bound<'_, Self>> {
         let own = Self { decoded: PyOnceLock::new() };
@@ -54,8 +54,8 @@ impl Record {
         (held.shape().generation, held.run().partition(), held.offset())
     }
 
-    /// As a topic takes it. Its bytes stay as they are where that topic has the same codec, or none; else
-    /// its codec makes them of the value.
+    /// Convert it for appending to a topic. Its bytes stay unchanged if that topic has the same
+    /// codec, or none; otherwise that topic's codec encodes the value.
     pub(crate) fn incoming<'py>(slf: &Bound<'py, Self>, into: &Shape) -> PyResult<Incoming<'py>> {
         let is_kept = into.encode.is_none() || held(slf).shape().codec == into.codec;
         let mut record = Self::as_it_is(slf);
@@ -65,7 +65,7 @@ impl Record {
         Ok(record)
     }
 
-    /// As the engine takes it: the bytes as they are, and its own time if it has one.
+    /// Convert it unchanged: its bytes, and its own time if it has one.
     pub(crate) fn as_it_is<'py>(slf: &Bound<'py, Self>) -> Incoming<'py> {
         let (py, held) = (slf.py(), held(slf));
         let bytes = |bytes: &[u8]| PyBytes::new(py, bytes);
@@ -79,7 +79,7 @@ impl Record {
         }
     }
 
-    /// The value, or what the codec raised.
+    /// Return the value, or raise the error of the codec.
     fn decoded<'py>(slf: &Bound<'py, Self>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let (py, held) = (slf.py(), held(slf));
         let Some(decode) = &held.shape().decode else { return Self::raw(slf) };
@@ -95,7 +95,7 @@ impl Record {
         let (py, from) = (slf.py(), held(slf).shape());
         let value = match Self::decoded(slf) {
             Ok(Some(value)) if from.decode.is_some() => Ok(value),
-            // Codecs know bytes, and not all of them views.
+            // Codecs read bytes, and not all of them read views.
             Ok(_) => Ok(Self::to_bytes(slf).into_any()),
             Err(error) => Err(error),
         };
@@ -127,14 +127,16 @@ fn held<'a>(slf: &'a Bound<'_, Record>) -> &'a Held {
 
 #[pymethods]
 impl Record {
-    /// The value, as the topic's codec reads the payload. A topic of "raw" gives a read-only memoryview, one
-    /// of "bytes" gives bytes; what another codec makes is kept. None for a tombstone, and for a value that is None, as JSON's null: `is_tombstone` tells.
+    /// The value, as the topic's codec reads the payload. A topic of "raw" gives a read-only
+    /// memoryview, one of "bytes" gives bytes; the result of another codec is cached. None for a
+    /// tombstone, and for a value that is None, such as JSON's null: `is_tombstone` distinguishes
+    /// them.
     ///
     /// Raises:
-    ///     DecodeFailed: The codec cannot read the payload; `raw` and `to_bytes()` give it as it is.
+    ///     DecodeFailed: The codec cannot read the payload; `raw` and `to_bytes()` return it unchanged.
     #[getter]
     fn value<'py>(slf: &Bound<'py, Self>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        // The fast way of "bytes": nothing is kept, and no view is made.
+        // The fast path of "bytes": nothing is cached, and no view is made.
         if held(slf).shape().gives_bytes {
             return Ok(held(slf).value().map(|value| PyBytes::new(slf.py(), value).into_any()));
         }
@@ -154,7 +156,7 @@ impl Record {
         memoryview(slf.as_any()).map(|view| Some(view.into_any()))
     }
 
-    /// True for a record without a value, by which its key is deleted; see `Topic.tombstone`.
+    /// True for a record without a value, which deletes its key; see `Topic.tombstone`.
     #[getter]
     pub(crate) fn is_tombstone(slf: &Bound<'_, Self>) -> bool {
         held(slf).value().is_none()
@@ -169,14 +171,14 @@ impl Record {
         Self::to_bytes(slf)
     }
 
-    /// What the record is about, or None.
+    /// The key, or None.
     #[getter]
     fn key<'py>(slf: &Bound<'py, Self>) -> Option<Bound<'py, PyBytes>> {
         let held = held(slf);
         held.run().key(&held.at).map(|key| PyBytes::new(slf.py(), key))
     }
 
-    /// Names and values, in order; a name may stand twice.
+    /// Names and values, in order; a name may appear twice.
     #[getter]
     fn headers<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyTuple>> {
         let (py, held) = (slf.py(), held(slf));
@@ -199,14 +201,14 @@ impl Record {
         held(slf).run().partition()
     }
 
-    /// When it happened or else was appended, nanoseconds since 1970.
+    /// When it happened, or otherwise was appended, in nanoseconds since 1970.
     #[getter]
     fn timestamp_ns(slf: &Bound<'_, Self>) -> i64 {
         let held = held(slf);
         held.run().timestamp_ns(&held.at)
     }
 
-    /// The same as a datetime in UTC, of microseconds.
+    /// The same as a datetime in UTC, in microseconds.
     #[getter]
     fn timestamp<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         static FROM_NS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();

@@ -1,7 +1,7 @@
-//! Retention: settings that change, and letting go of what is beyond them.
+//! Retention: settings that change, and deleting what is beyond them.
 //!
-//! Which arguments mean what is left to `falaj._retention`; here come numbers, under the names that
-//! `topic.json` has for them.
+//! `falaj._retention` interprets the arguments; here they are numbers, under their names in
+//! `topic.json`.
 
 use falaj::internals::format::retention::Retention;
 use falaj::internals::store::{LogMaintenance, PartitionTrim, RetentionChange};
@@ -14,7 +14,7 @@ use crate::store::Store;
 use crate::topic::Topic;
 use crate::wait::patiently;
 
-/// What is to be changed: what is not in the dict stays, None takes a limit away.
+/// Read a change: a missing setting stays, None lifts a limit.
 pub(crate) fn change(given: &Bound<'_, PyDict>) -> PyResult<RetentionChange> {
     let limit = |name: &str| given.get_item(name)?.map(|limit| limit.extract()).transpose();
     let flag = |name: &str| given.get_item(name)?.map(|flag| flag.extract()).transpose();
@@ -25,7 +25,7 @@ pub(crate) fn change(given: &Bound<'_, PyDict>) -> PyResult<RetentionChange> {
     Ok(change)
 }
 
-/// A topic's, as a dict.
+/// Return a topic's limits as a dict.
 pub(crate) fn shown<'py>(py: Python<'py>, retention: &Retention) -> Object<'py> {
     Ok(dict!(py,
         "bytes": retention.bytes,

@@ -1,7 +1,7 @@
-//! What a handle of a topic sees: which partitions, from where, and how far.
+//! The view of a handle: which partitions, from where, and how far.
 //!
-//! Owns the one place where a handle's visibility is applied: whatever reads asks here for the topic
-//! as far as the handle sees it, so that all that it says of ends agrees.
+//! Owns the one place that applies a handle's visibility. All reading gets the topic here as the
+//! handle sees it, so all answers about ends agree.
 
 use falaj::internals::error::Result;
 use falaj::internals::topic::{ScanRange, Topic as Inner};
@@ -16,7 +16,7 @@ impl Topic {
         self.opened.only.map_or(0..self.opened.partitions, |only| only..only + 1)
     }
 
-    /// The one partition; an error where there are several.
+    /// Return its only partition; an error if there are several.
     pub(crate) fn one(&self, py: Python<'_>) -> PyResult<u32> {
         self.opened.only.ok_or_else(|| {
             let (name, n) = (&self.opened.handle.shape.name, self.opened.partitions);
@@ -37,7 +37,7 @@ impl Topic {
         of(self.seen(&*self.opened.handle.open_existing(py)?), partition).or_raise(py)
     }
 
-    /// The topic as far as this handle sees it.
+    /// Return the topic as this handle sees it.
     #[inline]
     pub(crate) fn seen<'a>(&self, open: &'a Open) -> &'a Inner {
         open.seen(self.opened.visibility)
@@ -49,13 +49,13 @@ impl Topic {
         Ok(ScanRange { partition, from, end: Some(end) })
     }
 
-    /// Some of the one partition.
+    /// Make a range of its only partition.
     pub(crate) fn range(&self, py: Python<'_>, start: u64, stop: u64) -> PyResult<ScanRange> {
         let (partition, end) = (self.one(py)?, Some(stop.max(start)));
         Ok(ScanRange { partition, from: start, end })
     }
 
-    /// The absolute offset of an index, which may count records from the end.
+    /// Convert an index, which may count records from the end, to an absolute offset.
     pub(crate) fn absolute(
         &self,
         py: Python<'_>,
@@ -83,7 +83,7 @@ impl Topic {
         if is_there { Ok(found) } else { out_of_range() }
     }
 
-    /// What `repr` shows.
+    /// Return the `repr`.
     pub(crate) fn description(&self, py: Python<'_>) -> String {
         let Shape { name, codec, .. } = &*self.opened.handle.shape;
         let part = match self.opened.only {
@@ -117,7 +117,7 @@ impl Topic {
     }
 }
 
-/// The offset after a record; an error for one that no topic can have.
+/// Return the offset after a record; an error for one that no topic can have.
 pub(crate) fn end_of(py: Python<'_>, topic: &Inner, partition: u32, offset: u64) -> PyResult<u64> {
     if let Some(end) = offset.checked_add(1) {
         return Ok(end);

@@ -1,14 +1,14 @@
-//! `Lookout`: no signal is slept through, although nobody looks for signals while asleep.
+//! `Lookout`: no sleep outlasts a signal, although a sleeping thread does not check for signals.
 //!
-//! Python's handler of a signal only notes it down; the main thread runs what belongs to it when it
-//! comes back to the interpreter. A signal ends the sleep of the main thread, but there is a moment
-//! between its last look and its sleep, and the kernel may give the signal to another thread. So for
-//! as long as it sleeps the main thread has Python write each signal to a pipe of ours
-//! (`signal.set_wakeup_fd`, made for this), and a thread that does nothing else reads it and rouses
-//! the log.
+//! Python's handler of a signal only notes it. The main thread runs the Python handler when it
+//! comes back to the interpreter. A signal ends the sleep of the main thread. But there is a moment
+//! between its last check and its sleep, and the kernel may deliver the signal to another thread.
+//! So while the main thread sleeps, Python writes each signal to a pipe of ours
+//! (`signal.set_wakeup_fd`, made for this). A thread that does nothing else reads the pipe and
+//! wakes the log's waiters.
 //!
 //! ```text
-//! main thread                        handler, in any thread     this room's thread
+//! main thread                        handler, in any thread     this module's thread
 //!   set_wakeup_fd(pipe)                note the signal            wait for the pipe
 //!   before = count                     write to the pipe          count += 1
 //!   look for signals                                              rouse the log
@@ -16,11 +16,12 @@
 //!   count = before? sleep
 //! ```
 //!
-//! Invariant: a signal that the look did not see is written to the pipe after it was set, and as long
-//! as the pipe is empty again `count` has risen since `before` was read. If it was written before the
-//! last comparison, nobody sleeps; if after it, the rousing comes after the ticket, and ends the sleep.
-//! A log that cannot be roused is slept on for 50 ms at most. What somebody else has set is left alone:
-//! then there is no lookout, and the caller sleeps in short turns.
+//! Invariant: a signal that the check did not see is written to the pipe after the pipe was set.
+//! Once the pipe is empty again, `count` has risen since `before` was read. If it was written
+//! before the last comparison, the thread does not sleep. If after it, the wake comes after the
+//! ticket, and ends the sleep. If a log's waiters cannot be woken, the sleep lasts 50 ms at most. A
+//! descriptor that other code has set is left alone: then there is no lookout, and the caller
+//! sleeps in short turns.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -37,7 +38,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::gil_cell::GilCell;
 
-/// The lookout of this process, from the first time that it was needed.
+/// The lookout of this process, made at its first use.
 static LOOKOUT: GilCell<Option<Lookout>> = GilCell::new(None);
 
 #[derive(Debug)]
@@ -53,7 +54,7 @@ struct Shared {
     pipe: OwnedFd,
     /// Signals so far.
     count: AtomicU64,
-    /// On which log the main thread sleeps.
+    /// The log on which the main thread sleeps.
     asleep: Mutex<Weak<Log>>,
 }
 
@@ -62,7 +63,7 @@ impl Shared {
         self.asleep.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// True when a signal was written; waits for one, or only looks.
+    /// Return true when a signal was written; wait for one, or only check.
     fn is_written(&self, timeout: Option<&Timespec>) -> Result<bool, Errno> {
         let mut pipe = [PollFd::new(&self.pipe, PollFlags::IN)];
         poll(&mut pipe, timeout).map(|ready| ready > 0)
@@ -77,14 +78,15 @@ impl Shared {
             }
             self.count.fetch_add(1, Ordering::Release);
             self.rouse();
-            // Last: whoever looks finds the pipe as it was, or the count raised.
+            // Last: a check finds the pipe as it was, or the count raised.
             if matches!(read(&self.pipe, &mut [0; 64]), Ok(0)) {
                 return;
             }
         }
     }
 
-    /// The log is let go of before the main thread can go on: it is not dropped for good here.
+    /// Wake the log's waiters. The log is released before the main thread can continue, so it is
+    /// never closed here.
     fn rouse(&self) {
         let asleep = self.asleep();
         if let Some(log) = asleep.upgrade() {
@@ -96,7 +98,7 @@ impl Shared {
 impl Lookout {
     fn new() -> std::io::Result<Self> {
         let (pipe, write) = pipe_with(PipeFlags::CLOEXEC)?;
-        // Python insists on it, and is right: a handler must not wait for us.
+        // Python requires it, and is right: a handler must not wait for us.
         fcntl_setfl(&write, OFlags::NONBLOCK)?;
         let (count, asleep) = Default::default();
         let shared = Arc::new(Shared { pipe, count, asleep });
@@ -107,7 +109,7 @@ impl Lookout {
     }
 }
 
-/// From when it is made until it is dropped every signal ends the sleep on a log.
+/// While it exists every signal ends the sleep on a log.
 pub(crate) struct Looking<'py> {
     py: Python<'py>,
     shared: Arc<Shared>,
@@ -116,7 +118,7 @@ pub(crate) struct Looking<'py> {
 }
 
 impl<'py> Looking<'py> {
-    /// For the main thread, before it looks for signals; `None` where that is not possible.
+    /// Begin, in the main thread, before it checks for signals; `None` if that is not possible.
     pub(crate) fn begin(py: Python<'py>, log: &Arc<Log>) -> Option<Self> {
         let stale = LOOKOUT.borrow(py).as_ref().map(|lookout| lookout.write.as_raw_fd());
         let ours = LOOKOUT.borrow(py).as_ref().is_some_and(|l| l.epoch == fork::epoch());
@@ -141,7 +143,7 @@ impl<'py> Looking<'py> {
         Some(Self { py, shared, fd, before })
     }
 
-    /// What tells whether a signal came since.
+    /// Return a function that tells whether a signal came since.
     pub(crate) fn came(&self) -> impl Fn() -> bool + Sync + use<> {
         let (shared, before) = (Arc::clone(&self.shared), self.before);
         let now = Timespec::default();
@@ -164,8 +166,8 @@ impl Drop for Looking<'_> {
     }
 }
 
-/// Set where Python writes signals to, and tell where it did before; `None` where that is refused, as
-/// in a thread that is not the interpreter's main one.
+/// Set the descriptor to which Python writes signals, and return the previous one. `None` if that
+/// is refused, as in a thread that is not the interpreter's main one.
 fn set_wakeup_fd(py: Python<'_>, fd: i32) -> Option<i32> {
     let options = PyDict::new(py);
     options.set_item("warn_on_full_buffer", false).ok()?;

@@ -31,7 +31,7 @@ pub struct Store {
     handles: Mutex<Vec<Weak<Handle>>>,
     /// Topics that transactions named, so that each is opened once.
     named: Mutex<HashMap<String, Opened>>,
-    /// Likewise consumers, before the topics that they read.
+    /// Likewise consumers, which are closed before the topics that they read.
     consumers: Mutex<Vec<Weak<Shared>>>,
     path: PathBuf,
     patience: Duration,
@@ -40,7 +40,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// A topic that exists, opened for who names it again and again.
+    /// Open an existing topic for a caller that names it repeatedly.
     pub(crate) fn existing(slf: &Bound<'_, Self>, name: &str) -> PyResult<Opened> {
         let (py, own) = (slf.py(), slf.get());
         let known = own.named().get(name).cloned();
@@ -74,13 +74,13 @@ impl Store {
         self.named.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The engine's store.
+    /// Return the engine's store.
     pub(crate) fn inner(&self, py: Python<'_>) -> PyResult<Inner> {
         let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner).clone();
         inner.ok_or_else(|| raise(py, &Error::HandleClosed { what: "store" }))
     }
 
-    /// How long to wait for a lock.
+    /// Return how long to wait for a lock.
     pub(crate) fn patience(&self) -> Duration {
         self.patience
     }
@@ -142,7 +142,7 @@ impl Store {
         self.path.clone()
     }
 
-    /// Id that the store got when it was created, as hexadecimal digits; copies have the same.
+    /// The store's id from its creation, as hexadecimal digits; copies have the same.
     #[getter]
     fn id(&self, py: Python<'_>) -> PyResult<String> {
         Ok(falaj::internals::format::names::hex(&self.inner(py)?.settings().id))
@@ -204,7 +204,7 @@ impl Store {
         Ok(opened)
     }
 
-    /// Complain of a name and of settings that no topic can have, before there is a store.
+    /// Raise an error for a name and settings that no topic can have, before there is a store.
     #[staticmethod]
     #[pyo3(signature = (name, *, codec, partitions, segment_bytes, sync_interval_ms))]
     fn _check_topic(
@@ -227,7 +227,7 @@ impl Store {
         Layout::new(Path::new(".")).topic(&name.to_string_lossy()).or_raise(py).map(drop)
     }
 
-    /// Whether there is a topic of this name.
+    /// Return whether there is a topic of this name.
     fn _has_topic(&self, py: Python<'_>, name: &Bound<'_, PyString>) -> PyResult<bool> {
         let (inner, name) = (self.inner(py)?, name.to_string_lossy());
         match py.detach(|| inner.topic_settings(&name)) {
@@ -236,7 +236,7 @@ impl Store {
         }
     }
 
-    /// Names of all topics, sorted.
+    /// List the names of all topics, sorted.
     fn _topic_names(&self, py: Python<'_>) -> PyResult<Vec<String>> {
         let inner = self.inner(py)?;
         let topics = py.detach(|| inner.topics()).or_raise(py)?;
@@ -259,12 +259,12 @@ impl Store {
         patiently(py, self.patience, || inner.delete_topic(&name))
     }
 
-    /// Sync and close all topics that were opened through it, and let it go. Values stay valid.
+    /// Sync and close all topics that were opened through it, and the store. Values stay valid.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let inner = self.inner.write().unwrap_or_else(PoisonError::into_inner).take();
         let handles =
             std::mem::take(&mut *self.handles.lock().unwrap_or_else(PoisonError::into_inner));
-        // They are closed as the others are.
+        // They are closed like the others.
         let named = std::mem::take(&mut *self.named());
         let consumers =
             std::mem::take(&mut *self.consumers.lock().unwrap_or_else(PoisonError::into_inner));

@@ -1,8 +1,8 @@
-//! `Transaction`: records for several topics of one log, and cursors, gathered and committed at once.
+//! `Transaction`: records for several topics of one log, and cursors, committed together.
 //!
-//! Owns the `with` block: which thread or task is in one, and what Python learns of the commit. What a
-//! transaction gathers and commits is left to [`falaj::internals::topic::Transaction`]. Invariant: the mutex is held for
-//! moments, and nothing of Python's runs under it.
+//! Owns the `with` block: which thread or task is in one, and the result of the commit in Python.
+//! [`falaj::internals::topic::Transaction`] gathers and commits. Invariant: the mutex is held for
+//! moments, and no Python code runs under it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
@@ -47,7 +47,7 @@ enum Phase {
 #[derive(Debug, Default)]
 struct Gathered {
     phase: Phase,
-    /// There while it is open.
+    /// Present while it is open.
     inner: Option<Inner>,
     /// The topics that it writes to, each once.
     topics: Vec<Opened>,
@@ -58,8 +58,8 @@ struct Gathered {
     begun_by: Option<Actor>,
 }
 
-/// The thread that runs and, in an event loop, the address of its task. A context does not tell them apart: a task
-/// or thread begins with a copy of the one that it was begun in.
+/// The thread that runs and, in an event loop, the address of its task. A context does not
+/// distinguish them: a task or thread begins with a copy of its creator's context.
 type Actor = (ThreadId, usize);
 
 impl Gathered {
@@ -74,7 +74,7 @@ impl Gathered {
         }
     }
 
-    /// Remember a topic that is written to.
+    /// Remember a topic that it writes to.
     fn note(&mut self, opened: &Opened) {
         let is_known = |known: &Opened| known.first_number == opened.first_number;
         if !self.topics.iter().any(is_known) {
@@ -88,13 +88,13 @@ impl Transaction {
         self.gathered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether it was begun by that thread or task, and has not ended.
+    /// Return whether that thread or task began it, and it has not ended.
     fn is_open_in(&self, actor: Actor) -> bool {
         let gathered = self.gathered();
         gathered.phase == Phase::Open && gathered.begun_by == Some(actor)
     }
 
-    /// A topic, by name or as a handle.
+    /// Return a topic, given by name or as a handle.
     fn resolve(&self, topic: &Bound<'_, PyAny>) -> PyResult<Opened> {
         if let Ok(name) = topic.cast::<PyString>() {
             return Store::existing(self.store.bind(topic.py()), &name.to_string_lossy());
@@ -107,7 +107,8 @@ impl Transaction {
         Ok(handle.get().opened.clone())
     }
 
-    /// Gather records for a topic. Those without a key that have a choice of partitions go to one.
+    /// Gather records for a topic. Records without a key that could go to several partitions go to
+    /// one.
     fn push(
         &self,
         py: Python<'_>,
@@ -156,7 +157,7 @@ impl Transaction {
             note(py, &offsets, part)?;
         }
         if let Some(log) = log {
-            // They are visible, whatever comes of the sync.
+            // They are visible, whatever the sync returns.
             self.gathered().offsets = Some(offsets.clone().unbind());
             let visible = |error: Error| error.after_append(committed.first());
             patiently_after(py, patience, visible, || log.sync_to(committed.end()))?;
@@ -165,7 +166,7 @@ impl Transaction {
     }
 }
 
-/// Which offsets a topic got: a range, or a dict of them by partition where it has several.
+/// Note a topic's offsets: a range, or a dict of them by partition if it has several.
 fn note(
     py: Python<'_>,
     offsets: &Bound<'_, PyDict>,
@@ -183,7 +184,8 @@ fn note(
     offsets.set_item(topic.name(), by_partition)
 }
 
-/// The thread and task that call. Without asyncio there are no tasks, and it is not imported for this.
+/// Return the calling thread and task. Without asyncio there are no tasks, and it is not imported
+/// for this.
 fn actor(py: Python<'_>) -> PyResult<Actor> {
     static MODULES: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
     let modules = MODULES.import(py, "sys", "modules")?;
@@ -194,7 +196,8 @@ fn actor(py: Python<'_>) -> PyResult<Actor> {
     Ok((thread::current().id(), task))
 }
 
-/// The address of the running task. Outside of an event loop there is none, and no exception is made for that.
+/// Return the address of the running task. Outside of an event loop there is none, and no exception
+/// is made for that.
 fn running_task(asyncio: &Bound<'_, PyAny>) -> PyResult<usize> {
     let py = asyncio.py();
     let running = asyncio.call_method0(pyo3::intern!(py, "_get_running_loop"))?;
@@ -205,7 +208,8 @@ fn running_task(asyncio: &Bound<'_, PyAny>) -> PyResult<usize> {
     Ok(if task.is_none() { 0 } else { task.as_ptr() as usize })
 }
 
-/// The transaction that the caller's context is in, or was when its task or thread was begun.
+/// Return the transaction of the caller's context, or of its creator's when its task or thread
+/// began.
 fn current<'py>(py: Python<'py>) -> PyResult<&'py Bound<'py, PyAny>> {
     static CURRENT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     CURRENT.import(py, "falaj._transaction", "_CURRENT")
@@ -226,8 +230,8 @@ impl Transaction {
     ///     value, key, headers, timestamp, timestamp_ns, partition: As for `Topic.append`.
     ///
     /// Raises:
-    ///     UnknownTopic: There is none of this name: create it with `store.topic(name, log=…)` before.
-    ///     InvalidArgument: It lives in another log, or another store, than the others.
+    ///     UnknownTopic: There is none of this name: create it before, with `store.topic(name, log=…)`.
+    ///     InvalidArgument: It is in another log, or another store, than the others.
     ///
     /// Example:
     ///     >>> _ = store.topic("paid", log="shop"), store.topic("audit", log="shop")
@@ -259,7 +263,7 @@ impl Transaction {
         self.push(py, &opened, &[record], partition)
     }
 
-    /// Append a tombstone when the transaction ends: a key without a value, by which it is deleted.
+    /// Append a tombstone when the transaction ends: a key without a value, which deletes the key.
     ///
     /// Args:
     ///     topic: As for `append`.
@@ -314,7 +318,7 @@ impl Transaction {
         self.push(py, &opened, &collector.each(records)?, partition)
     }
 
-    /// Which offsets the records got, by topic, once it was committed; else None.
+    /// The offsets of the records, by topic, once it was committed; else None.
     #[getter]
     fn offsets(&self, py: Python<'_>) -> Option<Py<PyDict>> {
         self.gathered().offsets.as_ref().map(|offsets| offsets.clone_ref(py))
@@ -341,7 +345,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// Move the cursors of a consumer to behind what it delivered.
+    /// Move the cursors of a consumer to after its delivered records.
     fn _move_consumer(&self, py: Python<'_>, consumer: &Bound<'_, Consumer>) -> PyResult<()> {
         let consumer = consumer.get();
         let moves = consumer.moves(py)?;
@@ -349,7 +353,7 @@ impl Transaction {
         let home = home.handle.open(py)?;
         let mut gathered = self.gathered();
         let inner = gathered.open(py)?;
-        // Also where nothing moves: the log is the consumer's.
+        // Also if nothing moves: the log is the consumer's.
         inner.keep_cursors_in(&home.topic).or_raise(py)?;
         moves.iter().try_for_each(|moved| moved.join(&home.topic, inner)).or_raise(py)?;
         gathered.consumers.push((Arc::clone(&consumer.shared), moves));
@@ -392,7 +396,7 @@ impl Transaction {
         let is_whole = kind.is_none_or(PyAnyMethods::is_none);
         self.gathered().phase = if is_whole { Phase::Committed } else { Phase::GivenUp };
         if let Some(token) = gathered.token.take() {
-            // Another context may end it than began it, which then has nothing to reset.
+            // Another context may end it than began it, and then has nothing to reset.
             let _ = current(py)?.call_method1(pyo3::intern!(py, "reset"), (token,));
         }
         if !is_whole {
@@ -427,7 +431,7 @@ impl Transaction {
     }
 }
 
-/// Where a cursor stands that is kept in a topic's log: offset and checksum.
+/// Return a cursor that is kept in a topic's log: offset and checksum.
 #[pyfunction]
 #[allow(clippy::needless_pass_by_value, reason = "bytes of Python's come as a vector")]
 pub(crate) fn _cursor(

@@ -1,9 +1,9 @@
-//! Turns: one thread at a time uses a consumer, and any may close it.
+//! Turns: one thread at a time uses a consumer, and any thread may close it.
 //!
-//! Owns what a consumer and those who close it share. Invariant: of what was closed everything is let
-//! go, by whoever closed it or, where a thread is at work in it, by that one when its call ends; and
-//! nobody has a turn any more. Who closes never waits for a turn: it may be a signal's handler, in the
-//! very thread that has it.
+//! Owns the state that a consumer and its closers share. Invariant: a close releases everything.
+//! The closing thread does or, if another thread is using the consumer, that one when its call
+//! ends. No thread gets a turn any more. A closing thread never waits for a turn: it may be a
+//! signal's handler, in the very thread that has it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
@@ -20,15 +20,16 @@ use crate::errors::{is, raise};
 use crate::handle::Handle;
 use crate::wait::patiently;
 
-/// What a consumer and those who close it share.
+/// The state that a consumer and its closers share.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    /// Only tried, never waited for, as a follower's: see [`crate::follow`]. `None` once it was let go.
+    /// Only tried, never waited for, as in a follower: see [`crate::follow`]. `None` once it was
+    /// released.
     state: Mutex<Option<Consuming>>,
     stopped: AtomicBool,
     pub(crate) bell: Notifier,
     pub(crate) first: Arc<Handle>,
-    /// What transactions committed for it since it was used last.
+    /// Moves that transactions committed for it since it was used last.
     moved: Arc<Moved>,
 }
 
@@ -43,13 +44,13 @@ impl Shared {
         Arc::new(Self { state, stopped, bell, first, moved })
     }
 
-    /// True once it was closed.
+    /// Return true once it was closed.
     #[inline]
     pub(crate) fn is_closed(&self) -> bool {
         self.stopped.load(Ordering::Relaxed)
     }
 
-    /// Complain once it was closed.
+    /// Raise an error once it was closed.
     #[inline]
     pub(crate) fn expect_open(&self, py: Python<'_>) -> PyResult<()> {
         if self.is_closed() {
@@ -59,7 +60,7 @@ impl Shared {
         }
     }
 
-    /// `None` while another thread has it, or this one further up.
+    /// Return `None` while another thread has it, or this one further up its stack.
     #[inline]
     fn try_state(&self) -> Option<MutexGuard<'_, Option<Consuming>>> {
         match self.state.try_lock() {
@@ -69,7 +70,7 @@ impl Shared {
         }
     }
 
-    /// Use it. Where it is closed meanwhile it is let go behind that.
+    /// Use it. If it is closed meanwhile, it is released afterwards.
     #[inline]
     pub(crate) fn in_turn<T>(
         &self,
@@ -83,7 +84,8 @@ impl Shared {
             None => Err(raise(py, &Error::HandleClosed { what: "consumer" })),
         };
         drop(state);
-        // Who closes it is attached, as this thread is: it found the turn taken, or it is seen here.
+        // A closing thread is attached, as this one is: it found the turn taken, or its close is
+        // seen here.
         if self.is_closed() { self.end(py, done) } else { done }
     }
 
@@ -93,7 +95,7 @@ impl Shared {
         done.and_then(|done| left.map(|()| done))
     }
 
-    /// What was found, or nothing where it was closed on the way.
+    /// Return the result, or nothing if the consumer was closed meanwhile.
     #[inline]
     pub(crate) fn unless_closed<T>(
         &self,
@@ -106,8 +108,8 @@ impl Shared {
         }
     }
 
-    /// Note what a transaction committed: at once, or where another thread is using the consumer before
-    /// that commits.
+    /// Note the moves that a transaction committed: at once or, if another thread is using the
+    /// consumer, before that one commits.
     pub(crate) fn moved(&self, moves: Vec<Move>, end: Address) {
         self.moved.note(moves, end);
         if let Ok(mut state) = self.state.try_lock() {
@@ -115,7 +117,7 @@ impl Shared {
         }
     }
 
-    /// Let everything go, from any thread. Where one is at work in it, that one does.
+    /// Release everything, from any thread. If another thread is using it, that one releases it.
     pub(crate) fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.stopped.store(true, Ordering::Relaxed);
         self.first.rouse(py);
@@ -123,7 +125,7 @@ impl Shared {
         self.let_go(py)
     }
 
-    /// What could not be let go stays, to be let go when it is closed again.
+    /// Release everything; what could not be released is left to the next close.
     #[cold]
     fn let_go(&self, py: Python<'_>) -> PyResult<()> {
         let Some(mut guard) = self.try_state() else { return Ok(()) };

@@ -1,11 +1,11 @@
-//! Waiting: detached from the interpreter, and so that signals and closing end it.
+//! Waiting detached from the interpreter, so that signals and closing end the wait.
 //!
-//! Only the main thread has to do with signals. It first sleeps in one short slice, which costs nothing
-//! to begin and is all that a busy topic needs; then as long as it likes, with a [`Looking`] out.
-//! Closing rouses the log, in which every waiter then asks whether it was meant.
+//! Signals concern only the main thread. It first sleeps in one short slice, which costs nothing to
+//! begin and is enough for a busy topic. Then it sleeps without a limit, with a [`Looking`].
+//! Closing wakes the log's waiters, and each checks whether it is over.
 //!
-//! A thread that comes back while the interpreter is being taken down is stopped by pyo3 where it
-//! attaches again. So nothing here may be held across a detach that the main thread would wait for.
+//! While the interpreter shuts down, pyo3 stops a thread that tries to attach again. So nothing
+//! that the main thread would wait for may be held across a detach.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,17 +17,17 @@ use pyo3::prelude::*;
 use crate::errors::{OrRaise, invalid, raise};
 use crate::signals::Looking;
 
-/// Longest time without a look at signals, in the main thread, where nobody looks out for them. A
-/// signal ends the sleep of that thread; this is for one that comes in the moment before it sleeps.
+/// Longest time between checks for signals, in the main thread without a lookout. A signal ends the
+/// sleep of that thread; this is for one that comes in the moment before it sleeps.
 const BLIND_SLICE: Duration = Duration::from_millis(40);
-/// The same where somebody does, and in other threads, which no signal concerns.
+/// The same with a lookout, and in other threads, which signals do not concern.
 const SLICE: Duration = Duration::from_millis(2000);
 
-/// Longest time that the engine waits for a lock before it comes back here, to look at signals.
+/// Longest time that the engine waits for a lock before it returns here, to check for signals.
 pub(crate) const ATTEMPT: Duration = Duration::from_millis(50);
 
-/// Do something that may have to wait for a lock, at most as long as `patience` is; the store's own
-/// is only [`ATTEMPT`]. When it times out it must not have done anything.
+/// Do work that may have to wait for a lock, at most for `patience`; the store's own is only
+/// [`ATTEMPT`]. When it times out it must have had no effect.
 pub(crate) fn patiently<T: Send>(
     py: Python<'_>,
     patience: Duration,
@@ -36,8 +36,8 @@ pub(crate) fn patiently<T: Send>(
     retry(py, patience, |error| error, |signal| signal, work)
 }
 
-/// The same behind an append: `told` says what an error means then, also that of having waited too long.
-/// The exception of a signal's handler gets a note that says what was appended.
+/// Do the same after an append: `told` converts errors, including that of waiting too long. The
+/// exception of a signal's handler gets a note that says what was appended.
 pub(crate) fn patiently_after<T: Send>(
     py: Python<'_>,
     patience: Duration,
@@ -118,7 +118,7 @@ pub(crate) fn wait(
     }
 }
 
-/// Seconds from Python.
+/// Convert seconds from Python.
 pub(crate) fn seconds(py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Duration>> {
     let Some(seconds) = timeout else { return Ok(None) };
     let duration = Duration::try_from_secs_f64(seconds);

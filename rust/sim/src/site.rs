@@ -1,7 +1,7 @@
 //! Where a promise was broken, written so that a command line can name it.
 //!
 //! ```text
-//! mapped/append,roll,sync/57/3:0,8:1               power lost after event 57, but for two picks: all
+//! mapped/append,roll,sync/57/3:0,8:1               power failed after event 57, but for two picks: all
 //! mapped/append,roll,sync/57/all/12/4:0            … and again after event 12 of the recovery
 //! mapped/append,roll,sync/57/all/12/heir           … and the recovering process died there; an heir came
 //! mapped/append,roll,sync/57/all/synced/all        … and again after the sync that followed

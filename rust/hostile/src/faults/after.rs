@@ -27,9 +27,9 @@ type Judged = Result<(), String>;
 
 /// What is said of bytes that the disk does not give back.
 const UNREADABLE: [&str; 3] = [
-    "the disk does not give these bytes back",
+    "the disk could not read these bytes",
     "the commit word's tag is not this place's",
-    "the segment is missing or damaged, and it was on the medium",
+    "the segment is missing or corrupt, and it was on disk",
 ];
 
 pub fn judge_error(error: &Error, how: FailureKind) -> Judged {

@@ -1,6 +1,6 @@
 //! Appending: lock, catch up, place, commit, unlock.
 //!
-//! Owns what a writing process knows of the log's end ([`Writer`]) and the steps of an append. The
+//! Owns a writing process's knowledge of the log's end ([`Writer`]) and the steps of an append. The
 //! block is encoded and its body checksummed before the lock; under it nothing blocks, allocates or
 //! can panic. Order of the stores: dirty end, body, header, commit word (release), tail. A reader
 //! that sees the word sees the block; a successor that sees the dirty end knows what may be half
@@ -32,16 +32,16 @@ use super::preconditions::{Unmet, sequences};
 use super::prefault::PrefaultCursor;
 use super::{Control, Log, Member, enter, write_access};
 
-/// What always stays free behind the tail: a page, so that a reader may look at the word there, and
-/// an end block.
+/// Bytes that always stay free after the tail: a page, so that a reader may look at the word there,
+/// and an end block.
 pub const RESERVE: u64 = 4096 + HEADER_LEN as u64 + state::End::LEN as u64 + 8;
 
-/// What this process knows of the log's end. Behind the process's mutex.
+/// A process's knowledge of the log's end, behind the process's mutex.
 #[derive(Debug)]
 pub struct Writer {
     pub segment: Arc<Segment>,
     pub index: Index,
-    /// Entries that the index had when it was opened, where the control page speaks of none: those of
+    /// Entries of the index when it was opened that the control page does not count: those of
     /// blocks that the segment began with.
     pub filled: u64,
     pub pacer: IndexSampler,
@@ -49,23 +49,24 @@ pub struct Writer {
     /// Address that `walk` has reached.
     pub tail: Address,
     pub prepared: Option<super::roll::Prepared>,
-    /// What gives each block its time.
+    /// The clock that gives each block its time.
     pub clock: BlockClock,
-    /// Position up to which the fast path may store: what was allocated at the last look, without what
-    /// stays free, and touched. 0 where corruption hides an offset: then all is left to the slow path.
+    /// Position up to which the fast path may store: allocated at the last look, touched, and
+    /// without the bytes that stay free. 0 if corruption hides an offset: then only the slow path
+    /// appends.
     pub reach: u64,
-    /// Position at which more pages are to be asked for.
+    /// Position at which it asks for more pages.
     pub touched: u64,
     pub asked: PrefaultCursor,
 }
 
-/// Why an attempt under the lock came to nothing.
+/// Why an attempt under the lock did not append.
 pub enum Blocked {
-    /// The active segment is another one now.
+    /// The active segment has changed.
     Moved,
-    /// There is no room for this many bytes in what is allocated.
+    /// The allocated space does not fit this many bytes.
     Tight { needs: u64 },
-    /// A field would overflow: this segment takes no more.
+    /// A field would overflow: this segment accepts no more.
     Full { needs: u64 },
     /// A sync failed.
     Latched,
@@ -86,13 +87,13 @@ impl From<Error> for Blocked {
 }
 
 impl Log {
-    /// Bytes that one append may take, headers included.
+    /// Return the most bytes of one append, headers included.
     pub fn max_group_len(&self) -> u64 {
         max_group_len(self.settings.segment_bytes)
     }
 
     /// Append blocks as one group: all of them become visible at once, in this order. `firsts` gets
-    /// the first offset of each. A topic stands once in a group.
+    /// the first offset of each. A topic may appear once in a group.
     ///
     /// # Errors
     /// `InvalidArgument`, `AppendTooLarge`, `NoSpace`, `SystemCallFailed`, `LockTimeout`, `SyncFailed`,
@@ -106,7 +107,7 @@ impl Log {
         self.append_if(&[], blocks, false, firsts)
     }
 
-    /// As [`Log::append`], of one block.
+    /// Append one block, as [`Log::append`].
     ///
     /// # Errors
     /// As [`Log::append`].
@@ -121,18 +122,18 @@ impl Log {
     #[cold]
     #[inline(never)]
     fn append_slowly(&self, block: &NewBlock<'_>) -> Result<Appended> {
-        // Its checksum is not to be taken under the lock.
+        // Its checksum must not be computed under the lock.
         self.append_if(&[], &[block.sealed()], false, &mut [0])
     }
 
-    /// When a block of so many records is appended, microseconds since 1970. A record on its own goes by
-    /// the kernel's tick, which costs a fraction of reading the clock.
+    /// Return the time of an append of this many records, microseconds since 1970. A single record
+    /// gets the time of the kernel's tick, which costs a fraction of reading the clock.
     #[inline(always)]
     pub(super) fn block_time(&self, count: u32) -> i64 {
         if count == 1 { self.storage.tick_us() } else { self.storage.now_us() }
     }
 
-    /// Append, unless a precondition is not met.
+    /// Append, unless a precondition fails.
     pub(super) fn attempt(
         &self,
         slot: &mut Option<Writer>,
@@ -180,7 +181,7 @@ impl Log {
         }
     }
 
-    /// What this process knows of the log's end, behind its mutex; opened when it is needed first.
+    /// Return the writer behind this process's mutex; it is opened at its first use.
     pub(super) fn writer_in<'a>(
         &self,
         slot: &'a mut Option<Writer>,
@@ -193,8 +194,8 @@ impl Log {
         slot.as_mut().ok_or(Error::HandleClosed { what: "log" })
     }
 
-    /// The log's end, with what a dead or failed append left half done made sound; also in a log that
-    /// is latched.
+    /// Return the log's end, after completing or covering what a dead or failed append left half
+    /// done. Works in the failed-sync state too.
     pub(super) fn repair_tail(&self, writer: &mut Writer, control: &Control) -> Result<Address> {
         loop {
             writer.catch_up(self, control)?;
@@ -202,7 +203,7 @@ impl Log {
             match writer.repair_if_dirty(self, control, &guard) {
                 Ok(()) => return Ok(writer.tail),
                 Err(Blocked::Failed(error)) => return Err(error),
-                // The active segment is another one.
+                // The active segment has changed.
                 Err(_) => {}
             }
         }
@@ -235,7 +236,7 @@ impl Writer {
         loop {
             let tail = control.tail();
             match Self::open_at(log, control, tail) {
-                // It was another one's turn meanwhile, and this one is gone.
+                // Another process rolled meanwhile, and the segment is gone.
                 Err(_) if control.tail().sequence() != tail.sequence() => {}
                 Err(Error::SystemCallFailed { path, source, .. })
                     if source.kind() == ErrorKind::NotFound =>
@@ -254,7 +255,7 @@ impl Writer {
         let sequence = tail.sequence();
         let segment = Segment::open(storage, &log.dir, generation, sequence, access, reach)?;
         let segment = Arc::new(segment);
-        // Read after the opening: of an error before it this descriptor is not told.
+        // Read after the opening: this descriptor gets no error from before it.
         enter(&log.syncer_files).note_open(&segment, control.tail());
         let (index, filled) = log.index_to_write(&segment, control);
         let (walk, pacer, time) = match log.take_recovered_tail(&segment, tail) {
@@ -280,7 +281,8 @@ impl Writer {
         })
     }
 
-    /// Walk over what others appended, outside the lock; the segment may change on the way.
+    /// Walk over the blocks that others appended, outside the lock; the active segment may change
+    /// on the way.
     pub fn catch_up(&mut self, log: &Log, control: &Control) -> Result<()> {
         loop {
             let tail = control.tail();
@@ -289,7 +291,7 @@ impl Writer {
                 *self = Self { prepared: self.prepared.take(), ..opened };
                 continue;
             }
-            // Behind it, when a store failed behind the commit word.
+            // It lies beyond the tail when a store failed after the commit word.
             if self.tail >= tail {
                 return Ok(());
             }
@@ -297,8 +299,8 @@ impl Writer {
         }
     }
 
-    /// Walk to an address in the active segment. Damage on the way is passed over: whoever reads it
-    /// is told. A topic that may have records in it takes appends again once its next offset is
+    /// Walk to an address in the active segment. The walk passes over corruption; a reader of it
+    /// gets the error. A topic that may have records there accepts appends once its next offset is
     /// known, or in the next segment.
     pub fn walk_to(&mut self, tail: Address) -> Result<()> {
         let mut head = self.walk.position;
@@ -308,7 +310,7 @@ impl Writer {
                 Ok(Some(Step::Data { block, .. })) => {
                     head = if block.header.is_member() { head } else { block.position };
                     self.clock.raise(block.header.time);
-                    // Whoever wrote it decided by the same rule whether it got an entry.
+                    // Its writer decided by the same rule whether it got an entry.
                     self.pacer.is_due(block.header.topic, head);
                 }
                 Ok(Some(Step::Other(_) | Step::End { .. })) => {}
@@ -329,7 +331,7 @@ impl Writer {
         self.reach = 0;
     }
 
-    /// First thing under the lock: flags, repair, and the last blocks of others.
+    /// Take the first steps under the lock: flags, repair, and the last blocks of others.
     #[inline]
     pub fn under_lock(
         &mut self,
@@ -345,7 +347,7 @@ impl Writer {
         self.repair_if_dirty(log, control, guard)
     }
 
-    /// Repair, and the last blocks of others.
+    /// Repair, and walk over the last blocks of others.
     #[inline]
     pub fn repair_if_dirty(
         &mut self,
@@ -378,7 +380,7 @@ impl Writer {
         let Batch { blocks, facts, interval, needs, .. } = *batch;
         let start = self.tail.position();
         let room = self.room_for(control, needs)?;
-        // A record on its own goes by the kernel's tick.
+        // A single record gets the time of the kernel's tick.
         let count = if let [block] = blocks { block.count } else { 0 };
         let (time, appended_ns) = self.clock.at(log.block_time(count));
         if start + needs > self.touched {
@@ -421,7 +423,8 @@ impl Writer {
         });
         let kept = if interval { Kept::Wanted } else { Kept::Nothing };
         let maps = (control.map(), self.segment.map());
-        // What is committed first, and what with it: the facts too, unless they are to be apart.
+        // The first block to commit, and those with it: the facts too, unless a canary splits them
+        // off.
         let mut noted = noted.into_iter();
         let Some(first) = data.next().or_else(|| noted.next()) else {
             return Err(Blocked::Failed(no_block()));
@@ -437,8 +440,8 @@ impl Writer {
             commit_blocks(maps, self.tail, kept, &first, members)
         };
         let end = stored.map_err(|e| self.failed(e))?;
-        // It is there now, for everybody, so nothing that fails from here on fails the append. Where
-        // the tail stays behind, whoever appends or syncs next finds the ends unequal and repairs.
+        // All processes see the blocks now, so no later failure fails the append. If the tail stays
+        // behind, the next process that appends or syncs finds the ends unequal and repairs.
         self.note_appended(control, blocks, producer, firsts, start, appended_ns);
         let _ = commit_tail(control.map(), end);
         self.walk.position = end.position();
@@ -446,8 +449,8 @@ impl Writer {
         Ok(Appended { first: firsts.first().copied().unwrap_or(0), end })
     }
 
-    /// Under the lock: up to where the segment is allocated, if so many bytes fit in front of what always
-    /// stays free.
+    /// Return how far the segment is allocated, if this many bytes fit before those that always
+    /// stay free. The caller holds the lock.
     pub fn room_for(&self, control: &Control, needs: u64) -> std::result::Result<u64, Blocked> {
         let allocated = control.allocated();
         let room =
@@ -458,7 +461,7 @@ impl Writer {
         Ok(room)
     }
 
-    /// Under the lock: store a block of the log's own, alone, and walk over it.
+    /// Store a block of the log's own, alone, and walk over it. The caller holds the lock.
     pub fn write_own(
         &mut self,
         control: &Control,
@@ -471,7 +474,7 @@ impl Writer {
         let maps = (control.map(), self.segment.map());
         let stored = commit_block(maps, self.tail, kept, &laid);
         let end = stored.map_err(|e| self.failed(e))?;
-        // As in an append: what fails from here on does not undo it.
+        // As in an append, later failures do not undo it.
         let _ = commit_tail(control.map(), end);
         Ok(self.walk_to(end)?)
     }
@@ -493,8 +496,8 @@ impl Writer {
         Blocked::Failed(Error::io("append to", self.segment.path(), source))
     }
 
-    /// Offset of a block's first record, if its relative number fits the segment. `before` says where the
-    /// block before it in the group ends, and of which topic it is.
+    /// Return the offset of a block's first record, if its relative number fits the segment.
+    /// `before` has the topic and the end of the previous block in the group.
     #[inline]
     fn first_offset(
         &self,
@@ -507,7 +510,7 @@ impl Writer {
             return Err(Blocked::Unknown { topic: block.topic });
         };
         if !self.walk.is_sure_of(block.topic) {
-            // A new segment begins beyond whatever the damage holds.
+            // A new segment begins beyond all that the corruption may hold.
             return Err(Blocked::Full { needs });
         }
         let first =
@@ -552,7 +555,7 @@ impl Writer {
     }
 }
 
-/// Store an index entry. It is a hint: where that fails, a search walks longer.
+/// Store an index entry. It is a hint: if the store fails, a search walks longer.
 #[cold]
 #[inline(never)]
 pub fn put_entry(index: &Index, filled: u64, control: &Control, entry: &IndexEntry) {
@@ -562,7 +565,7 @@ pub fn put_entry(index: &Index, filled: u64, control: &Control, entry: &IndexEnt
     }
 }
 
-/// Bytes that an end block takes.
+/// Return the bytes of an end block.
 pub fn end_len() -> u64 {
     own_len(state::End::LEN)
 }

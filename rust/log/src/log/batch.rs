@@ -1,9 +1,9 @@
-//! What one append commits: blocks of several topics, and the facts that go with them.
+//! The blocks of several topics that one append commits, and the facts that go with them.
 //!
-//! Owns the checks that need no lock, the bytes that it takes, and the headers of its blocks. Invariant: a
-//! batch that passed these checks fits into one segment, names each cursor at most once and, unless it commits
-//! a job, each topic at most once. How it is committed is told in
-//! [`super::append`], what metadata is in [`super::metadata`].
+//! Owns the checks that need no lock, the size of a batch, and the headers of its blocks.
+//! Invariant: a batch that passed these checks fits into one segment. It names each cursor at most
+//! once and, unless it commits a bulk load, each topic at most once. [`super::append`] commits it;
+//! [`super::metadata`] defines metadata.
 
 use crate::canary::Canary;
 use crate::error::{Error, Result};
@@ -21,52 +21,53 @@ use super::preconditions::Precondition;
 pub struct NewBlock<'a> {
     /// Topic number in the log.
     pub topic: u32,
-    /// Flags that belong to the body, see [`crate::format::record::BodyWriter::flags`].
+    /// Flags of the body, see [`crate::format::record::BodyWriter::flags`].
     pub flags: u16,
     /// Number of records.
     pub count: u32,
-    /// What the body begins with, where that lies elsewhere than the rest: all that stands before a value.
+    /// The beginning of the body, if it lies apart from the rest: all that comes before a value.
     pub lead: &'a [u8],
     /// The rest of the body.
     pub body: &'a [u8],
-    /// CRC-32 of both, or `None` for a short one: it is then taken with that of the header, which overlaps.
+    /// CRC-32 of both, or `None` for a short one: it is then computed together with the header's
+    /// checksum.
     pub body_crc: Option<u32>,
     /// Highest event time in it, if any, nanoseconds since 1970.
     pub highest_event_ns: Option<i64>,
-    /// True when some record goes by the time of the append.
+    /// True when some record has the time of the append.
     pub uses_append_time: bool,
-    /// True when it is to be on the disk within the log's interval.
+    /// True when it must be on disk within the log's interval.
     pub interval: bool,
 }
 
 impl NewBlock<'_> {
-    /// Bytes of the body.
+    /// Return the bytes of the body.
     #[inline(always)]
     pub fn body_len(&self) -> usize {
         self.lead.len() + self.body.len()
     }
 
-    /// CRC-32 of the body.
+    /// Return the CRC-32 of the body.
     #[inline(always)]
     pub fn checksum(&self) -> u32 {
         self.body_crc.unwrap_or_else(|| crc32_of(self.lead, self.body))
     }
 
-    /// The highest timestamp in it when it is appended at a time, nanoseconds since 1970.
+    /// Return the highest timestamp in it for this time of the append, nanoseconds since 1970.
     #[inline(always)]
     pub(super) fn highest_ns(&self, appended_ns: i64) -> i64 {
         let own = if self.uses_append_time { appended_ns } else { i64::MIN };
         self.highest_event_ns.map_or(own, |highest| highest.max(own))
     }
 
-    /// With the checksum.
+    /// Return the block with its checksum.
     #[must_use]
     pub fn sealed(&self) -> Self {
         Self { body_crc: Some(self.checksum()), ..*self }
     }
 }
 
-/// Where an append went.
+/// Where an append stored its records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Appended {
     /// First offset of the first block.
@@ -75,23 +76,23 @@ pub struct Appended {
     pub end: Address,
 }
 
-/// What is to be committed at once.
+/// The parts of one atomic commit.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Batch<'a> {
     /// A block for each topic.
     pub blocks: &'a [NewBlock<'a>],
-    /// Body of a block in which the log notes facts, a member of the group; empty where there are none.
+    /// Body of a block of facts, a member of the group; empty without facts.
     pub facts: &'a [u8],
-    /// What must hold for that.
+    /// The conditions of the commit.
     pub preconditions: &'a [Precondition<'a>],
-    /// True when it is to be on the medium within the log's interval.
+    /// True when it must be on disk within the log's interval.
     pub interval: bool,
-    /// Bytes that it takes at most.
+    /// Most bytes that it needs.
     pub needs: u64,
 }
 
 impl Batch<'_> {
-    /// What it would be to leave the facts out of the group.
+    /// Return the canary that splits these facts off the group.
     pub(super) fn outside(&self) -> Canary {
         let has_token = |it: &Precondition<'_>| matches!(it, Precondition::Token(_));
         match self.preconditions.iter().any(has_token) {
@@ -102,7 +103,7 @@ impl Batch<'_> {
 }
 
 impl Log {
-    /// What is to be committed, and the bytes that it needs.
+    /// Make a batch, and compute the bytes that it needs.
     pub(super) fn batch<'a>(
         &self,
         blocks: &'a [NewBlock<'a>],
@@ -123,7 +124,7 @@ impl Log {
     }
 }
 
-/// Everything that could be wrong with the blocks, before the lock.
+/// Check all that can be wrong with the blocks, before the lock.
 pub(super) fn check_blocks(blocks: &[NewBlock<'_>], firsts: &[u64]) -> Result<()> {
     if blocks.is_empty() || blocks.len() != firsts.len() || blocks.iter().any(|b| b.count == 0) {
         return Err(no_block());
@@ -134,11 +135,12 @@ pub(super) fn check_blocks(blocks: &[NewBlock<'_>], firsts: &[u64]) -> Result<()
 #[cold]
 pub(super) fn no_block() -> Error {
     Error::InvalidArgument {
-        what: "an append takes one block or more, none without records".to_owned(),
+        what: "an append has at least one block, and no block without records".to_owned(),
     }
 }
 
-/// A topic stands once in a group: its blocks get their offsets before any of them is there.
+/// Check that a topic appears once in a group: its blocks get their offsets before any of them is
+/// stored.
 fn check_topics(blocks: &[NewBlock<'_>]) -> Result<()> {
     let mut seen = [0u64; state::MAX_TOPICS as usize / 64 + 1];
     for block in blocks {
@@ -146,7 +148,7 @@ fn check_topics(blocks: &[NewBlock<'_>]) -> Result<()> {
         let Some(bits) = seen.get_mut(topic as usize / 64) else { continue };
         if *bits & 1 << (topic % 64) != 0 {
             let what =
-                format!("topic number {topic} stands twice in one append: make it one block");
+                format!("topic number {topic} appears twice in one append: make it one block");
             return Err(Error::InvalidArgument { what });
         }
         *bits |= 1 << (topic % 64);
@@ -154,7 +156,8 @@ fn check_topics(blocks: &[NewBlock<'_>]) -> Result<()> {
     Ok(())
 }
 
-/// Flags of a block's header. `seat` is its place in a group: [`flag::GROUP`], [`flag::MEMBER`] or 0.
+/// Return the flags of a block's header. `seat` is its place in a group: [`flag::GROUP`],
+/// [`flag::MEMBER`] or 0.
 #[inline(always)]
 fn header_flags(block: &NewBlock<'_>, has_producer: bool, seat: u16) -> u16 {
     let topic = if block.topic == 0 { 0 } else { flag::TOPIC };
@@ -162,14 +165,14 @@ fn header_flags(block: &NewBlock<'_>, has_producer: bool, seat: u16) -> u16 {
     block.flags | topic | seat | producer
 }
 
-/// Bytes that a block takes.
+/// Return the bytes of a block.
 #[inline(always)]
 pub(super) fn padded_len(block: &NewBlock<'_>, has_producer: bool, seat: u16) -> u64 {
     let flags = header_flags(block, has_producer, seat);
     align((BlockHeader::len_for(flags) + block.body_len()) as u64)
 }
 
-/// Header of a block of records, without the checksum of its body.
+/// Make the header of a block of records, without the checksum of its body.
 #[inline(always)]
 pub(super) fn data_header(
     block: &NewBlock<'_>,

@@ -1,10 +1,11 @@
-//! Committing a bulk load: blocks that were encoded before, all at once, and the token that says so.
+//! Committing a bulk load: blocks that were encoded before, all at once, with an idempotency key.
 //!
-//! Owns tokens, and the append of a bulk load. A token is a name and a rising version. It is one of the append's
-//! [preconditions](super::preconditions) and is spent in the same group as the records, so a bulk load is committed once
-//! however many processes ask for it, and however often. Invariant: records and token are there together,
-//! or neither is. Each segment's snapshot has the tokens, as it has cursors: they outlive retention. Where
-//! blocks come from is left to [`crate::sink`]. See `docs/PROTOCOL.md`, "Bulk loads".
+//! Owns idempotency keys ([`Token`]), and the append of a bulk load. A key is a name and a rising
+//! version. It is one of the append's [preconditions](super::preconditions), and is spent in the
+//! same group as the records. So a bulk load is committed once, however many processes ask for it
+//! and however often. Invariant: records and key are both there, or neither is. Each segment's
+//! snapshot has the keys, as it has cursors: they outlive retention. [`crate::sink`] provides the
+//! blocks. See `docs/PROTOCOL.md`, "Bulk loads".
 
 use crate::error::{Error, Result};
 use crate::format::state::{IdempotencyState, MAX_TOKEN_NAME};
@@ -13,7 +14,7 @@ use super::Log;
 use super::append::{Appended, NewBlock};
 use super::preconditions::{Found, Precondition, Unmet};
 
-/// A bulk load of a series of bulk loads.
+/// The idempotency key of a bulk load in a series.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Token {
     /// Number of the topic, and name of the series.
@@ -23,17 +24,18 @@ pub struct Token {
 }
 
 impl Token {
-    /// The load with this number of a series, to the topic whose first partition has this number.
+    /// Make the key of the load with this number of a series, to the topic whose first partition
+    /// has this number.
     ///
     /// # Errors
     /// `InvalidArgument` for a name that is empty or too long, and for the highest number, which no load has.
     pub fn new(topic: u32, name: &str, version: u64) -> Result<Self> {
         if !(1..=MAX_TOKEN_NAME).contains(&name.len()) {
-            let what = format!("a token's name has 1 to {MAX_TOKEN_NAME} bytes");
+            let what = format!("an idempotency key's name has 1 to {MAX_TOKEN_NAME} bytes");
             return Err(Error::InvalidArgument { what });
         }
         if version == IdempotencyState::NONE.version {
-            let what = format!("a token's version is below {version}, which means none");
+            let what = format!("an idempotency key's version is below {version}, which means none");
             return Err(Error::InvalidArgument { what });
         }
         Ok(Self { key: (topic, name.as_bytes().to_vec()), version })
@@ -41,8 +43,8 @@ impl Token {
 }
 
 impl Log {
-    /// The load of a series that was committed last to the topic whose first partition has this number;
-    /// `None` where there is none. Costs as [`Log::cursor_of`].
+    /// Return the last committed load of a series to the topic whose first partition has this
+    /// number; `None` without one. Costs as [`Log::cursor_of`].
     ///
     /// # Errors
     /// As [`Log::cursor_of`].
@@ -51,12 +53,12 @@ impl Log {
         self.with_metadata(|state| state.token(&key))
     }
 
-    /// Append the blocks of a bulk load as one group, those of a topic one behind the other, with its token.
-    /// `firsts` gets the first offset of each. Returns `None`, and appends nothing, if the token or a later
-    /// one of its name was spent. Does not wait for the disk.
+    /// Append the blocks of a bulk load as one group, those of a topic in a row, with its key.
+    /// `firsts` gets the first offset of each. Returns `None`, and appends nothing, if the key or a
+    /// later one of its name was spent. Does not wait for the disk.
     ///
     /// # Errors
-    /// As [`Log::append`]; `InvalidArgument` where the log remembers as many tokens as it can.
+    /// As [`Log::append`]; `InvalidArgument` if the log cannot remember more keys.
     pub fn commit_load(
         &self,
         blocks: &[NewBlock<'_>],
@@ -72,8 +74,8 @@ impl Log {
         }
     }
 
-    /// Forget a token: another one has room then, and a bulk load of that series can be committed again. Does not wait
-    /// for the disk; `None` where there is none.
+    /// Forget an idempotency key: a bulk load of that series can then be committed again, and the
+    /// log can remember another key. Does not wait for the disk; `None` without such a key.
     ///
     /// # Errors
     /// As [`Log::append`].
@@ -87,17 +89,19 @@ impl Log {
     }
 }
 
-/// Everything that could be wrong with a bulk load, before the lock.
+/// Check all that can be wrong with a bulk load, before the lock.
 fn check_job(blocks: &[NewBlock<'_>], token: Option<&Token>, firsts: &[u64]) -> Result<()> {
     let refuse = |what: &str| Err(Error::InvalidArgument { what: what.to_owned() });
     if blocks.is_empty() && token.is_none() {
-        return refuse("a bulk load without records and without a token has nothing to commit");
+        return refuse(
+            "a bulk load without records and without an idempotency key has nothing to commit",
+        );
     }
     if blocks.len() != firsts.len() || blocks.iter().any(|block| block.count == 0) {
-        return refuse("a bulk load has no blocks without records, and an offset for each");
+        return refuse("each block of a bulk load has records, and a place for its first offset");
     }
     if !blocks.is_sorted_by_key(|block| block.topic) {
-        return refuse("blocks of a bulk load stand in the order of their topics");
+        return refuse("blocks of a bulk load must be in the order of their topics");
     }
     Ok(())
 }

@@ -1,9 +1,10 @@
-//! Which segments are the log.
+//! The chain: which segments belong to the log.
 //!
-//! Owns the list of segments that the newest connected one reaches backwards. A segment is connected to its predecessor when that one's end block names it, or when its own
-//! header says that it supersedes; everything else in the directory is an orphan of a crash. The
-//! end of a segment's content is where its successor says (`previous.end`), not where its bytes
-//! stop being valid. See `docs/PROTOCOL.md`, "The chain".
+//! Owns the list of segments that the newest connected one reaches backwards. A segment is
+//! connected to its predecessor in two cases: the predecessor's end block names it, or its own
+//! header says that it supersedes. Everything else in the directory is an orphan of a crash. A
+//! segment's content ends where its successor says (`previous.end`), not where its bytes stop being
+//! valid. See `docs/PROTOCOL.md`, "The chain".
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -27,7 +28,7 @@ pub struct Chain {
     generation: [u8; 16],
     reach: u64,
     reading: Reading,
-    /// Taken before `known` where both are.
+    /// Locked before `known` if both are.
     open: Arc<Mutex<OpenSegments>>,
     known: Mutex<KnownSegment>,
 }
@@ -35,47 +36,47 @@ pub struct Chain {
 #[derive(Debug, Default)]
 struct KnownSegment {
     sequences: Vec<u64>,
-    /// From this one on each segment continues the one listed before it, as their headers say.
+    /// From this one on, by its header, each segment continues the previous one in the list.
     linked_from: Option<u64>,
     headers: BTreeMap<u64, SegmentHeader>,
-    /// Sequence and salt of segments that begin as they should.
+    /// Sequence and salt of segments with a valid beginning.
     whole: BTreeSet<(u64, u64)>,
-    /// The newest that was listed.
+    /// The newest segment in the last listing.
     newest: u64,
-    /// How often something turned out to be another than it was known to be.
+    /// How often a known fact turned out to have changed.
     changes: u64,
 }
 
-/// What a segment begins with.
+/// The state of a segment's first blocks.
 enum Beginning {
-    /// All of it.
+    /// All of them are valid.
     Whole,
-    /// All of it, and it was on the medium: what is wrong here is damage.
+    /// A mark says that all were on disk: an error here is corruption.
     Marked,
-    /// Not all of it.
+    /// Some are missing.
     Torn,
 }
 
 /// Segments that the newest connected one reaches backwards, oldest first.
 #[derive(Debug)]
 pub struct Connected {
-    /// The log.
+    /// The segments of the log.
     pub whole: Vec<u64>,
-    /// Behind it: those from the first on of which the beginning is torn. They are no part of the log,
-    /// and yet they may be what connects the ones before them.
+    /// The later ones, from the first with a torn beginning on. They are not part of the log, and
+    /// yet they may connect the ones before them.
     pub torn: Vec<u64>,
 }
 
-/// What comes behind a segment.
+/// The successor of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// The segment of this sequence; the one asked for ends at `end`.
     Segment { sequence: u64, end: u64 },
-    /// Nothing: it is the newest.
+    /// None: it is the newest.
     Nothing,
-    /// It is no part of the log any more: what it holds stands in another one.
+    /// It is no longer part of the log: another segment has its content.
     Superseded,
-    /// Retention took it, and what came behind it too.
+    /// Retention deleted it, and its successor too.
     Removed,
 }
 
@@ -87,16 +88,17 @@ impl Chain {
         Self { storage, dir, generation, reach, reading, known, open }
     }
 
-    /// The log's directory.
+    /// Return the log's directory.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// The same segment with nothing of it in memory, for who reads without maps and has read much.
+    /// Open the same segment again with none of it in memory, for a reader without maps that has
+    /// read much.
     pub fn reopen_empty(&self, segment: &Arc<Segment>) -> Result<Arc<Segment>> {
         let mut open = enter(&self.open);
         let other = open.peek(segment.sequence());
-        // One that compaction put in its place has other blocks.
+        // If compaction replaced it, the new one has other blocks.
         let is_same = other.as_ref().is_none_or(|other| is_same_file(other, segment));
         if let Some(other) = other.filter(|other| is_same && !other.exceeds_cache()) {
             return Ok(other);
@@ -108,7 +110,7 @@ impl Chain {
         Ok(fresh)
     }
 
-    /// The segment with this sequence, open for reading.
+    /// Return the segment with this sequence, open for reading.
     pub fn segment(&self, sequence: u64) -> Result<Arc<Segment>> {
         // Held until it is open, so that it is opened once.
         let mut open = enter(&self.open);
@@ -117,7 +119,7 @@ impl Chain {
         }
         let segment = with_room(Some(&mut open), || self.open_segment(sequence))?;
         open.insert(Arc::clone(&segment));
-        // Still under that lock: whoever forgets a segment forgets its header with it.
+        // Still under that lock: a thread that forgets a segment forgets its header with it.
         let mut known = enter(&self.known);
         if sequence < known.newest {
             segment.file().read_ahead();
@@ -129,13 +131,13 @@ impl Chain {
         Ok(segment)
     }
 
-    /// As [`Chain::segment`], for a look in passing: what was not open is not kept open.
+    /// Do as [`Chain::segment`] for a single look: a segment that was not open does not stay open.
     pub fn open_uncached(&self, sequence: u64) -> Result<Arc<Segment>> {
         let open = enter(&self.open).peek(sequence);
         open.map_or_else(|| with_room(None, || self.open_segment(sequence)), Ok)
     }
 
-    /// A reader went on from this segment to another one.
+    /// Note that a reader moved from this segment to another one.
     pub fn leave(&self, sequence: u64) {
         enter(&self.open).leave(sequence);
     }
@@ -148,7 +150,7 @@ impl Chain {
         Ok(Arc::new(opened.map_err(|e| unless_missing(e, &self.dir, sequence))?))
     }
 
-    /// Sequences of the log's segments, oldest first, as the directory holds them now.
+    /// List the log's segments, oldest first, as the directory has them now.
     pub fn refresh(&self) -> Result<Vec<u64>> {
         let mut listed = list_segments(&*self.storage, &self.dir)?;
         let mut forgotten = Vec::new();
@@ -156,8 +158,8 @@ impl Chain {
             forgotten.extend(self.forget_replaced(&listed));
             let found = self.connected(&listed);
             let now = list_segments(&*self.storage, &self.dir)?;
-            // Retention takes the oldest, and compaction those before one that it puts in their place: one
-            // that went since it was listed seemed to be missing.
+            // Retention deletes the oldest segments, and compaction those before one that replaces
+            // them. Such a deletion since the listing looked like a missing segment.
             if listed.iter().all(|sequence| now.binary_search(sequence).is_ok()) {
                 break found?.whole;
             }
@@ -176,10 +178,9 @@ impl Chain {
         Ok(whole)
     }
 
-    /// Forget segments in whose place compaction put another one, as far as that shows: one that is open
-    /// is not the file of its name any more; one of which the header is known continues what is not there,
-    /// although older ones are. Returns the headers of the latter: that may be so because something is
-    /// missing.
+    /// Forget segments that compaction replaced, as far as that is visible. An open one is no
+    /// longer the file of its name. A known header continues a segment that is gone, although older
+    /// ones exist. Returns the headers of the latter: the reason may also be a missing segment.
     fn forget_replaced(&self, listed: &[u64]) -> Vec<SegmentHeader> {
         let newest = listed.last().copied();
         let mut is_renamed = false;
@@ -210,12 +211,12 @@ impl Chain {
         alone
     }
 
-    /// A number that rises whenever the log turns out to be another than it was known to be.
+    /// Return a number that rises whenever a known fact about the log turned out to have changed.
     pub fn changes(&self) -> u64 {
         enter(&self.known).changes
     }
 
-    /// Of the files that a directory holds, lowest first, those that are the log.
+    /// Find the log's segments among the files of a directory, lowest first.
     pub fn connected(&self, listed: &[u64]) -> Result<Connected> {
         let mut found = listed.to_vec();
         self.drop_unconnected(&mut found)?;
@@ -223,11 +224,11 @@ impl Chain {
         Ok(self.split_torn(found))
     }
 
-    /// Of the files that a directory holds, lowest first, the end of the log: what recovery has to
-    /// look at, oldest first. It goes back to a mark that claims something, for what comes before that
-    /// is on the medium, and through all that the last incarnation wrote: what an earlier one left
-    /// behind was put away by the recovery that followed it, before that made the first mark of its
-    /// own. See `docs/PROTOCOL.md`, "Recovery".
+    /// Find the end of the log among the files of a directory, lowest first: the segments that
+    /// recovery must check, oldest first. It goes back to a mark that claims something, as all
+    /// before that is on disk. It also goes back through all that the last incarnation wrote. The
+    /// recovery after an earlier incarnation put that one's leftovers away before it made its own
+    /// first mark. See `docs/PROTOCOL.md`, "Recovery".
     pub fn since_last_incarnation(&self, listed: &[u64]) -> Result<Connected> {
         let mut listed = listed.to_vec();
         self.drop_unconnected(&mut listed)?;
@@ -255,7 +256,7 @@ impl Chain {
         Ok(self.split_torn(found))
     }
 
-    /// From the newest on, what nothing connects with the log.
+    /// Drop the newest segments that nothing connects with the log.
     fn drop_unconnected(&self, sequences: &mut Vec<u64>) -> Result<()> {
         enter(&self.known).newest = sequences.last().copied().unwrap_or(0);
         while let Some(newest) = sequences.last().copied() {
@@ -268,8 +269,8 @@ impl Chain {
         Err(Error::CorruptData { path, position: 0, what: "a log without any segment" })
     }
 
-    /// What the newest does not reach backwards is no part of the log: a cut left it behind. Where a
-    /// header cannot be read everything before it stays, for whoever reads that to be told.
+    /// Drop what the newest segment does not reach backwards: a cut left it out of the log. Before
+    /// an unreadable header everything stays, so that its reader gets the error.
     fn drop_superseded(&self, sequences: &mut Vec<u64>) {
         let mut reached = sequences.last().copied();
         let mut kept: Vec<_> = std::mem::take(sequences);
@@ -288,9 +289,9 @@ impl Chain {
         *sequences = kept;
     }
 
-    /// Behind every mark a power cut may have taken a segment, or what it begins with, and left those that
-    /// follow: they are lost with it, and the log ends before them. Who believed half a beginning would
-    /// look there for offsets that lie before it.
+    /// After the last mark, a power failure may have lost a segment, or its beginning, and kept
+    /// later ones. Those are lost with it, and the log ends before them. A reader that believed
+    /// half a beginning would look there for offsets that lie before it.
     fn split_torn(&self, mut sequences: Vec<u64>) -> Connected {
         let mut whole = sequences.len();
         let newest = whole.saturating_sub(1);
@@ -313,8 +314,8 @@ impl Chain {
         Connected { whole: sequences, torn }
     }
 
-    /// Looks once at each segment, and keeps none of them open but the newest, which whoever asks is
-    /// about to read.
+    /// Check each segment once. Only the newest one stays open, since the caller is about to read
+    /// it.
     fn beginning(&self, sequence: u64, is_newest: bool) -> Result<Beginning> {
         let salt = self.header(sequence)?.salt;
         if enter(&self.known).whole.contains(&(sequence, salt)) {
@@ -332,27 +333,28 @@ impl Chain {
         Ok(Beginning::Whole)
     }
 
-    /// True for a segment that is part of the log as the directory holds it now.
+    /// Return true for a segment that is part of the log, as the directory has it now.
     pub fn holds(&self, sequence: u64) -> Result<bool> {
         let listed = self.sequences()?.binary_search(&sequence).is_ok();
         Ok(listed || self.refresh()?.binary_search(&sequence).is_ok())
     }
 
-    /// Sequences as last listed.
+    /// Return the sequences of the last listing.
     pub fn sequences(&self) -> Result<Vec<u64>> {
         let known = enter(&self.known).sequences.clone();
         if known.is_empty() { self.refresh() } else { Ok(known) }
     }
 
-    /// True where compaction made a segment of the log, as far as its headers were read: those of all
-    /// that were there when it was listed first.
+    /// Return true if compaction made a segment of the log, as far as its headers were read: those
+    /// of the first listing all were.
     pub fn has_compacted(&self) -> Result<bool> {
         self.sequences()?;
         Ok(enter(&self.known).headers.values().any(|header| header.replaces.is_some()))
     }
 
     fn is_connected(&self, sequence: u64, listed: &[u64]) -> Result<bool> {
-        // Not from memory unless it was connected then: the name of an orphan goes to another file.
+        // A header from memory counts only if the segment was connected then: an orphan's name may
+        // go to another file.
         let known = enter(&self.known).headers.get(&sequence).cloned();
         let is_known = known.is_some();
         let header = match known.map_or_else(|| self.read_header(sequence), Ok) {
@@ -373,7 +375,7 @@ impl Chain {
         Ok(connected)
     }
 
-    /// Header of a segment of the log.
+    /// Return the header of a segment of the log.
     pub fn header(&self, sequence: u64) -> Result<SegmentHeader> {
         if let Some(header) = enter(&self.known).headers.get(&sequence) {
             return Ok(header.clone());
@@ -386,7 +388,7 @@ impl Chain {
     fn read_header(&self, sequence: u64) -> Result<SegmentHeader> {
         let (file, path) = self.open_file(sequence)?;
         let header = read_header(&*file, &path)?;
-        // A copy under a later name would seem to supersede what it is a copy of.
+        // A copy under a later name would seem to supersede its original.
         expect_own(&header, self.generation, sequence, &path)?;
         Ok(header)
     }
@@ -410,7 +412,7 @@ impl Chain {
         Ok((file, path))
     }
 
-    /// The segment that must continue this one, and where this one's content ends.
+    /// Return the segment that must continue this one, and where this one's content ends.
     ///
     /// # Errors
     /// `CorruptData` when there is none.
@@ -425,7 +427,7 @@ impl Chain {
         }
     }
 
-    /// What comes behind a segment. Orphans in between are passed over.
+    /// Find the successor of a segment, passing over orphans.
     pub fn next(&self, segment: &Segment) -> Result<Next> {
         if let Some(next) = enter(&self.known).linked(segment) {
             return Ok(next);
@@ -443,13 +445,14 @@ impl Chain {
             }
             let later = listed.iter().filter(|s| **s > segment.sequence()).rev();
             let mut wanted = None;
-            // From the newest backwards: what is not reached that way is no part of the log.
+            // From the newest backwards: a segment that is not reached that way is not part of the
+            // log.
             for &sequence in later {
                 if wanted.is_some_and(|wanted| sequence > wanted) {
                     continue;
                 }
                 let header = match self.header(sequence) {
-                    // Perhaps superseded, and put away since the directory was listed.
+                    // It may have been superseded, and put away since the listing.
                     Err(_) if !fresh => continue 'look,
                     header => header?,
                 };
@@ -474,14 +477,15 @@ impl Chain {
                 if fresh {
                     return Err(missing(&self.dir, sequence));
                 }
-                // Perhaps another one is in its place since the directory was listed.
+                // Another one may have replaced it since the listing.
                 continue;
             }
         }
         Ok(Next::Nothing)
     }
 
-    /// Forget what is known of files that recovery or the clearing of a latch replaced.
+    /// Forget all that is known of files, as recovery or the end of a failed-sync state replaced
+    /// some.
     pub fn forget(&self) {
         let (mut open, mut known) = (enter(&self.open), enter(&self.known));
         known.sequences.clear();
@@ -491,13 +495,13 @@ impl Chain {
 }
 
 impl KnownSegment {
-    /// What a segment's header says that it continues.
+    /// Return the segment that a segment's header says it continues.
     fn continued(&self, sequence: u64) -> Option<Previous> {
         self.headers.get(&sequence).and_then(|header| header.previous)
     }
 
-    /// What comes behind a segment, where all headers from there on were read and agree with the list:
-    /// then there is no other way from the newest back to it.
+    /// Find the successor of a segment if all later headers were read and agree with the list. Then
+    /// there is no other way from the newest back to it.
     fn linked(&self, segment: &Segment) -> Option<Next> {
         let sequence = segment.sequence();
         self.linked_from.filter(|from| sequence >= *from)?;
@@ -508,7 +512,7 @@ impl KnownSegment {
     }
 }
 
-/// Whether two that have the same name are the same file.
+/// Return whether two segments of the same name are the same file.
 fn is_same_file(one: &Segment, other: &Segment) -> bool {
     let id = |segment: &Segment| segment.file().stat().ok().map(|stat| (stat.device, stat.inode));
     id(one) == id(other)
@@ -516,17 +520,17 @@ fn is_same_file(one: &Segment, other: &Segment) -> bool {
 
 const MISSING: &str = "the segment is missing";
 
-/// True for an error that says that a segment is not there.
+/// Return true for an error that says that a segment does not exist.
 pub fn is_missing(error: &Error) -> bool {
     matches!(error, Error::CorruptData { what, .. } if *what == MISSING)
 }
 
-/// The error for a segment that the chain names and the directory lacks.
+/// Make the error for a segment that the chain names and the directory lacks.
 pub fn missing(dir: &Path, sequence: u64) -> Error {
     Error::CorruptData { path: dir.join(names::segment(sequence)), position: 0, what: MISSING }
 }
 
-/// Such a segment is damage, whatever the kernel calls it.
+/// Convert the kernel's error for such a segment to corruption.
 fn unless_missing(error: Error, dir: &Path, sequence: u64) -> Error {
     match error {
         Error::SystemCallFailed { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
@@ -536,8 +540,9 @@ fn unless_missing(error: Error, dir: &Path, sequence: u64) -> Error {
     }
 }
 
-/// Where ends what a segment begins with. A roll syncs the bulk of what the log knew, and not what
-/// changed since: `None` where either is torn, for then nobody can tell the offsets that go on here.
+/// Return where a segment's first blocks end. A roll syncs the bulk of the log's state, but not
+/// what changed since. `None` if either is torn, since the offsets of the later blocks are then
+/// unknown.
 pub fn introduced_until(segment: &Segment) -> Result<Option<u64>> {
     if segment.header().snapshots() < 2 {
         return Ok(Some(FIRST_BLOCK));
@@ -547,8 +552,9 @@ pub fn introduced_until(segment: &Segment) -> Result<Option<u64>> {
     Ok(changes.filter(|block| block.header.kind == Kind::Snapshot).map(|block| block.end()))
 }
 
-/// What is damaged connects to nothing. What could not be looked at just now has not said so, nor has
-/// what only a newer version understands: were it left out, recovery would put the end of the log aside.
+/// Return true for an error that disconnects a segment: corruption. A segment that could not be
+/// read just now, or that only a newer version understands, stays connected. Without it, recovery
+/// would put the end of the log aside.
 fn disconnects(error: Error) -> Result<bool> {
     match error {
         Error::CorruptData { .. } => Ok(false),
@@ -556,7 +562,7 @@ fn disconnects(error: Error) -> Result<bool> {
     }
 }
 
-/// True when the block at `end` is a sound end block that names this segment.
+/// Return true when the block at `end` is a valid end block that names this segment.
 ///
 /// # Errors
 /// When it could not be read.
@@ -569,13 +575,13 @@ pub fn names_successor(before: &Segment, end: u64, header: &SegmentHeader) -> Re
     Ok(named == Ok(End { sequence: header.sequence, salt: header.salt }))
 }
 
-/// Sequences of all segment files in a log's directory, lowest first.
+/// List the sequences of all segment files in a log's directory, lowest first.
 pub fn list_segments(storage: &dyn Storage, dir: &Path) -> Result<Vec<u64>> {
     let names = storage.list(dir).doing("list", dir)?;
     Ok(segments_of(&names))
 }
 
-/// Sequences of the segment files among the names in a directory, lowest first.
+/// List the sequences of the segment files among these names, lowest first.
 pub fn segments_of(names: &[String]) -> Vec<u64> {
     let mut sequences: Vec<_> =
         names.iter().filter_map(|name| names::parse_segment(name)).collect();

@@ -5,7 +5,7 @@ use crate::format::segment::HEADERS;
 use crate::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
 
 impl Place {
-    /// Put another segment in the place of one, as compaction does.
+    /// Replace a segment with another one, as compaction does.
     fn replace(&self, sequence: u64, previous: Previous) -> Previous {
         self.lose(sequence);
         self.segment(sequence, Some(previous), marked(1))
@@ -51,7 +51,7 @@ fn a_segment_that_is_open_and_was_replaced_is_opened_anew() {
         let found = chain.segment(1).unwrap();
         assert_eq!((found.salt(), chain.header(1).unwrap().salt), (new.salt, new.salt));
         assert_eq!(changes_by_a_refresh(&chain), 0);
-        // Who still reads the old one goes on in the old one, and nobody else is given it.
+        // A reader of the old one continues in the old one, and no new reader gets it.
         let fresh = chain.reopen_empty(&stale).unwrap();
         assert_eq!(fresh.salt(), stale.salt());
         assert!(!Arc::ptr_eq(&fresh, &found));
@@ -160,7 +160,7 @@ fn a_header_that_is_damaged_is_no_end_of_the_log() {
     assert!(told, "{error}");
 }
 
-/// Segments of which no mark claims anything: a power cut may have taken any of them.
+/// Make segments without a mark that claims anything: a power failure may have lost any of them.
 fn unmarked_row(p: &Place) -> Vec<Previous> {
     let mut made: Vec<Previous> = Vec::new();
     for sequence in 0..=3 {
@@ -213,7 +213,7 @@ fn a_segment_that_cannot_be_opened_is_not_called_missing() {
     assert_eq!(chain.refresh().unwrap(), [0, 1]);
 }
 
-/// Else recovery would put the end of the log aside, for a disk that may be well again tomorrow.
+/// Otherwise recovery would put the end of the log aside, for a disk that may work again tomorrow.
 #[test]
 fn what_the_disk_does_not_give_back_does_not_disconnect_the_newest() {
     for lost in [2, 3] {
@@ -224,6 +224,6 @@ fn what_the_disk_does_not_give_back_does_not_disconnect_the_newest() {
         let found = chain.connected(&[0, 1, 2, 3]);
         let told = found.as_ref().map(|found| found.whole.clone());
         assert!(!matches!(&told, Ok(whole) if !whole.contains(&3)), "{lost}: {told:?}");
-        assert!(disk.failed() > 0, "{lost}: nobody looked");
+        assert!(disk.failed() > 0, "{lost}: it was not read");
     }
 }

@@ -28,7 +28,8 @@ impl Place {
         Self { memory, dir }
     }
 
-    /// Make a segment that supersedes whatever lies behind `previous`; what a successor says of it.
+    /// Make a segment that supersedes all that lies after `previous`; return what a successor says
+    /// of it.
     fn segment(&self, sequence: u64, previous: Option<Previous>, mark: Mark) -> Previous {
         let path = self.path(sequence);
         let made = Builder::new(&self.memory, path, LEN, LEN, 0o600, MapAccess::Write);
@@ -47,7 +48,7 @@ impl Place {
         Previous { sequence, salt: builder.salt(), end: builder.position() }
     }
 
-    /// Segments 0 to `last`, each of which continues the one before, all of them marked.
+    /// Make segments 0 to `last`, each continuing the previous one, all of them with a mark.
     fn row(&self, last: u64) -> Vec<Previous> {
         let mut made: Vec<Previous> = Vec::new();
         for sequence in 0..=last {
@@ -165,7 +166,7 @@ fn a_segment_that_was_put_away_since_the_last_look_is_looked_past() {
     let chain = p.chain(Reading::Map);
     let first = chain.segment(0).unwrap();
     assert_eq!(chain.refresh().unwrap(), [0, 1, 2]);
-    // Superseded, and moved to quarantine by who recovers.
+    // Superseded, and moved to quarantine by a recovery.
     p.segment(3, Some(row[0]), marked(1));
     [1, 2].iter().for_each(|sequence| p.lose(*sequence));
     enter(&chain.known).headers.clear();
@@ -227,7 +228,11 @@ fn recovery_looks_back_to_a_claim_that_an_earlier_incarnation_made() {
     assert_eq!(looked_at(&[marked(1), marked(1), marked(2)]), [1, 2]);
     assert_eq!(looked_at(&[marked(1), unmarked(1), marked(2)]), [0, 1, 2], "it claims nothing");
     assert_eq!(looked_at(&[marked(1), marked(2), unmarked(2)]), [0, 1, 2]);
-    assert_eq!(looked_at(&[marked(1), marked(2), nobody]), [0, 1, 2], "nobody's says nothing");
+    assert_eq!(
+        looked_at(&[marked(1), marked(2), nobody]),
+        [0, 1, 2],
+        "one of no incarnation says nothing"
+    );
     assert_eq!(looked_at(&[marked(1), marked(2), marked(3), nobody]), [1, 2, 3]);
 }
 
@@ -337,7 +342,7 @@ fn what_follows_in_a_long_log_is_known_without_a_look_at_all_that_is_behind_it()
     let first = chain.segment(0).unwrap();
     chain.refresh().unwrap();
     assert_eq!(next(&chain, 0).unwrap(), Next::Segment { sequence: 1, end: row[0].end });
-    // A header that is read again and says something else is not passed over.
+    // A header that says something else when it is read again is an error.
     let changed = SegmentHeader { salt: 77, ..chain.header(20).unwrap() };
     enter(&chain.known).headers.insert(1, changed);
     assert!(enter(&chain.known).linked(&first).is_none());

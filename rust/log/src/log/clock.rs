@@ -1,15 +1,15 @@
 //! The times of blocks.
 //!
-//! Owns the rule that they never fall: a block gets the time of its append, or that of the block before it if
-//! that is later, as after a step of the machine's clock. Invariant: the time in nanoseconds is the time in
-//! microseconds from the segment's base.
+//! Owns the rule that times never fall. A block gets the time of its append. After a step of the
+//! machine's clock backwards, it gets the time of the previous block, which is later. Invariant:
+//! the time in nanoseconds is the time in microseconds from the segment's base.
 
 /// Gives each block of a segment its time.
 #[derive(Clone, Debug)]
 pub struct BlockClock {
-    /// The moment that times are relative to, in microseconds since 1970.
+    /// The base of relative times, in microseconds since 1970.
     base_us: i64,
-    /// For what moment it was asked last.
+    /// The moment of the last call.
     asked_us: i64,
     /// The time of the last block, microseconds from the base.
     time: u64,
@@ -18,15 +18,16 @@ pub struct BlockClock {
 }
 
 impl BlockClock {
-    /// For a segment with this time base, in which the last block has this time.
+    /// Make a clock for a segment with this time base, whose last block has this time.
     pub fn new(base_us: i64, time: u64) -> Self {
         let mut clock = Self { base_us, asked_us: i64::MIN, time, ns: 0 };
         clock.raise(time);
         clock
     }
 
-    /// The time of a block that is appended at this moment: from the segment's base, and as a timestamp. The
-    /// kernel's tick lasts for thousands of appends, so mostly it is the time of the one before.
+    /// Return the time of a block that is appended at this moment: relative to the segment's base,
+    /// and as a timestamp. The kernel's tick lasts for thousands of appends, so mostly the time is
+    /// the previous one.
     #[inline(always)]
     pub fn at(&mut self, now_us: i64) -> (u64, i64) {
         if now_us != self.asked_us {
@@ -41,13 +42,13 @@ impl BlockClock {
         self.raise(now_us.saturating_sub(self.base_us).max(0) as u64);
     }
 
-    /// Know of a block with this time.
+    /// Take a block with this time into account.
     pub fn raise(&mut self, time: u64) {
         self.time = self.time.max(time);
         self.ns = self.base_us.saturating_add_unsigned(self.time).saturating_mul(1000);
     }
 
-    /// The time of the last block, from the segment's base.
+    /// Return the time of the last block, from the segment's base.
     #[cfg(test)]
     pub fn last(&self) -> u64 {
         self.time

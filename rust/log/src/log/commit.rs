@@ -1,10 +1,11 @@
-//! The one order in which an append stores.
+//! The one order in which an append stores its bytes.
 //!
-//! Owns that order: dirty end, body and header of each block, the commit words, tail; of a group the commit
-//! word of its first block last. Whatever stores blocks into the active segment calls it, over the maps
-//! themselves or over bare memory ([`StoreTarget`]): appends, the quick and the thorough, what the log notes
-//! of itself, and the space in front of an end. The caller holds the append lock, and has seen that the log
-//! ends where the first block begins. See `docs/PROTOCOL.md`, "Append".
+//! Owns that order: dirty end, body and header of each block, the commit words, tail. In a group
+//! the commit word of the first block comes last. All code that stores blocks into the active
+//! segment calls it, over the maps themselves or over bare memory ([`StoreTarget`]). That is the
+//! fast and the slow append, the log's own metadata, and the space before an end block. The caller
+//! holds the append lock, and has checked that the log ends where the first block begins. See
+//! `docs/PROTOCOL.md`, "Append".
 
 use std::io;
 use std::sync::atomic::{Ordering, compiler_fence};
@@ -16,24 +17,24 @@ use crate::format::control::at;
 use crate::segment::create::LaidBlock;
 use crate::storage::StoreTarget;
 
-/// Which word of the control page rises with the dirty end.
+/// A word of the control page that rises with the dirty end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
     /// None.
     Nothing,
-    /// That it is wanted on the disk within the log's interval.
+    /// The end up to which blocks must be on disk within the log's interval.
     Wanted,
-    /// That the blocks may say that something was trimmed. A reader that looks before they are there finds
+    /// The end of blocks that may record a trim. A reader that looks before they are there finds
     /// nothing, and looks again.
     Trimmed,
 }
 
-/// Store a block at the end of the log, and behind it the other members of its group, which take so many
-/// bytes. Returns where the log ends then: all of them are there for everybody. An error leaves the dirty end
-/// behind, so that the next owner of the lock repairs.
+/// Store a block at the end of the log, followed by the other members of its group, which have this
+/// many bytes. Returns the log's new end: all of them are visible to all processes. An error leaves
+/// the dirty end in place, so that the next owner of the lock repairs.
 ///
 /// # Errors
-/// Those of `pwrite` where stores go through it; none in mapped memory.
+/// Those of `pwrite`, if stores are writes; none in mapped memory.
 #[inline(always)]
 pub fn commit_blocks<'a, S: StoreTarget>(
     (page, map): (&S, &S),
@@ -42,11 +43,11 @@ pub fn commit_blocks<'a, S: StoreTarget>(
     first: &LaidBlock<'_>,
     (members, len): (impl Iterator<Item = LaidBlock<'a>>, u64),
 ) -> io::Result<Address> {
-    // Before a byte is stored: a wrong place would have it written over what is there.
+    // Checked before a byte is stored: at a wrong place it would overwrite committed bytes.
     let (mut position, whole) = (first.end(), first.end() + len);
     let end = start.behind(whole - first.position);
     let is_in_place = first.position == start.position() && end.sequence() == start.sequence();
-    assert!(is_in_place, "an append that does not begin where the log ends");
+    assert!(is_in_place, "an append must begin where the log ends");
     page.store(at::DIRTY, end.0)?;
     match kept {
         Kept::Nothing => {}
@@ -61,20 +62,20 @@ pub fn commit_blocks<'a, S: StoreTarget>(
     first.put(map)?;
     for member in members {
         let fits = member.position == position && member.end() <= whole;
-        assert!(fits, "a block that is not behind the one before");
+        assert!(fits, "a block must follow the previous one");
         position = member.end();
         member.put(map)?;
         member.commit(map)?;
         pass(Point::GroupMember);
     }
-    assert!(position == whole, "a group that does not fill what it announced");
+    assert!(position == whole, "a group must have the announced length");
     pass(Point::BlockHeader);
     first.commit(map)?;
     pass(Point::AppendCommitted);
     Ok(end)
 }
 
-/// As [`commit_blocks`], of a block that stands alone.
+/// Store a single block, as [`commit_blocks`].
 ///
 /// # Errors
 /// As [`commit_blocks`].
@@ -88,10 +89,11 @@ pub fn commit_block<S: StoreTarget>(
     commit_blocks(maps, start, kept, block, (std::iter::empty(), 0))
 }
 
-/// Store the tail behind what was committed, and its index entries.
+/// Store the tail after committed blocks, and their index entries.
 ///
 /// # Errors
-/// As [`commit_blocks`]; the blocks are there all the same, and the next owner of the lock moves the tail.
+/// As [`commit_blocks`]; the blocks are visible all the same, and the next owner of the lock moves
+/// the tail.
 #[inline(always)]
 pub fn commit_tail<S: StoreTarget>(page: &S, end: Address) -> io::Result<()> {
     let stored = page.store(at::TAIL, end.0);
@@ -109,8 +111,8 @@ mod tests {
     use crate::storage::Map;
     use crate::storage::real::private_memory;
 
-    /// Append blocks at an end of the log, each at its position, where all but the first take so many bytes.
-    /// Return whether that came about, and what it left in a control page and a segment.
+    /// Append blocks at an end of the log, each at its position; all but the first have this many
+    /// bytes. Return whether that succeeded, and the resulting control page and segment.
     fn appended(start: Address, blocks: &[u64], len: u64) -> (Option<Address>, Map, Map) {
         let [page, map] = [(); 2].map(|()| private_memory(2 * PAGE).expect("memory"));
         for target in [&page, &map] {

@@ -1,8 +1,8 @@
-//! The control page of a log, by name instead of by position.
+//! The control page of a log, with names for its words.
 //!
 //! Owns the mapped page and the meaning of its words; it decides nothing. All of it is derived
-//! state: recovery makes it anew from the segments. In `pwrite` stores the page is mapped for
-//! reading and changed by writes; the lock words then stay zero, the lock being a file's.
+//! state: recovery rebuilds it from the segments. In `pwrite` stores the page is mapped for reading
+//! and changed by writes. Its lock words then stay zero, and the flock of a file is the lock.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -21,13 +21,13 @@ use crate::wake;
 #[derive(Debug)]
 pub struct Control {
     map: Map,
-    /// Read on each look where the page is not mapped; `map` is then what was seen first.
+    /// Read at each look if the page is not mapped; `map` then holds the first reading.
     unmapped: Option<Arc<dyn File>>,
     path: PathBuf,
     id: u64,
     stat: Stat,
     stale_tail: Option<Address>,
-    /// The store's wake page, which is rung for those who wait for several logs.
+    /// The store's wake page; its bell wakes processes that wait for several logs.
     bell: OnceLock<Map>,
 }
 
@@ -59,8 +59,8 @@ impl Control {
         Ok(Self { map, unmapped, path, id, stat, stale_tail, bell })
     }
 
-    /// The incarnation for which a log's control file is valid, by one look; `None` where the file
-    /// cannot be used.
+    /// Read once for which incarnation a log's control file is valid; `None` if the file cannot be
+    /// used.
     pub fn incarnation_in(storage: &dyn Storage, dir: &Path, log: [u8; 16]) -> Option<u64> {
         let file = storage.open(&dir.join("control"), OpenMode::Read).ok()?;
         let mut page = [0; LEN as usize];
@@ -70,7 +70,7 @@ impl Control {
         (got as u64 == LEN).then(|| u64::from_le_bytes(*word))
     }
 
-    /// As [`Control::open`], for reading without a map.
+    /// Open as [`Control::open`], for reading without a map.
     ///
     /// # Errors
     /// As [`Control::open`].
@@ -100,7 +100,7 @@ impl Control {
         }
     }
 
-    /// A page that can no longer be read says what it said first: less than is there, never more.
+    /// If the page can no longer be read, the first reading counts: it is never beyond the truth.
     #[cold]
     fn read(&self, file: &dyn File, position: u64) -> u64 {
         let mut word = [0; 8];
@@ -110,17 +110,17 @@ impl Control {
         }
     }
 
-    /// The page, not to be believed while its tail is this one.
+    /// Return the page, not to be believed while its tail is this one.
     pub fn doubting(self, stale_tail: Option<Address>) -> Self {
         Self { stale_tail, ..self }
     }
 
-    /// The tail, unless it is one that the page is doubted for.
+    /// Return the tail, unless it is the doubted one.
     pub fn trusted_tail(&self) -> Option<Address> {
         Some(self.tail()).filter(|tail| self.stale_tail != Some(*tail))
     }
 
-    /// Make a control file under its temporary name, for nobody yet: its incarnation is zero.
+    /// Make a control file under its temporary name, valid for no incarnation yet.
     /// [`Control::publish`] gives it its name.
     ///
     /// # Errors
@@ -142,12 +142,12 @@ impl Control {
         renamed.map_err(|e| Error::io("rename", &temporary, e))
     }
 
-    /// Its random id, which the segments' marks repeat.
+    /// Return its random id, which the segments' marks repeat.
     pub fn id(&self) -> u64 {
         self.id
     }
 
-    /// Its path, for messages.
+    /// Return its path, for messages.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -168,70 +168,70 @@ impl Control {
         }
     }
 
-    /// Incarnation for which the page is valid.
+    /// Return the incarnation for which the page is valid.
     pub fn incarnation(&self) -> u64 {
         self.load(at::INCARNATION)
     }
 
-    /// Where the next block goes.
+    /// Return where the next block goes.
     #[inline]
     pub fn tail(&self) -> Address {
         Address(self.load(at::TAIL))
     }
 
-    /// Up to where the lock's owner may have stored bytes.
+    /// Return how far the lock's owner may have stored bytes.
     #[inline]
     pub fn dirty(&self) -> Address {
         Address(self.load(at::DIRTY))
     }
 
-    /// Up to where everything is on the medium.
+    /// Return how far everything is on disk.
     #[inline]
     pub fn durable(&self) -> Address {
         Address(self.load(at::DURABLE))
     }
 
-    /// Up to where the active segment is allocated.
+    /// Return how far the active segment is allocated.
     #[inline]
     pub fn allocated(&self) -> Address {
         Address(self.load(at::ALLOCATED))
     }
 
-    /// Up to where interval mode wants everything on the medium.
+    /// Return how far interval mode wants everything on disk.
     #[inline]
     pub fn wanted(&self) -> Address {
         Address(self.load(at::WANTED))
     }
 
-    /// Up to where the active segment may say that something was trimmed.
+    /// Return how far the active segment may record trims.
     #[inline]
     pub fn trimmed(&self) -> Address {
         Address(self.load(at::TRIMMED))
     }
 
-    /// Entries in the active segment's index.
+    /// Return the number of entries in the active segment's index.
     #[inline]
     pub fn indexed(&self) -> u64 {
         self.load(at::INDEXED)
     }
 
-    /// A word by its position.
+    /// Return a word by its position.
     pub fn word_value(&self, position: u64) -> u64 {
         self.load(position)
     }
 
-    /// See [`flag`].
+    /// Return the flags, see [`flag`].
     #[inline]
     pub fn flags(&self) -> u64 {
         self.load(at::FLAGS)
     }
 
-    /// True when a sync failed and what is not durable must be written anew.
+    /// Return true in the failed-sync state: what is not durable must be written again.
     pub fn is_latched(&self) -> bool {
         self.flags() & flag::LATCHED != 0
     }
 
-    /// Flags that this version does not know, and so cannot wait for to be lowered.
+    /// Refuse flags that this version does not know, as it cannot wait for their end.
     ///
     /// # Errors
     /// `CorruptData` when there are any.
@@ -239,12 +239,12 @@ impl Control {
         if self.flags() & !(flag::LATCHED | flag::DELETED) == 0 {
             return Ok(());
         }
-        let (path, what) = (self.path.clone(), "a flag that nobody knows is raised");
+        let (path, what) = (self.path.clone(), "an unknown flag is set");
         Err(Error::CorruptData { path, position: at::FLAGS, what })
     }
 
-    /// Raise or lower one of the [`flag`]s, and leave the others as they are. Where words cannot be
-    /// changed in place the caller holds the sync lock's file.
+    /// Set or clear one of the [`flag`]s, and leave the others as they are. If words cannot be
+    /// changed in place, the caller holds the sync lock's file.
     ///
     /// # Errors
     /// As [`Control::set`].
@@ -257,10 +257,10 @@ impl Control {
         Ok(())
     }
 
-    /// Say that a segment is allocated further than was known, if it is still the active one. Where
-    /// words can be changed in place no lock is needed: that bytes are allocated is true whoever says
-    /// it, and a roll stores the word of another segment, which stays. Elsewhere the caller owns the
-    /// append lock.
+    /// Record that a segment is allocated further than was known, if it is still the active one. If
+    /// words can be changed in place, this needs no lock. The allocation is a fact whichever
+    /// process records it, and the word of another segment, which a roll stores, stays. Otherwise
+    /// the caller owns the append lock.
     ///
     /// # Errors
     /// As [`Control::set`].
@@ -277,7 +277,7 @@ impl Control {
         Ok(())
     }
 
-    /// True when the log was deleted.
+    /// Return true when the log was deleted.
     pub fn is_deleted(&self) -> bool {
         self.flags() & flag::DELETED != 0
     }
@@ -285,7 +285,7 @@ impl Control {
     /// Store one of the words that only the owner of a lock changes.
     ///
     /// # Errors
-    /// `SystemCallFailed` or `NoSpace` where stores are writes.
+    /// `SystemCallFailed` or `NoSpace`, if stores are writes.
     #[inline]
     pub fn set(&self, position: u64, value: u64) -> Result<()> {
         self.map.store(position, value).map_err(|e| self.failed(e))
@@ -296,25 +296,26 @@ impl Control {
         Error::io("write", &self.path, source)
     }
 
-    /// A word that processes change by compare-and-swap; only in mapped stores.
+    /// Return a word that processes change by compare-and-swap; only in mapped stores.
     #[inline]
     pub fn word(&self, position: u64) -> Word<'_> {
         self.map.word(position)
     }
 
-    /// The page.
+    /// Return the page.
     #[inline(always)]
     pub fn map(&self) -> &Map {
         &self.map
     }
 
-    /// True when waiters can leave a flag and writers can wake them.
+    /// Return true when waiters can set a flag and writers can wake them.
     #[inline]
     pub fn can_wait(&self) -> bool {
         self.unmapped.is_none() && self.map.writable() && self.map.shares_memory()
     }
 
-    /// Ring this page, of the store, for those who wait for several logs. The first one named stays.
+    /// Set the store's wake page, for processes that wait for several logs. The first one set
+    /// stays.
     pub fn set_notifier(&self, page: Map) {
         // Another would be a page of the same store.
         let _ = self.bell.set(page);
@@ -324,24 +325,24 @@ impl Control {
         self.bell.get().map(|page| page.word(bell::at::COUNTER))
     }
 
-    /// Wake everybody who may be sleeping for the log's sake.
+    /// Wake all that may be sleeping for the log's sake.
     pub fn wake_all(&self) {
         if self.can_wait() {
             wake::wake_all(&self.word(at::WAKE));
             self.notifier().iter().for_each(wake::wake_all);
         } else {
-            // Where nothing is mapped for writing nobody can leave a flag; sleepers have bounds.
+            // In a store without maps for writing no process can set a flag; sleepers have bounds.
             let _ = self.set(at::WAKE, self.map.load(at::WAKE).wrapping_add(1));
         }
     }
 
-    /// What followers sleep on; `None` where the page is not mapped.
+    /// Return the word that followers sleep on; `None` if the page is not mapped.
     pub fn counter(&self) -> Option<Word<'_>> {
         self.unmapped.is_none().then(|| self.word(at::WAKE))
     }
 
-    /// Leave word that somebody sleeps on the store's bell for this log's sake; false where that is
-    /// not possible. Look at the log afterwards, then sleep.
+    /// Set a flag for a process that will sleep on the store's bell for this log's sake; false if
+    /// that is not possible. Look at the log afterwards, then sleep.
     pub fn register_waiter(&self, who: u64) -> bool {
         let can_wait = self.can_wait();
         if can_wait {
@@ -350,7 +351,7 @@ impl Control {
         can_wait
     }
 
-    /// Wake who waits, after an append, whose lock was just released, or else after a sync.
+    /// Wake the waiters after an append whose lock was just released, or else after a sync.
     #[inline(always)]
     pub fn notify(&self, appended: bool) {
         if !self.can_wait() {
@@ -366,7 +367,7 @@ impl Control {
         }
     }
 
-    /// Wake those who left word that they wait for appends.
+    /// Wake the waiters that have set a flag for appends.
     #[cold]
     pub fn wake_waiters(&self) {
         wake::notify_appended(

@@ -1,8 +1,9 @@
 //! Copying a log while others write to it.
 //!
-//! Owns what a copy of a log is: all its segments up to the end that was committed when the copy was
-//! planned, each with a fresh mark that says so, and no derived state. A copy is therefore a log that
-//! was closed in order: whoever opens it first finds all of it durable and goes on behind it.
+//! Owns the contents of a copy. It has all segments of the log up to the end that was committed
+//! when the copy was planned. Each has a fresh mark that says so, and there is no derived state. A
+//! copy is therefore a log that was closed in order. The first process to open it finds all of it
+//! durable and appends after it.
 //!
 //! ```text
 //! source  | page 0 | blocks ……………… | end block | rest        segment before the last
@@ -11,10 +12,10 @@
 //! copy    | header, mark = tail, clean | blocks …… |
 //! ```
 //!
-//! Nothing is mapped, neither here nor there. Segments that are wholly on the medium never change
-//! again, so the kernel may share their blocks with the copy where the file system can; the active
-//! one is copied byte by byte, for a shared block under a mapped writer needs room when it is stored
-//! to, and there may be none. See `docs/PROTOCOL.md`, "Backup".
+//! Neither source nor copy is mapped. Segments that are wholly on disk never change again, so the
+//! kernel may share their blocks with the copy if the file system can. The active one is copied
+//! byte by byte. A store to a shared block under a mapped writer would need space on the disk, and
+//! there may be none. See `docs/PROTOCOL.md`, "Backup".
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -39,37 +40,38 @@ use super::metadata::TopicEnds;
 use super::seek::begins_where_trimmed;
 use super::verify::Progress;
 
-/// Bytes copied between two calls of the progress.
+/// Bytes copied between two calls of `progress`.
 const STRIDE: u64 = 8 << 20;
-/// Void blocks that cover more than this are not copied.
+/// Void blocks that cover more bytes than this are not copied.
 const HOLE: u64 = 1 << 16;
-/// What is said of a segment that has to be looked at anew.
+/// The error for a segment that changed since the copy was planned.
 const COMPACTED_MEANWHILE: &str = "the segment was compacted while it was to be copied";
-/// How often the end is looked at again when a roll came in between.
+/// How often the end is read again after a roll in between.
 const TRIES: u32 = 5;
 
-/// A segment to be copied. It is not kept open: a log may have more of them than a process files.
+/// A segment to be copied. It does not stay open: a log may have more segments than a process has
+/// descriptors.
 #[derive(Debug)]
 struct SegmentPiece {
     sequence: u64,
     salt: u64,
-    /// Where its content ends: what the copy's mark says.
+    /// Where its content ends, as the copy's mark says.
     end: u64,
-    /// Where the bytes end: behind the end block that names the next segment.
+    /// Where its bytes end: after the end block that names the next segment.
     len: u64,
     last: bool,
-    /// True when it never changes again, not even its first page.
+    /// True when it never changes again, including its first page.
     settled: bool,
 }
 
-/// A cursor that moves in what is copied.
+/// A move of a cursor in the copied part.
 #[derive(Clone, Debug)]
 pub struct CopiedMove {
     /// The block or group that moves it.
     pub group: Address,
-    /// What it is called.
+    /// The cursor's name.
     pub name: Vec<u8>,
-    /// Where to.
+    /// The new offset.
     pub offset: u64,
 }
 
@@ -83,12 +85,12 @@ pub struct LogCopy {
 }
 
 impl LogCopy {
-    /// Look at a log's end and plan to copy everything before it. `recovered` says that a process of
+    /// Find a log's end and plan to copy everything before it. `recovered` means that a process of
     /// this store has recovered the log, so that a bad block cannot be a torn tail.
     ///
     /// # Errors
-    /// `NeedsRecovery` when nobody knows where the log ends, `CorruptData` when what is not yet durable of
-    /// it is damaged, or a segment is missing; `UnsupportedVersion`, `SystemCallFailed`.
+    /// `NeedsRecovery` if the end of the log is unknown. `CorruptData` if what is not yet durable
+    /// of it is corrupt, or a segment is missing. `UnsupportedVersion`, `SystemCallFailed`.
     pub fn plan(
         storage: &Arc<dyn Storage>,
         dir: &Path,
@@ -135,10 +137,10 @@ impl LogCopy {
         Ok(Self { chain, pieces, write_mode, file_mode })
     }
 
-    /// The cursors that move behind an address, in their order.
+    /// List the moves of cursors after an address, in their order.
     ///
     /// # Errors
-    /// `CorruptData` when a segment is not there any more, `SystemCallFailed`.
+    /// `CorruptData` when a segment no longer exists, `SystemCallFailed`.
     pub fn moves_since(&self, from: Address) -> Result<Vec<CopiedMove>> {
         let mut moves = Vec::new();
         let later = |piece: &&SegmentPiece| piece.sequence >= from.sequence();
@@ -147,7 +149,7 @@ impl LogCopy {
             let begin = if is_first { from.position().max(FIRST_BLOCK) } else { FIRST_BLOCK };
             let segment = self.chain.segment(piece.sequence)?;
             if segment.is_compacted() {
-                // It does not tell any more which records a cursor moved with.
+                // The segment no longer tells which records a cursor moved with.
                 let (path, position) = (segment.path().to_path_buf(), FIRST_BLOCK);
                 return Err(Error::CorruptData { path, position, what: COMPACTED_MEANWHILE });
             }
@@ -156,10 +158,10 @@ impl LogCopy {
         Ok(moves)
     }
 
-    /// Where each topic ends in the copy.
+    /// Return where each topic ends in the copy.
     ///
     /// # Errors
-    /// `CorruptData`, `UnsupportedVersion`, `SystemCallFailed`: nobody can tell.
+    /// `CorruptData`, `UnsupportedVersion`, `SystemCallFailed`: the ends are unknown.
     pub fn ends(&self) -> Result<TopicEnds> {
         let Some(last) = self.pieces.last() else { return Ok(TopicEnds(LogState::default())) };
         let mut segment = self.chain.segment(last.sequence)?;
@@ -176,12 +178,12 @@ impl LogCopy {
         }
     }
 
-    /// Bytes to be copied.
+    /// Return the bytes to be copied.
     pub fn bytes(&self) -> u64 {
         self.pieces.iter().map(|piece| piece.len).sum()
     }
 
-    /// Segments to be copied.
+    /// Return the number of segments to be copied.
     pub fn segments(&self) -> u64 {
         self.pieces.len() as u64
     }
@@ -189,8 +191,8 @@ impl LogCopy {
     /// Fill an existing, empty directory with the copy, and sync everything in it.
     ///
     /// # Errors
-    /// `CorruptData` when a segment is not there any more, `SystemCallFailed`, `NoSpace`, and what `progress`
-    /// returns. The directory must then be thrown away.
+    /// `CorruptData` when a segment no longer exists, `SystemCallFailed`, `NoSpace`, and the errors
+    /// of `progress`. The caller must then remove the directory.
     pub fn carry_out(
         &self,
         storage: &dyn Storage,
@@ -211,7 +213,7 @@ impl LogCopy {
                 progress(*done, total)
             })?;
         }
-        // Empty, and nobody's: a copied log is locked by those who open the copy.
+        // Empty, and without an owner: the processes that open the copy lock it.
         let by_file = ["lock.append", "lock.sync"];
         let by_file = by_file.into_iter().filter(|_| self.write_mode == WriteMode::Pwrite);
         for lock in ["lock"].into_iter().chain(by_file) {
@@ -223,20 +225,20 @@ impl LogCopy {
     }
 }
 
-/// True for an error that says that segments were given others' places while a copy was planned: it has to
-/// be planned anew.
+/// Return true for an error that says that segments were replaced while a copy was planned: it must
+/// be planned again.
 pub fn is_overtaken(error: &Error) -> bool {
     is_missing(error)
         || matches!(error, Error::CorruptData { what, .. } if *what == COMPACTED_MEANWHILE)
 }
 
-/// The committed end and the segment that it lies in; no end where nobody says one.
+/// Find the committed end and its segment; no end if no page has one.
 fn find_end(control: Option<&Control>, chain: &Chain) -> Result<(Option<Address>, u64)> {
     for _ in 0..TRIES {
         let tail = control.map(Control::tail);
         let newest = chain.refresh()?.last().copied().unwrap_or_default();
         match tail {
-            // A roll between the two looks, or a page from before a crash.
+            // A roll happened between the two looks, or the page is from before a crash.
             Some(tail) if tail.sequence() < newest => {}
             Some(tail) => return Ok((Some(tail), tail.sequence())),
             None => return Ok((None, newest)),
@@ -246,8 +248,9 @@ fn find_end(control: Option<&Control>, chain: &Chain) -> Result<(Option<Address>
     Ok((None, newest))
 }
 
-/// Where the block or the group ends that is committed at the tail, if there is one: readers have it
-/// already, and its writer has not stored the tail yet, or died before. There cannot be a second one.
+/// Return the end of a block or group that is committed at the tail, if there is one. Readers see
+/// it already; its writer has not stored the tail yet, or died before. There cannot be a second
+/// one.
 fn behind_tail(segment: &Segment, tail: u64) -> u64 {
     match segment.block(tail, Check::Full) {
         Ok(Some(block)) if block.header.kind == Kind::End => tail,
@@ -259,8 +262,8 @@ fn behind_tail(segment: &Segment, tail: u64) -> u64 {
     }
 }
 
-/// Check what no mark proves to be on the medium, up to `end` or else to the first zero; returns
-/// where that is. What is proven is copied as it is.
+/// Check what no mark shows to be on disk, up to `end` or else to the first zero; return where that
+/// is. The rest is copied as it is.
 fn check_unproven(
     chain: &Chain,
     segment: &Arc<Segment>,
@@ -298,7 +301,7 @@ fn check_unproven(
     Ok(position)
 }
 
-/// Where the end block at the end of a segment's content ends.
+/// Return where the end block after a segment's content ends.
 fn behind_end_block(segment: &Segment, end: u64) -> Result<u64> {
     match segment.block(end, Check::Full) {
         Ok(Some(block)) if block.header.kind == Kind::End => Ok(block.end()),
@@ -311,7 +314,7 @@ fn behind_end_block(segment: &Segment, end: u64) -> Result<u64> {
 }
 
 impl SegmentPiece {
-    /// Cursors that move from a position on. What is damaged says nothing.
+    /// Collect the moves of cursors from a position on. Corrupt blocks are passed over.
     fn moves(&self, segment: &Segment, begin: u64, into: &mut Vec<CopiedMove>) {
         let (mut position, mut head) = (begin, begin);
         while position < self.end {
@@ -323,7 +326,7 @@ impl SegmentPiece {
             head = if block.header.is_member() { head } else { position };
             if block.header.kind == Kind::Meta {
                 let mut moved = LogState::default();
-                // Half of it where the rest is damaged.
+                // A partly corrupt body is applied up to the corruption.
                 let _ = moved.apply_body(segment.body(&block), |_, _| ());
                 let group = Address::new(self.sequence, head);
                 let named = |(name, cursor): (&[u8], CursorState)| CopiedMove {
@@ -366,14 +369,15 @@ impl SegmentPiece {
                 at = hole.end;
             }
         }
-        // It ends there, also where nothing but a hole comes last.
+        // The file ends there, even if a hole comes last.
         if holes.last().is_some_and(|last| last.end == self.len) {
             target.write_at(&[0; 8], self.len - 8).map_err(failed("write")).map_err(finish)?;
         }
         target.sync_all().map_err(failed("sync")).map_err(finish)
     }
 
-    /// What void blocks of a compacted segment cover, as far as it is worth it to leave that out.
+    /// List the ranges that void blocks of a compacted segment cover, if they are large enough to
+    /// leave out.
     fn holes(&self, segment: &Segment) -> Vec<Range<u64>> {
         let (mut holes, mut position) = (Vec::new(), FIRST_BLOCK);
         while segment.is_compacted() && position < self.end {
@@ -386,7 +390,7 @@ impl SegmentPiece {
         holes
     }
 
-    /// The source's header, and a mark of the copy's own.
+    /// Write the source's header, and a mark of the copy's own.
     fn first_pages(&self, segment: &Segment, target: &dyn File) -> std::io::Result<()> {
         let mark = Mark {
             serial: 1,

@@ -1,14 +1,15 @@
-//! Counting records: how many there are between two offsets, and behind which offset there are so many.
+//! Counting records between two offsets, and finding the offset with a given number of records
+//! after it.
 //!
-//! Owns the difference between offsets and records. In a log that was never compacted each offset is a
-//! record, so a subtraction answers and nothing is read. Compaction leaves offsets without a record.
-//! Its segments say so in their headers, and only these are counted: once, by the headers of their
-//! blocks, and remembered for as long as the file is the same ([`RecordCounts`]). A later question reads at
-//! most [`STEP`] bytes of headers at each end of its range.
+//! Owns the difference between offsets and records. In a log that was never compacted each offset
+//! is a record, so a subtraction answers and nothing is read. Compaction leaves offsets without a
+//! record. Its segments say so in their headers, and only these are counted: once, by the headers
+//! of their blocks. [`RecordCounts`] remembers the counts while the file stays the same. A later
+//! question reads at most [`STEP`] bytes of headers at each end of its range.
 //!
-//! What corruption hides counts as records: [`Log::count`] is then an upper bound. An offset that would
-//! depend on it is an error ([`Log::start_of_last`]), so that no record is deleted by a guess. See
-//! `docs/decisions/0015-a-number-of-records-counts-records.md`.
+//! Offsets that corruption hides count as records: [`Log::count`] is then an upper bound. An offset
+//! that would depend on them is an error ([`Log::start_of_last`]), so that no record is deleted by
+//! a guess. See `docs/decisions/0015-a-number-of-records-counts-records.md`.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -29,12 +30,12 @@ const STEP: u64 = 64 << 10;
 /// Remembered places, of all segments together: some 6 MiB.
 const MOST: usize = 1 << 18;
 
-/// So many records before the end are found without counting whole segments.
+/// Up to this many records before the end are found without counting whole segments.
 const FEW: u64 = 1024;
-/// How often a segment is looked at again, where others compact meanwhile.
+/// How often a segment is read again while others compact.
 const TRIES: u32 = 8;
 
-/// What is known of segments: by device and inode, with length and time of the last change.
+/// Known counts of segments, by device and inode, with length and time of the last change.
 #[derive(Debug, Default)]
 pub struct RecordCounts(Mutex<BTreeMap<(u64, u64), KnownCounts>>);
 
@@ -88,12 +89,10 @@ struct OpenedCounts {
 }
 
 impl Log {
-    /// How many records of a topic have an offset in a range. Where something cannot be read, each of
-    /// its offsets counts.
+    /// Count the records of a topic with an offset in a range. Unreadable offsets count as records.
     ///
     /// # Errors
-    /// `CorruptData`, `UnsupportedVersion`, `SystemCallFailed` where it cannot be found out which segments
-    /// there are.
+    /// `CorruptData`, `UnsupportedVersion`, `SystemCallFailed` if the segments cannot be listed.
     pub fn count(self: &Arc<Self>, topic: u32, offsets: Range<u64>) -> Result<u64> {
         let all = offsets.end.saturating_sub(offsets.start);
         if all == 0 || !self.may_be_compacted()? {
@@ -126,11 +125,11 @@ impl Log {
         })
     }
 
-    /// The offset from which on a topic has so many records before the end of a range; the beginning of
-    /// the range where it has fewer.
+    /// Return the offset from which on a topic has this many records before the end of a range. If
+    /// it has fewer, return the beginning of the range.
     ///
     /// # Errors
-    /// `CorruptData` and `NeedsRecovery` where that depends on records that cannot be read;
+    /// `CorruptData` and `NeedsRecovery` if that depends on records that cannot be read;
     /// `UnsupportedVersion`, `SystemCallFailed`.
     pub fn start_of_last(
         self: &Arc<Self>,
@@ -148,7 +147,7 @@ impl Log {
         self.chain.refresh()?;
         if records <= FEW {
             match self.walk_back(topic, start..end, records) {
-                // Perhaps farther back than the answer.
+                // The unreadable part may lie before the answer.
                 Err(error) if is_unreadable(&error) => {}
                 found => return found,
             }
@@ -156,7 +155,8 @@ impl Log {
         self.with_segments(|list| self.find_start(list.sequences(), topic, start..end, records))
     }
 
-    /// Find the last few records by going through the headers before the end, from ever farther back.
+    /// Find the last few records by reading the headers before the end, starting further back each
+    /// time.
     fn walk_back(self: &Arc<Self>, topic: u32, offsets: Range<u64>, records: u64) -> Result<u64> {
         let (mut begin, mut span) = (offsets.end, records);
         loop {
@@ -245,12 +245,12 @@ impl Log {
         sure(at.saturating_sub(left), doubt)
     }
 
-    /// False where each offset has its record: nothing of the log was ever compacted.
+    /// Return false if each offset has its record: nothing of the log was ever compacted.
     fn may_be_compacted(&self) -> Result<bool> {
         if self.chain.has_compacted()? {
             return Ok(true);
         }
-        // Whoever compacts makes this file before anything else; a copy of a log has none.
+        // A compacting process makes this file before anything else; a copy of a log has none.
         let lock = self.dir.join(names::COMPACTION_LOCK);
         match self.storage.stat(&lock) {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
@@ -268,7 +268,7 @@ impl Log {
         Ok(self.opening(&segment)?.bases.get(topic))
     }
 
-    /// What a segment holds, by the file that has its name now; `None` for one that compaction did not
+    /// Count a segment, by the file that has its name now; `None` for one that compaction did not
     /// make.
     fn counted(&self, sequence: u64) -> Result<Option<OpenedCounts>> {
         let path = self.dir.join(names::segment(sequence));
@@ -285,7 +285,7 @@ impl Log {
             let segment = self.chain.open_uncached(sequence)?;
             let is = segment.file().stat().doing("stat", &path)?;
             if (is.device, is.inode) != (stat.device, stat.inode) {
-                // Another one took its place, now or since the log was listed.
+                // Another one replaced it, now or since the listing.
                 self.chain.refresh()?;
                 continue;
             }
@@ -303,7 +303,7 @@ impl Log {
         Err(missing(&self.dir, sequence))
     }
 
-    /// Go through the headers of a compacted segment.
+    /// Read the headers of a compacted segment.
     fn count_segment(&self, segment: &Arc<Segment>) -> Result<CountedSegment> {
         let (opening, limit) = (self.opening(segment)?, self.limit(segment)?);
         let limit = limit.unwrap_or_else(|| segment.map().len());
@@ -344,7 +344,7 @@ impl Log {
         Ok(counted)
     }
 
-    /// How many records of a topic a segment has before an offset.
+    /// Return how many records of a topic a segment has before an offset.
     fn before(&self, found: &OpenedCounts, topic: u32, offset: u64) -> Result<u64> {
         let lane = &found.counted.lanes[&topic];
         if offset >= lane.end {
@@ -373,7 +373,7 @@ impl Log {
         Ok(records)
     }
 
-    /// The offset of a record of a topic in a segment, by its number there.
+    /// Return the offset of a record of a topic in a segment, by its number there.
     fn nth(&self, found: &OpenedCounts, topic: u32, number: u64) -> Result<u64> {
         let mut offset = found.counted.lanes[&topic].base;
         self.walk(
@@ -397,8 +397,8 @@ impl Log {
         Ok(offset)
     }
 
-    /// Go through the blocks of a topic from the last place that fits, each with the records before it,
-    /// for as long as `seen` says so.
+    /// Walk the blocks of a topic from the last place that fits, each with the number of records
+    /// before it, until `seen` returns false.
     fn walk(
         &self,
         found: &OpenedCounts,
@@ -440,14 +440,14 @@ impl Log {
         self.counts.get_or_init(Arc::default)
     }
 
-    /// Remember counts together with other handles of the store's logs, if nothing was counted yet.
+    /// Share counts with other handles of the store's logs, if nothing was counted yet.
     pub(crate) fn share_counts(&self, counts: &Arc<RecordCounts>) {
         self.counts.get_or_init(|| Arc::clone(counts));
     }
 }
 
 impl RecordCounts {
-    /// What is known of a file, if it is as it was then.
+    /// Return the counts of a file, if it has not changed since.
     fn get(&self, stat: &Stat) -> Option<Option<Arc<CountedSegment>>> {
         let all = enter(&self.0);
         let known = all.get(&(stat.device, stat.inode))?;
@@ -459,7 +459,7 @@ impl RecordCounts {
         let mut all = enter(&self.0);
         let places =
             |counted: &Option<Arc<CountedSegment>>| 1 + counted.as_ref().map_or(0, |it| it.places);
-        // Also of files that are gone.
+        // This drops counts of deleted files too.
         if all.values().map(|known| places(&known.counted)).sum::<usize>() + places(&counted) > MOST
         {
             all.clear();
@@ -470,7 +470,7 @@ impl RecordCounts {
 }
 
 impl CountedSegment {
-    /// Count a block in, behind corruption if there was some since the last block of its topic.
+    /// Count a block, and offsets before it that corruption may hide.
     fn add(&mut self, block: &Block, bad: Option<BlockError>) {
         if block.header.kind != Kind::Data {
             return;
@@ -489,7 +489,8 @@ impl CountedSegment {
 }
 
 impl TopicCounts {
-    /// Up to an offset nothing was met since the last block; true where that hides some.
+    /// Count the offsets up to this one as hidden, if no block was found for them; return true if
+    /// there are any.
     fn hide(&mut self, until: u64, bad: BlockError) -> bool {
         let offsets = self.end..until;
         if offsets.is_empty() {
@@ -502,7 +503,7 @@ impl TopicCounts {
     }
 }
 
-/// The offset of a record of a block, by its number there.
+/// Return the offset of a record of a block, by its number there.
 fn nth_in(data: &DataBlock, number: u64) -> Result<u64> {
     let (mut offset, mut left) = (data.first(), number);
     count_in(data, |at| {
@@ -513,7 +514,7 @@ fn nth_in(data: &DataBlock, number: u64) -> Result<u64> {
     Ok(offset)
 }
 
-/// How many records of a block come before the first for whose offset `wanted` does not hold.
+/// Return how many records of a block come before the first whose offset fails `wanted`.
 fn count_in(data: &DataBlock, mut wanted: impl FnMut(u64) -> bool) -> Result<u64> {
     if data.block.header.flags & flag::SPARSE == 0 {
         return Ok((data.first()..data.end()).take_while(|at| wanted(*at)).count() as u64);
@@ -530,7 +531,7 @@ fn count_in(data: &DataBlock, mut wanted: impl FnMut(u64) -> bool) -> Result<u64
     Ok(count)
 }
 
-/// Corruption, of a file that is there.
+/// Return true for corruption of a file that exists.
 fn is_unreadable(error: &Error) -> bool {
     matches!(error, Error::CorruptData { .. } | Error::NeedsRecovery { .. }) && !is_missing(error)
 }

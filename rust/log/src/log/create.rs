@@ -1,4 +1,4 @@
-//! A new log, whole: its directory is filled under a name that nobody knows yet.
+//! Creating a whole log: its directory is filled under a name that no other process knows yet.
 
 use std::path::Path;
 use std::time::Duration;
@@ -19,17 +19,18 @@ use super::chain::list_segments;
 use super::control::Control;
 use super::guard::{Which, wait_for_flock};
 
-/// Bytes that a new segment is allocated with.
+/// Bytes allocated for a new segment.
 pub const FIRST_ALLOCATION: u64 = 256 << 10;
 
-/// Bytes that one append may take in segments of this size, headers included.
+/// Return the most bytes of one append in segments of this size, headers included.
 pub fn max_group_len(segment_bytes: u64) -> u64 {
     (segment_bytes / 4).min(64 << 20)
 }
 
-/// Bytes that a new segment is allocated with, by the bulk of its snapshot. What changed since may
-/// be as much again, and the largest group must fit behind it. Where the log's segment size does
-/// not allow that the segment is larger, and whole from the beginning: others map what they find.
+/// Return the bytes to allocate for a new segment, by the bulk of its snapshot. The changes since
+/// may need as much again, and the largest group must fit after them. If the log's segment size is
+/// too small for that, the segment is larger, and whole from the beginning: others map what they
+/// find.
 pub fn new_segment_len(segment_bytes: u64, snapshot: usize) -> u64 {
     let own = FIRST_BLOCK + 2 * own_len(snapshot) + RESERVE;
     let len = if own + max_group_len(segment_bytes) <= segment_bytes {
@@ -43,7 +44,7 @@ pub fn new_segment_len(segment_bytes: u64, snapshot: usize) -> u64 {
 /// How long a deletion waits for a sync that is under way.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What a new log is to be.
+/// The properties of a new log.
 #[derive(Clone, Debug)]
 pub struct LogSpec {
     /// Its generation.
@@ -52,17 +53,17 @@ pub struct LogSpec {
     pub segment_bytes: u64,
     /// Topics that it begins with, by number.
     pub topics: Vec<(u32, TopicState)>,
-    /// How the store is written to.
+    /// How processes write to the store.
     pub write_mode: WriteMode,
     /// Permission bits of its files.
     pub file_mode: u32,
 }
 
 /// Fill an existing, empty directory with a log, and sync everything in it. The caller syncs the
-/// directory's own name. The control page is made by the first recovery.
+/// directory's own name. The first recovery makes the control page.
 ///
 /// # Errors
-/// `SystemCallFailed` or `NoSpace`; the directory is then half filled and must be thrown away.
+/// `SystemCallFailed` or `NoSpace`; the directory is then half filled and must be removed.
 pub fn create(storage: &dyn Storage, dir: &Path, spec: &LogSpec) -> Result<()> {
     let mut state = LogState::default();
     for (number, topic) in &spec.topics {
@@ -100,24 +101,25 @@ pub fn create(storage: &dyn Storage, dir: &Path, spec: &LogSpec) -> Result<()> {
     let quarantine = dir.join("quarantine");
     let made = storage.create_dir(&quarantine, dir_mode(spec.file_mode));
     made.map_err(|e| Error::io("create", &quarantine, e))?;
-    // Last, and together: a file system that keeps a journal writes it once for all that was made.
+    // Last, and together: a journaling file system then writes its journal once for all new files.
     segment.file().sync_all().map_err(|e| Error::io("sync", segment.path(), e))?;
     storage.sync_dir(dir).map_err(|e| Error::io("sync", dir, e))
 }
 
-/// Permission bits of a lock file: who may not write must not be able to lock out those who may.
+/// Return the permission bits of a lock file: a user without write permission must not be able to
+/// lock out writers.
 pub fn lock_mode(file_mode: u32) -> u32 {
     let writers = file_mode & 0o222;
     writers | writers << 1
 }
 
-/// Permission bits of a directory beside files of this mode: who may read may enter.
+/// Return the permission bits of a directory for files of this mode: users that may read may enter.
 pub fn dir_mode(file_mode: u32) -> u32 {
     file_mode | (file_mode & 0o444) >> 2
 }
 
-/// Tell all processes that have the log open that it was deleted. A log without a usable control
-/// page, or whose directory was never finished, is open nowhere.
+/// Mark a log deleted for all processes that have it open. A log without a usable control page, or
+/// with an unfinished directory, is open nowhere.
 ///
 /// # Errors
 /// `SystemCallFailed` when the page cannot be written, `LockTimeout` when a sync takes very long.
@@ -125,7 +127,7 @@ pub fn mark_deleted(storage: &dyn Storage, dir: &Path) -> Result<()> {
     say_deleted(storage, dir, true)
 }
 
-/// Lower the flag that [`mark_deleted`] raises. The caller knows that nobody deletes the log.
+/// Clear the flag that [`mark_deleted`] set. The caller knows that no process deletes the log.
 ///
 /// # Errors
 /// As [`mark_deleted`].
@@ -136,14 +138,15 @@ pub fn mark_not_deleted(storage: &dyn Storage, dir: &Path) -> Result<()> {
 fn say_deleted(storage: &dyn Storage, dir: &Path, deleted: bool) -> Result<()> {
     let name = dir.file_name().unwrap_or_default().to_string_lossy();
     let Some((_, generation)) = names::parse_log_dir(&name) else { return Ok(()) };
-    // Only stores that are written by `pwrite` have lock files; there nobody else may store flags
-    // meanwhile.
+    // Only stores that are written by `pwrite` have lock files; there no other process may store
+    // flags meanwhile.
     let path = dir.join(Which::Sync.file());
     let lock = storage.open(&path, OpenMode::ReadWrite).ok();
     let access = if lock.is_some() { MapAccess::WriteThrough } else { MapAccess::Write };
     let control = match Control::open(storage, dir, generation, access) {
         Ok(control) => control,
-        // Who has it open would go on: it stays for the next sweep, which tells them first.
+        // A process that has it open would continue. So it stays for the next sweep, which marks it
+        // first.
         Err(error) if error.os_error().is_some_and(|errno| errno != libc::ENOENT) => {
             return Err(error);
         }
@@ -157,7 +160,8 @@ fn say_deleted(storage: &dyn Storage, dir: &Path, deleted: bool) -> Result<()> {
     Ok(())
 }
 
-/// True for a log that nobody ever used, or that was deleted: nothing is lost with it. In doubt false.
+/// Return true for a log that was never used, or was deleted: its removal loses nothing. In doubt
+/// false.
 pub fn is_unused(storage: &dyn Storage, dir: &Path) -> bool {
     let name = dir.file_name().unwrap_or_default().to_string_lossy();
     let Some((_, generation)) = names::parse_log_dir(&name) else { return false };
@@ -172,7 +176,7 @@ pub fn is_unused(storage: &dyn Storage, dir: &Path) -> bool {
     }
 }
 
-/// True for a log with nothing in it but the snapshot that it began with.
+/// Return true for a log that has only its first snapshot.
 fn is_empty(storage: &dyn Storage, dir: &Path, generation: [u8; 16]) -> Result<bool> {
     match list_segments(storage, dir)?[..] {
         [] => Ok(true),

@@ -1,8 +1,8 @@
 //! A block of records, as a cursor reads it.
 //!
-//! A [`DataBlock`] holds the map of its segment, so what it shows stays readable after its log was
-//! closed and its file unlinked. Invariant: it was made by a cursor, of a block that was checked as
-//! far as that cursor was told to check. See `docs/PROTOCOL.md`, "Read".
+//! A [`DataBlock`] holds the map of its segment, so its bytes stay readable after its log was
+//! closed and its file unlinked. Invariant: a cursor made it, and checked the block as far as the
+//! cursor was set to check. See `docs/PROTOCOL.md`, "Read".
 
 use std::ops::Range;
 use std::path::Path;
@@ -25,62 +25,62 @@ pub struct DataBlock {
 }
 
 impl DataBlock {
-    /// Offset of its first record.
+    /// Return the offset of its first record.
     #[inline]
     pub fn first(&self) -> u64 {
         self.first
     }
 
-    /// Offset behind its last record.
+    /// Return the offset after its last record.
     #[inline]
     pub fn end(&self) -> u64 {
         self.first + u64::from(self.block.header.span)
     }
 
-    /// Number of records.
+    /// Return the number of records.
     #[inline]
     pub fn count(&self) -> u32 {
         self.block.header.count
     }
 
-    /// When it was appended, nanoseconds since 1970.
+    /// Return when it was appended, nanoseconds since 1970.
     #[inline]
     pub fn appended_ns(&self) -> i64 {
         appended_ns(&self.segment, &self.block)
     }
 
-    /// The encoded records, in mapped memory.
+    /// Return the encoded records, in mapped memory.
     #[inline]
     pub fn body(&self) -> &[u8] {
         self.segment.body(&self.block)
     }
 
-    /// CRC-32 of the body, which positions of consumers keep.
+    /// Return the CRC-32 of the body, which positions of consumer groups have.
     #[inline]
     pub fn body_crc(&self) -> u32 {
         self.block.header.body_crc
     }
 
-    /// Where it begins in its segment.
+    /// Return where it begins in its segment.
     #[inline]
     pub fn position(&self) -> u64 {
         self.block.position
     }
 
-    /// Where it ends in the log.
+    /// Return where it ends in the log.
     #[inline]
     pub fn address(&self) -> Address {
         Address::new(self.segment.sequence(), self.block.end())
     }
 
-    /// True when compaction made its segment: its records may have been in several blocks before, and may
-    /// be in another one later.
+    /// Return true when compaction made its segment: its records may have been in several blocks
+    /// before, and may be in another one later.
     #[inline]
     pub fn is_compacted(&self) -> bool {
         self.segment.is_compacted()
     }
 
-    /// Walks its records.
+    /// Walk its records.
     ///
     /// # Errors
     /// `UnsupportedVersion` for a codec that this version does not read, `CorruptData` when the body is too
@@ -102,16 +102,16 @@ impl DataBlock {
         self.damaged(known.map_or_else(|what| what, |_: Codec| unread))
     }
 
-    /// The record with this offset; `None` where compaction removed it.
+    /// Return the record with this offset; `None` if compaction removed it.
     ///
     /// # Errors
-    /// As [`DataBlock::records`], and when a record is damaged.
+    /// As [`DataBlock::records`], and when a record is corrupt.
     pub fn find(&self, offset: u64) -> Result<Option<RecordSpan>> {
         let mut records = self.records()?;
         let body = self.body();
         let damaged = |what| self.damaged(what);
         if records.is_plain() {
-            // Counted by their lengths, not decoded, and from the nearest place that is known.
+            // Lengths are skipped, not decoded, from the nearest known place.
             let before = offset.checked_sub(self.first).and_then(|n| u32::try_from(n).ok());
             let Some(before) = before.filter(|n| *n < self.count()) else { return Ok(None) };
             if self.segment.ways().skip(self.block.position, &mut records, body, before) {
@@ -127,10 +127,10 @@ impl DataBlock {
         Ok(None)
     }
 
-    /// What of these offsets, which are not empty, comes before the first damaged record.
+    /// Return the part of these offsets, which are not empty, before the first corrupt record.
     ///
     /// # Errors
-    /// As [`DataBlock::records`]; where nothing comes before it.
+    /// As [`DataBlock::records`]; when that part is empty.
     #[cold]
     pub(crate) fn sound_part(&self, wanted: Range<u64>) -> Result<Range<u64>> {
         let (mut records, body) = (self.records()?, self.body());
@@ -149,19 +149,19 @@ impl DataBlock {
     /// Read all records and keep none.
     ///
     /// # Errors
-    /// As [`DataBlock::records`], and when a record is damaged.
+    /// As [`DataBlock::records`], and when a record is corrupt.
     pub(super) fn check(&self) -> Result<()> {
         let (mut records, body) = (self.records()?, self.body());
         while records.next(body).map_err(|what| self.damaged(what))?.is_some() {}
         Ok(())
     }
 
-    /// An error that names the block.
+    /// Make an error that names the block.
     pub fn damaged(&self, what: DecodeError) -> Error {
         self.segment.error(BlockError { position: self.block.position, what })
     }
 
-    /// Path of its segment, for messages.
+    /// Return the path of its segment, for messages.
     pub fn path(&self) -> &Path {
         self.segment.path()
     }

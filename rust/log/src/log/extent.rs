@@ -1,6 +1,6 @@
-//! How large a log is and who holds its locks: for people who look.
+//! The size of a log and the owners of its locks, for people who look at them.
 //!
-//! Owns nothing that decides anything: all of it may have changed when it is read.
+//! No code decides by it: all of it may have changed when it is read.
 
 use crate::error::{Error, Result};
 use crate::format::address::Address;
@@ -16,35 +16,35 @@ use super::guard::Which;
 /// A segment of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentInfo {
-    /// Its sequence number.
+    /// Its sequence.
     pub sequence: u64,
     /// Bytes of its content, the first page included.
     pub live: u64,
-    /// Bytes that it and its index take on the disk.
+    /// Bytes that it and its index have on disk.
     pub reserved: u64,
 }
 
 /// One of the two locks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LockInfo {
-    /// True when somebody has it.
+    /// True when it is held.
     pub held: bool,
-    /// Who, where the lock says it.
+    /// The owner, if the lock names it.
     pub owner: Option<Identity>,
-    /// True when others wait.
+    /// True when others wait for it.
     pub contended: bool,
 }
 
 /// A log as it is now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogExtent {
-    /// Up to where it is committed, as its control page says; `None` without one.
+    /// How far it is committed, as its control page says; `None` without one.
     pub committed: Option<Address>,
-    /// Up to where it is on the medium, as far as that is known.
+    /// How far it is on disk, if known.
     pub durable: Option<Address>,
     /// Incarnation in which it was last opened for writing; 0 for none.
     pub incarnation: u64,
-    /// True when a sync failed and its bytes wait to be saved.
+    /// True in the failed-sync state.
     pub latched: bool,
     /// True when it was deleted.
     pub deleted: bool,
@@ -52,18 +52,18 @@ pub struct LogExtent {
     pub segments: Vec<SegmentInfo>,
     /// Bytes of content.
     pub live: u64,
-    /// Bytes that all of its files take on the disk, prepared segments included.
+    /// Bytes of all its files on disk, prepared segments included.
     pub reserved: u64,
-    /// Bytes that were set aside by recoveries and repairs, not counted in `reserved`.
+    /// Bytes that recoveries and repairs set aside, not counted in `reserved`.
     pub quarantined: u64,
-    /// The lock of those who append.
+    /// The lock for appends.
     pub append_lock: LockInfo,
-    /// The lock of those who sync.
+    /// The lock for syncs.
     pub sync_lock: LockInfo,
 }
 
 impl Log {
-    /// How large the log is and who holds its locks.
+    /// Measure the log and look at the owners of its locks.
     ///
     /// # Errors
     /// `CorruptData`, `UnsupportedVersion` or `SystemCallFailed` when its segments cannot be listed.
@@ -126,8 +126,8 @@ impl Log {
         }
     }
 
-    /// A lock that is a file tells that it is held, not by whom. Those who poll for it meet us for a
-    /// moment at most.
+    /// Look at a lock that is a file: it tells whether it is held, but not by which process. A
+    /// process that polls for it may find us there for a moment.
     fn lock_file_info(&self, which: Which) -> LockInfo {
         let path = self.dir.join(which.file());
         let file = self.storage.open(&path, OpenMode::ReadWrite);

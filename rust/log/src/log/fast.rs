@@ -1,10 +1,11 @@
-//! The append that meets nothing in its way.
+//! The fast append, for when nothing is in its way.
 //!
-//! Nine appends in ten are one block, of one topic, into a mapped segment with room, while no other thread
-//! or process holds the lock. This module lays such a block out for where this process knows the log to
-//! end, before the lock. Under it there is nothing left to do but to see that the log still ends there and
-//! to store, by the function that stores all appends ([`super::commit`]). Whatever is not so makes it give
-//! up before it has stored a byte, and `append` does the work. See `docs/PROTOCOL.md`, "Append".
+//! Nine appends in ten are one block, of one topic, into a mapped segment with space, while no
+//! other thread or process holds the lock. This module lays such a block out for the end of the log
+//! as this process knows it, before the lock. Under the lock it only checks that the log still ends
+//! there and stores, by the function that stores all appends ([`super::commit`]). If any of that
+//! does not hold, it stops before it has stored a byte, and `append` does the work. See
+//! `docs/PROTOCOL.md`, "Append".
 
 use crate::failpoints::{Point, pass};
 use crate::format::address::{Address, align};
@@ -22,25 +23,26 @@ use super::batch::{data_header, padded_len};
 use super::commit::{Kept, commit_block, commit_tail};
 use super::{Control, Log};
 
-/// Where no block ends.
+/// An address where no block ends.
 const NOWHERE: Address = Address(0);
 
 impl Log {
-    /// Append one block if that needs no waiting, no system call and no bookkeeping; `None` when it
-    /// does, or is wrong, and nothing was appended: [`Log::append`] then does it or says what is wrong.
+    /// Append one block if that needs no waiting, no system call and no bookkeeping. `None` when it
+    /// does, or when the block is wrong; nothing was appended then. [`Log::append`] then appends it
+    /// or returns the error.
     #[inline(always)]
     pub fn try_append(&self, block: &NewBlock<'_>) -> Option<Appended> {
         let (first, end) = self.append_plain(block);
         (end != NOWHERE).then_some(Appended { first, end })
     }
 
-    /// As [`Log::try_append`]: the first offset, and the end or [`NOWHERE`]. Two numbers come back in
-    /// registers.
+    /// Do as [`Log::try_append`]; return the first offset, and the end or [`NOWHERE`]. Two numbers
+    /// come back in registers.
     fn append_plain(&self, block: &NewBlock<'_>) -> (u64, Address) {
         let (Some(control), Some(fast)) = (self.control.get(), &self.fast) else {
             return (0, NOWHERE);
         };
-        // Counted as `append` counts, which tells what is too large.
+        // Counted as `append` counts, which returns the error for a large block.
         let needs = align((MAX_HEADER_LEN + block.body_len()) as u64);
         if block.count == 0 || needs > fast.largest || !fast.watch.is_same() {
             return (0, NOWHERE);
@@ -62,7 +64,7 @@ impl Log {
     }
 }
 
-/// Where a block went, and whether somebody waits for it.
+/// Where a block was stored, and whether a process waits for it.
 struct Placed {
     first: u64,
     end: Address,
@@ -70,7 +72,7 @@ struct Placed {
 }
 
 impl Writer {
-    /// Lay a block out for the end of the log as it is known, and store it if the log still ends there.
+    /// Lay a block out for the known end of the log, and store it if the log still ends there.
     #[inline(always)]
     fn append_plain(
         &mut self,
@@ -79,7 +81,8 @@ impl Writer {
         me: Identity,
         block: &NewBlock<'_>,
     ) -> Option<Placed> {
-        // From here on with such flags only, so that nothing is made for what their header cannot have.
+        // Only these flags from here on, so that no code is generated for what their header cannot
+        // have.
         let plain = NewBlock { flags: block.flags & flag::PLAIN, ..*block };
         let position = self.tail.position();
         if position + padded_len(&plain, false, 0) > self.reach || block.flags != plain.flags {
@@ -115,10 +118,10 @@ impl Writer {
                 let end = carry_out((&page, &map), me, what)?;
                 (end, wake::is_awaited_after_unlock(&page.word(at::WAITING)))
             }
-            // A map that stores otherwise may have no such word.
+            // Other kinds of maps may have no such word.
             _ => (carry_out((page, map), me, what)?, true),
         };
-        // The end that the log has now is known to this process alone, so that needs no lock of the log.
+        // Only this process knows the log's new end by its index, so that needs no lock of the log.
         if wants_entry {
             pacer.note(block.topic, position);
         }
@@ -131,7 +134,7 @@ impl Writer {
     }
 }
 
-/// Take the lock, and store the block if the log still ends where it was laid out for.
+/// Take the lock, and store the block if the log still ends where it was laid out.
 #[inline(always)]
 fn carry_out<S: StoreTarget>(
     (page, map): (&S, &S),
@@ -146,7 +149,7 @@ fn carry_out<S: StoreTarget>(
     let load = |position| page.word(position).load(Ordering::Acquire);
     let mut stored = None;
     if load(at::FLAGS) == 0 && load(at::TAIL) == start.0 && load(at::DIRTY) == start.0 {
-        // Mapped memory takes every store; where it does not, the next owner repairs.
+        // Mapped memory accepts every store; after a failed one, the next owner repairs.
         if let Ok(end) = commit_block((page, map), start, kept, laid) {
             if let Some(index_it) = index_it {
                 index_it();

@@ -1,10 +1,10 @@
 //! Waiting for a log to change, without using the processor.
 //!
-//! A waiter in a process that may write sleeps on the log's wake counter ([`crate::wake`]); one that
-//! may not backs off from 1 to 50 ms. Every sleep is bounded, so that a waker that dies costs a
-//! bound, and once a second the control file is compared with its path. Who waits for several logs
-//! sleeps on the store's bell ([`super::Notifier`]) and asks each log here. See `docs/PROTOCOL.md`,
-//! "Follow".
+//! A waiter in a process that may write sleeps on the log's wake counter ([`crate::wake`]). In a
+//! read-only process it backs off from 1 to 50 ms. Every sleep is bounded, so that a dead waker
+//! costs one bound. Once a second the waiter compares the control file with its path. A process
+//! that waits for several logs sleeps on the store's bell ([`super::Notifier`]) and asks each log
+//! here. See `docs/PROTOCOL.md`, "Follow".
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -20,20 +20,20 @@ use super::{Control, Log, enter};
 
 /// Longest sleep before looking again.
 const BOUND: Duration = Duration::from_millis(1000);
-/// How often those look who cannot leave word: first, and at last.
+/// How often a read-only waiter looks: at first, and at last.
 pub const BACK_OFF: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(50)];
 
-/// Asked each time a sleep ends: true to stop waiting.
+/// A callback after each sleep: true to stop waiting.
 pub type Interrupt<'a> = &'a dyn Fn() -> bool;
 
-/// Says how far a topic is read.
+/// Which records readers see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Visibility {
-    /// All that is committed.
+    /// All committed records.
     #[default]
     Visible,
-    /// What is on the disk, so that no power failure takes it back.
+    /// Records on disk, which no power failure can lose.
     Durable,
 }
 
@@ -59,7 +59,7 @@ pub enum Wait {
 }
 
 impl Log {
-    /// Wait until something is committed behind an address: where a cursor found the end.
+    /// Wait until something is committed after an address: where a cursor found the end.
     ///
     /// # Errors
     /// `LockFileReplaced` when the control file is no longer the log's, `TopicDeleted`.
@@ -72,14 +72,14 @@ impl Log {
         self.wait_until(wake::FOLLOWERS, |log| log.has_news(seen), timeout, interrupt)
     }
 
-    /// True when there is a block, though the tail may not say so: a writer that died behind its
-    /// commit word wakes nobody, and what it wrote is there for everybody who looks.
+    /// Return true when there is a block, though the tail may not include it. A writer that died
+    /// after its commit word wakes no process, and every reader sees its block.
     pub(super) fn has_block_at(&self, place: Address) -> bool {
         let segment = self.chain.segment(place.sequence());
         segment.is_ok_and(|segment| segment.word(place.position()) != 0)
     }
 
-    /// Wait until everything before an address is on the medium, without syncing.
+    /// Wait until everything before an address is on disk, without syncing.
     ///
     /// # Errors
     /// As [`Log::wait_for_news`].
@@ -93,7 +93,7 @@ impl Log {
         self.wait_until(wake::SYNC_FOLLOWERS, reached, timeout, interrupt)
     }
 
-    /// How far the log reaches now; `None` where there is no page that says it.
+    /// Return how far the log reaches now; `None` without a page that says it.
     #[inline]
     pub fn reached(&self, reach: Visibility) -> Option<Address> {
         match reach {
@@ -102,9 +102,9 @@ impl Log {
         }
     }
 
-    /// Ask for the store's bell to be rung when there is more than an address, for who waits for
-    /// several logs at once. True when there is more already. Each asking is answered once: whoever is
-    /// woken asks again. Where word cannot be left it is only a look.
+    /// Ask for a wake on the store's bell when there is more than an address, for a caller that
+    /// waits for several logs at once. True when there is more already. Each request is answered
+    /// once: a process that wakes asks again. If no flag can be set, this only looks.
     ///
     /// # Errors
     /// As [`Log::wait_for_news`].
@@ -128,8 +128,8 @@ impl Log {
         })
     }
 
-    /// Ask for the store's bell to be rung after the next append, for who then syncs. False when there
-    /// is something to sync already, or nobody could ring.
+    /// Ask for a wake on the store's bell after the next append, for a caller that then syncs.
+    /// False when there is something to sync already, or no process could wake it.
     pub fn request_sync_notification(&self) -> bool {
         let asked = self.control().is_some_and(|control| control.register_waiter(wake::KEEPERS));
         asked && !self.needs_background_sync()
@@ -139,7 +139,7 @@ impl Log {
         self.committed().is_some_and(|tail| tail > seen) || self.has_block_at(seen)
     }
 
-    /// End the sleep of every waiter, so that it asks its interrupt.
+    /// End the sleep of every waiter, so that it calls its interrupt.
     pub fn wake_all(&self) {
         self.roused.fetch_add(1, Ordering::Release);
         if let Some(control) = self.control.get() {
@@ -151,7 +151,7 @@ impl Log {
         }
     }
 
-    /// True once a second for all who wait, however short the turns are in which they do.
+    /// Return true once a second for all waiters together, however short their turns are.
     fn is_check_due(&self) -> bool {
         let mut checked = enter(&self.checked);
         let is_due = checked.elapsed() >= BOUND;
@@ -193,13 +193,14 @@ impl Log {
                     wake::park(&counter, &flag, who, ticket, bound, || done(self));
                 }
                 (control, ticket) => {
-                    // Not allowed to leave a flag: look now and then.
+                    // It may not set a flag: look now and then.
                     sleep_without_registration(control, who, ticket, back_off.min(bound));
                     back_off = (back_off * 2).min(BACK_OFF[1]);
                 }
             }
             if self.is_check_due() {
-                // Also for readers: nobody would ever wake them through a page that was replaced.
+                // Readers check too: no process would ever wake them through a page that was
+                // replaced.
                 let in_place =
                     control.map_or(Ok(()), |control| control.check_in_place(&*self.storage));
                 in_place.map_err(|error| self.unless_deleted(error))?;
@@ -208,8 +209,8 @@ impl Log {
     }
 }
 
-/// Sleep where no word can be left. On the page, if it is mapped: that takes no right to write, and who
-/// is woken for others is woken as well.
+/// Sleep without setting a flag. If the page is mapped, sleep on it: that needs no write
+/// permission, and a wake for others wakes this process too.
 fn sleep_without_registration(
     control: Option<&Control>,
     who: u64,

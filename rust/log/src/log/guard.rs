@@ -1,9 +1,9 @@
 //! The two locks of a log, as guards.
 //!
-//! In mapped stores a lock is a word of the control page ([`crate::lock`]); in `pwrite` stores it is
-//! the flock of a file, and waiting is polling: slower and true. Either way a mutex of this process
-//! stands before it (the caller holds it), and whoever gets the lock from a dead owner is told: a
-//! flock does not say how its holder ended, so who holds the sync lock writes its word as well.
+//! In mapped stores a lock is a word of the control page ([`crate::lock`]). In `pwrite` stores it
+//! is the flock of a file, and waiting is polling, which is slower. Either way the caller holds a
+//! mutex of this process first. A process that gets the lock from a dead owner learns that. A flock
+//! does not say how its holder ended, so the owner of the sync lock writes its word as well.
 
 use std::any::Any;
 use std::io;
@@ -19,12 +19,12 @@ use crate::storage::{File, LockKind};
 
 use super::{Control, Log, Member};
 
-/// Which of the two.
+/// One of the two locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
-    /// Who holds it may write blocks.
+    /// Its owner may write blocks.
     Append,
-    /// Who holds it may say what is durable.
+    /// Its owner may advance the durable end.
     Sync,
 }
 
@@ -36,7 +36,7 @@ impl Which {
         }
     }
 
-    /// Its lock file, in stores that are written by `pwrite`.
+    /// Return its lock file, in stores that are written by `pwrite`.
     pub fn file(self) -> &'static str {
         match self {
             Which::Append => "lock.append",
@@ -49,7 +49,7 @@ impl Which {
 #[must_use]
 pub struct Guard<'a> {
     held: HeldLock<'a>,
-    /// The owner before died: what it was doing may be half done.
+    /// True if the previous owner died: its work may be half done.
     pub taken_over: bool,
 }
 
@@ -60,12 +60,13 @@ enum HeldLock<'a> {
 }
 
 impl Guard<'_> {
-    /// Let go as a dead owner does: whoever comes next is told that this one did not end well.
+    /// Release it as a dead owner does: the next owner learns that this one did not end well.
     pub fn abandon(mut self) {
         match std::mem::replace(&mut self.held, HeldLock::Abandoned) {
-            // Stores into memory cannot fail, so nothing leads here; the next one takes it over.
+            // Stores into memory cannot fail, so no code gets here; the next owner takes the lock
+            // over.
             HeldLock::Word(..) | HeldLock::Abandoned => {}
-            // Dropped, so that its descriptor is closed: a full disk may lead here again and again.
+            // Dropped, so that its descriptor is closed: a full disk may lead here many times.
             HeldLock::File(file, ..) => drop(file.unlock()),
         }
     }
@@ -83,10 +84,10 @@ impl Drop for Guard<'_> {
             }
             HeldLock::File(file, control, which) => {
                 if *which == Which::Sync {
-                    // A word that stays makes the next one doubt what was sound: that is safe.
+                    // A word that stays makes the next owner doubt a valid end: that is safe.
                     let _ = control.set(which.word(), 0);
                 }
-                // Closing gives the flock back too, so an error here changes nothing.
+                // Closing releases the flock too, so an error here changes nothing.
                 drop(file.unlock());
             }
             HeldLock::Abandoned => {}
@@ -105,7 +106,7 @@ impl Holders for LogHolders<'_> {
 }
 
 impl Log {
-    /// Take a lock. The caller holds the mutex that stands before it.
+    /// Take a lock. The caller holds the mutex that comes before it.
     ///
     /// # Errors
     /// `LockTimeout` when a living process keeps it, `LockFileReplaced` when the page is not one
@@ -125,8 +126,9 @@ impl Log {
         self.lock_contended(which, control, member)
     }
 
-    /// Take the sync lock if it is free, else sleep until its owner is done, for at most `bound`.
-    /// `None` says nothing of whether it is free now. The caller holds the mutex that stands before it.
+    /// Take the sync lock if it is free, else sleep until its owner is done, at most for `bound`.
+    /// `None` does not tell whether it is free now. The caller holds the mutex that comes before
+    /// it.
     pub(super) fn try_lock_sync<'a>(
         &self,
         control: &'a Control,
@@ -134,7 +136,7 @@ impl Log {
         bound: Duration,
     ) -> Option<Guard<'a>> {
         let (word, me) = (control.word(at::SYNC_LOCK), member.identity());
-        // Not made before the lock is ours: it is given back by what is dropped.
+        // Not made before the lock is ours, since dropping it releases the lock.
         let guard = || Guard { held: HeldLock::Word(control, Which::Sync, me), taken_over: false };
         lock::try_lock_or_sleep(&word, me, bound).then(guard)
     }
@@ -160,7 +162,7 @@ impl Log {
             LockError::Damaged { .. } => Error::CorruptData {
                 path,
                 position: which.word(),
-                what: "the lock word is none that falaj writes",
+                what: "the lock word is not one that falaj writes",
             },
             LockError::Io(source) => Error::io("look for the lock's holder in", &path, source),
         })?;
@@ -182,14 +184,14 @@ impl Log {
         let path = self.dir.join(which.file());
         let file = member.open_to_lock(&*self.storage, &path);
         let file = file.map_err(|e| match e.kind() {
-            // It is made with the log.
+            // The file is made with the log.
             io::ErrorKind::NotFound => Error::FilesRemoved { path: path.clone() },
             _ => Error::io("open", &path, e),
         })?;
         wait_for_flock(&*file, &path, timeout)?;
         let held = HeldLock::File(file, control, which);
         if which == Which::Append {
-            // How the holder before ended is told by unequal ends (see `repair`).
+            // Unequal ends show how the previous holder ended (see `repair`).
             return Ok(Guard { held, taken_over: false });
         }
         let guard = Guard { held, taken_over: control.word_value(which.word()) != 0 };

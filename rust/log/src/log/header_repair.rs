@@ -14,7 +14,7 @@ use super::Log;
 use super::guard::wait_for_flock;
 use super::repair_report::{RepairKind, RepairStep};
 
-/// The step that restores a corrupt header or its copy; `None` where both are valid.
+/// Return the step that restores a corrupt header or its copy; `None` if both are valid.
 ///
 /// # Errors
 /// `SystemCallFailed`.
@@ -39,10 +39,10 @@ fn restore(storage: &dyn Storage, segment: &Segment, step: &RepairStep) -> Resul
 }
 
 impl Log {
-    /// What [`Log::restore_headers`] would do.
+    /// List what [`Log::restore_headers`] would do.
     ///
     /// # Errors
-    /// `CorruptData` for a segment of which both copies are corrupt, `SystemCallFailed`.
+    /// `CorruptData` for a segment whose copies are both corrupt, `SystemCallFailed`.
     pub fn headers_to_restore(&self) -> Result<Vec<RepairStep>> {
         let steps = self.chain.refresh()?.into_iter().map(|sequence| {
             let segment = self.chain.segment(sequence)?;
@@ -51,7 +51,7 @@ impl Log {
         steps.filter_map(Result::transpose).collect()
     }
 
-    /// Restore segment headers of which one copy is corrupt; says what was done.
+    /// Restore segment headers with one corrupt copy; return what was done.
     ///
     /// # Errors
     /// As [`Log::headers_to_restore`]; `NotWritable`, `LockTimeout`.

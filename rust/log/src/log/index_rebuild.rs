@@ -1,12 +1,12 @@
-//! Making an index: the first one of a new segment, and that of a sealed one anew where it is missing
-//! or damaged.
+//! Making indexes: the first one of a new segment, and that of a sealed one again if it is missing
+//! or corrupt.
 //!
-//! A new segment begins without. Each writer that enters it makes one before it appends there, and
-//! the first to name it wins; so who finds none finds nothing appended either, and looks again next
-//! time. A sealed segment never changes, so an index made of it is good for ever. Whoever may write
-//! does it on the way, when a lookup meets a bad index; readers keep what they built in memory. A new
-//! file is written and renamed: at no time is there half an index under the name. Failing costs
-//! nothing but time, so nobody is told. See `docs/FORMAT.md`, "Index".
+//! A new segment begins without an index. Each writer that enters it makes one before it appends
+//! there, and the first to name it wins. So a writer that finds no index has appended nothing yet,
+//! and looks again next time. A sealed segment never changes, so its index stays valid. A process
+//! that may write makes it when a lookup meets a bad index; readers keep in memory what they built.
+//! A new file is written and then renamed, so no half index ever has the name. A failure only costs
+//! time, so no caller gets an error. See `docs/FORMAT.md`, "Index".
 
 use std::io::ErrorKind;
 
@@ -21,13 +21,14 @@ use super::open_segments::with_room;
 use super::repair_report::{RepairKind, RepairStep};
 use super::{Control, Log, enter, write_access};
 
-/// The index of a segment in which nothing is noted yet.
+/// The index of a segment without any entry yet.
 static NOTHING: Index = Index::Built(Vec::new());
 
 impl Log {
-    /// The index of a segment, opened or built once; made anew on disk where this process may.
+    /// Return the index of a segment, opened or built once; rebuilt on disk if this process may
+    /// write.
     pub(super) fn index_of<'s>(&self, segment: &'s Segment) -> &'s Index {
-        // Before recovery a hole in the newest segment is its end, which no entry may lead past.
+        // Before recovery a hole in the newest segment is its end, and no entry may point past it.
         if self.committed().is_none() && !matches!(self.limit(segment), Ok(Some(_))) {
             return &NOTHING;
         }
@@ -40,18 +41,18 @@ impl Log {
         }
         let built = Index::build(segment);
         if self.is_sealed(segment.sequence()) {
-            // A hint that cannot be kept is built again by the next who asks.
+            // A hint that cannot be stored is built again at the next lookup.
             let _ = self.save_index(segment, &built);
         } else if built.is_empty() {
-            // Perhaps it is being made just now, and what comes next will stand there.
+            // Another process may be making it just now, and adds the next entries.
             return &NOTHING;
         }
         segment.keep_index(built)
     }
 
-    /// The index of the active segment, for writing. Made when there is none and nothing was noted
-    /// yet; else what is missing is left out, and readers walk.
-    /// The second result is how many entries it has that the control page does not speak of.
+    /// Return the index of the active segment, for writing. It is made if there is none and no
+    /// entry was counted yet. Otherwise the missing entries are left out, and readers walk. The
+    /// second result is how many entries it has that the control page does not count.
     pub(super) fn index_to_write(&self, segment: &Segment, control: &Control) -> (Index, u64) {
         let (storage, access) = (&*self.storage, write_access(&self.settings));
         let open = || Index::open_file(storage, &self.dir, segment, access);
@@ -68,8 +69,8 @@ impl Log {
         (index, filled)
     }
 
-    /// Make the index of a new segment, empty but for blocks that it began with, unless somebody else is
-    /// faster. Nothing was appended to it yet.
+    /// Make the index of a new segment, with entries only for its first blocks, unless another
+    /// process is faster. Nothing was appended to it yet.
     fn make_index(&self, segment: &Segment) -> Result<()> {
         let (_, member) = self.writing()?;
         let _one = enter(&self.indexer);
@@ -105,7 +106,7 @@ impl Log {
         storage.rename_over(&temporary, &path).map_err(|e| Error::io("rename", &temporary, e))
     }
 
-    /// What making the bad indexes of sealed segments anew would take.
+    /// List what rebuilding the bad indexes of sealed segments would do.
     ///
     /// # Errors
     /// `SystemCallFailed`, and `CorruptData` for a segment that does not open.
@@ -119,7 +120,7 @@ impl Log {
         steps.filter_map(Result::transpose).collect()
     }
 
-    /// Make all bad indexes of sealed segments anew.
+    /// Rebuild all bad indexes of sealed segments.
     ///
     /// # Errors
     /// `NotWritable`, `SystemCallFailed`, `NoSpace`, and `CorruptData` for a segment that does not open.
@@ -135,7 +136,7 @@ impl Log {
     }
 }
 
-/// The step that makes a bad index anew; `None` for a good one.
+/// Return the step that rebuilds a bad index; `None` for a good one.
 pub(super) fn bad_index(
     storage: &dyn Storage,
     dir: &std::path::Path,

@@ -1,11 +1,12 @@
-//! Committing a bulk load that is too large for a group: its blocks are the log's next segment.
+//! Committing a bulk load that is too large for a group: its blocks become the log's next segment.
 //!
-//! The segment is made whole outside the lock, as a roll makes one, and filled with all that the load has,
-//! its token last; all of it is on the medium before it counts. Room is left behind its first snapshot for
-//! the second, which says with which offsets topics go on here, and is known only under the lock; blocks
-//! tell their offsets relative to that. Under the lock then happens what happens in a roll, no more: a
-//! snapshot, a header, a rename, an end block. **The end block is the commit point**, of the roll and of the
-//! load. So whatever knows of segments knows of large bulk loads. See `docs/PROTOCOL.md`, "Bulk loads", and
+//! The segment is made whole outside the lock, as a roll makes one. It is filled with all blocks of
+//! the load, its idempotency key last, and is on disk before it counts. Space is left after its
+//! first snapshot for the second one. That one says with which offsets topics continue here, which
+//! is known only under the lock; the blocks' offsets are relative to it. Under the lock the same
+//! happens as in a roll: a snapshot, a header, a rename, an end block. **The end block is the
+//! commit point**, of the roll and of the load. So all code that handles segments handles large
+//! bulk loads too. See `docs/PROTOCOL.md`, "Bulk loads", and
 //! `docs/decisions/0012-large-loads-are-the-next-segment.md`.
 
 use std::collections::BTreeMap;
@@ -29,19 +30,19 @@ use super::preconditions::{Found, Precondition, Unmet};
 use super::roll::next_sequence;
 use super::{Control, Log, Member, enter, write_access};
 
-/// Bytes that are left free for what changes while a segment is filled, beside all that was known before.
+/// Bytes left free for changes while a segment is filled, beside the known state.
 const SLACK: u64 = 64 << 10;
-/// Bytes that the blocks of a bulk load take at most: with all else a segment holds they have a position.
+/// Most bytes of the blocks of a bulk load: with all else in a segment they must have a position.
 const MAX_JOB: u64 = 30 << 30;
 
 const _: () = assert!(MAX_JOB + (1 << 30) < MAX_POSITION);
 
-/// A block on its way into a segment, but for its body.
+/// A block on its way into a segment, without its body.
 #[derive(Clone, Copy, Debug)]
 pub struct LargeBlock {
     /// Topic number in the log.
     pub topic: u32,
-    /// Flags that belong to the body.
+    /// Flags of the body.
     pub flags: u16,
     /// Number of records.
     pub count: u32,
@@ -49,35 +50,36 @@ pub struct LargeBlock {
     pub body_crc: u32,
 }
 
-/// Where the blocks of a large load come from.
+/// The source of a large load's blocks.
 pub trait Blocks {
     /// Begin again with the first.
     fn rewind(&mut self);
 
-    /// The next block, its body stored into `body`; `None` behind the last.
+    /// Return the next block, its body stored into `body`; `None` after the last.
     ///
-    /// # Errors
+    /// When it cannot be read, or is not what it should be: then the load is not committed.
     /// When it cannot be had, or is not what it should be: then the load is not committed.
     fn next(&mut self, body: &mut Vec<u8>) -> Result<Option<LargeBlock>>;
 }
 
-/// A bulk load that is committed as a segment.
+/// A bulk load to commit as a segment.
 #[allow(missing_debug_implementations, reason = "where blocks come from need not tell")]
 pub struct Large<'a> {
     /// Its blocks.
     pub blocks: &'a mut dyn Blocks,
-    /// Bytes that they take at most, headers included.
+    /// Most bytes that they need, headers included.
     pub bytes: u64,
-    /// Where the segment is made, a name on the log's file system that nobody else uses.
+    /// The path at which to make the segment: a name on the log's file system that no other code
+    /// uses.
     pub path: PathBuf,
 }
 
-/// Where a large load went.
+/// Where a large load was stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Landed {
     /// Where it ends.
     pub end: Address,
-    /// The offsets that its records got, by topic number.
+    /// The offsets of its records, by topic number.
     pub offsets: BTreeMap<u32, Range<u64>>,
 }
 
@@ -85,10 +87,10 @@ pub struct Landed {
 #[derive(Debug)]
 struct Filled {
     builder: Builder,
-    /// What its first snapshot says.
+    /// The state in its first snapshot.
     state: LogState,
     time_base_us: i64,
-    /// Room for the second one.
+    /// Space for the second one.
     room: Range<u64>,
     /// Records, by topic number.
     records: BTreeMap<u32, u64>,
@@ -97,16 +99,17 @@ struct Filled {
 type Outcome<T> = std::result::Result<T, Blocked>;
 
 impl Log {
-    /// Bytes that the blocks of one load may take at most, headers included.
+    /// Return the most bytes of the blocks of one load, headers included.
     pub fn max_job_len(&self) -> u64 {
         MAX_JOB
     }
 
-    /// As [`Log::commit_load`], for a bulk load of any size: its blocks become the log's next segment. What it was
-    /// made of is on the medium then, but not yet that it is part of the log.
+    /// Do as [`Log::commit_load`], for a bulk load of any size: its blocks become the log's next
+    /// segment. Their bytes are on disk when this returns, but not yet the end block that makes
+    /// them part of the log.
     ///
     /// # Errors
-    /// As [`Log::commit_load`]; what `blocks` fails with.
+    /// As [`Log::commit_load`]; the errors of `blocks`.
     pub fn commit_large(
         &self,
         load: &mut Large<'_>,
@@ -114,7 +117,7 @@ impl Log {
     ) -> Result<Option<Landed>> {
         let token = token.map(Precondition::Token);
         let committed = self.try_large(load, token.as_slice());
-        // What is not part of the log by now never will be.
+        // A file that is not part of the log by now never will be.
         let _ = self.storage.unlink(&load.path);
         committed.map_err(|error| self.unless_deleted(error))
     }
@@ -153,12 +156,12 @@ impl Log {
                     Err(obstacle) => self.resolve(obstacle, writer, control, member)?,
                 }
             }
-            // So much has changed meanwhile that the room was too small.
+            // Too much changed meanwhile for the space that was left.
             slack = slack.saturating_mul(16);
         }
     }
 
-    /// Make the segment, and have all of it on the medium.
+    /// Make the segment, and sync all of it.
     fn fill(
         &self,
         load: &mut Large<'_>,
@@ -179,15 +182,15 @@ impl Log {
         let room = 0..room;
         let records = BTreeMap::new();
         let mut filled = Filled { builder, state, time_base_us, room, records };
-        // As long as it is held nobody takes it for left behind.
+        // While it is held, no sweep removes the file as a leftover.
         filled.builder.file().try_lock(LockKind::Exclusive).doing("lock", &load.path)?;
         filled.put(load, &snapshot, &facts)?;
         filled.builder.sync()?;
         Ok(filled)
     }
 
-    /// One try to make the segment the log's next one. `filled` is gone where it has no room for what changed
-    /// meanwhile.
+    /// Try once to make the segment the log's next one. `filled` becomes `None` if it has no space
+    /// for the changes meanwhile.
     fn land(
         &self,
         writer: &mut Writer,
@@ -225,7 +228,7 @@ impl Log {
         drop(guard);
         pass(Point::RollUnlocked);
         let Some(ready) = filled.take() else { return Err(Blocked::Moved) };
-        // Known here is what was known under the lock, until the writer looks at the new segment.
+        // This is the state under the lock, until the writer walks the new segment.
         let offsets = ready.offsets(&writer.walk.state_beyond_damage());
         let end = Address::new(header.sequence, ready.builder.position());
         let _ = ready.builder.file().unlock();
@@ -260,7 +263,7 @@ impl Filled {
         Ok(())
     }
 
-    /// Store what the segment begins with, as far as that was left open.
+    /// Store the segment's first blocks, as far as they were left open.
     fn begin(&self, changes: &[u8], until: u64) -> Result<()> {
         let header = own_header(Kind::Snapshot, changes, 0);
         self.builder.block_at(self.room.start, &header, changes)?;
@@ -284,7 +287,7 @@ fn names_and_facts(snapshot: &[u8], facts: &[u8]) -> u64 {
     crate::format::FIRST_BLOCK + own_len(snapshot.len()) + own_len(facts.len())
 }
 
-/// Header of a block behind so many records of its topic in the segment.
+/// Make the header of a block that has this many records of its topic before it in the segment.
 fn header_of(block: &LargeBlock, before: u64, body: usize) -> Result<BlockHeader> {
     let LargeBlock { topic, flags, count, body_crc } = *block;
     let flags = if topic == 0 { flags } else { flags | flag::TOPIC };

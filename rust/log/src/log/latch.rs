@@ -1,14 +1,14 @@
-//! Clearing a latch: saving what a failed sync left in doubt.
+//! Ending the failed-sync state: saving the bytes that a failed sync left in doubt.
 //!
 //! The bytes between the durable end and the committed end are still in the page cache, and readers
-//! may have seen them. They are copied, checksums verified, into a new segment that supersedes them
-//! at the same offsets, and that one is synced. If it fails, the log stays latched: reads go on,
-//! appends raise. What was superseded stays where it is, for those who read it now; it is no part of
-//! the chain, and the next recovery puts it away.
+//! may have seen them. They are copied, with their checksums verified, into a new segment that
+//! supersedes them at the same offsets, and that one is synced. If this fails, the log stays in the
+//! failed-sync state: reads succeed, appends fail. The superseded bytes stay in place for those
+//! that read them now. They are not part of the chain, and the next recovery puts them away.
 //!
-//! The new segment's name is the commit point, the flag is lowered last: who dies in between leaves a
-//! latch whose next clearing finds the segment and only publishes it. See `docs/PROTOCOL.md`,
-//! "Failed sync".
+//! The rename of the new segment is the commit point, and the flag is cleared last. If a process
+//! dies in between, the next attempt finds the segment and only publishes it. See
+//! `docs/PROTOCOL.md`, "Failed sync".
 
 use std::io::ErrorKind;
 
@@ -25,11 +25,12 @@ use super::supersede::{Maker, NewEnd, adopt, collect_between, supersede};
 use super::{Control, Log, Member, enter};
 
 impl Log {
-    /// Clear the latch, if there is one. The writer shows that the process's mutex before the append
-    /// lock is held.
+    /// End the failed-sync state, if the log is in it. `writer` shows that the caller holds the
+    /// process's mutex before the append lock.
     ///
     /// # Errors
-    /// `SyncFailed` when the bytes could not be saved; the reason is in it. `LockTimeout`: nobody tried.
+    /// `SyncFailed`, with the reason, when the bytes could not be saved. `LockTimeout`: nothing was
+    /// tried.
     pub(super) fn clear_latch(&self, writer: &mut Writer) -> Result<()> {
         let (control, member) = self.writing()?;
         let _turn = enter(&self.syncer);
@@ -37,11 +38,11 @@ impl Log {
         if !control.is_latched() {
             return control.refuse_unknown_flags();
         }
-        // Also where somebody removed the files: into what was put there nothing is carried.
+        // The files may have been removed: nothing is carried into their replacements.
         control.check_in_place(&*self.storage)?;
         self.expect_last_segment(writer, control)?;
-        // Whoever appends from here on sees the flag under the append lock; whoever was in the
-        // middle of it is done, or dead, and then this repairs what it left.
+        // Every later append sees the flag under the append lock. A writer that was in the middle
+        // of one is done, or dead; in that case this repairs what it left.
         let saved =
             self.repair_tail(writer, control).and_then(|tail| self.save(control, member, tail));
         let (end, durable) = saved.map_err(|error| match error {
@@ -59,7 +60,7 @@ impl Log {
         Ok(())
     }
 
-    /// Make sure that the segment in which the log ends was not removed.
+    /// Check that the log's last segment was not removed.
     fn expect_last_segment(&self, writer: &Writer, control: &Control) -> Result<()> {
         let sequence = control.tail().sequence();
         if writer.segment.sequence() == sequence {
@@ -68,12 +69,12 @@ impl Log {
         let path = self.dir.join(names::segment(sequence));
         match self.storage.stat(&path) {
             Err(error) if error.kind() == ErrorKind::NotFound => Err(Error::FilesRemoved { path }),
-            // Whatever else is wrong is found by what reads it.
+            // Readers find all other errors.
             _ => Ok(()),
         }
     }
 
-    /// What clearing the latch would take; `None` when there is none.
+    /// Describe what ending the failed-sync state would do; `None` if the log is not in it.
     pub fn latch_to_mend(&self) -> Option<RepairStep> {
         let control = self.control().filter(|control| control.is_latched())?;
         let (from, why) = (control.durable(), "a sync failed".to_owned());
@@ -81,7 +82,7 @@ impl Log {
         Some(RepairStep { mend: RepairKind::Save, path, position: from.position(), bytes: 0, why })
     }
 
-    /// Clear the latch, if there is one, and say what that took.
+    /// End the failed-sync state, if the log is in it, and return what was done.
     ///
     /// # Errors
     /// `SyncFailed` when the bytes could not be saved.
@@ -93,7 +94,7 @@ impl Log {
     }
 
     /// Carry everything that is committed and not durable into a new segment. Returns the log's new
-    /// end, and up to where that is on the medium.
+    /// end, and how far that is on disk.
     fn save(
         &self,
         control: &Control,
@@ -103,13 +104,13 @@ impl Log {
         let (storage, dir, settings) = (&*self.storage, &*self.dir, &self.settings);
         let newest = self.chain.refresh()?.last().copied().unwrap_or_default();
         if newest > tail.sequence() {
-            // Somebody came as far as the segment's name, and no further.
+            // An earlier attempt got as far as the segment's name.
             let segment = self.chain.segment(newest)?;
             let marked = segment.mark().map_or(0, |mark| mark.position);
             let durable = Address::new(newest, marked.max(FIRST_BLOCK));
             return adopt(storage, dir, settings, &segment).map(|end| (end, durable));
         }
-        // Who died behind a sync may have come as far as the mark.
+        // A process that died after a sync may have stored the mark.
         let durable = control.durable().max(self.marked().unwrap_or_default());
         let (cut, carried) = collect_between(&self.chain, durable, tail)?;
         let maker = Maker { control: control.id(), incarnation: member.incarnation() };
@@ -118,12 +119,12 @@ impl Log {
     }
 }
 
-/// Let the log go on at a new end. The durable end last: it never lies beyond the tail.
+/// Publish a new end of the log. The durable end comes last: it never lies beyond the tail.
 pub fn publish_end(control: &Control, end: NewEnd, durable: Address) -> Result<()> {
-    // Before a word is stored: from these the log would go on as if there were more than there is. Forged
-    // bytes may lead here, so it is no assertion.
+    // Checked before a word is stored: with such words the log would pretend to have more than it
+    // has. Forged bytes may lead here, so it is no assertion.
     if durable > end.tail || end.tail > end.allocated {
-        let (path, what) = (control.path().to_path_buf(), "the log's ends are in no order");
+        let (path, what) = (control.path().to_path_buf(), "the log's ends are out of order");
         return Err(Error::CorruptData { path, position: at::DURABLE, what });
     }
     control.set(at::ALLOCATED, end.allocated.0)?;

@@ -1,13 +1,13 @@
-//! Going on beyond damage that hides what a topic's next offset is, or how cursors moved on.
+//! Appending after corruption that hides a topic's next offset, or the moves of cursors.
 //!
-//! A walk over damage is unsure of the topics that may have records in it ([`SegmentWalker`]). Appends to
-//! them need no help: they begin a new segment, whose snapshot says an offset that is certainly
-//! beyond. This room does the same at once, for `falaj repair`, and tells it. What the log says of
-//! cursors, tokens and producers is in doubt behind damage ([`LogState::doubt`]), in all segments to
-//! come: who asks for it, or would move it, is refused until `falaj repair` says that it is to be taken as it is
-//! known. Invariants: no offset that a reader may have seen is given again; no cursor, token or
-//! producer that corruption may have set back is believed in silence. See `docs/PROTOCOL.md`,
-//! "Corruption and offsets".
+//! A walk over corruption is unsure of the topics that may have records in it ([`SegmentWalker`]).
+//! Appends to them need no help: they begin a new segment, whose snapshot has an offset that is
+//! certainly beyond. This module does the same at once, for `falaj repair`, and reports it. After
+//! corruption, the cursors, idempotency keys and producers that the log knows are in doubt
+//! ([`LogState::doubt`]), in all later segments too. Reads and moves of them fail until `falaj
+//! repair` declares the known ones valid. Invariants: no offset that a reader may have seen is
+//! given again. No cursor, key or producer that corruption may have set back is believed silently.
+//! See `docs/PROTOCOL.md`, "Corruption and offsets".
 
 use std::path::Path;
 
@@ -20,7 +20,7 @@ use crate::segment::walk::{OffsetGap, SegmentWalker};
 use super::repair_report::{RepairKind, RepairStep};
 use super::{Log, enter};
 
-/// What has to be done so that each topic of which a walk is unsure goes on, in words.
+/// Describe the steps after which topics continue whose next offset a walk does not know.
 pub fn leaps(segment: &Segment, walk: &SegmentWalker) -> Vec<RepairStep> {
     let state = walk.state_beyond_damage();
     let step = |(number, lost): (u32, OffsetGap)| {
@@ -28,7 +28,7 @@ pub fn leaps(segment: &Segment, walk: &SegmentWalker) -> Vec<RepairStep> {
         let next = state.topic(number)?.next;
         let (path, position) = (segment.path().to_path_buf(), lost.position);
         let why = format!(
-            "offsets from {} of partition {} (topic number {number}) may lie in damage: it goes on \
+            "offsets from {} of partition {} (topic number {number}) may lie in corruption: it continues \
              with {next}",
             known.next, known.partition
         );
@@ -37,15 +37,15 @@ pub fn leaps(segment: &Segment, walk: &SegmentWalker) -> Vec<RepairStep> {
     walk.unsure().filter_map(step).collect()
 }
 
-/// What has to be done so that cursors, tokens and producers are believed again, in words.
+/// Describe the step after which cursors, idempotency keys and producers are believed again.
 pub fn doubted(dir: &Path, state: &LogState) -> Option<RepairStep> {
     let from = state.doubt()?;
     let path = dir.join(names::segment(from.sequence()));
     let why = format!(
-        "how cursors, tokens and producers moved on may lie in damage: what is known of {}, {} and {} is \
-         taken as it is, and work that was done since may be done again",
+        "corruption may hide newer cursors, idempotency keys and producers: the known {}, {} and {} count as \
+         valid, and work that was done since may be done again",
         counted(state.cursors().count(), "cursor"),
-        counted(state.tokens().count(), "token"),
+        counted(state.tokens().count(), "idempotency key"),
         counted(state.producers(0..u32::MAX).count(), "producer"),
     );
     Some(RepairStep { mend: RepairKind::AsKnown, path, position: from.position(), bytes: 0, why })
@@ -56,20 +56,20 @@ fn counted(count: usize, what: &str) -> String {
 }
 
 impl Log {
-    /// Refuse what damage may have set back.
+    /// Refuse facts that corruption may have set back.
     ///
     /// # Errors
-    /// `CorruptData`, with the place where the damage begins.
+    /// `CorruptData`, with the place where the corruption begins.
     #[inline]
     pub(super) fn sure_of_facts(&self, state: &LogState) -> Result<()> {
         let Some(from) = state.doubt() else { return Ok(()) };
         let path = self.dir.join(names::segment(from.sequence()));
-        let what = "how cursors, tokens and producers moved on may lie in damage from here on; \
-                    `falaj repair` takes them as they are known";
+        let what = "from here on corruption may hide newer cursors, idempotency keys and producers; \
+                    `falaj repair` declares the known ones valid";
         Err(Error::CorruptData { path, position: from.position(), what })
     }
 
-    /// What [`Log::mend_offsets`] would do.
+    /// List what [`Log::mend_offsets`] would do.
     ///
     /// # Errors
     /// `CorruptData`, `UnsupportedVersion`, `SystemCallFailed`.
@@ -81,9 +81,10 @@ impl Log {
         Ok(leaps(&segment, &walk).into_iter().chain(doubted(&self.dir, &walk.state)).collect())
     }
 
-    /// Go on in a new segment if damage hides the next offset of any topic, beyond all that may lie
-    /// in it, and take cursors, tokens and producers as they are known; says what was done. Where this
-    /// process knew the log before it was damaged, it says all that it knows in a new segment instead.
+    /// Begin a new segment if corruption hides the next offset of any topic, with offsets beyond
+    /// all that may lie in it. Declare the known cursors, idempotency keys and producers valid.
+    /// Returns what was done. If this process knew the log before it was corrupted, the new segment
+    /// has all that it knows instead.
     ///
     /// # Errors
     /// As [`Log::append`] and [`Log::sync_to`].
@@ -116,4 +117,4 @@ impl Log {
 }
 
 const SAID_ANEW: &str =
-    "a process that has the log open knows what the damage hides, and says it anew";
+    "a process that has the log open knows what the corruption hides, and stores it again";

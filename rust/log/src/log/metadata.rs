@@ -1,11 +1,11 @@
-//! What the log notes of itself beside its records: topics that come and go, and cursors.
+//! The metadata that a log records beside its records: topics created and deleted, and cursors.
 //!
-//! Owns the meta blocks that say so, and reading what they said. Invariant: a fact is committed as
-//! a block is, under the append lock. The control page says up to where facts about topics lie
-//! before the block is there, so readers learn of them as they learn of trims. A number that was
-//! given to a topic is never given again: each snapshot says the highest one. A cursor moves in an append,
-//! with records or alone ([`super::preconditions`]). Which process may add and remove topics, and when
-//! others learn of it, is left to the store. See `docs/PROTOCOL.md`, "Shared logs".
+//! Owns the meta blocks, and reading what they record. Invariant: a fact is committed as a block
+//! is, under the append lock. The control page says up to where facts about topics lie before the
+//! block is visible. So readers learn of them as they learn of trims. A topic's number is never
+//! given again: each snapshot has the highest one. A cursor moves in an append, with records or
+//! alone ([`super::preconditions`]). The store decides which process may add and remove topics, and
+//! when others learn of it. See `docs/PROTOCOL.md`, "Shared logs".
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -28,37 +28,37 @@ use super::guard::Which;
 use super::recover::sound_step;
 use super::{Control, Log, Member, enter};
 
-/// Topics, or producers, that one block names at most.
+/// Most topics, or producers, that one block names.
 pub(super) const FACTS_OF_A_BLOCK: usize = 256;
 
 /// A cursor that moves with an append, or alone.
 #[derive(Clone, Copy, Debug)]
 pub struct CursorMove<'a> {
-    /// What it is called.
+    /// The cursor's name.
     pub name: &'a [u8],
-    /// Where it is to be; [`CursorState::NONE`] for nowhere.
+    /// Its new state; [`CursorState::NONE`] to forget it.
     pub to: CursorState,
-    /// Where it has to be for that, looked at under the append lock; `None` where that does not matter,
-    /// [`CursorState::NONE`] where there must be none.
+    /// Its required state before the move, checked under the append lock. `None` if any state will
+    /// do, [`CursorState::NONE`] if it must not exist.
     pub from: Option<CursorState>,
 }
 
-/// Where each topic of a log ends, at one place of it.
+/// The end of each topic of a log, at one place of it.
 #[derive(Clone, Debug)]
 pub struct TopicEnds(pub(super) LogState);
 
 impl TopicEnds {
-    /// Offset behind the last record of a topic.
+    /// Return the offset after the last record of a topic.
     pub fn get(&self, topic: u32) -> u64 {
         self.0.topic(topic).map_or(0, |topic| topic.next)
     }
 }
 
 impl Log {
-    /// Where each topic ends at an address, by one walk over its segment.
+    /// Find where each topic ends at an address, by one walk over its segment.
     ///
     /// # Errors
-    /// `CorruptData` where there is corruption on the way; `UnsupportedVersion`, `SystemCallFailed`.
+    /// `CorruptData` if there is corruption on the way; `UnsupportedVersion`, `SystemCallFailed`.
     pub fn ends_at(&self, address: Address) -> Result<TopicEnds> {
         let mut segment = self.chain.segment(address.sequence())?;
         let mut walk = self.opening(&segment)?.clone();
@@ -77,8 +77,8 @@ impl Log {
         Ok(TopicEnds(walk.state))
     }
 
-    /// Where a topic ends, if this process has the log open for writing, knows, and need not wait: in a
-    /// log of many topics the last record of one may lie far behind the end.
+    /// Return where a topic ends, if this process has the log open for writing, knows it, and need
+    /// not wait. In a log of many topics the last record of one may lie far before the end.
     pub(super) fn known_end(&self, topic: u32, tail: Address) -> Option<u64> {
         let (control, member) = self.writing().ok()?;
         member.check().ok()?;
@@ -89,9 +89,10 @@ impl Log {
         writer.walk.state.topic(topic).filter(|_| is_known).map(|topic| topic.next)
     }
 
-    /// Add a topic with so many partitions; returns its number, and partition `p` has the number that
-    /// is higher by `p`. It is on the disk when this returns. The caller keeps others from adding
-    /// topics at the same time. A process that dies in between leaves topics that have no name, which do no harm.
+    /// Add a topic with this many partitions; return its number. Partition `p` has the number that
+    /// is higher by `p`. It is on disk when this returns. The caller keeps others from adding
+    /// topics at the same time. A process that dies in between leaves topics without a name, which
+    /// do no harm.
     ///
     /// # Errors
     /// `InvalidArgument` when the log has no numbers left; else as [`Log::append`] and [`Log::sync_to`].
@@ -113,9 +114,9 @@ impl Log {
         Ok(number)
     }
 
-    /// Say that the topics of these numbers were deleted, where they have this generation. From then on appends
-    /// to them fail, readers learn of it, and their records hold no segment. It is on the disk when
-    /// this returns. Doing it twice changes nothing.
+    /// Mark the topics of these numbers deleted, if they have this generation. From then on appends
+    /// to them fail, readers learn of it, and their records keep no segment. It is on disk when
+    /// this returns. A repeat changes nothing.
     ///
     /// # Errors
     /// As [`Log::append`] and [`Log::sync_to`].
@@ -137,12 +138,12 @@ impl Log {
         Ok(())
     }
 
-    /// True once a topic of this number was deleted, or the whole log was.
+    /// Return true once a topic of this number was deleted, or the whole log was.
     pub fn is_topic_deleted(&self, number: u32) -> bool {
         self.is_deleted() || self.has_lost(number)
     }
 
-    /// What a topic whose number the log does not know means.
+    /// Make the error for a topic whose number the log does not know.
     #[cold]
     pub(super) fn unknown(&self, state: &LogState, topic: u32) -> Error {
         if topic < state.next_number() {
@@ -153,8 +154,8 @@ impl Log {
         Error::InvalidArgument { what }
     }
 
-    /// Where a cursor stands that is kept in this log; `None` for one that never moved here. Costs
-    /// little where the log is open for writing, and else a walk over the newest segment.
+    /// Return the state of a cursor that is kept in this log; `None` for one that never moved here.
+    /// Costs little if the log is open for writing, and otherwise a walk over the newest segment.
     ///
     /// # Errors
     /// `CorruptData`, `UnsupportedVersion`, `SystemCallFailed`; `TopicDeleted` for a log that was deleted.
@@ -162,7 +163,7 @@ impl Log {
         self.with_metadata(|state| state.cursor(name))
     }
 
-    /// All cursors that are kept in this log, by name. Costs as [`Log::cursor_of`].
+    /// List all cursors that are kept in this log, by name. Costs as [`Log::cursor_of`].
     ///
     /// # Errors
     /// As [`Log::cursor_of`].
@@ -171,7 +172,8 @@ impl Log {
         self.with_metadata(|state| state.cursors().map(own).collect())
     }
 
-    /// Read what the log says of cursors, tokens and producers at its end, unless corruption may hide it.
+    /// Read the cursors, idempotency keys and producers at the log's end, unless corruption may
+    /// hide some.
     pub(super) fn with_metadata<T>(&self, ask: impl FnOnce(&LogState) -> T) -> Result<T> {
         let asked = |state: &LogState| self.sure_of_facts(state).map(|()| ask(state));
         if self.member.is_none() {
@@ -182,13 +184,14 @@ impl Log {
         member.check()?;
         let mut slot = enter(&self.writer);
         let writer = self.writer_in(&mut slot, control)?;
-        // With what a dead append left committed, which is not counted yet.
+        // This includes a block that a dead append committed and that the tail does not include
+        // yet.
         self.repair_tail(writer, control).map_err(|error| self.unless_deleted(error))?;
         asked(&writer.walk.state)
     }
 
-    /// The same for a log that is open for reading: as far as the newest segment is valid, whole groups alone. What
-    /// is known to be committed, and what is on the disk, must be valid.
+    /// Read the same of a log that is open for reading: as far as the newest segment is valid, and
+    /// whole groups only. Blocks that are known to be committed or on disk must be valid.
     fn state_by_reading(&self) -> Result<LogState> {
         loop {
             let tail = self.committed();
@@ -198,11 +201,11 @@ impl Log {
             let in_it = tail.filter(|tail| tail.sequence() == newest).map_or(0, Address::position);
             let (state, end, is_followed) =
                 self.state_in(Arc::clone(&segment), in_it.max(marked))?;
-            // Where that one is damaged it was not listed.
+            // If that segment is corrupt, it was not listed.
             if !is_followed && tail.is_none_or(|tail| tail.sequence() <= newest) {
                 return Ok(state);
             }
-            // Unless it did not follow yet.
+            // The next segment may have come since.
             if self.newest()? == newest {
                 let what = DecodeError::Damaged("the segment that follows is missing");
                 return Err(self.doubted(&segment, BlockError { position: end, what }));
@@ -215,8 +218,8 @@ impl Log {
         Ok(sequences[sequences.len() - 1])
     }
 
-    /// What the log knows where a segment ends, which must be sound up to a position; that place, and
-    /// whether the segment says that another one follows.
+    /// Return the log's state at the end of a segment, which must be valid up to a position. Also
+    /// return that end, and whether the segment names a successor.
     fn state_in(&self, mut segment: Arc<Segment>, sound: u64) -> Result<(LogState, u64, bool)> {
         let mut walk = self.opening(&segment)?.clone();
         loop {
@@ -250,13 +253,13 @@ impl Log {
     fn no_numbers(&self, used: u32, wanted: u32) -> Error {
         let name = self.name();
         let what = format!(
-            "the log {name:?} has given {used} of its {MAX_TOPICS} topic numbers, those of deleted \
-             topics are not given again, and {wanted} more do not fit: name another log"
+            "the log {name:?} has given {used} of its {MAX_TOPICS} topic numbers, including those of \
+             deleted topics, and has none for {wanted} more: name another log"
         );
         Error::InvalidArgument { what }
     }
 
-    /// Commit a block of facts, made of what the log knows; none where it is empty.
+    /// Commit a block of facts, made from the log's state; none if it is empty.
     pub(super) fn append_metadata(
         &self,
         control: &Control,
@@ -270,8 +273,8 @@ impl Log {
         self.append_own(control, member, Kept::Trimmed, made)
     }
 
-    /// Commit a block of the log's own, made of what a writer knows of the end; none where there is none to
-    /// make. It is made again when the log has moved on before the lock was taken.
+    /// Commit a block of the log's own, made from the writer's state; none if there is nothing to
+    /// record. It is made again if the log moved on before the lock was acquired.
     pub(super) fn append_own(
         &self,
         control: &Control,

@@ -5,36 +5,36 @@
 //! | file | protocol |
 //! |---|---|
 //! | `append`, `fast`, `batch` | lock, catch up, place, commit, unlock |
-//! | `commit` | the one order in which that is stored |
-//! | `metadata` | what the log notes of itself: topics created and deleted, cursors |
+//! | `commit` | the one order of an append's stores |
+//! | `metadata` | topics created and deleted, cursors |
 //! | `preconditions` | idempotent and conditional appends |
 //! | `guard` | the two locks, by word or by file |
-//! | `repair` | what follows a writer that died in the middle |
+//! | `repair` | repair after a writer that died in the middle |
 //! | `roll` | the next segment |
-//! | `supersede` | a new segment that cuts what lies behind a point |
-//! | `recover`, `recovered_tail` | what follows an incarnation change; what that leaves to who appends |
+//! | `supersede` | a new segment that cuts off all after a point |
+//! | `recover`, `recovered_tail` | recovery after an incarnation change; the part left to the first appending process |
 //! | `lost_offsets` | appending behind corruption that hides the next offset, or how cursors moved |
-//! | `sync`, `latch` | what is on the medium, and what if that fails |
-//! | `chain`, `open_segments` | which segments are the log; which of them stay open |
-//! | `read`, `data_block`, `record_batch` | cursors over committed blocks; one of them, many of them |
-//! | `count` | how many records there are between two offsets |
+//! | `sync`, `latch` | stable storage, and the failed-sync state |
+//! | `chain`, `open_segments` | which segments belong to the log; which of them stay open |
+//! | `read`, `data_block`, `record_batch` | cursors over committed blocks; one block, many blocks |
+//! | `count` | the number of records between two offsets |
 //! | `seek` | from an offset, a time or an address to a place |
-//! | `follow`, `notifier` | waiting for more, in one log or in many |
-//! | `prefault` | room and pages made ready ahead of the writer, by a helper thread |
-//! | `trim` | saying what is no longer there, and removing segments of which nothing is |
+//! | `follow`, `notifier` | waiting for news, in one log or in many |
+//! | `prefault` | space and pages made ready ahead of the writer, by a helper thread |
+//! | `trim` | recording trims, and removing segments without live records |
 //! | `segment_list` | segments with sizes, ages and first offsets, for retention |
-//! | `trimmed` | what was said of that, as readers learn it |
-//! | `compact`, `seal` | of the records of each key the last one, in segments that take the place of others;
-//ending one for that | ! | `copy` | a copy of it while others write |
-//! | `extent` | how large it is, who holds its locks |
+//! | `trimmed` | trims as readers learn of them |
+//! | `compact`, `seal` | keeping the last record of each key, in segments that replace others; ending one for that |
+//! | `copy` | a copy of a log while others write |
+//! | `extent` | the size of a log, and the owners of its locks |
 //! | `header_repair` | restoring a corrupt segment header from its copy |
 //! | `index_rebuild` | rebuilding indexes of sealed segments |
-//! | `repair_report` | what all of that did, as values |
-//! | [`verify`] | reading a whole log with distrust |
+//! | `repair_report` | the results of repairs, as values |
+//! | [`verify`] | checking a whole log |
 //!
-//! Invariants, which the unsafe code of the rooms below stands on: no byte at or below a non-zero
-//! commit word is written again; a file with a name is never truncated. Only `repair` writes after a
-//! death, only `recover` and `latch` cut.
+//! The unsafe code of the modules below relies on two invariants. No byte at or below a non-zero
+//! commit word is written again. A file with a name is never truncated. Only `repair` writes after
+//! a death, only `recover` and `latch` cut.
 
 mod append;
 mod batch;
@@ -125,27 +125,27 @@ use append::Writer;
 use chain::Chain;
 use control::Control;
 
-/// Who this process is among those that write to the store.
+/// The identity of this process among the writers of the store.
 pub trait Member: Send + Sync + fmt::Debug {
-    /// Its slot and generation.
+    /// Return its slot and generation.
     fn identity(&self) -> Identity;
-    /// The store's incarnation, never zero.
+    /// Return the store's incarnation, never zero.
     fn incarnation(&self) -> u64;
-    /// Whether this process still is who it was: false after a fork.
+    /// Check that this process is still the same: it is not after a fork.
     ///
     /// # Errors
     /// `HandleClosed` when the membership belongs to another process.
     fn check(&self) -> Result<()>;
-    /// What tells sooner that [`Member::check`] holds; without it no append takes the fast path.
+    /// Return a faster form of [`Member::check`]; without it no append takes the fast path.
     fn watch(&self) -> Option<Watch>;
-    /// What became of another process, see [`crate::lock::Holders`].
+    /// Find out whether another process lives, see [`crate::lock::Holders`].
     ///
     /// # Errors
     /// When it cannot be found out.
     fn fate(&self, holder: Identity) -> io::Result<Fate<Box<dyn Any>>>;
-    /// Another process, for a message.
+    /// Describe another process, for a message.
     fn describe(&self, holder: Identity) -> String;
-    /// Open a file that is to be locked for a moment. A child that is forked meanwhile must not keep
+    /// Open a file that will be locked for a moment. A child that is forked meanwhile must not keep
     /// it open, or the lock would outlive its holder.
     ///
     /// # Errors
@@ -155,7 +155,7 @@ pub trait Member: Send + Sync + fmt::Debug {
     }
 }
 
-/// Tells by one load whether this process is still the one that it was made in.
+/// A check by one load whether this process is still the one that made it.
 #[derive(Clone, Copy, Debug)]
 pub struct Watch {
     word: &'static AtomicU64,
@@ -163,7 +163,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// The process is the same while the word has this value.
+    /// Make a watch: the process is the same while the word has this value.
     pub fn new(word: &'static AtomicU64, value: u64) -> Self {
         Self { word, value }
     }
@@ -174,24 +174,24 @@ impl Watch {
     }
 }
 
-/// What the fast path has to know of this process.
+/// The parts of this process that the fast path needs.
 #[derive(Debug)]
 struct Fast {
-    /// This process in lock words.
+    /// This process's identity in lock words.
     me: Identity,
     watch: Watch,
     /// See [`Log::max_group_len`].
     largest: u64,
 }
 
-/// What does not change about a log.
+/// The constant properties of a log.
 #[derive(Clone, Debug)]
 pub struct LogSettings {
     /// Generation of the log.
     pub generation: [u8; 16],
     /// Bytes at which a segment is full.
     pub segment_bytes: u64,
-    /// How the store is written to.
+    /// How processes write to the store.
     pub write_mode: WriteMode,
     /// Permission bits of new files.
     pub file_mode: u32,
@@ -210,11 +210,11 @@ pub struct Log {
     dir: PathBuf,
     settings: LogSettings,
     member: Option<Arc<dyn Member>>,
-    /// There from the beginning where the log is open for writing.
+    /// Present from the beginning if the log is open for writing.
     control: OnceLock<Control>,
     chain: Chain,
     writer: Mutex<Option<Writer>>,
-    /// What recovery knew of the log's end, until a writer takes it.
+    /// The log's end as recovery found it, until a writer uses it.
     known: Mutex<Option<recovered_tail::RecoveredTail>>,
     syncer: Mutex<()>,
     syncer_files: Mutex<sync::Files>,
@@ -222,19 +222,19 @@ pub struct Log {
     /// One thread at a time makes an index: they share a temporary name.
     indexer: Mutex<()>,
     ahead: prefault::Prefaulter,
-    /// What was trimmed, as far as this process has looked.
+    /// The trims that this process has read so far.
     trims: Mutex<trimmed::Trims>,
-    /// How many records compacted segments hold.
+    /// Record counts of compacted segments.
     counts: OnceLock<Arc<RecordCounts>>,
     /// When a waiter last compared the control file with its path.
     checked: Mutex<Instant>,
-    /// How often waiters of this process were roused.
+    /// How often waiters of this process were woken.
     roused: AtomicU64,
-    /// True when this process rolled, and nobody synced what that sealed since.
+    /// True when this process rolled, and no sync of the sealed segment followed yet.
     rolled: AtomicBool,
-    /// True when that was synced, and nobody saw to retention since.
+    /// True when such a sync was done, and retention has not run since.
     kept: AtomicBool,
-    /// There where appends go by lock words, and a look tells of a fork.
+    /// Present if locks are words, and a load detects a fork.
     fast: Option<Fast>,
 }
 
@@ -243,8 +243,8 @@ impl Log {
     /// the store's incarnation changed is recovered first.
     ///
     /// # Errors
-    /// `SystemCallFailed`, `CorruptData`, `UnsupportedVersion`, `LockFileReplaced`, `LockTimeout`, as recovery
-    /// and files have them.
+    /// `SystemCallFailed`, `CorruptData`, `UnsupportedVersion`, `LockFileReplaced`, `LockTimeout`,
+    /// from recovery and file operations.
     pub fn open(
         storage: Arc<dyn Storage>,
         dir: &Path,
@@ -301,7 +301,7 @@ impl Log {
         Ok(Arc::new(log))
     }
 
-    /// The control page of a log that is open for writing: it must be the one that the active
+    /// Check the control page of a log that is open for writing: it must be the one that the active
     /// segment's mark names.
     fn check_control(&self) -> Result<()> {
         let (Some(control), Some(member)) = (self.control(), &self.member) else { return Ok(()) };
@@ -315,22 +315,22 @@ impl Log {
         Ok(())
     }
 
-    /// What does not change about it.
+    /// Return its constant properties.
     pub fn settings(&self) -> &LogSettings {
         &self.settings
     }
 
-    /// Its directory.
+    /// Return its directory.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// True when it can be appended to.
+    /// Return true when it can be appended to.
     pub fn is_writable(&self) -> bool {
         self.member.is_some()
     }
 
-    /// True once the log was deleted; readers ask, appends are refused by themselves.
+    /// Return true once the log was deleted. Readers ask this; appends fail by themselves.
     pub fn is_deleted(&self) -> bool {
         self.control().is_some_and(Control::is_deleted)
     }
@@ -342,7 +342,7 @@ impl Log {
         Ok((control, &**member))
     }
 
-    /// The control page. A reader may come before there is one, and looks for it again.
+    /// Return the control page. A reader may come before there is one, and looks for it again.
     fn control(&self) -> Option<&Control> {
         match self.control.get() {
             Some(control) => Some(control),
@@ -355,18 +355,18 @@ impl Log {
         let storage = &*self.storage;
         let found = open_control_to_read(storage, &self.dir, &self.settings).ok()?;
         if found.incarnation() == 0 {
-            // Recovery makes it just now: nothing in it is to be believed yet.
+            // Recovery is making it just now: none of it may be believed yet.
             return None;
         }
         let stale_tail = contradicted(&found, &self.chain);
         Some(self.control.get_or_init(|| found.doubting(stale_tail)))
     }
 
-    /// What is missing in a log that was deleted is no damage.
+    /// Convert an error of a deleted log: missing files are then no corruption.
     #[cold]
     fn unless_deleted(&self, error: Error) -> Error {
-        // A reader that came so late that it never saw the page: a log's directory goes with its topic
-        // alone, and its name is never given again.
+        // A reader may come so late that it never saw the page. A log's directory is removed only
+        // with its topic, and its name is never given again.
         let vanished = || {
             let stat = self.storage.stat(&self.dir);
             self.control.get().is_none()
@@ -375,32 +375,32 @@ impl Log {
         if self.is_deleted() || vanished() { self.deleted() } else { error }
     }
 
-    /// The error for a log that was deleted while in use.
+    /// Make the error for a log that was deleted while in use.
     fn deleted(&self) -> Error {
         Error::TopicDeleted { name: self.name() }
     }
 
-    /// Its name, for messages.
+    /// Return its name, for messages.
     fn name(&self) -> String {
         let dir = self.dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
         names::parse_log_dir(&dir).map_or(dir.clone(), |(name, _)| name.to_owned())
     }
 
-    /// Address up to which everything is committed; what a reader of an unrecovered log finds when
-    /// there is no control page to ask is for its cursor to say.
+    /// Return the address up to which everything is committed. In an unrecovered log without a
+    /// control page, a reader's cursor finds the end itself.
     pub fn committed(&self) -> Option<Address> {
         self.control().and_then(Control::trusted_tail)
     }
 
-    /// Address up to which everything is on the medium, as far as this process can know.
+    /// Return the address up to which everything is on disk, as far as this process can know.
     pub fn durable(&self) -> Option<Address> {
         let Some(control) = self.control() else { return self.marked() };
-        // In a page that nobody recovered the word may be any; a writer's tail may lag behind it.
+        // In an unrecovered page the word may have any value; a writer's tail may lag behind it.
         let most = if self.member.is_some() { Address(u64::MAX) } else { control.tail() };
         Some(control.durable().min(most))
     }
 
-    /// What the newest mark proves to be on the medium, where there is no control page to ask.
+    /// Return how far the newest mark shows everything on disk, for a log without a control page.
     #[cold]
     fn marked(&self) -> Option<Address> {
         let sequences = self.chain.sequences().ok()?;
@@ -410,18 +410,19 @@ impl Log {
         })
     }
 
-    /// Sync what was appended in interval mode, by any process, and is not on the medium yet.
+    /// Sync what any process appended in interval mode and what is not on disk yet.
     ///
     /// # Errors
     /// As [`Log::sync_to`].
     pub fn sync_interval(&self) -> Result<()> {
         let (control, _) = self.writing()?;
-        // An append that failed may have wanted more than there is.
+        // A failed append may have wanted more than there is.
         let wanted = control.wanted().min(control.tail());
         if wanted <= control.durable() { Ok(()) } else { self.sync_to(wanted) }
     }
 
-    /// True when [`Log::sync_interval`], [`Log::sync_sealed`] or [`Log::sync_mark`] has something to do.
+    /// Return true when [`Log::sync_interval`], [`Log::sync_sealed`] or [`Log::sync_mark`] has
+    /// something to do.
     pub fn needs_background_sync(&self) -> bool {
         let Some(control) = self.control() else { return false };
         let (tail, durable) = (control.tail(), control.durable());
@@ -429,43 +430,44 @@ impl Log {
         unsynced || Address::new(tail.sequence(), FIRST_BLOCK) > durable || self.lacks_mark()
     }
 
-    /// Ring this page, of the store, when somebody asked for it. The first one named stays.
+    /// Set the store's wake page for waiters that have set a flag. The first one set stays.
     pub fn set_notifier(&self, page: Map) {
         if let Some(control) = self.control.get() {
             control.set_notifier(page);
         }
     }
 
-    /// Sync sealed segments that are not on the medium yet, whatever the mode: recovery then has at
-    /// most the last two to check, and one sync never has many segments to write out.
+    /// Sync sealed segments that are not on disk yet, in every mode. Recovery then checks at most
+    /// the last two, and one sync never has many segments to write.
     ///
     /// # Errors
     /// As [`Log::sync_to`].
     pub fn sync_sealed(&self) -> Result<()> {
         let (control, _) = self.writing()?;
-        // Before the tail: of a roll that comes later the next one is told.
+        // Read before the tail: a later roll is left to the next call.
         let rolled = self.rolled.swap(false, Ordering::AcqRel);
         let active = Address::new(control.tail().sequence(), FIRST_BLOCK);
         let kept = if active <= control.durable() { Ok(()) } else { self.sync_to(active) };
-        // Limits count from what is durable, so that somebody looks too early if told before.
+        // Limits count from the durable end, so retention would look too early if it ran before.
         if rolled {
             self.kept.store(true, Ordering::Release);
         }
         kept
     }
 
-    /// True when there is something for [`Log::take_retention_due`].
+    /// Return true when [`Log::take_retention_due`] would.
     pub fn has_retention_due(&self) -> bool {
         self.kept.load(Ordering::Relaxed)
     }
 
-    /// True once after this process rolled and [`Log::sync_sealed`] made that durable: then something may
-    /// have outlived its limits.
+    /// Return true once after this process rolled and [`Log::sync_sealed`] made that durable:
+    /// records may then be beyond their limits.
     pub fn take_retention_due(&self) -> bool {
         self.has_retention_due() && self.kept.swap(false, Ordering::AcqRel)
     }
 
-    /// A number that changes with every wake, and whenever waiters of this process are roused.
+    /// Return a number that changes with every wake, and whenever waiters of this process are
+    /// woken.
     pub fn wakes(&self) -> u64 {
         use crate::sync::SharedWord as _;
         let wakes = self.control().map_or(0, |c| c.word(at::WAKE).load(Ordering::Relaxed));
@@ -474,13 +476,14 @@ impl Log {
 }
 
 impl Drop for Log {
-    /// Closing syncs. Who wants to know whether that worked calls [`Log::sync_clean`] before.
+    /// Closing syncs. Callers that need the result call [`Log::sync_clean`] before.
     fn drop(&mut self) {
         let ours = self.member.as_ref().is_some_and(|member| member.check().is_ok());
         if !ours {
             return;
         }
-        // A mark that lags behind what is durable would make a torn tail of any damage to that.
+        // If the mark lags behind the durable end, corruption between them would count as a torn
+        // tail.
         if self.durable() != self.committed() || self.lacks_mark() {
             let _ = self.sync_clean();
         }
@@ -501,9 +504,10 @@ fn open_control_to_read(
     }
 }
 
-/// The tail in a control page, when the log reaches further: a later segment is part of it, or a mark
-/// proves that more is on the medium. A reader may be the first to see the page after a crash, or
-/// after a bit of it flipped, and must not believe it until somebody has recovered the log.
+/// Return the tail in a control page, when the log reaches further. Then a later segment is part of
+/// it, or a mark shows that more is on disk. A reader may be the first to see the page after a
+/// crash, or after a bit of it flipped. It must not believe the page until a process has recovered
+/// the log.
 fn contradicted(control: &Control, chain: &Chain) -> Option<Address> {
     let tail = control.tail();
     let newest = chain.refresh().ok()?.last().copied()?;
@@ -519,8 +523,8 @@ fn write_access(settings: &LogSettings) -> MapAccess {
     }
 }
 
-/// Lock a mutex of this process. A panic elsewhere does not poison the log: what it left half done
-/// is repaired like a dead writer's (the lock word still names this process).
+/// Lock a mutex of this process. A panic elsewhere does not poison the log: its half-done work is
+/// repaired like a dead writer's (the lock word still names this process).
 fn enter<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

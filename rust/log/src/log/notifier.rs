@@ -1,8 +1,9 @@
-//! The store's bell: one sleep for the sake of many logs.
+//! The store's bell: one sleep for many logs.
 //!
-//! Owns the counter of the store's wake page ([`crate::format::wake`]). Writers ring it for those who
-//! left word with their log ([`Log::ask`]); so one thread of a process waits for as many logs as it
-//! likes. What is new, and where, the bell does not say: who is woken asks each of its logs again.
+//! Owns the counter of the store's wake page ([`crate::format::wake`]). Writers ring it for
+//! processes that have set a flag in their log ([`Log::ask`]). So one thread waits for any number
+//! of logs. The bell does not say what is new, or where: a process that wakes asks each of its logs
+//! again.
 //!
 //! ```text
 //! ticket = bell.ticket()
@@ -10,8 +11,8 @@
 //! bell.sleep(ticket, …)
 //! ```
 //!
-//! Who may not write the page cannot leave word. It sleeps on the page all the same, for 1 to 50 ms,
-//! and hears what is rung for others. Protocol: `docs/PROTOCOL.md`, "Follow"; models: `tests/loom`.
+//! A read-only process cannot set a flag. It sleeps on the page all the same, for 1 to 50 ms, and
+//! wakes when others are woken. Protocol: `docs/PROTOCOL.md`, "Follow"; models: `tests/loom`.
 //!
 //! [`Log::ask`]: super::Log::request_notification
 
@@ -23,17 +24,17 @@ use crate::wake::{self, Ticket};
 
 use super::follow::BACK_OFF;
 
-/// Longest sleep before looking again: what a waker that died costs.
+/// Longest sleep before looking again: the cost of a dead waker.
 const BOUND: Duration = Duration::from_secs(1);
 
-/// What those sleep on who wait for several logs of a store.
+/// The bell on which processes sleep that wait for several logs of a store.
 #[derive(Clone, Debug)]
 pub struct Notifier {
     page: Option<Map>,
 }
 
 impl Notifier {
-    /// On the store's wake page, if it can be mapped.
+    /// Make it on the store's wake page, if that can be mapped.
     pub fn new(page: Option<Map>) -> Self {
         Self { page }
     }
@@ -46,18 +47,18 @@ impl Notifier {
         self.page.as_ref().is_some_and(|page| page.writable() && page.shares_memory())
     }
 
-    /// Take a ticket, before asking the logs; `None` where there is nothing to sleep on.
+    /// Take a ticket, before asking the logs; `None` if there is nothing to sleep on.
     pub fn ticket(&self) -> Option<Ticket> {
         self.counter().as_ref().map(wake::observe)
     }
 
-    /// Sleep until the bell is rung or roused. How often nothing had come before is for those who must
-    /// look by themselves: they sleep the longer.
+    /// Sleep until the bell rings or a thread of this process wakes it. `idle_turns` counts sleeps
+    /// without news: a process that cannot set flags then sleeps longer.
     pub fn sleep(&self, ticket: Option<Ticket>, idle_turns: u32) {
         self.sleep_at_most(ticket, idle_turns, BOUND);
     }
 
-    /// As [`Notifier::sleep`], no longer than this.
+    /// Do as [`Notifier::sleep`], at most for this long.
     pub fn sleep_at_most(&self, ticket: Option<Ticket>, idle_turns: u32, longest: Duration) {
         let [first, last] = BACK_OFF;
         let bound = match self.can_notify() {
@@ -67,12 +68,12 @@ impl Notifier {
         self.sleep_as(wake::WATCHERS | wake::SYNC_WATCHERS, ticket, bound.min(longest));
     }
 
-    /// Sleep until there may be something to keep.
+    /// Sleep until there may be something to sync.
     pub fn sleep_as_syncer(&self, ticket: Option<Ticket>) {
         if self.can_notify() {
             self.sleep_as(wake::KEEPERS, ticket, BOUND);
         } else {
-            // Nobody can ring; who closes the store unparks.
+            // No process can ring it; a thread that closes the store unparks this one.
             std::thread::park_timeout(BOUND);
         }
     }
@@ -84,7 +85,7 @@ impl Notifier {
         }
     }
 
-    /// End the sleep of all who sleep on it, in any process: they look and sleep again.
+    /// End the sleep of all that sleep on it, in any process: they look and sleep again.
     pub fn wake_all(&self) {
         if let (true, Some(counter)) = (self.can_notify(), self.counter()) {
             wake::wake_all(&counter);

@@ -1,14 +1,14 @@
 //! Unused segments that stay open, so that the next reader finds them mapped.
 //!
-//! Owns how many these are and which is closed first. A map costs a descriptor, one of the maps that
-//! the system allows, address space, and memory for each page that was touched. All logs of a process
-//! share one allowance, which [`spare_maps`] draws from the limits of the process; when the system
+//! Owns how many these are and which is closed first. A map costs a descriptor, one of the maps
+//! that the system allows, address space, and memory for each touched page. All logs of a process
+//! share one allowance, which [`spare_maps`] computes from the limits of the process. If the system
 //! refuses a map all the same, every log closes its unused segments and the caller tries again
-//! ([`with_room`]). Behind a reader that goes on to the next segment the pages are given up, so that
-//! resident memory does not grow with what was read.
+//! ([`with_room`]). When a reader moves on to the next segment, the pages of the previous one are
+//! released. So resident memory does not grow with what was read.
 //!
-//! A segment that is closed takes its notes of verified blocks with it: opened again, it is verified
-//! again. One that is in use is never closed. What a segment is stays with [`super::chain`].
+//! A closed segment loses its notes of verified blocks: opened again, it is verified again. A
+//! segment in use is never closed. [`super::chain`] decides which segments exist.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,16 +18,16 @@ use crate::error::{Error, Result};
 use crate::segment::{Reading, Segment};
 use crate::storage::real::spare_maps;
 
-/// Segments that are kept of a log that is read without maps: each is a copy in memory.
+/// Segments kept of a log that is read without maps: each is a copy in memory.
 const COPIES: usize = 4;
-/// Segments of which a log keeps the notes after a reader went on and the pages were given up.
+/// Segments whose notes a log keeps after a reader moved on and the pages were released.
 const BEHIND: usize = 64;
-/// Segments that a log may keep however many other logs there are.
+/// Segments that a log may keep, however many other logs there are.
 const LEAST: usize = 4;
 
 /// The open segments of each log of this process.
 static LOGS: Mutex<Vec<Weak<Mutex<OpenSegments>>>> = Mutex::new(Vec::new());
-/// How many mapped segments they keep together.
+/// How many mapped segments they keep open together.
 static OPEN: AtomicUsize = AtomicUsize::new(0);
 
 /// The open segments of one log.
@@ -51,11 +51,11 @@ struct Opened {
 /// Whether the pages of a segment are worth keeping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pages {
-    /// It was asked for, and no reader has gone on from it since.
+    /// A reader asked for it, and none has moved on from it since.
     Wanted,
-    /// A reader went on from it.
+    /// A reader moved on from it.
     Passed,
-    /// Its pages were given up.
+    /// Its pages were released.
     Left,
 }
 
@@ -65,7 +65,7 @@ impl Opened {
     }
 }
 
-/// The open segments of a new log, none yet. `reach` is how many bytes one of its maps has.
+/// Make the list of a new log, empty. `reach` is the bytes of one of its maps.
 pub fn of_log(reading: Reading, reach: u64) -> Arc<Mutex<OpenSegments>> {
     let (by_sequence, uses, counted) = Default::default();
     let log = Arc::new(Mutex::new(OpenSegments { by_sequence, uses, reading, reach, counted }));
@@ -78,8 +78,8 @@ pub fn of_log(reading: Reading, reach: u64) -> Arc<Mutex<OpenSegments>> {
     log
 }
 
-/// Open something that takes a map or a descriptor. Where the system has none to give, segments that
-/// nobody uses are closed in all logs and it is tried once more. `own` is a log whose lock is held.
+/// Open something that needs a map or a descriptor. If the system has none, unused segments are
+/// closed in all logs, and it is tried once more. `own` is a log whose lock is held.
 ///
 /// # Errors
 /// Those of `open`.
@@ -97,12 +97,12 @@ pub fn with_room<T>(
     }
 }
 
-/// True where fewer maps or descriptors would have helped.
+/// Return true if fewer maps or descriptors would have helped.
 fn is_shortage(error: &Error) -> bool {
     matches!(error.os_error(), Some(libc::ENOMEM | libc::EMFILE | libc::ENFILE))
 }
 
-/// Close unused segments of each log whose lock is free, down to so many.
+/// Close unused segments of each log whose lock is free, down to this many.
 fn close_others_to(most: usize) {
     let logs: Vec<_> = all_logs().map_or_else(Vec::new, |logs| logs.clone());
     for log in logs.iter().filter_map(Weak::upgrade) {
@@ -114,8 +114,8 @@ fn close_others_to(most: usize) {
     }
 }
 
-/// The list of logs. A child that was forked while another thread held its lock never gets it, and goes
-/// on without: so the wait has an end.
+/// Return the list of logs. A child that was forked while another thread held its lock never gets
+/// it, and continues without it: so the wait has an end.
 fn all_logs() -> Option<MutexGuard<'static, Vec<Weak<Mutex<OpenSegments>>>>> {
     for _ in 0..1000 {
         match LOGS.try_lock() {
@@ -128,7 +128,7 @@ fn all_logs() -> Option<MutexGuard<'static, Vec<Weak<Mutex<OpenSegments>>>>> {
 }
 
 impl OpenSegments {
-    /// The open segment with this sequence, for somebody who reads it.
+    /// Return the open segment with this sequence, for a reader.
     pub fn get(&mut self, sequence: u64) -> Option<Arc<Segment>> {
         self.uses += 1;
         let opened = self.by_sequence.get_mut(&sequence)?;
@@ -136,12 +136,12 @@ impl OpenSegments {
         Some(Arc::clone(&opened.segment))
     }
 
-    /// The same, for a look that does not count as a use.
+    /// Do the same for a look that does not count as a use.
     pub fn peek(&self, sequence: u64) -> Option<Arc<Segment>> {
         self.by_sequence.get(&sequence).map(|opened| Arc::clone(&opened.segment))
     }
 
-    /// Keep a segment open, in the place of one with its sequence, and close what is too much.
+    /// Keep a segment open, in place of one with its sequence, and close the surplus.
     pub fn insert(&mut self, segment: Arc<Segment>) {
         self.uses += 1;
         let (sequence, used) = (segment.sequence(), self.uses);
@@ -155,22 +155,22 @@ impl OpenSegments {
             let logs = all_logs().map_or(1, |logs| logs.len().max(1));
             let share = (most / logs).max(LEAST);
             self.close_to(share);
-            // Of so many logs that each has next to nothing, none has anything to give.
+            // If there are so many logs that each has next to nothing, none has anything to close.
             if share > LEAST && OPEN.load(Ordering::Relaxed) > most {
                 close_others_to(share);
             }
         }
     }
 
-    /// Keep those that pass; the others are closed once nobody uses them.
+    /// Keep those that pass; the others are closed once they are unused.
     pub fn retain(&mut self, mut keep: impl FnMut(&Segment) -> bool) {
         self.by_sequence.retain(|_, opened| keep(&opened.segment));
         self.recount();
     }
 
-    /// A reader went on from this segment. Its pages are given up when nobody uses it any more: a
-    /// view that is alive may belong to the next record that is looked at, and other readers would
-    /// have to fetch their pages again. What is given up here stays in the page cache.
+    /// Note that a reader moved on from this segment. Its pages are released once it is unused. A
+    /// live view may belong to the next record, and other readers would have to fetch their pages
+    /// again. The released pages stay in the page cache.
     pub fn leave(&mut self, sequence: u64) {
         if let Some(opened) = self.by_sequence.get_mut(&sequence) {
             opened.pages = Pages::Passed;
@@ -186,7 +186,7 @@ impl OpenSegments {
         self.close_oldest(behind.saturating_sub(BEHIND), |opened| opened.pages == Pages::Left);
     }
 
-    /// Close what nobody uses, longest unused first, until there are so many.
+    /// Close unused segments, longest unused first, down to this many.
     fn close_to(&mut self, most: usize) {
         self.close_oldest(self.by_sequence.len().saturating_sub(most), |_| true);
     }
@@ -220,7 +220,7 @@ impl Drop for OpenSegments {
 
 #[cfg(all(test, not(loom)))]
 impl OpenSegments {
-    /// Sequences of those that are open, lowest first.
+    /// List the sequences of the open ones, lowest first.
     pub fn sequences(&self) -> Vec<u64> {
         self.by_sequence.keys().copied().collect()
     }

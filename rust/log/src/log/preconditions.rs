@@ -1,13 +1,13 @@
-//! What must hold for an append to happen.
+//! The preconditions of an append.
 //!
-//! Owns the list of preconditions that an append may have, and the one function that checks them. Each kind of fence
-//! is a variant of [`Precondition`]: the offset that comes next, a producer's sequences, a token, a cursor.
-//! They are checked under the append lock against what the log knows there ([`LogState`]), so what they say
-//! is true of the place that the block gets. What an append changes of producers, tokens and cursors follows
-//! from the same list, and is part of the append.
-//! Invariant: an append stores nothing if a precondition is not met, and nothing if it repeats a producer's
-//! append. A repeat returns the offsets of the first one. What the log knows of producers, tokens and cursors is in
-//! its blocks and in each segment's snapshot: it outlives restarts and retention. See `docs/PROTOCOL.md`,
+//! Owns the list of preconditions that an append may have, and the one function that checks them.
+//! Each kind of fence is a variant of [`Precondition`]: the next offset, a producer's sequences, an
+//! idempotency key, a cursor. They are checked under the append lock against the log's state there
+//! ([`LogState`]), so they hold for the place that the block gets. The same list determines how an
+//! append changes producers, keys and cursors, and that change is part of the append. Invariant: an
+//! append stores nothing if a precondition fails, and nothing if it repeats a producer's append. A
+//! repeat returns the offsets of the first one. A log's blocks and each segment's snapshot hold its
+//! producers, keys and cursors, which outlive restarts and retention. See `docs/PROTOCOL.md`,
 //! "Preconditions".
 //!
 //! [`LogState`]: crate::format::state::LogState
@@ -31,15 +31,15 @@ use super::bulk_load::Token;
 use super::metadata::{CursorMove, FACTS_OF_A_BLOCK};
 use super::{Log, enter};
 
-/// Bytes that a producer, a token and a cursor take at most in a segment's snapshot.
+/// Most bytes of a producer, an idempotency key and a cursor in a segment's snapshot.
 const PRODUCER_LEN: u64 = 126;
 const TOKEN_LEN: u64 = MAX_TOKEN_NAME as u64 + 24;
 const CURSOR_LEN: u64 = MAX_CURSOR_NAME as u64 + 22;
 
-/// Something that must hold for an append to happen, checked under the append lock.
+/// A condition of an append, checked under the append lock.
 ///
-/// A producer, a token and a cursor also say what the append changes: its sequences count as appended, the
-/// token is spent, the cursor moves.
+/// A producer, an idempotency key and a cursor also define a change: the sequences count as
+/// appended, the key is spent, the cursor moves.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Precondition<'a> {
@@ -51,38 +51,39 @@ pub enum Precondition<'a> {
         /// The offset.
         offset: u64,
     },
-    /// The append has these sequences of a producer, and they come next. If they were appended before, the
-    /// append is a repeat, whatever else it requires. An append has at most one producer.
+    /// The append has these sequences of a producer, and they come next. If they were appended
+    /// before, the append is a repeat, whatever else it requires. An append has at most one
+    /// producer.
     #[doc(hidden)]
     Producer(Sequences<'a>),
-    /// Neither this token nor a later one of its name was spent.
+    /// Neither this idempotency key nor a later one of its name was spent.
     #[doc(hidden)]
     Token(&'a Token),
-    /// The log has room for the cursor, which is where it is to move from.
+    /// The log can keep the cursor, which is where the move begins.
     #[doc(hidden)]
     Cursor(CursorMove<'a>),
 }
 
-/// Sequences of a producer that one append has.
+/// The sequences of a producer in one append.
 #[derive(Clone, Debug)]
 pub struct Sequences<'a> {
     name: &'a str,
     span: SequenceSpan,
     topics: Range<u32>,
-    /// What the blocks say.
+    /// The producer as the blocks name it.
     pub(super) stamp: Producer,
 }
 
 impl Sequences<'_> {
-    /// Name of the producer.
+    /// Return the name of the producer.
     pub fn name(&self) -> &str {
         self.name
     }
 }
 
 impl<'a> Precondition<'a> {
-    /// The append has these sequences of the producer of this name, which run over the topics with these
-    /// numbers: the partitions of one.
+    /// Require that these sequences of the named producer come next, in the topics with these
+    /// numbers: the partitions of one topic.
     #[doc(hidden)]
     pub fn producer(name: &'a str, span: impl Into<SequenceSpan>, topics: Range<u32>) -> Self {
         let span = span.into();
@@ -96,7 +97,7 @@ impl<'a> Precondition<'a> {
         Self::Producer(Sequences { name, span, topics, stamp })
     }
 
-    /// Whether it holds where the log knows this. `room` says how many more cursors the log keeps.
+    /// Check it against this state. `room` is how many more cursors the log can keep.
     #[inline]
     fn check(
         &self,
@@ -117,7 +118,7 @@ impl<'a> Precondition<'a> {
                 Standing::Other(next) => Err(Found::Next(next)),
             },
             Self::Token(token) => match state.token(&token.key) {
-                // A topic that is gone takes no token: it could never be forgotten.
+                // A deleted topic accepts no key: that could never be forgotten.
                 _ if state.topic(token.key.0).is_none() => Err(Found::NoTopic(token.key.0)),
                 Some(last) if token.version <= last.version => Err(Found::Past),
                 None if state.tokens().len() >= log.max_tokens() => Err(Found::Full),
@@ -138,12 +139,12 @@ impl<'a> Precondition<'a> {
     }
 }
 
-/// Whether an append changes tokens or cursors.
+/// Return whether an append changes idempotency keys or cursors.
 fn changes(preconditions: &[Precondition<'_>]) -> bool {
     preconditions.iter().any(|it| matches!(it, Precondition::Token(_) | Precondition::Cursor(_)))
 }
 
-/// The sequences of its producer that an append has.
+/// Return the sequences of an append's producer.
 pub(super) fn sequences<'a>(preconditions: &'a [Precondition<'_>]) -> Option<&'a Sequences<'a>> {
     preconditions.iter().find_map(|precondition| match precondition {
         Precondition::Producer(of) => Some(of),
@@ -151,7 +152,7 @@ pub(super) fn sequences<'a>(preconditions: &'a [Precondition<'_>]) -> Option<&'a
     })
 }
 
-/// Which precondition of an append is not met, and what is there instead.
+/// Which precondition of an append failed, and what was found instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unmet {
     which: usize,
@@ -159,74 +160,75 @@ pub struct Unmet {
 }
 
 impl Unmet {
-    /// Whether it is the offset that comes next.
+    /// Return whether it is the offset that comes next.
     pub(super) fn is_offset(self, preconditions: &[Precondition<'_>]) -> bool {
         matches!(preconditions.get(self.which), Some(Precondition::NextOffset { .. }))
     }
 }
 
-/// What is there instead of what a precondition requires.
+/// The state that was found instead of the required one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
     /// This offset, or this sequence of the producer, comes next.
     Next(u64),
     /// The producer appended these sequences before.
     Repeat(Producer),
-    /// The sequence comes before those that are remembered, or the token was spent.
+    /// The sequence is older than the remembered ones, or the key was spent.
     Past,
-    /// The producer appended these sequences to other partitions, or the cursor is at another place.
+    /// The producer appended these sequences to other partitions, or the cursor is at another
+    /// place.
     Elsewhere,
-    /// As many of its kind as the log remembers.
+    /// The log cannot remember more of this kind.
     Full,
     /// No topic of this number.
     NoTopic(u32),
 }
 
-/// What a log knows of a producer in one of its topics.
+/// A log's knowledge of a producer in one of its topics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Producing {
-    /// Its id: the name is not kept.
+    /// Its id: the name is not stored.
     pub id: u64,
     /// Number of the topic.
     pub topic: u32,
-    /// The last sequence that it appended there.
+    /// Its last sequence there.
     pub sequence: u64,
-    /// The first offset that this got.
+    /// The first offset of that sequence.
     pub first: u64,
 }
 
 impl Log {
-    /// How many producers this log remembers.
+    /// Return how many producers this log remembers.
     pub fn max_producers(&self) -> usize {
         self.most(PRODUCER_LEN, MAX_PRODUCERS)
     }
 
-    /// How many tokens this log remembers.
+    /// Return how many idempotency keys this log remembers.
     pub fn max_tokens(&self) -> usize {
         self.most(TOKEN_LEN, MAX_TOKENS)
     }
 
-    /// How many cursors this log keeps.
+    /// Return how many cursors this log keeps.
     pub fn max_cursors(&self) -> usize {
         self.most(CURSOR_LEN, MAX_CURSORS)
     }
 
-    /// So many that a snapshot of them takes at most an eighth of a segment.
+    /// Return how many of them take at most an eighth of a segment in its snapshot.
     fn most(&self, len: u64, most: usize) -> usize {
         let fit = self.settings.segment_bytes / 8 / len;
         usize::try_from(fit).map_or(most, |fit| fit.min(most))
     }
 
-    /// Append blocks as [`Log::append`] does if these preconditions hold, and change what they say. Without
-    /// blocks, cursors and tokens change alone. For a producer's repeat, `firsts` gets the offsets of its
-    /// first append, and the end is that of the log. `interval` asks for a sync within the log's interval,
-    /// as a block can.
+    /// Append blocks as [`Log::append`] does if these preconditions hold, and make their changes.
+    /// Without blocks, cursors and idempotency keys change alone. For a producer's repeat, `firsts`
+    /// gets the offsets of its first append, and the end is that of the log. `interval` asks for a
+    /// sync within the log's interval, as a block can.
     ///
     /// # Errors
-    /// As [`Log::append`]; `OffsetConflict`, `OutOfOrderSequence`, `DuplicateSequence`, `CursorMoved` for a
-    /// precondition that is not met. `InvalidArgument` for one producer, token or cursor more than the log
-    /// remembers, a cursor that is named twice or whose name is too long, a second producer, and where there
-    /// is nothing to append and nothing to change.
+    /// As [`Log::append`]. `OffsetConflict`, `OutOfOrderSequence`, `DuplicateSequence`,
+    /// `CursorMoved` for a failed precondition. `InvalidArgument` when the log cannot remember
+    /// another producer, key or cursor. Also for a cursor that is named twice or has too long a
+    /// name, and for a second producer. Also for an append that would change nothing.
     pub fn append_if(
         &self,
         preconditions: &[Precondition<'_>],
@@ -242,7 +244,7 @@ impl Log {
         tried.map_err(|unmet| self.unmet_error(preconditions, unmet))
     }
 
-    /// As [`Log::append_if`], with arguments that were checked.
+    /// Append as [`Log::append_if`], with checked arguments.
     #[inline]
     pub(super) fn try_append_if(
         &self,
@@ -260,10 +262,10 @@ impl Log {
         tried.map_err(|error| self.unless_deleted(error))
     }
 
-    /// Fail unless there is room for cursors of these names, beside those that the log keeps.
+    /// Check that the log can keep cursors of these names, beside those that it has.
     ///
     /// # Errors
-    /// `InvalidArgument` where there is not; as [`Log::cursor_of`].
+    /// `InvalidArgument` if it cannot; as [`Log::cursor_of`].
     pub fn expect_room_for_cursors(&self, names: &[Vec<u8>]) -> Result<()> {
         self.writing()?;
         let (to, from) = (CursorState::default(), None);
@@ -274,7 +276,7 @@ impl Log {
         checked.map_err(|unmet| self.unmet_error(&preconditions, unmet))
     }
 
-    /// Check preconditions against what the log knows. A repeat comes before all that is not met.
+    /// Check preconditions against a state. A repeat comes before all that fails.
     #[inline]
     pub(super) fn check(
         &self,
@@ -293,7 +295,7 @@ impl Log {
         checked
     }
 
-    /// The error for a precondition that is not met.
+    /// Make the error for a failed precondition.
     #[cold]
     pub(super) fn unmet_error(&self, preconditions: &[Precondition<'_>], unmet: Unmet) -> Error {
         let Some(precondition) = preconditions.get(unmet.which) else { return self.deleted() };
@@ -326,7 +328,7 @@ impl Log {
         }
     }
 
-    /// The error where the log remembers as many of a kind as it can.
+    /// Make the error for a log that cannot remember more of a kind.
     fn full(&self, precondition: &Precondition<'_>) -> Error {
         let (kept, remedy) = match precondition {
             Precondition::Producer(_) => (
@@ -339,16 +341,17 @@ impl Log {
                 "keep some in another log, or in one whose topics have larger segments",
             ),
             _ => (
-                format!("remembers {} tokens", self.max_tokens()),
-                "let jobs of one kind share a name and count versions, and forget names that no job has \
-                 any more",
+                format!("remembers {} idempotency keys", self.max_tokens()),
+                "let loads of one series share a name and count versions, and forget names that no load \
+                 has any more",
             ),
         };
-        let what = format!("{} {kept} and has no room for more: {remedy}", self.dir.display());
+        let what = format!("{} {kept} and cannot take more: {remedy}", self.dir.display());
         Error::InvalidArgument { what }
     }
 
-    /// Body of the block that says what the preconditions of an append change; empty where they change nothing.
+    /// Encode the block body with the changes that an append's preconditions define; empty without
+    /// changes.
     #[inline]
     pub(super) fn facts_of(&self, preconditions: &[Precondition<'_>]) -> Vec<u8> {
         if !changes(preconditions) {
@@ -369,7 +372,7 @@ impl Log {
         facts
     }
 
-    /// The highest sequence that a producer appended to any of these topics, up to now.
+    /// Return a producer's highest sequence in any of these topics, up to now.
     ///
     /// # Errors
     /// `NotWritable` for a log that was opened for reading; `CorruptData`, `SystemCallFailed`.
@@ -378,7 +381,7 @@ impl Log {
         self.with_metadata(|state| state.last_sequence(Producer::id_of(producer), topics))
     }
 
-    /// What is known of producers in these topics, by id and then by topic number. Costs as
+    /// List the producers in these topics, by id and then by topic number. Costs as
     /// [`Log::cursor_of`].
     ///
     /// # Errors
@@ -393,9 +396,9 @@ impl Log {
         })
     }
 
-    /// Forget what these producers appended to these topics: the next append under such a name is that
-    /// of a new producer. It is on the disk when this returns how many were known. What a producer appends
-    /// during this may count as appended behind it.
+    /// Forget the sequences of these producers in these topics: the next append under such a name
+    /// is a new producer's. Returns how many were known, once that is on disk. An append meanwhile
+    /// may count as one afterwards.
     ///
     /// # Errors
     /// As [`Log::append`] and [`Log::sync_to`]; some may be forgotten then.
@@ -405,8 +408,8 @@ impl Log {
         let wanted: HashSet<_> = ids.iter().collect();
         let mut known = self.producers(topics)?;
         known.retain(|known| wanted.contains(&known.id));
-        // If the process dies in between, what is left of a producer still has its last sequence, so none
-        // of its repeats counts as new.
+        // If the process dies in between, each remaining entry still has the producer's last
+        // sequence, so none of its repeats counts as new.
         known.sort_by_key(|known| known.sequence);
         for part in known.chunks(FACTS_OF_A_BLOCK) {
             self.append_metadata(control, member, |state| {
@@ -421,7 +424,7 @@ impl Log {
 }
 
 impl Writer {
-    /// Make room to note the producer of an append, outside the lock.
+    /// Make space to note the producer of an append, outside the lock.
     #[inline]
     pub(super) fn reserve_producer(&mut self, log: &Log, batch: &Batch<'_>) -> Result<()> {
         let Some(of) = sequences(batch.preconditions) else { return Ok(()) };
@@ -435,8 +438,8 @@ impl Writer {
         Err(log.full(&Precondition::Producer(of.clone())))
     }
 
-    /// Check the preconditions of an append, under the lock. A producer's repeat returns where the first
-    /// one went.
+    /// Check the preconditions of an append, under the lock. A producer's repeat returns where the
+    /// first one was stored.
     #[inline]
     pub(super) fn check(
         &self,
@@ -458,7 +461,8 @@ impl Writer {
             }
         }
         if !is_sure {
-            // Corruption was passed over, which may hold records: a new segment says what comes next.
+            // The walk passed over corruption, which may hold records: a new segment defines the
+            // next offset.
             return Err(Blocked::Full { needs });
         }
         match log.check(state, preconditions) {
@@ -472,7 +476,7 @@ impl Writer {
                 Ok(None)
             }
             Err(unmet) => Err(Blocked::Unmet(unmet)),
-            // The producer was forgotten just now: its room is made again, outside the lock.
+            // The producer was forgotten just now: its space is made again, outside the lock.
             Ok(()) if !self.has_reserved(batch) => Err(Blocked::Moved),
             Ok(()) => Ok(None),
         }
@@ -496,7 +500,7 @@ impl Writer {
     }
 }
 
-/// Check what can be wrong with preconditions, before the lock.
+/// Check the preconditions' arguments, before the lock.
 #[inline]
 fn validate(preconditions: &[Precondition<'_>], blocks: &[NewBlock<'_>]) -> Result<()> {
     let (mut names, mut producers) = (Vec::new(), 0);

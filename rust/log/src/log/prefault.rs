@@ -1,10 +1,11 @@
-//! Room and pages made ahead of the writer.
+//! Space and pages prepared ahead of the writer.
 //!
 //! Allocating a page of a file, and the first store into it, cost many times an append. A helper
-//! thread, which the store lends to its logs, does both before the writer gets there: the faster it
-//! writes, the further ahead, for a page that is touched will be written out even if nothing comes to
-//! lie on it. Only speed depends on this: what the helper does not do, or does late, the writer does.
-//! The helper never waits for a lock of the log. See `docs/PROTOCOL.md`, "Append".
+//! thread, which the store lends to its logs, does both before the writer gets there. The faster
+//! the writer is, the further ahead the helper works. A slow writer gets little, since every
+//! touched page is written to disk even if it stays empty. Only speed depends on this: what the
+//! helper does not do, or does late, the writer does. The helper never waits for a lock of the log.
+//! See `docs/PROTOCOL.md`, "Append".
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
@@ -20,14 +21,15 @@ use super::{Control, Log, enter};
 /// How far ahead of a slow and of a fast writer pages are touched, bytes.
 const NEAREST: u64 = 256 << 10;
 pub const FARTHEST: u64 = 16 << 20;
-/// Most that a segment grows by at once, bytes: whoever wants the same meanwhile waits for it.
+/// Most bytes that a segment grows by at once; a process that wants the same meanwhile waits for
+/// it.
 const LARGEST_STEP: u64 = 16 << 20;
-/// Bytes that are touched before looking how far the writer is.
+/// Bytes touched before it looks at the writer's position again.
 const PIECE: u64 = 2 << 20;
-/// A writer that asks again within this time is a fast one, microseconds.
+/// A writer that asks again within this time, in microseconds, is a fast one.
 const SOON_US: i64 = 20_000;
 
-/// What is to be touched, and who does it.
+/// The requested work, and the thread that does it.
 #[derive(Debug, Default)]
 pub struct Prefaulter {
     helper: OnceLock<Thread>,
@@ -35,35 +37,35 @@ pub struct Prefaulter {
     next: Mutex<Option<NextSegment>>,
 }
 
-/// What can be done for a segment that is only prepared yet.
+/// A prepared segment that is not in use yet.
 #[derive(Clone, Debug)]
 pub struct NextSegment {
     file: Arc<dyn File>,
     map: Map,
-    /// Up to where it is to be touched.
+    /// How far its pages are to be touched.
     pub until: u64,
-    /// How its sync ended.
+    /// The result of its sync.
     synced: Arc<Mutex<Option<io::Result<()>>>>,
 }
 
 impl NextSegment {
-    /// Of a file that was written and not synced.
+    /// Make it from a file that was written and not synced.
     pub fn new(file: Arc<dyn File>, map: Map) -> Self {
         Self { file, map, until: 0, synced: Arc::default() }
     }
 
-    /// How the sync of what is in it ended. The helper does it or who needs it, once: of an error the
-    /// kernel tells one of them only.
+    /// Return the result of the sync of its contents. The helper or the process that needs it syncs
+    /// once: the kernel reports an error to only one of them.
     fn synced(&self) -> MutexGuard<'_, Option<io::Result<()>>> {
         let mut synced = enter(&self.synced);
         synced.get_or_insert_with(|| self.file.sync_all());
         synced
     }
 
-    /// Have it on the medium.
+    /// Sync it.
     ///
     /// # Errors
-    /// Those of the sync, whoever did it. It must then be thrown away.
+    /// Those of the sync, whichever thread did it. The segment must then be discarded.
     pub fn sync(&self) -> io::Result<()> {
         let mut synced = self.synced();
         match synced.take() {
@@ -77,14 +79,14 @@ impl NextSegment {
 
     fn make_ready(&self) {
         drop(self.synced());
-        // Not before the sync, which would write all these pages out.
+        // After the sync, which would otherwise write all these pages.
         for at in (0..self.until).step_by(PIECE as usize) {
             self.map.populate(at, PIECE.min(self.until - at));
         }
     }
 }
 
-/// What a writer has asked for so far, of its active segment.
+/// A writer's requests so far, in its active segment.
 #[derive(Debug)]
 pub struct PrefaultCursor {
     until: u64,
@@ -100,14 +102,14 @@ impl Default for PrefaultCursor {
 }
 
 impl PrefaultCursor {
-    /// Go on in a new segment, as fast as in the one before; of this one so much was asked for.
+    /// Begin a new segment at the same speed; this much of it was requested already.
     pub fn begin_segment(&mut self, until: u64) {
         (self.until, self.is_next_ready) = (until, false);
     }
 
-    /// True once in a segment of this size: when a fast writer is so near to its end that what it will
-    /// want touched lies in the next one. Without that it would begin there with nothing, and a helper
-    /// that begins where the writer is gets no lead on a fast one.
+    /// Return true once in a segment of this size. It does when a fast writer is so near its end
+    /// that its next pages lie in the next segment. Otherwise it would begin there with nothing
+    /// prepared, and a helper that begins where a fast writer is never gets ahead of it.
     pub fn reaches_next(&mut self, segment_bytes: u64) -> bool {
         let is_fast = self.distance == FARTHEST && segment_bytes >= 2 * FARTHEST;
         let reaches = is_fast && self.until == segment_bytes && !self.is_next_ready;
@@ -115,8 +117,8 @@ impl PrefaultCursor {
         reaches
     }
 
-    /// Ask for what follows a position, as far as the segment may grow. Returns the position at which
-    /// to ask again.
+    /// Request the pages after a position, as far as the segment may grow. Returns the position at
+    /// which to request again.
     #[cold]
     pub fn request(&mut self, log: &Log, segment: &Arc<Segment>, position: u64) -> u64 {
         let now = log.storage.tick_us();
@@ -131,19 +133,19 @@ impl PrefaultCursor {
 }
 
 impl Log {
-    /// Name the thread that is woken when there is something to touch; it then calls
-    /// [`Log::prefault`]. The first one named stays.
+    /// Name the thread to wake when there is work; it then calls [`Log::prefault`]. The first one
+    /// named stays.
     pub fn set_helper(&self, helper: Thread) {
-        // A second one has nothing to do.
+        // A second one has no work.
         let _ = self.ahead.helper.set(helper);
     }
 
-    /// Ask for `[from, until)` of a segment to be touched.
+    /// Request `[from, until)` of a segment.
     fn request_prefault(&self, segment: &Arc<Segment>, from: u64, until: u64) {
         let Some(helper) = self.ahead.helper.get() else { return };
-        // Under the append lock: not a moment is spent waiting for the helper.
+        // This runs under the append lock: it spends no time waiting for the helper.
         let Ok(mut wanted) = self.ahead.wanted.try_lock() else { return };
-        // What was asked for before and not begun yet is still wanted.
+        // An earlier request that has not begun stays part of this one.
         let before = wanted.take().filter(|(before, ..)| before.sequence() == segment.sequence());
         let from = before.map_or(from, |(_, before, _)| before.min(from));
         *wanted = Some((Arc::clone(segment), from, until));
@@ -151,14 +153,14 @@ impl Log {
         helper.unpark();
     }
 
-    /// Ask for a segment that is only prepared yet to be made ready.
+    /// Request the sync and the pages of a prepared segment.
     pub(super) fn request_next(&self, next: NextSegment) {
         let Some(helper) = self.ahead.helper.get() else { return };
         *enter(&self.ahead.next) = Some(next);
         helper.unpark();
     }
 
-    /// Allocate and touch what was asked for. Called by the helper.
+    /// Allocate and touch the requested pages. The helper calls it.
     pub fn prefault(&self) {
         self.prefault_active();
         let next = enter(&self.ahead.next).take();
@@ -172,11 +174,11 @@ impl Log {
         let (Some((segment, from, until)), Some(control)) = (wanted, self.control.get()) else {
             return;
         };
-        // Room first: a writer that has to make it itself loses more than by a page not touched.
+        // Space comes first: a writer that must allocate loses more than by an untouched page.
         while self.grow_ahead(control, &segment, until) {}
         let mut at = from;
         while at < until {
-            // A fast writer overtakes: what it has behind it is done.
+            // A fast writer overtakes: the pages before it are done.
             let tail = control.tail();
             let begin = at.max(tail.position());
             let end = (begin + PIECE).min(until).min(control.allocated().position());
@@ -188,14 +190,14 @@ impl Log {
         }
     }
 
-    /// Allocate the next piece of the active segment, if it does not reach so far already. False when
-    /// there is nothing to do, or it cannot be done here: the writer then does it, and says what is
-    /// wrong.
+    /// Allocate the next piece of the active segment, if it does not reach so far already. False
+    /// when there is nothing to do, or it cannot be done here: the writer then does it, and returns
+    /// the error.
     fn grow_ahead(&self, control: &Control, segment: &Segment, until: u64) -> bool {
         let allocated = control.allocated();
         let (room, wanted) = (allocated.position(), self.growth_target(allocated.position()));
         let is_active = allocated.sequence() == segment.sequence() && control.flags() == 0;
-        // Where stores are writes, the word is changed under the lock alone.
+        // If stores are writes, only the lock's owner changes the word.
         if self.fast.is_none() || !is_active || room >= until || wanted <= room {
             return false;
         }
@@ -203,7 +205,8 @@ impl Log {
             return false;
         }
         if control.tail().sequence() != segment.sequence() {
-            // Sealed meanwhile, and perhaps filled before: who was stopped here does not know up to where.
+            // It was sealed meanwhile, perhaps full: a helper that was stopped here does not know
+            // its end.
             if let Ok((_, end)) = self.chain.successor(segment) {
                 punch_rest(segment, end);
             }
@@ -212,7 +215,8 @@ impl Log {
         control.raise_allocated(Address::new(segment.sequence(), wanted)).is_ok()
     }
 
-    /// How far a segment grows that is allocated up to here: to twice that, and not too much at once.
+    /// Return the size to which a segment of this allocation grows: twice that, with a limit on
+    /// each step.
     pub(super) fn growth_target(&self, room: u64) -> u64 {
         (room + room.min(LARGEST_STEP)).min(self.settings.segment_bytes)
     }

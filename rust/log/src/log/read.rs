@@ -1,9 +1,9 @@
 //! Reading: cursors over the committed blocks of one topic.
 //!
-//! A cursor takes no lock and writes nothing. It loads commit words in order and believes a zero
-//! only after asking whether the log's tail lies behind it: zero below the tail is damage, never an
-//! end. It leaves a segment where the successor's header says, not where valid bytes stop, so that
-//! what a cut left behind is not read. Invariant: the blocks handed out hold offsets without a gap.
+//! A cursor takes no lock and writes nothing. It loads commit words in order. It believes a zero
+//! only after checking whether the log's tail lies beyond it: a zero below the tail is corruption,
+//! never an end. It leaves a segment where the successor's header says, not where valid bytes stop,
+//! so it does not read what a cut left. Invariant: the returned blocks hold offsets without a gap.
 //! See `docs/PROTOCOL.md`, "Read".
 
 use std::path::Path;
@@ -28,29 +28,29 @@ pub struct BlockCursor {
     pub(super) log: Arc<Log>,
     pub(super) topic: u32,
     pub(super) check: Check,
-    /// The block handed out last, once there is one; in any case the segment that it stands in.
+    /// The block returned last, if there is one; in any case it names the current segment.
     here: DataBlock,
     pub(super) position: u64,
     pub(super) base: Option<u64>,
     pub(super) limit: Option<u64>,
     pub(super) expected: Option<u64>,
-    /// Where to look again for what comes next while `expected` is not known.
+    /// Lowest offset to look for when `expected` is not known.
     pub(super) floor: u64,
-    /// Blocks of other topics since the last one of its own.
+    /// Blocks of other topics since its own topic's last one.
     pub(super) foreign: u32,
 }
 
-/// After so many blocks of other topics in a row it is worth a look where the next one of its own is.
+/// After this many blocks of other topics in a row, it looks up its own topic's next one.
 const FAR: u32 = 64;
 
-/// What a cursor does where there is no block.
+/// The next step of a cursor that found no block.
 enum Turn {
     Again,
     End,
 }
 
 impl BlockCursor {
-    /// A cursor at the first block of a segment.
+    /// Make a cursor at the first block of a segment.
     pub(super) fn new(
         log: Arc<Log>,
         segment: Arc<Segment>,
@@ -77,31 +77,31 @@ impl BlockCursor {
         })
     }
 
-    /// The segment that it stands in.
+    /// Return its current segment.
     #[inline]
     pub(super) fn segment(&self) -> &Arc<Segment> {
         &self.here.segment
     }
 
-    /// The block that [`BlockCursor::next_block`] returned last, while nothing else was asked.
+    /// Return the block that [`BlockCursor::next_block`] returned last, if no other call followed.
     #[inline]
     pub(crate) fn block(&self) -> &DataBlock {
         &self.here
     }
 
-    /// The log that it reads.
+    /// Return the log that it reads.
     #[inline]
     pub(crate) fn log(&self) -> &Arc<Log> {
         &self.log
     }
 
-    /// True when the blocks that it hands out were checked in full.
+    /// Return true when it checks the blocks that it returns in full.
     #[inline]
     pub(crate) fn verifies(&self) -> bool {
         self.check == Check::Full
     }
 
-    /// The number of the topic that it reads.
+    /// Return the number of the topic that it reads.
     #[inline]
     pub(crate) fn topic(&self) -> u32 {
         self.topic
@@ -109,20 +109,20 @@ impl BlockCursor {
 
     /// Read on from an offset, as [`Log::cursor_at`].
     ///
-    /// # Errors
+    /// As that one; then it stays where it is.
     /// As that; then it stays where it is.
     pub(crate) fn go_to(&mut self, offset: u64) -> Result<()> {
         *self = self.log.cursor_at(self.topic, offset, self.check)?;
         Ok(())
     }
 
-    /// Stand in another segment again; where in it is for the caller to set.
+    /// Return to another segment; the caller sets the place in it.
     pub(super) fn turn_back(&mut self, segment: Arc<Segment>) {
         self.here.segment = segment;
     }
 
-    /// The next block of the topic; `None` at the committed end. It is lent until the cursor moves
-    /// on: who keeps it longer clones it.
+    /// Return the next block of the topic; `None` at the committed end. It is lent until the cursor
+    /// moves on: a caller that keeps it longer clones it.
     ///
     /// # Errors
     /// `CorruptData`, `NeedsRecovery`, `UnsupportedVersion`; the cursor stays where it is.
@@ -133,8 +133,9 @@ impl BlockCursor {
         Ok(found.then_some(&self.here))
     }
 
-    /// The usual step in as few instructions as can be: a plain block at the offset that is expected.
-    /// False for all else, the end and damage too, which [`BlockCursor::next_other`] tells apart.
+    /// Take the usual step in as few instructions as possible: a plain block at the expected
+    /// offset. False for all else, including the end and corruption, for which
+    /// [`BlockCursor::next_other`] finds the reason.
     #[inline(always)]
     fn next_plain(&mut self) -> bool {
         let (Some(base), Some(first)) = (self.base, self.expected) else { return false };
@@ -153,7 +154,7 @@ impl BlockCursor {
         true
     }
 
-    /// Any step, with every check and its reason. True when there is a block.
+    /// Take any step, with every check and its reason. True when there is a block.
     #[inline(never)]
     fn next_other(&mut self) -> Result<bool> {
         let mut seen = None;
@@ -171,7 +172,7 @@ impl BlockCursor {
 
     fn go_on(&mut self) -> Result<bool> {
         loop {
-            // Again for a segment that was cut at its beginning: what lies there is not read.
+            // Repeated for a segment that was cut at its beginning: the rest of it is not read.
             while self.limit.is_some_and(|limit| self.position >= limit) {
                 self.leave()?;
             }
@@ -229,7 +230,8 @@ impl BlockCursor {
         let base =
             self.base.ok_or(DecodeError::Damaged("a block of a topic that the log does not know"));
         let first = base.map(|base| base.saturating_add(u64::from(block.header.offset)));
-        // Compaction puts blocks together: who read some of them before may stand in the middle.
+        // Compaction merges blocks: a reader that has read some of them may be in the middle of
+        // one.
         let within = |first: u64, expected: u64| {
             block.header.flags & flag::SPARSE != 0
                 && first < expected
@@ -246,7 +248,7 @@ impl BlockCursor {
 
     #[cold]
     fn pass(&mut self, block: &Block) -> Result<()> {
-        // What the log says of itself is never believed by its header alone.
+        // Blocks of the log's own are never believed by their header alone.
         let speaks = matches!(block.header.kind, Kind::End | Kind::Meta | Kind::Snapshot);
         let checked = speaks.then(|| self.segment().block(block.position, Check::Full));
         if let Some(Err(bad)) = checked {
@@ -277,7 +279,7 @@ impl BlockCursor {
         Ok(())
     }
 
-    /// Go where an end block leads, unless what it names was cut away.
+    /// Go to the segment that an end block names, unless it was cut away.
     fn follow_end(&mut self, end: End) -> Result<()> {
         let next = self.log.chain.segment(end.sequence);
         match next {
@@ -295,8 +297,8 @@ impl BlockCursor {
             Next::Segment { sequence, end } if self.position <= end => {
                 match self.log.chain.segment(sequence) {
                     Ok(next) => self.enter(next),
-                    // Perhaps superseded, and put away since the directory was listed. One that still
-                    // is part of the log is met again, whatever way is taken.
+                    // It may have been superseded, and put away since the listing. A segment that
+                    // is still part of the log is met again on every way.
                     Err(error) => match self.log.chain.refresh() {
                         Ok(listed) if !listed.contains(&sequence) => {
                             self.reenter().map_err(|other| unless_trimmed(other, error))
@@ -309,7 +311,7 @@ impl BlockCursor {
                 let what = "a block that reaches beyond the end of its segment's content";
                 Err(self.doubt(BlockError { position: end, what: DecodeError::Damaged(what) }))
             }
-            // What was read behind a cut stands in another segment at the same offsets.
+            // Another segment holds the same offsets as the cut part that was read.
             Next::Segment { .. } | Next::Superseded | Next::Removed => self.reenter(),
             Next::Nothing => {
                 let what = DecodeError::Damaged("the segment that follows is missing");
@@ -318,9 +320,9 @@ impl BlockCursor {
         }
     }
 
-    /// A segment on the way is not there. Where the one that it stands in is gone as well, retention took
-    /// both: it goes on by offset, or is told that what comes next was trimmed. Where only the way is
-    /// another one now, compaction was there: it looks again, `again` if that was not for the first time.
+    /// Handle a missing segment on the way. If the current one is gone as well, retention deleted
+    /// both: the cursor continues by offset, or returns that the next records were trimmed. If only
+    /// the way changed, compaction ran: it looks again, with `again` set if it did so before.
     #[cold]
     fn after_removal(&mut self, error: Error, again: bool) -> Result<()> {
         if self.log.chain.refresh()?.contains(&self.segment().sequence()) {
@@ -330,8 +332,8 @@ impl BlockCursor {
     }
 
     fn enter(&mut self, segment: Arc<Segment>) -> Result<()> {
-        // Also where the segment is still there, or still mapped: whether a reader is told must not
-        // depend on how soon files go.
+        // Also if the segment still exists, or is still mapped: the error must not depend on when
+        // files are removed.
         let wanted = self.expected.unwrap_or(self.floor);
         if wanted < self.log.trimmed(self.topic) {
             return Err(self.log.out_of_range(self.topic, wanted)?);
@@ -346,37 +348,37 @@ impl BlockCursor {
                 return Err(self.segment().error(BlockError { position: self.position, what }));
             }
             if base < expected {
-                // It stands in the place of more than the one that was to come next.
+                // It replaces more segments than the next one.
                 return self.reenter();
             }
         }
         self.position = opening.position;
         self.foreign = 0;
         self.base = base.or(self.base);
-        // Nothing of the topic lies between the base and the segment's first block.
+        // The topic has no record between the base and the segment's first block.
         self.floor = self.base.unwrap_or(self.floor).max(self.floor);
         self.limit = limit;
         self.go_to_segment(segment);
         Ok(())
     }
 
-    /// Stand in another segment; the one before is left behind.
+    /// Move to another segment, and leave the previous one.
     fn go_to_segment(&mut self, segment: Arc<Segment>) {
         let (before, now) = (self.segment().sequence(), segment.sequence());
-        // Before the other is told of: the cursor uses it no more.
+        // First, so that the cursor no longer uses the previous one.
         self.here.segment = segment;
         if before != now {
             self.log.chain.leave(before);
         }
     }
 
-    /// Go on by offset, where the log is now.
+    /// Continue by offset, in the log as it is now.
     fn reenter(&mut self) -> Result<()> {
         self.log.chain.refresh()?;
         let wanted = self.expected.unwrap_or(self.floor);
         let other = self.log.cursor_at(self.topic, wanted, self.check)?;
         if other.address() == self.address() {
-            // It was left for a reason that is still there: going round would never end.
+            // It left this segment for a reason that still exists: going round would never end.
             let what = DecodeError::Damaged("a segment that its own log leads away from");
             return Err(self.doubt(BlockError { position: self.position, what }));
         }
@@ -384,7 +386,7 @@ impl BlockCursor {
         Ok(())
     }
 
-    /// Go on in the place of another cursor, which was sent to the offset that comes next.
+    /// Continue at the place of another cursor, which was sent to the next offset.
     pub(super) fn go_on_as(&mut self, other: Self, wanted: u64) {
         self.go_to_segment(Arc::clone(other.segment()));
         *self = Self { expected: self.expected, floor: wanted.min(other.floor), ..other };
@@ -393,12 +395,13 @@ impl BlockCursor {
     #[cold]
     fn at_zero(&mut self) -> Result<Turn> {
         let Some(tail) = self.log.committed() else {
-            // Nobody recovered the log. Where another segment follows this is a hole, not its end.
+            // No process recovered the log. If another segment follows, this is a hole, not its
+            // end.
             let goes_on = self.limit.is_some_and(|limit| self.position < limit);
             let bad = BlockError { position: self.position, what: NO_BLOCK };
             return if goes_on { self.at_damage(bad).map(|()| Turn::Again) } else { Ok(Turn::End) };
         };
-        // The tail was loaded after the word: whatever lies below it must be there now.
+        // The tail was loaded after the word: all that lies below it must be visible now.
         if self.segment().word(self.position) != 0 {
             return Ok(Turn::Again);
         }
@@ -416,7 +419,7 @@ impl BlockCursor {
         Err(self.doubt(BlockError { position: self.position, what: NO_BLOCK }))
     }
 
-    /// Bytes that are no block: perhaps a cut was made here since the cursor came.
+    /// Handle bytes that are no block: there may be a cut here since the cursor came.
     #[cold]
     fn at_damage(&mut self, bad: BlockError) -> Result<()> {
         if !matches!(bad.what, DecodeError::Unknown(_)) && self.is_behind_cut()? {
@@ -425,7 +428,7 @@ impl BlockCursor {
         Err(self.doubt(bad))
     }
 
-    /// True when what lies here is not, or no more, part of the log.
+    /// Return true when this place is not, or no longer, part of the log.
     fn is_behind_cut(&self) -> Result<bool> {
         Ok(match self.log.chain.next(self.segment())? {
             Next::Segment { end, .. } => self.position >= end,
@@ -439,11 +442,11 @@ impl BlockCursor {
         self.log.doubted(self.segment(), bad)
     }
 
-    /// Step over damage, to the next sound block; returns the offset that it begins with. Only for
-    /// readers that were told to: what lies between is lost to them.
+    /// Step over corruption, to the next valid block; return its first offset. Only for readers
+    /// that asked for it: they lose what lies between.
     ///
     /// # Errors
-    /// As [`BlockCursor::next_block`], also when nothing sound follows.
+    /// As [`BlockCursor::next_block`], and when no valid block follows.
     pub fn skip_damage(&mut self) -> Result<u64> {
         let before = (self.expected, self.floor);
         self.floor = self.expected.take().unwrap_or(self.floor);
@@ -454,8 +457,8 @@ impl BlockCursor {
         } else if let Next::Segment { sequence, .. } = self.log.chain.next(self.segment())? {
             self.enter_sound(sequence)?;
         } else if let Some(tail) = self.log.committed() {
-            // Where the end lies elsewhere the way there is what is damaged. Going to its place in this
-            // segment would be going back, over and over.
+            // If the end lies in another segment, the way there is corrupt. Going to its position
+            // in this segment would go back, over and over.
             let is_here = tail.sequence() == self.segment().sequence();
             if !is_here || tail.position() < from {
                 (self.expected, self.floor) = before;
@@ -468,7 +471,7 @@ impl BlockCursor {
         Ok(next.unwrap_or_else(|| self.expected.unwrap_or_default()))
     }
 
-    /// Go to a segment, or, where that cannot be entered, to the first behind it that can.
+    /// Go to a segment or, if that cannot be entered, to the first later one that can.
     fn enter_sound(&mut self, mut sequence: u64) -> Result<()> {
         loop {
             let next = self.log.chain.segment(sequence)?;
@@ -480,25 +483,25 @@ impl BlockCursor {
         }
     }
 
-    /// The segment that it stands in, for messages.
+    /// Return the path of the current segment, for messages.
     pub fn path(&self) -> &Path {
         self.segment().path()
     }
 
-    /// Where it stands.
+    /// Return its address.
     pub fn address(&self) -> Address {
         Address::new(self.segment().sequence(), self.position)
     }
 }
 
-/// That a record was trimmed is the reason, whatever else was met on the way to it.
+/// Prefer the reason that a record was trimmed over any error on the way to it.
 fn unless_trimmed(found: Error, met: Error) -> Error {
     if matches!(found, Error::OffsetOutOfRange { .. }) { found } else { met }
 }
 
 impl Log {
-    /// What the log knew when a segment began. One that is torn and was never durable is a log that
-    /// nobody recovered yet, not corruption.
+    /// Return the log's state at a segment's beginning. If that is torn and never was durable, the
+    /// log is unrecovered, not corrupt.
     pub(super) fn opening<'s>(&self, segment: &'s Segment) -> Result<&'s SegmentWalker> {
         segment.opening().map_err(|error| match error {
             Error::CorruptData { path, position, what }
@@ -510,7 +513,7 @@ impl Log {
         })
     }
 
-    /// What damage means for who reads: corruption, or a log that nobody recovered yet.
+    /// Decide what a bad block means for a reader: corruption, or an unrecovered log.
     #[cold]
     pub(super) fn doubted(&self, segment: &Segment, bad: BlockError) -> Error {
         let DecodeError::Damaged(what) = bad.what else { return segment.error(bad) };
@@ -521,8 +524,8 @@ impl Log {
         Error::NeedsRecovery { path, position: bad.position, what }
     }
 
-    /// True when a mark says so: the segment's, which may tell that the next one was, too, or any of a
-    /// later one.
+    /// Return true when a mark shows it on disk: the segment's own, which may cover the next
+    /// segment too, or that of any later one.
     fn was_durable(&self, segment: &Segment, position: u64) -> bool {
         let claims = |sequence: &u64| {
             let later = *sequence > segment.sequence();

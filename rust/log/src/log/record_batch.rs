@@ -1,9 +1,9 @@
 //! A record batch: the records of consecutive blocks, held together.
 //!
-//! Reading gives batches. Where blocks are small, what is kept for each costs more than reading it, so a
-//! [`RecordBatch`] holds the map of its segment once and 48 bytes for each block. A record of a batch is a
-//! [`RecordRef`] of 28 bytes, which holds nothing. Invariant: as for [`DataBlock`], of which it is
-//! made: every block was checked as far as its cursor was told to. See `docs/PROTOCOL.md`, "Read".
+//! Readers get batches. For small blocks, a copy of each block's state would cost more than reading
+//! it. So a [`RecordBatch`] holds the map of its segment once and 48 bytes for each block. A record
+//! of a batch is a [`RecordRef`] of 28 bytes, which holds nothing. Invariant, as for [`DataBlock`]:
+//! the cursor checked every block as far as it was set to check. See `docs/PROTOCOL.md`, "Read".
 
 use std::ops::Range;
 use std::path::Path;
@@ -19,7 +19,7 @@ use crate::segment::{BlockError, BodyExtent, Segment};
 
 use super::DataBlock;
 
-/// Records for which room is made at once: more may never come.
+/// Most records for which space is reserved at once: more may never come.
 const MOST_RESERVED: usize = 1 << 14;
 
 /// Records of consecutive blocks of one segment. Holds the segment's map; a clone costs one reference.
@@ -38,7 +38,7 @@ struct BatchContents {
     skipped: u32,
 }
 
-/// What of a block is needed to read its records.
+/// The parts of a block that reading its records needs.
 #[derive(Clone, Debug)]
 struct BlockExtent {
     first: u64,
@@ -59,7 +59,7 @@ pub struct RecordRef {
     span: RecordSpan,
 }
 
-/// Walks the records of a [`RecordBatch`] which it is given at each step.
+/// Walks the records of a [`RecordBatch`], which the caller passes at each step.
 #[derive(Clone, Debug, Default)]
 pub struct RecordRefs {
     block: u32,
@@ -74,12 +74,12 @@ pub struct BatchBlock<'a> {
     extent: &'a BlockExtent,
 }
 
-/// A batch that is being made.
+/// A batch under construction.
 #[derive(Debug)]
 pub(crate) struct BatchBuilder(BatchContents);
 
 impl BatchBuilder {
-    /// A batch that begins with what is wanted of a block, and is to have so many records.
+    /// Begin a batch with the wanted records of a block; it is to have this many records.
     ///
     /// # Errors
     /// As [`BatchBuilder::push`].
@@ -92,20 +92,20 @@ impl BatchBuilder {
     ) -> Result<Self> {
         let first = extent(block, wanted)?;
         let skipped = if wanted.start > first.first { before(block, wanted.start) } else { 0 };
-        // As many blocks as that takes if the others are like the first.
+        // Enough blocks for those records if the others are like the first.
         let likely = records.min(MOST_RESERVED) / block.count().max(1) as usize;
         let (offsets, records) = (wanted.clone(), first.count.saturating_sub(skipped));
         let (segment, others) = (Arc::clone(&block.segment), Vec::with_capacity(likely));
         Ok(Self(BatchContents { segment, partition, first, others, offsets, records, skipped }))
     }
 
-    /// True when the block can be added: it lies in the same segment.
+    /// Return true when the block can be added: it lies in the same segment.
     #[inline]
     pub(crate) fn takes(&self, block: &DataBlock) -> bool {
         Arc::ptr_eq(&self.0.segment, &block.segment) && self.0.others.len() < 1 << 24
     }
 
-    /// Add what is wanted of the block that follows.
+    /// Add the wanted records of the next block.
     ///
     /// # Errors
     /// `UnsupportedVersion` for a codec that this version does not read, `CorruptData` for a body that is too
@@ -120,13 +120,13 @@ impl BatchBuilder {
         Ok(())
     }
 
-    /// Number of its records so far.
+    /// Return the number of its records so far.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.0.records as usize
     }
 
-    /// The batch.
+    /// Return the batch.
     #[inline]
     pub(crate) fn finish(self) -> RecordBatch {
         RecordBatch(Arc::new(self.0))
@@ -145,7 +145,7 @@ fn extent(block: &DataBlock, wanted: &Range<u64>) -> Result<BlockExtent> {
     Ok(BlockExtent { first, time, body, body_crc, before: 0, count })
 }
 
-/// Records of a block before an offset, or before a damaged one.
+/// Count the records of a block before an offset, or before a corrupt one.
 #[cold]
 fn before(block: &DataBlock, offset: u64) -> u32 {
     let Ok(mut records) = block.records() else { return 0 };
@@ -163,7 +163,7 @@ fn before(block: &DataBlock, offset: u64) -> u32 {
 }
 
 impl RecordBatch {
-    /// One record, which was found in this block.
+    /// Make a batch of one record that was found in this block.
     ///
     /// # Errors
     /// As [`DataBlock::records`].
@@ -181,41 +181,42 @@ impl RecordBatch {
         Ok((Self(Arc::new(held)), RecordRef { block: 0, span }))
     }
 
-    /// Number of the partition that its records are of.
+    /// Return the partition of its records.
     #[inline]
     pub fn partition(&self) -> u32 {
         self.0.partition
     }
 
-    /// Offsets of its records; where compaction was, not each of them has one.
+    /// Return the offsets of its records; after compaction, some have no record.
     #[inline]
     pub fn offsets(&self) -> Range<u64> {
         self.0.offsets.clone()
     }
 
-    /// Number of its records.
+    /// Return the number of its records.
     #[inline]
     pub fn len(&self) -> usize {
         self.0.records as usize
     }
 
-    /// True when compaction left none of them.
+    /// Return true when compaction left none of them.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.0.records == 0
     }
 
-    /// True for a clone of the same batch.
+    /// Return true for a clone of the same batch.
     #[doc(hidden)]
     #[inline]
     pub fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// The `n`-th record: a walk through its block, by lengths alone where values are plain.
+    /// Find the `n`-th record by a walk through its block, which skips by lengths if values are
+    /// plain.
     ///
     /// # Errors
-    /// `CorruptData` where a record is damaged.
+    /// `CorruptData` if a record is corrupt.
     pub fn record(&self, n: usize) -> Result<Option<RecordRef>> {
         if n >= self.len() {
             return Ok(None);
@@ -238,14 +239,14 @@ impl RecordBatch {
         Ok(None)
     }
 
-    /// Number of the blocks that it is made of.
+    /// Return the number of its blocks.
     #[doc(hidden)]
     #[inline]
     pub fn blocks(&self) -> usize {
         self.0.others.len() + 1
     }
 
-    /// One of its blocks.
+    /// Return one of its blocks.
     ///
     /// # Panics
     /// For a number that is not less than [`RecordBatch::blocks`].
@@ -259,49 +260,49 @@ impl RecordBatch {
         BatchBlock { batch: &self.0, number, extent }
     }
 
-    /// The block that a record is in.
+    /// Return the block of a record.
     #[doc(hidden)]
     #[inline(always)]
     pub fn block_of(&self, at: &RecordRef) -> BatchBlock<'_> {
         self.block(at.block as usize)
     }
 
-    /// Offset of a record.
+    /// Return the offset of a record.
     #[inline]
     pub fn offset(&self, at: &RecordRef) -> u64 {
         self.block_of(at).extent.first + u64::from(at.span.offset_delta)
     }
 
-    /// Value of a record; `None` for a tombstone.
+    /// Return the value of a record; `None` for a tombstone.
     #[inline]
     pub fn value(&self, at: &RecordRef) -> Option<&[u8]> {
         at.span.value().map(|range| &self.block_of(at).body()[range])
     }
 
-    /// Key of a record.
+    /// Return the key of a record.
     #[inline]
     pub fn key(&self, at: &RecordRef) -> Option<&[u8]> {
         at.span.key().map(|range| &self.block_of(at).body()[range])
     }
 
-    /// Headers of a record, in order.
+    /// Iterate over the headers of a record, in order.
     pub fn headers(&self, at: &RecordRef) -> impl Iterator<Item = (&str, Option<&[u8]>)> {
         headers(&self.block_of(at).body()[self.layout(at).headers])
     }
 
-    /// The event time of a record, nanoseconds since 1970; `None` where it has none of its own.
+    /// Return the event time of a record, nanoseconds since 1970; `None` without one of its own.
     pub fn event_time_ns(&self, at: &RecordRef) -> Option<i64> {
         let is_rich = self.block_of(at).extent.body.flags() & flag::RICH != 0;
         if is_rich { self.layout(at).event_time_ns } else { None }
     }
 
-    /// When a record happened, or else was appended: nanoseconds since 1970.
+    /// Return when a record happened, or else was appended: nanoseconds since 1970.
     pub fn timestamp_ns(&self, at: &RecordRef) -> i64 {
         self.event_time_ns(at).unwrap_or_else(|| self.block_of(at).appended_ns())
     }
 
-    /// All parts of a record. Its bytes were walked before: they cannot fail to decode, unless somebody
-    /// else wrote to the file since, and then it has none.
+    /// Return all parts of a record. Its bytes were walked before, so they decode, unless another
+    /// program wrote to the file since; then it has no parts.
     fn layout(&self, at: &RecordRef) -> RecordLayout {
         let block = self.block_of(at);
         let layout = block.records().ok().map(|records| records.layout_of(block.body(), &at.span));
@@ -310,10 +311,11 @@ impl RecordBatch {
 }
 
 impl RecordRefs {
-    /// The next record of the batch, always the same one; `None` after the last.
+    /// Return the next record of the batch, which must always be the same one; `None` after the
+    /// last.
     ///
     /// # Errors
-    /// `CorruptData` where a record is damaged, again each time.
+    /// `CorruptData` if a record is corrupt, again each time.
     #[inline]
     pub fn next(&mut self, batch: &RecordBatch) -> Result<Option<RecordRef>> {
         match self.next_short(batch) {
@@ -325,8 +327,8 @@ impl RecordRefs {
         }
     }
 
-    /// The next record and its offset, where it has no headers, and stands in a block that was entered or is
-    /// alone in its block. `None` says no more than that [`RecordRefs::next_other`] has to be asked.
+    /// Return the next record and its offset, if it has no headers, and its block was entered or
+    /// has no other record. `None` only means that the caller must use [`RecordRefs::next_other`].
     #[inline(always)]
     pub(crate) fn next_short(&mut self, batch: &RecordBatch) -> Option<(RecordRef, u64)> {
         let number = self.block;
@@ -337,7 +339,7 @@ impl RecordRefs {
         };
         let body = batch.0.segment.bytes(&extent.body);
         let span = match &mut self.records {
-            // A block is in a batch because something of it is wanted: then all of this one.
+            // A block is in a batch because some of its records are wanted: here its only one.
             None if extent.count == 1 => {
                 let flags = extent.body.flags();
                 let keyed = || RecordCursor::new(flags, 1, body).ok()?.next_keyed_span(body);
@@ -353,7 +355,7 @@ impl RecordRefs {
         Some((RecordRef { block: number, span }, offset))
     }
 
-    /// Any step, with every check: where the next record is, which is put into `at`, and its offset.
+    /// Take any step, with every check: put the next record into `at`, and return its offset.
     #[inline(never)]
     pub(crate) fn next_other(
         &mut self,
@@ -381,7 +383,7 @@ impl RecordRefs {
         Ok(None)
     }
 
-    /// Pass over what is left of a block; says which, and the offset behind it.
+    /// Pass over the rest of a block; return the block, and the offset after it.
     pub(crate) fn skip_block<'b>(&mut self, batch: &'b RecordBatch) -> (BatchBlock<'b>, u64) {
         let block = batch.block(self.block as usize);
         self.block += 1;
@@ -389,7 +391,7 @@ impl RecordRefs {
         (block, block.wanted().end)
     }
 
-    /// True when nothing of the batch was left at the last step.
+    /// Return true when the last step left nothing of the batch.
     #[inline]
     pub(crate) fn is_done(&self, batch: &RecordBatch) -> bool {
         self.block as usize >= batch.blocks()
@@ -397,41 +399,41 @@ impl RecordRefs {
 }
 
 impl<'a> BatchBlock<'a> {
-    /// Offset of its first record.
+    /// Return the offset of its first record.
     #[inline]
     pub fn first(&self) -> u64 {
         self.extent.first
     }
 
-    /// Number of its records, up to the last one that is in the batch.
+    /// Return the number of its records, up to the last one in the batch.
     #[inline]
     pub fn count(&self) -> u32 {
         self.extent.count
     }
 
-    /// The offsets of it that are in the batch.
+    /// Return its offsets that are in the batch.
     pub fn wanted(&self) -> Range<u64> {
         let behind = self.batch.others.get(self.number).map(|block| block.first);
         self.first().max(self.batch.offsets.start)..behind.unwrap_or(self.batch.offsets.end)
     }
 
-    /// The encoded records, in mapped memory.
+    /// Return the encoded records, in mapped memory.
     #[inline]
     pub fn body(&self) -> &'a [u8] {
         self.batch.segment.bytes(&self.extent.body)
     }
 
-    /// All bytes from the beginning of its body to the end of a later block's, where they lie in mapped
-    /// memory; `None` for a block of another segment, or one before it, and where they cannot be read.
+    /// Return all bytes from the beginning of its body to the end of a later block's, in mapped
+    /// memory. `None` for a block of another segment or an earlier one, and if they cannot be read.
     pub fn body_through(&self, last: &BatchBlock<'_>) -> Option<&'a [u8]> {
         let same = Arc::ptr_eq(&self.batch.segment, &last.batch.segment);
         same.then(|| self.batch.segment.through(&self.extent.body, &last.extent.body)).flatten()
     }
 
-    /// Walks its records, up to the last one that is in the batch.
+    /// Walk its records, up to the last one in the batch.
     ///
     /// # Errors
-    /// None: what the batch was made of was looked at.
+    /// None: the batch's blocks were checked when it was made.
     #[inline]
     pub fn records(&self) -> Result<RecordCursor> {
         let BlockExtent { body, count, .. } = self.extent;
@@ -439,48 +441,49 @@ impl<'a> BatchBlock<'a> {
         records.map_err(|what| self.damaged(what))
     }
 
-    /// When it was appended, nanoseconds since 1970.
+    /// Return when it was appended, nanoseconds since 1970.
     #[inline]
     pub fn appended_ns(&self) -> i64 {
         ns_of(&self.batch.segment, self.extent.time)
     }
 
-    /// Where it begins in its segment.
+    /// Return where it begins in its segment.
     #[inline]
     pub fn position(&self) -> u64 {
         self.extent.body.block()
     }
 
-    /// Where it ends in the log.
+    /// Return where it ends in the log.
     #[inline]
     pub fn address(&self) -> Address {
         Address::new(self.batch.segment.sequence(), self.extent.body.end())
     }
 
-    /// Path of its segment, for messages.
+    /// Return the path of its segment, for messages.
     pub fn path(&self) -> &'a Path {
         self.batch.segment.path()
     }
 
-    /// True when compaction made its segment: its records may have been in several blocks before, and may
-    /// be in another one later.
+    /// Return true when compaction made its segment: its records may have been in several blocks
+    /// before, and may be in another one later.
     #[inline]
     pub fn is_compacted(&self) -> bool {
         self.batch.segment.is_compacted()
     }
 
-    /// What tells it from other blocks that its log had or will have at any place: salt of its segment,
-    /// position, body and time. One that was carried over to another segment has another.
+    /// Compute a number that distinguishes it from all other blocks of its log: from its segment's
+    /// salt, position, body and time. After it was carried over to another segment, it has another
+    /// number.
     pub fn fingerprint(&self) -> u64 {
         let crc = self.extent.body_crc.into();
         let parts = [self.position(), self.appended_ns() as u64, crc];
-        // Multiplied by odd constants and folded, so that no part undoes another.
+        // Multiplied by odd constants and folded, so that no part cancels another.
         parts.iter().fold(self.batch.segment.salt(), |mark, part| {
             (mark ^ part).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
         })
     }
 
-    /// An error that names it.
+    /// Make an error that names it.
     #[cold]
     pub fn damaged(&self, what: DecodeError) -> Error {
         self.batch.segment.error(BlockError { position: self.position(), what })

@@ -1,7 +1,7 @@
-//! What recovery leaves to the first who appends: the walk that it made anyway.
+//! The walk of a recovery, left to the first process that appends.
 //!
-//! Owns handing it over. Invariant: it is true of its place for good, as bytes that were committed never
-//! change; it is believed of no other segment, and of none that goes on before it.
+//! Owns passing it on. Invariant: it stays true of its place, as committed bytes never change. It
+//! is used for no other segment, and for none that continues before it.
 
 use crate::format::address::Address;
 use crate::segment::Segment;
@@ -10,27 +10,28 @@ use crate::segment::walk::SegmentWalker;
 
 use super::{Log, enter};
 
-/// What recovery knows of the segment that a log goes on in. Bytes that were committed never change, so
-/// it stays true of that place, and who appends behind it need not walk there again.
+/// Recovery's knowledge of the segment in which a log continues. Committed bytes never change, so
+/// it stays true of that place, and an appending process need not walk there again.
 #[derive(Debug)]
 pub struct RecoveredTail {
-    /// Salt of the segment: that of another one may have its sequence.
+    /// Salt of the segment: another one may have its sequence.
     pub salt: u64,
     /// The walk, as far as the log reached.
     pub walk: SegmentWalker,
-    /// What was noted on the way.
+    /// The index entries of that part.
     pub noted: IndexBuild,
 }
 
 impl Log {
-    /// What is known of this segment, which the log goes on in up to `tail` at least; once.
+    /// Take the knowledge of this segment, in which the log continues up to `tail` at least; works
+    /// once.
     pub(super) fn take_recovered_tail(
         &self,
         segment: &Segment,
         tail: Address,
     ) -> Option<RecoveredTail> {
         let known = enter(&self.known).take()?;
-        // The log may go on in another segment since it was opened.
+        // The log may have moved to another segment since it was opened.
         let is_its = known.salt == segment.salt() && known.walk.position <= tail.position();
         is_its.then_some(known)
     }
@@ -38,8 +39,8 @@ impl Log {
 
 #[cfg(all(test, not(loom)))]
 impl Log {
-    /// What whoever appends here next begins with, and what it would by a walk over all of the segment,
-    /// in words; and whether recovery had left it what it knew.
+    /// Return, in words, the state with which this process begins to append, and the one after a
+    /// walk over the whole segment. Also return whether recovery had left its state.
     pub(crate) fn begun_and_walked(&self) -> crate::error::Result<(String, String, bool)> {
         use crate::segment::index::Index;
 

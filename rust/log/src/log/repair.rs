@@ -1,11 +1,11 @@
-//! Repair: what the next owner of the append lock does about one that died in the middle.
+//! Repair: how the next owner of the append lock completes or covers a dead owner's work.
 //!
-//! The dead one may have stopped at any instruction. What it had committed counts, wherever it
-//! stopped afterwards; what it had not is covered by one void block, from the first zero commit word
-//! to the dirty end. Nothing that anybody could have seen is touched: the void block's header lies
-//! where the word was zero. One thing is not covered: half an end block in the last place for one,
-//! else a row of such deaths would leave the segment without an end. If this process dies in the middle of it, the next one does the same
-//! again. See `docs/PROTOCOL.md`, "Repair".
+//! The dead owner may have stopped at any instruction. All that it had committed counts, wherever
+//! it stopped afterwards. The rest is covered by one void block, from the first zero commit word to
+//! the dirty end. No byte that a reader could have seen is touched: the void block's header lies
+//! where the word was zero. One thing is not covered: half an end block in the last place for one.
+//! Otherwise a row of such deaths would leave the segment without an end. If this process dies in
+//! the middle of it, the next one does the same again. See `docs/PROTOCOL.md`, "Repair".
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ use super::guard::Guard;
 use super::{Control, Log};
 
 impl Writer {
-    /// Make the log's end sound. The guard shows that the append lock is held.
+    /// Make the log's end valid. The guard shows that the append lock is held.
     #[cold]
     pub fn repair(
         &mut self,
@@ -67,15 +67,15 @@ impl Writer {
         Ok(())
     }
 
-    /// What is half done here is an end block, in the last place for one: behind the room that appends
-    /// leave free nothing else is ever stored. The next end block goes over it, of the same length,
-    /// where the commit word is zero. The dirty end stays, so that nobody takes this for sound.
+    /// Leave half an end block in the last place for one: only end blocks are ever stored in the
+    /// space that appends leave free. The next end block, of the same length, overwrites it where
+    /// the commit word is zero. The dirty end stays, so that no process regards this as valid.
     fn stay_before_end(&mut self, control: &Control, position: u64) -> Result<(), Error> {
         self.tail = Address::new(self.segment.sequence(), position);
         control.set(at::TAIL, self.tail.0)
     }
 
-    /// A block that the dead one had committed without moving the tail.
+    /// Walk over a block that the dead owner had committed without moving the tail.
     fn committed_step(&mut self) -> Result<Option<Step>, Error> {
         let step = self.walk.step(&self.segment, Check::Full);
         let step = step.map_err(|bad| self.segment.error(bad))?;
@@ -87,7 +87,7 @@ impl Writer {
         Ok(step)
     }
 
-    /// The dead one had sealed the segment: move the tail to where it could not.
+    /// Finish the roll of a dead owner that had sealed the segment: move the tail.
     fn finish_roll(&self, log: &Log, control: &Control, end: End) -> Blocked {
         let finish = || {
             let segment = log.chain.segment(end.sequence)?;
@@ -107,7 +107,7 @@ impl Writer {
         finish().map_or_else(Blocked::Failed, |()| Blocked::Moved)
     }
 
-    /// Up to where the dead one may have stored bytes.
+    /// Return how far the dead owner may have stored bytes.
     fn dirty_end(&self, log: &Log, control: &Control) -> Result<u64, Error> {
         let (from, dirty) = (self.walk.position, control.dirty());
         let mut to = if dirty.sequence() == self.tail.sequence() { dirty.position() } else { 0 };
@@ -123,8 +123,8 @@ impl Writer {
     }
 }
 
-/// Where the blocks end that a segment began with: of a job, or none but its snapshots. Nothing was
-/// appended to it, for nobody could.
+/// Return where the first blocks of a segment end: those of a bulk load, or only its snapshots.
+/// Nothing was appended to it, since no process could.
 fn filled_until(segment: &Arc<Segment>) -> Result<u64, Error> {
     let (mut walk, mut light) = (segment.opening()?.clone(), Arc::clone(segment));
     loop {
@@ -138,7 +138,7 @@ fn filled_until(segment: &Arc<Segment>) -> Result<u64, Error> {
     }
 }
 
-/// True when an end block fits behind a position, or the segment can still grow for it.
+/// Return true when an end block fits after a position, or the segment can still grow for it.
 fn has_room_to_end(log: &Log, control: &Control, position: u64) -> bool {
     let allocated = control.allocated().position();
     allocated < log.settings.segment_bytes || position + end_len() <= allocated
@@ -146,10 +146,10 @@ fn has_room_to_end(log: &Log, control: &Control, position: u64) -> bool {
 
 static ZEROS: [u8; 256] = [0; 256];
 
-/// Where the last non-zero byte at or after `from` ends, aligned; `from` when there is none.
+/// Return where the last non-zero byte at or after `from` ends, aligned; `from` when there is none.
 ///
 /// # Errors
-/// `SystemCallFailed`; `CorruptData` for a file that ends before bytes that it was said to hold.
+/// `SystemCallFailed`; `CorruptData` for a file that ends before bytes that it must hold.
 pub fn last_written(segment: &Segment, from: u64) -> Result<u64, Error> {
     let failed = |e| Error::io("read", segment.path(), e);
     let mut end = from;

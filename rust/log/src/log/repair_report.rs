@@ -1,44 +1,45 @@
-//! What mending a log takes, as values: told before it is done, or after.
+//! The steps of repairing a log, as values: planned or done.
 //!
-//! Owns the words in which recovery, the clearing of a latch and the rebuilding of indexes report.
-//! Nothing that they do throws bytes away: what is cut off stays in its file behind the cut, or moves
-//! to `quarantine/` beside it. What is done, and when, is left to [`super::recover`],
-//! [`super::latch`], [`super::lost_offsets`], [`super::header_repair`] and
-//! [`super::index_rebuild`].
+//! Owns the words in which recovery, the end of a failed-sync state and the rebuilding of indexes
+//! report. None of their steps deletes bytes: what is cut off stays in its file behind the cut, or
+//! moves to `quarantine/` beside it. [`super::recover`], [`super::latch`], [`super::lost_offsets`],
+//! [`super::header_repair`] and [`super::index_rebuild`] decide what is done, and when.
 
 use std::path::PathBuf;
 
-/// What a step does.
+/// The kind of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RepairKind {
-    /// The log ends here: what lies behind in the file stays there and is no longer part of it.
+    /// The log ends here: the rest of the file stays and is no longer part of it.
     Cut,
     /// A file that the log does not reach moves to `quarantine/`.
     SetAside,
-    /// What a failed or interrupted sync left in doubt is written anew, at the same offsets.
+    /// Bytes that a failed or interrupted sync left in doubt are written again, at the same
+    /// offsets.
     Save,
-    /// Which offsets of a topic lie in damage is lost, so it goes on beyond all that may.
+    /// Corruption hides which offsets of a topic were used, so it continues beyond all that may be.
     GoBeyond,
-    /// How cursors, tokens and producers moved on may lie in damage, so they are taken as they are known.
+    /// Corruption may hide newer cursors, idempotency keys and producers, so the known ones are
+    /// declared valid.
     AsKnown,
     /// One of the two copies of a segment's header is corrupt and is restored from the other.
     RestoreHeader,
-    /// The control page is missing or damaged and is made anew.
+    /// The control page is missing or corrupt and is rebuilt.
     NewControl,
-    /// An index is missing or damaged and is made anew.
+    /// An index is missing or corrupt and is rebuilt.
     Reindex,
-    /// A temporary file that somebody left behind is removed.
+    /// A left-over temporary file is removed.
     RemoveTemporary,
 }
 
 impl RepairKind {
-    /// A word for it.
+    /// Return a phrase for it.
     pub fn name(self) -> &'static str {
         match self {
             RepairKind::Cut => "cut",
             RepairKind::SetAside => "set aside",
             RepairKind::Save => "save",
-            RepairKind::GoBeyond => "go on beyond damage",
+            RepairKind::GoBeyond => "continue beyond corruption",
             RepairKind::AsKnown => "take as known",
             RepairKind::RestoreHeader => "restore header",
             RepairKind::NewControl => "new control page",
@@ -48,17 +49,17 @@ impl RepairKind {
     }
 }
 
-/// One step of mending.
+/// One step of a repair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RepairStep {
-    /// What is done.
+    /// The kind of the step.
     pub mend: RepairKind,
-    /// To which file.
+    /// The file.
     pub path: PathBuf,
-    /// Where in it, bytes.
+    /// The position in it, bytes.
     pub position: u64,
-    /// How many bytes are concerned: those behind a cut, or of the file.
+    /// How many bytes are concerned: those after a cut, or of the file.
     pub bytes: u64,
-    /// Why, in one sentence.
+    /// The reason, in one sentence.
     pub why: String,
 }

@@ -1,12 +1,12 @@
-//! Room for the next append: more allocation, or the next segment.
+//! Space for the next append: more allocation, or the next segment.
 //!
 //! The next segment is prepared whole under a temporary name, outside the lock: allocated, with the
-//! bulk of its snapshot, synced, its first pages touched. Under the lock it gets what only then is
-//! known (its header and what changed since), its name, and the end block that names it: one rename,
-//! and stores into memory that is there. The end block is the commit point: before it the file is an
-//! orphan, whatever its name; after it the log goes on there. Its index is made after the unlock by
-//! who enters it first ([`super::index_rebuild`]); the directory is synced by the next sync, before anything
-//! in the new segment counts as durable. See `docs/PROTOCOL.md`, "Roll".
+//! bulk of its snapshot, synced, its first pages touched. Under the lock it gets its header and the
+//! changes since, which are known only then, its name, and the end block that names it. That is one
+//! rename, and stores into existing memory. The end block is the commit point: before it the file
+//! is an orphan, whatever its name; after it the log continues there. The first process to enter it
+//! makes its index after the unlock ([`super::index_rebuild`]). The next sync syncs the directory,
+//! before anything in the new segment counts as durable. See `docs/PROTOCOL.md`, "Roll".
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -34,13 +34,13 @@ use super::{Control, Log, Member, enter, write_access};
 
 type Outcome = std::result::Result<(), Blocked>;
 
-/// The next segment of a process, ready but for what is known only under the lock.
+/// The next segment of a process, complete except for what is known only under the lock.
 #[derive(Debug)]
 pub struct Prepared {
     builder: Builder,
     state: LogState,
     time_base_us: i64,
-    /// What the helper may do for it meanwhile.
+    /// The part that the helper may work on meanwhile.
     next: NextSegment,
 }
 
@@ -52,7 +52,7 @@ impl Prepared {
 }
 
 impl Log {
-    /// See to it that `needs` bytes fit behind the tail. The append lock is not held.
+    /// Make `needs` bytes fit after the tail. The append lock is not held.
     pub(super) fn make_room(
         &self,
         writer: &mut Writer,
@@ -73,7 +73,7 @@ impl Log {
         self.make_segment(writer, control, member, needs)
     }
 
-    /// See to it that `needs` bytes fit into a new segment. The append lock is not held.
+    /// Make `needs` bytes fit into a new segment. The append lock is not held.
     pub(super) fn make_segment(
         &self,
         writer: &mut Writer,
@@ -83,12 +83,13 @@ impl Log {
     ) -> Result<()> {
         match self.roll(writer, control, member, needs) {
             Err(Blocked::Failed(error)) => Err(error),
-            // Somebody else rolled, latched or deleted the log: the append's next turn sees to it.
+            // Another process rolled or deleted the log, or a sync failed: the append's next turn
+            // handles it.
             _ => Ok(()),
         }
     }
 
-    /// Seal the active segment and go on in a new one, however little it holds.
+    /// Seal the active segment and continue in a new one, however little it holds.
     ///
     /// # Errors
     /// As [`Log::append`].
@@ -120,7 +121,7 @@ impl Log {
         control.raise_allocated(Address::new(segment.sequence(), wanted))
     }
 
-    /// One try at it: an obstacle is the caller's to overcome.
+    /// Try once; the caller overcomes an obstacle.
     fn roll(
         &self,
         writer: &mut Writer,
@@ -128,8 +129,8 @@ impl Log {
         member: &dyn Member,
         needs: u64,
     ) -> Outcome {
-        // Files get their names by path: where another log has been put, as when an older copy of
-        // the store was restored, they would become a part of that one.
+        // Files get their names by path. If another log is at that path, as after a restore of an
+        // older copy, they would become a part of that one.
         control.check_in_place(&*self.storage).map_err(|error| self.unless_deleted(error))?;
         self.make_room_to_end(writer, control)?;
         let before = writer.tail.sequence();
@@ -144,7 +145,8 @@ impl Log {
             return Err(error.into());
         }
         pass(Point::RollPrepared);
-        // The second snapshot repeats at most all of the first; of more, the third try knows.
+        // The second snapshot repeats at most all of the first; if that is not enough, the third
+        // try has the exact size.
         let most = 2 * prepared.builder.position() - FIRST_BLOCK + needs + RESERVE;
         prepared.builder.grow(most.next_multiple_of(PAGE))?;
         prepared.builder.populate(most);
@@ -160,7 +162,7 @@ impl Log {
         if prepared.builder.position() + own_len(changes.len()) + needs + RESERVE
             > prepared.builder.allocated()
         {
-            // Prepared so long ago that it is of no use: made anew, by the caller's next turn.
+            // It was prepared too long ago to be of use: the caller's next turn makes another one.
             drop(guard);
             prepared.discard(&*self.storage);
             return Err(Blocked::Moved);
@@ -175,8 +177,8 @@ impl Log {
         Ok(self.enter_next(writer, control, segment, asked)?)
     }
 
-    /// Go on in a segment that this process made the next one, and tell the others. The append lock is
-    /// not held.
+    /// Continue in a segment that this process made the next one, and notify the others. The append
+    /// lock is not held.
     pub(super) fn enter_next(
         &self,
         writer: &mut Writer,
@@ -194,13 +196,14 @@ impl Log {
         writer.clock = BlockClock::new(writer.segment.header().time_base_us, 0);
         (writer.reach, writer.touched) = (0, tail.position());
         writer.asked.begin_segment(asked);
-        // Before the ring: the keeper that it wakes sees to what this made superfluous.
+        // Stored before the wake: the syncing thread then removes what the roll made superfluous.
         self.rolled.store(true, std::sync::atomic::Ordering::Release);
         control.notify(true);
         Ok(())
     }
 
-    /// Allocate what lacks behind the tail for an end block: each death inside of one costs as much.
+    /// Allocate the missing space for an end block after the tail: each death inside one uses up as
+    /// much.
     pub(super) fn make_room_to_end(&self, writer: &Writer, control: &Control) -> Result<()> {
         let (allocated, limit) = (control.allocated(), self.settings.segment_bytes);
         let required = (writer.tail.position() + RESERVE).min(limit);
@@ -211,8 +214,8 @@ impl Log {
         self.grow(writer, control, required)
     }
 
-    /// The same under the lock, after the last death: an end block fits, or does so after the next
-    /// try. In a segment that cannot grow, repair leaves room for one.
+    /// Check the same under the lock, after the last death: an end block fits, or will after the
+    /// next try. In a segment that cannot grow, repair leaves space for one.
     pub(super) fn check_room_to_end(&self, writer: &Writer, control: &Control) -> Outcome {
         let (position, allocated) = (writer.tail.position(), control.allocated().position());
         if position + end_len() <= allocated {
@@ -221,7 +224,7 @@ impl Log {
         if allocated < self.settings.segment_bytes {
             return Err(Blocked::Moved);
         }
-        let what = DecodeError::Damaged("a segment without room for its end");
+        let what = DecodeError::Damaged("a segment without space for its end block");
         Err(writer.segment.error(BlockError { position, what }).into())
     }
 
@@ -240,12 +243,12 @@ impl Log {
         Ok(Prepared { builder, state, time_base_us: storage.now_us(), next })
     }
 
-    /// Prepare the next segment for a fast writer before the active one is full, with as much room as
-    /// is touched ahead of it, and have that touched. What fails here is done when it is needed, and
-    /// told then.
+    /// Prepare the next segment for a fast writer before the active one is full. It gets as much
+    /// space as is touched ahead of the writer, and that is touched. After a failure here, the roll
+    /// does it when it is needed, and reports the error then.
     #[cold]
     pub(super) fn prepare_ahead(&self, writer: &mut Writer, member: &dyn Member) {
-        // Where stores are writes there are no pages to touch.
+        // If stores are writes there are no pages to touch.
         if self.fast.is_none() || writer.prepared.is_some() {
             return;
         }
@@ -256,7 +259,8 @@ impl Log {
         writer.prepared = Some(prepared);
     }
 
-    /// Under the append lock: finish the prepared segment, name it, and end the active one.
+    /// Finish the prepared segment, name it, and end the active one. The caller holds the append
+    /// lock.
     #[allow(
         clippy::too_many_arguments,
         reason = "made before the lock, so that nothing is made here"
@@ -276,8 +280,8 @@ impl Log {
         self.name_next(writer, (control, member), builder, *time_base_us, path, guard)
     }
 
-    /// Under the append lock: give a segment that holds all its blocks its header and its name, and end
-    /// the active one.
+    /// Give a segment that has all its blocks its header and its name, and end the active one. The
+    /// caller holds the append lock.
     pub(super) fn name_next(
         &self,
         writer: &Writer,
@@ -315,8 +319,8 @@ impl Log {
         let stored = put_block(place, &own_header(Kind::End, &body, 0), &body);
         stored.and_then(|word| commit(place, word)).map_err(|e| writer.failed(e))?;
         pass(Point::RollEnd);
-        // It is the next one now, for everybody. Where a word cannot be stored, the next owner of the lock
-        // finds the ends unequal and finishes this.
+        // It is the next segment now, for all processes. If a word cannot be stored, the next owner
+        // of the lock finds the ends unequal and finishes this.
         let rest = || {
             control.set(at::ALLOCATED, allocated.0)?;
             pass(Point::RollAllocated);
@@ -330,17 +334,18 @@ impl Log {
     }
 }
 
-/// The sequence number behind this one.
+/// Return the next sequence.
 pub(super) fn next_sequence(sequence: u64) -> Result<u64> {
     if sequence < MAX_SEQUENCE {
         return Ok(sequence + 1);
     }
-    let what = "the log used up all its segment numbers: create the topic anew".to_owned();
+    let what = "the log has used all its segment numbers: create a new topic".to_owned();
     Err(Error::InvalidArgument { what })
 }
 
-/// Give a prepared segment its name. What has that name already is the orphan of a roll that died
-/// before its commit point; it moves out of the way: as in repair, a death is paid for under the lock.
+/// Give a prepared segment its name. An existing file of that name is the orphan of a roll that
+/// died before its commit point, and moves to quarantine. As in repair, the next owner of the lock
+/// spends the time for a death.
 fn name_segment(storage: &dyn Storage, from: &Path, to: &Path, mode: u32) -> Result<()> {
     for _ in 0..2 {
         match storage.rename_new(from, to) {
@@ -352,7 +357,7 @@ fn name_segment(storage: &dyn Storage, from: &Path, to: &Path, mode: u32) -> Res
     Err(Error::io("rename", from, source))
 }
 
-/// Move a file of a log out of the way, into `quarantine/` beside it; its bytes are kept.
+/// Move a file of a log to `quarantine/` beside it; its bytes are kept.
 pub fn quarantine(storage: &dyn Storage, path: &Path, file_mode: u32) -> Result<()> {
     let dir = quarantine_dir(storage, path, file_mode)?;
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -366,7 +371,7 @@ pub fn quarantine(storage: &dyn Storage, path: &Path, file_mode: u32) -> Result<
     Ok(())
 }
 
-/// Where what belongs beside a file of a log is kept.
+/// Return the directory for quarantined files of a log.
 pub fn quarantine_dir(
     storage: &dyn Storage,
     path: &Path,
@@ -375,7 +380,7 @@ pub fn quarantine_dir(
     let dir = path.parent().unwrap_or(Path::new(".")).join("quarantine");
     match storage.create_dir(&dir, dir_mode(file_mode)) {
         Err(e) if e.kind() != ErrorKind::AlreadyExists => Err(Error::io("create", &dir, e)),
-        // What is there may be a link to a directory of somebody else.
+        // The existing name may be a link to a directory that is not falaj's.
         Err(_) if storage.stat(&dir).is_ok_and(|stat| !stat.is_dir) => {
             Err(Error::io("use", &dir, ErrorKind::NotADirectory.into()))
         }

@@ -1,11 +1,11 @@
-//! Ending the active segment before it is full, so that compaction may look at it.
+//! Ending the active segment before it is full, so that it can be compacted.
 //!
-//! Owns that, and what a segment that is ended early needs: room. What compaction leaves of a segment, and
-//! of those before it, has to end where the segment ended, so one that ends right behind a handful of
-//! records could neither be put together with others nor lose a tombstone. A void block in front of its
-//! end gives it that room; compaction turns what it does not need of it into a hole. Invariant: it is
-//! placed as any block is, under the append lock and behind a dirty end, so whatever dies here is mended
-//! as an append is.
+//! Owns that, and the space that a segment needs if it ends early. The kept records of a segment,
+//! and of those before it, have to end where the segment ended. So a segment that ends right after
+//! a handful of records could neither be merged with others nor lose a tombstone. A void block
+//! before its end gives it that space; compaction turns the unused part into a hole. Invariant: it
+//! is placed as any block is, under the append lock and behind a dirty end. So a death here is
+//! repaired as one in an append is.
 
 use crate::error::Result;
 use crate::format::address::ALIGN;
@@ -15,9 +15,10 @@ use super::append::RESERVE;
 use super::commit::Kept;
 use super::{Control, Log, Member};
 
-/// Bytes of room at most. Small segments become one as long as what is left of all of them fits into it.
+/// Most bytes of that space. Small segments become one while what is kept of all of them fits into
+/// it.
 const ROOM: u64 = 64 << 10;
-/// The share of a segment that it is at most.
+/// Largest share of a segment that it takes.
 const SHARE: u64 = 16;
 
 impl Log {
@@ -25,7 +26,8 @@ impl Log {
     pub(super) fn seal(&self) -> Result<()> {
         let (control, member) = self.writing()?;
         let mut tail = self.sync()?;
-        // A sync that clears a latch leaves the end of the log in another segment, as a roll does.
+        // A sync that ends the failed-sync state leaves the end of the log in another segment, as a
+        // roll does.
         while control.tail().sequence() != tail.sequence() {
             tail = self.sync()?;
         }
@@ -37,7 +39,8 @@ impl Log {
         self.roll_now()
     }
 
-    /// Leave room at the end of a segment, if that is the active one and not full anyhow: a void block.
+    /// Leave space at the end of a segment, as a void block, if that is the active one and not
+    /// nearly full.
     fn leave_room(&self, control: &Control, member: &dyn Member, sequence: u64) -> Result<()> {
         let needs = ROOM.min(self.settings.segment_bytes / SHARE).next_multiple_of(ALIGN);
         self.append_own(control, member, Kept::Nothing, |writer| {

@@ -1,8 +1,8 @@
-//! Finding: from an offset, a time or an address to a place in the log.
+//! Lookups: from an offset, a time or an address to a place in the log.
 //!
-//! A lookup goes from the chain of segments, by their opening snapshots, to an entry of the index and
-//! from there over the headers. The index is a hint, and so is everything else on the way: what is
-//! found is checked where it is found. See `docs/PROTOCOL.md`, "Read".
+//! A lookup goes from the chain of segments, by their opening snapshots, to an entry of the index
+//! and from there over the headers. The index and everything else on the way are hints: the result
+//! is checked where it is found. See `docs/PROTOCOL.md`, "Read".
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use super::chain::{Next, is_missing, missing};
 use super::{BlockCursor, Log};
 
 impl Log {
-    /// Where a segment's content ends, unless it is the newest.
+    /// Return where a segment's content ends, unless it is the newest.
     pub(super) fn limit(&self, segment: &Segment) -> Result<Option<u64>> {
         if self.committed().is_some_and(|tail| tail.sequence() == segment.sequence()) {
             return Ok(None);
@@ -26,18 +26,18 @@ impl Log {
         Ok(match self.chain.next(segment)? {
             Next::Segment { end, .. } => Some(end),
             Next::Nothing | Next::Superseded => None,
-            // Nobody can tell any more where its content ends.
+            // The end of its content can no longer be known.
             Next::Removed => return Err(missing(&self.dir, segment.sequence())),
         })
     }
 
-    /// A cursor at the block that holds an offset of a topic, or at the end, or at the damage that may have
-    /// held it, of which its next block is the error. What was trimmed and is still there is found: who
-    /// wants to know asks [`Log::trimmed`].
+    /// Make a cursor at the block that holds an offset of a topic, or at the end, or at corruption
+    /// that may have held it. In the last case its next block is the error. Trimmed records that
+    /// still exist are found: a caller that cares asks [`Log::trimmed`].
     ///
     /// # Errors
-    /// `OffsetOutOfRange` for what retention removed; `CorruptData`, `NeedsRecovery`, `UnsupportedVersion`,
-    /// `SystemCallFailed`.
+    /// `OffsetOutOfRange` for records that retention removed; `CorruptData`, `NeedsRecovery`,
+    /// `UnsupportedVersion`, `SystemCallFailed`.
     pub fn cursor_at(
         self: &Arc<Self>,
         topic: u32,
@@ -48,9 +48,9 @@ impl Log {
         found.map_err(|e| self.unless_deleted(e))
     }
 
-    /// Look again as long as segments that were listed are gone when they are opened: retention takes
-    /// them from below, and compaction where another one is in their place. One that is listed and still
-    /// not there is missing.
+    /// Look again while listed segments are gone when they are opened: retention removes the
+    /// lowest, and compaction those that it replaced. A segment that is in a new listing and still
+    /// does not exist is missing.
     pub(crate) fn while_segments_go<T>(&self, mut look: impl FnMut() -> Result<T>) -> Result<T> {
         self.chain.sequences()?;
         loop {
@@ -86,8 +86,9 @@ impl Log {
         Ok(cursor)
     }
 
-    /// The last entry of a topic for which `before` holds, of those that may be followed: what they lead past
-    /// is not looked at, so none leads behind the tail. After a crash the log may end at a hole there.
+    /// Return the last entry of a topic for which `before` holds, among those that may be followed.
+    /// The blocks that an entry skips are not checked, so no entry may point beyond the tail. After
+    /// a crash the log may end at a hole there.
     fn entry_before(
         &self,
         segment: &Segment,
@@ -96,14 +97,15 @@ impl Log {
     ) -> Option<IndexEntry> {
         let most = match self.committed() {
             Some(tail) if tail.sequence() == segment.sequence() => tail.position(),
-            // The page of before the crash may know of no such segment.
+            // The page from before the crash may not know this segment.
             Some(tail) if tail.sequence() < segment.sequence() => 0,
             _ => u64::MAX,
         };
         self.index_of(segment).find(topic, |entry| entry.position <= most && before(entry))
     }
 
-    /// An offset before all that the oldest segment holds: an error, unless nothing came before it.
+    /// Check an offset before all that the oldest segment holds: an error, unless nothing came
+    /// before it.
     #[cold]
     fn check_still_there(self: &Arc<Self>, found: &Segment, topic: u32, offset: u64) -> Result<()> {
         if found.header().previous.is_none() {
@@ -116,7 +118,7 @@ impl Log {
         Err(self.out_of_range(topic, offset)?)
     }
 
-    /// The error for an offset that a topic does not hold, under the log's name.
+    /// Make the error for an offset that a topic does not hold, with the log's name.
     ///
     /// # Errors
     /// When the topic's bounds cannot be read.
@@ -127,8 +129,8 @@ impl Log {
         Ok(Error::OffsetOutOfRange { topic: name, partition: topic, offset, first, end })
     }
 
-    /// Offset of the first record whose timestamp is at or after a time, nanoseconds since 1970, of
-    /// those that were not trimmed.
+    /// Return the offset of the first untrimmed record whose timestamp is at or after a time,
+    /// nanoseconds since 1970.
     ///
     /// # Errors
     /// As [`Log::cursor_at`].
@@ -141,7 +143,7 @@ impl Log {
         self.offset_at_time_before(Address(u64::MAX), topic, time_ns, check)
     }
 
-    /// The same among the records that lie before an address; nothing behind it is looked at.
+    /// Find the same among the records before an address; nothing after it is read.
     ///
     /// # Errors
     /// As [`Log::cursor_at`].
@@ -193,8 +195,9 @@ impl Log {
         Ok(None)
     }
 
-    /// Offset of the first record of a topic at or after an address: what is committed or durable,
-    /// told in offsets. Damage before the last block that tells of it changes nothing.
+    /// Return the offset of the first record of a topic at or after an address: it turns a
+    /// committed or durable address into an offset. Corruption before the last block that tells it
+    /// changes nothing.
     ///
     /// # Errors
     /// As [`Log::cursor_at`].
@@ -210,7 +213,7 @@ impl Log {
         let mut damage = None;
         while cursor.position < until && cursor.segment().sequence() == address.sequence() {
             match cursor.next_block() {
-                // In a log of several topics the next one of this topic may lie far behind.
+                // In a log of several topics the next one of this topic may be far away.
                 Ok(Some(data)) if data.address() <= address => {
                     (next, damage) = (data.end(), None);
                 }
@@ -225,13 +228,13 @@ impl Log {
         damage.map_or(Ok(next), Err)
     }
 
-    /// Offset behind the last record of a topic that readers find.
+    /// Return the offset after the last record of a topic that readers find.
     ///
     /// # Errors
     /// As [`Log::cursor_at`].
     pub fn end_offset(self: &Arc<Self>, topic: u32) -> Result<u64> {
-        // A writer that died behind its commit word left the tail before a block that is there; and
-        // while a log is recovered the tail may lie in a segment that was put away.
+        // The tail may be wrong. A writer that died after its commit word left the tail before an
+        // existing block. While a log is recovered the tail may lie in a segment that was put away.
         let at_end = |tail: &Address| {
             let segment = self.chain.segment(tail.sequence());
             segment.is_ok_and(|segment| segment.word(tail.position()) == 0)
@@ -245,8 +248,8 @@ impl Log {
         }
     }
 
-    /// Offset behind the last record of a topic in a log without a control page: as far as its
-    /// blocks are sound.
+    /// Return the offset after the last record of a topic in a log without a control page: as far
+    /// as its blocks are valid.
     ///
     /// # Errors
     /// As [`Log::cursor_at`].
@@ -256,10 +259,10 @@ impl Log {
         Ok(cursor.expected.or(cursor.base).unwrap_or(0))
     }
 
-    /// Lowest offset of a topic that is still there.
+    /// Return the lowest offset of a topic that is left.
     ///
     /// # Errors
-    /// As [`Log::cursor_at`]; `CorruptData` when older segments are missing that nobody trimmed.
+    /// As [`Log::cursor_at`]; `CorruptData` when older segments are missing that were not trimmed.
     pub fn first_offset(&self, topic: u32) -> Result<u64> {
         self.while_segments_go(|| self.find_first(topic))
     }
@@ -276,14 +279,15 @@ impl Log {
         Ok(base.max(trimmed))
     }
 
-    /// Retention notes a trim before it removes a segment: without one, the segment was lost.
+    /// Make the error for a lost beginning: retention records a trim before it removes a segment,
+    /// so without one the segment was lost.
     #[cold]
     fn lost_beginning(&self, oldest: &Segment) -> Error {
         let before = oldest.header().previous.map_or(0, |previous| previous.sequence);
         missing(&self.dir, before)
     }
 
-    /// Sequences of the segments, oldest first, up to the one that the log ends in.
+    /// List the sequences of the segments, oldest first, up to the one that the log ends in.
     pub(super) fn current_sequences(&self) -> Result<Vec<u64>> {
         let sequences = self.chain.sequences()?;
         if self.committed().is_some_and(|tail| sequences.last() != Some(&tail.sequence())) {
@@ -292,8 +296,9 @@ impl Log {
         Ok(sequences)
     }
 
-    /// The last segment for which `before` holds; it must hold for a prefix of them. One that cannot
-    /// be asked, being damaged, is left to who comes to it from the one before.
+    /// Return the last segment for which `before` holds; it must hold for a prefix of them. A
+    /// corrupt segment, which cannot be asked, is left to a reader that comes from the previous
+    /// one.
     fn last_segment_where(
         &self,
         before: impl Fn(&Segment) -> Result<bool>,
@@ -317,12 +322,12 @@ impl Log {
     }
 }
 
-/// Bytes that are not what was written. A segment that is missing is another matter.
+/// Return true for corrupt bytes. A missing segment is another matter.
 fn is_damage(error: &Error) -> bool {
     matches!(error, Error::CorruptData { .. }) && !is_missing(error)
 }
 
-/// Whether all that lay before the oldest segment was trimmed, by all that the newest one says. Else
+/// Return whether all before the oldest segment was trimmed, according to the newest one. Otherwise
 /// segments are missing.
 pub(super) fn begins_where_trimmed(oldest: &Segment, newest: &Segment) -> Result<bool> {
     let bases = &oldest.opening()?.bases;
@@ -333,7 +338,7 @@ pub(super) fn begins_where_trimmed(oldest: &Segment, newest: &Segment) -> Result
     Ok(known.topics().all(holds))
 }
 
-/// What the newest segment says, as far as it is sound.
+/// Return the state at the end of the newest segment, as far as it is valid.
 #[cold]
 fn known_at_end(newest: &Segment) -> Option<LogState> {
     let mut walk = newest.opening().ok()?.clone();
@@ -342,7 +347,7 @@ fn known_at_end(newest: &Segment) -> Option<LogState> {
 }
 
 impl BlockCursor {
-    /// Go to an index entry, if the block there is what it says.
+    /// Go to an index entry, if the block there matches it.
     fn jump(&mut self, entry: Option<&IndexEntry>) {
         let Some(entry) = entry else { return };
         let found = self.segment().block(entry.position, Check::Header);
@@ -351,7 +356,7 @@ impl BlockCursor {
             return;
         }
         let own = head.header.kind == Kind::Data && head.header.topic == self.topic;
-        // Of a topic that began in this segment the base stands on the way: that has to be walked.
+        // If the topic began in this segment, its base lies on the way: that has to be walked.
         let in_group = head.header.flags & flag::GROUP != 0 && self.base.is_some();
         let first = self.base.map(|base| base + u64::from(head.header.offset));
         if (own && first == Some(entry.offset)) || (!own && in_group) {
@@ -359,12 +364,12 @@ impl BlockCursor {
         }
     }
 
-    /// Leave out what belongs to other topics, where it is known how far that reaches: to the next block
-    /// of its own by the index, or to the next segment that holds one by the snapshots. What cannot be
-    /// told is walked.
+    /// Skip blocks of other topics, as far as known. It goes to the next block of its own topic by
+    /// the index, or to the next segment that holds one by the snapshots. The unknown rest is
+    /// walked.
     #[cold]
     pub(super) fn skip_foreign(&mut self) {
-        // Also where no block of its own was met here: then the next one begins at the base.
+        // Also if it met no block of its own here: then the next one begins at the base.
         let Some(wanted) = self.expected.or(self.base) else { return };
         let entry = self.log.entry_before(self.segment(), self.topic, |e| e.offset <= wanted);
         let ahead = entry.filter(|entry| entry.offset == wanted && entry.position > self.position);
@@ -375,7 +380,7 @@ impl BlockCursor {
         }
     }
 
-    /// Go to where an offset is, if the rest of this segment holds nothing of the topic.
+    /// Go to the place of an offset, if the rest of this segment holds nothing of the topic.
     fn leave_out_segments(&mut self, wanted: u64) -> Result<()> {
         let Next::Segment { sequence, .. } = self.log.chain.next(self.segment())? else {
             return Ok(());
@@ -391,9 +396,10 @@ impl BlockCursor {
         Ok(())
     }
 
-    /// Move to the block that holds an offset, or to the end when it was not written yet. Blocks on
-    /// the way are passed over by their headers. Where one of those is damaged, and what is wanted is
-    /// not found behind it, the cursor stands at the damage: who reads on is told.
+    /// Move to the block that holds an offset, or to the end when it was not written yet. The
+    /// cursor passes over blocks on the way by their headers. If one of those is corrupt, and no
+    /// later block holds the offset, the cursor stays at the corruption: its next read returns the
+    /// error.
     fn skip_to(&mut self, offset: u64) -> Result<()> {
         let check = std::mem::replace(&mut self.check, Check::Header);
         let mut reached = self.walk_to(offset);
@@ -403,7 +409,7 @@ impl BlockCursor {
             if !found {
                 *self = there;
             }
-            // Without checks what is damaged would be read as if it were sound.
+            // Without checks, corrupt bytes would be read as if they were valid.
             if found || check != Check::None {
                 reached = Ok(true);
             }
@@ -412,7 +418,7 @@ impl BlockCursor {
         reached.map(drop)
     }
 
-    /// False at the end.
+    /// Walk to an offset; return false at the end.
     fn walk_to(&mut self, offset: u64) -> Result<bool> {
         let mut before = Arc::clone(self.segment());
         loop {
@@ -422,14 +428,15 @@ impl BlockCursor {
             let place = (self.position, self.base, self.limit, self.expected);
             match self.next_block()? {
                 Some(block) if block.end() > offset => {
-                    // Not to the block itself: it may be within a group, which is entered at its head.
+                    // Not to the block itself: it may be within a group, which is entered at its
+                    // head.
                     self.turn_back(before);
                     (self.position, self.base, self.limit, self.expected) = place;
                     return Ok(true);
                 }
                 Some(_) => {}
                 None => {
-                    // Not written yet: what comes next is not that offset.
+                    // Not written yet: the next record does not have that offset.
                     self.floor = self.floor.min(self.base.unwrap_or(0));
                     return Ok(false);
                 }
@@ -437,13 +444,14 @@ impl BlockCursor {
         }
     }
 
-    /// From damage on, to the block that holds an offset, or the end if that is the next one: then the
-    /// damage took nothing of what is wanted. False where it may have.
+    /// Move from corruption to the block that holds an offset, or to the end if that is the next
+    /// one. The corruption then hides nothing that is wanted. False if it may.
     #[cold]
     fn get_past_damage(&mut self, offset: u64) -> bool {
         let mut met = None;
         loop {
-            // Damage that reaches to the end of what there is does not lie behind who steps over it.
+            // Corruption that reaches to the end of the log is not behind a reader that steps over
+            // it.
             let here = Some(self.address());
             if here == met || !self.skip_damage().is_ok_and(|first| first <= offset) {
                 return false;
@@ -458,16 +466,16 @@ impl BlockCursor {
         }
     }
 
-    /// As [`BlockCursor::jump`] and [`BlockCursor::skip_to`] together, where all is as usual; else false, and
-    /// nothing has moved.
+    /// Do as [`BlockCursor::jump`] and [`BlockCursor::skip_to`] together in the usual case; else
+    /// return false, without moving.
     ///
-    /// On the way each block is believed by its commit word alone, the index entry not even asked
-    /// for more. That is sound because nothing on the way counts: a flipped length or number there
-    /// can lead to a wrong block or to none. What is accepted is only a plain block whose header,
-    /// checksum and all, says that it holds the offset. Its checksum covers the segment's salt and
-    /// its own position, and a plain block is committed by nothing but its own word, so there is one
-    /// such block in a segment, whatever way led to it. Anything else is left to the slow walk, which
-    /// checks every header and names what is wrong.
+    /// On the way each block is believed by its commit word alone, and the index entry is not
+    /// checked. That is safe because nothing on the way counts: a flipped length or number there
+    /// can lead to a wrong block or to none. The accepted block is only a plain block whose header,
+    /// checksum included, says that it holds the offset. The checksum covers the segment's salt and
+    /// the block's own position, and a plain block is committed by nothing but its own word. So a
+    /// segment has one such block, whichever way leads to it. Anything else is left to the slow
+    /// walk, which checks every header and names what is wrong.
     fn glide_to(&mut self, offset: u64, entry: Option<&IndexEntry>) -> bool {
         let wanted = self.base.and_then(|base| offset.checked_sub(base));
         let Some(wanted) = wanted.filter(|_| self.topic == 0) else { return false };

@@ -1,12 +1,12 @@
 //! A log as retention sees it: segments with their sizes, ages and first offsets.
 //!
-//! Owns what can be said of whole segments without reading their records. A *cut* is a segment that the
-//! log could begin with: all before it would be deleted. The snapshot at its beginning tells what lies
-//! before a cut, offsets and highest timestamps of each topic; so a plan costs a look at file sizes, and
-//! one snapshot for each cut that is asked about. Invariants: no cut lies beyond the segment that holds
-//! the durable end, so that all before it is on the disk; of all listed segments at most one is kept open,
-//! however many there are. Which records to delete is left to [`crate::store`], trimming and removing to
-//! [`super::trim`].
+//! Owns what is known of whole segments without reading their records. A *cut* is a segment that
+//! the log could begin with: all before it would be deleted. The snapshot at its beginning has the
+//! offsets and highest timestamps of each topic before the cut. So a plan costs a look at file
+//! sizes, and one snapshot for each cut that it considers. Invariants: no cut lies beyond the
+//! segment that holds the durable end, so that all before it is on disk. At most one of all listed
+//! segments is kept open, however many there are. [`crate::store`] decides which records to delete,
+//! [`super::trim`] trims and removes.
 
 use std::sync::Arc;
 
@@ -17,20 +17,20 @@ use crate::segment::walk::SegmentWalker;
 
 use super::Log;
 
-/// The segments of a log as they are listed now, oldest first.
+/// The segments of a log as listed now, oldest first.
 #[derive(Debug)]
 pub struct SegmentList<'a> {
     log: &'a Log,
     sequences: Vec<u64>,
     cuts: usize,
-    /// The segment whose snapshot was looked at last.
+    /// The segment whose snapshot was read last.
     open: Option<(usize, Arc<Segment>)>,
 }
 
 impl Log {
-    /// List the segments and look at them; list them again, and look again, where another process removed
-    /// one of them meanwhile. The segments are not opened before they are asked for, since a log may have
-    /// more of them than a process may have files.
+    /// List the segments and call `look`; list and call again if another process removed one of
+    /// them meanwhile. Segments are opened only on request, since a log may have more of them than
+    /// a process may have files.
     ///
     /// # Errors
     /// `CorruptData`, `UnsupportedVersion`, `SystemCallFailed`, and those of `look`.
@@ -48,27 +48,27 @@ impl Log {
 }
 
 impl SegmentList<'_> {
-    /// Sequences of the segments, the active one included.
+    /// Return the sequences of the segments, including the active one.
     pub fn sequences(&self) -> &[u64] {
         &self.sequences
     }
 
-    /// How many of them are cuts: the first, which cuts nothing, and those behind it.
+    /// Return how many of them are cuts: the first, which cuts nothing, and later ones.
     pub fn cuts(&self) -> usize {
         self.cuts
     }
 
-    /// Which cut a segment is; `None` for one that is none, or not there any more.
+    /// Return which cut a segment is; `None` for one that is none, or no longer exists.
     pub fn cut_of(&self, sequence: u64) -> Option<usize> {
         self.sequences[..self.cuts].binary_search(&sequence).ok()
     }
 
-    /// Bytes that a segment takes on the disk with its index.
+    /// Return the bytes of a segment and its index on disk.
     pub fn bytes(&self, i: usize) -> u64 {
         self.log.allocated_for(self.sequences[i])
     }
 
-    /// First offset of a topic in a segment; `None` where the topic came later.
+    /// Return the first offset of a topic in a segment; `None` if the topic came later.
     ///
     /// # Errors
     /// `CorruptData`, `UnsupportedVersion`, `SystemCallFailed`.
@@ -76,9 +76,9 @@ impl SegmentList<'_> {
         Ok(self.opening(cut)?.bases.get(topic))
     }
 
-    /// Time of the newest record of some topics before a cut, nanoseconds since 1970: the highest
-    /// timestamp, or when its segment was last written to, if that is earlier. So a wrong clock keeps
-    /// nothing for good, and a copy of the file does not make its records young.
+    /// Return the time of the newest record of some topics before a cut, nanoseconds since 1970. It
+    /// is the highest timestamp, or the last write to its segment if that is earlier. So a wrong
+    /// clock keeps nothing for good, and a copy of the file does not make its records young.
     ///
     /// # Errors
     /// As [`SegmentList::first`].
@@ -91,7 +91,7 @@ impl SegmentList<'_> {
         Ok(highest.min(written.saturating_mul(1000)))
     }
 
-    /// Numbers of the topics that live in the log, as its newest segment begins with them.
+    /// List the topics in the log by number, as its newest segment begins with them.
     ///
     /// # Errors
     /// As [`SegmentList::first`].
@@ -100,7 +100,7 @@ impl SegmentList<'_> {
         Ok(newest.state.topics().map(|(number, _)| number).collect())
     }
 
-    /// What the log knew when a segment began.
+    /// Return the log's state at the beginning of a segment.
     pub(super) fn opening(&mut self, i: usize) -> Result<&SegmentWalker> {
         let known = self.open.take().filter(|(open, _)| *open == i);
         let opened = match known {

@@ -1,10 +1,10 @@
-//! A segment that supersedes: how a log goes on after a cut.
+//! A segment that supersedes: how a log continues after a cut.
 //!
-//! Nothing is truncated and nothing is written over. The new segment's header says where its
-//! predecessor's content ends, and whatever lies behind that point is no longer part of the log.
-//! Blocks between that point and the log's end may be carried over: their bodies are copied as they
-//! are, checksums included, and their offsets stay. The file is synced whole before it gets its
-//! name, so the log changes from the old end to the new one in a single step.
+//! Nothing is truncated and nothing is overwritten. The new segment's header says where its
+//! predecessor's content ends, and all after that point is no longer part of the log. Blocks
+//! between that point and the log's end may be carried over: their bodies are copied unchanged,
+//! checksums included, and their offsets stay. The whole file is synced before it gets its name. So
+//! the log changes from the old end to the new one in a single step.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -29,14 +29,14 @@ use super::create::FIRST_ALLOCATION;
 use super::trim::trims_before;
 use super::{LogSettings, write_access};
 
-/// Where a log is cut, and what it knew there.
+/// Where a log is cut, and its state there.
 #[derive(Clone, Debug)]
 pub struct TruncationPoint {
-    /// Segment and position behind which everything is superseded.
+    /// Segment and position after which everything is superseded.
     pub previous: Previous,
-    /// What the log knew at that point.
+    /// The log's state at that point.
     pub state: LogState,
-    /// True when everything before that point is on the medium.
+    /// True when everything before that point is on disk.
     pub durable: bool,
 }
 
@@ -48,7 +48,7 @@ pub struct CarriedBlock {
     first: u64,
 }
 
-/// Who makes the segment: goes into its mark.
+/// The values of the segment's maker that its mark has.
 #[derive(Clone, Copy, Debug)]
 pub struct Maker {
     /// Id of the control file.
@@ -62,19 +62,19 @@ pub struct Maker {
 pub struct NewEnd {
     /// Where the next block goes.
     pub tail: Address,
-    /// Up to where the segment is allocated.
+    /// How far the segment is allocated.
     pub allocated: Address,
     /// Entries in its index.
     pub indexed: u64,
-    /// Behind this nothing in the segment says that anything was trimmed.
+    /// After this the segment records no trim.
     pub trimmed: Address,
 }
 
 /// Make the segment that continues a log at a cut.
 ///
 /// # Errors
-/// `SystemCallFailed`, `NoSpace`, `CorruptData` when a block to be carried is damaged; then the log is as it
-/// was.
+/// `SystemCallFailed`, `NoSpace`, `CorruptData` when a block to be carried is corrupt; then the log
+/// is as it was.
 pub fn supersede(
     storage: &dyn Storage,
     dir: &Path,
@@ -112,11 +112,11 @@ pub fn supersede(
     adopt(storage, dir, settings, &builder.into_segment(path, header))
 }
 
-/// What remains to be done for a superseding segment that has its name; also when somebody else gave
-/// it that name and died.
+/// Finish a superseding segment that has its name; also after another process gave it that name and
+/// died.
 ///
 /// # Errors
-/// As [`supersede`]; the segment is part of the log then, and this can be tried again.
+/// As [`supersede`]; the segment is part of the log then, and a caller can try this again.
 pub fn adopt(
     storage: &dyn Storage,
     dir: &Path,
@@ -137,7 +137,7 @@ pub fn adopt(
     Ok(NewEnd { tail, allocated: at(len & !7), indexed, trimmed })
 }
 
-/// Behind the snapshot: the blocks to be carried, header and mark; then all of it is synced.
+/// Write the carried blocks after the snapshot, then header and mark; then sync all of it.
 fn fill(
     builder: &mut Builder,
     storage: &dyn Storage,
@@ -159,8 +159,8 @@ fn fill(
     for block in carried {
         carry(builder, block, &cut.state, header.time_base_us)?;
     }
-    // Everything in this file is on the medium before it has a name; what came before it may not be,
-    // so the mark claims something only where the cut is at a durable point.
+    // Everything in this file is on disk before it has a name. Earlier bytes may not be, so the
+    // mark claims something only if the cut is at a durable point.
     let position = if cut.durable { builder.position() } else { 0 };
     let Maker { control, incarnation } = maker;
     let mark = Mark { serial: 1, position, control, incarnation, ..Mark::default() };
@@ -169,8 +169,8 @@ fn fill(
     Ok(header)
 }
 
-/// The time from which a segment's block times count, so that the latest of these has its own. Where
-/// the clock jumped by years among them, and not all can, the early ones are moved up.
+/// Choose the time from which a segment's block times count, so that the latest of these keeps its
+/// own. If the clock jumped by years among them, and not all can, the early ones are moved up.
 fn time_base(carried: &[CarriedBlock]) -> Option<i64> {
     let earliest = carried.iter().map(|c| c.segment.header().time_base_us).min()?;
     let data = carried.iter().filter(|c| c.block.header.kind == Kind::Data);
@@ -205,7 +205,7 @@ fn carry(
     builder.block(&header, body)
 }
 
-/// A sequence number that no segment has or had, as far as the directory and the quarantine tell.
+/// Return a sequence that no segment has or had, according to the directory and the quarantine.
 fn next_sequence(storage: &dyn Storage, dir: &Path) -> Result<u64> {
     let kept = storage.list(&dir.join("quarantine")).unwrap_or_default();
     let kept = kept.iter().filter_map(|name| names::parse_segment(name.get(..24)?));
@@ -213,10 +213,10 @@ fn next_sequence(storage: &dyn Storage, dir: &Path) -> Result<u64> {
     Ok(highest.map_or(0, |highest| highest + 1))
 }
 
-/// What the log knew at an address that is durable, and the blocks from there to another one.
+/// Return the log's state at a durable address, and the blocks from there to another one.
 ///
 /// # Errors
-/// `CorruptData` when one of them is damaged, or a segment in between is missing.
+/// `CorruptData` when one of them is corrupt, or a segment in between is missing.
 pub fn collect_between(
     chain: &Chain,
     from: Address,
@@ -230,7 +230,7 @@ pub fn collect_between(
     let mut carried = Vec::new();
     while segment.sequence() != to.sequence() {
         let (next, end) = chain.successor(&segment)?;
-        // Not further: what lies behind the end was cut away, whatever it looks like.
+        // Not further: all after the end was cut away, whatever it looks like.
         collect(&segment, &mut walk, end, &mut carried)?;
         segment = chain.segment(next)?;
         walk = segment.opening()?.clone();
@@ -240,8 +240,8 @@ pub fn collect_between(
     Ok((cut, carried))
 }
 
-/// What the log knew at a cut. Of a topic whose last records before it are damaged, what is carried
-/// over says with which offset it goes on.
+/// Return the log's state at a cut. If corruption hides a topic's last records before it, the
+/// carried blocks tell with which offset it continues.
 fn state_at(cut: &SegmentWalker, carried: &[CarriedBlock]) -> LogState {
     let mut state = cut.state_beyond_damage().into_owned();
     for (number, _) in cut.unsure() {
@@ -254,8 +254,8 @@ fn state_at(cut: &SegmentWalker, carried: &[CarriedBlock]) -> LogState {
     state
 }
 
-/// Blocks of a segment from a position up to another, to be carried over. `walk` must have reached
-/// the first; it ends at the second.
+/// Collect the blocks of a segment from a position up to another, to be carried over. `walk` must
+/// have reached the first; it ends at the second.
 fn collect(
     segment: &Arc<Segment>,
     walk: &mut SegmentWalker,

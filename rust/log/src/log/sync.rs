@@ -1,9 +1,10 @@
-//! Durable: what is on the medium, for all processes at once.
+//! Syncing: bringing records to stable storage, for all processes at once.
 //!
-//! Whoever holds the sync lock syncs every segment that is not wholly on the medium, in order, and
-//! says how far that reached: one `fdatasync` serves all who wait. A failure latches the log. It is
-//! never tried again on the same bytes, because the kernel forgets: after a failed sync the next one
-//! succeeds and the pages are gone. See `docs/PROTOCOL.md`, "Sync" and "Failed sync".
+//! The owner of the sync lock syncs every segment that is not wholly on disk, in order, and
+//! publishes how far that reached. One `fdatasync` serves all waiters. A failure puts the log into
+//! the failed-sync state. It is never tried again on the same bytes, because the kernel forgets.
+//! After a failed sync the next one succeeds and the pages are gone. See `docs/PROTOCOL.md`, "Sync"
+//! and "Failed sync".
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,28 +25,28 @@ use crate::segment::named::expect_not_removed;
 use super::guard::{Guard, Which};
 use super::{Control, Log, Member, enter, write_access};
 
-/// How long a process waits for what others sync before it stands in line for the lock, and asks
+/// How long a process waits for the syncs of others before it queues for the lock, and checks
 /// whether its owner lives.
 const PATIENCE: Duration = Duration::from_millis(20);
 
-/// How far a mark may lag behind what was synced, bytes. Whatever is shorter lies in the page that was
+/// How far a mark may lag behind the last sync, bytes. A shorter part lies in the page that was
 /// written last, or in the one before it.
 const MARK_LAG: u64 = PAGE;
 
-/// From so many bytes to sync on, giving up their pages costs less than what it saves.
+/// From this many synced bytes on, releasing their pages saves more than it costs.
 const MANY: u64 = 64 << 10;
 
-/// Descriptors kept from before the bytes were written that they are to sync: an error that the
-/// kernel met in between is told to them.
+/// Descriptors opened before the bytes that they sync were written: they get every error that the
+/// kernel met since.
 #[derive(Debug, Default)]
 pub struct Files {
     by_sequence: BTreeMap<u64, (Arc<Segment>, Address)>,
-    /// How far this process's last sync came, while no mark on the medium says so.
+    /// How far this process's last sync came, while no mark on disk says so.
     unmarked: Option<Address>,
 }
 
 impl Files {
-    /// Keep the descriptor of a segment; `tail` is the log's end as it was opened.
+    /// Keep the descriptor of a segment; `tail` is the log's end when it was opened.
     pub fn note_open(&mut self, segment: &Arc<Segment>, tail: Address) {
         let known = self.by_sequence.entry(segment.sequence());
         known.or_insert_with(|| (Arc::clone(segment), tail));
@@ -62,13 +63,13 @@ impl Files {
 }
 
 impl Log {
-    /// Return once everything before an address is on the medium.
+    /// Return once everything before an address is on disk.
     ///
     /// # Errors
-    /// `SyncFailed` when a sync failed and the bytes could not be saved elsewhere, `FilesRemoved` when
-    /// somebody removed the log's files, `LockTimeout`, `TopicDeleted`, `SystemCallFailed`.
+    /// `SyncFailed` when a sync failed and the bytes could not be saved elsewhere, `FilesRemoved`
+    /// when the log's files were removed. `LockTimeout`, `TopicDeleted`, `SystemCallFailed`.
     pub fn sync_to(&self, target: Address) -> Result<()> {
-        // Of a log that was deleted meanwhile files may be missing, and nobody asks for them.
+        // Files of a log that was deleted meanwhile may be missing, and no caller needs them.
         self.sync_up_to(target).map_err(|error| self.unless_deleted(error))
     }
 
@@ -82,12 +83,13 @@ impl Log {
                 return Ok(());
             }
             if control.tail() < target {
-                // What an append could not say, or nothing: what is not committed is not waited for.
+                // The tail may lag behind, or `target` may lie beyond the end: it does not wait for
+                // uncommitted bytes.
                 target = target.min(self.settled_tail(control)?);
                 continue;
             }
             let turn = enter(&self.syncer);
-            // Who syncs at this moment may be done with our bytes too.
+            // The process that syncs now may cover our bytes too.
             let patience = PATIENCE.saturating_sub(began.elapsed());
             let guard = if patience.is_zero() || !control.can_wait() {
                 self.lock_sync(control, member)?
@@ -113,14 +115,15 @@ impl Log {
         }
     }
 
-    /// The log's end, with what a dead or failed append left half done made sound.
+    /// Return the log's end, after completing or covering what a dead or failed append left half
+    /// done.
     fn settled_tail(&self, control: &Control) -> Result<Address> {
         let mut slot = enter(&self.writer);
         self.repair_tail(self.writer_in(&mut slot, control)?, control)
     }
 
-    /// Take the sync lock. What a syncer that died was told of errors died with it: either this
-    /// process is told as well, at once, or what is not durable is in doubt.
+    /// Take the sync lock. Errors that a dead syncer got died with it: either this process gets
+    /// them too, at once, or what is not durable is in doubt.
     pub(super) fn lock_sync<'a>(
         &'a self,
         control: &'a Control,
@@ -136,7 +139,7 @@ impl Log {
         self.latch(control, guard)
     }
 
-    /// Put everything committed so far on the medium.
+    /// Sync everything committed so far.
     ///
     /// # Errors
     /// As [`Log::sync_to`].
@@ -144,24 +147,24 @@ impl Log {
         let (control, _) = self.writing()?;
         let mut tail = control.tail();
         if self.has_block_at(tail) {
-            // Committed, and its writer died, or is about to say so.
+            // It is committed, and its writer died, or will store the tail soon.
             tail = self.settled_tail(control).map_err(|error| self.unless_deleted(error))?;
         }
         let was_durable = control.durable() >= tail;
         self.sync_to(tail)?;
         if was_durable {
-            // No sync was needed, so none looked.
+            // No sync was needed, so none checked this.
             self.expect_active(control, tail).map_err(|error| self.unless_deleted(error))?;
         }
         Ok(tail)
     }
 
-    /// Make sure that the segment in which the log goes on was not removed.
+    /// Check that the segment in which the log continues was not removed.
     fn expect_active(&self, control: &Control, tail: Address) -> Result<()> {
         let known = enter(&self.syncer_files).by_sequence.get(&tail.sequence()).cloned();
         let Some((segment, _)) = known else { return control.check_in_place(&*self.storage) };
         match self.expect_not_removed(&segment) {
-            // Retention removes segments before the one that holds the durable end.
+            // Retention removes segments before the one with the durable end.
             Err(_) if control.durable().sequence() != tail.sequence() => Ok(()),
             found => found,
         }
@@ -171,7 +174,7 @@ impl Log {
         expect_not_removed(&*self.storage, &**segment.file(), segment.path())
     }
 
-    /// Sync everything and leave a clean mark: nothing needs checking when the log is opened next.
+    /// Sync everything and leave a clean mark: the next opening then needs no checks.
     ///
     /// # Errors
     /// As [`Log::sync_to`].
@@ -192,8 +195,8 @@ impl Log {
         self.put_mark(&segment, &mark, control, guard)
     }
 
-    /// Have a mark on the medium say how far this process's last sync came, if nobody synced since:
-    /// else it would lag as long as nobody appends.
+    /// Store a mark on disk that says how far this process's last sync came, if none has since.
+    /// Otherwise the mark would lag until the next append.
     ///
     /// # Errors
     /// As [`Log::sync_to`].
@@ -215,8 +218,8 @@ impl Log {
         self.put_mark(&segment, &mark, control, guard)
     }
 
-    /// Have a mark on the medium say how far everything is there, whoever synced it: damage before it is
-    /// then damage for whoever comes after a crash, and never a torn tail.
+    /// Store a mark on disk that says how far everything is there, whichever process synced it.
+    /// After a crash, a bad block before it then counts as corruption, and never as a torn tail.
     pub(super) fn mark_durable(&self, control: &Control, member: &dyn Member) -> Result<()> {
         let _turn = enter(&self.syncer);
         let guard = self.lock_sync(control, member)?;
@@ -230,12 +233,12 @@ impl Log {
         self.put_mark(&segment, &mark, control, guard)
     }
 
-    /// True when [`Log::sync_mark`] has something to do.
+    /// Return true when [`Log::sync_mark`] has something to do.
     pub fn lacks_mark(&self) -> bool {
         enter(&self.syncer_files).unmarked.is_some()
     }
 
-    /// Store a mark and sync it by itself.
+    /// Store a mark and sync it alone.
     fn put_mark(
         &self,
         segment: &Segment,
@@ -251,12 +254,12 @@ impl Log {
             enter(&self.syncer_files).unmarked = None;
             return Ok(());
         };
-        // Others may have appended meanwhile, and this descriptor is not told again.
+        // Others may have appended meanwhile, and this descriptor gets an error only once.
         drop(self.latch(control, guard)?);
         Err(error)
     }
 
-    /// One sync. `false` when the log is, or now got, latched.
+    /// Sync once. `false` when the log is in the failed-sync state, before or after.
     fn sync_under_lock<'a>(
         &self,
         control: &Control,
@@ -288,7 +291,7 @@ impl Log {
         if self.crowd.timed(sync, behind(control, from), stopwatch()).is_err() {
             return self.latch(control, guard).map(|guard| (guard, false));
         }
-        // The last of them may be removed by nobody who keeps to the protocol: it holds the durable end.
+        // The protocol removes no segment with the durable end, so the last one must exist.
         let kept = segments.last().map_or(Ok(()), |(active, _)| self.expect_not_removed(active));
         if let Err(error) = kept {
             if !control.is_deleted() {
@@ -299,7 +302,7 @@ impl Log {
         for (segment, end) in &segments {
             let succeeded = segment.sequence() != to.sequence();
             let before = segment.mark().unwrap_or_default();
-            // The page of the mark is one more that the next sync has to write.
+            // The page of the mark is one more for the next sync to write.
             if succeeded || end.saturating_sub(before.position) >= MARK_LAG {
                 let mark = next_mark(before, *end, control, member);
                 segment.set_mark(&Mark { succeeded, ..mark })?;
@@ -318,8 +321,8 @@ impl Log {
         Ok((guard, true))
     }
 
-    /// True when this process's descriptors are older than all that is not yet durable: an error that
-    /// a dead syncer was told is then told to this process as well.
+    /// Return true when this process's descriptors are older than all that is not yet durable. An
+    /// error that a dead syncer got is then reported to this process as well.
     fn knows_of_errors_since(&self, from: Address, to: Address) -> bool {
         let files = enter(&self.syncer_files);
         let known = files.by_sequence.range(from.sequence()..=to.sequence());
@@ -330,7 +333,7 @@ impl Log {
         unsynced > 0 && old >= unsynced
     }
 
-    /// The segments that hold `[from, to)`, oldest first, each with the end of its content.
+    /// Return the segments that hold `[from, to)`, oldest first, each with the end of its content.
     fn segments_between(
         &self,
         from: Address,
@@ -357,10 +360,10 @@ impl Log {
         let (generation, reach) = (self.settings.generation, self.settings.segment_bytes);
         let storage = &*self.storage;
         let opened = Segment::open(storage, &self.dir, generation, sequence, access, reach);
-        // By path: where somebody removed the log, or put another there, it is not this log's.
+        // Opened by path: if the log was removed or replaced, that is not this log's file.
         control.check_in_place(storage)?;
         let segment = Arc::new(opened?);
-        // Read after the opening: of an error before it this descriptor is not told.
+        // Read after the opening: this descriptor gets no error from before it.
         enter(&self.syncer_files).note_open(&segment, control.tail());
         Ok(segment)
     }
@@ -381,10 +384,10 @@ impl Log {
         Ok(())
     }
 
-    /// Set the latch, for all processes. Where even that fails, the lock is left like a dead one's,
-    /// so that the next one knows.
+    /// Begin the failed-sync state, for all processes. If even that fails, the lock is left like a
+    /// dead owner's, so that the next owner knows.
     fn latch<'a>(&self, control: &Control, guard: Guard<'a>) -> Result<Guard<'a>> {
-        // What a descriptor was told it is not told again.
+        // A descriptor gets an error only once.
         enter(&self.syncer_files).clear();
         if let Err(error) = control.set_flag(flag::LATCHED, true) {
             guard.abandon();
@@ -396,12 +399,12 @@ impl Log {
     }
 }
 
-/// The address at which a segment opened by its maker begins.
+/// Return the address at which a segment opened by its maker begins.
 fn first_of(opened: Address) -> Address {
     Address::new(opened.sequence(), FIRST_BLOCK)
 }
 
-/// How much of the log lies behind a place; of different segments more than there can be in one.
+/// Return how much of the log lies after a place; across segments, more than one segment can hold.
 fn behind(control: &Control, durable: Address) -> impl Fn() -> u64 {
     move || control.tail().0.saturating_sub(durable.0)
 }
@@ -417,13 +420,13 @@ fn next_mark(before: Mark, end: u64, control: &Control, member: &dyn Member) -> 
     }
 }
 
-/// Give up the pages that nobody stores to any more, where there are many: see [`Map::leave`].
+/// Release the pages that no writer stores to any more, if there are many: see [`Map::leave`].
 ///
 /// [`Map::leave`]: crate::storage::Map::leave
 fn leave_pages(segments: &[(Arc<Segment>, u64)], from: Address) {
     for (segment, end) in segments {
         let is_first = segment.sequence() == from.sequence();
-        // What lies before was left when it was synced.
+        // Earlier pages were released when they were synced.
         let begin = if is_first { from.position() & !(PAGE - 1) } else { 0 };
         if end.saturating_sub(begin) >= MANY {
             segment.map().leave(begin, *end);
@@ -431,8 +434,8 @@ fn leave_pages(segments: &[(Arc<Segment>, u64)], from: Address) {
     }
 }
 
-/// Give the unused rest of a sealed segment back. Only a saving: errors change nothing. Behind a cut
-/// lies what readers may hold views of, so that stays.
+/// Return the unused rest of a sealed segment to the file system. This only saves space: errors
+/// change nothing. Readers may hold views of bytes after a cut, so those stay.
 pub(super) fn punch_rest(segment: &Segment, end: u64) {
     if segment.kind(end) != Ok(Some(Kind::End)) {
         return;

@@ -1,13 +1,13 @@
-//! Trimming: saying what is no longer there, and removing the segments of which nothing is.
+//! Trimming: recording which records are deleted, and removing segments without live records.
 //!
 //! Owns the two steps of retention and their order. First a meta block raises the lowest offsets of
-//! topics, committed under the append lock like any block, and is made durable, a mark included; only
-//! then files go: whole segments which every topic of the log was trimmed past, lowest first, the
-//! directory synced after each. So whoever finds that the oldest segments are gone also finds who said
-//! so, after any crash, and the files that are left never have a gap. What a crash leaves undone is
-//! found and done by the next who removes. The append lock is not held while files go; what readers
-//! have mapped stays. How readers learn of it is told in [`super::trimmed`]. See `docs/PROTOCOL.md`,
-//! "Retention".
+//! topics, committed under the append lock like any block, and is made durable, a mark included.
+//! Only then files are removed. These are whole segments past which every topic of the log was
+//! trimmed, lowest first, with a sync of the directory after each. So after any crash, a process
+//! that finds the oldest segments gone also finds the trim, and the remaining files never have a
+//! gap. The next removal finds and does what a crash left undone. The append lock is not held while
+//! files are removed; mapped segments stay readable. [`super::trimmed`] has how readers learn of
+//! it. See `docs/PROTOCOL.md`, "Retention".
 
 use crate::canary::{Canary, planted};
 use crate::error::{Error, IoResult, Result};
@@ -21,40 +21,39 @@ use super::chain::segments_of;
 use super::metadata::FACTS_OF_A_BLOCK;
 use super::{Control, Log, Member, enter};
 
-/// What was removed.
+/// The result of a removal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Removed {
     /// Segments.
     pub segments: u64,
-    /// Bytes that they and their indexes took on the disk.
+    /// Bytes of them and their indexes on disk.
     pub bytes: u64,
 }
 
-/// What can be removed.
+/// The segments that can be removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Removable {
     /// Sequences of the segments, lowest first.
     pub sequences: Vec<u64>,
-    /// Bytes that they and their indexes take on the disk.
+    /// Bytes of them and their indexes on disk.
     pub bytes: u64,
 }
 
 impl Log {
-    /// Raise the lowest offsets of topics, and remove the segments of which nothing is left then. On
-    /// the medium when it returns. An offset that is no higher than what was said before changes
-    /// nothing.
+    /// Raise the lowest offsets of topics, and remove the segments without live records. On disk
+    /// when it returns. An offset that is no higher than an earlier trim changes nothing.
     ///
     /// # Errors
-    /// `OffsetOutOfRange` for an offset beyond a topic's end, `InvalidArgument` for a topic that the log does
-    /// not know: nothing changed. Else as [`Log::append`] and [`Log::sync_to`]; a removal that fails
-    /// is done by the next one.
+    /// `OffsetOutOfRange` for an offset beyond a topic's end, `InvalidArgument` for a topic that
+    /// the log does not know: nothing changed. Otherwise as [`Log::append`] and [`Log::sync_to`];
+    /// the next call finishes a removal that failed.
     pub fn trim(&self, firsts: &[(u32, u64)]) -> Result<Removed> {
         self.say_trimmed(firsts)?;
         self.remove_trimmed()
     }
 
-    /// The first half of [`Log::trim`]: what is gone is gone for everybody, durably, and no file was
-    /// removed.
+    /// Do the first half of [`Log::trim`]: the records are gone for all processes, durably, and no
+    /// file was removed.
     ///
     /// # Errors
     /// As [`Log::trim`].
@@ -72,8 +71,8 @@ impl Log {
         Ok(())
     }
 
-    /// Remove the segments which every topic was trimmed past: what a trim does in the end, for who
-    /// comes after one that could not.
+    /// Remove the segments past which every topic was trimmed: the second half of a trim, to finish
+    /// one that was interrupted.
     ///
     /// # Errors
     /// As [`Log::sync_to`]; `SystemCallFailed`, `CorruptData`.
@@ -81,8 +80,8 @@ impl Log {
         self.remove_some(usize::MAX)
     }
 
-    /// As [`Log::remove_trimmed`], but at most so many segments of the log: for who has other things to
-    /// do as well, and comes again as long as that many went.
+    /// Do as [`Log::remove_trimmed`], but remove at most this many segments of the log. For a
+    /// caller with other work, which calls again while that many were removed.
     ///
     /// # Errors
     /// As [`Log::remove_trimmed`].
@@ -105,10 +104,10 @@ impl Log {
         pass(Point::TrimDurable);
         let of_log = self.chain.sequences()?;
         let next = of_log.iter().copied().find(|sequence| sequence > last);
-        // It holds what is durable, so that those before it hold none of the end.
+        // The last kept segment has the durable end, so those before it have none of the end.
         match next.filter(|next| *next <= control.durable().sequence()) {
             Some(next) => {
-                // Who compacts gives segments names meanwhile, or waits.
+                // A compaction that renames segments meanwhile makes this wait, or waits.
                 let lock = self.lock_names(member)?;
                 let removed = self.remove_before(control, next, &of_log);
                 let _ = lock.unlock();
@@ -118,8 +117,8 @@ impl Log {
         }
     }
 
-    /// Which segments could be removed if topics were trimmed to these offsets, beside what was
-    /// trimmed already; nothing is changed.
+    /// List the segments that could be removed if topics were trimmed to these offsets, in addition
+    /// to earlier trims; nothing is changed.
     ///
     /// # Errors
     /// `CorruptData`, `UnsupportedVersion`, `SystemCallFailed`.
@@ -150,7 +149,7 @@ impl Log {
         })
     }
 
-    /// Bytes that a segment and its index take on the disk.
+    /// Return the bytes of a segment and its index on disk.
     pub(super) fn allocated_for(&self, sequence: u64) -> u64 {
         let paths = [names::segment(sequence), names::index(sequence)];
         let allocated =
@@ -177,7 +176,7 @@ impl Log {
         Ok(())
     }
 
-    /// Say it, in a block that is committed when this returns, and not yet durable.
+    /// Record it in a block that is committed when this returns, and not yet durable.
     fn note_trim(
         &self,
         control: &Control,
@@ -190,11 +189,11 @@ impl Log {
         })
     }
 
-    /// Remove all segments below one of the log. First those that the log does not reach, for what they
-    /// hold stands in others: were they left when what both continue is gone, they would look like the
-    /// log. Then the log's, lowest first. After each the directory is synced: were two removals on
-    /// their way at once, a power cut could keep the lower file and leave a gap. Before the first, too:
-    /// somebody else may have removed such ones, of whom nobody knows whether he synced it.
+    /// Remove all segments below one of the log. First those that the log does not reach, since
+    /// others hold their content. Left alone after the removal of their predecessor, they would
+    /// look like the log. Then the log's, lowest first. The directory is synced after each: with
+    /// two unsynced removals, a power failure could keep the lower file and leave a gap. It is
+    /// synced before the first, too: another process may have removed some without a sync.
     fn remove_before(&self, control: &Control, until: u64, of_log: &[u64]) -> Result<Removed> {
         let (storage, dir) = (&*self.storage, &*self.dir);
         let names = storage.list(dir).doing("list", dir)?;
@@ -204,11 +203,12 @@ impl Log {
             before.partition(|sequence| of_log.binary_search(sequence).is_ok());
         storage.sync_dir(dir).doing("sync", dir)?;
         for sequence in strays.into_iter().chain(whole) {
-            // By path: where another log was put, as when an older copy was restored, it is not ours.
+            // Removed by path: if another log is there, as after a restore of an older copy, it is
+            // not ours.
             control.check_in_place(storage).map_err(|error| self.unless_deleted(error))?;
             let path = dir.join(names::segment(sequence));
             let bytes = self.allocated_for(sequence);
-            // Where it is not there, somebody else is at it.
+            // If it is gone, another process is removing too.
             if storage.unlink(&path).if_there("remove", &path)?.is_some() {
                 removed.segments += 1;
                 removed.bytes += bytes;
@@ -222,14 +222,14 @@ impl Log {
         Ok(removed)
     }
 
-    /// Remove the indexes of segments that are gone, also those that somebody left who died.
+    /// Remove the indexes of removed segments, including those that a dead process left.
     fn remove_indexes(&self) -> Result<()> {
         let (storage, dir) = (&*self.storage, &*self.dir);
         let names = storage.list(dir).doing("list", dir)?;
         let Some(oldest) = segments_of(&names).first().copied() else { return Ok(()) };
         for name in &names {
             if names::parse_index(name).is_some_and(|sequence| sequence < oldest) {
-                // It is never read: what fails here is done by the next one.
+                // It is never read: the next removal tries again after a failure.
                 let _ = storage.unlink(&dir.join(name));
             }
         }
@@ -237,8 +237,8 @@ impl Log {
     }
 }
 
-/// Up to where readers have to look for trims, and for topics that came or went, in a segment that the
-/// log goes on in at `tail`, knowing this.
+/// Return how far readers have to look for trims, and for created and deleted topics. The log
+/// continues in this segment at `tail` with this state.
 pub fn trims_before(tail: Address, state: &LogState, segment: &Segment) -> Address {
     let begun = segment.opening();
     let same = begun.is_ok_and(|begun| {

@@ -1,12 +1,12 @@
-//! What was trimmed, as readers learn it.
+//! Trims, as readers learn of them.
 //!
-//! Owns what a process knows of the lowest offsets that its log still holds. A segment begins with
-//! them; a trim says more in a block of the active segment, and the control page up to where such
-//! blocks may lie. So an unchanged word answers without looking, and a changed one costs a walk over
-//! headers, once. The word is stored before the block: who comes in between looks again. Where there
-//! is no control page, or one that does not know of the newest segment yet, the walk goes as far as
-//! the log is sound. Nothing is believed behind damage that recovery may cut at. Saying it is left to [`super::trim`]. See
-//! `docs/PROTOCOL.md`, "Retention".
+//! Owns a process's knowledge of the lowest offsets that its log still has. A segment begins with
+//! them. A trim records more in a block of the active segment, and the control page has how far
+//! such blocks may lie. So an unchanged word answers without reading, and a changed one costs a
+//! walk over headers, once. The word is stored before the block: a reader in between looks again.
+//! Without a control page, or with one that does not know the newest segment yet, the walk goes as
+//! far as the log is valid. Nothing is believed after corruption at which recovery may cut.
+//! [`super::trim`] records trims. See `docs/PROTOCOL.md`, "Retention".
 
 use std::sync::Arc;
 
@@ -18,33 +18,33 @@ use crate::segment::{Check, Segment};
 
 use super::{Control, Log, enter};
 
-/// What was trimmed, as far as a process has looked.
+/// The trims, as far as a process has read.
 #[derive(Debug, Default)]
 pub struct Trims {
-    /// The segment that was looked at.
+    /// The segment that was read.
     sequence: Option<u64>,
-    /// Up to where.
+    /// How far it was read.
     position: u64,
-    /// What the control page said when all of that had been seen.
+    /// The control page's word when all of that had been read.
     seen: Option<Address>,
-    /// Of this the lowest offsets, and which topics there are, are kept up.
+    /// Only the lowest offsets and the set of topics in this are kept up to date.
     state: LogState,
 }
 
 impl Log {
-    /// Lowest offset of a topic that was not trimmed. What cannot be read says nothing.
+    /// Return the lowest offset of a topic that was not trimmed. Unreadable trims do not count.
     pub fn trimmed(&self, topic: u32) -> u64 {
         self.with_trims(|state| state.topic(topic).map_or(0, |topic| topic.first))
     }
 
-    /// True for a topic that was deleted from the log. What cannot be read says nothing.
+    /// Return true for a topic that was deleted from the log. Unreadable deletions do not count.
     pub(super) fn has_lost(&self, topic: u32) -> bool {
         self.with_trims(|state| topic < state.next_number() && state.topic(topic).is_none())
     }
 
     fn with_trims<T>(&self, ask: impl FnOnce(&LogState) -> T) -> T {
         let mut trims = enter(&self.trims);
-        // In this order: a segment that comes in between begins with what the word speaks of.
+        // In this order: a segment that comes in between begins with what the word covers.
         let said = self.control().map(Control::trimmed);
         let active = self.control().map(|control| control.tail().sequence());
         if said.is_none() || trims.seen != said || trims.sequence != active {
@@ -64,8 +64,8 @@ impl Log {
             let (position, state) = (opening.position, opening.state.clone());
             *trims = Trims { sequence: Some(sequence), position, seen: None, state };
         }
-        // A log that goes on where its page does not know of it yet may say there what the page says
-        // of the segment before.
+        // A log may continue in a segment that its page does not know yet. Such a segment may
+        // record what the page says about the previous one.
         let ahead = tail.is_none_or(|tail| tail.sequence() < sequence);
         let until = match said {
             Some(said) if said.sequence() == sequence => said.position(),
@@ -73,7 +73,7 @@ impl Log {
             _ => newest.map().len(),
         };
         let certain = match self.durable().unwrap_or_default() {
-            // It was recovered before this process could open it to write.
+            // It was recovered before this process could open it for writing.
             _ if self.is_writable() => u64::MAX,
             durable if durable.sequence() == sequence => durable.position(),
             durable if durable.sequence() > sequence => u64::MAX,
@@ -86,8 +86,8 @@ impl Log {
 }
 
 impl Trims {
-    /// Walk over what is there. Damage before `certain` is passed over, and told to whoever reads it; at
-    /// any other the log may end once somebody recovered it.
+    /// Walk over the blocks. Corruption before `certain` is passed over, and its readers get the
+    /// error. At any other corruption a recovery may end the log.
     fn walk(&mut self, mut segment: Arc<Segment>, until: u64, certain: u64) {
         while self.position < until {
             if segment.exceeds_cache() {

@@ -1,7 +1,7 @@
-//! Laying out blocks, and whole new segments that nobody sees yet.
+//! Laying out blocks, and whole new segments that no other process sees yet.
 //!
-//! A new segment is built in a file with a temporary name: first its blocks, then its header page,
-//! and it counts only after both have their name. [`LaidBlock::put`] is the one place where a block's
+//! A new segment is built in a file with a temporary name: first its blocks, then its header page.
+//! It counts only after both have their name. [`LaidBlock::put`] is the one place where a block's
 //! bytes are stored into a map, in new segments and in the active one.
 
 use std::io;
@@ -19,7 +19,7 @@ use crate::storage::{File, Map, MapAccess, OpenMode, Storage, StoreTarget};
 
 use super::Segment;
 
-/// Where a block goes: map, position, and what ties checksums to the segment.
+/// The place of a block: map, position, and what ties checksums to the segment.
 #[derive(Clone, Copy, Debug)]
 pub struct BlockPlace<'a> {
     /// Map of the segment's file.
@@ -39,24 +39,24 @@ pub struct LaidBlock<'a> {
     pub position: u64,
     /// Its header.
     pub head: LaidHeader,
-    /// What its body begins with, where that lies elsewhere than the rest.
+    /// The beginning of its body, if it lies apart from the rest.
     pub lead: &'a [u8],
     /// The rest of its body.
     pub body: &'a [u8],
 }
 
 impl LaidBlock<'_> {
-    /// Where the next block begins.
+    /// Return where the next block begins.
     #[inline(always)]
     pub fn end(&self) -> u64 {
         self.position + align(u64::from(self.head.word() as u32))
     }
 
-    /// Store all of it but its commit word: what lies behind the 32 bytes that every header has, then those.
-    /// Every block of a mapped segment is stored by this function.
+    /// Store all of it but its commit word: first what follows the 32 bytes that every header has,
+    /// then those. This function stores every block of a mapped segment.
     ///
     /// # Errors
-    /// Those of `pwrite` where stores go through it; none in mapped memory.
+    /// Those of `pwrite`, if stores are writes; none in mapped memory.
     #[inline(always)]
     pub fn put<S: StoreTarget>(&self, map: &S) -> io::Result<()> {
         if planted(Canary::CommitWordEarly) {
@@ -81,7 +81,7 @@ impl LaidBlock<'_> {
         map.write_words(self.position + 8, &self.head.fixed())
     }
 
-    /// Store its commit word: with it the block is there, for everybody.
+    /// Store its commit word: now all processes see the block.
     ///
     /// # Errors
     /// As [`LaidBlock::put`].
@@ -97,7 +97,7 @@ fn put_long(map: &impl StoreTarget, position: u64, head: LaidHeader) -> io::Resu
 }
 
 impl BlockPlace<'_> {
-    /// A block laid out for this place.
+    /// Lay a block out for this place.
     #[inline]
     pub fn lay_out<'b>(&self, header: &BlockHeader, body: &'b [u8]) -> LaidBlock<'b> {
         let head = header.lay_out(self.salt, self.position).seal(self.seed, || header.body_crc);
@@ -105,7 +105,7 @@ impl BlockPlace<'_> {
     }
 }
 
-/// Store header and body of a block, not yet its commit word; returns that word.
+/// Store header and body of a block, not yet its commit word; return that word.
 ///
 /// # Errors
 /// As [`LaidBlock::put`].
@@ -127,7 +127,7 @@ pub fn put_header(place: BlockPlace<'_>, header: &BlockHeader) -> io::Result<u64
     laid.put(place.map).map(|()| laid.head.word())
 }
 
-/// Store a commit word: with it the block is there, for everybody.
+/// Store a commit word: now all processes see the block.
 ///
 /// # Errors
 /// As [`LaidBlock::put`].
@@ -136,7 +136,7 @@ pub fn commit(place: BlockPlace<'_>, word: u64) -> io::Result<()> {
     place.map.store(place.position, word)
 }
 
-/// Header of a block of the log's own, for a body.
+/// Make the header of a block of the log's own, for a body.
 pub fn own_header(kind: Kind, body: &[u8], time: u64) -> BlockHeader {
     BlockHeader {
         len: (HEADER_LEN + body.len()) as u32,
@@ -146,18 +146,18 @@ pub fn own_header(kind: Kind, body: &[u8], time: u64) -> BlockHeader {
     }
 }
 
-/// Bytes that a block of the log's own takes.
+/// Return the bytes of a block of the log's own.
 pub fn own_len(body: usize) -> u64 {
     align((HEADER_LEN + body) as u64)
 }
 
-/// Header of the void block that covers `[from, to)`.
+/// Make the header of the void block that covers `[from, to)`.
 pub fn void_header(from: u64, to: u64) -> BlockHeader {
     let len = (to - from).max(HEADER_LEN as u64);
     BlockHeader { len: len as u32, ..BlockHeader::new(Kind::Void) }
 }
 
-/// A segment in the making, under a temporary name.
+/// A segment under construction, with a temporary name.
 #[derive(Debug)]
 pub struct Builder {
     path: PathBuf,
@@ -170,11 +170,12 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Make the file, `len` bytes allocated and `reach` bytes mapped. What had the name is removed:
-    /// temporary names belong to one process, or to whoever holds the log's recovery lock.
+    /// Make the file, `len` bytes allocated and `reach` bytes mapped. An existing file of that name
+    /// is removed: temporary names belong to one process, or to the holder of the log's recovery
+    /// lock.
     ///
     /// # Errors
-    /// `SystemCallFailed` or `NoSpace`; then nothing is left behind.
+    /// `SystemCallFailed` or `NoSpace`; then no file is left.
     pub fn new(
         storage: &dyn Storage,
         path: PathBuf,
@@ -196,32 +197,32 @@ impl Builder {
         Ok(Self { path, file, map, salt, seed: checksum::seed(salt), position: FIRST_BLOCK, len })
     }
 
-    /// Its salt.
+    /// Return its salt.
     pub fn salt(&self) -> u64 {
         self.salt
     }
 
-    /// Where the next block goes.
+    /// Return where the next block goes.
     pub fn position(&self) -> u64 {
         self.position
     }
 
-    /// Bytes allocated.
+    /// Return the allocated bytes.
     pub fn allocated(&self) -> u64 {
         self.len
     }
 
-    /// Its file.
+    /// Return its file.
     pub fn file(&self) -> &Arc<dyn File> {
         &self.file
     }
 
-    /// Its map.
+    /// Return its map.
     pub fn map(&self) -> &Map {
         &self.map
     }
 
-    /// Its temporary path.
+    /// Return its temporary path.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -243,10 +244,10 @@ impl Builder {
         self.map.populate(0, until);
     }
 
-    /// Append a block; the caller sees to it that it fits.
+    /// Append a block; the caller ensures that it fits.
     ///
     /// # Errors
-    /// `SystemCallFailed` or `NoSpace` where stores are writes.
+    /// `SystemCallFailed` or `NoSpace`, if stores are writes.
     pub fn block(&mut self, header: &BlockHeader, body: &[u8]) -> Result<()> {
         self.block_at(self.position, header, body)?;
         self.position += header.padded();
@@ -263,14 +264,14 @@ impl Builder {
         stored.map_err(|e| Error::io("write", &self.path, e))
     }
 
-    /// Leave room for blocks that are stored later; returns where it begins.
+    /// Leave space for blocks that are stored later; return where it begins.
     pub fn leave(&mut self, len: u64) -> u64 {
         let position = self.position;
         self.position += len;
         position
     }
 
-    /// Cover what was left free and not used.
+    /// Cover the space that was left free and not used.
     ///
     /// # Errors
     /// As [`Builder::block`].
@@ -293,21 +294,21 @@ impl Builder {
         stored.map_err(|e| Error::io("write", &self.path, e))
     }
 
-    /// Put everything stored so far on the medium.
+    /// Sync everything stored so far.
     ///
     /// # Errors
-    /// `SystemCallFailed`; the file must then be thrown away.
+    /// `SystemCallFailed`; the caller must then discard the file.
     pub fn sync(&self) -> Result<()> {
         self.file.sync_all().map_err(|e| Error::io("sync", &self.path, e))
     }
 
     /// Remove the file, after a failure.
     pub fn discard(self, storage: &dyn Storage) {
-        // A leftover temporary file is swept by the next recovery; nothing else can be done here.
+        // The next recovery sweeps a leftover temporary file; nothing else can be done here.
         let _ = storage.unlink(&self.path);
     }
 
-    /// The segment, under the name that its file was given.
+    /// Return the segment, under the new name of its file.
     pub fn into_segment(self, path: PathBuf, header: SegmentHeader) -> Segment {
         Segment::from_map(path, self.file, header, self.map, self.len)
     }

@@ -1,4 +1,5 @@
-//! What is laid out before anybody sees it: room that is left and filled later, and what is durable when.
+//! New segments before others see them: space that is left and filled later, and what is durable
+//! when.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests may unwrap as tests do")]
 
@@ -17,7 +18,7 @@ fn a_block_of_the_logs_own_says_how_long_it_is_what_is_in_it_and_when_it_came() 
     let header = own_header(Kind::Meta, b"12345", 1_000_001);
     let told = (header.kind, header.len, header.time, header.body_crc);
     assert_eq!(told, (Kind::Meta, 37, 1_000_001, checksum::crc32(b"12345")));
-    // Nothing else is said of a block that has no records.
+    // The header of a block without records has no other values.
     assert_eq!((header.offset, header.count, header.flags), (0, 0, 0));
 }
 
@@ -76,7 +77,7 @@ fn a_segment_that_was_synced_outlives_a_loss_of_power() {
         file.read_at(&mut found, FIRST_BLOCK + HEADER_LEN as u64).unwrap();
         found
     };
-    assert_eq!(after_loss_of_power(), [0; 2], "nobody asked the disk to keep it");
+    assert_eq!(after_loss_of_power(), [0; 2], "no sync wrote it");
     builder.sync().unwrap();
     assert_eq!(after_loss_of_power(), *body);
 }

@@ -1,7 +1,7 @@
-//! What a segment file says in its first two pages, for a process that wants no more of it.
+//! Reading a segment file's first two pages without opening the segment.
 //!
-//! Reads by `pread` alone, so a look at many segments maps none of them. Invariant: what is returned
-//! was decoded from checksummed bytes. Bytes: `docs/FORMAT.md`, "Segment".
+//! Reads by `pread` alone, so a look at many segments maps none of them. Invariant: every returned
+//! value was decoded from checksummed bytes. Bytes: `docs/FORMAT.md`, "Segment".
 
 use std::path::Path;
 
@@ -18,7 +18,7 @@ pub fn read_header(file: &dyn File, path: &Path) -> Result<SegmentHeader> {
     read_header_pages(file, path).map(|(header, _)| header)
 }
 
-/// Read what the first pages of a segment file say: its header, and its valid durable mark.
+/// Read the first pages of a segment file: its header, and its valid durable mark.
 ///
 /// # Errors
 /// As [`read_header`].
@@ -30,7 +30,7 @@ pub fn read_header_pages(file: &dyn File, path: &Path) -> Result<(SegmentHeader,
     Ok((header, mark))
 }
 
-/// Position of the header or the copy that does not say what `header` says, if one does not.
+/// Return the position of the header or the copy that differs from `header`, if one does.
 ///
 /// # Errors
 /// `SystemCallFailed`.

@@ -1,8 +1,8 @@
-//! The sparse index of a segment, as a hint to start from.
+//! The sparse index of a segment, a hint where to start.
 //!
-//! Read from its file where that is sound, else built by walking the segment. Whatever it says is
-//! checked against the block it points at before anyone relies on it; the worst that a missing,
-//! torn or hostile index can do is cost a walk.
+//! It is read from its file if that is valid, and otherwise built by walking the segment. Each
+//! entry is checked against the block it points at before any code relies on it. The worst that a
+//! missing, torn or hostile index can do is cost a walk.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,17 +20,17 @@ use crate::storage::{File, Map, MapAccess, OpenMode, Storage};
 use super::walk::{SegmentWalker, Step};
 use super::{Check, Reading, Segment};
 
-/// Bytes after which a topic gets another entry, if others get theirs.
+/// Bytes after which a topic gets another entry, if other topics get theirs.
 const RARE: u64 = 16 * STRIDE;
-/// Bytes of the longest index file there can be.
+/// Bytes of the longest possible index file.
 const MAX_FILE: u64 = file_len(MAX_POSITION);
 
-/// Where entries come from.
+/// The source of the entries.
 #[derive(Debug)]
 #[allow(missing_docs, reason = "a variant's sentence says what its fields are")]
 pub enum Index {
-    /// The mapped file: how many entries fit it, the salt of their checksums, and, where it is open
-    /// for writing, the disk space behind it.
+    /// The mapped file: how many entries fit it, the salt of their checksums, and its disk space,
+    /// if it is open for writing.
     Mapped { map: Map, salt: u64, entries: u64, space: Option<IndexSpace> },
     /// Built in memory, in the order of positions.
     Built(Vec<IndexEntry>),
@@ -46,7 +46,8 @@ pub struct IndexSpace {
 }
 
 impl IndexSpace {
-    /// Make sure that stores before `end` reach allocated blocks: one page first, then all `len` bytes.
+    /// Ensure that stores before `end` reach allocated blocks: allocate one page first, then all
+    /// `len` bytes.
     #[cold]
     fn extend(&self, end: u64, len: u64) -> bool {
         let wanted = if end <= PAGE { PAGE.min(len) } else { len };
@@ -73,8 +74,8 @@ impl Index {
     /// Read the index file of a segment: all entries up to the first place where none is.
     ///
     /// # Errors
-    /// `SystemCallFailed` when it cannot be read, `CorruptData` when it is not this segment's or an entry is
-    /// damaged.
+    /// `SystemCallFailed` when it cannot be read, `CorruptData` when it is not this segment's or an
+    /// entry is corrupt.
     pub fn load(storage: &dyn Storage, dir: &Path, segment: &Segment) -> Result<Vec<IndexEntry>> {
         let path = dir.join(names::index(segment.sequence()));
         let file = storage.open(&path, OpenMode::Read).map_err(|e| Error::io("open", &path, e))?;
@@ -91,7 +92,7 @@ impl Index {
                 Some(entry) => entries.push(entry),
                 None if bytes.iter().all(|byte| *byte == 0) => break,
                 None => {
-                    let what = DecodeError::Damaged("a damaged index entry");
+                    let what = DecodeError::Damaged("a corrupt index entry");
                     return Err(Error::malformed(&path, entry_position(i), what));
                 }
             }
@@ -124,7 +125,7 @@ impl Index {
         Ok(Self::Mapped { map, salt: segment.salt(), entries, space })
     }
 
-    /// Walk a segment as far as it is sound and note where to start from.
+    /// Walk a segment as far as it is valid and note places to start from.
     pub fn build(segment: &Segment) -> Self {
         let mut noted = IndexBuild::default();
         let mut walk = SegmentWalker::new();
@@ -144,7 +145,7 @@ impl Index {
         Self::Built(noted.entries)
     }
 
-    /// Write a new index file for a segment and put it in place of whatever has its name.
+    /// Write a new index file for a segment, in place of any file with its name.
     ///
     /// # Errors
     /// `SystemCallFailed` or `NoSpace`.
@@ -197,7 +198,7 @@ impl Index {
         }
     }
 
-    /// The entry as its words say, damaged or not; `None` where none was written.
+    /// Return an entry by its words, valid or not; `None` if it was never written.
     #[inline(always)]
     fn entry_unchecked(&self, i: u64) -> Option<IndexEntry> {
         match self {
@@ -209,7 +210,7 @@ impl Index {
         }
     }
 
-    /// The bytes of an index file with these entries for a segment, no longer than needed.
+    /// Encode the index file with these entries for a segment, no longer than needed.
     pub fn encode(&self, segment: &Segment) -> Vec<u8> {
         let header = segment.header();
         let mut bytes = encode_header(header.log, header.sequence, header.salt).to_vec();
@@ -218,17 +219,17 @@ impl Index {
         bytes
     }
 
-    /// Entries that there are, up to the first place without a sound one.
+    /// Return the number of entries, up to the first place without a valid one.
     pub fn filled(&self) -> u64 {
         (0..self.capacity()).take_while(|i| self.entry(*i).is_some()).count() as u64
     }
 
-    /// Entries that there are room for; of one built in memory, entries that there are.
+    /// Return the number of entries that fit; for one built in memory, the entries that exist.
     pub fn len(&self) -> u64 {
         self.capacity()
     }
 
-    /// True when there is room for none.
+    /// Return true when no entry fits.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -240,14 +241,14 @@ impl Index {
         }
     }
 
-    /// The last entry of a topic for which `at_or_before` holds; it must hold for a prefix of them.
-    /// Damaged entries hide what follows them, which costs time only.
+    /// Return the last entry of a topic for which `at_or_before` holds; it must hold for a prefix
+    /// of them. Corrupt entries hide what follows them, which only costs time.
     pub fn find(
         &self,
         topic: u32,
         at_or_before: impl Fn(&IndexEntry) -> bool,
     ) -> Option<IndexEntry> {
-        // What a damaged entry says can lead astray, as its absence can; where that ends is checked.
+        // A corrupt entry can lead astray, as its absence can; the result is checked.
         if let Some((i, found)) = self.search(topic, &at_or_before, |i| self.entry_unchecked(i)) {
             if self.entry(i) == Some(found) {
                 return Some(found);
@@ -286,11 +287,11 @@ impl Index {
         best
     }
 
-    /// Store the `i`-th entry of a writable index; beyond its capacity, and where the disk is full,
-    /// nothing happens.
+    /// Store the `i`-th entry of a writable index; beyond its capacity, and on a full disk, do
+    /// nothing.
     ///
     /// # Errors
-    /// Those of `pwrite` where stores go through it.
+    /// Those of `pwrite`, if stores are writes.
     #[inline]
     pub fn put(&self, i: u64, entry: &IndexEntry) -> std::io::Result<bool> {
         let Self::Mapped { map, salt, entries, space: Some(space) } = self else {
@@ -306,7 +307,7 @@ impl Index {
         Ok(true)
     }
 
-    /// Position of the `i`-th entry's block, if it is sound.
+    /// Return the position of the `i`-th entry's block, if the entry is valid.
     pub fn position(&self, i: u64) -> Option<u64> {
         self.entry(i).map(|entry| entry.position)
     }
@@ -316,10 +317,10 @@ fn entry_position(i: u64) -> u64 {
     HEADER_LEN as u64 + i * ENTRY_LEN as u64
 }
 
-/// Make a file of `len` allocated bytes that begins with these.
+/// Make a file of `len` allocated bytes that begins with these bytes.
 ///
 /// # Errors
-/// `SystemCallFailed` or `NoSpace`; what was begun is removed.
+/// `SystemCallFailed` or `NoSpace`; an unfinished file is removed.
 pub fn write_file(
     storage: &dyn Storage,
     path: &Path,
@@ -333,8 +334,8 @@ pub fn write_file(
     })
 }
 
-/// Make a file of `len` bytes that begins with these, which alone are allocated: behind them is a hole
-/// up to the last byte.
+/// Make a file of `len` bytes that begins with these bytes. Only they are allocated: a hole up to
+/// the last byte follows.
 ///
 /// # Errors
 /// As [`write_file`].
@@ -368,13 +369,13 @@ fn fill_new(
     Ok(file)
 }
 
-/// What somebody who walked a segment from its beginning has to keep of the way: for its index, and for
-/// whoever appends behind it.
+/// Notes of a walk over a segment from its beginning: for its index, and for a process that appends
+/// after it.
 #[derive(Clone, Debug, Default)]
 pub struct IndexBuild {
     /// The entries of its index.
     pub entries: Vec<IndexEntry>,
-    /// Which blocks have one.
+    /// The sampler of blocks with an entry.
     pub pacer: IndexSampler,
     /// The latest time of a block, relative to the segment's time base.
     pub time: u64,
@@ -410,20 +411,21 @@ impl IndexBuild {
     }
 }
 
-/// Decides which blocks get an entry: the first of a topic in the segment; one each [`STRIDE`] bytes,
-/// whatever its topic; and one of a topic that had none for 64 KiB, while there are not more
-/// entries than strides. So who reads one topic of many passes over the others by jumps.
+/// Decides which blocks get an entry: the first of a topic in the segment, and one in each
+/// [`STRIDE`] bytes, of any topic. A topic without an entry for 64 KiB gets one too, while there
+/// are no more entries than strides. So a reader of one topic among many jumps over the others.
 #[derive(Clone, Debug, Default)]
 pub struct IndexSampler {
-    /// From where on the next block is due, whatever its topic.
+    /// Position from which the next block is due, of any topic.
     next: u64,
-    /// From where on the next block of each topic may be due, by number.
+    /// Position from which the next block of each topic may be due, by number.
     own: Vec<u64>,
     entries: u64,
 }
 
 impl IndexSampler {
-    /// True when the block (or group) at this position is due for an entry, which it then has.
+    /// Return true when the block (or group) at this position is due for an entry, and note that it
+    /// has one.
     #[inline]
     pub fn is_due(&mut self, topic: u32, position: u64) -> bool {
         let wants = self.wants(topic, position);
@@ -433,14 +435,14 @@ impl IndexSampler {
         wants
     }
 
-    /// True when the block (or group) at this position is due for an entry.
+    /// Return true when the block (or group) at this position is due for an entry.
     #[inline(always)]
     pub fn wants(&self, topic: u32, position: u64) -> bool {
         let own = self.own.get(topic as usize).copied().unwrap_or(0);
         position >= self.next || (position >= own && self.is_rare(own, position))
     }
 
-    /// The first of its topic, or one of a topic that had none for long.
+    /// Return true for the first block of its topic, or one of a topic without an entry for long.
     fn is_rare(&self, own: u64, position: u64) -> bool {
         own == 0 || self.entries * STRIDE < position
     }

@@ -1,5 +1,4 @@
-//! Which blocks get an entry, and that an entry is found among however many there are, without looking
-//! at most of them.
+//! Which blocks get an entry, and how few entries a search reads to find one.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests may unwrap as tests do")]
 
@@ -15,7 +14,8 @@ use crate::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
 
 const MODE: u32 = 0o600;
 
-/// Entries of these topics, one behind the other; the offset of each is how many of its topic were before.
+/// Make entries of these topics in sequence; the offset of each is the number of its topic's
+/// earlier ones.
 fn entries(topics: &[u32]) -> Vec<IndexEntry> {
     let mut next = [0; 10];
     let entry = |(i, topic): (u64, &u32)| {
@@ -27,7 +27,7 @@ fn entries(topics: &[u32]) -> Vec<IndexEntry> {
     (0..).zip(topics).map(entry).collect()
 }
 
-/// What a search finds, and how many entries it looked at. One that would never end fails.
+/// Return the result of a search, and how many entries it read. A search without an end fails.
 fn search(entries: &[IndexEntry], topic: u32, until: u64) -> (Option<IndexEntry>, usize) {
     let (index, looks) = (Index::Built(entries.to_vec()), Cell::new(0));
     let look = |i| {
@@ -79,7 +79,7 @@ fn a_search_finds_the_last_entry_that_fits_wherever_its_topic_has_some() {
     }
 }
 
-/// A segment and the file of its index, which has three entries and room for more.
+/// Make a segment and the file of its index, which has three entries and space for more.
 fn three_entries() -> (Draft, Vec<IndexEntry>, Arc<dyn File>) {
     let draft = Draft::new();
     let (segment, three) = (draft.open(Reading::Map), entries(&[0, 1, 0]));
@@ -103,7 +103,7 @@ fn an_index_is_filled_up_to_the_first_place_without_a_sound_entry() {
     assert_eq!(Index::Built(three).filled(), 3);
     assert_eq!(Index::Built(Vec::new()).filled(), 0);
     file.write_at(&[9], entry_position(1) + 8).unwrap();
-    // Who reads it without a map is told that it is damaged; see `Index::load`.
+    // A reader without a map gets the error for corruption; see `Index::load`.
     assert_eq!(filled(), [1, 0]);
 }
 
@@ -118,12 +118,12 @@ fn what_was_written_to_an_index_is_what_is_loaded_from_it() {
 
 #[test]
 fn the_longest_index_that_a_segment_can_have_is_read_whole_and_no_memory_is_asked_for_more() {
-    // As `docs/FORMAT.md` says how long it is, for the last position that there is.
+    // Its length by `docs/FORMAT.md`, for the last possible position.
     let longest = 64 + (34_359_738_360 / 4096 + 2) * 32;
     assert!((longest..300 << 20).contains(&MAX_FILE), "{MAX_FILE}");
 }
 
-/// A step over a block of a topic.
+/// Make a step over a block of a topic.
 fn step(topic: u32, flags: u16, position: u64, time: u64) -> Step {
     let header = BlockHeader { time, ..data(topic, 0, flags, b"\x01a") };
     Step::Data { block: Block { position, header }, first: position, highest_before_ns: -7 }
@@ -162,7 +162,7 @@ fn a_topic_that_had_no_entry_for_long_gets_one_between_those_of_others() {
     let due = |position: u64| {
         let mut pacer = IndexSampler::default();
         assert!(pacer.is_due(0, 4096));
-        // Of another topic one in each stride, the last of them right before.
+        // One block of another topic in each stride, the last of them right before.
         (2..).map(|i| i * 4096).take_while(|at| *at < position).for_each(|at| pacer.note(1, at));
         assert!(!pacer.wants(1, position));
         pacer.is_due(0, position)
@@ -184,7 +184,7 @@ fn no_topic_gets_one_between_when_there_are_more_entries_than_strides() {
     assert!(due(10, 31 * 4096));
 }
 
-/// A segment large enough that its index has pages which nothing needs at first.
+/// A segment so large that its index has pages which are not needed at first.
 #[test]
 fn the_blocks_of_an_index_are_allocated_when_entries_come() {
     const LARGE: u64 = 8 << 20;
@@ -201,7 +201,7 @@ fn the_blocks_of_an_index_are_allocated_when_entries_come() {
     let entries = entries(&[0; 2000]);
     assert!(index.put(0, &entries[0]).unwrap());
     assert!(allocated() < len / 4, "a page is enough for the first");
-    // The twin takes no store where nothing is allocated.
+    // The twin refuses stores into unallocated space.
     for (i, entry) in (1..).zip(&entries[1..]) {
         assert!(index.put(i, entry).unwrap(), "{i}");
     }

@@ -1,12 +1,13 @@
-//! One segment: a file of blocks, mapped, and the checks that stand between bytes and belief.
+//! One segment: a mapped file of blocks, and the checks that make its bytes trustworthy.
 //!
 //! Owns how blocks are found in a segment ([`Segment::block`]), walked ([`walk`]), indexed
-//! ([`index`]), searched ([`skip_table`]), remembered as sound (`verified`), laid out in new files
-//! ([`create`], [`pack`]) and read without a map ([`window`]). Invariant: a [`Block`] that was asked for with
-//! [`Check::Full`] is bit for bit what a writer committed at that place of this segment.
+//! ([`index`]), searched ([`skip_table`]) and remembered as valid (`verified`). Also how they are
+//! laid out in new files ([`create`], [`pack`]) and read without a map ([`window`]). Invariant: a
+//! [`Block`] that was read with [`Check::Full`] is bit for bit what a writer committed at that
+//! place of this segment.
 //!
-//! Zero where a commit word belongs is an answer, not an error: whether it is the end or damage is
-//! known only to the rooms that know the tail (`log`). Bytes: `docs/FORMAT.md`.
+//! A zero commit word is an answer, not an error. Only the modules that know the tail (`log`) know
+//! whether it is the end or corruption. Bytes: `docs/FORMAT.md`.
 
 // The one unsafe operation is the slice of committed bytes; its obligation is met here.
 #![allow(unsafe_code)]
@@ -42,7 +43,7 @@ use skip_table::SkipTable;
 use verified::VerifiedBitmap;
 use window::{UNREADABLE, Window};
 
-/// How much of a block is checked before it is handed out.
+/// How much of a block is checked before it is returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Check {
     /// Structure only: the tag of the commit word, and lengths.
@@ -53,10 +54,11 @@ pub enum Check {
     Full,
 }
 
-/// How bytes of a segment get from its file to who reads them.
+/// How readers get the bytes of a segment from its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Reading {
-    /// The file is mapped: nothing is copied. A dying disk or a stranger's truncation is SIGBUS.
+    /// The file is mapped, so nothing is copied. A dying disk or a truncation by another program is
+    /// SIGBUS.
     #[default]
     Map,
     /// `pread` into memory of our own: slower, and every failure is an error.
@@ -67,12 +69,12 @@ pub enum Reading {
 pub struct Segment {
     header: SegmentHeader,
     seed: u32,
-    /// Where checksums of bodies start from.
+    /// The start of body checksums.
     pub(crate) unseeded: SeededCrc,
     path: PathBuf,
     file: Arc<dyn File>,
     map: Map,
-    /// What fills `map`, where that is a copy.
+    /// The source that fills `map`, if that is a copy.
     window: Option<Window>,
     known_len: AtomicU64,
     checked: VerifiedBitmap,
@@ -97,8 +99,8 @@ impl Segment {
     /// `reach`, so that a growing file need not be mapped again.
     ///
     /// # Errors
-    /// `SystemCallFailed` when there is no such file, `CorruptData` when its header is damaged or another's,
-    /// `UnsupportedVersion`.
+    /// `SystemCallFailed` when there is no such file, `CorruptData` when its header is corrupt or
+    /// another's, `UnsupportedVersion`.
     pub fn open(
         storage: &dyn Storage,
         dir: &Path,
@@ -115,7 +117,7 @@ impl Segment {
         Self::from_file(path, file, header, access, reach)
     }
 
-    /// As [`Segment::open`], for reading in the way that is asked for.
+    /// Open as [`Segment::open`], for reading in the requested way.
     ///
     /// # Errors
     /// As [`Segment::open`].
@@ -156,13 +158,13 @@ impl Segment {
         Ok(Self { window: Some(window), ..segment })
     }
 
-    /// True when so much was read without a map that a fresh start saves memory.
+    /// Return true when so much was read without a map that a fresh start saves memory.
     #[inline]
     pub fn exceeds_cache(&self) -> bool {
         self.window.as_ref().is_some_and(Window::is_large)
     }
 
-    /// The same file, nothing of it read yet.
+    /// Open the same file again, with none of it read yet.
     ///
     /// # Errors
     /// As [`Segment::without_map`].
@@ -174,8 +176,8 @@ impl Segment {
     /// Map a file whose header is known.
     ///
     /// # Errors
-    /// `SystemCallFailed` when it cannot be mapped; `CorruptData` when it ends before its first block,
-    /// since a load from a page that the file does not have is SIGBUS.
+    /// `SystemCallFailed` when it cannot be mapped. `CorruptData` when it ends before its first
+    /// block, since a load from a page that the file does not have is SIGBUS.
     pub fn from_file(
         path: PathBuf,
         file: Arc<dyn File>,
@@ -193,7 +195,7 @@ impl Segment {
         Ok(Self::from_map(path, file, header, map, len))
     }
 
-    /// A segment whose file is mapped already.
+    /// Make a segment from a file that is mapped already.
     pub fn from_map(
         path: PathBuf,
         file: Arc<dyn File>,
@@ -222,10 +224,10 @@ impl Segment {
         }
     }
 
-    /// What the log knew when the segment began: the walk behind its snapshot. Read once.
+    /// Return the log's state at the segment's beginning: the walk after its snapshot. Read once.
     ///
     /// # Errors
-    /// `CorruptData` or `UnsupportedVersion` when the snapshot is.
+    /// `CorruptData` or `UnsupportedVersion`, if the snapshot is.
     pub fn opening(&self) -> Result<&walk::SegmentWalker> {
         if let Some(opening) = self.opening.get() {
             return Ok(opening);
@@ -234,7 +236,7 @@ impl Segment {
         Ok(self.opening.get_or_init(|| opening))
     }
 
-    /// Its index, once [`Segment::keep_index`] was told one.
+    /// Return its index, once [`Segment::keep_index`] has set one.
     pub fn index(&self) -> Option<&index::Index> {
         self.index.get()
     }
@@ -244,62 +246,62 @@ impl Segment {
         self.index.get_or_init(|| index)
     }
 
-    /// Ways through its large blocks.
+    /// Return the known places in its large blocks.
     #[inline]
     pub fn ways(&self) -> &SkipTable {
         &self.ways
     }
 
-    /// How it is read.
+    /// Return how it is read.
     #[inline]
     pub fn reading(&self) -> Reading {
         if self.window.is_some() { Reading::Pread } else { Reading::Map }
     }
 
-    /// What its first page says.
+    /// Return its header.
     #[inline]
     pub fn header(&self) -> &SegmentHeader {
         &self.header
     }
 
-    /// Its sequence number.
+    /// Return its sequence.
     #[inline]
     pub fn sequence(&self) -> u64 {
         self.header.sequence
     }
 
-    /// Its salt.
+    /// Return its salt.
     #[inline]
     pub fn salt(&self) -> u64 {
         self.header.salt
     }
 
-    /// Seed of its header checksums.
+    /// Return the seed of its header checksums.
     #[inline]
     pub fn seed(&self) -> u32 {
         self.seed
     }
 
-    /// Path of its file, for messages.
+    /// Return the path of its file, for messages.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Its file.
+    /// Return its file.
     pub fn file(&self) -> &Arc<dyn File> {
         &self.file
     }
 
-    /// Its map.
+    /// Return its map.
     #[inline]
     pub fn map(&self) -> &Map {
         &self.map
     }
 
-    /// Its valid durable mark.
+    /// Return its valid durable mark.
     pub fn mark(&self) -> Option<Mark> {
         if self.window.is_some() {
-            // Pages that cannot be read mark nothing; a reader that goes on gets the error.
+            // Unreadable pages have no mark; a reader that continues gets the error.
             let read = read_header_pages(&*self.file, &self.path).ok();
             return read.and_then(|(_, mark)| mark);
         }
@@ -311,12 +313,12 @@ impl Segment {
         Mark::newest_of([&slots[0], &slots[1]], self.header.salt)
     }
 
-    /// As [`Segment::mark`], for who decides by it what is part of the log: a page that does not come
-    /// back is an error then, and not one without a mark.
+    /// Read the mark as [`Segment::mark`], for a caller that decides by it which segments belong to
+    /// the log. An unreadable page is then an error, and does not count as one without a mark.
     ///
     /// # Errors
-    /// `SystemCallFailed`; `CorruptData` where the file ends in its first page, which it did not when it was
-    /// opened.
+    /// `SystemCallFailed`; `CorruptData` if the file ends in its first page, which it did not when
+    /// it was opened.
     pub fn read_mark(&self) -> Result<Option<Mark>> {
         if self.window.is_none() {
             return Ok(self.mark());
@@ -330,24 +332,25 @@ impl Segment {
         Ok(Mark::newest(&pages[..got], self.header.salt))
     }
 
-    /// The error for a file that ends at a position before its length.
+    /// Make the error for a file that ends at a position before its length.
     #[cold]
     pub fn ends_at(&self, position: u64) -> Error {
         let what = "the segment was cut off";
         Error::CorruptData { path: self.path.clone(), position, what }
     }
 
-    /// Store a mark; it is on the medium after the next sync.
+    /// Store a mark; it is on disk after the next sync.
     ///
     /// # Errors
-    /// `SystemCallFailed` where stores are writes.
+    /// `SystemCallFailed`, if stores are writes.
     pub fn set_mark(&self, mark: &Mark) -> Result<()> {
         self.map
             .write(mark.slot(), &mark.encode(self.header.salt))
             .map_err(|e| Error::io("mark", &self.path, e))
     }
 
-    /// True when `[0, end)` is inside the file; asks the kernel when it was not at the last look.
+    /// Return true when `[0, end)` is inside the file; ask the kernel when it was not at the last
+    /// look.
     #[inline]
     fn reaches(&self, end: u64) -> bool {
         end <= self.known_len.load(Ordering::Relaxed) || self.reaches_now(end)
@@ -360,7 +363,7 @@ impl Segment {
         end <= len
     }
 
-    /// The commit word at a position; zero beyond the end of the file.
+    /// Return the commit word at a position; zero beyond the end of the file.
     #[inline]
     pub fn word(&self, position: u64) -> u64 {
         if position % 8 == 0 && position <= u64::MAX - 8 && self.reaches(position + 8) {
@@ -372,10 +375,10 @@ impl Segment {
         0
     }
 
-    /// What the commit word at a position says the block is; `None` where it is zero.
+    /// Return the kind in the commit word at a position; `None` if the word is zero.
     ///
     /// # Errors
-    /// [`BlockError`] when the word is none of this place.
+    /// [`BlockError`] when no writer stores this word at this place.
     pub fn kind(&self, position: u64) -> std::result::Result<Option<Kind>, BlockError> {
         let word = self.word(position);
         if word == 0 {
@@ -385,10 +388,10 @@ impl Segment {
         commit.map(|commit| Some(commit.kind)).map_err(|what| BlockError { position, what })
     }
 
-    /// The block at a position; `None` where the commit word is zero.
+    /// Return the block at a position; `None` if the commit word is zero.
     ///
     /// # Errors
-    /// [`BlockError`] when the bytes are no block that a writer of this segment committed there.
+    /// [`BlockError`] when no writer of this segment committed such bytes there.
     #[inline]
     pub fn block(
         &self,
@@ -402,10 +405,10 @@ impl Segment {
         self.parse(word, position, check).map(Some).map_err(|what| self.bad(word, position, what))
     }
 
-    /// The block at a position; `None` where there is none that is sound from end to end.
+    /// Return the block at a position; `None` unless it is valid from end to end.
     ///
     /// # Errors
-    /// `CorruptData` for one that could not be read: it may be sound.
+    /// `CorruptData` for a block that could not be read: it may be valid.
     pub fn sound(&self, position: u64) -> Result<Option<Block>> {
         match self.block(position, Check::Full) {
             Err(bad) if bad.what == CANNOT_READ => Err(self.error(bad)),
@@ -413,9 +416,9 @@ impl Segment {
         }
     }
 
-    /// The header of the block at a position, where that is a data block without extensions, as most
-    /// are, and sound as far as `check` asks. `None` says no more than that [`Segment::block`] has
-    /// to be asked: the two agree on every block that this one returns.
+    /// Return the header of the block at a position, if that is a data block without extensions, as
+    /// most are. It is valid as far as `check` asks. `None` only means that the caller must use
+    /// [`Segment::block`]: the two agree on every block that this one returns.
     #[inline(always)]
     pub fn plain(&self, position: u64, check: Check) -> Option<PlainHeader> {
         let least = position.saturating_add(HEADER_LEN as u64);
@@ -430,8 +433,8 @@ impl Segment {
         (whole && (believed || self.verify_plain(word, words, position, check))).then_some(header)
     }
 
-    /// The header of a plain block in bytes that were read from this position, sound by its checksum.
-    /// `None` for all else, also for a block that reaches beyond the file.
+    /// Return the header of a plain block in bytes that were read from this position, if its
+    /// checksum matches. `None` for all else, including a block that reaches beyond the file.
     #[inline]
     fn plain_in(&self, bytes: &[u8], position: u64) -> Option<PlainHeader> {
         let (word, len, words) = self.head_in(bytes, position)?;
@@ -440,7 +443,7 @@ impl Segment {
         (is_sound || planted(Canary::NoCrc)).then_some(header)
     }
 
-    /// As [`Segment::plain_in`], for any block of records.
+    /// Return the header as [`Segment::plain_in`] does, for any block of records.
     fn header_in(&self, bytes: &[u8], position: u64) -> Option<BlockHeader> {
         let (word, len, _) = self.head_in(bytes, position)?;
         let head = bytes.get(..(len as usize).min(MAX_HEADER_LEN))?;
@@ -449,7 +452,8 @@ impl Segment {
         Some(header)
     }
 
-    /// The commit word of a block of records that bytes begin with, its length, and the words behind it.
+    /// Return the commit word of a block of records at the beginning of these bytes, its length,
+    /// and the words after it.
     #[inline(always)]
     fn head_in(&self, bytes: &[u8], position: u64) -> Option<(u64, u32, [u64; 3])> {
         let mut words = [0; HEADER_LEN / 8];
@@ -461,7 +465,8 @@ impl Segment {
         self.reaches(position + u64::from(len)).then_some((word, len, rest))
     }
 
-    /// As [`Segment::verify`], for the block whose header [`Segment::plain`] found in these words.
+    /// Verify as [`Segment::verify`], for the block whose header [`Segment::plain`] found in these
+    /// words.
     #[inline(never)]
     fn verify_plain(&self, word: u64, words: [u64; 3], position: u64, check: Check) -> bool {
         if planted(Canary::NoCrc) {
@@ -481,7 +486,7 @@ impl Segment {
         true
     }
 
-    /// Bytes that are no block, or that could not be read.
+    /// Make the error for bytes that are no block, or could not be read.
     #[cold]
     fn bad(&self, word: u64, position: u64, what: DecodeError) -> BlockError {
         let failed = self.window.as_ref().is_some_and(|window| window.failed_at(position));
@@ -496,7 +501,7 @@ impl Segment {
             return Err(DecodeError::Damaged("a block that reaches beyond its file"));
         }
         if let Some(window) = &self.window {
-            // What a void block covers is nobody's, and may be a hole of any size.
+            // A void block covers arbitrary bytes, which may be a hole of any size.
             let needed = if commit.kind == Kind::Void { HEADER_LEN as u32 } else { commit.len };
             if !window.fetch(position, u64::from(needed)) {
                 return Err(CANNOT_READ);
@@ -531,14 +536,14 @@ impl Segment {
         Ok(())
     }
 
-    /// Position of the next sound block that begins a group, at or after `from` and before `limit`:
-    /// where to go on after damage. Looks at every eighth byte.
+    /// Find the next valid block that begins a group, at or after `from` and before `limit`: where
+    /// reading continues after corruption. Checks every eighth byte.
     pub fn next_sound(&self, from: u64, limit: u64) -> Option<u64> {
         self.find_block(from, limit, |block| !block.header.is_member())
     }
 
-    /// As [`Segment::next_sound`], a part of a group too: for who wants to know what was there, and
-    /// not to hand it out.
+    /// Search as [`Segment::next_sound`], including parts of groups: for a caller that reports what
+    /// exists, and does not deliver it.
     pub fn next_block(&self, from: u64, limit: u64) -> Option<u64> {
         self.find_block(from, limit, |_| true)
     }
@@ -546,7 +551,7 @@ impl Segment {
     fn find_block(&self, from: u64, limit: u64, fits: impl Fn(&Block) -> bool) -> Option<u64> {
         let mut position = from.next_multiple_of(8).max(FIRST_BLOCK);
         let mut buffer = [0; 8192];
-        // Nothing lies behind the end of the file, and a map must not be touched there.
+        // No block follows the end of the file, and a map must not be touched there.
         self.reaches_now(limit);
         let limit = limit.min(self.known_len.load(Ordering::Relaxed));
         while position + HEADER_LEN as u64 <= limit {
@@ -555,7 +560,7 @@ impl Segment {
             self.copy_out(position, page);
             for (place, word) in (position..).step_by(8).zip(page.chunks_exact(8)) {
                 let word = word.try_into().map_or(0, u64::from_le_bytes);
-                // Most places fail by their tag, which costs no second look at the file.
+                // Most places fail by their tag, which costs no second read of the file.
                 if CommitWord::parse(word, self.header.salt, place).is_err() {
                     continue;
                 }
@@ -569,7 +574,7 @@ impl Segment {
         None
     }
 
-    /// Bytes as they are now; zeros for what cannot be read.
+    /// Copy bytes as they are now; zeros for unreadable ones.
     fn copy_out(&self, position: u64, into: &mut [u8]) {
         if self.window.is_none() {
             return self.map.copy(position, into);
@@ -590,28 +595,28 @@ impl Segment {
         }
     }
 
-    /// Where the body of a block of this segment lies, to ask for it later by [`Segment::bytes`].
+    /// Return the place of a block's body in this segment, for a later [`Segment::bytes`].
     #[inline]
     pub fn extent(&self, block: &Block) -> BodyExtent {
         let BlockHeader { len, flags, .. } = block.header;
         BodyExtent { block: block.position, len, flags }
     }
 
-    /// The body of a block of this segment.
+    /// Return a body by its place in this segment.
     #[inline]
     pub fn bytes(&self, body: &BodyExtent) -> &[u8] {
         let header_len = BlockHeader::len_for(body.flags) as u64;
         self.committed(body.block + header_len, u64::from(body.len) - header_len)
     }
 
-    /// The body of a block of this segment.
+    /// Return the body of a block of this segment.
     #[inline]
     pub fn body(&self, block: &Block) -> &[u8] {
         self.committed(block.body(), block.header.body_len() as u64)
     }
 
-    /// All bytes from the beginning of a block's body to the end of the body of a later one: what lies
-    /// between is committed like them. `None` where not all of it can be read.
+    /// Return all bytes from the beginning of a block's body to the end of a later one's: the bytes
+    /// between are committed too. `None` if some of it cannot be read.
     pub(crate) fn through(&self, first: &BodyExtent, last: &BodyExtent) -> Option<&[u8]> {
         let start = first.block + BlockHeader::len_for(first.flags) as u64;
         let len = (last.block + u64::from(last.len)).checked_sub(start)?;
@@ -619,25 +624,25 @@ impl Segment {
         there.then(|| self.committed(start, len))
     }
 
-    /// Bytes behind a commit word that was seen non-zero.
+    /// Return bytes after a commit word that was seen non-zero.
     #[inline(always)]
     fn committed(&self, position: u64, len: u64) -> &[u8] {
         debug_assert!(self.known_len.load(Ordering::Relaxed) >= position + len);
         if let Some(window) = &self.window {
-            // For blocks of this very segment that is so since `parse`; asking costs little.
+            // For blocks of this very segment this holds since `parse`; the check costs little.
             assert!(window.fetch(position, len), "a block that was never read");
         }
-        // Where the map is a copy, the bytes are held (above), and those are never stored again (`window`).
-        // SAFETY: callers loaded the block's non-zero commit word with acquire (`word`) and found its
-        // length inside the file (`reaches`); bytes at or below a non-zero commit word are never
-        // written again by anyone (invariant 2 of docs/ARCHITECTURE.md).
+        // If the map is a copy, the bytes are held (above), and held bytes are never stored again
+        // (`window`). SAFETY: callers loaded the block's non-zero commit word with acquire (`word`)
+        // and found its length inside the file (`reaches`). No writer ever writes bytes at or below
+        // a non-zero commit word again (invariant 2 of docs/ARCHITECTURE.md).
         unsafe { self.map.committed(position, len) }
     }
 
-    /// Check a group that was entered at its head: every block of it, fully.
+    /// Check a whole group, given its head: every block of it, fully.
     ///
     /// # Errors
-    /// [`BlockError`] for the first block that is not whole, also one that is missing.
+    /// [`BlockError`] for the first block that is not whole, or is missing.
     pub fn check_group(&self, head: &Block) -> std::result::Result<(), BlockError> {
         let end = head.position + u64::from(head.header.group_len);
         let mut position = head.end();
@@ -653,13 +658,13 @@ impl Segment {
         Ok(())
     }
 
-    /// An error that names this segment.
+    /// Make an error that names this segment.
     pub fn error(&self, bad: BlockError) -> Error {
         Error::malformed(&self.path, bad.position, bad.what)
     }
 }
 
-/// What a file begins with belongs to its name.
+/// Check that a file's header belongs to its name.
 ///
 /// # Errors
 /// `CorruptData` for a segment of another log, and for a copy of one under a name that is not its own.
@@ -671,12 +676,12 @@ pub fn expect_own(header: &SegmentHeader, log: [u8; 16], sequence: u64, path: &P
     Err(Error::malformed(path, 0, what))
 }
 
-/// What is said of bytes that are perhaps sound, and that could not be looked at.
-pub const UNREAD: &str = "the disk does not give these bytes back";
-/// That, as [`BlockError`] says it.
+/// The error for bytes that may be valid, but could not be read.
+pub const UNREAD: &str = "the disk could not read these bytes";
+/// The same as an error for a [`BlockError`].
 pub const CANNOT_READ: DecodeError = DecodeError::Damaged(UNREAD);
-/// A zero word below where the log ends.
-pub const NO_BLOCK: DecodeError = DecodeError::Damaged("nothing where a committed block should be");
+/// The error for a zero word below the end of the log.
+pub const NO_BLOCK: DecodeError = DecodeError::Damaged("a committed block is missing");
 
 #[cfg(all(test, not(loom)))]
 mod tests {

@@ -1,8 +1,8 @@
-//! Whether a segment that is open is the one that has its name.
+//! Whether an open segment's file still has its name.
 //!
-//! Compaction gives another file the name, sequence and salt of one; what is mapped stays what it was.
-//! Somebody may also remove a file that is in use. So a process that keeps segments open asks here now
-//! and then. What to do about it is left to `log`.
+//! Compaction gives a segment's name, sequence and salt to another file; an open map stays as it
+//! was. Another program may also remove a file in use. So a process that keeps segments open checks
+//! here now and then; `log` decides what to do.
 
 use std::path::Path;
 
@@ -12,28 +12,28 @@ use crate::storage::{File, Storage};
 use super::Segment;
 
 impl Segment {
-    /// True when compaction made it: records may be left out, and blocks put together anew.
+    /// Return true when compaction made it: records may be left out, and blocks merged.
     #[inline]
     pub fn is_compacted(&self) -> bool {
         self.header.replaces.is_some()
     }
 
-    /// Whether its file is the one that has its name now.
+    /// Return whether its file has its name now.
     ///
     /// # Errors
-    /// `SystemCallFailed`, other than that nothing has the name.
+    /// `SystemCallFailed`, unless no file has the name.
     pub fn has_its_name(&self, storage: &dyn Storage) -> Result<bool> {
         has_name(storage, &*self.file, &self.path)
     }
 }
 
-/// Make sure that an open file still has a name: one that has none is gone with its last handle, and a
-/// sync of it keeps nothing. One `fstat`; a file system that counts no names is asked for the path too.
+/// Check that an open file still has a name: one without is gone with its last handle, and a sync
+/// of it keeps nothing. One `fstat`; if the file system counts no names, it checks the path too.
 ///
 /// # Errors
 /// `FilesRemoved`.
 pub fn expect_not_removed(storage: &dyn Storage, file: &dyn File, path: &Path) -> Result<()> {
-    // A file that cannot be looked at could not be synced either, and that is reported.
+    // A file without `fstat` cannot be synced either, and that is reported.
     let has_names = file.stat().map_or(true, |stat| stat.links > 0);
     if has_names || has_name(storage, file, path).unwrap_or(false) {
         return Ok(());
@@ -41,7 +41,7 @@ pub fn expect_not_removed(storage: &dyn Storage, file: &dyn File, path: &Path) -
     Err(Error::FilesRemoved { path: path.to_path_buf() })
 }
 
-/// Whether a file is the one that has a name now.
+/// Return whether a file has this name now.
 pub(super) fn has_name(storage: &dyn Storage, file: &dyn File, path: &Path) -> Result<bool> {
     let own = file.stat().map_err(|e| Error::io("stat", path, e))?;
     match storage.stat(path) {

@@ -1,10 +1,10 @@
-//! Laying out a whole sealed segment at once, by plain writes.
+//! Writing a whole sealed segment at once, by plain writes.
 //!
-//! For a segment that nobody will ever append to and that takes the place of others: it is written
-//! from its beginning to its end without a map, so a full disk is an error and nothing else, and what
-//! lies between its last block and the place where its content has to end is one void block after the
-//! other, of which only the headers are stored: the file has a hole there. Nobody sees it before it is
-//! renamed. Invariant: after [`Packer::finish`] all of it is on the medium.
+//! For a segment that replaces others, and gets no appends. It is written from its beginning to its
+//! end without a map, so a full disk is only an error. Void blocks fill the space between its last
+//! block and the place where its content has to end. Only their headers are stored: the file has a
+//! hole there. No process sees it before it is renamed. Invariant: after [`Packer::finish`] all of
+//! it is on disk.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,27 +21,27 @@ use crate::storage::{File, OpenMode, Storage};
 use super::create::void_header;
 use super::named::has_name;
 
-/// Bytes that are written at once.
+/// Bytes written at once.
 const PIECE: usize = 1 << 20;
 /// Bytes of the longest void block.
 const LONGEST: u64 = 1 << 30;
 
-/// A sealed segment in the making, or one of which only the size is wanted.
+/// A sealed segment under construction, or one whose size is computed without writing it.
 #[derive(Debug)]
 pub struct Packer {
     path: PathBuf,
-    /// `None` for one that only counts.
+    /// `None` if it only counts.
     file: Option<Arc<dyn File>>,
     salt: u64,
     seed: u32,
-    /// What is not written yet, and where it goes.
+    /// The bytes that are not written yet, and their position.
     buffer: Vec<u8>,
     written: u64,
 }
 
 impl Packer {
-    /// Make the file. What had the name is removed: it belongs to whoever holds the lock of those who make
-    /// such files. Blocks will be tied to this salt.
+    /// Make the file. An existing file of that name is removed: it belongs to the holder of the
+    /// lock for such files. Blocks will be tied to this salt.
     ///
     /// # Errors
     /// `SystemCallFailed`, `NoSpace`.
@@ -53,26 +53,26 @@ impl Packer {
         Ok(Self { path, file: Some(file), salt, seed, buffer, written: FIRST_BLOCK })
     }
 
-    /// One that writes nothing, to learn where blocks would end.
+    /// Make one that writes nothing, to compute where blocks would end.
     pub fn counting() -> Self {
         let (path, buffer) = (PathBuf::new(), Vec::new());
         Self { path, file: None, salt: 0, seed: 0, buffer, written: FIRST_BLOCK }
     }
 
-    /// Where the next block goes.
+    /// Return where the next block goes.
     pub fn position(&self) -> u64 {
         self.written + self.buffer.len() as u64
     }
 
-    /// Its path, as long as it has no other.
+    /// Return its path, until it is renamed.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether its file is the one that has its name.
+    /// Return whether its file has its name.
     ///
     /// # Errors
-    /// `SystemCallFailed`, other than that nothing has the name.
+    /// `SystemCallFailed`, unless no file has the name.
     pub fn has_its_name(&self, storage: &dyn Storage) -> Result<bool> {
         self.file.as_ref().map_or(Ok(false), |file| has_name(storage, &**file, &self.path))
     }
@@ -94,7 +94,7 @@ impl Packer {
         if self.buffer.len() >= PIECE { self.flush() } else { Ok(()) }
     }
 
-    /// Cover everything up to a position, which is the next block's or at least a header behind it.
+    /// Cover everything up to a position, which is the next block's or at least one header further.
     ///
     /// # Errors
     /// As [`Packer::block`].
@@ -111,7 +111,7 @@ impl Packer {
         Ok(())
     }
 
-    /// Store the first page, see to it that the file reaches to `len`, and put all of it on the medium.
+    /// Store the first page, extend the file to `len`, and sync all of it.
     ///
     /// # Errors
     /// As [`Packer::block`].
@@ -121,7 +121,7 @@ impl Packer {
         let Some(file) = &self.file else { return Ok(()) };
         let there = file.stat().map_err(|e| Error::io("stat", &self.path, e))?.len;
         if there < len {
-            // Behind the last void block's header lies nothing but a hole.
+            // Only a hole follows the last void block's header.
             self.write(&[0; 8], len - 8)?;
         }
         if planted(Canary::SwapBeforeSync) {

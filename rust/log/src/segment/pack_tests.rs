@@ -1,4 +1,4 @@
-//! What is laid out is walked block by block to its end, however much there is of what.
+//! Written segments: a walk finds every block up to the end, in any mixture.
 
 use super::*;
 use crate::format::block::{CommitWord, Kind};
@@ -14,7 +14,7 @@ fn block(body: &[u8]) -> BlockHeader {
     BlockHeader { len, body_crc: checksum::crc32(body), ..BlockHeader::new(Kind::Data) }
 }
 
-/// Store it as a sealed segment that begins nothing and is marked to its end.
+/// Store it as a sealed segment without a predecessor, marked to its end.
 fn finish(mut packer: Packer, len: u64) {
     let header = SegmentHeader {
         log: [1; 16],
@@ -30,7 +30,7 @@ fn finish(mut packer: Packer, len: u64) {
     packer.finish(&header, &mark, len).unwrap();
 }
 
-/// Kinds and places of all blocks of a segment, and where the last one ends.
+/// Return kinds and places of all blocks of a segment, and where the last one ends.
 fn walked(path: &Path, from: u64, blocks: usize) -> (Vec<(Kind, u64)>, u64) {
     let file = RealStorage.open(path, OpenMode::Read).unwrap();
     let (mut at, mut found) = (from, Vec::new());
@@ -106,7 +106,7 @@ fn a_gap_that_is_too_long_for_one_void_block_is_covered_by_several() {
     let half = LONGEST / 2;
     let voids = [0, half, 2 * half, 3 * half].map(|passed| (Kind::Void, from + passed));
     assert_eq!(walked(&path, from, voids.len()), (voids.to_vec(), until));
-    // Of all this only what is not empty takes room.
+    // Only the non-empty parts of this need space.
     let told = RealStorage.open(&path, OpenMode::Read).unwrap().stat().unwrap();
     assert!(told.len == until && told.allocated < 1 << 20, "{told:?}");
 }

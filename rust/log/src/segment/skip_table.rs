@@ -1,10 +1,10 @@
-//! Ways through large blocks: where in a body of plain values some of them begin.
+//! Known places in large blocks: where some values begin in a body of plain values.
 //!
-//! A lookup in a block of thousands of values would walk over half of them each time. The places it
-//! comes by are remembered here, one in [`WAY`] values, four bytes each, so that the next lookup walks
-//! over a few. Invariant: a way tells of the block at its position, whose bytes never change. Bounded:
-//! when more than `MOST` places are known everything is forgotten. What a body means is left to
-//! [`crate::format::record`].
+//! A lookup in a block of thousands of values would walk over half of them each time. This module
+//! remembers the places that it passes, one in [`WAY`] values, four bytes each, so that the next
+//! lookup walks over a few. Invariant: places belong to the block at their position, whose bytes
+//! never change. Bounded: when more than `MOST` places are known all are forgotten.
+//! [`crate::format::record`] defines a body.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -12,10 +12,10 @@ use std::sync::{Mutex, TryLockError};
 
 use crate::format::record::{RecordCursor, WAY};
 
-/// Places that are remembered in a segment: 1 MiB of them.
+/// Most places that are remembered in a segment: 1 MiB of them.
 const MOST: usize = 1 << 18;
 
-/// Ways through the blocks of a segment.
+/// Known places in the blocks of a segment.
 #[derive(Default)]
 pub struct SkipTable(Mutex<KnownSkips>);
 
@@ -33,8 +33,8 @@ impl fmt::Debug for SkipTable {
 }
 
 impl SkipTable {
-    /// Pass over the first values of a body of plain values, that of the block at this position, with
-    /// a walk that stands at its beginning. As [`RecordCursor::skip_plain`].
+    /// Pass over the first values of a body of plain values, as [`RecordCursor::skip_plain`] does.
+    /// The body is that of the block at this position, and the walk is at its beginning.
     pub fn skip(&self, block: u64, records: &mut RecordCursor, body: &[u8], values: u32) -> bool {
         if records.left() <= 2 * WAY {
             return records.skip_plain(body, values);
@@ -42,7 +42,7 @@ impl SkipTable {
         let mut known = match self.0.try_lock() {
             Ok(known) => known,
             Err(TryLockError::Poisoned(known)) => known.into_inner(),
-            // Somebody looks another record up: to wait for that takes longer than to walk.
+            // Another lookup is running: waiting for it would take longer than a walk.
             Err(TryLockError::WouldBlock) => return records.skip_plain(body, values),
         };
         let KnownSkips { blocks, places } = &mut *known;
@@ -116,7 +116,7 @@ mod tests {
         let values = 4096 * WAY;
         (0..values).for_each(|_| writer.push_value(b""));
         let (body, ways) = (writer.body().to_vec(), SkipTable::default());
-        // 1 MiB of places, of four bytes each, is known after 64 blocks, and passed with the next one.
+        // 64 blocks fill 1 MiB of places, of four bytes each; the next block exceeds it.
         let blocks = (1..=65).chain([100, 101]).map(|block: u64| {
             let mut walk = RecordCursor::new(0, values, &body).unwrap();
             assert!(ways.skip(block, &mut walk, &body, values));

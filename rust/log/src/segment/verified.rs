@@ -1,21 +1,21 @@
-//! Which blocks of a map were found sound already, so that each is checked once.
+//! Which blocks of a map were found valid already, so that each is checked once.
 //!
-//! Owns the bits, and nothing of what they stand for: [`super::Segment`] sets one when header and body of
-//! the block there were right. Invariant: a bit that is set stays set; one that gets lost costs a second
-//! check.
+//! Owns the bits: [`super::Segment`] sets one when header and body of a block were valid.
+//! Invariant: a set bit stays set; a lost one costs a second check.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::format::block::HEADER_LEN;
 
-/// Words of a chunk: a page of bits, which stands for 1 MiB of the map.
+/// Words of a chunk: a page of bits, for 1 MiB of the map.
 const CHUNK: usize = 512;
 
 type Chunk = Box<[AtomicU64; CHUNK]>;
 
-/// Which blocks were checked already: a bit for each 32 bytes, for no two blocks start within one. Memory
-/// is taken where blocks were checked, so that one lookup in a large segment takes a page of it.
+/// Which blocks were checked already: a bit for each 32 bytes, since no two blocks start within
+/// those. Memory is allocated only for checked parts, so that one lookup in a large segment takes a
+/// page of it.
 pub(super) struct VerifiedBitmap(Box<[OnceLock<Chunk>]>);
 
 impl VerifiedBitmap {
@@ -24,7 +24,7 @@ impl VerifiedBitmap {
         Self((0..chunks).map(|_| OnceLock::new()).collect())
     }
 
-    /// The chunk of a position, the word in it, and the bit.
+    /// Return the chunk of a position, the word in it, and the bit.
     #[inline]
     fn place(position: u64) -> (usize, usize, u64) {
         let granule = (position / HEADER_LEN as u64) as usize;
@@ -38,8 +38,8 @@ impl VerifiedBitmap {
         chunk.is_some_and(|chunk| chunk[word].load(Ordering::Relaxed) & bit != 0)
     }
 
-    /// Of two threads that note neighbours at once, one may be forgotten: that block is checked once
-    /// more, which costs less than a locked instruction for each.
+    /// Note a block. If two threads note neighbours at once, one of them may be lost. That block is
+    /// checked once more, which costs less than a locked instruction for each.
     #[inline]
     pub(super) fn insert(&self, position: u64) {
         let (chunk, word, bit) = Self::place(position);

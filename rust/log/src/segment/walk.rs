@@ -1,14 +1,14 @@
-//! Walking a segment from its first block, knowing at each step what the log knows there.
+//! Walking a segment from its first block, with the log's state at each step.
 //!
-//! A [`SegmentWalker`] turns relative offsets into absolute ones: it keeps the base of every topic, which
-//! snapshot and meta blocks set, and the [`LogState`] that they and the data blocks add up to. It
-//! stops at the first zero word, at the end block, or at a limit; what that means is for the caller.
+//! A [`SegmentWalker`] turns relative offsets into absolute ones. It keeps the base of every topic,
+//! which snapshot and meta blocks set, and the [`LogState`] that results from all blocks. It stops
+//! at the first zero word, at the end block, or at a limit; the caller decides what that means.
 //!
-//! A walk can be told to pass over damage. From then on it is *unsure* of every topic that may have
-//! records in there, until a block of that topic says where it goes on; [`SegmentWalker::state_beyond_damage`]
-//! is what may be built on in any case. What the log says of cursors, tokens and producers is in doubt
-//! from then on ([`LogState::doubt`]): a corrupt block may have moved them.
-//! See `docs/PROTOCOL.md`, "Corruption and offsets".
+//! A caller can make a walk pass over corruption. From then on it is *unsure* of every topic that
+//! may have records in there, until a block of that topic has its next offset.
+//! [`SegmentWalker::state_beyond_damage`] is safe to build on in any case. The log's cursors,
+//! idempotency keys and producers are in doubt from then on ([`LogState::doubt`]), as a corrupt
+//! block may have changed them. See `docs/PROTOCOL.md`, "Corruption and offsets".
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -29,7 +29,7 @@ use super::{Block, BlockError, Check, Segment};
 pub struct Bases(Vec<Option<u64>>);
 
 impl Bases {
-    /// Base of a topic.
+    /// Return the base of a topic.
     #[inline]
     pub fn get(&self, topic: u32) -> Option<u64> {
         self.0.get(topic as usize).copied().flatten()
@@ -45,16 +45,16 @@ impl Bases {
     }
 }
 
-/// What a step of a walk found.
+/// The result of a step of a walk.
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs, reason = "a variant's sentence says what its fields are")]
 pub enum Step {
     /// Records of a topic: the offset of the first, and the highest timestamp of the topic before
     /// them.
     Data { block: Block, first: u64, highest_before_ns: i64 },
-    /// A block that only the log itself is interested in.
+    /// A block of the log's own.
     Other(Block),
-    /// The segment's last block, and what it names.
+    /// The segment's last block, and the segment that it names.
     End { block: Block, end: End },
 }
 
@@ -63,23 +63,23 @@ pub enum Step {
 pub struct SegmentWalker {
     /// Where the next block starts.
     pub position: u64,
-    /// What the log knows there.
+    /// The log's state there.
     pub state: LogState,
     /// Bases of relative offsets there.
     pub bases: Bases,
-    /// Topics that may have records in damage that was passed over.
+    /// Topics that may have records in corruption that was passed over.
     unsure: BTreeMap<u32, OffsetGap>,
-    /// True once a block was met that may hold more offsets than it has bytes.
+    /// True after a block that may hold more offsets than it has bytes.
     is_packed: bool,
 }
 
-/// What is lost of a topic in damage.
+/// A part of a topic that corruption hides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OffsetGap {
-    /// Where the damage begins.
+    /// Where the corruption begins.
     pub position: u64,
-    /// The topic goes on with this offset at the latest: no record in the damage has it, nor any
-    /// above it.
+    /// The topic continues with this offset at the latest: no record in the corruption has it, nor
+    /// any above it.
     pub beyond: u64,
 }
 
@@ -89,17 +89,17 @@ impl SegmentWalker {
         Self { position: FIRST_BLOCK, ..Self::default() }
     }
 
-    /// Go on in a segment that began with this state.
+    /// Continue in a segment that began with this state.
     pub fn begun_with(state: LogState, position: u64) -> Self {
         let mut bases = Bases::default();
         state.topics().for_each(|(number, topic)| bases.set(number, topic.next));
         Self { position, state, bases, ..Self::default() }
     }
 
-    /// The next block; `None` at a zero word.
+    /// Take a step; `None` at a zero word.
     ///
     /// # Errors
-    /// [`BlockError`] where the bytes are no block; the walk stays where it is.
+    /// [`BlockError`] if the bytes are no block; the walk stays where it is.
     pub fn step(
         &mut self,
         segment: &Segment,
@@ -107,7 +107,7 @@ impl SegmentWalker {
     ) -> std::result::Result<Option<Step>, BlockError> {
         let Some(mut block) = segment.block(self.position, check)? else { return Ok(None) };
         if matches!(block.header.kind, Kind::Meta | Kind::Snapshot | Kind::End) {
-            // What the log says of itself is never believed by its header alone.
+            // Blocks of the log's own are never believed by their header alone.
             let Some(whole) = segment.block(self.position, Check::Full)? else { return Ok(None) };
             block = whole;
         }
@@ -140,10 +140,10 @@ impl SegmentWalker {
         Ok(Some(step))
     }
 
-    /// Step over blocks of records up to `until`, each checked by its header, with one large read for many
-    /// of them, and note them. It stops early at all that is none or needs its body looked at, and at bytes
-    /// that cannot be read: that is for [`SegmentWalker::step`]. Nobody may be writing before `until`, as
-    /// what is read is not ordered.
+    /// Step over blocks of records up to `until` and note them. Each is checked by its header, with
+    /// one large read for many of them. It stops early at any other block, one whose body must be
+    /// read, and unreadable bytes: those are left to [`SegmentWalker::step`]. No process may write
+    /// before `until` meanwhile, as the reads are not ordered.
     pub fn skim(&mut self, segment: &Segment, until: u64, noted: &mut Option<IndexBuild>) {
         let mut chunk = vec![0; SKIMMED.min(until.saturating_sub(self.position) as usize)];
         while self.position < until {
@@ -162,7 +162,7 @@ impl SegmentWalker {
         }
     }
 
-    /// The part of [`SegmentWalker::skim`] that nearly all blocks of most logs take: plain ones.
+    /// Skim plain blocks, which nearly all blocks of most logs are.
     fn skim_plain(
         &mut self,
         segment: &Segment,
@@ -191,8 +191,8 @@ impl SegmentWalker {
         }
     }
 
-    /// As [`SegmentWalker::step`] for a block of records that stands alone and has no times of its own, by
-    /// bytes that were read from here on. Otherwise `None`, and nothing has moved.
+    /// Take a step over a block of records that stands alone and has no event times, by bytes that
+    /// were read from here on. Otherwise return `None`, without moving.
     #[inline]
     fn step_read(&mut self, segment: &Segment, bytes: &[u8], until: u64) -> Option<Step> {
         let header = segment.header_in(bytes, self.position)?;
@@ -209,7 +209,7 @@ impl SegmentWalker {
         Some(Step::Data { block, first, highest_before_ns })
     }
 
-    /// Whether a block of records or facts, met here, could be taken a step over; nothing changes.
+    /// Check whether the walk could step over this block of records or facts here; nothing changes.
     ///
     /// # Errors
     /// [`BlockError`], as [`SegmentWalker::step`].
@@ -241,8 +241,9 @@ impl SegmentWalker {
         Ok(())
     }
 
-    /// Go on behind bytes that are no sound block, at the next sound one before `limit`, or else at
-    /// `limit` itself. A block of which only the body is hurt says all that the walk wants to know.
+    /// Continue after bytes that are no valid block: at the next valid one before `limit`, or else
+    /// at `limit` itself. If only a block's body is corrupt, its header has all that the walk
+    /// needs.
     pub fn pass_damage(&mut self, segment: &Segment, limit: u64) {
         if let Ok(Some(block)) = segment.block(self.position, Check::Header) {
             let first = self.first_offset(&block).ok().filter(|_| block.header.kind == Kind::Data);
@@ -258,8 +259,8 @@ impl SegmentWalker {
         self.position = behind;
     }
 
-    /// Walk to a position up to which everything was committed, over damage too. A segment of which
-    /// much was read is opened afresh on the way.
+    /// Walk to a position up to which everything was committed, passing over corruption. After much
+    /// was read, the segment is opened again on the way to save memory.
     ///
     /// # Errors
     /// `UnsupportedVersion` for a block of a newer version, `SystemCallFailed`.
@@ -279,8 +280,9 @@ impl SegmentWalker {
         Ok(())
     }
 
-    /// Any topic may have records in the bytes up to `end`: no more than one a byte, unless they are
-    /// packed or were compacted; and never more than a segment can number.
+    /// Note that any topic may have records in the bytes up to `end`. That is at most one in each
+    /// byte, unless they are packed or were compacted. There are never more than a segment can
+    /// number.
     fn doubt(&mut self, segment: &Segment, end: u64) {
         let packed = self.is_packed || segment.header().replaces.is_some();
         let bytes = end.saturating_sub(self.position);
@@ -293,32 +295,32 @@ impl SegmentWalker {
         }
     }
 
-    /// Be unsure of a topic for a reason from outside: it may have records up to `beyond`.
+    /// Make a topic unsure for a reason from outside: it may have records up to `beyond`.
     pub fn doubt_topic(&mut self, number: u32, beyond: u64) {
         let new = OffsetGap { position: self.position, beyond };
         let lost = self.unsure.entry(number).or_insert(new);
         lost.beyond = lost.beyond.max(beyond);
     }
 
-    /// Whether a topic's next offset is what the state says, and not lost in damage.
+    /// Return whether a topic's next offset is that of the state, and not hidden by corruption.
     #[inline]
     pub fn is_sure_of(&self, topic: u32) -> bool {
         self.unsure.is_empty() || !self.unsure.contains_key(&topic)
     }
 
-    /// Whether that is so for all topics.
+    /// Return whether that holds for all topics.
     #[inline]
     pub fn is_sure(&self) -> bool {
         self.unsure.is_empty()
     }
 
-    /// Topics whose next offset is lost, by number.
+    /// Iterate over the topics whose next offset is hidden, by number.
     pub fn unsure(&self) -> impl Iterator<Item = (u32, OffsetGap)> {
         self.unsure.iter().map(|(number, lost)| (*number, *lost))
     }
 
-    /// What the log knows here, each topic of which it is unsure going on beyond the damage: what a
-    /// new segment may begin with.
+    /// Return the log's state here, with each unsure topic continuing beyond the corruption: a new
+    /// segment may begin with it.
     pub fn state_beyond_damage(&self) -> Cow<'_, LogState> {
         if self.is_sure() {
             return Cow::Borrowed(&self.state);
@@ -332,7 +334,7 @@ impl SegmentWalker {
         Cow::Owned(state)
     }
 
-    /// First offset of a data block of the segment walked.
+    /// Return the first offset of a data block of this segment.
     ///
     /// # Errors
     /// `Damaged` when the segment did not introduce the block's topic, or offsets overflow.
@@ -344,17 +346,17 @@ impl SegmentWalker {
             .ok_or(DecodeError::Damaged("an offset beyond 64 bits"))
     }
 
-    /// Walk over the snapshots that every segment begins with: one, or two where it was prepared
-    /// before a roll.
+    /// Walk over the snapshots at a segment's beginning: one, or two if it was prepared before a
+    /// roll.
     ///
     /// # Errors
-    /// `CorruptData` or `UnsupportedVersion` when they are damaged; also when one is missing.
+    /// `CorruptData` or `UnsupportedVersion` if a snapshot is, and when one is missing.
     pub fn through_snapshot(segment: &Segment) -> Result<Self> {
         let mut walk = Self::new();
         let mut missing = segment.header().snapshots();
         loop {
-            // By its commit word alone: what follows the snapshots may be torn or damaged, which is
-            // for whoever reads it.
+            // By its commit word alone: the block after the snapshots may be torn or corrupt, and
+            // its readers get that error.
             match segment.kind(walk.position) {
                 Ok(Some(Kind::Snapshot)) => {}
                 Err(bad) if missing > 0 => return Err(segment.error(bad)),
@@ -371,33 +373,33 @@ impl SegmentWalker {
     }
 }
 
-/// Bytes that are read at once where many blocks are passed over.
+/// Bytes read at once when many blocks are passed over.
 const SKIMMED: usize = 256 << 10;
 
-/// Offsets that a topic can have in one segment.
+/// Most offsets of a topic in one segment.
 pub const NUMBERS: u64 = 1 << 32;
 
 const UNKNOWN_TOPIC: DecodeError =
     DecodeError::Damaged("a block of a topic that the log does not know");
 
-/// When a block was appended, nanoseconds since 1970.
+/// Return when a block was appended, nanoseconds since 1970.
 #[inline]
 pub fn appended_ns(segment: &Segment, block: &Block) -> i64 {
     ns_of(segment, block.header.time)
 }
 
-/// What a block's header says as its time, as nanoseconds since 1970.
+/// Convert the time in a block's header to nanoseconds since 1970.
 #[inline]
 pub fn ns_of(segment: &Segment, time: u64) -> i64 {
     let us = segment.header().time_base_us.saturating_add(time as i64);
     us.saturating_mul(1000)
 }
 
-/// Highest timestamp in a data block, nanoseconds since 1970. Of one that this version has no codec for
-/// it is when it was appended: what its records say nobody can tell.
+/// Return the highest timestamp in a data block, nanoseconds since 1970. For a codec that this
+/// version lacks it is the time of the append, as it cannot read the records.
 ///
 /// # Errors
-/// `Damaged` when its records are.
+/// `Damaged` when its records are corrupt.
 #[inline]
 pub fn highest_ns(segment: &Segment, block: &Block) -> std::result::Result<i64, DecodeError> {
     let appended = appended_ns(segment, block);

@@ -1,4 +1,4 @@
-//! What a walk knows at each step, where it stops, and what it says of bytes that it cannot take.
+//! Walks: the state at each step, where a walk stops, and its errors.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests may unwrap as tests do")]
 
@@ -10,7 +10,7 @@ use crate::segment::Reading;
 use crate::segment::create::{own_header, void_header};
 use crate::segment::tests::draft::{BASE_US, BOTH, Draft, data, snapshot};
 
-/// As long as one segment can number, by `docs/FORMAT.md`, "Limits".
+/// Most offsets of one segment, by `docs/FORMAT.md`, "Limits".
 const MOST: u64 = 4_294_967_296;
 
 fn block_at(segment: &Segment, position: u64) -> Block {
@@ -71,7 +71,7 @@ fn a_walk_goes_to_where_it_is_told_and_no_further() {
     }
 }
 
-/// A body of one record with this time and one without any, and the flags of its block.
+/// Make a body of one record with this time and one without any, and the flags of its block.
 fn timed(event_time_ns: i64) -> (Vec<u8>, u16) {
     let mut writer = BodyWriter::default();
     writer.begin(true, Some(event_time_ns));
@@ -102,7 +102,7 @@ fn the_highest_timestamp_is_that_of_a_record_or_of_the_append_for_those_without(
 #[test]
 fn where_no_record_has_a_time_of_its_own_none_is_looked_at() {
     let mut draft = Draft::new();
-    // Neither holds the record that it says it has.
+    // Neither has the record that it claims.
     for flags in [0, flag::RICH] {
         let position = draft.data(0, 0, b"");
         let segment = draft.open(Reading::Map);
@@ -191,7 +191,7 @@ fn offsets_are_counted_from_the_base_and_none_is_beyond_64_bits() {
     let position = draft.data(0, 5, b"\x01a");
     let segment = draft.open(Reading::Map);
     let (mut walk, block) = (SegmentWalker::new(), block_at(&segment, position));
-    assert!(walk.first_offset(&block).is_err(), "nobody said where the topic begins");
+    assert!(walk.first_offset(&block).is_err(), "no block said where the topic begins");
     for (base, first) in [(0, Some(5)), (37, Some(42)), (u64::MAX - 6, Some(u64::MAX - 1))] {
         walk.bases.set(0, base);
         assert_eq!(walk.first_offset(&block).ok(), first);
@@ -205,14 +205,14 @@ fn offsets_are_counted_from_the_base_and_none_is_beyond_64_bits() {
 #[test]
 fn damage_is_passed_up_to_the_next_sound_block_or_to_the_limit() {
     let mut draft = Draft::new();
-    // Its header is sound and its body is not: it is found, and must not be found again.
+    // Its header is valid and its body is not: the walk passes it once, and must not find it again.
     let hurt = own(&mut draft, Kind::Meta, &snapshot(20));
     let (next, last) = (draft.data(0, 0, b"\x01a"), draft.data(0, 1, b"\x01b"));
     draft.hurt(hurt + HEADER_LEN as u64);
     for reading in BOTH {
         let segment = draft.open(reading);
         let opening = segment.opening().unwrap();
-        // A limit in the block behind, and one that leaves no room for a header.
+        // A limit in the next block, and one too near for a header.
         for (limit, at) in [(draft.end(), next), (next, next), (next - 8, next - 8)] {
             let mut walk = opening.clone();
             walk.pass_damage(&segment, limit);
@@ -255,7 +255,7 @@ fn once_blocks_were_packed_all_damage_behind_them_may_hide_as_many_records() {
     assert_eq!((walk.unsure().count(), next_of(&walk, 0)), (3, Some(15)));
 }
 
-/// What is said of a segment's opening: where the walk stands then, or what is wrong and where.
+/// Open a segment: return where the walk is then, or what is wrong and where.
 fn opened(draft: &Draft, reading: Reading) -> std::result::Result<u64, (u64, &'static str)> {
     match draft.open(reading).opening() {
         Ok(walk) => Ok(walk.position),
@@ -293,7 +293,7 @@ fn a_segment_whose_snapshot_is_hurt_cannot_be_opened_and_what_follows_it_may_be_
         let behind = draft.data(0, 0, b"\x01a");
         // The tag in the commit word.
         draft.hurt(behind + 7);
-        assert_eq!(opened(&draft, reading), Ok(behind), "who reads on is told");
+        assert_eq!(opened(&draft, reading), Ok(behind), "a later read gets the error");
         draft.hurt(FIRST_BLOCK + 7);
         let tag = "the commit word's tag is not this place's";
         assert_eq!(opened(&draft, reading), Err((FIRST_BLOCK, tag)));

@@ -1,18 +1,18 @@
 //! Reading a segment with `pread`: into memory of our own, block by block.
 //!
-//! Owns the copy that stands in for a map where a map is dangerous: under a map a bad sector or a
-//! stranger's truncation is SIGBUS, here it is an answer. The copy lies in private memory at the
-//! positions that the bytes have in the file, so everything above works on it as on a map. Invariant:
-//! a byte of the copy that is *held* never changes again; slices cover held bytes only.
+//! Owns the copy that replaces a map where a map is dangerous. Under a map a bad sector or a
+//! truncation by another program is SIGBUS; here it is an error. The copy lies in private memory at
+//! the positions that the bytes have in the file. So all code above works on it as on a map.
+//! Invariant: a *held* byte of the copy never changes again; slices cover held bytes only.
 //!
 //! ```text
 //! file    | header | block | block | block | zero …        (others may be appending)
 //! memory  |        | held  | held  |                       filled on demand, never twice
 //! ```
 //!
-//! A `pread` of many bytes is not ordered, so what a commit word vouches for is read *after* the word
-//! was seen: first to find out how far the blocks reach, then again to keep. What the bytes mean is
-//! left to [`super::Segment`]. See `docs/PROTOCOL.md`, "Read".
+//! A `pread` of many bytes is not ordered. So bytes that a commit word covers are read *after* the
+//! word was seen. They are read first to find out how far the blocks reach, then again to keep.
+//! [`super::Segment`] interprets the bytes. See `docs/PROTOCOL.md`, "Read".
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,14 +25,14 @@ use crate::storage::{File, Map};
 
 /// Most bytes read at once.
 const CHUNK: usize = 64 << 10;
-/// Bytes that are read ahead at first: who wants one block of a segment does not pay for many.
+/// Bytes read ahead at first: a reader of one block does not pay for many.
 const LITTLE: usize = 4 << 10;
-/// Bytes of the smallest piece that a disk may refuse on its own.
+/// Bytes of the smallest piece that a disk may fail to read alone.
 const SECTOR_GROUP: u64 = 4096;
-/// Held bytes beyond which a window should be given up for a fresh one.
+/// Held bytes after which a fresh window should replace this one.
 const MUCH: u64 = 64 << 20;
 
-/// A word that no writer stores: what a place that cannot be read looks like.
+/// The word of an unreadable place, which no writer stores.
 pub const UNREADABLE: u64 = 1;
 
 /// The part of a segment that was read.
@@ -45,11 +45,11 @@ pub struct Window {
     resident: AtomicU64,
 }
 
-/// A range that is held, for those who walk over what was read to find without a lock: the one that
-/// began with the first bytes that were kept. It only grows.
+/// A held range that a walk over read bytes finds without a lock. It began with the first bytes
+/// that were kept, and only grows.
 #[derive(Default)]
 struct WindowRun {
-    /// Set before `end` is, and never again.
+    /// Set before `end`, and never changed.
     start: AtomicU64,
     end: AtomicU64,
 }
@@ -75,14 +75,14 @@ impl WindowRun {
 
 #[derive(Default)]
 struct HeldPages {
-    /// Start and end of what is held, disjoint, not touching each other.
+    /// Start and end of the held ranges, disjoint, not touching each other.
     ranges: BTreeMap<u64, u64>,
     chunk: Vec<u8>,
-    /// Bytes that were read ahead last.
+    /// Bytes of the last read-ahead.
     ahead: usize,
-    /// Where a word was zero last: whoever waits there reads it alone.
+    /// Where a word was zero last: a reader that waits there reads it alone.
     zero_at: u64,
-    /// Where reading failed last.
+    /// Where a read failed last.
     failed_at: Option<u64>,
 }
 
@@ -93,7 +93,8 @@ impl fmt::Debug for Window {
 }
 
 impl Window {
-    /// Nothing is read yet. `memory` is private memory as long as the segment may get.
+    /// Make a window with nothing read. `memory` is private memory as long as the segment may
+    /// become.
     pub fn new(file: Arc<dyn File>, memory: Map, salt: u64) -> Self {
         let (held, run, resident) = Default::default();
         Self { file, memory, salt, held, run, resident }
@@ -103,19 +104,19 @@ impl Window {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// True when so much is held that going on in a fresh window is better.
+    /// Return true when so much is held that a fresh window is better.
     #[inline]
     pub fn is_large(&self) -> bool {
         self.resident.load(Ordering::Relaxed) > MUCH
     }
 
-    /// True when the place could not be read at the last try.
+    /// Return true when the last read of this place failed.
     pub fn failed_at(&self, position: u64) -> bool {
         self.held().failed_at == Some(position)
     }
 
-    /// The commit word at a position that the file was said to reach, as the file has it now;
-    /// [`UNREADABLE`] where it cannot be read, or the file ends before it: zero would be an end.
+    /// Return the commit word at a position within the file's known length, as the file has it now.
+    /// [`UNREADABLE`] if it cannot be read, or the file ends before it: zero would be an end.
     #[inline]
     pub fn word(&self, position: u64) -> u64 {
         if self.run.holds(position, position + 8) {
@@ -148,7 +149,7 @@ impl Window {
                 return Ok(0);
             }
         }
-        // More each time, and of a small segment no more than there is.
+        // More each time, and no more than the segment has.
         let most = CHUNK.min(self.memory.len() as usize);
         held.ahead = (held.ahead * 2).clamp(LITTLE, most.max(LITTLE));
         let mut chunk = std::mem::take(&mut held.chunk);
@@ -163,13 +164,13 @@ impl Window {
         if word == 0 {
             held.zero_at = position;
         } else if reached > 0 {
-            // A block that cannot be kept is read again when it is asked for, on its own.
+            // A block that cannot be kept is read again, alone, when it is needed.
             let _ = self.keep(held, position, position + reached);
         }
         Ok(word)
     }
 
-    /// Bytes of the file from a position on; fewer where some of them cannot be read.
+    /// Read bytes of the file from a position on; fewer if some cannot be read.
     fn read_chunk(&self, chunk: &mut Vec<u8>, position: u64, len: usize) -> io::Result<usize> {
         chunk.resize(len.max(chunk.len()), 0);
         match self.file.read_at(&mut chunk[..len], position) {
@@ -181,7 +182,7 @@ impl Window {
         }
     }
 
-    /// Hold `[position, position + len)`, all of which is committed. False when it cannot be read.
+    /// Hold `[position, position + len)`, all of it committed. False when it cannot be read.
     #[inline]
     pub fn fetch(&self, position: u64, len: u64) -> bool {
         let end = position.checked_add(len);
@@ -199,7 +200,7 @@ impl Window {
         true
     }
 
-    /// Read what is not held yet. False where the file is too short.
+    /// Read the bytes that are not held yet. False if the file is too short.
     fn keep(&self, held: &mut HeldPages, from: u64, to: u64) -> io::Result<bool> {
         for (start, end) in held.gaps(from, to) {
             let mut at = start;
@@ -229,7 +230,7 @@ impl Window {
 }
 
 impl HeldPages {
-    /// What of `[from, to)` is not held.
+    /// List the parts of `[from, to)` that are not held.
     fn gaps(&self, from: u64, to: u64) -> Vec<(u64, u64)> {
         let mut gaps = Vec::new();
         let mut at = from;
@@ -262,12 +263,12 @@ impl HeldPages {
     }
 }
 
-/// For a file that is shorter than it was said to be.
+/// Make the error for a file that is shorter than its known length.
 fn ends_early() -> io::Error {
     io::ErrorKind::UnexpectedEof.into()
 }
 
-/// How many bytes from the beginning are whole blocks by their commit words.
+/// Return how many bytes from the beginning are whole blocks by their commit words.
 fn reach(chunk: &[u8], position: u64, salt: u64) -> u64 {
     let mut at = 0u64;
     while at + 8 <= chunk.len() as u64 {

@@ -1,4 +1,4 @@
-//! What is read from a file, what of it is held, and what a bad place of the disk hides.
+//! Windows: what is read from a file, what of it is held, and what a bad disk hides.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests may unwrap as tests do")]
 
@@ -10,7 +10,8 @@ use crate::segment::tests::draft::{Draft, LEN, REACH};
 use crate::storage::faulty::{Call, FaultyStorage};
 use crate::storage::{OpenMode, Storage};
 
-/// A window of so many bytes on a segment. Who reads on and on fails, and does not hang.
+/// Make a window of this many bytes on a segment. A test that reads without end fails, and does not
+/// hang.
 fn window_of(draft: &Draft, storage: &dyn Storage, len: u64) -> Window {
     let calls = AtomicUsize::new(0);
     draft.memory.watch(move |_| assert!(calls.fetch_add(1, Ordering::Relaxed) < 10_000));
@@ -23,7 +24,7 @@ fn window(draft: &Draft) -> Window {
     window_of(draft, &draft.memory, LEN)
 }
 
-/// A window on a disk that can go bad.
+/// Make a window on a disk that can go bad.
 fn on_disk(draft: &Draft) -> (Window, FaultyStorage) {
     let faulty = FaultyStorage::over_memory(draft.memory.clone());
     (window_of(draft, &faulty, LEN), faulty)
@@ -95,7 +96,7 @@ fn what_is_fetched_is_what_the_file_has_and_nothing_else_is_held() {
         assert_eq!(window.resident.load(Ordering::Relaxed), held, "what is held is not read again");
     }
     assert_eq!(ranges(&window), [(8192, 98_208), (108_000, 112_008)]);
-    assert_eq!(in_window(&window, 98_208, 64), [0; 64], "nobody asked for these");
+    assert_eq!(in_window(&window, 98_208, 64), [0; 64], "these were not requested");
 }
 
 #[test]
@@ -133,7 +134,7 @@ fn the_last_word_of_a_file_is_read_and_behind_it_is_none() {
     let window = window_of(&draft, &draft.memory, REACH);
     assert_eq!([window.word(LEN - 8), window.word(LEN)], [0, UNREADABLE]);
     assert_eq!([LEN - 8, LEN].map(|at| window.failed_at(at)), [false, true]);
-    // Twice: where there was nothing is looked at in a way of its own.
+    // Twice, since a place with a zero word is read differently.
     assert_eq!(window.word(LEN - 8), 0);
     draft.file().write_at(&77u64.to_le_bytes(), LEN - 8).unwrap();
     assert_eq!(window.word(LEN - 8), 77);
@@ -141,7 +142,7 @@ fn the_last_word_of_a_file_is_read_and_behind_it_is_none() {
 
 #[test]
 fn of_a_file_without_bytes_not_even_the_first_word_is_read() {
-    // A place where there was nothing before, as every window takes the first one to be.
+    // A place that was zero before, as the first one is for every window.
     let draft = Draft::new();
     let file = draft.memory.open(&draft.dir.join("empty"), OpenMode::CreateNew(0o600)).unwrap();
     let memory = file.private_memory(LEN).unwrap();
@@ -160,7 +161,7 @@ fn a_word_is_what_the_file_has_there_until_it_is_held() {
     assert_eq!(window.word(end), 0, "what follows that which is held is not held");
     let next = draft.data(0, 1, b"\x01b");
     assert_eq!((next, window.word(end)), (end, word_in_file(&draft, end)));
-    // What is held is there, also when the disk is gone: of the first run, and of others.
+    // Held bytes are available after the disk is gone: in the first run, and in others.
     let (one, other) = (window.word(first), window.word(end + 808));
     faulty.spoil(&draft.path(), 0..LEN).unwrap();
     assert_eq!((window.word(first), window.word(end + 808)), (one, other));

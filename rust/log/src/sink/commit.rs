@@ -1,10 +1,11 @@
-//! Committing a bulk load: what was staged is checked, then becomes part of the log in one step.
+//! Committing a bulk load: the staged parts are checked, then become part of the log in one step.
 //!
-//! Three calls, so that who has to wait for locks in turns can: [`BulkLoad::ready`] looks at what there is, and
-//! changes nothing; [`Ready::commit_visible`] appends, or finds that it was done before; [`Ready::finish`] waits for
-//! the medium, and removes what was staged. Invariant: what is committed was checked after it was read and
-//! before the log's lock, so whatever happens to the files meanwhile, what was checked is what counts.
-//! Small bulk loads are a group in the active segment, large ones are the next segment.
+//! Committing takes three calls, so that a caller can wait for locks in turns. [`BulkLoad::ready`]
+//! reads the parts, and changes nothing. [`Ready::commit_visible`] appends, or finds that it was
+//! done before. [`Ready::finish`] waits for the disk, and removes the staged files. Invariant:
+//! committed bytes were checked after they were read and before the log's lock, so later changes to
+//! the files do not matter. Small bulk loads are a group in the active segment, large ones are the
+//! next segment.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -20,13 +21,14 @@ use crate::format::{DecodeError, VERSION};
 use crate::log::{Blocks, Large, LargeBlock, NewBlock, Token};
 use crate::store::{Stale, remove_load, sweep_staging};
 
-/// More than a group takes beside the body of one block.
+/// Upper bound of the bytes of a group beside the body of one block.
 pub(super) const OVERHEAD: u64 = 1024;
 
-/// What a commit did.
+/// The result of a commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BulkLoadReport {
-    /// True when it was committed by this; false where its token, or a later one, was there before.
+    /// True when this call committed it; false if its idempotency key, or a later one, was spent
+    /// before.
     pub now: bool,
     /// Records that were appended.
     pub records: u64,
@@ -34,20 +36,20 @@ pub struct BulkLoadReport {
     pub offsets: BTreeMap<u32, Range<u64>>,
 }
 
-/// A bulk load whose parts are there, ready to be committed.
+/// A bulk load with all its parts, ready to be committed.
 #[derive(Debug)]
 pub struct Ready<'a> {
     load: &'a BulkLoad,
     token: Option<Token>,
-    /// The token's name and version, as they were given.
+    /// The idempotency key's name and version, as given.
     named: Option<(String, u64)>,
-    /// True when the token was spent already: there is nothing to place.
+    /// True when the key was spent already: there is nothing to append.
     is_done: bool,
-    /// Of parts that have records, in the order in which they are committed.
+    /// Manifests of parts with records, in the order in which they are committed.
     manifests: Vec<Manifest>,
-    /// Bytes that the load's blocks take at most.
+    /// Most bytes of the load's blocks.
     bytes: u64,
-    /// What fits into a group was read already.
+    /// The blocks, read already, if they fit into a group.
     group: Option<MemoryBlocks>,
 }
 
@@ -59,16 +61,16 @@ struct MemoryBlocks {
     frames: Vec<(usize, Frame)>,
 }
 
-/// Where a bulk load went.
+/// The place of a bulk load in the log.
 #[derive(Clone, Debug, Default)]
 pub struct Placed {
-    /// Where it ends; `None` where it was committed before, or nothing was to be appended.
+    /// Where it ends; `None` if it was committed before, or there was nothing to append.
     end: Option<Address>,
     offsets: BTreeMap<u32, Range<u64>>,
 }
 
 impl BulkLoad {
-    /// Look at the parts that manifests name; of a small load also read and check them. Nothing changes.
+    /// Check the parts that manifests name; read a small load too. Nothing changes.
     ///
     /// # Errors
     /// As [`BulkLoad::commit`].
@@ -96,7 +98,7 @@ impl BulkLoad {
         };
         if !is_done {
             match ready.look() {
-                // Who was faster with the same token has removed the parts.
+                // A faster commit with the same key has removed the parts.
                 Err(Error::NotStaged { .. }) if self.is_spent(token)? => ready.is_done = true,
                 looked => looked?,
             }
@@ -120,30 +122,34 @@ impl BulkLoad {
             }
             Err(DecodeError::Version(version)) => {
                 return refuse(format!(
-                    "a part is of format version {version}, and this falaj reads version {VERSION}"
+                    "a part has format version {version}, and this falaj reads version {VERSION}"
                 ));
             }
         };
         let part = &manifest.part;
         if manifest.owner != self.owner(manifest.owner.id) {
             let name = self.topic.name();
-            return refuse(format!("part {part:?} is not of the topic {name:?} that is there now"));
+            return refuse(format!(
+                "part {part:?} was staged for another topic than the present {name:?}"
+            ));
         }
         if manifest.load != self.name() {
             return refuse(format!("part {part:?} is of the load {:?}", manifest.load));
         }
         if !ids.insert(manifest.owner.id) {
-            return refuse(format!("part {part:?} is there twice"));
+            return refuse(format!("part {part:?} appears twice"));
         }
         let known = manifest.records.iter().all(|(p, _)| *p < self.topic.partitions());
         if !known || (manifest.len == 0) != manifest.records.is_empty() {
-            return refuse(format!("part {part:?} has records where the topic has no partition"));
+            return refuse(format!(
+                "part {part:?} has records for a partition that the topic lacks"
+            ));
         }
         Ok(manifest)
     }
 }
 
-/// Bytes that a part takes in the log at most.
+/// Return an upper bound of the bytes of a part in the log.
 fn most_of(manifest: &Manifest) -> u64 {
     let more = (MAX_HEADER_LEN + 8).saturating_sub(FRAME_LEN) as u64;
     manifest.len.saturating_add(u64::from(manifest.frames) * more)
@@ -157,7 +163,7 @@ impl Ready<'_> {
             if self.bytes > limit {
                 return Err(Error::AppendTooLarge { bytes: self.bytes, limit });
             }
-            // That they are there, and whose they are; the rest is checked as it is copied.
+            // Checks that they exist and belong to this load; the rest is checked as it is copied.
             let mut all = self.manifests.iter();
             return all.try_for_each(|manifest| PartReader::open(self.load, manifest).map(drop));
         }
@@ -169,14 +175,14 @@ impl Ready<'_> {
                 group.bodies.extend_from_slice(&body);
             }
         }
-        // A stable sort: within a partition as the parts were given.
+        // A stable sort: within a partition in the order of the given parts.
         group.frames.sort_by_key(|(_, frame)| frame.partition);
         self.group = Some(group);
         Ok(())
     }
 
-    /// Make the records part of the log, all at once; not waited for the medium. Where a lock is not had in
-    /// time nothing has happened, and this can be tried again.
+    /// Make the records part of the log, all at once, without waiting for the disk. If a lock is
+    /// not acquired in time nothing has happened, and a caller can try again.
     ///
     /// # Errors
     /// As [`BulkLoad::commit`].
@@ -190,7 +196,7 @@ impl Ready<'_> {
             None => self.place_large(),
         };
         let placed = match placed {
-            // As in `ready`; what a large load makes on the way goes with its parts.
+            // As in `ready`; files that a large load makes on the way are removed with its parts.
             Err(error) if is_gone(&error) && self.load.is_spent(self.named())? => Placed::default(),
             placed => placed.map_err(|error| self.load.topic.topic_error(error))?,
         };
@@ -244,17 +250,17 @@ impl Ready<'_> {
         Ok(Placed { end: Some(landed.end), offsets: offsets.collect() })
     }
 
-    /// Wait until what was placed is on the medium, then remove what the load staged, and what is left of
-    /// earlier ones.
+    /// Wait until the committed records are on disk, then remove what the load staged, and
+    /// leftovers of earlier ones.
     ///
     /// # Errors
-    /// `DurabilityUnknown`; `LockTimeout`, after which this can be tried again. Who does not try again
-    /// tells [`Ready::visible`] of it.
+    /// `DurabilityUnknown`; `LockTimeout`, after which a caller can try again. A caller that does
+    /// not reports it by [`Ready::visible`].
     pub fn finish(&self, placed: &Placed) -> Result<BulkLoadReport> {
         let log = self.load.topic.log();
         let synced = match placed.end {
             Some(end) => log.sync_to(end),
-            // Who committed it may have died before it was on the medium.
+            // The process that committed it may have died before it was on disk.
             None if self.token.is_some() => log.sync().map(drop),
             None => Ok(()),
         };
@@ -267,14 +273,14 @@ impl Ready<'_> {
         Ok(self.outcome(placed))
     }
 
-    /// What was committed when it was placed.
-    pub fn outcome(&self, placed: &Placed) -> BulkLoadReport {
+    /// Return what was committed.
+    pub fn outcome(&self, placed: &Placed) -> Committed {
         let now = placed.end.is_some() || self.token.is_none();
         let records = placed.offsets.values().map(|range| range.end - range.start).sum();
         BulkLoadReport { now, records, offsets: placed.offsets.clone() }
     }
 
-    /// What an error of [`Ready::finish`] means: what was placed is visible.
+    /// Convert an error of [`Ready::finish`]: the records are visible.
     pub fn visible(&self, placed: &Placed, error: Error) -> Error {
         let offset = placed.offsets.values().next().map_or(0, |range| range.start);
         match (error, placed.end) {
@@ -284,7 +290,7 @@ impl Ready<'_> {
         }
     }
 
-    /// What cannot be removed now is swept later: the load is committed all the same.
+    /// A later sweep removes what cannot be removed now: the load is committed all the same.
     fn clean(&self) {
         let (topic, log) = (&self.load.topic, self.load.topic.log());
         let storage = &**topic.store().storage();
@@ -296,7 +302,7 @@ impl Ready<'_> {
     }
 }
 
-/// Something that was staged is not there any more.
+/// Return true for a staged file that no longer exists.
 fn is_gone(error: &Error) -> bool {
     match error {
         Error::NotStaged { .. } => true,
@@ -305,12 +311,12 @@ fn is_gone(error: &Error) -> bool {
     }
 }
 
-/// The blocks of a large load, read as they are asked for.
+/// The blocks of a large load, read on request.
 struct StagedBlocks<'a> {
     ready: &'a Ready<'a>,
     /// Number of the topic's first partition.
     number: u32,
-    /// The part that comes next.
+    /// The next part.
     at: usize,
     part: Option<PartReader<'a>>,
 }

@@ -1,16 +1,16 @@
-//! Sinks: a bulk load of many processes writes into a topic, and nothing is visible until one commit.
+//! Sinks: many processes stage a bulk load for a topic, and one commit makes it visible.
 //!
-//! Owns the way of a bulk load from records to one atomic append. Each process *stages* parts: records are
-//! encoded and checksummed there, as bodies of blocks, in a file of its own beside the log. A finished
-//! part is named by a *manifest*, a few hundred bytes that travel to whoever commits. The commit checks all
-//! parts that it is given, then appends them in one group, with a *token* that makes it happen once, however
-//! often it is asked for. Until then nobody sees anything; whatever fails before leaves nothing but files
-//! that are swept.
+//! Owns the way of a bulk load from records to one atomic append. Each process *stages* parts: it
+//! encodes and checksums records there, as bodies of blocks, in a file of its own beside the log. A
+//! *manifest* names a finished part: a few hundred bytes that travel to the committing process. The
+//! commit checks all given parts, then appends them in one group. An *idempotency key* makes it
+//! happen once, however often it is called. Until then no process sees anything; an earlier failure
+//! leaves only files that are swept.
 //!
-//! Invariants: what is committed was checked against the manifests, bodies included, before the log's
-//! lock; a commit that returned is on the medium, whatever the topic's sync mode; a token and the records
-//! of its load are there together or not at all. How blocks get their place is left to `log/bulk_load.rs`, what
-//! becomes of files that nobody commits to `store/staging.rs`. See `docs/PROTOCOL.md`, "Bulk loads".
+//! Invariants: committed bytes were checked against the manifests, bodies included, before the
+//! log's lock. A commit that returned is on disk, in every sync mode of the topic. A key and the
+//! records of its load are there together or not at all. `log/bulk_load.rs` places the blocks,
+//! `store/staging.rs` removes abandoned files. See `docs/PROTOCOL.md`, "Bulk loads".
 //!
 //! ```
 //! use falaj::Store;
@@ -53,8 +53,8 @@ pub use crate::store::STALE_AFTER;
 pub use commit::{BulkLoadReport, Placed, Ready};
 pub use part::StagedPart;
 
-/// A bulk load into a topic: parts that any number of processes stage, and one commit. Nothing is made on the disk
-/// before a part has records.
+/// A bulk load into a topic: parts that any number of processes stage, and one commit. Nothing is
+/// written to disk before a part has records.
 #[derive(Clone, Debug)]
 pub struct BulkLoad {
     topic: Topic,
@@ -62,7 +62,7 @@ pub struct BulkLoad {
 }
 
 impl BulkLoad {
-    /// The load of this name.
+    /// Name the load.
     ///
     /// # Errors
     /// `InvalidArgument` for a name that is not 1 to 200 of `[A-Za-z0-9._-]`; `NotWritable` for a topic that was
@@ -86,29 +86,32 @@ impl BulkLoad {
         &self.topic
     }
 
-    /// Begin a part. Any number of processes may write parts at once, and a part may be written again, as by a task that
-    /// is repeated: those that are committed count. With the `token` of the load, what a dead process left is deleted as
-    /// soon as a load with that token is committed.
+    /// Begin a part. Any number of processes may write parts at once, and a repeated task may write
+    /// a part again: only committed parts count. The `token` is the load's idempotency key. With
+    /// it, parts of a dead process are deleted as soon as a load with that key is committed.
     ///
     /// # Errors
-    /// `InvalidArgument` for a name of the part that is not 1 to 200 of `[A-Za-z0-9._-]`; `SystemCallFailed`.
+    /// `InvalidArgument` for a part's name that is not 1 to 200 of `[A-Za-z0-9._-]`;
+    /// `SystemCallFailed`.
     pub fn stage(&self, part: &str, token: Option<(&str, u64)>) -> Result<StagedPart> {
         StagedPart::begin(self.clone(), part, token)
     }
 
-    /// Commit the load: append the records of these parts at once, in this order. They are on the disk when this
-    /// returns, and the staged files are deleted.
+    /// Commit the load: append the records of these parts at once, in this order. They are on disk
+    /// when this returns, and the staged files are deleted.
     ///
-    /// A token is the name of a series of loads, and the number of this one. Where that number or a higher one was
-    /// committed before, nothing is appended, and the answer says so. So a load with a token can be committed until one
-    /// call returns. Without a token a second commit fails, since the parts are gone.
+    /// An idempotency key is the name of a series of loads, and the number of this one. If that
+    /// number or a higher one was committed before, nothing is appended, and the result says so. So
+    /// a load with a key can be committed until one call returns. Without a key a second commit
+    /// fails, since the parts are gone.
     ///
     /// # Errors
-    /// `InvalidManifest` for one that is damaged, of another load or topic, or there twice; `NotStaged` when a
-    /// part is gone; `CorruptData` when it is damaged; `AppendTooLarge` for more than one append may hold;
-    /// `InvalidArgument` when the log remembers no more tokens; else as [`Topic::append`]. Then nothing was
-    /// appended, and nothing removed. `DurabilityUnknown`: it is visible, and perhaps not on the medium:
-    /// with a token commit it again. `LockTimeout` may be either, and is cleared up likewise.
+    /// `InvalidManifest` for one that is corrupt, of another load or topic, or given twice;
+    /// `NotStaged` when a part is gone; `CorruptData` when it is corrupt. `AppendTooLarge` for more
+    /// than one append may hold; `InvalidArgument` when the log cannot remember another key;
+    /// otherwise as [`Topic::append`]. Then nothing was appended, and nothing removed.
+    /// `DurabilityUnknown`: it is visible, and perhaps not on disk; with a key commit it again.
+    /// `LockTimeout` may be either, and the same helps.
     pub fn commit(
         &self,
         manifests: &[impl AsRef<[u8]>],
@@ -119,16 +122,16 @@ impl BulkLoad {
         ready.finish(&placed)
     }
 
-    /// Delete all that the load staged. What was committed stays committed.
+    /// Delete all that the load staged. Committed records stay.
     ///
     /// # Errors
-    /// `SystemCallFailed`; what is left is swept some time later.
+    /// `SystemCallFailed`; a later sweep removes the rest.
     pub fn abort(&self) -> Result<()> {
         let storage = self.topic.store().storage();
         remove_load(&**storage, &self.dir()).map(drop)
     }
 
-    /// Where its parts are staged.
+    /// Return the directory of its staged parts.
     fn dir(&self) -> PathBuf {
         staging_dir(self.topic.log().dir()).join(load_dir(&self.name, self.topic.settings().number))
     }
@@ -144,8 +147,8 @@ impl BulkLoad {
     }
 }
 
-/// The load of a series that was committed to a topic last: its version, and when that was. Seen as soon as it
-/// is committed, perhaps before it is on the medium.
+/// Return the last load of a series that was committed to a topic: its version, and when. Visible
+/// as soon as it is committed, perhaps before it is on disk.
 ///
 /// # Errors
 /// As [`Log::cursor_of`](crate::log::Log::cursor_of).
@@ -154,8 +157,8 @@ pub fn last_idempotency_key(topic: &Topic, name: &str) -> Result<Option<Idempote
     found.map_err(|error| topic.topic_error(error))
 }
 
-/// Forget a token, on the medium when this returns: a log remembers 1,024 of them. A bulk load of the series could
-/// be committed twice then. True where there was one.
+/// Forget an idempotency key, on disk when this returns: a log remembers 1,024 of them. A bulk load
+/// of the series could be committed twice then. True if it was known.
 ///
 /// # Errors
 /// As [`Topic::append`].
@@ -167,9 +170,9 @@ pub fn forget_idempotency_key(topic: &Topic, name: &str) -> Result<bool> {
     }
 }
 
-/// Remove parts that were staged in the topic's log by bulk loads that came to nothing: which nobody is writing, and
-/// nobody changed for so long; how many. [`STALE_AFTER`] is what commits and
-/// [`Store::maintain`](crate::store::Store::maintain) go by.
+/// Remove abandoned parts of bulk loads in the topic's log: those that no process writes, unchanged
+/// for this long; return how many. Commits and [`Store::maintain`](crate::store::Store::maintain)
+/// use [`STALE_AFTER`].
 ///
 /// # Errors
 /// `SystemCallFailed`.
@@ -179,8 +182,8 @@ pub fn sweep(topic: &Topic, older_than: Duration) -> Result<u64> {
 }
 
 impl Topic {
-    /// Name a bulk load: records that any number of processes stage, and one commit makes visible. A load of the
-    /// same name is the same load, in every process.
+    /// Name a bulk load: records that any number of processes stage, and one commit makes visible.
+    /// A load of the same name is the same load, in every process.
     ///
     /// # Errors
     /// `InvalidArgument` for a name that is not 1 to 200 of `[A-Za-z0-9._-]`; `NotWritable` for a topic that was opened for
@@ -189,7 +192,8 @@ impl Topic {
         BulkLoad::new(self, name)
     }
 
-    /// Get the number of the bulk load that was committed last under this idempotency key; `None` where there was none.
+    /// Get the number of the last bulk load that was committed under this idempotency key; `None`
+    /// without one.
     ///
     /// # Errors
     /// `TopicDeleted`, `CorruptData`, `SystemCallFailed`.
@@ -197,8 +201,8 @@ impl Topic {
         Ok(last_idempotency_key(self, name)?.map(|state| state.version))
     }
 
-    /// Forget an idempotency key; false where it is not known. A log remembers 1,024 of them. A bulk load with this key
-    /// could be committed twice afterwards.
+    /// Forget an idempotency key; false if it is not known. A log remembers 1,024 of them. A bulk
+    /// load with this key could be committed twice afterwards.
     ///
     /// # Errors
     /// As [`Topic::append`].
@@ -206,7 +210,8 @@ impl Topic {
         forget_idempotency_key(self, name)
     }
 
-    /// Delete parts of bulk loads that no process is writing, and that did not change for so long; says how many.
+    /// Delete parts of bulk loads that no process is writing, unchanged for this long; return how
+    /// many.
     ///
     /// # Errors
     /// `SystemCallFailed`.

@@ -1,10 +1,10 @@
-//! A part of a bulk load while it is written: records into frames, frames into a file.
+//! A part of a bulk load under construction: records into frames, frames into a file.
 //!
-//! Invariant: the file has its lasting name only when it is whole and on the medium; until then it is locked,
-//! so that nobody takes it for left behind. What it holds in memory has a bound, however many partitions
-//! there are; who writes many parts at once holds that over all of them ([`StagedPart::held`]). Its name
-//carries a random id, so nobody else's attempt at ! the same part is ever meant. What becomes of it then is
-//told in [`super::commit`].
+//! Invariant: the file has its lasting name only when it is whole and on disk. Until then it is
+//! locked, so that no sweep removes it as a leftover. Its memory has a bound, however many
+//! partitions there are; a process that writes many parts at once limits the sum of
+//! [`StagedPart::held`]. Its name has a random id, so it never refers to another attempt at the
+//! same part. [`super::commit`] handles finished parts.
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -24,37 +24,37 @@ use crate::topic::Topic;
 
 /// Bytes of a body after which a block ends.
 const BLOCK: usize = 256 << 10;
-/// Bytes of memory that a part holds at most, over all partitions, but for its last record.
+/// Most bytes of memory of a part, over all partitions, without its last record.
 const HELD: usize = 16 << 20;
-/// How often a directory is made that somebody sweeps meanwhile.
+/// How often a directory is made that sweeps remove meanwhile.
 const TRIES: u32 = 16;
 
 /// A part of a bulk load, written by one process.
 #[derive(Debug)]
 pub struct StagedPart {
     out: Out,
-    /// What is held back of each partition.
+    /// The records of each partition that are not written yet.
     lanes: Vec<BodyWriter>,
     /// Records of each partition.
     records: Vec<u64>,
-    /// Bytes of memory of all lanes: what was filled once stays until it is given back.
+    /// Bytes of memory of all lanes: filled memory stays until it is released.
     held: usize,
     /// Bytes of a body after which a block ends, in this log.
     block: usize,
     /// Bytes of the largest record.
     limit: u64,
-    /// Where the next record without a key goes.
+    /// The partition of the next record without a key.
     turn: u32,
     epoch: u64,
 }
 
-/// Where the blocks of a part go.
+/// The destination of a part's blocks.
 #[derive(Debug)]
 struct Out {
     load: BulkLoad,
     name: String,
     header: PartHeader,
-    /// There with the first block.
+    /// Present from the first block on.
     file: Option<PartFile>,
     position: u64,
     frames: u32,
@@ -96,8 +96,8 @@ impl StagedPart {
     /// Append a record. Its key chooses the partition; records without one take turns.
     ///
     /// # Errors
-    /// `AppendTooLarge` for a record that no append may hold: then nothing changed. `NoSpace`, `SystemCallFailed`; `HandleClosed` in a forked
-    /// child.
+    /// `AppendTooLarge` for a record that is too large for any append: then nothing changed.
+    /// `NoSpace`, `SystemCallFailed`; `HandleClosed` in a forked child.
     pub fn append<'a>(&mut self, record: impl Into<NewRecord<'a>>) -> Result<()> {
         self.append_to(&record.into(), None)
     }
@@ -105,8 +105,9 @@ impl StagedPart {
     /// Append a record to this partition, or to the one that [`StagedPart::append`] chooses.
     ///
     /// # Errors
-    /// `InvalidArgument` for a partition that the topic has not, `AppendTooLarge` for a record that no append may hold:
-    /// then nothing changed. `NoSpace`, `SystemCallFailed`; `HandleClosed` in a forked child.
+    /// `InvalidArgument` for a partition that the topic lacks, `AppendTooLarge` for a record that
+    /// is too large for any append: then nothing changed. `NoSpace`, `SystemCallFailed`;
+    /// `HandleClosed` in a forked child.
     #[doc(hidden)]
     pub fn append_to(&mut self, record: &NewRecord<'_>, partition: Option<u32>) -> Result<()> {
         if fork::epoch() != self.epoch {
@@ -125,7 +126,8 @@ impl StagedPart {
         }
         let before = lane.room();
         if lane.count() == 0 {
-            // As what came before: a plain record among others does not begin a block of its own.
+            // In the kind of the previous block: a plain record among others does not begin a block
+            // of its own.
             lane.begin(record.is_rich() || lane.is_rich(), record.event_time_ns);
         }
         lane.push(record);
@@ -153,7 +155,7 @@ impl StagedPart {
         }
     }
 
-    /// Write the blocks that are held back, and give their memory back.
+    /// Write the held blocks, and release their memory.
     fn flush(&mut self) -> Result<()> {
         for (partition, lane) in (0..).zip(&mut self.lanes) {
             if lane.count() > 0 {
@@ -165,7 +167,7 @@ impl StagedPart {
         Ok(())
     }
 
-    /// Bytes of memory that it holds, for blocks that it has not written yet: up to 16 MiB, but for its
+    /// Return the bytes of memory for blocks that it has not written yet: up to 16 MiB, without its
     /// last record.
     #[inline]
     #[doc(hidden)]
@@ -173,8 +175,8 @@ impl StagedPart {
         self.held
     }
 
-    /// Write the blocks that are held back, as they are, and give their memory back: for whoever writes
-    /// many parts at once. Blocks of many records are read faster: not to be done after each.
+    /// Write the held blocks as they are, and release their memory: for a process that writes many
+    /// parts at once. Blocks of many records are read faster, so do not call it after each record.
     ///
     /// # Errors
     /// `NoSpace`, `SystemCallFailed`; `HandleClosed` in a forked child.
@@ -186,11 +188,11 @@ impl StagedPart {
         self.flush()
     }
 
-    /// Have the part on the medium, whole, and return its manifest, for [`BulkLoad::commit`].
+    /// Finish the part, sync it, and return its manifest, for [`BulkLoad::commit`].
     ///
     /// # Errors
     /// `NotStaged` when the load was aborted or committed meanwhile; `NoSpace`, `SystemCallFailed`;
-    /// `HandleClosed` in a forked child. The part is given up then.
+    /// `HandleClosed` in a forked child. The part is discarded then.
     pub fn finish(mut self) -> Result<Vec<u8>> {
         if fork::epoch() != self.epoch {
             return Err(Error::HandleClosed { what: "part" });
@@ -204,7 +206,7 @@ impl StagedPart {
             out.name_file(staged)?;
             len = out.position;
         }
-        // What has its name is not this one's to remove.
+        // The finished file is no longer this value's to remove.
         out.file = None;
         let manifest = Manifest {
             owner: out.header.owner,
@@ -259,7 +261,7 @@ impl Out {
         Ok(())
     }
 
-    /// The file, made with the first block.
+    /// Return the file, made with the first block.
     fn staged(&mut self) -> Result<PartFile> {
         if let Some(staged) = &self.file {
             return Ok(staged.clone());
@@ -278,7 +280,7 @@ impl Out {
             let made = make_dir(storage, &staging, modes.directory)
                 .and_then(|_| make_dir(storage, &dir, modes.directory));
             match made {
-                // Somebody swept one of them in between.
+                // A sweep removed one of them in between.
                 Err(Error::SystemCallFailed { source, .. })
                     if source.kind() == ErrorKind::NotFound =>
                 {
@@ -286,9 +288,9 @@ impl Out {
                 }
                 made => made?,
             };
-            // Those who may only read need not open it, and could lock it.
+            // Users that may only read need not open it, and could lock it.
             let file = match storage.open(&path, OpenMode::CreateNew(modes.lock)) {
-                // The same.
+                // A sweep again.
                 Err(error) if error.kind() == ErrorKind::NotFound => continue,
                 opened => opened.doing("create", &path)?,
             };
@@ -312,7 +314,7 @@ impl Out {
             _ => Error::io("rename", path, error),
         })?;
         pass(Point::PartNamed);
-        // From the innermost on: a name that is there leads to what is there.
+        // From the innermost on: a durable name then leads to durable contents.
         for dir in whole.ancestors().skip(1).take(3) {
             match storage.sync_dir(dir) {
                 Err(error) if error.kind() == ErrorKind::NotFound => return Err(self.gone()),
@@ -331,7 +333,7 @@ impl Out {
 impl Drop for StagedPart {
     fn drop(&mut self) {
         if let Some(staged) = self.out.file.take().filter(|_| fork::epoch() == self.epoch) {
-            // What cannot be removed now is swept later.
+            // A later sweep removes what cannot be removed now.
             let storage = &**self.out.load.topic.store().storage();
             let _ = storage.unlink(&staged.path);
             let _ = storage.remove_dir(&self.out.load.dir());
@@ -352,7 +354,7 @@ mod tests {
         let topic = Topic::open(&store, "t", &options).unwrap();
         let mut part = BulkLoad::new(&topic, "j").unwrap().stage("p", None).unwrap();
         let value = vec![7; 30_000];
-        // One after the other, each with more than a block: what was filled once would stay.
+        // One after the other, each with more than a block: memory that was filled once would stay.
         for partition in 0..80 {
             for _ in 0..10 {
                 part.append_to(&NewRecord::new(&value), Some(partition)).unwrap();

@@ -1,7 +1,8 @@
-//! Reading a staged part back: every byte is checked against its frame, and all of it against the manifest.
+//! Reading a staged part back: every byte is checked against its frame, and the whole against the
+//! manifest.
 //!
-//! Invariant: a part of which the last frame was read without an error is what its writer finished, and what
-//! the manifest names; until then nothing of it may be believed.
+//! Invariant: once the last frame was read without an error, the part is what its writer finished,
+//! and what the manifest names. Until then nothing of it may be believed.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -28,7 +29,7 @@ pub(super) struct PartReader<'a> {
 }
 
 impl<'a> PartReader<'a> {
-    /// Open a part that has a file, and check what it begins with.
+    /// Open a part that has a file, and check its header.
     ///
     /// # Errors
     /// `NotStaged` when it is gone; `CorruptData` when it is another, longer, or shorter; `SystemCallFailed`.
@@ -50,18 +51,19 @@ impl<'a> PartReader<'a> {
         let position = HEADER_LEN as u64;
         let reader = Self { manifest, file, path, position, frames, heads_crc, records };
         if found != manifest.len {
-            return Err(reader.damaged(found.min(manifest.len), "a part of another length"));
+            return Err(reader.damaged(found.min(manifest.len), "a part of the wrong length"));
         }
         let mut head = [0; HEADER_LEN];
         reader.read(&mut head, 0)?;
         let header = PartHeader::decode(&head).map_err(|what| reader.malformed(0, what))?;
         if header.owner != manifest.owner {
-            return Err(reader.damaged(0, "a part that is another's"));
+            return Err(reader.damaged(0, "a part of another load or topic"));
         }
         Ok(reader)
     }
 
-    /// The next frame, its body stored into `body`; `None` behind the last, when all was as it should be.
+    /// Return the next frame, its body stored into `body`; `None` after the last, when all was
+    /// valid.
     ///
     /// # Errors
     /// `CorruptData`, `UnsupportedVersion`, `SystemCallFailed`.
@@ -95,7 +97,7 @@ impl<'a> PartReader<'a> {
         let wanted = (self.manifest.frames, self.manifest.heads_crc);
         let records = self.records.iter().map(|(partition, records)| (*partition, *records));
         if (self.frames, self.heads_crc) != wanted || !records.eq(self.manifest.records.clone()) {
-            return Err(self.damaged(0, "a part that is not what its manifest says"));
+            return Err(self.damaged(0, "a part that differs from its manifest"));
         }
         Ok(())
     }
@@ -103,7 +105,7 @@ impl<'a> PartReader<'a> {
     fn read(&self, bytes: &mut [u8], position: u64) -> Result<()> {
         let got = self.file.read_at(bytes, position);
         if got.doing("read", &self.path)? < bytes.len() {
-            return Err(self.damaged(position, "a part that ends before its end"));
+            return Err(self.damaged(position, "a part that ends too early"));
         }
         Ok(())
     }

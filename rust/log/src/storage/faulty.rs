@@ -1,8 +1,8 @@
-//! A storage whose k-th call fails, around any other.
+//! A storage whose k-th call fails, around any other storage.
 //!
-//! The room owns the *plan*: which calls fail, how, and for how long; and the counters by which a
-//! test finds out how many calls there are to fail. Its invariant: a call that is planned to fail
-//! does nothing below, except what [`FailureKind`] says.
+//! The module owns the *plan*: which calls fail, how, and for how long. It also owns the counters
+//! by which a test finds out how many calls there are to fail. Its invariant: a call that is
+//! planned to fail has no effect below, except what [`FailureKind`] says.
 //!
 //! ```text
 //! let faulty = FaultyStorage::new(inner);      // counts
@@ -14,10 +14,10 @@
 //! }
 //! ```
 //!
-//! Parts of files may be bad for good ([`FaultyStorage::spoil`]): reads that come to them fail.
-//! Stores into memory are no calls and never fail; stores by `pwrite` count as [`Call::Write`].
-//! Unlocking, closing and the clock never fail. Over a [`MemoryStorage`] a failed sync of a file does
-//! what Linux does ([`MemoryStorage::drop_dirty`]).
+//! Parts of files may be bad for good ([`FaultyStorage::spoil`]): reads of them fail. Stores into
+//! memory are no calls and never fail; stores by `pwrite` count as [`Call::Write`]. Unlocking,
+//! closing and the clock never fail. Over a [`MemoryStorage`] a failed sync of a file has the
+//! effect that it has on Linux ([`MemoryStorage::drop_dirty`]).
 
 use std::io;
 use std::ops::Range;
@@ -30,9 +30,9 @@ use super::{File, Filesystem, LockKind, Map, MapAccess, OpenMode, Stat, Storage,
 /// A kind of call that can fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Call {
-    /// `open`, also when it creates.
+    /// `open`, including creation.
     Open,
-    /// `read_some`, of which `read_at` makes as many as it takes, and `next_data`.
+    /// `read_some`, which `read_at` calls as often as it needs, and `next_data`.
     Read,
     /// `write_at`, and stores by `pwrite` through a map.
     Write,
@@ -64,19 +64,18 @@ pub enum Call {
     Random,
 }
 
-/// How many kinds there are.
+/// The number of kinds.
 const KINDS: usize = Call::Random as usize + 1;
 
 /// How a call fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailureKind {
-    /// With this error number, and nothing done.
+    /// With this error number, and no effect.
     Errno(i32),
-    /// A read stops after half of what it was asked for, which is no end of the file; any other call
-    /// is let through.
+    /// A read stops after half of its bytes, which is no end of the file; any other call succeeds.
     ShortRead,
-    /// A write stores its first half, then fails with this error number, as a disk does that gets
-    /// full; any other call fails with nothing done.
+    /// A write stores its first half, then fails with this error number, as on a disk that gets
+    /// full. Any other call fails without effect.
     HalfWritten(i32),
 }
 
@@ -90,7 +89,7 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// Fail the `nth` call from the storage's beginning on, counted from 1.
+    /// Fail the `nth` call since the storage's beginning, counted from 1.
     pub fn at(nth: u64, how: FailureKind) -> Self {
         Self { call: None, nth, forever: false, how }
     }
@@ -101,7 +100,7 @@ impl Fault {
         Self { call: Some(call), ..self }
     }
 
-    /// Fail that call and all after it.
+    /// Fail that call and all later ones.
     #[must_use]
     pub fn forever(self) -> Self {
         Self { forever: true, ..self }
@@ -137,7 +136,7 @@ impl FaultPlan {
         self.counted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Count a call, and tell how it fails, if it does.
+    /// Count a call, and return how it fails, if it does.
     fn strike(&self, call: Call) -> Option<FailureKind> {
         let mut counted = self.counted();
         counted.total += 1;
@@ -147,7 +146,7 @@ impl FaultPlan {
         Some(how)
     }
 
-    /// How many of these bytes of a file can be read before a bad place comes.
+    /// Return how many of these bytes of a file can be read before a bad place.
     fn readable(&self, inode: u64, position: u64, len: usize) -> usize {
         let end = position + len as u64;
         let counted = self.counted();
@@ -157,7 +156,7 @@ impl FaultPlan {
         (first - position) as usize
     }
 
-    /// Count a call that fails whole or not at all.
+    /// Count a call that fails completely or not at all.
     fn check(&self, call: Call) -> io::Result<()> {
         match self.strike(call) {
             Some(FailureKind::Errno(errno) | FailureKind::HalfWritten(errno)) => {
@@ -199,46 +198,46 @@ impl FaultyStorage {
         Self { inner, plan: Arc::new(plan) }
     }
 
-    /// Wrap the memory twin, so that a failed sync loses what was dirty.
+    /// Wrap the memory twin, so that a failed sync loses dirty pages.
     pub fn over_memory(inner: MemoryStorage) -> Self {
         let plan = FaultPlan { counted: Mutex::default(), memory: Some(inner.clone()) };
         Self { inner: Arc::new(inner), plan: Arc::new(plan) }
     }
 
-    /// Add a failure. Of several that strike at once the first planned counts.
+    /// Add a failure. If several apply at once, the first planned one counts.
     pub fn plan(&self, fault: Fault) {
         self.plan.counted().faults.push(fault);
     }
 
-    /// Let every read fail with `EIO` that comes to these bytes of a file, as a bad place of a disk
-    /// does. Maps do not notice.
+    /// Make every read of these bytes of a file fail with `EIO`, as a bad place of a disk does.
+    /// Maps are not affected.
     ///
     /// # Errors
-    /// When there is no such file.
+    /// When the file does not exist.
     pub fn spoil(&self, path: &Path, bytes: Range<u64>) -> io::Result<()> {
         let inode = self.inner.stat(path)?.inode;
         self.plan.counted().bad.push((inode, bytes));
         Ok(())
     }
 
-    /// Forget all planned failures and bad places: the disk is well again.
+    /// Forget all planned failures and bad places: the disk works again.
     pub fn heal(&self) {
         let mut counted = self.plan.counted();
         counted.faults.clear();
         counted.bad.clear();
     }
 
-    /// How many calls there were, failed ones included.
+    /// Return the number of calls, failed ones included.
     pub fn total(&self) -> u64 {
         self.plan.counted().total
     }
 
-    /// How many calls of a kind there were, failed ones included.
+    /// Return the number of calls of a kind, failed ones included.
     pub fn count(&self, call: Call) -> u64 {
         self.plan.counted().kinds[call as usize]
     }
 
-    /// How many calls were struck: a test that saw none has tested nothing.
+    /// Return the number of failed calls: a test without any has tested nothing.
     pub fn failed(&self) -> u64 {
         self.plan.counted().failed
     }
@@ -335,7 +334,7 @@ impl FaultyFile {
         let Err(planned) = self.plan.check(call) else { return sync() };
         if let Some(memory) = &self.plan.memory {
             memory.drop_dirty(self.inner.stat()?.inode)?;
-            // This open file is told now: the twin's own EIO stands for the planned error.
+            // This open file gets its error now: the twin's own EIO replaces the planned error.
             drop(sync());
         }
         Err(planned)

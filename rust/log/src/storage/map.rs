@@ -1,17 +1,16 @@
-//! A mapped file: loads, and the only door through which bytes are stored.
+//! A mapped file: loads, and the only way to store bytes.
 //!
-//! The room owns every raw pointer into mapped memory. Its invariant, on which all readers rely:
-//! a store changes only bytes that no [`Map::committed`] slice covers. The engine keeps it by never
-//! writing a byte twice at or below a non-zero commit word (see `docs/PROTOCOL.md`).
+//! The module owns every raw pointer into mapped memory. Its invariant, on which all readers rely:
+//! a store changes only bytes that no [`Map::committed`] slice covers. The engine ensures it: it
+//! never writes a byte twice at or below a non-zero commit word (see `docs/PROTOCOL.md`).
 //!
 //! ```text
 //! engine --write / store_release / word--> Map --sink: none--> memory (one copy, one store)
 //!                                              --sink: some--> journal (memory twin), pwrite
 //! ```
 //!
-//! Bounds are checked here, always: a corrupt length becomes a panic-free `None` or an error in the
-//! rooms above, which check before they call; what still slips through panics instead of reading
-//! foreign memory.
+//! Bounds are always checked here. The modules above check a corrupt length before they call, and
+//! return `None` or an error. A length that they miss panics instead of reading foreign memory.
 #![allow(unsafe_code)]
 
 use std::any::Any;
@@ -27,9 +26,9 @@ use crate::format::PAGE;
 use crate::publish::{observe, publish};
 use crate::sync::{SharedWord, Slept};
 
-/// Takes stores in place of memory: the journal of the memory twin, or `pwrite`.
+/// Receives stores in place of memory: the journal of the memory twin, or `pwrite`.
 ///
-/// After a call returns, loads from the map see what was stored. `store_u64` is a single store of
+/// After a call returns, loads from the map see the stored bytes. `store_u64` is a single store of
 /// eight aligned bytes with at least release ordering.
 pub trait StoreSink: Send + Sync {
     /// Store bytes at a position of the file.
@@ -42,16 +41,16 @@ pub trait StoreSink: Send + Sync {
     /// # Errors
     /// Those of `pwrite`.
     fn store_u64(&self, position: u64, value: u64) -> io::Result<()>;
-    /// True where compare-and-swap on mapped memory is possible (then [`StoreSink::noted`] is told
-    /// of each change).
+    /// Return true where compare-and-swap on mapped memory is possible; then [`StoreSink::noted`]
+    /// is called after each change.
     fn shares_memory(&self) -> bool;
-    /// A word was changed in place, in memory that [`StoreSink::shares_memory`].
+    /// Note that a word was changed in place, in memory that [`StoreSink::shares_memory`].
     fn noted(&self, position: u64, value: u64);
 }
 
 /// A mapped file, `len` bytes from its beginning.
 ///
-/// Cloning is cheap; the memory stays mapped until the last clone is gone, also after the file was
+/// Cloning is cheap; the memory stays mapped until the last clone is gone, even after the file was
 /// unlinked.
 #[derive(Clone)]
 pub struct Map {
@@ -59,14 +58,14 @@ pub struct Map {
     len: u64,
     sink: Option<Arc<dyn StoreSink>>,
     writable: bool,
-    /// How many bytes stores go to directly: all, or none.
+    /// How many bytes stores reach directly: all, or none.
     direct: u64,
-    /// The memory is a file's: it comes back as it was after [`Map::leave`].
+    /// The memory is a file's: it keeps its contents after [`Map::leave`].
     of_file: bool,
     _owner: Arc<dyn Any + Send + Sync>,
 }
 
-// SAFETY: the memory belongs to `_owner`, which is Send + Sync and lives as long as any clone; all
+// SAFETY: the memory belongs to `_owner`, which is Send + Sync and lives as long as any clone. All
 // access through `base` is by atomic words, by copies into bytes that no slice covers, or by slices
 // of bytes that never change again.
 unsafe impl Send for Map {}
@@ -97,28 +96,28 @@ impl Map {
         Self { base, len, sink, writable, direct, of_file: false, _owner: owner }
     }
 
-    /// This map, of which the memory is shared with a file.
+    /// Mark this map's memory as shared with a file.
     ///
     /// # Safety
-    /// It was mapped `MAP_SHARED`: the kernel keeps what was stored in it when the pages are given up.
+    /// It was mapped `MAP_SHARED`: the kernel keeps the stored bytes when the pages are released.
     pub(super) unsafe fn of_file(self) -> Self {
         Self { of_file: true, ..self }
     }
 
-    /// Length in bytes. Not all of them need to be allocated in the file yet.
+    /// Return the length in bytes. The file need not have all of them allocated yet.
     #[inline]
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// Always false: the kernel maps no empty range.
+    /// Return false: the kernel maps no empty range.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Let stores go through another sink, which may pass them on to the one before. A map that
-    /// stores directly stays as it is.
+    /// Send stores to another sink, which may pass them on to the previous one. A map that stores
+    /// directly stays as it is.
     pub(crate) fn with_sink(
         mut self,
         wrap: impl FnOnce(Arc<dyn StoreSink>) -> Arc<dyn StoreSink>,
@@ -127,26 +126,26 @@ impl Map {
         self
     }
 
-    /// True when stores are allowed, in whatever way they are done.
+    /// Return true when stores are allowed, directly or by a sink.
     #[inline(always)]
     pub fn writable(&self) -> bool {
         self.writable
     }
 
-    /// True when words can be changed in place, by compare-and-swap.
+    /// Return true when words can be changed in place, by compare-and-swap.
     #[inline(always)]
     pub fn shares_memory(&self) -> bool {
         self.sink.as_ref().is_none_or(|sink| sink.shares_memory())
     }
 
-    /// Where the memory lies, and how many bytes of it stores go to directly: none where they go through a
-    /// sink.
+    /// Return the address of the memory, and how many bytes of it stores reach directly: none with
+    /// a sink.
     #[inline(always)]
     pub(super) fn direct(&self) -> (*mut u8, u64) {
         (self.base.as_ptr(), self.direct)
     }
 
-    /// Words are changed in place, which a map that stores by `pwrite` cannot do.
+    /// Check that words can be changed in place, which a map that stores by `pwrite` cannot do.
     #[inline(always)]
     fn assert_shared(&self) {
         assert!(
@@ -162,7 +161,7 @@ impl Map {
         }
     }
 
-    /// Apart from [`Map::check`], which then needs nothing in memory to tell of.
+    /// Apart from [`Map::check`], which then needs no memory for the message.
     #[cold]
     #[inline(never)]
     fn outside(&self, position: u64, len: u64) -> ! {
@@ -175,7 +174,7 @@ impl Map {
         self.base.as_ptr().wrapping_add(position as usize)
     }
 
-    /// Eight aligned bytes as an atomic.
+    /// Return eight aligned bytes as an atomic.
     ///
     /// # Panics
     /// When they are not aligned or outside the map.
@@ -184,13 +183,13 @@ impl Map {
         assert!(position % 8 == 0, "word at {position} is not aligned");
         #[allow(clippy::cast_ptr_alignment, reason = "the base is aligned, and see above")]
         let word = self.at(position, 8).cast::<u64>();
-        // SAFETY: aligned (as the base is, position being a multiple of eight) and inside the
-        // map, which `self` keeps mapped for the returned lifetime. Other processes change the word
-        // by atomic instructions only.
+        // SAFETY: aligned (as the base is, and position is a multiple of eight) and inside the map,
+        // which `self` keeps mapped for the returned lifetime. Other processes change the word by
+        // atomic instructions only.
         unsafe { AtomicU64::from_ptr(word) }
     }
 
-    /// Load eight aligned bytes with acquire: what was stored before them is visible.
+    /// Load eight aligned bytes with acquire: all stored before them is visible.
     #[inline(always)]
     pub fn load(&self, position: u64) -> u64 {
         observe(&self.word(position))
@@ -211,8 +210,8 @@ impl Map {
         })
     }
 
-    /// A word as [`Map::load`] loads it, and then the words behind it as [`Map::load_words`] does, their
-    /// bounds checked together.
+    /// Load a word as [`Map::load`] does, and then the following words as [`Map::load_words`] does,
+    /// with one check of bounds.
     ///
     /// # Panics
     /// As [`Map::load_words`].
@@ -231,21 +230,21 @@ impl Map {
         (word, behind)
     }
 
-    /// Bytes that never change again.
+    /// Return bytes that never change again.
     ///
     /// # Safety
-    /// `[position, position + len)` lies below a committed end that the caller loaded with acquire,
-    /// or in a file that nobody writes, and inside what is allocated in the file.
+    /// `[position, position + len)` lies inside the allocated part of the file. It also lies below
+    /// a committed end that the caller loaded with acquire, or in a file that no process writes.
     #[inline]
     pub unsafe fn committed(&self, position: u64, len: u64) -> &[u8] {
         let start = self.at(position, len);
-        // SAFETY: in bounds (checked by `at`), kept mapped by `self`; the caller vouches that nobody
-        // writes these bytes any more.
+        // SAFETY: in bounds (checked by `at`), kept mapped by `self`; the caller guarantees that no
+        // process writes these bytes any more.
         unsafe { std::slice::from_raw_parts(start, len as usize) }
     }
 
-    /// Copy bytes that may be changing meanwhile, word by word; what is read must be checked before
-    /// it is believed.
+    /// Copy bytes that may be changing meanwhile, word by word; the caller must check them before
+    /// it believes them.
     pub fn copy(&self, position: u64, into: &mut [u8]) {
         let mut done = 0;
         while done < into.len() {
@@ -261,7 +260,7 @@ impl Map {
     /// Store bytes. They become visible to others in no particular order.
     ///
     /// # Errors
-    /// Those of `pwrite` where stores go through it; none in mapped memory.
+    /// Those of `pwrite`, if stores are writes; none in mapped memory.
     ///
     /// # Panics
     /// Outside the map, and when it is not for writing.
@@ -271,8 +270,8 @@ impl Map {
         let Some(sink) = &self.sink else {
             assert!(self.writable, "store into a read-only map");
             let target = self.at(position, bytes.len() as u64);
-            // SAFETY: in bounds and mapped for writing; the regions cannot overlap, `bytes` being a
-            // live shared slice and the target bytes covered by none (the room's invariant).
+            // SAFETY: in bounds and mapped for writing. The regions cannot overlap: `bytes` is a
+            // live shared slice, and no slice covers the target bytes (the module's invariant).
             unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len()) };
             return Ok(());
         };
@@ -280,8 +279,8 @@ impl Map {
         sink.write(position, bytes)
     }
 
-    /// Store a few aligned words, as [`Map::write`] stores their bytes; but they come from registers,
-    /// and need no memory of their own that would be read before it is written out.
+    /// Store a few aligned words, as [`Map::write`] stores their bytes. They come from registers,
+    /// and need no memory that would be read back before it is written out.
     ///
     /// # Errors
     /// As [`Map::write`].
@@ -308,7 +307,7 @@ impl Map {
         Ok(())
     }
 
-    /// Store eight aligned bytes with release: whoever loads them sees what was stored before.
+    /// Store eight aligned bytes with release: a reader that loads them sees all stored before.
     ///
     /// # Errors
     /// As [`Map::write`].
@@ -322,7 +321,7 @@ impl Map {
         sink.store_u64(position, value)
     }
 
-    /// A word that processes change by compare-and-swap.
+    /// Return a word that processes change by compare-and-swap.
     #[inline(always)]
     pub fn word(&self, position: u64) -> Word<'_> {
         Word { atomic: self.atomic(position), position, map: self }
@@ -342,22 +341,24 @@ impl Map {
         let _ = unsafe { rustix::mm::madvise(target.cast(), len as usize, advice) };
     }
 
-    /// Give up this process's hold on the whole pages of `[from, until)`; they are there again when they
-    /// are touched. A sync takes the right to write away from each page that is still held, and tells
-    /// every core that runs a thread of this process: thousands of interruptions for a segment. Only a
-    /// hint: maps whose memory is no file's stay as they are.
+    /// Unmap the whole pages of `[from, until)` from this process; a touch maps them again. A sync
+    /// must remove the write permission from each mapped page, and interrupts every core that runs
+    /// a thread of this process. For a segment that is thousands of interruptions. Only a hint:
+    /// maps whose memory is no file's stay as they are.
     pub fn leave(&self, from: u64, until: u64) {
         let (start, end) = (from.next_multiple_of(PAGE), until.min(self.len) & !(PAGE - 1));
         if !self.of_file || start >= end {
             return;
         }
         let (target, len) = (self.at(start, end - start), (end - start) as usize);
-        // SAFETY: whole pages of this map, which is a shared one of a file: their bytes stay in the
-        // page cache, changed ones too, and every later load and store finds them there.
+        // SAFETY: these are whole pages of this map, which is a shared map of a file. Their bytes
+        // stay in the page cache, changed ones too, and every later load and store finds them
+        // there.
         let _ = unsafe { rustix::mm::madvise(target.cast(), len, Advice::LinuxDontNeed) };
     }
 
-    /// The address of a committed byte, for exporters that keep a clone of this map beside it.
+    /// Return the address of a committed byte, for exporters that keep a clone of this map beside
+    /// it.
     #[inline]
     pub fn address(&self, position: u64, len: u64) -> *const u8 {
         self.at(position, len)
@@ -381,7 +382,7 @@ impl Word<'_> {
     }
 }
 
-/// The half of a word that a futex is.
+/// Return the half of a word that is a futex.
 pub(super) fn low_half(word: &AtomicU64) -> &std::sync::atomic::AtomicU32 {
     let low = word.as_ptr().cast::<u32>();
     // SAFETY: the low half of a mapped, aligned word (little-endian machines only, see `lib.rs`);

@@ -1,9 +1,8 @@
-//! The seam between falaj and the machine: files, maps, locks, clocks, random numbers.
+//! The interface between falaj and the machine: files, maps, locks, clocks, random numbers.
 //!
-//! Everything above this room touches the outside world through [`Storage`] and [`File`], and every
-//! byte that is stored into a map goes through [`Map`]. That is what lets one engine run on a real
-//! disk, on an in-memory twin that remembers what would survive a power cut, and on a faulty twin
-//! that fails the k-th call.
+//! All code above this module touches the outside world through [`Storage`] and [`File`], and every
+//! store into a map goes through [`Map`]. So one engine runs on a real disk and on two twins. One
+//! in memory remembers what would survive a power failure; a faulty one fails the k-th call.
 //!
 //! | implementation | for |
 //! |---|---|
@@ -11,8 +10,8 @@
 //! | [`memory`] | crash images: live and durable bytes apart, in 512-byte sectors |
 //! | [`faulty`] | any of the two, with errors planted at the k-th call |
 //!
-//! The room knows nothing of segments or topics. Errors are plain [`std::io::Error`]s with the
-//! kernel's number kept (`raw_os_error`); the rooms above add path, position and remedy.
+//! The module knows nothing of segments or topics. Errors are plain [`std::io::Error`]s with the
+//! kernel's number kept (`raw_os_error`); the modules above add path, position and remedy.
 
 pub mod faulty;
 pub mod map;
@@ -35,12 +34,12 @@ pub enum OpenMode {
     Read,
     /// An existing file, for reading and writing.
     ReadWrite,
-    /// A file that must not exist yet, for reading and writing, with these permission bits, whatever
-    /// the umask says: they are the store's, for all who share it.
+    /// A file that must not exist yet, for reading and writing, with these permission bits. The
+    /// umask does not change them: they are the store's, for all that share it.
     CreateNew(u32),
 }
 
-/// What `stat` tells about a path or an open file.
+/// The result of `stat` for a path or an open file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stat {
     /// Device number.
@@ -49,7 +48,7 @@ pub struct Stat {
     pub inode: u64,
     /// Length in bytes.
     pub len: u64,
-    /// Bytes that are allocated on the medium.
+    /// Bytes allocated on disk.
     pub allocated: u64,
     /// Permission bits.
     pub mode: u32,
@@ -57,16 +56,16 @@ pub struct Stat {
     pub is_dir: bool,
     /// Last modification, microseconds since 1970.
     pub modified_us: i64,
-    /// How many names the file has: none once it was removed while somebody has it open.
+    /// How many names the file has: none once it was removed while a process has it open.
     pub links: u64,
 }
 
-/// What kind of file system a path lies on, as far as falaj cares.
+/// The kind of a path's file system, as far as falaj cares.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Filesystem {
-    /// Allocation is a promise: a mapped store into allocated space cannot fail.
+    /// Allocation reserves space: a mapped store into allocated space cannot fail.
     Promises(&'static str),
-    /// Copy-on-write or layered: allocation is no promise, so nothing is mapped for writing.
+    /// Copy-on-write or layered: allocation reserves no space, so nothing is mapped for writing.
     CopyOnWrite(&'static str),
     /// Network or user-space: locks and maps of other machines are not coherent.
     Remote(&'static str),
@@ -91,39 +90,39 @@ pub trait Storage: Send + Sync + std::fmt::Debug + 'static {
     fn open(&self, path: &Path, how: OpenMode) -> io::Result<Arc<dyn File>>;
     /// Rename; the target must not exist (`AlreadyExists` otherwise).
     fn rename_new(&self, from: &Path, to: &Path) -> io::Result<()>;
-    /// Rename over whatever is at the target.
+    /// Rename over anything that has the target's name.
     fn rename_over(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Remove a file's name.
     fn unlink(&self, path: &Path) -> io::Result<()>;
-    /// Make one directory with these permission bits, whatever the umask says.
+    /// Make one directory with these permission bits, whatever the umask is.
     fn create_dir(&self, path: &Path, mode: u32) -> io::Result<()>;
     /// Remove one empty directory.
     fn remove_dir(&self, path: &Path) -> io::Result<()>;
-    /// Names in a directory, sorted, without `.` and `..`. Names that are not UTF-8 are left out:
-    /// falaj makes none.
+    /// List the names in a directory, sorted, without `.` and `..`. Names that are not UTF-8 are
+    /// left out: falaj makes none.
     fn list(&self, path: &Path) -> io::Result<Vec<String>>;
-    /// `fsync` of a directory: names made, renamed and removed in it are on the medium afterwards.
+    /// `fsync` a directory: names made, renamed and removed in it are on disk afterwards.
     fn sync_dir(&self, path: &Path) -> io::Result<()>;
-    /// What is at a path; `NotFound` where nothing is. Symbolic links are not followed.
+    /// Look at a path; `NotFound` if it does not exist. Symbolic links are not followed.
     fn stat(&self, path: &Path) -> io::Result<Stat>;
-    /// The kind of file system a directory lies on.
+    /// Return the kind of a directory's file system.
     fn filesystem(&self, path: &Path) -> io::Result<Filesystem>;
-    /// Wall clock, microseconds since 1970. May jump; no correctness decision reads it.
+    /// Return the wall clock, microseconds since 1970. It may jump; no correctness decision reads
+    /// it.
     fn now_us(&self) -> i64;
-    /// Wall clock as of the kernel's last tick (1 to 10 ms ago), microseconds since 1970: several
-    /// times cheaper than [`Storage::now_us`].
+    /// Return the wall clock at the kernel's last tick (1 to 10 ms ago), microseconds since 1970:
+    /// several times cheaper than [`Storage::now_us`].
     fn tick_us(&self) -> i64 {
         self.now_us()
     }
-    /// A clock that nobody sets, microseconds since some moment that is the same for all processes of
-    /// the machine until it starts anew; it stands still while the machine sleeps.
+    /// Return a clock that cannot be set, in microseconds. It counts from one moment for all
+    /// processes of the machine until it restarts, and stops while the machine sleeps.
     fn steady_us(&self) -> i64 {
         self.now_us()
     }
-    /// A random number, from the kernel on a real machine, from a seed in tests.
+    /// Return a random number, from the kernel on a real machine, from a seed in tests.
     fn random(&self) -> io::Result<u64>;
-    /// Which of the processes that the memory twin imitates this is; 0 where there is nothing to
-    /// imitate.
+    /// Return which process of the memory twin this is; 0 for a real machine.
     fn process_number(&self) -> u64 {
         0
     }
@@ -132,14 +131,14 @@ pub trait Storage: Send + Sync + std::fmt::Debug + 'static {
 /// An open file. Every call fails with the kernel's error number.
 #[allow(clippy::missing_errors_doc, reason = "said once, for all calls")]
 pub trait File: Send + Sync + std::fmt::Debug {
-    /// What `fstat` tells.
+    /// `fstat` the file.
     fn stat(&self) -> io::Result<Stat>;
-    /// One read at a position, which may stop anywhere: returns how many bytes came, at least one
-    /// before the end of the file, none there. For who implements a storage; all others ask
-    /// [`File::read_at`].
+    /// Read once at a position; the read may stop anywhere. Returns how many bytes came: at least
+    /// one before the end of the file, none there. For implementations of a storage; all others
+    /// call [`File::read_at`].
     fn read_some(&self, bytes: &mut [u8], position: u64) -> io::Result<usize>;
-    /// Read at a position, reads that stop early continued; returns how many bytes came. Fewer than
-    /// asked for means one thing: the file ends there, whatever was said of its length before.
+    /// Read at a position, continuing after short reads; return how many bytes came. Fewer than
+    /// requested means one thing: the file ends there, whatever its length was before.
     fn read_at(&self, bytes: &mut [u8], position: u64) -> io::Result<usize> {
         let mut done = 0;
         while done < bytes.len() {
@@ -150,65 +149,65 @@ pub trait File: Send + Sync + std::fmt::Debug {
         }
         Ok(done)
     }
-    /// Let the kernel fetch what lies behind that which is read, as for a file that is read from end to
-    /// end. It is opened without: what a read brings in behind the end of a log lies in the page cache
-    /// in pieces of up to 256 KiB, and a writer's sync then writes such a piece for each record. So this
-    /// is for files to which nobody appends any more.
+    /// Let the kernel read ahead, for a file that is read from end to end. It is off by default.
+    /// Read-ahead after the end of a log fills the page cache in pieces of up to 256 KiB. A
+    /// writer's sync then writes such a piece for each record. So this is for files without further
+    /// appends.
     fn read_ahead(&self) {}
-    /// Write all of `bytes` at a position, short writes continued.
+    /// Write all of `bytes` at a position, continuing after short writes.
     fn write_at(&self, bytes: &[u8], position: u64) -> io::Result<()>;
-    /// Allocate `[0, len)` for real (`fallocate`, the kernel's error number kept); the file's
-    /// length becomes at least `len`. Costs nothing for what is allocated already.
+    /// Allocate `[0, len)` on disk (`fallocate`, the kernel's error number kept); the file's length
+    /// becomes at least `len`. Costs nothing for the part that is allocated already.
     ///
-    /// A real one that a signal interrupts is begun again, as often as that happens: where signals
-    /// come faster than the file system allocates, and it undoes its half (`tmpfs` does), the call
-    /// lasts until they cease.
+    /// A real file repeats a call that a signal interrupts. Signals may come faster than the file
+    /// system allocates, and the file system may undo its half each time (`tmpfs` does). Then the
+    /// call lasts until the signals stop.
     fn allocate(&self, len: u64) -> io::Result<()>;
-    /// Give `[position, position + len)` back to the file system; the length stays, the range reads
-    /// as zero.
+    /// Return `[position, position + len)` to the file system; the length stays, the range reads as
+    /// zero.
     fn punch(&self, position: u64, len: u64) -> io::Result<()>;
-    /// First position at or after `position` that may hold something other than a hole
+    /// Return the first position at or after `position` that may hold something other than a hole
     /// (`SEEK_DATA`); `None` when only holes follow.
     fn next_data(&self, position: u64) -> io::Result<Option<u64>>;
-    /// `fdatasync`: bytes and the length are on the medium afterwards.
+    /// `fdatasync` the file: bytes and the length are on disk afterwards.
     fn sync_data(&self) -> io::Result<()>;
-    /// `fsync`: also the rest of the metadata.
+    /// `fsync` the file: also the rest of the metadata.
     fn sync_all(&self) -> io::Result<()>;
-    /// Copy `[position, position + len)` of another file to the same place of this one without the
-    /// bytes passing through this process, perhaps by sharing them; returns how many from the
-    /// beginning were copied. Fewer, also none, is no error: the caller copies the rest itself.
+    /// Copy `[position, position + len)` of another file to the same place of this one, without
+    /// passing the bytes through this process; the kernel may share them. Returns how many from the
+    /// beginning were copied. Fewer, or none, is no error: the caller copies the rest itself.
     fn copy_from(&self, _source: &dyn File, _position: u64, _len: u64) -> io::Result<u64> {
         Ok(0)
     }
-    /// The descriptor, where there is one, for calls of the kernel's that take two.
+    /// Return the descriptor, if there is one, for kernel calls with two files.
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         None
     }
     /// Map `[0, len)`, which may reach beyond the end of the file: only allocated bytes may be
     /// touched.
     fn map(&self, len: u64, access: MapAccess) -> io::Result<Map>;
-    /// Memory of this process alone, as long as a copy of the file may get, for who reads it by
-    /// [`File::read_at`] and keeps what came at the place that it has in the file. Nothing may be read of
-    /// it that was not stored before: it need not be zero.
+    /// Return memory of this process alone, as long as a copy of the file may become. A caller
+    /// fills it by [`File::read_at`], each byte at its place in the file. The caller reads only
+    /// what it stored: the memory need not be zero.
     fn private_memory(&self, len: u64) -> io::Result<Map> {
         real::private_memory(len)
     }
-    /// Take a lock if that is possible at once; `false` when somebody else's is in the way.
+    /// Take a lock if that is possible at once; `false` when another holder is in the way.
     fn try_lock(&self, kind: LockKind) -> io::Result<bool>;
-    /// Give the lock back (it also ends with the last descriptor of this open file).
+    /// Release the lock (it also ends with the last descriptor of this open file).
     fn unlock(&self) -> io::Result<()>;
-    /// Close the descriptor now, whoever else holds the `Arc`; later calls fail with `EBADF`. A
+    /// Close the descriptor now, even if others hold the `Arc`; later calls fail with `EBADF`. A
     /// forked child calls it for lock files, so that a dead parent's locks end with the parent.
     fn close(&self);
 }
 
-/// What a map may be used for.
+/// The allowed uses of a map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MapAccess {
     /// Loads only.
     Read,
     /// Loads and direct stores: the memory is mapped for writing.
     Write,
-    /// Loads from a map, stores by `pwrite`: for file systems where allocation is no promise.
+    /// Loads from a map, stores by `pwrite`: for file systems where allocation reserves no space.
     WriteThrough,
 }

@@ -1,10 +1,11 @@
-//! Stores of an append: the same through every map, and without detours where there are none.
+//! Stores of an append, which work through every map, and without indirection for plain memory.
 //!
-//! A [`Map`] asks at each store whether it goes to memory or through a sink. An append stores a dozen
-//! times. So what it stores is written once, over [`StoreTarget`], and compiled twice: over a [`Map`],
-//! where the twin in memory sees every store, and over a [`RawMap`], which was found to have no sink when
-//! it was made. Both offer the same few stores, of words and of bytes; what they mean is not known here.
-//! The invariant is that of `map`: only bytes that no slice covers are stored to.
+//! A [`Map`] checks at each store whether it goes to memory or through a sink. An append stores a
+//! dozen times. So its stores are written once, over [`StoreTarget`], and compiled twice. One
+//! version is over a [`Map`], where the memory twin sees every store, the other over a [`RawMap`],
+//! which was found to have no sink. Both offer the same few stores, of words and of bytes, and do
+//! not interpret them. The invariant is that of `map`: stores change only bytes that no slice
+//! covers.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -18,20 +19,20 @@ use crate::sync::{Ordering, SharedWord, Slept};
 
 use super::{Map, Word, real};
 
-/// What an append needs of the maps that it stores to.
+/// The operations that an append needs of its maps.
 pub trait StoreTarget {
     /// A word that is shared with other processes.
     type Word<'a>: SharedWord
     where
         Self: 'a;
 
-    /// The word at a position in the first page.
+    /// Return the word at a position in the first page.
     ///
     /// # Panics
-    /// When it is not aligned or not there.
+    /// When it is not aligned or outside the map.
     fn word(&self, position: u64) -> Self::Word<'_>;
 
-    /// Store eight aligned bytes with release: a process that loads them sees what was stored before.
+    /// Store eight aligned bytes with release: a process that loads them sees all stored before.
     ///
     /// # Errors
     /// Those of the sink; none in mapped memory.
@@ -40,7 +41,7 @@ pub trait StoreTarget {
     /// When they are not aligned, or not in the map.
     fn store(&self, position: u64, value: u64) -> io::Result<()>;
 
-    /// Store aligned words, one after the other. They become visible in no particular order.
+    /// Store aligned words in sequence. They become visible in no particular order.
     ///
     /// # Errors
     /// As [`StoreTarget::store`].
@@ -58,7 +59,7 @@ pub trait StoreTarget {
     /// When they reach out of the map.
     fn write(&self, position: u64, bytes: &[u8]) -> io::Result<()>;
 
-    /// As [`StoreTarget::write`], of bytes that are few as a rule.
+    /// Store as [`StoreTarget::write`], bytes that are usually few.
     ///
     /// # Errors
     /// As [`StoreTarget::write`].
@@ -104,21 +105,21 @@ pub struct RawMap<'a> {
 }
 
 impl<'a> RawMap<'a> {
-    /// The map, if its stores go to memory; it has a page at least.
+    /// Wrap the map, if its stores go to memory; it has a page at least.
     #[inline(always)]
     pub fn new(map: &'a Map) -> Option<Self> {
         let (base, len) = map.direct();
         (len >= PAGE).then_some(Self { base, len, map: PhantomData })
     }
 
-    /// The word at a position that is known to lie in the map.
+    /// Return the word at a position that is known to lie in the map.
     #[inline(always)]
     fn atomic(&self, position: u64) -> &'a AtomicU64 {
         debug_assert!(position % 8 == 0 && position + 8 <= self.len);
         #[allow(clippy::cast_ptr_alignment, reason = "the base is page aligned, and see above")]
         let word = self.base.wrapping_add(position as usize).cast::<u64>();
-        // SAFETY: aligned, and inside the map, as its callers have checked; the map stays mapped for
-        // the lifetime. Other processes change the word by atomic instructions only.
+        // SAFETY: aligned, and inside the map, as its callers have checked; the map stays mapped
+        // for the lifetime. Other processes change the word by atomic instructions only.
         unsafe { AtomicU64::from_ptr(word) }
     }
 }
@@ -129,7 +130,7 @@ impl StoreTarget for RawMap<'_> {
     where
         Self: 'a;
 
-    /// In its first page, where shared words are.
+    /// Shared words lie in the first page.
     #[inline(always)]
     fn word(&self, position: u64) -> BareWord<'_> {
         assert!(position % 8 == 0 && position < PAGE);
@@ -158,13 +159,13 @@ impl StoreTarget for RawMap<'_> {
         let len = bytes.len() as u64;
         assert!(len <= self.len && position <= self.len - len);
         let target = self.base.wrapping_add(position as usize);
-        // SAFETY: in the map, which is for writing; the regions cannot overlap, `bytes` being a live shared
-        // slice and the target bytes covered by none (the module's invariant).
+        // SAFETY: in the map, which is for writing. The regions cannot overlap: `bytes` is a live
+        // shared slice, and no slice covers the target bytes (the module's invariant).
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len()) };
         Ok(())
     }
 
-    /// Up to 16 bytes go in two pieces that overlap, which costs less than a call.
+    /// Up to 16 bytes are stored as two overlapping pieces, which costs less than a call.
     #[inline(always)]
     fn write_short(&self, position: u64, bytes: &[u8]) -> io::Result<()> {
         match bytes {

@@ -1,20 +1,20 @@
 //! Backup: a consistent copy of a store while others write to it.
 //!
-//! Owns the copy as a whole: each log up to the end that was committed when the backup began, the
-//! settings, the consumers, the state of the queues. It is built under a temporary name beside its destination,
-//synced whole, ! and gets its name in one step; after an error nothing has that name, and what a killed backup
-//left ! is removed by the next one of that name ([`super::unfinished`]). A copy is the same store, by
-//! its id and the generations of its topics, so that checkpoints and cursors go on to be valid; but
-//! nobody ever had it open: whoever opens it begins an incarnation of its own, and lock files, control
-//! pages and indexes are made anew.
+//! Owns the copy as a whole: each log up to the end that was committed when the backup began. It
+//! also has the settings, the consumer groups and the state of the queues. It is built under a
+//! temporary name beside its destination, synced completely, and renamed in one step. After an
+//! error nothing has the destination's name, and the next backup of that name removes what a killed
+//! one left ([`super::unfinished`]). A copy is the same store, by its id and the generations of its
+//! topics, so that checkpoints and cursors stay valid. But no process ever had it open. The first
+//! one to open it begins a new incarnation, and makes new lock files, control pages and indexes.
 //!
-//! Which ends are consistent is told in [`super::backup_ends`].
+//! [`super::backup_ends`] defines which ends are consistent.
 //!
 //! ```text
 //! ends of all logs ─> dest.<random>.tmp/ filled, synced ─> rename ─> dest/  ─> parent synced
 //! ```
 //!
-//! What a copy of a log is, is told in [`crate::log::LogCopy`]. See `docs/PROTOCOL.md`, "Backup".
+//! [`crate::log::LogCopy`] defines the copy of a log. See `docs/PROTOCOL.md`, "Backup".
 
 use std::path::{Path, PathBuf};
 
@@ -30,32 +30,32 @@ use crate::log::verify::Progress;
 use crate::log::{LogCopy, is_overtaken};
 use crate::storage::Storage;
 
-/// How often a log is looked at anew of which a segment went away while it was copied.
+/// How often a log is planned again after a segment was removed while it was copied.
 const TRIES: u32 = 5;
 
-/// What was copied.
+/// The copied parts.
 #[derive(Debug, Default)]
 pub struct BackupReport {
     /// Topics.
     pub topics: u64,
     /// Logs.
     pub logs: u64,
-    /// Segments of them.
+    /// Their segments.
     pub segments: u64,
-    /// Bytes of those.
+    /// Bytes of the segments.
     pub bytes: u64,
-    /// What is wrong with files of consumers and queues, of this store and so of the copy: they were
+    /// Errors in files of consumer groups and queues, of this store and so of the copy: they were
     /// copied as they are.
     pub problems: Vec<Error>,
 }
 
 impl Store {
-    /// Copy the store to a directory that is missing or empty, while others write to it.
+    /// Copy the store to a missing or empty directory, while others write to it.
     ///
-    /// The copy holds what was committed when this was called, durable or not, and is on the medium
-    /// when it returns. What a mark does not yet prove to be on the medium is checked on the way; for
-    /// all the rest run [`Store::verify`] on the copy. `progress` is told how many bytes of how many
-    /// are copied; an error that it returns ends the backup. Costs one pass over the store's bytes.
+    /// The copy has what was committed when this was called, durable or not, and is on disk when it
+    /// returns. Blocks that no mark shows to be on disk are checked on the way; for all others run
+    /// [`Store::verify`] on the copy. `progress` gets the copied and the total bytes; its error
+    /// ends the backup. Costs one pass over the store's bytes.
     ///
     /// ```
     /// use falaj::Store;
@@ -68,10 +68,11 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` for a destination that is not empty, or inside the store; `NeedsRecovery` for a store
-    /// opened for reading that nobody recovered since a crash; `CorruptData`, `NoSpace`, `SystemCallFailed`, and what
-    /// `progress` returns. Then nothing has the destination's name, and what was copied is removed. What
-    /// a killed process leaves, `<name>.<random>.tmp`, the next backup to the same place removes.
+    /// `InvalidArgument` for a destination that is not empty, or inside the store. `NeedsRecovery`
+    /// for a store opened for reading that was not recovered since a crash. `CorruptData`,
+    /// `NoSpace`, `SystemCallFailed`, and the errors of `progress`. Then nothing has the
+    /// destination's name, and the partial copy is removed. The next backup to the same place
+    /// removes the `<name>.<random>.tmp` of a killed process.
     pub fn backup(
         &self,
         destination: impl AsRef<Path>,
@@ -97,7 +98,7 @@ impl Store {
         report
     }
 
-    /// A copy inside of what is copied would never end; the other way round it would be in the way.
+    /// Refuse a copy inside the store, which would never end, and a store inside the copy.
     fn refuse_nested(&self, destination: &Path) -> Result<()> {
         let store =
             self.storage().stat(&self.layout().root_itself()).doing("look at", self.path())?;
@@ -112,8 +113,8 @@ impl Store {
         Err(Error::InvalidArgument { what })
     }
 
-    /// Device and inode of a path, if it is there, and of the directories above it: those that the
-    /// kernel finds upwards, which are others than those in the path where it leads through a link.
+    /// Return device and inode of a path, if it exists, and of the directories above it. These are
+    /// the kernel's parents, which differ from those in the path if it leads through a link.
     fn climb<'a>(&'a self, destination: &Path) -> impl Iterator<Item = (u64, u64)> + 'a {
         let id = |path: &Path| self.storage().stat(path).ok().map(|stat| (stat.device, stat.inode));
         let itself = id(&destination.join("."));
@@ -125,7 +126,7 @@ impl Store {
                 return None;
             }
             before = here;
-            // Where nothing is known of `..`, as in the memory twin, there are no links either.
+            // A storage that does not know `..`, such as the memory twin, has no links either.
             let up = at.join("..");
             at = match (id(&up), at.parent()) {
                 (None, Some(parent)) => parent.to_path_buf(),
@@ -137,7 +138,7 @@ impl Store {
     }
 }
 
-/// What is to be copied, as it was at one moment.
+/// The parts to copy, as they were at one moment.
 pub(super) struct BackupPlan {
     pub(super) topics: Vec<TopicSettings>,
     pub(super) logs: Vec<(PathBuf, LogCopy)>,
@@ -163,7 +164,7 @@ impl BackupPlan {
     }
 
     fn try_of(store: &Store) -> Result<Self> {
-        // Before the logs: no cursor of the copy lies behind the end of its log.
+        // Before the logs: then no cursor of the copy lies beyond the end of its log.
         let (consumers, queues) = (read_consumers(store)?, QueueCopy::of_all(store)?);
         let problems = store.problems_beside();
         let mut topics: Vec<TopicSettings> = Vec::new();
@@ -181,13 +182,13 @@ impl BackupPlan {
             }
             match plan_log(store, topic, &dir) {
                 Ok(copy) => logs.push((dir, copy)),
-                // Deleted since the topics were listed.
+                // It was deleted since the topics were listed.
                 Err(_) if is_gone(store, topic) => gone.push(topic.generation),
                 Err(error) => return Err(error),
             }
         }
-        // From a log that others share, too: one whose settings are still there had not been deleted in
-        // what is copied of its log.
+        // Also from a shared log: a topic with settings now had not been deleted in the copied part
+        // of its log.
         topics.retain(|topic| !gone.contains(&topic.generation) && !is_gone(store, topic));
         let (copied, total) = (0, 0);
         let mut plan = Self { topics, logs, consumers, queues, problems, floors, copied, total };
@@ -232,8 +233,8 @@ impl BackupPlan {
         Ok(report)
     }
 
-    /// Copy one log. Where it was deleted since the plan was made, its topics are left out; where a
-    /// segment is gone, because a latch was cleared, the log is looked at anew.
+    /// Copy one log. If it was deleted since the plan was made, its topics are left out. If a
+    /// segment is gone because a failed-sync state ended, the log is planned again.
     fn copy_log(
         &mut self,
         store: &Store,
@@ -290,8 +291,8 @@ fn is_gone(store: &Store, topic: &TopicSettings) -> bool {
     topics::is_gone(&**store.storage(), store.layout(), &topic.name, &topic.generation)
 }
 
-/// Cursors: small files with checksums of their own, so that a copy made while one is written is as
-/// good as the cursor before.
+/// Read the cursors. They are small files with checksums of their own, so that a copy of one that
+/// is being written is as good as the previous version.
 fn read_consumers(store: &Store) -> Result<Vec<(String, Vec<u8>)>> {
     let storage = &**store.storage();
     let mut read = Vec::new();
@@ -304,7 +305,7 @@ fn read_consumers(store: &Store) -> Result<Vec<(String, Vec<u8>)>> {
     Ok(read)
 }
 
-/// True for an empty directory, false for nothing at all.
+/// Return true for an empty directory, false for a missing one.
 fn is_empty_directory(storage: &dyn Storage, path: &Path) -> Result<bool> {
     let Some(stat) = files::stat(storage, path)? else { return Ok(false) };
     if stat.is_dir && files::list(storage, path)?.is_empty() {

@@ -1,13 +1,14 @@
-//! Ends of copied logs that agree: no cursor in a copy lies behind the copied end of what it reads.
+//! Consistent ends of copied logs: no cursor in a copy lies beyond the copied end of what it reads.
 //!
-//! A log may keep cursors of consumers that read other logs, and two may keep cursors in each other. The
-//! ends are fixed one after the other while others write, so a log that is fixed later may say more than
-//! another one's copy holds. Such a log is cut back, to before the first group that moves a cursor beyond
-//! what is copied; that may take away what a third one's cursors count on, so it is done until nothing
-//! changes. Invariant: whatever was committed when the backup began stays in it. For what was committed at
-//! one moment agrees, a cursor being moved behind what was read; of all ends that agree the cutting stops
-//! at the highest, and only what came after that moment is looked at (the *floors*). So a cursor that was
-//! beyond its log before, as after a loss, cuts nothing. See `docs/PROTOCOL.md`, "Backup".
+//! A log may keep cursors of groups that read other logs, and two logs may keep cursors in each
+//! other. The ends are fixed one after the other while others write. So a log that is fixed later
+//! may refer to more than another one's copy holds. Such a log is cut back to before the first
+//! group of blocks that moves a cursor beyond the copy. That may remove records that a third log's
+//! cursors refer to, so it is repeated until nothing changes. Invariant: everything that was
+//! committed when the backup began stays in it. The ends at one moment are consistent, since a
+//! cursor moves after its records were read. The cutting stops at the highest consistent ends, and
+//! only records after that moment are considered (see [`Floors`]). So a cursor that was beyond its log
+//! before, as after a loss, cuts nothing. See `docs/PROTOCOL.md`, "Backup".
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,10 +21,10 @@ use crate::format::consumer;
 use crate::format::settings::TopicSettings;
 use crate::log::{CopiedMove, Log, TopicEnds};
 
-/// Where logs that keep cursors of consumers ended before any end was fixed, by generation.
+/// Ends of the logs that keep cursors, before any end was fixed, by generation.
 pub(super) type Floors = HashMap<[u8; 16], Address>;
 
-/// Find them; the logs, where they are open for writing, stay so as long as the caller keeps them.
+/// Find them; logs that are open for writing stay open as long as the caller keeps them.
 pub(super) fn floors(
     store: &Store,
     topics: &[TopicSettings],
@@ -31,11 +32,11 @@ pub(super) fn floors(
 ) -> Result<(Floors, Vec<Arc<Log>>)> {
     let (mut floors, mut held) = (Floors::new(), Vec::new());
     for (_, bytes) in consumers {
-        // One that is damaged is copied as it is.
+        // A corrupt file is copied as it is.
         let Ok(home) = consumer::check_header(bytes, store.settings().id) else { continue };
         let topic = topics.iter().find(|topic| topic.log_generation == home);
         let Some(topic) = topic.filter(|_| !floors.contains_key(&home)) else { continue };
-        // What cannot be opened is for whoever copies it, or was deleted.
+        // A log that cannot be opened is an error of its copy, or was deleted.
         let Ok(log) = store.open_log(topic) else { continue };
         floors.insert(home, log.committed().unwrap_or(Address(u64::MAX)));
         if store.access() == Access::Write {
@@ -45,10 +46,10 @@ pub(super) fn floors(
     Ok((floors, held))
 }
 
-/// Cut logs that were not copied yet back until all agree.
+/// Cut back logs that were not copied yet until all ends are consistent.
 ///
 /// # Errors
-/// `CorruptData` when a segment is not there any more, `SystemCallFailed`.
+/// `CorruptData` when a segment no longer exists, `SystemCallFailed`.
 pub(super) fn agree(plan: &mut BackupPlan, store: &Store) -> Result<()> {
     let mut homes = Vec::new();
     for (index, (dir, copy)) in plan.logs.iter().enumerate().skip(plan.copied) {
@@ -80,12 +81,12 @@ pub(super) fn agree(plan: &mut BackupPlan, store: &Store) -> Result<()> {
     Ok(())
 }
 
-/// Where the copies of logs end, by their places in the plan; `None` where damage hides it.
+/// Ends of the logs' copies, by their places in the plan; `None` if corruption hides one.
 #[derive(Default)]
 struct EndsOf(HashMap<usize, Option<TopicEnds>>);
 
 impl EndsOf {
-    /// True where a cursor in the log `home` lies behind the copied end of what it reads.
+    /// Return true if a cursor in the log `home` lies beyond the copied end of what it reads.
     fn is_beyond(
         &mut self,
         plan: &BackupPlan,

@@ -41,21 +41,21 @@ impl StoreBuilder {
         self
     }
 
-    /// Set the permission bits of the directories of a store that is created: 0o700 by default, 0o750 to let a group
-    /// read, 0o770 to let it write. Those of the files follow.
+    /// Set the permission bits of a new store's directories. The default is 0o700; 0o750 lets a
+    /// group read, 0o770 lets it write. Those of the files follow.
     pub fn permissions(mut self, mode: u32) -> Self {
         self.options.mode = mode;
         self
     }
 
-    /// Fail where there is no store, if this is false. True by default.
+    /// Fail if there is no store, when this is false. True by default.
     pub fn create(mut self, create: bool) -> Self {
         self.options.create = create;
         self
     }
 
-    /// Write in this mode. Without one a new store gets the mode that suits its file system, and an old one keeps
-    /// its own.
+    /// Write in this mode. By default a new store gets the mode that suits its file system, and an
+    /// existing one keeps its own.
     pub fn write_mode(mut self, write_mode: WriteMode) -> Self {
         self.options.write_mode = Some(write_mode);
         self
@@ -67,14 +67,15 @@ impl StoreBuilder {
         self
     }
 
-    /// Wait so long for processes that open or change the store at this moment, 10 seconds by default.
+    /// Wait at most this long for processes that open or change the store now, 10 seconds by
+    /// default.
     pub fn lock_timeout(mut self, lock_timeout: Duration) -> Self {
         self.options.lock_timeout = lock_timeout;
         self
     }
 
-    /// Read by `pread` instead of maps. It is slower, and safe where a disk is failing or another program truncates
-    /// files.
+    /// Read by `pread` instead of maps. It is slower, and safe when a disk is failing or another
+    /// program truncates files.
     pub fn pread(mut self, pread: bool) -> Self {
         self.options.reading = if pread { Reading::Pread } else { Reading::Map };
         self
@@ -88,11 +89,12 @@ impl StoreBuilder {
         Store::open_with(path, &self.options)
     }
 
-    /// Find out what is to be repaired in a store that need not open, and repair it unless this is a dry run.
+    /// Find out how to repair a store that may fail to open, and repair it unless this is a dry
+    /// run.
     ///
     /// # Errors
-    /// `NotAStore`, `LockTimeout`; without a dry run also those of [`Store::open`]. An error in a single log or topic stands in the
-    /// report.
+    /// `NotAStore`, `LockTimeout`; without a dry run also those of [`Store::open`]. Errors in a
+    /// single log or topic are in the report.
     ///
     /// # Examples
     /// ```

@@ -1,9 +1,8 @@
-//! What a store holds, read with distrust: for those who look without opening.
+//! The contents of a store, read without trust, for programs that do not open it.
 //!
-//! Owns the list of settings, topics and logs as the directory has them, each with what is wrong with
-//! it. Unlike opening it stops at nothing but a directory that is no store: verification and repair
-//! begin here, and the things that they are for are damaged. It reads small files by `pread` and
-//! changes nothing.
+//! Owns the list of settings, topics and logs as the directory has them, each with its errors.
+//! Unlike opening it stops only at a directory that is no store: verification and repair begin
+//! here, with stores that are corrupt. It reads small files by `pread` and changes nothing.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -24,31 +23,32 @@ use crate::storage::Storage;
 pub(super) struct Catalog {
     pub(super) storage: Arc<dyn Storage>,
     pub(super) layout: Layout,
-    /// What `falaj.json` says.
+    /// The contents of `falaj.json`.
     pub(super) settings: Result<StoreSettings>,
-    /// Topics by name, or what is wrong with their settings.
+    /// Topics by name, or the error in their settings.
     pub(super) topics: Vec<(String, Result<TopicSettings>)>,
     /// Logs by directory.
     pub(super) logs: BTreeMap<PathBuf, CatalogLog>,
 }
 
-/// A log, and who lives in it.
+/// A log, and its topics.
 #[derive(Debug)]
 pub(super) struct CatalogLog {
     /// Its generation.
     pub(super) generation: [u8; 16],
-    /// Topics that name it; none when nobody does, or nobody knows.
+    /// Topics that name it; none if no topic does, or if that is unknown.
     pub(super) topics: Vec<TopicSettings>,
-    /// False when a topic names it and it is not there.
+    /// False when a topic names it and it does not exist.
     pub(super) exists: bool,
 }
 
 impl Catalog {
-    /// Look at a store.
+    /// Read a store.
     ///
     /// # Errors
-    /// `NotAStore` when there is neither `falaj.json` nor what belongs to it, `SystemCallFailed` when a directory
-    /// cannot be listed; `UnsupportedVersion` or `OutdatedFormat` when the store is of another version of the format.
+    /// `NotAStore` when the directory has neither `falaj.json` nor other parts of a store.
+    /// `SystemCallFailed` when a directory cannot be listed. `UnsupportedVersion` or
+    /// `OutdatedFormat` for a store of another format version.
     pub(super) fn read(storage: &Arc<dyn Storage>, root: &Path) -> Result<Self> {
         let layout = Layout::new(&layout::directory(root)?);
         let settings = match read_store_settings(&**storage, &layout)? {
@@ -60,10 +60,10 @@ impl Catalog {
         Ok(Self { storage: Arc::clone(storage), layout, settings, topics, logs })
     }
 
-    /// Look at what stands beside the logs; `tell` is told how many bytes were looked at.
+    /// Check the files beside the logs; `tell` gets the number of bytes read.
     ///
     /// # Errors
-    /// `SystemCallFailed` when a directory cannot be listed, and what `tell` returns.
+    /// `SystemCallFailed` when a directory cannot be listed, and the errors of `tell`.
     pub(super) fn look_beside(
         &self,
         tell: &mut dyn FnMut(u64) -> Result<()>,
@@ -72,19 +72,19 @@ impl Catalog {
         sidecar_check::look(&*self.storage, &self.layout, id, tell)
     }
 
-    /// How the store is written to; as most are where nobody knows.
+    /// Return how processes write to the store; if unknown, the most common mode.
     pub(super) fn write_mode(&self) -> WriteMode {
         self.settings.as_ref().map_or(WriteMode::Mapped, |settings| settings.write_mode)
     }
 
-    /// True when some `topic.json` cannot be read, so that a log that nobody names may be its.
+    /// Return true when some `topic.json` cannot be read: an unnamed log may be its.
     pub(super) fn has_unknown_topics(&self) -> bool {
         self.topics.iter().any(|(_, topic)| topic.is_err())
     }
 }
 
 impl CatalogLog {
-    /// The log as verification sees it.
+    /// Describe the log for verification.
     pub(super) fn subject(&self, dir: &Path) -> Subject {
         let mut topics = BTreeMap::new();
         for topic in &self.topics {
@@ -98,7 +98,7 @@ impl CatalogLog {
     }
 }
 
-/// What `falaj.json` says, or what is wrong with it; `None` when there is none.
+/// Read `falaj.json`, or its error; `None` when it does not exist.
 fn read_store_settings(
     storage: &dyn Storage,
     layout: &Layout,
@@ -115,13 +115,13 @@ fn read_store_settings(
         Err(error) => return Ok(Some(Err(error))),
     };
     match StoreSettings::decode(&bytes) {
-        // Nothing that this version knows of files holds for the store's.
+        // This version knows nothing about the store's other files.
         Err(other @ DecodeError::Version(_)) => Err(Error::malformed(&path, 0, other)),
         settings => Ok(Some(settings.in_file(&path, 0))),
     }
 }
 
-/// A directory that holds topics and logs is a store that lost its settings.
+/// Report lost settings for a directory that has topics and logs.
 fn no_settings(storage: &dyn Storage, layout: &Layout) -> Result<Result<StoreSettings>> {
     let root = layout.root();
     let holds = |name| files::stat(storage, &root.join(name)).ok().flatten().is_some();

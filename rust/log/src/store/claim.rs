@@ -1,10 +1,9 @@
 //! The claim: one process at a time creates, deletes, joins.
 //!
-//! Owns the `claim` lock file and the bounded wait for it. Invariant: what the store's directories
-//! hold, the incarnation, and which slots are taken change only under the claim. It is held for
-//! moments, by living processes only (the kernel ends it with them), and waited for with a deadline.
-//! What is done under it is left to the other rooms of the store (`docs/PROTOCOL.md`, "Opening for
-//! writing").
+//! Owns the `claim` lock file and the bounded wait for it. Invariant: the store's directories, the
+//! incarnation and the set of taken slots change only under the claim. Living processes hold it for
+//! moments (the kernel releases it with a process), and others wait for it with a deadline. The
+//! other modules of the store define the work under it (`docs/PROTOCOL.md`, "Opening for writing").
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -29,17 +28,17 @@ pub(super) struct Patience {
 }
 
 impl Patience {
-    /// Begin to wait, for at most `limit`.
+    /// Begin to wait, at most for `limit`.
     pub(super) fn new(limit: Duration) -> Self {
         Self { began: Instant::now(), limit, nap: FIRST_NAP }
     }
 
-    /// How long it has been.
+    /// Return how long it has waited.
     pub(super) fn waited(&self) -> Duration {
         self.began.elapsed()
     }
 
-    /// Sleep a little; false when the time is over.
+    /// Sleep a little; return false when the time is over.
     pub(super) fn rest(&mut self) -> bool {
         let left = self.limit.saturating_sub(self.waited());
         if left.is_zero() {
@@ -62,11 +61,12 @@ impl Claim {
     /// Wait for the claim.
     ///
     /// A store that was restored from a backup has no lock files, so a missing one is created. Two
-    /// openers then meet at the same file: creating is exclusive.
+    /// openers then meet at the same file, as creation is exclusive.
     ///
     /// # Errors
-    /// [`Error::LockTimeout`] when others held it all the time, [`Error::LockFileReplaced`] when the
-    /// path keeps leading elsewhere, [`Error::SystemCallFailed`] when the user may not write the store.
+    /// [`Error::LockTimeout`] when others held it all the time, [`Error::LockFileReplaced`] when
+    /// the path keeps leading elsewhere, [`Error::SystemCallFailed`] when the user may not write
+    /// the store.
     pub(super) fn take(
         storage: &Arc<dyn Storage>,
         layout: &Layout,
@@ -79,19 +79,19 @@ impl Claim {
                 if file.in_place(storage.as_ref())? {
                     break;
                 }
-                // Replaced between opening and locking: what is there now is as good.
+                // It was replaced between opening and locking: the present file is as good.
                 file = LockFile::find_or_create(storage.as_ref(), &layout.claim(), mode)?;
             }
             if !patience.rest() {
                 return Err(timeout(&file, layout.claim(), patience.waited()));
             }
         }
-        // An explanation for those who wait in vain; a full disk is no reason to stop here.
+        // This explains the wait to others; a full disk is no reason to stop here.
         let _ = file.write(&format!("process {}", std::process::id()));
         Ok(Self { storage: storage.clone(), file })
     }
 
-    /// Make sure, at the end, that this was the claim that everybody else waited for.
+    /// Check at the end that this was the claim that all others waited for.
     ///
     /// # Errors
     /// [`Error::LockFileReplaced`].

@@ -1,11 +1,11 @@
-//! Changing what may be changed of a store and its topics: retention.
+//! Changing the settings of a store and its topics that may change: retention.
 //!
-//! Owns the one way in which a settings file is written anew. Invariant: at each moment, also after a
-//! death or a power cut, the file is there whole, as it was or as it is to be: the new one is made
-//! beside it, synced, and renamed over it, under the claim, so that no change is lost to another one
-//! made at the same time; its revision tells them apart. Processes that have the topic open look at the
-//! file when there is something to do ([`super::retention`]), so nobody has to be told.
-//! (`docs/PROTOCOL.md`, "Retention by limits".)
+//! Owns the one way in which a settings file is rewritten. Invariant: at each moment, even after a
+//! death or a power failure, the file is whole, either old or new. The new one is made beside it,
+//! synced, and renamed over it, under the claim, so that no simultaneous change is lost. Its
+//! revision distinguishes the versions. Processes that have the topic open read the file when there
+//! is work to do ([`super::retention`]), so they need no notice. (`docs/PROTOCOL.md`, "Retention by
+//! limits".)
 
 use std::time::Duration;
 
@@ -18,7 +18,8 @@ use crate::failpoints::{Point, pass};
 use crate::format::retention::{MAX_LIMIT, Retention, is_limit};
 use crate::format::settings::{StoreSettings, TopicSettings};
 
-/// What to change of a topic's retention: which records expire. What it does not name stays as it is.
+/// A change of a topic's retention, which says which records expire. Settings that it does not name
+/// stay.
 ///
 /// # Examples
 /// ```
@@ -52,7 +53,7 @@ pub struct RetentionChange {
 }
 
 impl RetentionChange {
-    /// Limit the bytes that the topic's segments take on the disk, or lift the limit.
+    /// Limit the bytes of the topic's segments on disk, or lift the limit.
     #[must_use]
     pub fn bytes(self, limit: impl Into<Option<u64>>) -> Self {
         Self { bytes: Some(limit.into()), ..self }
@@ -83,7 +84,7 @@ impl RetentionChange {
         Self { protected: Some(protected), ..self }
     }
 
-    /// Check what is asked for, before anything is looked at.
+    /// Check the arguments, before anything is read.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] naming the limit.
@@ -94,7 +95,7 @@ impl RetentionChange {
         validate("retention_records", self.records.flatten())
     }
 
-    /// What there is, changed.
+    /// Apply the change to stored settings.
     pub(super) fn apply(&self, stored: Retention) -> Retention {
         Retention {
             bytes: self.bytes.unwrap_or(stored.bytes),
@@ -105,7 +106,7 @@ impl RetentionChange {
         }
     }
 
-    /// Compare what is asked for with what is stored.
+    /// Compare the requested settings with the stored ones.
     pub(super) fn compare(&self, topic: &str, stored: &Retention) -> Result<()> {
         let same = |setting, asked: Option<Option<u64>>, stored: Option<u64>| {
             differ(topic, setting, asked.map(LimitText), &LimitText(stored))
@@ -153,16 +154,17 @@ fn validate(name: &str, limit: Option<u64>) -> Result<()> {
 }
 
 impl Store {
-    /// Change which records of a topic may go by themselves. On the medium when it returns; whoever has
-    /// the topic open acts on it from the next roll on, [`Store::maintain`] at once. Nothing is removed
-    /// by this alone. Returns the settings as they are now. `of` is the generation meant, where any will
-    /// not do.
+    /// Change which records of a topic expire. On disk when it returns. Processes that have the
+    /// topic open apply it from their next roll on, [`Store::maintain`] at once. Nothing is removed
+    /// by this alone. Returns the new settings. `of` is the generation of the topic, if only that
+    /// one will do.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] beyond the limits, [`Error::UnknownTopic`], [`Error::TopicDeleted`] where the
-    /// topic of this name is of another generation; [`Error::NotWritable`], [`Error::LockTimeout`],
-    /// [`Error::CorruptData`], [`Error::NoSpace`], [`Error::SystemCallFailed`]: as it was, or, after an error of the last
-    /// sync alone, perhaps as it was to be.
+    /// [`Error::InvalidArgument`] beyond the limits, [`Error::UnknownTopic`],
+    /// [`Error::TopicDeleted`] if the topic of this name has another generation.
+    /// [`Error::NotWritable`], [`Error::LockTimeout`], [`Error::CorruptData`], [`Error::NoSpace`],
+    /// [`Error::SystemCallFailed`]: the settings are the old ones or, if only the last sync failed,
+    /// perhaps the new ones.
     #[doc(hidden)]
     pub fn configure_topic(
         &self,
@@ -177,8 +179,9 @@ impl Store {
         })
     }
 
-    /// Say that compaction may remove records of a topic, so that its readers do not count on each of them,
-    /// or that it may no more; what it removed stays removed. Else as [`Store::configure_topic`].
+    /// Allow compaction to remove records of a topic, or forbid it. Readers of a compacted topic do
+    /// not rely on each record; removed records stay removed. Otherwise as
+    /// [`Store::configure_topic`].
     ///
     /// # Errors
     /// As [`Store::configure_topic`].
@@ -192,7 +195,7 @@ impl Store {
         self.rewrite_topic(name, of, |topic| TopicSettings { compacted, ..topic })
     }
 
-    /// Change what a topic's file says.
+    /// Rewrite a topic's file.
     fn rewrite_topic(
         &self,
         name: &str,
@@ -223,8 +226,8 @@ impl Store {
         Ok(topic)
     }
 
-    /// Change how many bytes the logs of all topics may take together; `None` takes the limit away.
-    /// Else as [`Store::configure_topic`].
+    /// Change the limit of the bytes of all logs together; `None` lifts it. Otherwise as
+    /// [`Store::configure_topic`].
     ///
     /// # Errors
     /// As [`Store::configure_topic`].
@@ -242,7 +245,8 @@ impl Store {
         Ok(store)
     }
 
-    /// What the store is, as its file says now; [`Store::settings`] is as it was opened.
+    /// Read the store's settings from its file; [`Store::settings`] has them as they were at
+    /// opening.
     ///
     /// # Errors
     /// [`Error::NotAStore`] when the file is gone, [`Error::CorruptData`], [`Error::UnsupportedVersion`], [`Error::SystemCallFailed`].

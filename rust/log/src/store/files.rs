@@ -1,9 +1,9 @@
-//! Small files and directories, made whole or not at all.
+//! Small files and directories, made completely or not at all.
 //!
-//! Owns the one way in which the store makes a file that others may find: temporary name, content,
-//! `fsync`, rename without replacing, `fsync` of the directory. After a crash at any point the file
-//! is there whole or it is not there; what a crash leaves has a name that [`super::sweep`] knows.
-//! All that writes here happens under the claim.
+//! Owns the one way in which the store makes a file that others may find. The steps are temporary
+//! name, content, `fsync`, rename without replacing, `fsync` of the directory. After a crash at any
+//! point the file is whole or does not exist; [`super::sweep`] knows the names of leftovers. All
+//! writes here happen under the claim.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,20 +17,20 @@ use crate::storage::{File, OpenMode, Stat, Storage};
 /// More than any settings file has.
 const MAX_SETTINGS: usize = 64 << 10;
 
-/// Read a settings file; `None` when there is none.
+/// Read a settings file; `None` when it does not exist.
 pub(super) fn read(storage: &dyn Storage, path: &Path) -> Result<Option<Vec<u8>>> {
     let file = open_to_read(storage, path)?;
     file.map(|file| read_at(&*file, path, 0, MAX_SETTINGS)).transpose()
 }
 
-/// Read the beginning of a file that may be large; `None` when there is none.
+/// Read the beginning of a file that may be large; `None` when it does not exist.
 pub(super) fn read_up_to(storage: &dyn Storage, path: &Path, most: u64) -> Result<Option<Vec<u8>>> {
     let Some(file) = open_to_read(storage, path)? else { return Ok(None) };
     let len = file.stat().doing("look at", path)?.len;
     read_at(&*file, path, 0, len.min(most) as usize).map(Some)
 }
 
-/// Read bytes of a file; fewer where it ends before.
+/// Read bytes of a file; fewer if it ends before.
 pub(super) fn read_at(file: &dyn File, path: &Path, position: u64, len: usize) -> Result<Vec<u8>> {
     let mut bytes = vec![0; len];
     let got = file.read_at(&mut bytes, position).doing("read", path)?;
@@ -38,7 +38,7 @@ pub(super) fn read_at(file: &dyn File, path: &Path, position: u64, len: usize) -
     Ok(bytes)
 }
 
-/// Open a file; `None` when there is none.
+/// Open a file; `None` when it does not exist.
 pub(super) fn open_to_read(storage: &dyn Storage, path: &Path) -> Result<Option<Arc<dyn File>>> {
     storage.open(path, OpenMode::Read).if_there("open", path)
 }
@@ -49,7 +49,7 @@ pub(super) fn put_new(storage: &dyn Storage, path: &Path, bytes: &[u8], mode: u3
     rename_new(storage, &temporary, path)
 }
 
-/// Make the temporary file, `len` bytes long and allocated, and have it on the medium.
+/// Make the temporary file, `len` bytes long and allocated, and sync it.
 pub(super) fn prepare(
     storage: &dyn Storage,
     path: &Path,
@@ -62,7 +62,7 @@ pub(super) fn prepare(
     Ok(temporary)
 }
 
-/// As [`prepare`], but not synced yet.
+/// Make it as [`prepare`], but do not sync it yet.
 pub(super) fn begin(
     storage: &dyn Storage,
     path: &Path,
@@ -71,33 +71,33 @@ pub(super) fn begin(
     mode: u32,
 ) -> Result<(PathBuf, Arc<dyn File>)> {
     let temporary = temporary(path);
-    // One that is there was left by a process that died: only the holder of the claim makes it.
+    // An existing one is a dead process's: only the holder of the claim makes it.
     let file = write_file(storage, &temporary, bytes, len, mode)?;
     Ok((temporary, file))
 }
 
-/// Have a file on the medium.
+/// Sync a file.
 pub(super) fn sync(file: &dyn File, path: &Path) -> Result<()> {
     file.sync_all().doing("sync", path)
 }
 
-/// Rename without replacing, and have that on the medium.
+/// Rename without replacing, and sync that.
 pub(super) fn rename_new(storage: &dyn Storage, from: &Path, to: &Path) -> Result<()> {
     storage.rename_new(from, to).doing("rename to", to)?;
     sync_parent(storage, to)
 }
 
-/// Have the names in the directory of a path on the medium.
+/// Sync the directory that has a path.
 pub(super) fn sync_parent(storage: &dyn Storage, path: &Path) -> Result<()> {
     path.parent().map_or(Ok(()), |directory| sync_dir(storage, directory))
 }
 
-/// Have the names in a directory on the medium.
+/// Sync a directory.
 pub(super) fn sync_dir(storage: &dyn Storage, path: &Path) -> Result<()> {
     storage.sync_dir(path).doing("sync", path)
 }
 
-/// Make a directory, or take the one that is there; true when it was made.
+/// Make a directory, unless it exists; return true when it was made.
 pub(crate) fn make_dir(storage: &dyn Storage, path: &Path, mode: u32) -> Result<bool> {
     match storage.create_dir(path, mode) {
         Ok(()) => Ok(true),
@@ -108,17 +108,17 @@ pub(crate) fn make_dir(storage: &dyn Storage, path: &Path, mode: u32) -> Result<
     }
 }
 
-/// What is at a path; `None` where nothing is.
+/// Look at a path; `None` if it does not exist.
 pub(super) fn stat(storage: &dyn Storage, path: &Path) -> Result<Option<Stat>> {
     storage.stat(path).if_there("look at", path)
 }
 
-/// True for a directory that is there, and no link to one.
+/// Return true for an existing directory that is no link.
 pub(super) fn is_dir(storage: &dyn Storage, path: &Path) -> Result<bool> {
     Ok(stat(storage, path)?.is_some_and(|stat| stat.is_dir))
 }
 
-/// A directory of a store: there, and no symbolic link to one.
+/// Look at a directory of a store: it must exist, and be no symbolic link.
 pub(super) fn expect_dir(storage: &dyn Storage, path: &Path) -> Result<Stat> {
     let stat = storage.stat(path).doing("look at", path)?;
     if stat.is_dir {
@@ -127,8 +127,8 @@ pub(super) fn expect_dir(storage: &dyn Storage, path: &Path) -> Result<Stat> {
     Err(Error::io("use", path, io::Error::from_raw_os_error(libc::ENOTDIR)))
 }
 
-/// See that a path leads through directories of the store alone: a symbolic link in place of one of
-/// them would lead out of it. What is not there leads nowhere.
+/// Check that a path leads through directories of the store alone: a symbolic link in place of one
+/// would lead out of it. Missing parts lead nowhere.
 pub(super) fn expect_inside(storage: &dyn Storage, root: &Path, path: &Path) -> Result<()> {
     for directory in path.ancestors().skip(1).take_while(|directory| *directory != root) {
         match expect_dir(storage, directory) {
@@ -139,22 +139,22 @@ pub(super) fn expect_inside(storage: &dyn Storage, root: &Path, path: &Path) -> 
     Ok(())
 }
 
-/// Names in a directory.
+/// List the names in a directory.
 pub(super) fn list(storage: &dyn Storage, path: &Path) -> Result<Vec<String>> {
     storage.list(path).doing("list", path)
 }
 
-/// Names in a directory; none where it is not there.
+/// List the names in a directory; none if it does not exist.
 pub(super) fn list_if_there(storage: &dyn Storage, path: &Path) -> Result<Vec<String>> {
     Ok(storage.list(path).if_there("list", path)?.unwrap_or_default())
 }
 
-/// Remove a file if it is there.
+/// Remove a file if it exists.
 pub(super) fn unlink(storage: &dyn Storage, path: &Path) -> Result<()> {
     storage.unlink(path).if_there("remove", path).map(drop)
 }
 
-/// Remove a directory if it is there and empty; one that holds something stays.
+/// Remove a directory if it exists and is empty.
 pub(super) fn remove_dir(storage: &dyn Storage, path: &Path) -> Result<()> {
     match storage.remove_dir(path) {
         Err(error) if holds_something(&error) => Ok(()),
@@ -170,7 +170,7 @@ fn holds_something(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOTEMPTY | libc::EEXIST))
 }
 
-/// Sixteen random bytes.
+/// Draw sixteen random bytes.
 pub(super) fn random_id(storage: &dyn Storage, for_what: &Path) -> Result<[u8; 16]> {
     let mut id = [0; 16];
     for half in id.chunks_exact_mut(8) {

@@ -1,22 +1,22 @@
-//! Noticing a fork: without a system call, and in time to let the parent's locks go.
+//! Noticing a fork: without a system call, and early enough to close the parent's lock files.
 //!
-//! Owns two things. The *epoch*, a number that a forked child does not share with its parent: it
-//! stands in a page that the kernel hands to a child as zeros (`MADV_WIPEONFORK`), so that also a
-//! child of a bare `clone` is found out, and a handle compares one word. And the *handlers* that run
-//! around `fork`: they keep the registry of lock files in one piece and close the inherited ones in
-//! the child. A `flock` belongs to the open file, which parent and child share: without that, an
-//! idle child would keep a dead parent's slot alive.
+//! Owns two things. The *epoch* is a number that a forked child does not share with its parent. It
+//! lies in a page that the kernel zeroes for a child (`MADV_WIPEONFORK`). So even a child of a bare
+//! `clone` is noticed, and a handle compares one word. The *handlers* run around `fork`: they keep
+//! the registry of lock files consistent and close the inherited ones in the child. A `flock`
+//! belongs to the open file, which parent and child share: without the handlers, an idle child
+//! would keep a dead parent's slot alive.
 //!
 //! ```text
 //! fork() ── prepare: take the registry ──┬── parent: release it
 //!                                        └── child:  close lock files, new epoch, release it
 //! ```
 //!
-//! Invariant: in a process that came from `fork`, no lock file of its parent is open after `fork`
-//! has returned, and no handle made before has the current epoch. What a handle does then is left to
-//! [`super::membership`]. `vfork` and `posix_spawn` run no handlers and need none: lock files are
-//! close-on-exec; until the new program begins they are held a moment longer. A bare `clone` runs none either; there only the epoch speaks.
-//! (`docs/PROTOCOL.md`, "Fork".)
+//! Invariant, once `fork` has returned in a child: no lock file of its parent is open there. No
+//! handle made before has the current epoch. [`super::membership`] decides what such a handle does.
+//! `vfork` and `posix_spawn` run no handlers and need none: lock files are close-on-exec, and stay
+//! open a moment longer, until the new program begins. A bare `clone` runs none either; there only
+//! the epoch shows it. (`docs/PROTOCOL.md`, "Fork".)
 #![allow(unsafe_code)]
 
 use std::io;
@@ -29,7 +29,7 @@ use super::registry;
 
 const PAGE: usize = 4096;
 
-/// This process's epoch: never 0, and higher than every one that it has inherited.
+/// Return this process's epoch: never 0, and higher than every inherited one.
 #[inline]
 pub fn epoch() -> u64 {
     let word = word();
@@ -41,8 +41,8 @@ pub fn epoch() -> u64 {
 
 #[cold]
 fn begin(word: &AtomicU64) -> u64 {
-    // Ordinary memory, which a child inherits: so it never hands out a number twice in a line of
-    // descent. Siblings may share one; no handle gets from one to the other.
+    // Ordinary memory, which a child inherits: so it never gives a number twice in a line of
+    // descent. Siblings may share one, but no handle passes from one to the other.
     static LAST: AtomicU64 = AtomicU64::new(0);
     let new = LAST.fetch_add(1, Ordering::Relaxed) + 1;
     match word.compare_exchange(0, new, Ordering::Relaxed, Ordering::Relaxed) {
@@ -51,7 +51,7 @@ fn begin(word: &AtomicU64) -> u64 {
     }
 }
 
-/// The word that a child finds zeroed, or with an epoch of its own.
+/// Return the word that a child finds zeroed, or with an epoch of its own.
 #[inline]
 pub(super) fn word() -> &'static AtomicU64 {
     static WORD: AtomicPtr<AtomicU64> = AtomicPtr::new(ptr::null_mut());
@@ -61,8 +61,8 @@ pub(super) fn word() -> &'static AtomicU64 {
     unsafe { &*word }
 }
 
-/// Make the word, unless another thread is faster. No lock and no `Once`: a child could inherit them
-/// in the middle, and wait for a thread that it does not have.
+/// Make the word, unless another thread is faster. It uses no lock and no `Once`: a child could
+/// inherit them in the middle, and wait for a thread that it does not have.
 #[cold]
 fn note(place: &AtomicPtr<AtomicU64>) -> *mut AtomicU64 {
     let made = wiped_page().unwrap_or_else(|_| Box::leak(Box::default()));
@@ -73,7 +73,7 @@ fn note(place: &AtomicPtr<AtomicU64>) -> *mut AtomicU64 {
     }
 }
 
-/// A page for the life of the process. Where the kernel cannot wipe it (before 4.14), the handlers
+/// Map a page for the life of the process. If the kernel cannot wipe it (before 4.14), the handlers
 /// do, see [`child`].
 fn wiped_page() -> io::Result<&'static AtomicU64> {
     let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
@@ -87,22 +87,22 @@ fn wiped_page() -> io::Result<&'static AtomicU64> {
     Ok(unsafe { AtomicU64::from_ptr(page.cast()) })
 }
 
-/// Have the handlers run around every `fork` from now on. Comes before the first lock file and the
-/// first use of the registry.
+/// Make the handlers run around every `fork` from now on. Call it before the first lock file and
+/// the first use of the registry.
 ///
-/// Two threads may both note them down (a lock against that could be inherited locked): handlers
-/// that run twice do no more than once.
+/// Two threads may both register them (a lock against that could be inherited locked): handlers
+/// that run twice have no further effect.
 ///
 /// # Errors
-/// When there is no memory to note them down.
+/// When there is no memory to register them.
 pub(super) fn install() -> io::Result<()> {
     static INSTALLED: AtomicBool = AtomicBool::new(false);
     if INSTALLED.load(Ordering::Acquire) {
         return Ok(());
     }
     epoch();
-    // SAFETY: the handlers are functions of this library, which unregisters them if it is ever
-    // unloaded (the C library ties them to it); they unwind nowhere.
+    // SAFETY: the handlers are functions of this library. The C library ties them to it, and
+    // unregisters them if it is ever unloaded. They never unwind.
     let failure = unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
     match failure {
         0 => {

@@ -1,15 +1,15 @@
-//! Handles: which numbers a process gave out to things of it that others know by number.
+//! Handles: numbers by which other processes know things of this process.
 //!
-//! Owns the numbers, from 1 and never given out twice, and whether what got one is still there. A word
-//! in a file that names a number of this process of which that is not so names nobody: the thing is
-//! gone, and could not take the word away with it. Other processes cannot ask; they see whether the
-//! process lives. A forked child has numbers of its own, because it has a membership of its own.
+//! Owns the numbers, from 1 and never used twice, and whether the owner of each still exists. A
+//! file may have a word with a number of this process whose owner is gone: it could not clear the
+//! word. Such a word names no owner. Other processes cannot ask; they see whether the process
+//! lives. A forked child has numbers of its own, because it has a membership of its own.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-/// A number, for as long as this is kept.
+/// A number, reserved while this value lives.
 #[derive(Debug)]
 pub(crate) struct Numbered {
     pub(crate) number: u32,
@@ -25,7 +25,7 @@ pub(super) struct Handles {
 }
 
 impl Handles {
-    /// A number that nothing had before.
+    /// Return a number that was never used before.
     pub(super) fn number(&self) -> Numbered {
         let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
         let is_there = Arc::new(());
@@ -35,7 +35,7 @@ impl Handles {
         Numbered { number, _alive: is_there }
     }
 
-    /// Whether what got a number is still there.
+    /// Return whether the owner of a number still exists.
     pub(super) fn is_there(&self, number: u32) -> bool {
         let alive = self.alive.lock().unwrap_or_else(PoisonError::into_inner);
         alive.get(&number).is_some_and(|thing| thing.strong_count() > 0)

@@ -1,8 +1,8 @@
-//! What there is in a store, in numbers: for `falaj info`.
+//! Facts about a store in numbers, for `falaj info`.
 //!
 //! Owns the values that people look at: topics with their offsets, logs with their sizes and locks,
-//! the slots and who is in them. It opens nothing for writing, whatever the store was opened for, and
-//! changes nothing; what is damaged is told where it stands, and the rest is told all the same.
+//! the slots and their processes. It opens nothing for writing, however the store was opened, and
+//! changes nothing. An error is reported in its place, and everything else all the same.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -28,12 +28,12 @@ pub struct StoreInfo {
     pub format: u32,
     /// Id, time of creation, write mode.
     pub settings: StoreSettings,
-    /// What it lies on.
+    /// The kind of its file system.
     pub filesystem: Filesystem,
-    /// What began when the first of the present writers came, or of the last ones if nobody is there;
-    /// `None` where this user may not read it, or nobody ever wrote.
+    /// Incarnation of the present writers, or of the last ones if there are none. `None` if this
+    /// user may not read it, or no process ever wrote.
     pub incarnation: Option<u64>,
-    /// Slots that were ever taken. None where this user may not look into them.
+    /// Slots that were ever taken. Empty if this user may not read them.
     pub slots: Vec<SlotInfo>,
     /// Its topics, by name.
     pub topics: Vec<TopicInfo>,
@@ -46,33 +46,33 @@ pub struct StoreInfo {
 pub struct TopicInfo {
     /// Its name.
     pub name: String,
-    /// What does not change about it; an error where its settings are damaged.
+    /// Its constant properties; an error if its settings are corrupt.
     pub settings: Result<TopicSettings>,
-    /// Its partitions; an error where its log is damaged.
+    /// Its partitions; an error if its log is corrupt.
     pub partitions: Result<Vec<PartitionInfo>>,
 }
 
-/// How far a partition reaches.
+/// The extent of a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartitionInfo {
-    /// Which partition.
+    /// The partition.
     pub partition: u32,
-    /// Lowest offset that is there.
+    /// Lowest offset that is left.
     pub first: u64,
-    /// Offset behind the last committed record.
+    /// Offset after the last committed record.
     pub end: u64,
-    /// Offset behind the last record that is known to be on the medium.
+    /// Offset after the last record that is known to be on disk.
     pub durable: u64,
 }
 
-/// An offset of a partition, from which on records are to be counted.
+/// An offset of a partition from which to count records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CountFrom {
     /// The topic.
     pub topic: String,
-    /// Its generation: another topic that got its name has other records.
+    /// Its generation: another topic of the same name has other records.
     pub generation: [u8; 16],
-    /// Which partition.
+    /// The partition.
     pub partition: u32,
     /// The lowest offset that counts.
     pub offset: u64,
@@ -85,23 +85,23 @@ pub struct LogInfo {
     pub name: String,
     /// Its directory.
     pub dir: PathBuf,
-    /// Topics that live in it.
+    /// Its topics.
     pub topics: Vec<String>,
-    /// Sizes, ends and locks; an error where it is damaged.
+    /// Sizes, ends and locks; an error if it is corrupt.
     pub extent: Result<LogExtent>,
-    /// What went wrong with retention last, where this process did it.
+    /// The last error of retention, if this process ran it.
     pub retention_problem: Option<String>,
 }
 
 impl Store {
-    /// The slots that were ever taken, and whether who took them lives; none where this user may not
-    /// look into them.
+    /// List the slots that were ever taken, and whether their processes live; empty if this user
+    /// may not read them.
     #[doc(hidden)]
     pub fn slots(&self) -> Vec<SlotInfo> {
         Slots::new(self.storage(), self.layout()).look()
     }
 
-    /// As [`StoreInfo::incarnation`].
+    /// Return the incarnation, as [`StoreInfo::incarnation`].
     pub(crate) fn incarnation(&self) -> Option<u64> {
         membership::incarnation_now(&**self.storage(), self.layout())
     }
@@ -118,8 +118,7 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// When the store's directories cannot be listed. What is wrong with a topic or a log stands
-    /// beside it.
+    /// When the store's directories cannot be listed. Errors of a topic or a log are in its place.
     pub fn info(&self) -> Result<StoreInfo> {
         let filesystem = self
             .storage()
@@ -150,8 +149,7 @@ impl Store {
     /// Look at one topic.
     ///
     /// # Errors
-    /// [`Error::UnknownTopic`]. What is wrong with the topic stands in
-    /// what is returned.
+    /// [`Error::UnknownTopic`]. Errors of the topic are in the result.
     pub fn topic_info(&self, name: &str) -> Result<TopicInfo> {
         let settings = match self.layout().topic(name).and_then(|_| self.topic_settings(name)) {
             Err(Error::InvalidName { .. } | Error::UnknownTopic { .. }) => {
@@ -166,9 +164,9 @@ impl Store {
         Ok(TopicInfo { name: name.to_owned(), settings, partitions })
     }
 
-    /// How many committed records are there from each of these places on: lags of consumer groups, jobs
-    /// of queues. `None` where the topic is gone, was made again, or cannot be read. What corruption
-    /// hides counts, see [`crate::topic::Topic::count`].
+    /// Count the committed records from each of these places on: lags of consumer groups, jobs of
+    /// queues. `None` if the topic is gone, was created again, or cannot be read. Hidden offsets
+    /// count, see [`crate::topic::Topic::count`].
     #[doc(hidden)]
     pub fn count_from(&self, places: &[CountFrom]) -> Vec<Option<u64>> {
         let mut logs: BTreeMap<[u8; 16], Option<(TopicSettings, Arc<Log>)>> = BTreeMap::new();
@@ -192,13 +190,13 @@ impl Store {
         places.iter().map(&mut count).collect()
     }
 
-    /// The incarnation of the store, where one was ever begun. Within one no power was lost.
+    /// Return the store's incarnation, if one ever began. Within one there was no power failure.
     pub(crate) fn incarnation_now(&self) -> Option<u64> {
         membership::incarnation_now(&**self.storage(), self.layout())
     }
 
-    /// Where the partitions of a topic end, and what its log is like. A log is opened and walked once,
-    /// however many topics live in it.
+    /// Return the ends of the topics' partitions, and the state of their log. A log is opened and
+    /// walked once, however many topics it has.
     fn look_at(
         &self,
         topic: &TopicSettings,
@@ -239,14 +237,14 @@ impl Store {
         let retention_problem = member.and_then(|member| member.logs().retention_problem(dir));
         let topics = Vec::new();
         let info = LogInfo { name, dir: dir.to_path_buf(), topics, extent, retention_problem };
-        // Where that meets damage each topic is asked for by itself, and says what it meets.
+        // If that meets corruption, each topic is read alone, and reports its own error.
         let ends = log.committed().and_then(|tail| log.ends_at(tail).ok());
         let durable = log.durable().and_then(|durable| log.ends_at(durable).ok());
         Ok(Looked { info, log, ends, durable })
     }
 }
 
-/// A log that was looked at, and where its topics end.
+/// A log that was read, and where its topics end.
 struct Looked {
     info: LogInfo,
     log: Arc<Log>,

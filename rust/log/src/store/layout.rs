@@ -1,19 +1,20 @@
 //! Every path inside a store, made in one place.
 //!
-//! Invariant: a path that this room makes lies inside the store. Names of topics and consumers are
-//! checked here, before a path is made of them, so no caller can forget to. What is at the paths,
-//! and when it is made, is left to the other rooms of the store (`docs/FORMAT.md`, "Directories").
+//! Invariant: a path that this module makes lies inside the store. Names of topics and consumer
+//! groups are checked here, before a path is made of them, so no caller can forget to. The other
+//! modules of the store define what is at the paths, and when it is made (`docs/FORMAT.md`,
+//! "Directories").
 //!
 //! ```text
 //! store/
-//!   falaj.json                       what the store is; the last thing creation makes
+//!   falaj.json                       settings of the store; made last
 //!   claim  presence  slots/<n>       lock files, never deleted
-//!   wake                             page for those who wait for anything in the store
-//!   settled                          there while nothing is half-way; gone while somebody changes what is here
-//!   topics/<name>/topic.json         what a topic is; the last thing its creation makes
-//!   logs/<log>@<generation>/…        one log; `.tmp` behind it while it is being made
+//!   wake                             page on which waiting processes sleep
+//!   settled                          exists except while a process changes topics or logs
+//!   topics/<name>/topic.json         settings of a topic; made last
+//!   logs/<log>@<generation>/…        one log; with `.tmp` while it is being made
 //!   consumers/<name>
-//!   queues/<name>                    state of a work queue; `~` behind it while it is being made
+//!   queues/<name>                    state of a work queue; with `~` while it is being made
 //! ```
 
 use std::os::unix::ffi::OsStrExt;
@@ -23,10 +24,10 @@ use crate::error::{Error, IoResult, Result};
 use crate::format::names;
 use crate::format::settings::TopicSettings;
 
-/// Ending of what is still being made. A rename takes it away; sweeping removes what kept it.
+/// Ending of a name that is under construction. A rename removes it; sweeping removes leftovers.
 pub(crate) const TEMPORARY: &str = ".tmp";
 
-/// Ending of what was renamed away to be deleted.
+/// Ending of a name that was renamed away to be deleted.
 pub(crate) const DELETED: &str = ".deleted";
 
 /// Names at the top of a store.
@@ -49,15 +50,15 @@ pub(crate) mod top {
 /// Name of a topic's settings file in its directory.
 pub(crate) const TOPIC_SETTINGS: &str = "topic.json";
 
-/// What a log's directory may hold beside files.
+/// Directories in a log's directory.
 pub(crate) mod in_log {
     pub const QUARANTINE: &str = "quarantine";
 }
 
-/// The absolute path of a directory that a caller names.
+/// Return the absolute path of a directory that a caller names.
 ///
 /// # Errors
-/// [`Error::InvalidArgument`] for what names none: an empty path, or one with a zero in it.
+/// [`Error::InvalidArgument`] for an empty path, or one with a zero byte.
 pub(super) fn directory(path: &Path) -> Result<PathBuf> {
     if path.as_os_str().is_empty() {
         let what = "an empty path names no directory; `.` is the one that this process is in";
@@ -78,28 +79,28 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// The paths of the store in a directory.
+    /// Make the paths of the store in a directory.
     pub fn new(root: &Path) -> Self {
         Self { root: root.to_path_buf() }
     }
 
-    /// The store's directory.
+    /// Return the store's directory.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// There while nothing is half-way.
+    /// Return the file that exists except during changes.
     pub(crate) fn settled(&self) -> PathBuf {
         self.root.join(top::SETTLED)
     }
 
-    /// The directory itself, also where the path to it is a symbolic link: looking at `link/.` looks
-    /// at what the link leads to. Links *inside* a store are followed nowhere.
+    /// Return the directory itself, even if the path to it is a symbolic link: `link/.` is the
+    /// link's target. Links *inside* a store are never followed.
     pub(crate) fn root_itself(&self) -> PathBuf {
         self.root.join(".")
     }
 
-    /// The directory that the store's directory is in.
+    /// Return the parent of the store's directory.
     pub(crate) fn parent(&self) -> &Path {
         match self.root.parent() {
             Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
@@ -108,42 +109,42 @@ impl Layout {
         }
     }
 
-    /// `falaj.json`.
+    /// Return `falaj.json`.
     pub fn settings(&self) -> PathBuf {
         self.root.join(top::SETTINGS)
     }
 
-    /// Lock file that is held while something is created, deleted or claimed.
+    /// Return the lock file for creating, deleting and joining.
     pub fn claim(&self) -> PathBuf {
         self.root.join(top::CLAIM)
     }
 
-    /// Lock file that every writing process holds shared.
+    /// Return the lock file that every writing process holds shared.
     pub fn presence(&self) -> PathBuf {
         self.root.join(top::PRESENCE)
     }
 
-    /// Page on which those sleep who wait for anything in the store.
+    /// Return the page on which waiting processes of the store sleep.
     pub fn wake(&self) -> PathBuf {
         self.root.join(top::WAKE)
     }
 
-    /// Directory of the slot files.
+    /// Return the directory of the slot files.
     pub fn slots(&self) -> PathBuf {
         self.root.join(top::SLOTS)
     }
 
-    /// Lock file that one writing process holds.
+    /// Return the lock file that one writing process holds.
     pub fn slot(&self, slot: u16) -> PathBuf {
         self.slots().join(slot.to_string())
     }
 
-    /// Directory of the topics.
+    /// Return the directory of the topics.
     pub fn topics(&self) -> PathBuf {
         self.root.join(top::TOPICS)
     }
 
-    /// Directory of a topic.
+    /// Return the directory of a topic.
     ///
     /// # Errors
     /// [`Error::InvalidName`].
@@ -152,7 +153,7 @@ impl Layout {
         Ok(self.topics().join(name))
     }
 
-    /// `topic.json` of a topic.
+    /// Return `topic.json` of a topic.
     ///
     /// # Errors
     /// [`Error::InvalidName`].
@@ -160,26 +161,26 @@ impl Layout {
         Ok(self.topic(name)?.join(TOPIC_SETTINGS))
     }
 
-    /// Directory of the logs.
+    /// Return the directory of the logs.
     pub fn logs(&self) -> PathBuf {
         self.root.join(top::LOGS)
     }
 
-    /// Directory of the log that a topic lives in.
+    /// Return the directory of a topic's log.
     ///
     /// # Errors
-    /// [`Error::InvalidName`] for settings that nobody could have read from a file.
+    /// [`Error::InvalidName`] for settings that are from no file.
     pub fn log(&self, topic: &TopicSettings) -> Result<PathBuf> {
         checked("log", &topic.log)?;
         Ok(self.logs().join(topic.log_dir()))
     }
 
-    /// Directory of the consumers.
+    /// Return the directory of the consumer groups.
     pub fn consumers(&self) -> PathBuf {
         self.root.join(top::CONSUMERS)
     }
 
-    /// File of a consumer.
+    /// Return the file of a consumer group.
     ///
     /// # Errors
     /// [`Error::InvalidName`].
@@ -188,12 +189,12 @@ impl Layout {
         Ok(self.consumers().join(name))
     }
 
-    /// Directory of the queues.
+    /// Return the directory of the queues.
     pub fn queues(&self) -> PathBuf {
         self.root.join(top::QUEUES)
     }
 
-    /// State file of a queue.
+    /// Return the state file of a queue.
     ///
     /// # Errors
     /// [`Error::InvalidName`].
@@ -210,24 +211,24 @@ fn checked(what: &'static str, name: &str) -> Result<()> {
     }
 }
 
-/// Where something stands while it is being made.
+/// Return the path of something under construction.
 pub(crate) fn temporary(path: &Path) -> PathBuf {
     with_ending(path, TEMPORARY)
 }
 
-/// Where something stands while it is being deleted.
+/// Return the path of something that is being deleted.
 pub(crate) fn deleted(path: &Path) -> PathBuf {
     with_ending(path, DELETED)
 }
 
-/// A path with more behind its name.
+/// Append an ending to a path's name.
 pub(crate) fn with_ending(path: &Path, ending: &str) -> PathBuf {
     let mut path = path.as_os_str().to_owned();
     path.push(ending);
     path.into()
 }
 
-/// Number of a slot file; `None` for any other file.
+/// Read the number of a slot file; `None` for any other file.
 pub(crate) fn parse_slot(name: &str) -> Option<u16> {
     let slot: u16 = name.parse().ok()?;
     (slot.to_string() == name && slot < crate::lock::SLOTS).then_some(slot)

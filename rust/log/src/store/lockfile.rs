@@ -1,15 +1,15 @@
-//! One lock file: opened so that a forked child closes it, and a line in it that people can read.
+//! One lock file: opened so that a forked child closes it, with a line that people can read.
 //!
-//! Owns how a lock file is opened, locked, compared with its path, and what stands in it. A lock is
-//! worth something only while everybody locks the *same* file: [`LockFile::in_place`] compares
-//! device and inode of descriptor and path, after locking. Lock files are never deleted, never
-//! mapped, never shortened. The line is 128 bytes, its end a CRC-32 of the rest, written at once:
+//! Owns how a lock file is opened, locked, compared with its path, and its content. A lock excludes
+//! only processes that lock the *same* file: [`LockFile::in_place`] compares device and inode of
+//! descriptor and path, after locking. Lock files are never deleted, never mapped, never shortened.
+//! The line is 128 bytes, its end a CRC-32 of the rest, written at once:
 //!
 //! ```text
 //! generation 5 process 4711 since_us 1763726400000000                     … 1a2b3c4d\n
 //! ```
 //!
-//! Who may hold which lock is left to [`super::membership`] and [`super::claim`].
+//! [`super::membership`] and [`super::claim`] decide which process may hold which lock.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -25,19 +25,19 @@ const LEN: usize = 128;
 /// Bytes of it that the checksum covers.
 const COVERED: usize = LEN - 10;
 
-/// What stands in a lock file.
+/// The content of a lock file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Content {
-    /// Nothing: it was just created.
+    /// None: it was just created.
     Nothing,
-    /// Something that falaj did not write, or not completely.
+    /// Bytes that falaj did not write, or not completely.
     Damaged,
     /// A line.
     Line(String),
 }
 
 impl Content {
-    /// The word after `name` in a line.
+    /// Return the word after `name` in a line.
     pub(super) fn word(&self, name: &str) -> Option<&str> {
         let Content::Line(line) = self else { return None };
         let mut words = line.split_whitespace();
@@ -45,7 +45,7 @@ impl Content {
         words.next()
     }
 
-    /// The number after `name` in a line.
+    /// Return the number after `name` in a line.
     pub(super) fn number<N: std::str::FromStr>(&self, name: &str) -> Option<N> {
         self.word(name)?.parse().ok()
     }
@@ -60,12 +60,12 @@ pub(super) struct LockFile {
 }
 
 impl LockFile {
-    /// Open one that exists; `None` when it does not.
+    /// Open an existing one; `None` when it does not exist.
     pub(super) fn find(storage: &dyn Storage, path: &Path) -> Result<Option<Self>> {
         Self::open(storage, path, OpenMode::ReadWrite).if_there("open", path)
     }
 
-    /// Open one, creating it where there is none.
+    /// Open one, or create it.
     pub(super) fn find_or_create(storage: &dyn Storage, path: &Path, mode: u32) -> Result<Self> {
         loop {
             if let Some(file) = Self::find(storage, path)? {
@@ -89,7 +89,7 @@ impl LockFile {
         self.file.try_lock(kind).doing("lock", &self.path)
     }
 
-    /// True while the path still leads to this file.
+    /// Return true while the path still leads to this file.
     pub(super) fn in_place(&self, storage: &dyn Storage) -> Result<bool> {
         match self.expect_in_place(storage) {
             Ok(()) => Ok(true),
@@ -98,7 +98,7 @@ impl LockFile {
         }
     }
 
-    /// Make sure that the path still leads to this file.
+    /// Check that the path still leads to this file.
     pub(super) fn expect_in_place(&self, storage: &dyn Storage) -> Result<()> {
         let here = self.file.stat().doing("look at", &self.path)?;
         match storage.stat(&self.path).if_there("look at", &self.path)? {
@@ -108,12 +108,12 @@ impl LockFile {
         }
     }
 
-    /// The error for a file that cannot be the one that the others have locked.
+    /// Make the error for a file that cannot be the one that the others have locked.
     pub(super) fn replaced(&self) -> Error {
         Error::LockFileReplaced { path: self.path.clone() }
     }
 
-    /// What stands in it.
+    /// Read its content.
     pub(super) fn read(&self) -> Result<Content> {
         let mut bytes = [0; LEN + 1];
         let read = self.file.read_at(&mut bytes, 0);
@@ -121,7 +121,7 @@ impl LockFile {
         Ok(unseal(&bytes[..len]))
     }
 
-    /// Replace what stands in it. Only for who holds it exclusively, or holds the claim.
+    /// Replace its content. The caller holds it exclusively, or holds the claim.
     pub(super) fn write(&self, line: &str) -> Result<()> {
         self.file.write_at(&seal(line), 0).doing("write", &self.path)
     }

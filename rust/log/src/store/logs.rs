@@ -1,18 +1,19 @@
-//! Which logs this process has open: each once, however many handles there are.
+//! The logs that this process has open, each once, however many handles there are.
 //!
-//! A process takes part in a log's locks under one identity, so it must not have two objects for one
-//! log that could both wait: a lock handed over to "this process" would be had by both. Closing a log
-//! takes locks as well, so who opens it anew waits until the object before is gone altogether.
+//! A process takes a log's locks under one identity. So it must not have two objects for one log
+//! that could both wait: both would own a lock that was passed to "this process". Closing a log
+//! takes locks as well, so a thread that opens it again waits until the previous object is gone
+//! completely.
 //!
-//! Logs open for writing are kept, weakly, by the [`Membership`]. Three threads of the process serve
-//! them, and end with the membership: the *keeper* syncs what was appended in interval mode, also by
-//! processes that died since, what was sealed in any mode, and the mark of a log that has come to rest;
-//! another, which no sync may hold up, makes room and pages ahead of the writer; the third, which holds
-//! up neither, sees to [`super::retention`] after a roll. Logs open for reading
+//! The [`Membership`] keeps logs that are open for writing, weakly. Three threads of the process
+//! serve them, and end with the membership. The *keeper* syncs what was appended in interval mode,
+//! also by processes that died since. It also syncs sealed segments in any mode, and the mark of an
+//! idle log. Another thread, which no sync delays, prepares space and pages ahead of the writer.
+//! The third, which delays neither, runs [`super::retention`] after a roll. Logs open for reading
 //! are not shared: they hold no lock.
 //!
-//! A keeper with nothing to do leaves word with its logs and sleeps on the store's [`Notifier`]. The ring
-//! comes before the append returns, so what is acknowledged is never left to the bound of that sleep.
+//! An idle keeper sets a flag in its logs and sleeps on the store's [`Notifier`]. An append wakes
+//! it before it returns, so acknowledged records never wait for the bound of that sleep.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -35,29 +36,29 @@ use crate::storage::{File, OpenMode, Storage};
 /// Longest and shortest nap of the keeper.
 const LONGEST_NAP: Duration = Duration::from_millis(100);
 const SHORTEST_NAP: Duration = Duration::from_micros(500);
-/// Turns after which a mark is brought up to what is durable although the log is not at rest.
+/// Turns after which the mark of a busy log is raised to the durable end.
 const UNMARKED_TURNS: u32 = 10;
 
 /// The logs that a process has open for writing.
 #[derive(Debug, Default)]
 pub(super) struct OpenLogs {
     inner: Mutex<Inner>,
-    /// What went wrong with retention last, by directory of the log.
+    /// The last error of retention, by directory of the log.
     retention: Mutex<Problems>,
-    /// Held for reading by a thread that serves logs, as long as it has any of them in its hands.
+    /// Held for reading by a thread that serves logs, while it holds a handle of any of them.
     pub(super) serving: Arc<RwLock<()>>,
 }
 
-/// Belongs to a handle of a log and is dropped right behind it. The last one of a log waits until no
-/// thread that serves logs has one in its hands: then the log is closed when its last handle is gone,
-/// not some time later by the thread that happened to have it too.
+/// Belongs to a handle of a log and is dropped right after it. The last one of a log waits until no
+/// serving thread holds a handle. So the log is closed when its last handle is gone, not some time
+/// later by a serving thread.
 #[derive(Clone, Debug)]
 pub struct Closing {
     _gate: Arc<ClosingGate>,
 }
 
-/// What the handles of a log share. It is dropped once, by whoever drops the last of them, also where
-/// two threads drop the last two at the same instant: no count is read and acted upon later.
+/// The part that the handles of a log share. It is dropped once, with the last of them, even if two
+/// threads drop the last two at the same instant. No count is read and acted upon later.
 #[derive(Debug)]
 struct ClosingGate {
     serving: Arc<RwLock<()>>,
@@ -66,7 +67,7 @@ struct ClosingGate {
 
 impl Drop for ClosingGate {
     fn drop(&mut self) {
-        // In a forked child nobody serves, and the lock may have been held when it was born.
+        // A forked child has no serving threads, and may have inherited the lock locked.
         if fork::epoch() == self.epoch {
             drop(self.serving.write());
         }
@@ -79,17 +80,17 @@ struct Inner {
     helpers: Option<Helpers>,
 }
 
-/// A log, and what tells that it is gone.
+/// A log, and the means to know that it is gone.
 #[derive(Debug)]
 struct OpenedLog {
     log: Weak<Log>,
     /// Held by the log until its last handle is dropped *and* it has closed itself.
     place: Weak<LogMembership>,
-    /// What its handles share.
+    /// The part that its handles share.
     gate: Weak<ClosingGate>,
 }
 
-/// A membership, as one log has it.
+/// A membership, as one log holds it.
 #[derive(Debug)]
 pub(super) struct LogMembership(pub(super) Arc<Membership>);
 
@@ -104,7 +105,7 @@ struct Helpers {
 
 impl Drop for Helpers {
     fn drop(&mut self) {
-        // They sleep until they are asked for something; now they find nobody left to serve.
+        // They sleep until there is work; now they find no membership to serve.
         self.pages.unpark();
         self.retention.unpark();
         self.keeper.unpark();
@@ -133,7 +134,7 @@ impl OpenLogs {
             drop(inner);
             std::thread::sleep(SHORTEST_NAP);
         };
-        // A log of a store that was put in this one's place is its own members' to recover.
+        // If another store replaced this one, its own members must recover its logs.
         member.verify()?;
         let place = Arc::new(LogMembership(Arc::clone(member)));
         let log = open(Arc::clone(&place) as Arc<dyn Member>)?;
@@ -154,7 +155,7 @@ impl OpenLogs {
         }
         if let Some(helpers) = &inner.helpers {
             log.set_helper(helpers.pages.clone());
-            // The keeper may be asleep, and has not left word with this log.
+            // The keeper may be asleep, without a flag in this log.
             helpers.bell.wake_all();
         }
         Ok(log)
@@ -173,7 +174,7 @@ impl OpenLogs {
         Closing { _gate: gate }
     }
 
-    /// Send the threads that serve the logs home: the membership ends.
+    /// End the threads that serve the logs: the membership ends.
     pub(super) fn end(&self) {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let helpers = inner.helpers.take();
@@ -181,7 +182,7 @@ impl OpenLogs {
         drop(helpers);
     }
 
-    /// Keep what went wrong with retention, or forget it.
+    /// Store an error of retention, or clear it.
     pub(super) fn note_retention(&self, dir: &Path, problem: Option<String>) {
         let mut problems = self.retention.lock().unwrap_or_else(PoisonError::into_inner);
         match problem {
@@ -190,7 +191,7 @@ impl OpenLogs {
         }
     }
 
-    /// What went wrong with retention last in this process, if the last time it did.
+    /// Return the last error of retention in this process, if its last run failed.
     pub(super) fn retention_problem(&self, dir: &Path) -> Option<String> {
         self.retention.lock().unwrap_or_else(PoisonError::into_inner).get(dir).cloned()
     }
@@ -202,7 +203,7 @@ impl OpenLogs {
 }
 
 impl Store {
-    /// Open the log of a topic; for writing where the store is.
+    /// Open the log of a topic; for writing if the store is open for writing.
     ///
     /// # Errors
     /// `CorruptData`, `NeedsRecovery`, `UnsupportedVersion`, `LockFileReplaced`, `LockTimeout`, `NoSpace`, `SystemCallFailed`.
@@ -215,7 +216,7 @@ impl Store {
         Ok(log)
     }
 
-    /// As [`Store::open_log`], for who has the claim.
+    /// Open as [`Store::open_log`]; the caller holds the claim.
     pub(super) fn open_log_under(&self, claim: &Claim, topic: &TopicSettings) -> Result<Arc<Log>> {
         let log = self.open_log_as_it_is(topic)?;
         if log.is_deleted() {
@@ -244,8 +245,8 @@ impl Store {
 }
 
 impl Store {
-    /// What to drop right behind a handle of a log that was opened for writing; `None` for a reader, whose logs
-    /// nobody else has.
+    /// Return what to drop right after a handle of a log that was opened for writing; `None` for a
+    /// reader, whose logs are its own.
     ///
     /// # Errors
     /// `HandleClosed` in a forked child.
@@ -257,7 +258,7 @@ impl Store {
         Ok(Some(self.membership()?.logs().closing(log.dir())))
     }
 
-    /// How the log of a topic is opened.
+    /// Return how the log of a topic is opened.
     pub(super) fn log_settings(&self, topic: &TopicSettings) -> LogSettings {
         LogSettings {
             file_mode: self.modes().file,
@@ -268,7 +269,7 @@ impl Store {
     }
 }
 
-/// How the log of a topic is opened by who only looks, and by `pread` only.
+/// Return how to open the log of a topic only to look at it, by `pread`.
 pub(super) fn settings_to_read(topic: &TopicSettings, write_mode: WriteMode) -> LogSettings {
     LogSettings {
         generation: topic.log_generation,
@@ -287,8 +288,8 @@ fn start(dir: &Path, name: &str, work: impl FnOnce() + Send + 'static) -> Result
     started.map(|thread| thread.thread().clone()).doing("start a thread for", dir)
 }
 
-/// The logs of a membership, for a thread that serves them. It keeps neither alive: of the membership
-/// only a log's handle, which waits for the thread, may be in its hands.
+/// The logs of a membership, for a thread that serves them. It keeps neither alive: the thread may
+/// hold the membership only through a log's handle, which waits for the thread.
 pub(super) struct Served {
     member: Weak<Membership>,
     logs: Weak<OpenLogs>,
@@ -301,12 +302,12 @@ impl Served {
         Self { member: Arc::downgrade(member), logs: Arc::downgrade(logs), serving }
     }
 
-    /// True when the membership is gone.
+    /// Return true when the membership is gone.
     fn is_over(&self) -> bool {
         self.member.strong_count() == 0
     }
 
-    /// Do something with them; `None` when the membership is gone.
+    /// Do work with them; `None` when the membership is gone.
     pub(super) fn with<T>(&self, work: impl FnOnce(Vec<Arc<Log>>) -> T) -> Option<T> {
         let _gate = self.serving.read();
         if self.is_over() {
@@ -316,8 +317,8 @@ impl Served {
         Some(work(logs))
     }
 
-    /// The same for who has to do with the membership, too: only while there are logs, which have it as
-    /// well. With the last handle of a log the last of it must go.
+    /// Do the same with the membership too: only while there are logs, which hold it as well. It
+    /// must be gone with the last handle of the last log.
     pub(super) fn with_member(
         &self,
         work: impl FnOnce(&Arc<Membership>, &[Arc<Log>]) -> bool,
@@ -340,7 +341,7 @@ fn touch_pages(logs: &Served) {
     }
 }
 
-/// Retention, after a roll.
+/// Run retention after a roll.
 fn retain(logs: &Served, helper: &mut Helper) {
     loop {
         std::thread::park();
@@ -349,7 +350,7 @@ fn retain(logs: &Served, helper: &mut Helper) {
             match turn {
                 None => return,
                 Some(false) => break,
-                // Whoever closes a log comes in between.
+                // A thread that closes a log gets in here.
                 Some(true) => std::thread::yield_now(),
             }
         }
@@ -359,7 +360,7 @@ fn retain(logs: &Served, helper: &mut Helper) {
 fn keep(logs: &Served, bell: &Notifier, retention: &Thread) {
     let mut keeper = BackgroundSyncer::default();
     loop {
-        // Before the logs are looked at: what comes after that ends the sleep.
+        // Before the logs are checked: later news ends the sleep.
         let ticket = bell.ticket();
         let Some(rest) = logs.with(|logs| keeper.turn(&logs)) else { return };
         if rest.rolled {
@@ -367,27 +368,27 @@ fn keep(logs: &Served, bell: &Notifier, retention: &Thread) {
         }
         if rest.asleep {
             bell.sleep_as_syncer(ticket);
-            // Who woke it may have been the store's end, whose token that sleep took.
+            // The store's end may have sent the wake that this sleep took.
             if logs.is_over() {
                 return;
             }
         }
-        // After a ring too: at most one ring a nap, however many appends.
+        // After a wake too: at most one wake for each nap, however many appends.
         std::thread::park_timeout(rest.nap);
     }
 }
 
-/// What a keeper does before its next turn.
+/// The rest of a keeper before its next turn.
 struct IdleTurn {
-    /// Sleep until somebody appends.
+    /// Sleep until an append.
     asleep: bool,
-    /// Then, or else, wait this long.
+    /// Afterwards, or instead, wait this long.
     nap: Duration,
-    /// A log was rolled by this process.
+    /// This process rolled a log.
     rolled: bool,
 }
 
-/// What a keeper remembers of its logs.
+/// A keeper's memory of its logs.
 #[derive(Default)]
 struct BackgroundSyncer {
     kept: HashMap<PathBuf, Kept>,
@@ -404,7 +405,7 @@ impl BackgroundSyncer {
     fn turn(&mut self, logs: &[Arc<Log>]) -> IdleTurn {
         let mut rest = IdleTurn { asleep: true, nap: LONGEST_NAP, rolled: false };
         for log in logs {
-            // Failures latch the log: whoever appends next is told.
+            // Failures begin the failed-sync state: the next append gets the error.
             let _ = log.sync_sealed();
             rest.rolled |= log.has_retention_due();
             let interval = log.settings().sync_interval;

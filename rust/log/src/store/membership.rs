@@ -1,18 +1,18 @@
 //! Membership: this process is one of those that have the store open for writing.
 //!
-//! Owns `presence`, held shared for life, and through `slots` one slot. Invariants on which
-//! every log relies: an *incarnation* begins only when no process had the store open for writing,
-//! and all members of one incarnation know the same number; a member's identity is nobody else's
-//! while a lock word may name it.
+//! Owns `presence`, held shared for life, and through `slots` one slot. Every log relies on its
+//! invariants. An *incarnation* begins only when no process had the store open for writing, and all
+//! members of one incarnation know the same number. No other process has a member's identity while
+//! a lock word may name it.
 //!
 //! ```text
 //! claim ─> presence exclusively? ─ yes ─> every slot free? ─> new incarnation ─> shared ─┐
 //!              └─ no ─> shared, read the incarnation ────────────────────────────────────┴─> slot
 //! ```
 //!
-//! A forked child is no member: its copy refuses ([`Membership::check`]), and its parent's locks are
-//! not its to keep ([`super::fork`]). Who shares a membership is left to `registry`, what a
-//! new incarnation means for a log to its recovery. Races: `docs/PROTOCOL.md`, "Opening for writing".
+//! A forked child is no member: its copy returns an error ([`Membership::check`]), and it must not
+//! keep its parent's locks ([`super::fork`]). `registry` shares memberships; a log's recovery
+//! handles a new incarnation. Races: `docs/PROTOCOL.md`, "Opening for writing".
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -35,7 +35,7 @@ use crate::lock::{Fate, Holders, Identity};
 use crate::log::Watch;
 use crate::storage::{LockKind, Storage};
 
-/// A process's place among those that write. Ends with its last `Arc`.
+/// A process's membership among the writers. Ends with its last `Arc`.
 #[derive(Debug)]
 pub struct Membership {
     storage: Arc<dyn Storage>,
@@ -46,18 +46,18 @@ pub struct Membership {
     // In this order: a slot that is held without presence looks like a replaced lock file.
     slot: LockFile,
     presence: LockFile,
-    /// An `Arc` for the threads that serve the logs: a membership must not end in the hands of one.
+    /// An `Arc` for the threads that serve the logs: a membership must not end in one of them.
     logs: Arc<OpenLogs>,
     syncs: PerFile<SyncCoalescer>,
     mutexes: PerFile<FileMutex>,
     handles: Handles,
 }
 
-/// What a process finds when it joins.
+/// The result of joining.
 #[derive(Debug)]
 pub(super) struct Joined {
     pub(super) member: Arc<Membership>,
-    /// True when nobody else was there, so that a new incarnation has begun.
+    /// True when no other process was there, so that a new incarnation has begun.
     pub(super) alone: bool,
 }
 
@@ -65,8 +65,8 @@ impl Membership {
     /// Become a member, under the claim.
     ///
     /// # Errors
-    /// [`Error::TooManyWriters`], [`Error::LockFileReplaced`], [`Error::LockTimeout`] when a stranger holds
-    /// `presence`, or those of the file system.
+    /// [`Error::TooManyWriters`], [`Error::LockFileReplaced`], [`Error::LockTimeout`] when another
+    /// program holds `presence`, or those of the file system.
     pub(super) fn acquire(
         storage: &Arc<dyn Storage>,
         layout: &Layout,
@@ -76,7 +76,7 @@ impl Membership {
     ) -> Result<Joined> {
         let epoch = fork::epoch();
         let slots = Slots::new(storage, layout);
-        // A store that was restored from a backup has no lock files, nor a place for them.
+        // A store that was restored from a backup has no lock files, nor their directory.
         files::make_dir(storage.as_ref(), &layout.slots(), modes.directory)?;
         let presence = LockFile::find_or_create(storage.as_ref(), &layout.presence(), modes.lock)?;
         let here = enter(storage.as_ref(), layout, &presence, &slots, patience)?;
@@ -86,7 +86,7 @@ impl Membership {
         if identity.slot() >= here.seen {
             presence.write(&line(here.incarnation, identity.slot() + 1))?;
         }
-        // Whoever had a replaced claim meanwhile cannot have been kept out.
+        // If the claim was replaced meanwhile, its other holder was not kept out.
         claim.verify()?;
         let (storage, incarnation) = (storage.clone(), here.incarnation);
         let (logs, syncs, mutexes, handles) = Default::default();
@@ -106,9 +106,9 @@ impl Membership {
         Ok(Joined { member: Arc::new(member), alone: here.alone })
     }
 
-    /// This process's membership of the store, shared by all its handles; a new one where it has
-    /// none, as in a forked child. `alone` is called, still under the claim, if nobody else was
-    /// there.
+    /// Return this process's membership of the store, shared by all its handles; a new one if it
+    /// has none, as in a forked child. `alone` is called, still under the claim, if no other
+    /// process was there.
     ///
     /// # Errors
     /// As for [`Membership::acquire`], [`Error::LockTimeout`] for the claim, and those of `alone`.
@@ -129,24 +129,24 @@ impl Membership {
             alone(&claim)?;
         }
         claim.verify()?;
-        // Two threads may have come here: the slower one's slot is given back.
+        // Two threads may have come here: the slower one's slot is released.
         Ok(registry::adopt(key, joined.member))
     }
 
-    /// Who this process is in lock words.
+    /// Return this process's identity in lock words.
     pub fn identity(&self) -> Identity {
         self.identity
     }
 
-    /// What began when the first of the present members came; never 0.
+    /// Return the incarnation of the present members; never 0.
     pub fn incarnation(&self) -> u64 {
         self.incarnation
     }
 
-    /// Make sure that this is still the process that became a member. Costs one load.
+    /// Check that this is still the process that became a member. Costs one load.
     ///
     /// # Errors
-    /// [`Error::HandleClosed`] in a forked child: open the store anew there.
+    /// [`Error::HandleClosed`] in a forked child: open the store again there.
     #[inline]
     pub fn check(&self) -> Result<()> {
         if fork::epoch() == self.epoch {
@@ -155,13 +155,13 @@ impl Membership {
         Err(Error::HandleClosed { what: "handle was made before a fork and" })
     }
 
-    /// What tells by one load that [`Membership::check`] holds.
+    /// Return a check by one load that [`Membership::check`] holds.
     pub(super) fn watch(&self) -> Watch {
         Watch::new(fork::word(), self.epoch)
     }
 
-    /// Make sure that the lock files are still the ones that everybody locks. Two system calls each:
-    /// for those who open a log, create or delete a topic, or wait, once a second.
+    /// Check that the lock files are still the ones that all processes lock. Two system calls each:
+    /// for opening a log, creating or deleting a topic, and, once a second, waiting.
     ///
     /// # Errors
     /// [`Error::LockFileReplaced`], or [`Error::HandleClosed`] in a forked child.
@@ -171,42 +171,42 @@ impl Membership {
         self.slot.expect_in_place(self.storage.as_ref())
     }
 
-    /// Where the store's files are.
+    /// Return the storage of the store's files.
     pub(crate) fn storage(&self) -> &Arc<dyn Storage> {
         &self.storage
     }
 
-    /// The logs that this process has open for writing.
+    /// Return the logs that this process has open for writing.
     pub(super) fn logs(&self) -> &Arc<OpenLogs> {
         &self.logs
     }
 
-    /// Where the slots are, for messages.
+    /// Return the directory of the slots, for messages.
     pub(crate) fn slots(&self) -> PathBuf {
         self.slots.path()
     }
 
-    /// Where the threads of this process meet that wait for the same file to be synced.
+    /// Return the coalescer for threads of this process that wait for a sync of the same file.
     pub(crate) fn sync_coalescer(&self, path: &Path) -> Arc<SyncCoalescer> {
         self.syncs.of(path, |_| true)
     }
 
-    /// What stands before the file of a queue, which processes lock by a word.
+    /// Return the mutex before the file of a queue, which processes lock by a word.
     pub(crate) fn file_mutex(&self, path: &Path) -> Arc<FileMutex> {
         self.mutexes.of(path, |mutex| mutex.try_lock().is_ok_and(|file| file.is_none()))
     }
 
-    /// A number by which others know something of this process.
+    /// Return a number by which others know a thing of this process.
     pub(crate) fn number(&self) -> Numbered {
         self.handles.number()
     }
 
-    /// Whether what got a number of this process is still there.
+    /// Return whether the owner of a number of this process still exists.
     pub(crate) fn has(&self, number: u32) -> bool {
         self.handles.is_there(number)
     }
 
-    /// The process behind an identity, for people: `process 4711 (slot 3)`.
+    /// Describe the process of an identity: `process 4711 (slot 3)`.
     pub fn describe(&self, holder: Identity) -> String {
         self.slots.describe(holder)
     }
@@ -214,8 +214,9 @@ impl Membership {
 
 impl Drop for Membership {
     fn drop(&mut self) {
-        // Here, and not when the last of them lets go of the logs: it rings the store's bell. A forked
-        // child has none of them, and may have been born while somebody held that lock.
+        // Done here, and not when the last of them releases the logs: it wakes the store's
+        // sleepers. A forked child has none of these threads, and may have inherited that lock
+        // locked.
         if self.check().is_ok() {
             self.logs.end();
         }
@@ -262,11 +263,11 @@ fn enter(
     } else {
         None
     };
-    // Giving the exclusive lock up for a shared one is not atomic: the claim, which everybody needs
-    // who wants either, is held across it. Only a stranger's lock can be in the way.
+    // Replacing the exclusive lock by a shared one is not atomic: the claim, which every process
+    // needs for either, is held meanwhile. Only another program's lock can be in the way.
     while !presence.try_lock(LockKind::Shared)? {
         if !patience.rest() {
-            let holder = "a process that is none of falaj's".into();
+            let holder = "a process of another program".into();
             return Err(Error::LockTimeout {
                 path: layout.presence(),
                 waited: patience.waited(),
@@ -282,8 +283,8 @@ fn enter(
     Ok(Here { incarnation, seen, alone })
 }
 
-/// What the first member wrote. While there are members it cannot be damaged, unless the file is
-/// another.
+/// Read what the first member wrote. While there are members it cannot be corrupt, unless the file
+/// is another.
 fn read(presence: &LockFile) -> Result<(u64, u16)> {
     let content = presence.read()?;
     let incarnation = content.word("incarnation").and_then(|hex| u64::from_str_radix(hex, 16).ok());
@@ -291,14 +292,14 @@ fn read(presence: &LockFile) -> Result<(u64, u16)> {
     incarnation.filter(|id| *id != 0).zip(seen).ok_or_else(|| presence.replaced())
 }
 
-/// The incarnation that `presence` holds: that of the present members, or of the last ones.
+/// Return the incarnation in `presence`: that of the present members, or of the last ones.
 pub(super) fn incarnation_now(storage: &dyn Storage, layout: &Layout) -> Option<u64> {
     let presence = LockFile::find(storage, &layout.presence()).ok()??;
     read(&presence).ok().map(|(incarnation, _)| incarnation)
 }
 
-/// Find out, without joining, whether somebody has the store open for writing: the incarnation if so.
-/// Who joins or leaves meanwhile is kept out by the claim.
+/// Find out, without joining, whether any process has the store open for writing: return the
+/// incarnation if so. The claim keeps processes from joining meanwhile.
 ///
 /// # Errors
 /// [`Error::LockTimeout`] for the claim, or those of the file system.
@@ -308,7 +309,7 @@ pub(super) fn somebody_writes(
     patience: Patience,
 ) -> Result<Option<u64>> {
     if LockFile::find(storage.as_ref(), &layout.claim())?.is_none() {
-        // As in a restored backup: who comes first makes it.
+        // As in a restored backup: the first process makes it.
         return Ok(None);
     }
     let _claim = Claim::take(storage, layout, 0, patience)?;

@@ -1,31 +1,32 @@
-//! A store: a directory that processes share, its topics, and who is writing to it.
+//! A store: a directory that processes share, its topics, and its writers.
 //!
-//! Owns everything between a path that a user names and a log that can be opened: that a store is
-//! created whole or not at all, that those who write know of each other and of their dead, and which
-//! topics there are. What is inside a log is left to [`crate::log`].
+//! Owns everything between a path that a user names and a log that can be opened. A store is
+//! created completely or not at all. Writers know of each other and of their dead. It knows which
+//! topics there are. [`crate::log`] owns the inside of a log.
 //!
 //! | file | owns |
 //! |---|---|
 //! | `layout` | paths |
 //! | `modes` | permission bits |
 //! | `claim`, `sync_coalescer` | one at a time creates, deletes, joins; one sync serves many threads |
-//! | `membership`, `slots` | who writes, and who is dead |
-//! | `handles` | numbers of what a process has open, and whether it still is |
-//! | `lockfile`, `registry`, `fork` | what of that a process holds, and what its children must not |
-//! | `sidecar`, `queues` | files of consumers and queues, and what a process shares of each; names of queues |
+//! | `membership`, `slots` | the writers, and which of them are dead |
+//! | `handles` | numbers of things that a process has open, and whether they still exist |
+//! | `lockfile`, `registry`, `fork` | locks that a process holds, and that its children must not hold |
+//! | `sidecar`, `queues` | files of consumer groups and queues, and the part of each that a process shares; names of queues |
 //! | `options`, `builder`, `open`, `files` | opening and creating a store |
-//! | `logs` | which logs this process has open, and the threads that serve them |
-//! | `backup`, `unfinished` | a consistent copy while others write; the place where it is built |
-//! | `catalog`, `verify`, `repair` | looking at, and mending, a store that need not open |
-//! | `sidecar_check` | what those say of files of consumers and queues |
-//! | `info` | what there is, in numbers |
+//! | `logs` | the logs that this process has open, and the threads that serve them |
+//! | `backup`, `unfinished` | a consistent copy while others write; the directory in which it is built |
+//! | `catalog`, `verify`, `repair` | checking and repairing a store that may fail to open |
+//! | `sidecar_check` | the same for files of consumer groups and queues |
+//! | `info` | facts in numbers |
 //! | `configure` | changing the settings that may change |
-//! | `retention` | which records go by themselves, and who sees to it |
-//! | `staging` | what jobs stage beside a log, and how it goes |
-//! | `topics`, `sweep` | creating, listing, deleting topics; removing what was left half-way |
+//! | `retention` | which records expire, and the work of deleting them |
+//! | `staging` | files that bulk loads stage beside a log, and their removal |
+//! | `topics`, `sweep` | creating, listing, deleting topics; removing leftovers |
 //!
-//! Invariant: everything is created under a temporary name and gets its own name whole, logs first,
-//! `topic.json` and `falaj.json` last, under the claim. Protocol and races: `docs/PROTOCOL.md`.
+//! Invariant: everything is created under a temporary name and gets its own name when it is whole.
+//! The order is logs first, `topic.json` and `falaj.json` last, under the claim. Protocol and
+//! races: `docs/PROTOCOL.md`.
 
 mod backup;
 mod backup_ends;
@@ -103,26 +104,28 @@ struct StoreInner {
     settings: StoreSettings,
     modes: Modes,
     wake: Option<Map>,
-    /// Where the membership is kept; none for a reader.
+    /// The place of the membership; none for a reader.
     seat: Option<MembershipRef>,
     lock_timeout: Duration,
     reading: Reading,
     siblings: Siblings,
-    /// How many records compacted segments hold, for all logs that are opened here.
+    /// Record counts of compacted segments, for all logs that are opened here.
     counts: Arc<RecordCounts>,
 }
 
 impl Store {
-    /// Open the store in a directory for writing, and create it where the directory is missing or empty. The directory
-    /// above it must exist. [`Store::options`] opens it for reading, which takes no lock and changes nothing.
+    /// Open the store in a directory for writing, and create it if the directory is missing or
+    /// empty. The directory above it must exist. [`Store::options`] opens it for reading, which
+    /// takes no lock and changes nothing.
     ///
     /// # Errors
     /// [`Error::NotAStore`] for anything else in the directory, or nothing to read;
-    /// [`Error::UnsupportedVersion`]; [`Error::CorruptData`] when `falaj.json` is damaged;
-    /// [`Error::UnsupportedFilesystem`] where falaj's promises cannot be kept; [`Error::SettingsMismatch`] for
-    /// another write mode than the stored one; [`Error::InvalidArgument`] for a mode that makes no store;
-    /// [`Error::LockTimeout`], [`Error::TooManyWriters`], [`Error::LockFileReplaced`] of the lock files;
-    /// [`Error::NoSpace`]; [`Error::SystemCallFailed`] for missing permissions and all else.
+    /// [`Error::UnsupportedVersion`]; [`Error::CorruptData`] when `falaj.json` is corrupt.
+    /// [`Error::UnsupportedFilesystem`] where falaj cannot keep its promises;
+    /// [`Error::SettingsMismatch`] for another write mode than the stored one;
+    /// [`Error::InvalidArgument`] for permission bits that no store may have.
+    /// [`Error::LockTimeout`], [`Error::TooManyWriters`], [`Error::LockFileReplaced`] of the lock
+    /// files; [`Error::NoSpace`]; [`Error::SystemCallFailed`] for missing permissions and all else.
     ///
     /// # Examples
     /// ```
@@ -136,7 +139,7 @@ impl Store {
         Self::open_with(path, &StoreOptions::default())
     }
 
-    /// As [`Store::open`], with these options.
+    /// Open as [`Store::open`], with these options.
     ///
     /// # Errors
     /// As [`Store::open`].
@@ -145,7 +148,7 @@ impl Store {
         Self::open_on(Arc::new(RealStorage::new()), path, options)
     }
 
-    /// As [`Store::open`], on another storage than the machine's files.
+    /// Open as [`Store::open`], on another storage than the machine's files.
     ///
     /// # Errors
     /// As for [`Store::open`].
@@ -163,32 +166,32 @@ impl Store {
         self.shared.layout.root()
     }
 
-    /// What the store is.
+    /// Return the store's settings, as they were at opening.
     #[doc(hidden)]
     pub fn settings(&self) -> &StoreSettings {
         &self.shared.settings
     }
 
-    /// What it was opened for.
+    /// Return how it was opened.
     #[doc(hidden)]
     pub fn access(&self) -> Access {
         if self.shared.seat.is_some() { Access::Write } else { Access::Read }
     }
 
-    /// Permission bits of what is in it.
+    /// Return the permission bits of its files and directories.
     #[doc(hidden)]
     pub fn modes(&self) -> Modes {
         self.shared.modes
     }
 
-    /// Its paths.
+    /// Return its paths.
     #[doc(hidden)]
     pub fn layout(&self) -> &Layout {
         &self.shared.layout
     }
 
-    /// See that no directory on the way to a path in the store is a symbolic link out of it. The file
-    /// itself is looked at by who opens it: [`Storage`] follows no link there.
+    /// Check that no directory on the way to a path in the store is a symbolic link out of it. The
+    /// file itself is checked when it is opened: [`Storage`] follows no link there.
     ///
     /// # Errors
     /// `SystemCallFailed`, with the directory.
@@ -196,37 +199,36 @@ impl Store {
         files::expect_inside(self.storage().as_ref(), self.path(), path)
     }
 
-    /// What it lies on.
+    /// Return its storage.
     #[doc(hidden)]
     pub fn storage(&self) -> &Arc<dyn Storage> {
         &self.shared.storage
     }
 
-    /// The page on which those sleep who wait for anything in the store ([`crate::format::wake`]);
-    /// `None` for readers who may not read it.
+    /// Return the page on which waiting processes of the store sleep ([`crate::format::wake`]);
+    /// `None` for a reader that may not read it.
     #[doc(hidden)]
     pub fn wake_page(&self) -> Option<&Map> {
         self.shared.wake.as_ref()
     }
 
-    /// What those sleep on who wait for several logs.
+    /// Make a bell on which to wait for several logs.
     #[doc(hidden)]
     pub fn bell(&self) -> Notifier {
         Notifier::new(self.shared.wake.clone())
     }
 
-    /// This process's place among those that write. In a forked child it is another one than the
-    /// parent's, had when it is first asked for.
+    /// Return this process's membership. A forked child gets its own at the first call.
     ///
     /// # Errors
-    /// [`Error::NotWritable`] for a store opened for reading; in a child also those of [`Store::open`]
-    /// that concern lock files.
+    /// [`Error::NotWritable`] for a store opened for reading; in a child also those of
+    /// [`Store::open`] about lock files.
     #[doc(hidden)]
     pub fn membership(&self) -> Result<Arc<Membership>> {
         self.shared.membership()
     }
 
-    /// Do what no other process may do or see at the same time: create, delete, join.
+    /// Do work that no other process may do or see at the same time: create, delete, join.
     ///
     /// # Errors
     /// [`Error::NotWritable`], [`Error::LockTimeout`], [`Error::LockFileReplaced`], and those of `work`.
@@ -237,7 +239,7 @@ impl Store {
         Ok(done)
     }
 
-    /// The directory of the log that a topic lives in.
+    /// Return the directory of a topic's log.
     ///
     /// # Errors
     /// [`Error::InvalidName`] for settings that come from no store.
@@ -248,7 +250,7 @@ impl Store {
 }
 
 impl StoreInner {
-    /// The same for a handle that gets a place of its own.
+    /// Return the same without a membership, for a handle that gets its own.
     fn without_seat(&self) -> Self {
         Self {
             storage: Arc::clone(&self.storage),

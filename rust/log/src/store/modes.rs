@@ -1,8 +1,8 @@
-//! Permission bits: what the store's mode means for what is in it.
+//! Permission bits of the store's files and directories, derived from the store's mode.
 //!
-//! Invariant: whoever may read a lock file may also write the store. An exclusive `flock` needs no
-//! more than a descriptor, so a lock file that a mere reader could open would let that reader stop
-//! every writer (`docs/PROTOCOL.md`, "Lock files").
+//! Invariant: a user that may read a lock file may also write the store. An exclusive `flock` needs
+//! no more than a descriptor. So a lock file that a mere reader could open would let that reader
+//! stop every writer (`docs/PROTOCOL.md`, "Lock files").
 
 use crate::error::{Error, Result};
 
@@ -13,12 +13,12 @@ pub struct Modes {
     pub directory: u32,
     /// Files that readers read.
     pub file: u32,
-    /// Lock files: for those only who may write.
+    /// Lock files: readable only for users that may write.
     pub lock: u32,
 }
 
 impl Modes {
-    /// From the permission bits of the store's directories.
+    /// Derive them from the permission bits of the store's directories.
     pub fn of(directory: u32) -> Self {
         let directory = directory & 0o777;
         let lock = [6, 3, 0].iter().fold(0, |mode, shift| {
@@ -28,10 +28,10 @@ impl Modes {
         Self { directory, file: directory & 0o666, lock }
     }
 
-    /// From the mode that a user asked for.
+    /// Derive them from the mode that a user requested.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for modes that make no store: the owner needs all of it, the others read
+    /// [`Error::InvalidArgument`] for other modes: the owner must have all rights, the others read
     /// and enter, or write as well, or nothing.
     pub fn asked(directory: u32) -> Result<Self> {
         let digit = |shift: u32| directory >> shift & 0o7;

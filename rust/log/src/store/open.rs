@@ -1,17 +1,17 @@
-//! Opening a store, and creating it where there is none.
+//! Opening a store, and creating it.
 //!
-//! Owns the order in which a store comes to be, and the refusals: what is no store, what a newer
-//! version wrote, what lies where falaj's promises cannot be kept. Invariant: where `falaj.json` is,
-//! the store is whole; what an interrupted creation leaves is taken for nothing else, and the next
-//! opening goes on with it.
+//! Owns the order in which a store is created, and the refusals. It refuses a directory that is no
+//! store, a newer version, and a file system on which falaj cannot keep its promises. Invariant:
+//! where `falaj.json` exists, the store is whole. An interrupted creation is recognised as such,
+//! and the next opening continues it.
 //!
 //! ```text
 //! directory ─> topics (its mode is the store's) ─> claim ─> the other directories, wake page
 //!           ─> all synced ─> falaj.json.tmp ─> falaj.json
 //! ```
 //!
-//! Two that create at once meet at the claim; the second finds `falaj.json` and adopts it.
-//! (`docs/PROTOCOL.md`, "Opening for writing".)
+//! Two processes that create at once meet at the claim; the second finds `falaj.json` and adopts
+//! it. (`docs/PROTOCOL.md`, "Opening for writing".)
 
 use std::path::Path;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ pub(super) fn open(
         Access::Write => opening.for_writing()?,
     };
     let store = Store { shared: Arc::new(shared) };
-    // As with other leftovers: what cannot be done today is tomorrow's.
+    // As with other leftovers: a later opening tries again after a failure.
     let _ = store.finish_deletions(&pending);
     Ok(store)
 }
@@ -66,13 +66,14 @@ impl Opening<'_> {
         };
         self.check_settings(&settings)?;
         let modes = self.modes()?;
-        // Who may not even read the page, or finds none, looks from time to time instead.
+        // A process that may not even read the page, or finds none, looks from time to time
+        // instead.
         let mapped = self.options.reading == Reading::Map;
         let wake = mapped.then(|| self.wake_page(&settings).ok().flatten()).flatten();
         Ok(self.finish(settings, modes, wake, None))
     }
 
-    /// The store, and topics whose deletion is to be gone on with.
+    /// Open the store; also return topics whose deletion must be continued.
     fn for_writing(self) -> Result<(StoreInner, Vec<String>)> {
         let patience = Patience::new(self.options.lock_timeout);
         Modes::asked(self.options.mode)?;
@@ -88,7 +89,7 @@ impl Opening<'_> {
         let mut pending = Vec::new();
         let alone = |claim: &Claim| {
             self.restore_wake_page(&settings, modes)?;
-            // Leftovers take room and nothing else: what cannot be removed today is tomorrow's.
+            // Leftovers only use space: a later opening tries again to remove them.
             pending = sweep::sweep_if_interrupted(self.storage(), &self.layout, claim, modes.file)
                 .unwrap_or_default();
             Ok(())
@@ -123,7 +124,7 @@ impl Opening<'_> {
         }
     }
 
-    /// What `falaj.json` says; `None` when there is none.
+    /// Read `falaj.json`; `None` when it does not exist.
     fn settings(&self) -> Result<Option<StoreSettings>> {
         let path = self.layout.settings();
         let bytes = match files::read(self.storage(), &path) {
@@ -135,7 +136,7 @@ impl Opening<'_> {
         bytes.map(|bytes| StoreSettings::decode(&bytes)).transpose().in_file(&path, 0)
     }
 
-    /// Refuse a store that lies, or is written to, in a way that cannot work.
+    /// Refuse a store whose place or write mode cannot work.
     fn check_settings(&self, settings: &StoreSettings) -> Result<()> {
         let stored = settings.write_mode;
         if let Some(asked) = self.options.write_mode.filter(|asked| *asked != stored) {
@@ -171,7 +172,7 @@ impl Opening<'_> {
         Err(Error::UnsupportedFilesystem { path: self.layout.root().to_path_buf(), kind })
     }
 
-    /// Permission bits of the store, taken from the directory that was made first.
+    /// Return the permission bits of the store, taken from the directory that was made first.
     fn modes(&self) -> Result<Modes> {
         files::expect_dir(self.storage(), &self.layout.logs())?;
         Ok(Modes::of(files::expect_dir(self.storage(), &self.layout.topics())?.mode))
@@ -181,7 +182,7 @@ impl Opening<'_> {
         Ok(files::stat(self.storage(), &self.layout.root_itself())?.is_some())
     }
 
-    /// Why nothing was opened where there is no `falaj.json`, and none may be created.
+    /// Make the error for a directory without `falaj.json`, in which none may be created.
     fn missing(&self, remedy: &str) -> Result<Error> {
         if self.root_exists()? {
             return Ok(self.no_store("it holds no falaj.json"));
@@ -192,7 +193,7 @@ impl Opening<'_> {
         }))
     }
 
-    /// The error where the directory that the store's directory lies in is missing.
+    /// Make the error for a missing parent of the store's directory.
     fn no_directory(&self) -> Option<Error> {
         let parent = self.layout.parent();
         let found = files::stat(self.storage(), parent);
@@ -206,7 +207,7 @@ impl Opening<'_> {
         Error::NotAStore { path: self.layout.root().to_path_buf(), why: why.to_owned() }
     }
 
-    /// Create the store, or adopt the one that somebody else creates meanwhile.
+    /// Create the store, or adopt one that another process creates meanwhile.
     fn create(&self, patience: Patience) -> Result<StoreSettings> {
         let asked = Modes::asked(self.options.mode)?;
         if let Some(error) = self.no_directory() {
@@ -215,7 +216,7 @@ impl Opening<'_> {
         let write_mode = self.choose_write_mode()?;
         self.make_root(asked)?;
         if let Some(why) = self.stranger()? {
-            // What looks strange may be a store that was finished just now.
+            // A strange directory may be a store that was finished just now.
             return self.settings()?.ok_or_else(|| self.no_store(&why));
         }
         let modes = self.make_first_directory(asked)?;
@@ -234,7 +235,7 @@ impl Opening<'_> {
         let id = files::random_id(self.storage(), root)?;
         let (created_us, retention_bytes, revision) = (self.storage.now_us(), None, 0);
         let settings = StoreSettings { id, created_us, write_mode, retention_bytes, revision };
-        // This has all names in the store's directory on the medium; the store's own comes next.
+        // This syncs all names in the store's directory; the store's own name is next.
         self.make_wake_page(&settings, modes)?;
         pass(Point::StoreWake);
         files::sync_dir(self.storage(), self.layout.parent())?;
@@ -268,14 +269,14 @@ impl Opening<'_> {
         files::make_dir(self.storage(), self.layout.root(), modes.directory).map(|_| ())
     }
 
-    /// The directory whose permission bits say what the store's are. A file system that does not keep
-    /// them would make another store of it than was asked for.
+    /// Make the directory whose permission bits define the store's. A file system that does not
+    /// keep them would make another store than requested.
     fn make_first_directory(&self, asked: Modes) -> Result<Modes> {
         let path = self.layout.topics();
         let made = files::make_dir(self.storage(), &path, asked.directory)?;
         let modes = Modes::of(files::expect_dir(self.storage(), &path)?.mode);
         if made && modes != asked {
-            // Empty, so nobody has built on it yet; should somebody have, it is theirs.
+            // It is empty, so no process has built on it yet; if one has, this removes nothing.
             files::remove_dir(self.storage(), &path)?;
             return Err(Error::InvalidArgument {
                 what: format!(
@@ -287,8 +288,8 @@ impl Opening<'_> {
         Ok(modes)
     }
 
-    /// Why a directory without `falaj.json` cannot be what an interrupted creation left. Anything in
-    /// the directories means that there was a store: it must not become another one.
+    /// Say why a directory without `falaj.json` is no interrupted creation. Anything in the
+    /// directories means that there was a store: it must not become another one.
     fn stranger(&self) -> Result<Option<String>> {
         let root = self.layout.root();
         for name in files::list(self.storage(), &self.layout.root_itself())? {
@@ -309,13 +310,13 @@ impl Opening<'_> {
         let path = self.layout.wake();
         let header = wake::encode_header(settings.id);
         let made = files::prepare(self.storage(), &path, &header, wake::LEN, modes.file)?;
-        // One that is there already is of a creation that was interrupted, or damaged.
+        // An existing one is from an interrupted creation, or corrupt.
         self.storage.rename_over(&made, &path).doing("rename to", &path)?;
         files::sync_parent(self.storage(), &path)
     }
 
-    /// A store that was restored from a backup has no wake page. Nobody is here who would sleep on
-    /// another one.
+    /// Make the missing wake page of a store that was restored from a backup. No process is there
+    /// that could sleep on another one.
     fn restore_wake_page(&self, settings: &StoreSettings, modes: Modes) -> Result<()> {
         match self.wake_page(settings) {
             Ok(Some(_)) => Ok(()),
@@ -324,7 +325,7 @@ impl Opening<'_> {
         }
     }
 
-    /// Map the wake page; `None` when there is none.
+    /// Map the wake page; `None` when it does not exist.
     fn wake_page(&self, settings: &StoreSettings) -> Result<Option<Map>> {
         let path = self.layout.wake();
         let (how, access) = match (self.options.access, settings.write_mode) {
@@ -349,7 +350,7 @@ impl Opening<'_> {
     }
 }
 
-/// True for files at the top that an interrupted creation leaves.
+/// Return true for files at the top that an interrupted creation leaves.
 fn is_made_by_creation(name: &str) -> bool {
     let is_temporary = |of: &str| temporary(Path::new(of)) == Path::new(name);
     matches!(name, top::SETTINGS | top::CLAIM | top::PRESENCE | top::WAKE)

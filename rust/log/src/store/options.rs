@@ -1,8 +1,7 @@
-//! What can be asked for when a store or a topic is opened, and the limits.
+//! Options for opening a store or a topic, and their limits.
 //!
-//! Owns defaults, limits and the comparison of what is asked with what is stored. Whatever is asked
-//! for explicitly is either had or refused by name: a setting that is quietly another one is how
-//! data gets lost.
+//! Owns defaults, limits and the comparison of requested with stored settings. An explicit request
+//! either succeeds or is refused by name: a setting that silently differs would lose data.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,7 +17,7 @@ use crate::log::Reading;
 
 use super::configure::RetentionChange;
 
-/// What a store is opened for.
+/// The purpose of opening a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Access {
     /// Reading only: nothing is ever created or changed, no lock is taken.
@@ -28,24 +27,25 @@ pub enum Access {
     Write,
 }
 
-/// How a store is opened.
+/// Options for opening a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreOptions {
-    /// What for.
+    /// The purpose.
     pub access: Access,
-    /// Permission bits of its directories when it is created: 0o700, 0o750 (a group may read), 0o770
-    /// (a group may write), and so on. Those of its files follow.
+    /// Permission bits of the directories of a new store: 0o700, 0o750 (a group may read), 0o770 (a
+    /// group may write), and so on. Those of its files follow.
     pub mode: u32,
-    /// How it is written to; `None` takes what suits the file system, or what is stored.
+    /// How processes write to it; `None` uses the stored mode, or the one that suits the file
+    /// system.
     pub write_mode: Option<WriteMode>,
-    /// Whether opening it for writing creates it where there is none; true by default.
+    /// Whether opening it for writing creates a missing store; true by default.
     pub create: bool,
-    /// Use a file system that cannot keep the promises, such as NFS.
+    /// Use a file system on which falaj cannot keep its promises, such as NFS.
     pub allow_network_fs: bool,
-    /// How long to wait for others who open or change the store right now.
+    /// How long to wait for others that open or change the store now.
     pub lock_timeout: Duration,
     /// How segments are read: mapped, or by `pread` where a map is dangerous, which is on a dying
-    /// disk or where strangers truncate files.
+    /// disk or where other programs truncate files.
     pub reading: Reading,
 }
 
@@ -64,7 +64,7 @@ impl Default for StoreOptions {
 }
 
 impl StoreOptions {
-    /// The default, for reading only.
+    /// Return the defaults for reading only.
     #[doc(hidden)]
     pub fn reading() -> Self {
         Self { access: Access::Read, ..Self::default() }
@@ -75,24 +75,24 @@ impl StoreOptions {
 pub const MIN_SEGMENT_BYTES: u64 = 64 << 10;
 /// Most bytes of a segment: the last whole page that an address can name.
 pub const MAX_SEGMENT_BYTES: u64 = MAX_POSITION / PAGE * PAGE;
-/// Bytes of a segment unless asked otherwise.
+/// Bytes of a segment by default.
 pub const SEGMENT_BYTES: u64 = 64 << 20;
-/// Milliseconds between two syncs unless asked otherwise.
+/// Milliseconds between two syncs by default.
 pub const SYNC_INTERVAL_MS: u64 = 100;
 /// Most milliseconds between two syncs: an hour.
 pub const MAX_SYNC_INTERVAL_MS: u64 = 3_600_000;
 /// Longest name of a codec.
 pub const MAX_CODEC: usize = 64;
-/// The codec that leaves values as they are.
+/// The codec that returns values unchanged.
 pub const CODEC: &str = "bytes";
 
-/// How a topic is opened. `None` takes what is stored, or the default when it is created.
+/// Options for opening a topic. `None` uses the stored setting, or the default for a new topic.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TopicOptions {
-    /// Refuse to create the topic: [`Error::UnknownTopic`] where there is none.
+    /// Refuse to create the topic: [`Error::UnknownTopic`] if it does not exist.
     pub must_exist: bool,
-    /// Name of the log it lives in, which several topics may share; a log of its own, of the topic's
-    /// name, by default. Segment size and interval are those of the log.
+    /// Name of its log, which several topics may share; by default a log of its own, with the
+    /// topic's name. Segment size and interval are those of the log.
     pub log: Option<String>,
     /// How many partitions it has; 1 by default.
     pub partitions: Option<u32>,
@@ -104,13 +104,13 @@ pub struct TopicOptions {
     pub sync_interval_ms: Option<u64>,
     /// True when compaction may remove records; false by default.
     pub compacted: Option<bool>,
-    /// Which records may go by themselves; none by default. Unlike the rest it can be
-    /// [changed](super::Store::configure_topic) any day.
+    /// Which records expire; none by default. Unlike the rest it can be
+    /// [changed](super::Store::configure_topic) at any time.
     pub retention: RetentionChange,
 }
 
 impl TopicOptions {
-    /// Check what is asked for, before anything is looked at.
+    /// Check the arguments, before anything is read.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] naming the limit, [`Error::InvalidName`] for a log's name.
@@ -142,7 +142,7 @@ impl TopicOptions {
         self.retention.validate()
     }
 
-    /// Compare what is asked for with what is stored.
+    /// Compare the requested settings with the stored ones.
     ///
     /// # Errors
     /// [`Error::SettingsMismatch`] naming the first that differs.
@@ -157,7 +157,7 @@ impl TopicOptions {
         self.retention.compare(&stored.name, &stored.retention)
     }
 
-    /// Compare what is asked for with what the topics of a log have in common.
+    /// Compare the requested settings with those that the topics of a log share.
     ///
     /// # Errors
     /// As [`TopicOptions::compare`].
@@ -167,7 +167,7 @@ impl TopicOptions {
         same.check("sync_interval_ms", self.sync_interval_ms.as_ref(), &sibling.sync_interval_ms)
     }
 
-    /// The settings of a topic that is created with these options, alone in a log.
+    /// Return the settings of a new topic with these options, alone in a log.
     pub(super) fn resolve(&self, name: &str, ids: [[u8; 16]; 2], created_us: i64) -> TopicSettings {
         let [generation, log_generation] = ids;
         TopicSettings {
@@ -223,7 +223,7 @@ fn is_sync_interval(ms: u64) -> bool {
     (1..=MAX_SYNC_INTERVAL_MS).contains(&ms)
 }
 
-/// True for settings that some version of falaj could have written.
+/// Return true for settings that some version of falaj could have written.
 pub(super) fn within_limits(topic: &TopicSettings) -> bool {
     let last = topic.number.checked_add(topic.partitions);
     last.is_some_and(|last| topic.partitions >= 1 && last <= MAX_TOPICS)

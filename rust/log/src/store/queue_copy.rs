@@ -1,10 +1,11 @@
-//! The state of queues, as a backup copies it.
+//! Copying the state of queues for a backup.
 //!
-//! Owns what of a state file goes into a copy: header, ends, and the entries between them. What is
-//! derived, lock and leases too, is of the processes that have the queue open, and of no copy. Others go
-//! on changing the file meanwhile: each version of an entry has a checksum of its own, and whoever opens
-//! the copy looks it over like a file of any age ([`crate::queue`]). Invariant: it is read before the
-//! ends of the logs are, so that nothing of a copy is done that its log does not hold.
+//! Owns which parts of a state file are copied: header, ends, and the entries between them. Derived
+//! parts, lock and leases belong to the processes that have the queue open, and are not copied.
+//! Others change the file meanwhile. But each version of an entry has a checksum of its own. And
+//! the process that opens the copy checks it like any other file ([`crate::queue`]). Invariant: it
+//! is read before the ends of the logs are, so no job of the copy is done whose record its log
+//! lacks.
 
 use std::path::Path;
 
@@ -19,14 +20,15 @@ use crate::storage::{File, OpenMode};
 /// A state file as it was read.
 pub(super) struct QueueCopy {
     name: String,
-    /// How long the file is.
+    /// The length of the file.
     len: u64,
     /// Its beginning, and then the entries, each with its place.
     pieces: Vec<(u64, Vec<u8>)>,
 }
 
 impl QueueCopy {
-    /// Read what there is of all queues. One that is damaged is copied as it is: whoever opens it is told.
+    /// Read the files of all queues. A corrupt one is copied as it is: the process that opens it
+    /// gets the error.
     pub(super) fn of_all(store: &Store) -> Result<Vec<Self>> {
         let mut copies = Vec::new();
         for name in store.queues()? {
@@ -39,7 +41,7 @@ impl QueueCopy {
     }
 
     fn of(name: String, file: &dyn File, path: &Path) -> Result<Self> {
-        // At a moment at which nobody changes it, if there is one soon.
+        // At a moment when no process changes it, if there is one soon.
         let (page, ends) = match Front::read(file, path) {
             Ok(front) => (front.bytes[..PAGE as usize].to_vec(), Some(front.ends)),
             Err(_) => (files::read_at(file, path, 0, PAGE as usize)?, None),
@@ -50,7 +52,7 @@ impl QueueCopy {
         let found = file.stat().doing("look at", path)?.len;
         let capacity = header.parts.capacity;
         let (floor, head) = ends.map_or((0, capacity), |ends| (ends.floor, ends.head));
-        // They lie in a ring: what reaches over its end goes on at its beginning.
+        // They lie in a ring: a range beyond its end continues at its beginning.
         let (first, count) = (header.parts.place(floor), (head - floor).min(capacity));
         let up_to_end = count.min(capacity - first);
         let mut pieces = vec![(0, page)];
@@ -60,11 +62,11 @@ impl QueueCopy {
             let len = (count * ENTRY_LEN) as usize;
             pieces.push((position, files::read_at(file, path, position, len)?));
         }
-        // Of one that was cut off nothing else tells that it was.
+        // Only its length tells that it was cut off.
         Ok(Self { name, len: header.parts.file_len().min(found), pieces })
     }
 
-    /// Write it into another store, on the medium but for the directory.
+    /// Write it into another store and sync it; the caller syncs the directory.
     pub(super) fn put(&self, store: &Store, layout: &Layout) -> Result<()> {
         let path = layout.queue(&self.name)?;
         let file = store
@@ -79,7 +81,7 @@ impl QueueCopy {
     }
 }
 
-/// Make the directory and put all of them there.
+/// Make the directory and write all of them there.
 pub(super) fn put_all(copies: &[QueueCopy], store: &Store, layout: &Layout) -> Result<()> {
     if copies.is_empty() {
         return Ok(());

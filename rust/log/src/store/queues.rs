@@ -1,7 +1,7 @@
-//! Files of queues: where they lie, and how one gets its name.
+//! Files of queues: their places, and their names.
 //!
-//! Owns `queues/`. Invariant: a file gets its name whole and synced, over the one that had it; what lies
-//! there under a temporary name belongs to no process. What is in the files is left to [`crate::queue`].
+//! Owns `queues/`. Invariant: a file gets its name whole and synced, over the previous one; files
+//! with temporary names belong to no process. [`crate::queue`] defines the contents.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use crate::error::{IoResult, Result};
 use crate::segment::index::write_file;
 use crate::storage::{File, OpenMode};
 
-/// Behind the name of a file that is being made; no name of a queue ends so.
+/// Ending of a file under construction; no name of a queue ends so.
 const UNFINISHED: &str = "~";
 
 impl Store {
-    /// Names of the queues, sorted.
+    /// List the names of the queues, sorted.
     ///
     /// # Errors
     /// When the directory cannot be read.
@@ -27,7 +27,7 @@ impl Store {
         Ok(names.into_iter().filter(|name| self.layout().queue(name).is_ok()).collect())
     }
 
-    /// Remove the file of a queue, on the medium when it returns.
+    /// Remove the file of a queue; on disk when it returns.
     ///
     /// # Errors
     /// `SystemCallFailed`.
@@ -36,7 +36,7 @@ impl Store {
         files::sync_parent(self.storage().as_ref(), path)
     }
 
-    /// Make the file of a queue under a temporary name: zero, but for its header.
+    /// Make the file of a queue under a temporary name: zeros after its header.
     ///
     /// # Errors
     /// `NoSpace`, `SystemCallFailed`.
@@ -51,11 +51,11 @@ impl Store {
         if files::make_dir(storage, &directory, modes.directory)? {
             files::sync_parent(storage, &directory)?;
         }
-        // As lock files: a process that may open it could keep it locked.
+        // As for lock files: a process that may open it could keep it locked.
         write_file(storage, &with_ending(path, UNFINISHED), header, len, modes.lock)
     }
 
-    /// Sync such a file and give it its name, over what has it.
+    /// Sync such a file and give it its name, over the previous one.
     ///
     /// # Errors
     /// `SystemCallFailed`, `NoSpace`.
@@ -66,12 +66,12 @@ impl Store {
         files::sync_parent(storage, path)
     }
 
-    /// How long to wait for a lock.
+    /// Return how long to wait for a lock.
     pub(crate) fn lock_timeout(&self) -> Duration {
         self.shared.lock_timeout
     }
 
-    /// Open a file anew, to lock it for a moment; a forked child closes it.
+    /// Open a file again, to lock it for a moment; a forked child closes it.
     ///
     /// # Errors
     /// `SystemCallFailed`.

@@ -1,13 +1,13 @@
-//! What this process holds open for writing: its lock files and its memberships.
+//! The lock files and memberships that this process holds.
 //!
-//! One registry a process, behind one mutex that is held for moments only, never across a wait. It
-//! keeps two promises. A lock file is in the registry from before its descriptor exists until after
-//! it is gone, so that a forked child closes all of them ([`super::fork`] takes the mutex around
-//! every `fork`). And one process has one [`Membership`] of a store, however often it opens it:
-//! found by device and inode of the store's directory, as paths may differ.
+//! Each process has one registry, behind one mutex that is held for moments only, never during a
+//! wait. It keeps two promises. A lock file is in the registry from before its descriptor exists
+//! until after it is gone. So a forked child closes all of them ([`super::fork`] takes the mutex
+//! around every `fork`). And one process has one [`Membership`] of a store, however often it opens
+//! it. It is found by device and inode of the store's directory, as paths may differ.
 //!
-//! It is also where a handle keeps its membership ([`MembershipRef`]): a mutex in the handle could be
-//! inherited by a child in the locked state, this one cannot.
+//! It is also where a handle keeps its membership ([`MembershipRef`]). A child could inherit a
+//! mutex in the handle in its locked state, but not this one.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -19,13 +19,13 @@ use super::membership::Membership;
 use crate::canary::{Canary, planted};
 use crate::storage::File;
 
-/// Which store, for which process. The last number is 0 but for the memory twin, which imitates
+/// The store and the process. The last number is 0 except for the memory twin, which imitates
 /// several processes in one.
 pub(super) type Key = (u64, u64, u64);
 
 struct Registry {
     lock_files: BTreeMap<u64, Arc<dyn File>>,
-    /// Files of logs that are locked for a moment, and let go by whoever opened them.
+    /// Files that are locked for a moment, and closed by the code that opened them.
     passing: Vec<Weak<dyn File>>,
     members: BTreeMap<Key, Weak<Membership>>,
     seats: BTreeMap<u64, Arc<Membership>>,
@@ -42,9 +42,9 @@ static REGISTRY: Mutex<Registry> = Mutex::new(Registry {
 
 /// No call below leaves the registry half changed, so a panic elsewhere does not poison it.
 ///
-/// Whoever holds this must not drop a membership or a lock file: both come back here.
+/// A caller that holds this must not drop a membership or a lock file: both come back here.
 fn registry() -> MutexGuard<'static, Registry> {
-    // Where that fails, opening a lock file fails too.
+    // If that fails, opening a lock file fails too.
     let _ = fork::install();
     locked()
 }
@@ -60,7 +60,7 @@ impl Registry {
     }
 }
 
-/// Open a lock file and note it down, with no fork in between.
+/// Open a lock file and register it, with no fork in between.
 pub(super) fn open(
     open: impl FnOnce() -> io::Result<Arc<dyn File>>,
 ) -> io::Result<(u64, Arc<dyn File>)> {
@@ -72,8 +72,8 @@ pub(super) fn open(
     Ok((number, file))
 }
 
-/// Open a file that is to be locked for a moment, with no fork in between. It is closed by dropping
-/// it, after unlocking: a child that is forked in between shares nothing but an open file.
+/// Open a file that will be locked for a moment, with no fork in between. It is closed by dropping
+/// it, after unlocking: a child that is forked in between shares only an open file.
 pub(super) fn open_for_a_moment(
     open: impl FnOnce() -> io::Result<Arc<dyn File>>,
 ) -> io::Result<Arc<dyn File>> {
@@ -93,15 +93,16 @@ pub(super) fn close(number: u64) {
     }
 }
 
-/// The living membership of a store, if this process has one.
+/// Return the living membership of a store, if this process has one.
 pub(super) fn member(key: Key) -> Option<Arc<Membership>> {
     let found = registry().members.get(&key).and_then(Weak::upgrade);
-    // Looked at, and perhaps dropped, after the registry is released. The number of a directory that
-    // was deleted is soon another's: then the lock files are not in place.
+    // Checked, and perhaps dropped, after the registry is released. The number of a deleted
+    // directory may soon be another's: then the lock files are not in place.
     found.filter(|member| member.verify().is_ok())
 }
 
-/// Note a membership down as this process's, unless another thread was faster: then that one's.
+/// Register a membership as this process's, unless another thread was faster: then return that
+/// one's.
 pub(super) fn adopt(key: Key, fresh: Arc<Membership>) -> Arc<Membership> {
     let mut registry = registry();
     let other = registry.members.get(&key).and_then(Weak::upgrade);
@@ -114,12 +115,12 @@ pub(super) fn adopt(key: Key, fresh: Arc<Membership>) -> Arc<Membership> {
     other.filter(|_| faster).unwrap_or(fresh)
 }
 
-/// A handle's place, where its membership is kept.
+/// A handle's place for its membership.
 #[derive(Debug)]
 pub(super) struct MembershipRef(u64);
 
 impl MembershipRef {
-    /// Take a place with a membership.
+    /// Make a place with a membership.
     pub(super) fn new(member: Arc<Membership>) -> Self {
         let mut registry = registry();
         let number = registry.number();
@@ -127,12 +128,12 @@ impl MembershipRef {
         Self(number)
     }
 
-    /// The membership kept here.
+    /// Return the membership.
     pub(super) fn get(&self) -> Option<Arc<Membership>> {
         registry().seats.get(&self.0).cloned()
     }
 
-    /// Keep another one.
+    /// Replace the membership.
     pub(super) fn set(&self, member: Arc<Membership>) {
         let before = registry().seats.insert(self.0, member);
         drop(before);
@@ -153,8 +154,8 @@ thread_local! {
 
 /// Take the registry: no lock file is half opened and no entry half made when the fork happens.
 pub(super) fn before_fork() {
-    // A thread at its very end has no such variables left, and no way to hold on. Two handlers may be
-    // noted down: the second finds it held.
+    // A thread at its very end has no such variables left, and cannot hold the registry. Two
+    // handlers may be registered: the second finds it held.
     let _ = HELD.try_with(|held| {
         held.borrow_mut().get_or_insert_with(locked);
     });
@@ -166,8 +167,8 @@ pub(super) fn after_fork_in_parent() {
     drop(guard);
 }
 
-/// Close what was inherited, and release the registry. Close, never unlock: the lock is the
-/// parent's. Nothing is dropped or allocated here.
+/// Close the inherited files, and release the registry. It closes and never unlocks: the lock is
+/// the parent's. Nothing is dropped or allocated here.
 pub(super) fn after_fork_in_child() {
     let guard = HELD.try_with(RefCell::take).ok().flatten();
     if let Some(registry) = guard.as_ref().filter(|_| !planted(Canary::SlotKeptByChild)) {

@@ -1,13 +1,13 @@
-//! Repair: what recovery would do to a store, told beforehand; and doing it.
+//! Repair: reporting what recovery would do to a store, and doing it.
 //!
-//! Owns `falaj repair`. Opening a store for writing recovers its logs as they are opened; repair does
-//! the same to all of them at once, goes on also where opening gives up because something that was on
-//! the medium is lost, makes bad indexes anew, and says what it did. Nothing is thrown away: what is
-//! cut off stays in its file, or moves to `quarantine/` ([`crate::log::RepairKind`]). A dry run decides
+//! Owns `falaj repair`. Opening a store for writing recovers its logs as they are opened. Repair
+//! does the same to all of them at once, and also continues where opening fails because data on
+//! disk is lost. It rebuilds bad indexes, and reports what it did. It deletes no bytes: what is cut
+//! off stays in its file, or moves to `quarantine/` ([`crate::log::RepairKind`]). A dry run decides
 //! everything and changes nothing.
 //!
-//! Whether others have the store open matters: then each log that they use was recovered already, and
-//! only latches and indexes are left to mend.
+//! If others have the store open, each log that they use was recovered already. Then only
+//! failed-sync states and indexes are left to repair.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,44 +22,44 @@ use crate::format::settings::TopicSettings;
 use crate::log::{self, Log, LogSettings, RepairStep};
 use crate::storage::Storage;
 
-/// What was found out about a store, or done to it.
+/// The repairs of a store, planned or done.
 #[derive(Debug)]
 pub struct RepairReport {
     /// True when nothing was changed.
     pub dry_run: bool,
-    /// Whether somebody else has the store open for writing; `None` where that cannot be found out.
+    /// Whether another process has the store open for writing; `None` if unknown.
     pub in_use: Option<bool>,
-    /// Each log.
+    /// The logs.
     pub logs: Vec<LogRepair>,
-    /// What cannot be mended here: settings that are damaged, topics whose are, consumers and queues
-    /// whose files are. Nobody but their owner can say where those go on.
+    /// Unrepairable errors: corrupt settings of the store or of topics, and corrupt files of
+    /// consumer groups and queues. Only their owner can say where those continue.
     pub problems: Vec<Error>,
 }
 
 impl RepairReport {
-    /// All steps, of all logs.
+    /// Iterate over all steps, of all logs.
     pub fn steps(&self) -> impl Iterator<Item = &RepairStep> {
         self.logs.iter().flat_map(|log| &log.steps)
     }
 
-    /// True when all that is wrong was, or would be, mended.
+    /// Return true when all errors were, or would be, repaired.
     pub fn is_complete(&self) -> bool {
         self.problems.is_empty() && self.logs.iter().all(|log| log.problem.is_none())
     }
 }
 
-/// What was found out about a log, or done to it.
+/// The repairs of a log, planned or done.
 #[derive(Debug)]
 pub struct LogRepair {
     /// Its directory.
     pub dir: PathBuf,
-    /// Topics that live in it.
+    /// Its topics.
     pub topics: Vec<String>,
-    /// What is done, in this order. Empty where nothing is needed.
+    /// The steps, in this order. Empty if nothing is needed.
     pub steps: Vec<RepairStep>,
-    /// Topic, partition, and the offset with which it goes on; where a recovery was due.
+    /// Topic, partition, and the offset with which it continues, if a recovery was due.
     pub ends: Vec<(String, u32, u64)>,
-    /// Why it cannot be mended.
+    /// Why it cannot be repaired.
     pub problem: Option<Error>,
 }
 
@@ -81,7 +81,7 @@ impl Store {
         let mend = |dir: &Path, topic: &TopicSettings| {
             let settings = self.log_settings(topic);
             let mut steps = log::mend(self.storage(), dir, &settings, &member)?;
-            // Declared before the log, so dropped behind it.
+            // Declared before the log, so dropped after it.
             let _closing;
             let log = self.open_log(topic)?;
             _closing = self.closing(&log)?;
@@ -95,11 +95,11 @@ impl Store {
     }
 }
 
-/// Find out what is to be mended in a store, and mend it unless this is a dry run.
+/// Find out how to repair a store, and repair it unless this is a dry run.
 ///
 /// # Errors
-/// `NotAStore`, `UnsupportedVersion`, `OutdatedFormat`, `LockTimeout`; without dry run also those of [`Store::open`]. What is wrong with a
-/// single log or topic stands in the report.
+/// `NotAStore`, `UnsupportedVersion`, `OutdatedFormat`, `LockTimeout`; without dry run also those
+/// of [`Store::open`]. Errors of a single log or topic are in the report.
 pub fn repair(
     storage: Arc<dyn Storage>,
     path: &Path,
@@ -126,7 +126,7 @@ fn rehearse(
     let catalog = Catalog::read(storage, path)?;
     let patience = Patience::new(patience);
     let writers = match membership::somebody_writes(storage, &catalog.layout, patience) {
-        // Who may only read the store may still ask what would be done to it.
+        // A user that may only read the store may still ask for its repairs.
         Err(Error::SystemCallFailed { .. }) => None,
         other => Some(other?),
     };
@@ -134,14 +134,14 @@ fn rehearse(
     let write_mode = catalog.write_mode();
     let plan = |dir: &Path, topic: &TopicSettings| {
         let settings = settings_to_read(topic, write_mode);
-        // Any other incarnation than the log's own means that it is to be recovered.
+        // Any other incarnation than the log's own means that it will be recovered.
         let incarnation = current.unwrap_or(u64::MAX);
         plan_log(storage, dir, &settings, incarnation)
     };
     Ok(report(catalog, true, writers.map(|writers| writers.is_some()), plan))
 }
 
-/// Steps, and the offsets with which topics go on, by their number.
+/// Steps, and the offsets with which topics continue, by their number.
 type Mended = (Vec<RepairStep>, Vec<(u32, u64)>);
 
 fn plan_log(
@@ -191,14 +191,14 @@ fn one(
         problem: None,
     };
     if !entry.exists {
-        // Not there, or a link, which leads to a log of somebody else.
+        // It is missing, or a link, which leads to a log of another owner.
         let (path, what) = (dir.to_path_buf(), "the topic's log is missing");
         repair.problem = Some(Error::CorruptData { path, position: 0, what });
         return Some(repair);
     }
     match mend(dir, topic) {
         Ok((steps, ends)) => {
-            // Of those that somebody names.
+            // Only those with a topic.
             let name = |(number, end): (u32, u64)| {
                 let holds =
                     |t: &&TopicSettings| (t.number..t.number + t.partitions).contains(&number);

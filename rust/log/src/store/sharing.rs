@@ -1,12 +1,12 @@
 //! Logs that several topics share: joining one, leaving one.
 //!
-//! Owns what is special about a topic that is not alone in its log. Invariant: a topic is noted in its
-//! log, on the medium, before its `topic.json` is there, and `topic.json` is away before the log says
-//! that the topic was deleted. A death in between leaves topics in the log that nobody names: they
-//! hold nothing and nobody, and their numbers are not given again. A deletion that died is known by its
-//! `topic.json.deleted`, and gone on with by who deletes a topic of that name or opens the store next
-//! while nobody else has it open. All of it happens under the claim. (`docs/PROTOCOL.md`, "Shared
-//! logs".)
+//! Owns the special handling of a topic that shares its log. Invariant: the log records a topic, on
+//! disk, before its `topic.json` exists, and `topic.json` is gone before the log records the
+//! deletion. A death in between leaves topics without a name in the log. They keep no records and
+//! no segments, and their numbers are not given again. An interrupted deletion leaves
+//! `topic.json.deleted`. It is continued by the next deletion of a topic of that name, or the next
+//! process that opens the store alone. All of it happens under the claim. (`docs/PROTOCOL.md`,
+//! "Shared logs".)
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -20,13 +20,13 @@ use crate::error::{Error, Result};
 use crate::format::names;
 use crate::format::settings::TopicSettings;
 
-/// A topic of each log that was looked for, so that not all of them are looked at each time. Only a
-/// hint: what it leads to is read.
+/// One known topic of each log, so that a lookup need not read all topics. Only a hint: the topic
+/// is read again.
 #[derive(Debug, Default)]
 pub(super) struct Siblings(Mutex<HashMap<String, String>>);
 
 impl Siblings {
-    /// Note that a topic lives in its log.
+    /// Note that a topic is in its log.
     pub(super) fn note(&self, topic: &TopicSettings) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.insert(topic.log.clone(), topic.name.clone());
@@ -38,8 +38,8 @@ impl Siblings {
 }
 
 impl Store {
-    /// A topic that lives in the log of this name; `None` when there is no such log. Where it was looked
-    /// for before it costs a look at one topic, else at all of them.
+    /// Find a topic in the log of this name; `None` when there is no such log. A repeated lookup
+    /// reads one topic, the first one all of them.
     ///
     /// # Errors
     /// `SystemCallFailed` when the topics cannot be listed.
@@ -48,7 +48,7 @@ impl Store {
         self.sibling(log)
     }
 
-    /// A topic that lives in the log of this generation; `None` when there is none any more.
+    /// Find a topic in the log of this generation; `None` when there is none any more.
     ///
     /// # Errors
     /// As [`Store::topic_in_log`].
@@ -78,7 +78,7 @@ impl Store {
         Ok(found)
     }
 
-    /// Note a new topic in a log that is there, and take from it what its topics have in common.
+    /// Add a new topic to an existing log, and take over the settings that the log's topics share.
     pub(super) fn join_log(
         &self,
         claim: &Claim,
@@ -90,7 +90,7 @@ impl Store {
         topic.log_generation = sibling.log_generation;
         topic.segment_bytes = sibling.segment_bytes;
         topic.sync_interval_ms = sibling.sync_interval_ms;
-        // Declared before the log, so dropped behind it.
+        // Declared before the log, so dropped after it.
         let _closing;
         let log = self.open_log_under(claim, sibling)?;
         _closing = self.closing(&log)?;
@@ -98,7 +98,7 @@ impl Store {
         Ok(())
     }
 
-    /// Say in a log that others share that a topic of it was deleted.
+    /// Record in a shared log that a topic of it was deleted.
     pub(super) fn leave_log(&self, claim: &Claim, topic: &TopicSettings) -> Result<()> {
         let _closing;
         let log = self.open_log_under(claim, topic)?;
@@ -109,7 +109,7 @@ impl Store {
         Ok(())
     }
 
-    /// Go on with a deletion of a topic that died before it came to the log.
+    /// Continue a deletion of a topic that died before it reached the log.
     pub(super) fn finish_deletion(&self, claim: &Claim, away: &Path) -> Result<()> {
         let shared = &*self.shared;
         if sweep::finish_deletion(shared.storage(), &shared.layout, away)? {
@@ -124,7 +124,7 @@ impl Store {
         Ok(())
     }
 
-    /// Go on with deletions that sweeping found, of topics whose log others share.
+    /// Continue deletions that sweeping found, of topics in shared logs.
     pub(super) fn finish_deletions(&self, names: &[String]) -> Result<()> {
         if names.is_empty() {
             return Ok(());
@@ -132,7 +132,7 @@ impl Store {
         let shared = &*self.shared;
         let claim = shared.claim()?;
         if sweep::look_at_topics(shared.storage(), &shared.layout)?.unknown {
-            // The log may be that of one that cannot be read, or of nobody.
+            // The log may be that of an unreadable topic, or of none.
             return Ok(());
         }
         for name in names {
@@ -148,7 +148,7 @@ impl Store {
     }
 }
 
-/// The error for a topic that would have a log of its own, of a name that others share.
+/// Make the error for a topic that wants a log of its own, whose name a shared log has.
 pub(super) fn taken_log(topic: &TopicSettings, sibling: &TopicSettings) -> Error {
     let (name, log, other) = (&topic.name, &topic.log, &sibling.name);
     Error::InvalidArgument {

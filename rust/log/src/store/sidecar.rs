@@ -1,10 +1,11 @@
-//! Sidecar files: what consumers and queues keep beside the logs, in files that processes share.
+//! Sidecar files: the state of consumer groups and queues, in shared files beside the logs.
 //!
-//! Owns how such a file is found, mapped as the store is written to, recognised, and shared by the handles
-//! of a process. Invariant: a process has one identity in lock words, so of its threads at most one may
-//! wait for, hold or give back the lock of a queue's file at a time ([`FileMutex`], [`crate::lock`]). A
-//! forked child has a [`super::Membership`], and so mutexes, of its own. What a file says, and who changes
-//! it when, is left to [`crate::consumer`] and [`crate::queue`].
+//! Owns how such a file is found, mapped in the store's write mode, recognised, and shared by the
+//! handles of a process. Invariant: a process has one identity in lock words. So at most one of its
+//! threads may wait for, hold or release the lock of a queue's file at a time ([`FileMutex`],
+//! [`crate::lock`]). A forked child has a [`super::Membership`], and so mutexes, of its own.
+//! [`crate::consumer`] and [`crate::queue`] define the contents of a file, and which process
+//! changes it when.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -16,7 +17,7 @@ use crate::format::queue::QueueHeader;
 use crate::format::settings::WriteMode;
 use crate::storage::{File, Map, MapAccess, OpenMode, Stat};
 
-/// An open sidecar file. `H` is what its header says.
+/// An open sidecar file. `H` is the content of its header.
 #[derive(Debug)]
 pub struct Sidecar<H> {
     pub(crate) header: H,
@@ -26,8 +27,8 @@ pub struct Sidecar<H> {
 }
 
 impl<H> Sidecar<H> {
-    /// Map an open file up to `len`, which is allocated: a copy may have holes, into which no store would
-    /// fit on a full disk.
+    /// Map an open file up to `len`, which is allocated first. A copy may have holes, into which no
+    /// store would fit on a full disk.
     ///
     /// # Errors
     /// `NoSpace`, `SystemCallFailed`.
@@ -48,12 +49,12 @@ impl<H> Sidecar<H> {
         Ok(Self { header, map, path: path.to_path_buf(), stat })
     }
 
-    /// True for this file.
+    /// Return true for this file.
     pub(crate) fn is(&self, stat: &Stat) -> bool {
         (stat.device, stat.inode) == (self.stat.device, self.stat.inode)
     }
 
-    /// True while the path leads to this file.
+    /// Return true while the path leads to this file.
     pub(crate) fn is_in_place(&self, store: &Store) -> Result<bool> {
         let now = store.storage().stat(&self.path).if_there("look at", &self.path)?;
         Ok(now.is_some_and(|now| self.is(&now)))
@@ -81,10 +82,10 @@ impl<H> Sidecar<H> {
 }
 
 impl Store {
-    /// Open a sidecar file; `None` where there is none.
+    /// Open a sidecar file; `None` when it does not exist.
     ///
     /// # Errors
-    /// `SystemCallFailed`, also where a directory on the way is a symbolic link.
+    /// `SystemCallFailed`, including the error for a symbolic link in place of a directory.
     pub(crate) fn open_sidecar(&self, path: &Path, how: OpenMode) -> Result<Option<Arc<dyn File>>> {
         self.expect_inside(path)?;
         self.storage().open(path, how).if_there("open", path)
@@ -94,7 +95,7 @@ impl Store {
 /// The mutex before a queue's file, and the file as this process has it open.
 pub(crate) type FileMutex = Mutex<Option<Sidecar<QueueHeader>>>;
 
-/// One thing for each file, shared by all handles of a process.
+/// One value for each file, shared by all handles of a process.
 #[derive(Debug)]
 pub(super) struct PerFile<T>(Mutex<HashMap<PathBuf, Arc<T>>>);
 
@@ -105,7 +106,7 @@ impl<T> Default for PerFile<T> {
 }
 
 impl<T: Default> PerFile<T> {
-    /// That of a file. Others that no handle has any more are forgotten, if they are idle.
+    /// Return the value of a file. Values without a handle are dropped, if they are idle.
     pub(super) fn of(&self, path: &Path, is_idle: impl Fn(&T) -> bool) -> Arc<T> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(found) = known.get(path) {

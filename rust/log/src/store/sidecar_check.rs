@@ -1,12 +1,13 @@
-//! What stands beside the logs, looked at with distrust: files of consumers and queues, the wake page.
+//! Checking the files beside the logs without trust: consumer groups, queues, and the wake page.
 //!
-//! Owns what verification, repair, `maintain` and backup say of `consumers/` and `queues/`. It takes no
-//! lock and changes nothing, needs no store that opens, and goes by the same checks as whoever uses the
-//! files, so that what stops somebody is found here, each with what helps. Invariant: what a living
-//! process is just storing is no damage. A cursor, an entry and the ends of a queue stand twice and are
-//! written in turns, so one of two that is torn may as well be what a killed process left: that is a
-//! note. What holds for one incarnation only has no checksum and is not looked at, but for a queue's
-//! lock and the page on which those sleep who wait. What the files mean is left to [`crate::consumer`] and [`crate::queue`].
+//! Owns what verification, repair, `maintain` and backup report about `consumers/` and `queues/`.
+//! It takes no lock, changes nothing, and works on stores that do not open. It uses the same checks
+//! as the users of the files, so it finds every error that stops one, with its remedy. Invariant: a
+//! store in progress by a living process is no corruption. A cursor, an entry and the ends of a
+//! queue have two versions, written in turns. So a killed process may have left a torn one: that is
+//! a note. Parts that are valid for one incarnation only have no checksum and are not checked,
+//! except a queue's lock and the wake page. [`crate::consumer`] and [`crate::queue`] define the
+//! contents.
 
 use std::io;
 use std::path::Path;
@@ -22,18 +23,19 @@ use crate::lock;
 use crate::log::verify::{Finding, MADE_ANEW, Severity};
 use crate::storage::{File, Storage};
 
-/// How often the file of a consumer is read anew in which a cursor is torn.
+/// How often the file of a group with a torn cursor is read again.
 const TRIES: u32 = 3;
-/// How often that of a queue is read anew which somebody is changing.
+/// How often that of a queue is read again while a process changes it.
 const QUEUE_TRIES: u32 = 64;
 /// Bytes of a queue's file before its entries.
 const FRONT: usize = Parts::HOLDERS as usize + 8 * SLOTS as usize;
 /// Entries of a queue that are read at once.
 const AT_ONCE: u64 = 4096;
-/// Rounds of the ring from which a version of an entry may be left over.
+/// Rounds of the ring from which a version of an entry may be left.
 const ROUNDS: u64 = 1024;
 
-/// Read the file of a consumer while its members store cursors: what is torn time after time is damaged.
+/// Read the file of a group while its members store cursors: a cursor that is torn every time is
+/// corrupt.
 pub(crate) fn read_consumer(storage: &dyn Storage, path: &Path) -> Result<Option<Vec<u8>>> {
     let mut tries = 1;
     loop {
@@ -47,7 +49,7 @@ pub(crate) fn read_consumer(storage: &dyn Storage, path: &Path) -> Result<Option
     }
 }
 
-/// All of a queue's file before its entries.
+/// The part of a queue's file before its entries.
 pub(crate) struct Front {
     pub(crate) header: QueueHeader,
     pub(crate) ends: QueueEnds,
@@ -55,7 +57,7 @@ pub(crate) struct Front {
 }
 
 impl Front {
-    /// Read it, at a moment at which nobody changes it, if there is one soon.
+    /// Read it, at a moment when no process changes it, if there is one soon.
     ///
     /// # Errors
     /// `CorruptData`, `UnsupportedVersion`, `SystemCallFailed`.
@@ -81,7 +83,7 @@ impl Front {
         }
     }
 
-    /// How many entries it has.
+    /// Return how many entries it has.
     fn entries(&self) -> u64 {
         (self.ends.head - self.ends.floor).min(self.header.parts.capacity)
     }
@@ -107,25 +109,26 @@ impl Front {
         Ok(())
     }
 
-    /// One of the words that processes share.
+    /// Return one of the words that processes share.
     pub(crate) fn word(&self, position: u64) -> u64 {
         u64_at(&self.bytes, position as usize)
     }
 }
 
-/// True for an entry of a topic that was deleted: nobody needs its cursor any more.
+/// Return true for an entry of a deleted topic: no member needs its cursor any more.
 fn is_forgotten(storage: &dyn Storage, layout: &Layout, entry: &consumer::CursorEntry) -> bool {
     let named = entry.named.as_ref();
     named.is_some_and(|named| topics::is_gone(storage, layout, &named.topic, &named.generation))
 }
 
 impl Store {
-    /// True for an entry of a consumer's file whose topic was deleted.
+    /// Return true for an entry of a group's file whose topic was deleted.
     pub(crate) fn is_forgotten(&self, entry: &consumer::CursorEntry) -> bool {
         is_forgotten(self.storage().as_ref(), self.layout(), entry)
     }
 
-    /// What keeps somebody from using a consumer or a queue, or does as soon as they open it.
+    /// Return the errors that stop users of a consumer group or a queue, now or at the next
+    /// opening.
     pub(super) fn problems_beside(&self) -> Vec<Error> {
         let (storage, id) = (self.storage().as_ref(), self.settings().id);
         let found = look(storage, self.layout(), Some(id), &mut |_| Ok(()));
@@ -133,20 +136,20 @@ impl Store {
     }
 }
 
-/// What is wrong.
+/// The result of the check.
 #[derive(Debug, Default)]
 pub(super) struct SidecarReport {
-    /// All of it.
+    /// All findings.
     pub(super) findings: Vec<Finding>,
-    /// Of these, what keeps somebody from using a consumer or a queue.
+    /// Those of them that stop users of a consumer group or a queue.
     pub(super) problems: Vec<Error>,
 }
 
-/// Look at all of it. `id` is the store's, where that is known; `tell` is told bytes that were read, and
-/// ends it with its error.
+/// Check all files. `id` is the store's, if known; `tell` gets the number of bytes read, and its
+/// error ends the check.
 ///
 /// # Errors
-/// `SystemCallFailed` when a directory cannot be listed, and what `tell` returns.
+/// `SystemCallFailed` when a directory cannot be listed, and the errors of `tell`.
 pub(super) fn look(
     storage: &dyn Storage,
     layout: &Layout,
@@ -176,11 +179,11 @@ struct Look<'a> {
 }
 
 impl Look<'_> {
-    /// Something that stops whoever uses it, and what helps.
+    /// Note an error that stops users, and its remedy.
     fn hurt(&mut self, path: &Path, error: Error, remedy: String) -> &mut Finding {
         let mut finding = Finding::of_error(Severity::Damage, path, &error);
         if matches!(error, Error::CorruptData { .. }) {
-            // What the error says of a remedy in general is said of this one instead.
+            // The remedy here replaces the general one in the error.
             finding.what.truncate(finding.what.find("; `falaj ").unwrap_or(finding.what.len()));
             finding.remedy = remedy.into();
         }
@@ -196,11 +199,11 @@ impl Look<'_> {
         self.found.findings.push(Finding { remedy: remedy.into(), ..finding });
     }
 
-    /// Returns how many bytes it looked at.
+    /// Check a group's file; return how many bytes were read.
     fn consumer(&mut self, name: &str, path: &Path) -> u64 {
         let bytes = match read_consumer(self.storage, path) {
             Ok(Some(bytes)) => bytes,
-            // Deleted meanwhile.
+            // It was deleted meanwhile.
             Ok(None) => return 0,
             Err(error) => {
                 self.hurt(path, error, String::new());
@@ -208,8 +211,8 @@ impl Look<'_> {
             }
         };
         let forget = format!(
-            "put the file back from a backup, or let `falaj group delete {name}` forget \
-             the consumer, which then begins anew"
+            "restore the file from a backup, or let `falaj group delete {name}` forget \
+             the group, which then begins again"
         );
         let corrupt =
             |position, what| Error::CorruptData { path: path.to_path_buf(), position, what };
@@ -233,7 +236,7 @@ impl Look<'_> {
                 let error = Error::CorruptData { path: path.to_path_buf(), position, what };
                 let remedy = entry.named.as_ref().map(|of| {
                     format!(
-                        "end its members, then say where it goes on: `falaj group seek {name} {} \
+                        "end its members, then choose where it resumes: `falaj group seek {name} {} \
                          --partition {} --to PLACE`",
                         of.topic, of.partition
                     )
@@ -248,28 +251,28 @@ impl Look<'_> {
                 continue;
             }
             if entry.named.is_none() && entry.is_named {
-                let what = "what this cursor is of is damaged; the cursor says it as well";
-                let remedy = "it is made anew when the consumer is opened";
+                let what = "the name of this entry is corrupt; its cursor has it as well";
+                let remedy = "the next member that opens the group rebuilds it";
                 self.note(Severity::Rebuildable, path, at, [what, remedy]);
             }
-            // Who has it may be storing it just now.
+            // Its owner may be storing it just now.
             let torn = entry.torn.iter().position(|torn| *torn).filter(|_| entry.owner == 0);
             if let Some(half) = torn {
-                let what = "one of the two places of this cursor is not whole: a process was killed \
-                            while it stored it, or it is damaged";
-                let remedy = "the other one counts, and the next commits write both; where this was \
-                              the last commit, what it had committed is handed out again";
+                let what = "one of the two versions of this cursor is not whole: a process was killed \
+                            while it stored it, or it is corrupt";
+                let remedy = "the other one counts, and the next commits write both; if this was \
+                              the last commit, its records are delivered again";
                 let at = at + consumer::at::CURSORS + half as u64 * SECTOR;
                 self.note(Severity::Note, path, at, [what, remedy]);
             }
         }
     }
 
-    /// Who opens the store while others have it open is stopped by a bad one. Returns how many bytes it
-    /// looked at.
+    /// Check the wake page: a bad one stops a process that opens the store while others have it
+    /// open. Return how many bytes were read.
     fn wake_page(&mut self) -> u64 {
         let path = self.layout.wake();
-        // One that is not there, as in a restored backup, is made.
+        // A missing one, as in a restored backup, is made.
         let Ok(Some(bytes)) = files::read_up_to(self.storage, &path, wake::LEN + 1) else {
             return 0;
         };
@@ -290,18 +293,18 @@ impl Look<'_> {
         len
     }
 
-    /// Returns how many bytes it looked at.
+    /// Check a queue's file; return how many bytes were read.
     fn queue(&mut self, name: &str, path: &Path) -> u64 {
         let file = match files::open_to_read(self.storage, path) {
             Ok(Some(file)) => file,
             Ok(None) => return 0,
-            // A lock file: those alone read it who may write the store.
+            // A lock file: only users that may write the store may read it.
             Err(Error::SystemCallFailed { source, .. })
                 if source.kind() == io::ErrorKind::PermissionDenied =>
             {
-                let what = "this queue's file is for those who may write to the store: it was not \
-                            looked at";
-                let remedy = "verify the store as one of them";
+                let what = "this queue's file is for users that may write to the store: it was not \
+                            checked";
+                let remedy = "verify the store as such a user";
                 self.note(Severity::Note, path, 0, [what, remedy]);
                 return 0;
             }
@@ -312,8 +315,8 @@ impl Look<'_> {
         };
         let forget = || {
             format!(
-                "put the file back from a backup while nobody has the store open, or let `falaj \
-                 queue reset {name}` begin the queue anew: all its jobs are to be done"
+                "restore the file from a backup while no process has the store open, or let `falaj \
+                 queue reset {name}` start again: all its jobs are then ready"
             )
         };
         let front = match Front::read(&*file, path) {
@@ -326,7 +329,7 @@ impl Look<'_> {
         self.lock_of(path, &front);
         let mut torn = torn_in_queue(&*file, &front);
         if !torn.is_empty() {
-            // What somebody just stored is whole by now.
+            // A store that was in progress is whole by now.
             let again = Front::read(&*file, path);
             let again = again.map(|again| torn_in_queue(&*file, &again)).unwrap_or_default();
             torn.retain(|position| again.contains(position));
@@ -335,7 +338,7 @@ impl Look<'_> {
         FRONT as u64 + ENTRY_LEN * front.entries()
     }
 
-    /// A lock word of an incarnation before is nobody's.
+    /// Check the lock word; one of an earlier incarnation has no owner.
     fn lock_of(&mut self, path: &Path, front: &Front) {
         let now = incarnation_now(self.storage, self.layout);
         let is_current = now == Some(front.word(queue::at::INCARNATION));
@@ -348,17 +351,17 @@ impl Look<'_> {
 
     fn notes_of(&mut self, path: &Path, torn: &[u64]) {
         const HELPS: &str = "the other one counts, and the next changes write both; at worst a job \
-                             that was done is handed out again";
+                             that was done is delivered again";
         let (of_ends, of_jobs): (Vec<_>, Vec<_>) =
             torn.iter().partition(|position| queue::at::ENDS.contains(position));
         if let Some(first) = of_ends.first() {
-            let what = "one of the two places of the queue's ends is not whole: a process was killed \
-                        while it stored them, or it is damaged";
+            let what = "one of the two versions of the queue's ends is not whole: a process was killed \
+                        while it stored them, or it is corrupt";
             self.note(Severity::Note, path, *first, [what, HELPS]);
         }
         let Some(first) = of_jobs.first() else { return };
-        let what = "of what became of a job one of two notes is not whole: a process was killed while \
-                    it stored it, or it is damaged";
+        let what = "one of the two versions of a job's state is not whole: a process was killed while \
+                    it stored it, or it is corrupt";
         self.note(Severity::Note, path, *first, [what, HELPS]);
         if let Some(finding) = self.found.findings.last_mut().filter(|_| of_jobs.len() > 1) {
             finding.what = format!("{what}; {} more of this queue", of_jobs.len() - 1);
@@ -366,17 +369,17 @@ impl Look<'_> {
     }
 }
 
-/// Where ends and versions of entries lie that are neither whole, nor left over from another round of the
-/// ring, nor just being stored.
+/// List the positions of ends and versions of entries that are torn. Versions from another round of
+/// the ring, and stores in progress, are not.
 fn torn_in_queue(file: &dyn File, front: &Front) -> Vec<u64> {
     if front.word(queue::at::BUSY) != 0 {
-        // Somebody changes it, or died in the middle.
+        // A process changes it, or died in the middle.
         return Vec::new();
     }
     let (parts, id) = (front.header.parts, front.header.id);
     let ends = QueueEnds::torn_in(&front.bytes, id);
     let mut found: Vec<_> = ends.iter().map(|slot| queue::at::ENDS[*slot]).collect();
-    // What cannot be read is not known to be torn; a process that opens the queue gets the error.
+    // Unreadable bytes are not known to be torn; a process that opens the queue gets the error.
     let _ = front.each_entry(file, |offset, position, entry| {
         for (half, version) in (0..).zip(entry.chunks_exact(VERSION_LEN as usize)) {
             let words: [u64; 4] = std::array::from_fn(|word| u64_at(version, 8 * word));
@@ -388,11 +391,11 @@ fn torn_in_queue(file: &dyn File, front: &Front) -> Vec<u64> {
     found
 }
 
-/// True for a version of the record of this offset, or of another one that had its place or will.
+/// Return true for a version of the record of this offset, or of another record in the same place.
 fn is_of_a_round(words: &[u64; 4], id: u64, offset: u64, capacity: u64) -> bool {
     let is_of = |offset| queue::JobEntry::decode(words, id, offset).is_some();
     let before = (1..ROUNDS).map_while(|round| offset.checked_sub(round.checked_mul(capacity)?));
-    // Where the ends are older than the entries, as after a loss of power.
+    // The ends may be older than the entries, as after a power failure.
     let behind = (1..ROUNDS).map_while(|round| offset.checked_add(round.checked_mul(capacity)?));
     std::iter::once(offset).chain(before).chain(behind).any(is_of)
 }

@@ -1,18 +1,18 @@
-//! Slots: files whose lock a writing process holds for life, so that the dead are known.
+//! Slots: files whose lock a writing process holds for life, so that its death is known.
 //!
-//! Owns `slots/<n>`: taking one, and finding out what became of the process that took one. A slot's
-//! *generation* says how often it was taken; slot and generation are the [`Identity`] that lock
-//! words name. Invariants: a generation is raised only by who holds the slot's lock, and before the
-//! identity is shown to anybody; an identity is dead as soon as somebody else has had the lock of
-//! its slot, and that is the only way in which it is ever called dead.
+//! Owns `slots/<n>`: taking one, and finding out whether its process lives. A slot's *generation*
+//! says how often it was taken; slot and generation are the [`Identity`] in lock words. Invariants:
+//! only the holder of the slot's lock raises its generation, and does so before any process sees
+//! the identity. An identity is dead as soon as another process has had the lock of its slot, and
+//! nothing else makes it dead.
 //!
 //! ```text
 //! claimed ── holder lives: locked, generation g ──┬─ dies: lock free, generation g ──> dead
 //!                                                 └─ next claim: locked, generation g+1 ─> g is dead
 //! ```
 //!
-//! When a slot may be taken is left to [`super::membership`] (under the claim). Process ids and
-//! times stand in the files to explain; nothing is decided by them (`docs/PROTOCOL.md`, "Slots").
+//! [`super::membership`] decides when a slot may be taken (under the claim). Process ids and times
+//! in the files only explain; no decision uses them (`docs/PROTOCOL.md`, "Slots").
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -27,26 +27,26 @@ use crate::error::{Error, IoResult, Result};
 use crate::lock::{Fate, GENERATION_MAX, Identity, SLOTS};
 use crate::storage::{LockKind, Storage};
 
-/// A dying process's files are closed one after the other: so long a slot may stay locked after
-/// presence is free.
+/// How long a slot may stay locked after presence is free: the kernel closes a dying process's
+/// files one after the other.
 const DYING: Duration = Duration::from_secs(1);
 
-/// What shows that a process is dead: the lock of its slot, unless its slot is taken anew.
+/// Evidence that a process is dead: the lock of its slot, unless the slot was taken again.
 #[derive(Debug)]
 pub struct DeadSlot(#[allow(dead_code, reason = "holding it is its use")] Option<LockFile>);
 
-/// A slot, and who took it last.
+/// A slot, and its last process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlotInfo {
     /// Its number.
     pub slot: u16,
     /// How often it was taken.
     pub generation: Option<u32>,
-    /// Process number of the one who took it last, in whatever namespace that one lived.
+    /// Process number of its last process, in the namespace of that process.
     pub process: Option<u32>,
-    /// When, microseconds since 1970.
+    /// When it was taken, microseconds since 1970.
     pub since_us: Option<i64>,
-    /// Whether that one lives; `None` where it cannot be found out.
+    /// Whether that process lives; `None` if unknown.
     pub alive: Option<bool>,
 }
 
@@ -66,8 +66,9 @@ impl Slots {
         self.layout.slots()
     }
 
-    /// Every slot file that this user may look into: who took it last, and whether that one lives. A
-    /// shared lock, held for a moment, tells: whoever tries to take the slot just then takes another.
+    /// List every slot file that this user may read: its last process, and whether that one lives.
+    /// A shared lock, held for a moment, tells; a process that tries to take the slot just then
+    /// takes another.
     pub(super) fn look(&self) -> Vec<SlotInfo> {
         let names = self.storage.list(&self.layout.slots()).unwrap_or_default();
         let mut slots: Vec<_> = names.iter().filter_map(|name| layout::parse_slot(name)).collect();
@@ -88,7 +89,7 @@ impl Slots {
         })
     }
 
-    /// Make sure that no slot is held, by one who has presence to itself.
+    /// Check that no slot is held, by the exclusive holder of presence.
     ///
     /// # Errors
     /// [`Error::LockFileReplaced`] when one is: its holder holds another presence file than ours.
@@ -109,8 +110,8 @@ impl Slots {
         Ok(())
     }
 
-    /// Take the first slot that is free. `seen` says how many were ever taken in this incarnation:
-    /// below that, a slot file that is missing or empty was replaced while its holder may live.
+    /// Take the first free slot. `seen` says how many were ever taken in this incarnation. Below
+    /// that, a missing or empty slot file was replaced while its holder may live.
     ///
     /// # Errors
     /// [`Error::TooManyWriters`], [`Error::LockFileReplaced`], or those of the file system.
@@ -142,11 +143,11 @@ impl Slots {
         }
         file.expect_in_place(storage)?;
         let generation = match (file.read()?, seen) {
-            // Nobody of this incarnation has had it: what a lock word says of it is of an earlier
-            // one, and those words are reset before anybody waits for them.
+            // No process of this incarnation has had it. Lock words that name it are of an earlier
+            // incarnation, and are reset before any process waits for them.
             (Content::Nothing | Content::Damaged, false) => 1,
             (Content::Nothing, true) => return Err(file.replaced()),
-            // Its generation is lost, so whoever had it could not be told from us.
+            // Its generation is lost, so its former holder could not be distinguished from us.
             (Content::Damaged, true) => return Ok(None),
             (line, _) => match line.number("generation") {
                 Some(generation) => next_generation(generation),
@@ -159,7 +160,7 @@ impl Slots {
         Ok(Some((file, identity)))
     }
 
-    /// What became of a process, by its identity. Not to be asked of the process's own.
+    /// Find out whether a process lives, by its identity. Not for the process's own.
     pub(super) fn fate(&self, holder: Identity) -> Result<Fate<DeadSlot>> {
         let storage = self.storage.as_ref();
         let path = self.layout.slot(holder.slot());
@@ -169,18 +170,18 @@ impl Slots {
         file.expect_in_place(storage)?;
         let now = file.read()?.number::<u32>("generation");
         match now {
-            // Who raised it had the lock, so the one before had lost it.
+            // A process that raised it had the lock, so the previous one had lost it.
             Some(now) if is_later(now, holder.generation()) => {
                 Ok(Fate::Dead(DeadSlot(free.then_some(file))))
             }
             Some(now) if free && now == holder.generation() => Ok(Fate::Dead(DeadSlot(Some(file)))),
             _ if free => Err(file.replaced()),
-            // Its holder, or somebody who looks as we do, or one who is about to raise it.
+            // Its holder, another check like this one, or a process that is about to raise it.
             _ => Ok(Fate::Alive),
         }
     }
 
-    /// The process behind an identity, for people.
+    /// Describe the process of an identity.
     pub(super) fn describe(&self, holder: Identity) -> String {
         let slot = holder.slot();
         let file = LockFile::find(self.storage.as_ref(), &self.layout.slot(slot)).ok().flatten();
@@ -200,7 +201,7 @@ impl Slots {
     }
 }
 
-/// One more, from 1 again after the highest: 0 is none.
+/// Return the next generation, from 1 again after the highest: 0 means none.
 fn next_generation(generation: u32) -> u32 {
     if planted(Canary::NoGeneration) {
         return generation;
@@ -208,7 +209,8 @@ fn next_generation(generation: u32) -> u32 {
     if generation >= GENERATION_MAX { 1 } else { generation + 1 }
 }
 
-/// True when `now` came after `then`. Generations go round; half of the round is the past.
+/// Return true when `now` came after `then`. Generations wrap around; half of the range is the
+/// past.
 fn is_later(now: u32, then: u32) -> bool {
     let ahead = now.wrapping_sub(then) & GENERATION_MAX;
     ahead != 0 && ahead <= GENERATION_MAX / 2

@@ -1,11 +1,11 @@
-//! What bulk loads stage beside a log, as files: where it lies, and how it goes.
+//! Files that bulk loads stage beside a log: their places, and their removal.
 //!
-//! Owns the removal of staged parts, and what verification says of them. Invariant: what is removed has exactly a name that falaj gives, in the
-//! place where it puts it, and no log ever names a staged file: records of a bulk load are copied when it is
-//! committed, so whatever is taken away here is missed by nobody but a bulk load that was not committed.
-//! Who writes parts has them locked as long; between that and the commit nobody does, and a part goes by
-//! what is known of its load, or by age. What is in a part is left to [`crate::sink`]. See
-//! `docs/PROTOCOL.md`, "Bulk loads".
+//! Owns the removal of staged parts, and what verification reports about them. Invariant: a removed
+//! file has exactly a name that falaj gives, in the place where falaj puts it. No log ever names a
+//! staged file. A commit copies records, so only an uncommitted load can miss a removed part. A
+//! process that writes a part holds its lock. Between that and the commit no process does, and a
+//! part is removed by the state of its load, or by age. [`crate::sink`] defines the contents of a
+//! part. See `docs/PROTOCOL.md`, "Bulk loads".
 //!
 //! ```text
 //! logs/<log>@<generation>/staging/<load>@<topic number>/<part>.<id>.tmp    being written
@@ -23,20 +23,21 @@ use crate::format::part::{self, Frame, PartHeader};
 use crate::log::verify::{Finding, Severity};
 use crate::storage::{File, LockKind, OpenMode, Storage};
 
-/// How long a part that nobody holds is kept when nothing is known of its load.
+/// How long an unlocked part of an unknown load is kept.
 pub const STALE_AFTER: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Directory in which bulk loads stage their parts, by directory of the log.
+/// Return the directory in which bulk loads stage their parts, by directory of the log.
 pub fn staging_dir(log: &Path) -> PathBuf {
     log.join("staging")
 }
 
-/// Which parts of a log may go.
+/// Which parts of a log may be removed.
 #[derive(Clone, Copy, Debug)]
 pub struct Stale {
-    /// Those that nobody changed for so long.
+    /// Those that were not changed for this long.
     pub older_than: Duration,
-    /// Those of bulk loads with this token, by id of its name, up to this version: topic number, id, version.
+    /// Those of bulk loads with this idempotency key, by id of its name, up to this version: topic
+    /// number, id, version.
     pub spent: Option<(u32, u64, u64)>,
 }
 
@@ -46,10 +47,10 @@ impl Default for Stale {
     }
 }
 
-/// Remove all that a bulk load has staged, whoever is writing to it; how many files that were.
+/// Remove all that a bulk load has staged, even while processes write it; return how many files.
 ///
 /// # Errors
-/// `SystemCallFailed`; what is left goes with the next one.
+/// `SystemCallFailed`; the next removal tries the rest.
 pub fn remove_load(storage: &dyn Storage, dir: &Path) -> Result<u64> {
     let staging = dir.parent().map_or(Ok(false), |staging| files::is_dir(storage, staging))?;
     if !staging {
@@ -80,7 +81,7 @@ pub(super) fn remove_all(storage: &dyn Storage, log: &Path) -> Result<()> {
     files::remove_dir(storage, &staging)
 }
 
-/// Remove what dead bulk loads left in a log: parts that nobody holds, and that are stale; how many.
+/// Remove what dead bulk loads left in a log: unlocked, stale parts; return how many.
 ///
 /// # Errors
 /// As [`remove_load`].
@@ -94,7 +95,7 @@ pub fn sweep_staging(storage: &dyn Storage, log: &Path, stale: &Stale) -> Result
         for name in files.iter().filter(|name| part::parse_file_name(name).is_some()) {
             removed += u64::from(remove_stale(storage, &dir.join(name), number, stale)?);
         }
-        // One in which somebody just begins is made anew by him.
+        // A process that begins in one just now makes it again.
         files::remove_dir(storage, &dir)?;
     }
     Ok(removed)
@@ -108,7 +109,7 @@ fn remove_stale(storage: &dyn Storage, path: &Path, number: u32, stale: &Stale) 
     if !(is_old || is_spent(&*file, number, stale)) {
         return Ok(false);
     }
-    // Whoever writes it has it locked, and may take as long as he likes.
+    // A process that writes it holds the lock, for as long as it needs.
     if !file.try_lock(LockKind::Exclusive).doing("lock", path)? {
         return Ok(false);
     }
@@ -125,11 +126,11 @@ fn is_spent(file: &dyn File, number: u32, stale: &Stale) -> bool {
     PartHeader::decode(&bytes).is_ok_and(|head| head.token.0 == id && head.token.1 <= version)
 }
 
-/// Check each whole part that is staged in a log; `tell` is told bytes that were read, and ends it with
-/// its error. Parts that go meanwhile were committed, aborted or swept.
+/// Check each whole part that is staged in a log; `tell` gets the number of bytes read, and its
+/// error ends the check. Parts that disappear meanwhile were committed, aborted or swept.
 ///
 /// # Errors
-/// `SystemCallFailed` when a directory cannot be listed, and what `tell` returns.
+/// `SystemCallFailed` when a directory cannot be listed, and the errors of `tell`.
 pub(super) fn look(
     storage: &dyn Storage,
     log: &Path,
@@ -139,7 +140,7 @@ pub(super) fn look(
     for load in list(storage, &staging)? {
         let Some((name, _)) = part::parse_load_dir(&load) else { continue };
         for file in list(storage, &staging.join(&load))? {
-            // What is being written need not be whole.
+            // A part that is being written need not be whole.
             let Some((_, id, true)) = part::parse_file_name(&file) else { continue };
             let path = staging.join(&load).join(&file);
             let Some(part) = files::open_to_read(storage, &path)? else { continue };
@@ -159,7 +160,7 @@ pub(super) fn look(
     Ok(found)
 }
 
-/// Every byte of a part against its frame.
+/// Check every byte of a part against its frame.
 fn check(
     file: &dyn File,
     path: &Path,
@@ -190,7 +191,7 @@ fn check(
     Ok(())
 }
 
-/// Names in a directory; none where it is not there, and none through a link.
+/// List the names in a directory; none if it is missing or a link.
 fn list(storage: &dyn Storage, dir: &Path) -> Result<Vec<String>> {
     if !files::is_dir(storage, dir)? {
         return Ok(Vec::new());

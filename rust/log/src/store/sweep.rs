@@ -1,16 +1,17 @@
-//! Sweeping: removing what was left half-way, and nothing else.
+//! Sweeping: removing leftovers of interrupted work, and nothing else.
 //!
 //! Owns removal inside a store. Invariant: a thing is removed only if its name is exactly one that
-//! falaj gives, in the place where falaj puts it, and no `topic.json` can be meant to have it: as
-//! long as a single `topic.json` cannot be read, no finished log is touched, and a log that no
-//! `topic.json` names goes only if it was deleted, or was never used. One that lost its `topic.json`
-//! to a stranger stays, for whoever puts that back. Symbolic links are
-//! never followed; strange files stay, and with them the directories they are in. All of it happens
-//! under the claim, so nothing is half-way *now*.
+//! falaj gives, in the place where falaj puts it. And no `topic.json` can refer to it. While a
+//! single `topic.json` cannot be read, no finished log is touched. A log that no `topic.json` names
+//! is removed only if it was deleted, or was never used. A log stays if another program removed its
+//! `topic.json`, until that is restored. Symbolic links are never followed; unknown files stay, and
+//! so do their directories. All of it happens under the claim, so no process is in the middle of
+//! such work *now*.
 //!
-//! Looking at each topic takes long where there are many. So whoever makes or removes something first
-//! removes the file `settled`, and makes it again behind it: where it is, nothing was left, and who
-//! opens the store looks no further. It is that way round because removing a file needs no room.
+//! Reading each of many topics takes long. So a process that creates or deletes something first
+//! removes the file `settled`, and makes it again afterwards. If the file exists, there are no
+//! leftovers, and a process that opens the store looks no further. It is this way round because
+//! removing a file needs no space.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -24,18 +25,18 @@ use crate::format::settings::TopicSettings;
 use crate::log;
 use crate::storage::{OpenMode, Storage};
 
-/// A change of what the store holds, under the claim.
+/// A change of the store's contents, under the claim.
 #[derive(Debug)]
 pub(super) struct Change<'a> {
     storage: &'a dyn Storage,
     path: PathBuf,
     mode: u32,
-    /// False where somebody died of an earlier one: what that one left is to be found.
+    /// False if an earlier change was interrupted: its leftovers must be found.
     was_settled: bool,
 }
 
 impl<'a> Change<'a> {
-    /// Say, on the medium, that something will be half-way.
+    /// Record, on disk, that a change begins.
     pub(super) fn begin(
         storage: &'a dyn Storage,
         layout: &Layout,
@@ -49,7 +50,7 @@ impl<'a> Change<'a> {
         Ok(Self { storage, path, mode, was_settled })
     }
 
-    /// Nothing is half-way any more, and all of it is on the medium.
+    /// Record that the change is complete and on disk.
     pub(super) fn end(self) {
         if self.was_settled {
             write_settled(self.storage, &self.path, self.mode);
@@ -57,8 +58,9 @@ impl<'a> Change<'a> {
     }
 }
 
-/// Where this fails, or does not reach the medium, somebody looks for nothing later. What is in it is
-/// another each time, so that who looked at all topics knows whether one was changed since.
+/// Write the file. If this fails, or does not reach the disk, a later opening looks for leftovers
+/// in vain. Its content differs each time, so that a process that has read all topics knows whether
+/// one was changed since.
 fn write_settled(storage: &dyn Storage, path: &Path, mode: u32) {
     let Ok(file) = storage.open(path, OpenMode::CreateNew(mode)) else { return };
     if let Ok(id) = storage.random() {
@@ -66,15 +68,15 @@ fn write_settled(storage: &dyn Storage, path: &Path, mode: u32) {
     }
 }
 
-/// What tells that no topic was made, removed or configured since: the same id, asked before and after.
-/// `None` while that is going on, and where nobody knows.
+/// Return an id that is the same, read before and after, only if no topic was created, deleted or
+/// configured in between. `None` while that happens, and if unknown.
 pub(super) fn settled_id(storage: &dyn Storage, layout: &Layout) -> Option<u64> {
     let bytes = files::read_up_to(storage, &layout.settled(), 17).ok()??;
     let text = std::str::from_utf8(&bytes).ok().filter(|text| text.len() == 16)?;
     u64::from_str_radix(text, 16).ok()
 }
 
-/// Sweep if anything can have been left.
+/// Sweep if there can be leftovers.
 ///
 /// # Errors
 /// As [`sweep`].
@@ -97,11 +99,11 @@ fn sweep_top(storage: &dyn Storage, layout: &Layout) -> Result<()> {
     Ok(())
 }
 
-/// Remove what interrupted creations and deletions left. Returns topics whose deletion is to be gone on
-/// with in a log that others share, which is nothing that can be done from here.
+/// Remove what interrupted creations and deletions left. Returns topics whose deletion must be
+/// continued in a shared log, which cannot be done here.
 ///
 /// # Errors
-/// The first that occurs; what remains is for the next time.
+/// The first that occurs; the rest is left to the next sweep.
 pub(super) fn sweep(
     storage: &dyn Storage,
     layout: &Layout,
@@ -111,7 +113,7 @@ pub(super) fn sweep(
     sweep_top(storage, layout)?;
     let found = look_at_topics(storage, layout)?;
     sweep_logs(storage, layout, &found)?;
-    // Last: a `topic.json` that was renamed away says which log goes, or has to be told.
+    // Last: a `topic.json` that was renamed away says which log to delete or to update.
     let mut pending = Vec::new();
     for (names, are_finished) in [(found.unfinished, false), (found.finished, true)] {
         for name in names {
@@ -124,7 +126,7 @@ pub(super) fn sweep(
                 pending.push(name);
             } else if are_finished {
                 remove_leftovers(storage, &path)?;
-                // Who made it may have died before it was on the medium.
+                // The process that made it may have died before it was on disk.
                 files::sync_parent(storage, &path)?;
             } else {
                 remove_topic(storage, layout, &name)?;
@@ -139,18 +141,18 @@ pub(super) fn sweep(
     Ok(pending)
 }
 
-/// What is among the topics.
+/// The contents of the directory of topics.
 #[derive(Default)]
 pub(super) struct FoundTopics {
     /// Directories of all logs that a `topic.json` names.
     pub(super) named: BTreeSet<String>,
-    /// True when that is not all of them.
+    /// True when there may be more.
     pub(super) unknown: bool,
     /// Directories of logs whose topic was being deleted.
     pub(super) deleted: BTreeSet<String>,
     /// Those by the name of the topic.
     leaving: BTreeMap<String, String>,
-    /// Topics that are there.
+    /// Complete topics.
     finished: Vec<String>,
     /// Topics without a `topic.json`.
     unfinished: Vec<String>,
@@ -161,7 +163,7 @@ pub(super) fn look_at_topics(storage: &dyn Storage, layout: &Layout) -> Result<F
     for name in files::list(storage, &layout.topics())? {
         let Ok(path) = layout.topic_settings(&name) else { continue };
         if !files::is_dir(storage, &layout.topics().join(&name))? {
-            // A link where a topic should be hides what it names.
+            // A link in place of a topic hides the log that it names.
             found.unknown = true;
             continue;
         }
@@ -184,14 +186,14 @@ pub(super) fn look_at_topics(storage: &dyn Storage, layout: &Layout) -> Result<F
     Ok(found)
 }
 
-/// Directory of the log that a settings file names.
+/// Read the directory of the log from a settings file.
 fn log_named_by(storage: &dyn Storage, path: &Path) -> Option<String> {
     let bytes = files::read(storage, path).ok()??;
     TopicSettings::decode(&bytes).ok().map(|topic| topic.log_dir())
 }
 
-/// Go on with a deletion of the same topic that died before it came to the log, under the claim. False
-/// where the log is, or may be, that of others too.
+/// Continue a deletion of the same topic that died before it reached the log, under the claim.
+/// False if the log is, or may be, shared.
 pub(super) fn finish_deletion(storage: &dyn Storage, layout: &Layout, away: &Path) -> Result<bool> {
     let Some(name) = log_named_by(storage, away) else { return Ok(true) };
     let (found, path) = (look_at_topics(storage, layout)?, layout.logs().join(&name));
@@ -221,7 +223,7 @@ fn sweep_logs(storage: &dyn Storage, layout: &Layout, found: &FoundTopics) -> Re
             if !found.deleted.contains(&name) && !log::is_unused(storage, &path) {
                 continue;
             }
-            // Somebody may have it open still: who deleted it died before telling.
+            // A process may still have it open: the one that deleted it died before it marked it.
             log::mark_deleted(storage, &path)?;
         }
         remove_log(storage, &path)?;
@@ -229,7 +231,7 @@ fn sweep_logs(storage: &dyn Storage, layout: &Layout, found: &FoundTopics) -> Re
     Ok(())
 }
 
-/// Remove the directory of a topic that has no `topic.json` any more, or not yet.
+/// Remove the directory of a topic without a `topic.json`.
 pub(super) fn remove_topic(storage: &dyn Storage, layout: &Layout, name: &str) -> Result<()> {
     let directory = layout.topic(name)?;
     remove_leftovers(storage, &directory.join(TOPIC_SETTINGS))?;
@@ -247,9 +249,9 @@ fn remove_leftovers(storage: &dyn Storage, topic_settings: &Path) -> Result<()> 
     Ok(())
 }
 
-/// Remove a log's directory that nothing names. Maps of its files stay valid. It loses its name first:
-/// who has the log open and is in the middle of a roll makes no file in it any more, and what lies there
-/// under a temporary name goes with the next sweep, however this one ends.
+/// Remove a log's directory that nothing names. Maps of its files stay valid. It loses its name
+/// first. So a process that has the log open and is in the middle of a roll makes no file in it any
+/// more. The next sweep removes what lies under the temporary name, however this one ends.
 pub(super) fn remove_log(storage: &dyn Storage, path: &Path) -> Result<()> {
     if path.to_string_lossy().ends_with(TEMPORARY) {
         return remove_log_files(storage, path).map(drop);
@@ -260,17 +262,18 @@ pub(super) fn remove_log(storage: &dyn Storage, path: &Path) -> Result<()> {
     }
     let renamed = storage.rename_new(path, &away);
     renamed.doing("rename", path)?;
-    // A call that had looked the directory up before it lost its name may put a file of the log there yet.
+    // A call that looked the directory up before it lost its name may still put a file of the log
+    // there.
     while remove_log_files(storage, &away)? > 0 && files::is_dir(storage, &away)? {}
     if files::is_dir(storage, &away)? {
-        // What somebody else put there stays where that one looks for it.
+        // Files of other programs stay under the name where those look for them.
         storage.rename_new(&away, path).doing("rename", &away)?;
     }
     Ok(())
 }
 
-/// Remove a log's files, and the directory if nothing else is in it; returns how many files of the log
-/// itself there were.
+/// Remove a log's files, and the directory if nothing else is in it; return how many files of the
+/// log itself there were.
 fn remove_log_files(storage: &dyn Storage, path: &Path) -> Result<usize> {
     let mut removed = 0;
     let quarantine = path.join(in_log::QUARANTINE);
@@ -294,7 +297,7 @@ fn remove_log_files(storage: &dyn Storage, path: &Path) -> Result<usize> {
     Ok(removed)
 }
 
-/// A file of a log, perhaps with more behind its name to tell several of them apart.
+/// Return true for a file of a log, perhaps with an ending that distinguishes several of them.
 fn is_quarantined(name: &str) -> bool {
     let segment = name.get(..24).is_some_and(|head| {
         names::parse_segment(head).is_some() || names::parse_index(head).is_some()

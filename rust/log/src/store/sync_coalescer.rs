@@ -1,22 +1,22 @@
-//! One sync serves all threads of a process that wait for the same file.
+//! One sync for all threads of a process that wait for the same file.
 //!
-//! A thread that stored something asks for a sync. The first one syncs for all that asked before its sync
-//! began, and the others find it done. Invariant: a sync answers only for what was stored before it
-//! began, and each thread that it would have served gets its failure: the kernel forgets such bytes, so
-//! no later sync may answer for them.
+//! A thread that stored something asks for a sync. The first one syncs for all that asked before
+//! its sync began, and the others find it done. Invariant: a sync counts only for bytes that were
+//! stored before it began, and each thread that it would have served gets its failure. The kernel
+//! forgets such bytes, so no later sync may count for them.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Where the threads of a process meet that wait for one file.
+/// The meeting point of a process's threads that wait for one file.
 #[derive(Debug, Default)]
 pub(crate) struct SyncCoalescer {
     asked: AtomicU64,
     passed: Mutex<Passed>,
 }
 
-/// Up to which ticket.
+/// The ticket up to which syncs are done.
 #[derive(Debug, Default)]
 struct Passed {
     done: u64,
@@ -25,10 +25,10 @@ struct Passed {
 }
 
 impl SyncCoalescer {
-    /// Return once everything that this thread stored before the call is on the medium.
+    /// Return once everything that this thread stored before the call is on disk.
     ///
     /// # Errors
-    /// Those of `sync`, also when another thread called it for this one.
+    /// Those of `sync`, even if another thread called it for this one.
     pub(crate) fn sync(&self, sync: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         let mine = self.asked.fetch_add(1, Ordering::SeqCst) + 1;
         let mut passed = self.passed.lock().unwrap_or_else(PoisonError::into_inner);
@@ -59,7 +59,7 @@ mod tests {
     use std::sync::mpsc::channel;
     use std::time::Duration;
 
-    /// Three threads that ask while a fourth syncs.
+    /// Run three threads that ask while a fourth syncs.
     fn three_beside_a_running_sync(fails: bool) -> (Vec<bool>, u64) {
         let (gate, syncs) = (SyncCoalescer::default(), AtomicU64::new(0));
         let (began, begun) = channel();

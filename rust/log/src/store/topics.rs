@@ -1,9 +1,9 @@
 //! Topics: creating, listing, deleting.
 //!
-//! Owns `topics/` and the names in `logs/`. Invariant: where a `topic.json` is, the log that it
-//! names is whole; a log that no `topic.json` names is nobody's. So creating makes the log first and
-//! `topic.json` last, deleting renames `topic.json` away first, each step on the medium before the
-//! next; whatever happens in between leaves only what [`super::sweep`] removes.
+//! Owns `topics/` and the names in `logs/`. Invariant: where a `topic.json` exists, the log that it
+//! names is whole; a log that no `topic.json` names has no topic. So creation makes the log first
+//! and `topic.json` last, and deletion renames `topic.json` away first, each step on disk before
+//! the next. An interruption leaves only what [`super::sweep`] removes.
 //!
 //! ```text
 //! create: topics/x/topic.json.tmp and logs/x@g.tmp ─> logs/x@g ─> topics/x/topic.json
@@ -11,11 +11,11 @@
 //! delete: topics/x/topic.json ─> topic.json.deleted ─> log told and removed ─> topics/x removed
 //! ```
 //!
-//! Several topics may name one log. It goes with the last of them; until then deleting a topic is a
-//! note in it.
+//! Several topics may name one log. It is removed with the last of them; until then a deletion is a
+//! record in it.
 //!
-//! Creating and deleting happen under the claim; looking takes no lock. What is in a log's directory
-//! is left to [`crate::log`]. (`docs/PROTOCOL.md`, "Topics".)
+//! Creation and deletion happen under the claim; reading takes no lock. [`crate::log`] owns the
+//! contents of a log's directory. (`docs/PROTOCOL.md`, "Topics".)
 
 use std::path::PathBuf;
 
@@ -34,18 +34,17 @@ use crate::log::{self, LogSpec};
 use crate::storage::Storage;
 
 impl Store {
-    /// Open a topic, creating it where there is none and the store is open for writing.
+    /// Open a topic, and create a missing one if the store is open for writing.
     ///
-    /// When it exists, what is asked for is compared with what is stored. When two processes create
-    /// it at once, one does and the other gets the first one's, compared likewise.
+    /// Requested settings are compared with those of an existing topic. When two processes create
+    /// it at once, one does; the other gets the first one's, compared likewise.
     ///
     /// # Errors
     /// [`Error::InvalidName`]; [`Error::InvalidArgument`] for settings beyond their limits;
-    /// [`Error::SettingsMismatch`]; [`Error::UnknownTopic`] when the store is open for reading, or
-    /// the options refuse to create it;
-    /// [`Error::CorruptData`] when `topic.json` or its log is damaged or missing;
-    /// [`Error::UnsupportedVersion`]; [`Error::LockTimeout`] when others change the store all the time;
-    /// [`Error::NoSpace`].
+    /// [`Error::SettingsMismatch`]. [`Error::UnknownTopic`] when the store is open for reading, or
+    /// the options refuse to create it. [`Error::CorruptData`] when `topic.json` or its log is
+    /// corrupt or missing. [`Error::UnsupportedVersion`]; [`Error::LockTimeout`] when others change
+    /// the store all the time; [`Error::NoSpace`].
     #[doc(hidden)]
     pub fn open_topic(&self, name: &str, options: &TopicOptions) -> Result<TopicSettings> {
         self.shared.layout.topic(name)?;
@@ -62,17 +61,17 @@ impl Store {
         Ok(found)
     }
 
-    /// The settings of a topic that exists.
+    /// Read the settings of an existing topic.
     ///
     /// # Errors
-    /// [`Error::UnknownTopic`], and as for [`Store::open_topic`] when it is damaged or newer.
+    /// [`Error::UnknownTopic`], and as for [`Store::open_topic`] when it is corrupt or newer.
     #[doc(hidden)]
     pub fn topic_settings(&self, name: &str) -> Result<TopicSettings> {
         self.shared.topic(name)?.ok_or_else(|| self.shared.no_such_topic(name))
     }
 
-    /// True when a topic was deleted since its settings were read, also if there is another one of its
-    /// name. Then what went wrong with its files is nothing to be told. False where the store itself was
+    /// Return true when a topic was deleted since its settings were read, even if another one has
+    /// its name now. Then errors of its files need no report. False if the store itself was
     /// removed: that deletes no topic.
     #[doc(hidden)]
     pub fn is_gone(&self, topic: &TopicSettings) -> bool {
@@ -86,26 +85,26 @@ impl Store {
         }
     }
 
-    /// All topics, sorted by name; one that is damaged does not hide the others.
+    /// List all topics, sorted by name; a corrupt one does not hide the others.
     ///
     /// # Errors
-    /// When the directory cannot be read. What is wrong with a single topic stands beside its name.
+    /// When the directory cannot be read. Errors of a single topic are beside its name.
     #[doc(hidden)]
     pub fn topics(&self) -> Result<Vec<(String, Result<TopicSettings>)>> {
         self.shared.all_topics()
     }
 
-    /// Delete a topic and what is in it. The log goes with the last topic that lives in it; from one that
-    /// others share, its records go as retention removes segments. Costs a look at every topic.
+    /// Delete a topic and its records. The log is removed with its last topic; in a shared log,
+    /// retention removes the records with their segments. Costs a look at every topic.
     ///
-    /// Values that were read stay valid. Processes that have it open learn of it at their next
-    /// append or read: [`Error::TopicDeleted`].
+    /// Values that were read stay valid. Processes that have it open get [`Error::TopicDeleted`] at
+    /// their next append or read.
     ///
     /// # Errors
-    /// [`Error::InvalidName`], [`Error::UnknownTopic`], [`Error::NotWritable`], [`Error::LockTimeout`],
-    /// [`Error::CorruptData`] when
-    /// it is not known which log is its, or those of the file system. After an error the topic is
-    /// there whole, or gone and only its files still take room, until the next opening.
+    /// [`Error::InvalidName`], [`Error::UnknownTopic`], [`Error::NotWritable`],
+    /// [`Error::LockTimeout`], [`Error::CorruptData`] when its log is unknown, or those of the file
+    /// system. After an error the topic is whole, or it is gone and only its files still use space,
+    /// until the next opening.
     pub fn delete_topic(&self, name: &str) -> Result<()> {
         let shared = &*self.shared;
         let path = shared.layout.topic_settings(name)?;
@@ -114,13 +113,13 @@ impl Store {
         let others = shared.all_topics()?;
         let change = shared.begin_change(&claim)?;
         let away = deleted(&path);
-        // Before its name is written over: by it alone a log is known to have been deleted.
+        // Before its name is overwritten: only that name shows that a log was deleted.
         self.finish_deletion(&claim, &away)?;
         shared.storage().rename_over(&path, &away).doing("rename", &path)?;
         files::sync_parent(shared.storage(), &path)?;
         pass(Point::TopicAway);
-        // From here on the topic is gone. A log goes with the last topic that names it; one whose
-        // settings cannot be read might.
+        // From here on the topic is gone. A log is removed with the last topic that names it; a
+        // topic with unreadable settings might.
         let is_used =
             others.iter().filter(|(other, _)| other != name).any(|(_, other)| match other {
                 Ok(other) => other.log_generation == topic.log_generation,
@@ -140,9 +139,9 @@ impl Store {
         claim.verify()
     }
 
-    /// A log says that it was deleted, and a topic was found that names it. Deleting takes `topic.json`
-    /// away before the log is told, under the claim: where it is still there under the claim, the flag
-    /// is a bit that nobody raised, and without this nobody could append any more.
+    /// Clear the deletion flag of a log that a topic names. Deletion removes `topic.json` before it
+    /// marks the log, under the claim. If the file still exists under the claim, the flag is a
+    /// flipped bit, and without this no process could append any more.
     ///
     /// # Errors
     /// `LockTimeout`, and as for [`Store::topic_settings`].
@@ -153,7 +152,7 @@ impl Store {
         claim.verify()
     }
 
-    /// As [`Store::doubt_deletion`], for who has the claim.
+    /// Do as [`Store::doubt_deletion`]; the caller holds the claim.
     pub(super) fn doubt_deletion_under(
         &self,
         _claim: &Claim,
@@ -188,8 +187,8 @@ impl Store {
             }
             self.join_log(&claim, &mut topic, sibling, options)?;
         }
-        // All of it is written before any of it is synced: a file system that keeps a journal then
-        // writes that once, and not for each file.
+        // All of it is written before any of it is synced. A journaling file system then writes its
+        // journal once, and not for each file.
         let directory = shared.layout.topic(name)?;
         files::make_dir(storage, &directory, shared.modes.directory)?;
         pass(Point::TopicDirectory);
@@ -215,22 +214,22 @@ impl Store {
 }
 
 impl StoreInner {
-    /// The claim, for who may write.
+    /// Take the claim, for writing processes.
     pub(super) fn claim(&self) -> Result<Claim> {
-        // Where another store has been put at the path, this process is none of its members.
+        // If another store is at the path now, this process is not one of its members.
         self.membership()?.verify()?;
         let patience = Patience::new(self.lock_timeout);
         Claim::take(&self.storage, &self.layout, self.modes.lock, patience)
     }
 
-    /// Say that something will be half-way.
+    /// Record that a change begins.
     pub(super) fn begin_change(&self, claim: &Claim) -> Result<Change<'_>> {
         Change::begin(self.storage(), &self.layout, claim, self.modes.file)
     }
 
-    /// A topic that is there, for who may append to it. While something is half-way in the store, whoever
-    /// made it may not have come to having its name on the medium, or could not; and without its name all
-    /// that is acknowledged in it would be gone with the power.
+    /// Return an existing topic, for a process that may append to it. During a change its creator
+    /// may not have synced its name yet, or may have failed to. Without its name, a power failure
+    /// would lose all records that are acknowledged in it.
     fn adopted(&self, topic: TopicSettings) -> Result<TopicSettings> {
         if topic.partitioner != PARTITIONER {
             let path = self.layout.topic_settings(&topic.name)?;
@@ -258,7 +257,7 @@ impl StoreInner {
         }
     }
 
-    /// A topic whose log is there; `None` when there is no such topic.
+    /// Return a topic with its log; `None` when there is no such topic.
     pub(super) fn topic(&self, name: &str) -> Result<Option<TopicSettings>> {
         let mut missing = None;
         loop {
@@ -268,7 +267,7 @@ impl StoreInner {
             let path = self.layout.log(&topic)?;
             match files::stat(self.storage(), &path)? {
                 Some(stat) if stat.is_dir => return Ok(Some(topic)),
-                // It may have been deleted, or deleted and made anew, between the two looks.
+                // It may have been deleted, and created again, between the two looks.
                 None if missing != Some(topic.generation) => missing = Some(topic.generation),
                 None => {
                     let what = "the topic's log is missing";
@@ -293,8 +292,8 @@ impl StoreInner {
             .collect())
     }
 
-    /// Make a topic's log under a temporary name and sync all of it; returns that name and the one that
-    /// it is to have.
+    /// Make a topic's log under a temporary name and sync all of it; return that name and its final
+    /// one.
     fn fill_log(&self, topic: &TopicSettings) -> Result<(PathBuf, PathBuf)> {
         let path = self.layout.log(topic)?;
         let unfinished = temporary(&path);
@@ -314,7 +313,7 @@ impl StoreInner {
     }
 }
 
-/// What a topic's `topic.json` says; `None` when there is none.
+/// Read a topic's `topic.json`; `None` when it does not exist.
 pub(super) fn read_settings(
     storage: &dyn Storage,
     layout: &Layout,
@@ -338,7 +337,8 @@ pub(super) fn read_settings(
     Ok(Some(topic))
 }
 
-/// True where the topic of a generation is known to be gone: deleted, or another one has its name.
+/// Return true if the topic of a generation is known to be gone: deleted, or another one has its
+/// name.
 pub(super) fn is_gone(
     storage: &dyn Storage,
     layout: &Layout,

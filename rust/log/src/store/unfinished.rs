@@ -1,9 +1,10 @@
-//! The place where a copy is built, and what is left of those whose builders died.
+//! The directory in which a copy is built, and leftovers of dead builders.
 //!
-//! Owns the directories `<name>.<random>.tmp` beside a destination. Invariant: whoever builds in one
-//! holds the flock of the `claim` in it, from before the first byte until the copy has its name, and
-//! the kernel frees it at death. So a free one is nobody's: the next backup of the same name removes
-//! it. What stands in a copy is left to [`super::backup`]. See `docs/PROTOCOL.md`, "Backup".
+//! Owns the directories `<name>.<random>.tmp` beside a destination. Invariant: a process that
+//! builds in one holds the flock of the `claim` in it, from before the first byte until the copy
+//! has its name. The kernel releases it at death. So a free one has no builder: the next backup of
+//! the same name removes it. [`super::backup`] defines the contents of a copy. See
+//! `docs/PROTOCOL.md`, "Backup".
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -14,7 +15,7 @@ use super::modes::Modes;
 use crate::error::{Error, IoResult, Result};
 use crate::storage::{Filesystem, LockKind, Storage};
 
-/// How often another name is tried when somebody takes a new place for a dead one's.
+/// How often another name is tried when a sweep removes a new directory as a dead one's.
 const TRIES: usize = 8;
 
 /// A directory in which a copy is built.
@@ -25,7 +26,7 @@ pub(super) struct Unfinished {
 }
 
 impl Unfinished {
-    /// Remove what the dead left beside a destination, and make a place of one's own.
+    /// Remove leftovers beside a destination, and make a new directory.
     ///
     /// # Errors
     /// `SystemCallFailed`.
@@ -47,7 +48,7 @@ impl Unfinished {
         Err(Error::io("build a copy beside", destination, busy))
     }
 
-    /// The directory.
+    /// Return the directory.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
@@ -58,7 +59,7 @@ impl Unfinished {
     }
 }
 
-/// A name beside the destination that nobody else uses.
+/// Choose a name beside the destination that no other process uses.
 fn place(storage: &dyn Storage, destination: &Path) -> Result<PathBuf> {
     let random = storage.random().doing("draw a number for", destination)?;
     let mut name = destination.file_name().unwrap_or_default().to_owned();
@@ -66,14 +67,14 @@ fn place(storage: &dyn Storage, destination: &Path) -> Result<PathBuf> {
     Ok(destination.with_file_name(name))
 }
 
-/// True for what [`place`] makes of a destination's name.
+/// Return true for the names that [`place`] makes for a destination.
 fn is_place(name: &str, of: &str) -> bool {
     let random = name.strip_prefix(of).and_then(|rest| rest.strip_prefix('.'));
     let random = random.and_then(|rest| rest.strip_suffix(TEMPORARY)).unwrap_or_default();
     random.len() == 8 && random.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// Take the lock of a new place; `None` when somebody came in between and removes it.
+/// Take the lock of a new directory; `None` when a sweep came in between and removes it.
 fn hold(storage: &dyn Storage, path: &Path, mode: u32) -> Result<Option<LockFile>> {
     let claim = match LockFile::find_or_create(storage, &path.join(top::CLAIM), mode) {
         Err(Error::SystemCallFailed { source, .. }) if source.kind() == ErrorKind::NotFound => {
@@ -83,13 +84,13 @@ fn hold(storage: &dyn Storage, path: &Path, mode: u32) -> Result<Option<LockFile
     };
     let ours = match claim.try_lock(LockKind::Exclusive) {
         Ok(locked) => locked && claim.in_place(storage)?,
-        // A file system without locks: nobody else gets one either, so nothing is swept.
+        // A file system without locks: no other process gets one either, so nothing is swept.
         Err(_) => true,
     };
     Ok(ours.then_some(claim))
 }
 
-/// Remove what the dead left. Where something is in the way it stays: it is in nobody's.
+/// Remove leftovers. An obstacle leaves them in place, where they do no harm.
 fn sweep(storage: &dyn Storage, destination: &Path) {
     let (Some(parent), Some(name)) = (destination.parent(), destination.file_name()) else {
         return;
@@ -97,7 +98,7 @@ fn sweep(storage: &dyn Storage, destination: &Path) {
     let Some(name) = name.to_str().filter(|_| is_ours_to_sweep(storage, parent)) else { return };
     let names = storage.list(parent).unwrap_or_default();
     for path in names.iter().filter(|left| is_place(left, name)).map(|left| parent.join(left)) {
-        // No link to a directory: what that leads to is somebody's.
+        // A link leads to another owner's directory.
         if !storage.stat(&path).is_ok_and(|stat| stat.is_dir) {
             continue;
         }
@@ -108,15 +109,14 @@ fn sweep(storage: &dyn Storage, destination: &Path) {
                     remove(storage, &path);
                 }
             }
-            // Just begun, or nearly removed. If it is empty it goes, and who has begun it begins again.
+            // Just begun, or nearly removed. An empty one is removed, and its builder begins again.
             Ok(None) => drop(storage.remove_dir(&path)),
             Err(_) => {}
         }
     }
 }
 
-/// True where a lock tells who lives, and nobody can put something else in the place of what is
-/// removed.
+/// Return true if locks show which builders live, and no other user can replace what is removed.
 fn is_ours_to_sweep(storage: &dyn Storage, parent: &Path) -> bool {
     let local = matches!(
         storage.filesystem(parent),
@@ -125,7 +125,7 @@ fn is_ours_to_sweep(storage: &dyn Storage, parent: &Path) -> bool {
     local && storage.stat(&parent.join(".")).is_ok_and(|stat| stat.mode & 0o002 == 0)
 }
 
-/// Remove a place and all in it, its lock last: until then it is known for what it is.
+/// Remove a directory and all in it, its lock last: until then it is recognised for what it is.
 fn remove(storage: &dyn Storage, path: &Path) {
     for name in storage.list(path).unwrap_or_default() {
         let inside = path.join(&name);
@@ -139,7 +139,7 @@ fn remove(storage: &dyn Storage, path: &Path) {
     let _ = storage.remove_dir(path);
 }
 
-/// Make a directory that is not there yet.
+/// Make a directory that does not exist yet.
 pub(super) fn make_new(storage: &dyn Storage, path: &Path, mode: u32) -> Result<()> {
     storage.create_dir(path, mode).doing("create", path)
 }

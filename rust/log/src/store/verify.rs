@@ -1,9 +1,8 @@
 //! Verifying a store: its settings, each of its logs, its consumers and queues.
 //!
-//! Owns the report that `falaj verify` prints. It can be had of a store that does not open: nothing
-//! here needs more than to read files, and what is damaged is a finding, not an error. What is in a
-//! log is checked by [`crate::log::verify`], what stands beside the logs by [`super::sidecar_check`]; nothing
-//is ! ever changed.
+//! Owns the report of `falaj verify`. It works on a store that does not open: it only reads files,
+//! and corruption is a finding, not an error. [`crate::log::verify`] checks the contents of a log,
+//! [`super::sidecar_check`] the files beside the logs; nothing is ever changed.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,33 +19,33 @@ use crate::storage::Storage;
 
 pub use crate::log::verify::{Finding, LogReport, Progress, Severity, TopicReport};
 
-/// What a verification found.
+/// The result of verifying a store.
 #[derive(Debug, Default)]
 pub struct Verification {
-    /// About the store itself: its settings, topics that cannot be read, logs that nobody names; files
-    /// of consumers and queues.
+    /// Findings about the store itself: its settings, unreadable topics, logs without a topic;
+    /// files of consumer groups and queues.
     pub findings: Vec<Finding>,
-    /// Each log that was looked at.
+    /// The logs that were checked.
     pub logs: Vec<LogReport>,
 }
 
 impl Verification {
-    /// True when everything that was written is there.
+    /// Return true when all written data is there.
     pub fn is_sound(&self) -> bool {
         self.worst().is_none_or(|worst| worst < Severity::Unrecovered)
     }
 
-    /// The worst of what was found; `None` when nothing was.
+    /// Return the worst severity; `None` without findings.
     pub fn worst(&self) -> Option<Severity> {
         self.all_findings().map(|finding| finding.severity).max()
     }
 
-    /// All findings, the store's own first.
+    /// Iterate over all findings, the store's own first.
     pub fn all_findings(&self) -> impl Iterator<Item = &Finding> {
         self.findings.iter().chain(self.logs.iter().flat_map(|log| &log.findings))
     }
 
-    /// Segments, sound blocks, records and bytes that were looked at.
+    /// Return the numbers of checked segments, valid blocks, records and bytes.
     pub fn counts(&self) -> [u64; 4] {
         self.logs.iter().fold([0; 4], |[segments, blocks, records, bytes], log| {
             [segments + log.segments, blocks + log.blocks, records + log.records, bytes + log.bytes]
@@ -56,8 +55,8 @@ impl Verification {
 
 impl Store {
     /// Verify the store, or the log of one topic: every checksum, the chain of segments, offsets,
-    /// indexes, control pages, settings; of the whole store the files of consumers and queues, too.
-    /// Nothing is mapped and nothing is changed; others may write meanwhile.
+    /// indexes, control pages, settings. The whole store includes the files of consumer groups and
+    /// queues. Nothing is mapped and nothing is changed; others may write meanwhile.
     ///
     /// ```
     /// use falaj::Store;
@@ -75,11 +74,11 @@ impl Store {
     }
 }
 
-/// As [`Store::verify`], of a store that need not open.
+/// Verify as [`Store::verify`], without opening the store.
 ///
 /// # Errors
-/// `NotAStore`; `UnknownTopic` for a topic that is not there; `SystemCallFailed` when a directory cannot be listed;
-/// what `progress` returns. All else is a finding.
+/// `NotAStore`; `UnknownTopic` for a missing topic; `SystemCallFailed` when a directory cannot be
+/// listed; the errors of `progress`. All else is a finding.
 pub fn verify(
     storage: &Arc<dyn Storage>,
     root: &Path,
@@ -144,13 +143,13 @@ pub fn verify(
     Ok(found)
 }
 
-const PUT_BACK: &str = "put the file back as it was, from a backup of this store: nothing else says what it \
-     held, and what lies in the logs is untouched";
+const PUT_BACK: &str = "restore the file from a backup of this store: its contents are nowhere else, and the \
+     logs are untouched";
 
-/// What is wrong with the settings files.
+/// Check the settings files.
 fn settings(catalog: &Catalog, topic: Option<&str>) -> Vec<Finding> {
     let mut found = Vec::new();
-    // What they said no other file does.
+    // No other file has their contents.
     let told = |path: &Path, error: &Error| {
         let mut finding = Finding::of_error(Severity::Damage, path, error);
         if matches!(error, Error::CorruptData { .. }) {
@@ -173,7 +172,7 @@ fn settings(catalog: &Catalog, topic: Option<&str>) -> Vec<Finding> {
     found
 }
 
-/// A topic whose log is not there: unless it was deleted just now, which the next look shows.
+/// Note topics whose log is missing; a topic that was deleted just now is gone at the next look.
 fn missing(catalog: &Catalog, dir: &Path, entry: &CatalogLog) -> Vec<Finding> {
     let still_there = |name: &str| {
         let path = catalog.layout.topic_settings(name);
@@ -183,8 +182,8 @@ fn missing(catalog: &Catalog, dir: &Path, entry: &CatalogLog) -> Vec<Finding> {
     let finding = |name: &String| Finding {
         topic: Some(name.clone()),
         remedy: format!(
-            "put the directory back from a backup; where nobody misses its records, remove the \
-             directory `topics/{name}` while nobody has the store open"
+            "restore the directory from a backup; if its records are not needed, remove the \
+             directory `topics/{name}` while no process has the store open"
         )
         .into(),
         ..Finding::new(Severity::Damage, dir, 0, "the topic's log is missing")
@@ -192,12 +191,11 @@ fn missing(catalog: &Catalog, dir: &Path, entry: &CatalogLog) -> Vec<Finding> {
     lost.map(|topic| finding(&topic.name)).collect()
 }
 
-const SWEPT: &str =
-    "it is removed when the store is opened for writing and nobody else has it open";
+const SWEPT: &str = "the next process that opens the store for writing alone removes it";
 
-/// A log that no topic names: harmless where a creation or deletion was cut short, and damage where
-/// it holds records that nobody can reach by a name any more. `None` when a topic that came just now
-/// names it, or it is gone.
+/// Check a log that no topic names. It is harmless after an interrupted creation or deletion. It is
+/// corruption if its records can no longer be reached by a name. `None` when a topic that came just
+/// now names it, or it is gone.
 fn unnamed(catalog: &Catalog, dir: &Path) -> Result<Option<Finding>> {
     let storage = &*catalog.storage;
     let now = look_at_topics(storage, &catalog.layout)?;
@@ -207,14 +205,14 @@ fn unnamed(catalog: &Catalog, dir: &Path) -> Result<Option<Finding>> {
     }
     let (severity, what, remedy) = if catalog.has_unknown_topics() || now.unknown {
         let what = "no topic that can be read names this log";
-        (Severity::Note, what, "it may be that of a topic that cannot")
+        (Severity::Note, what, "it may belong to an unreadable topic")
     } else if now.deleted.contains(&*directory) || log::is_unused(storage, dir) {
         let what = "a log that no topic names, left over from a creation or deletion cut short";
         (Severity::Note, what, SWEPT)
     } else {
         let what = "no topic names this log, and it was used: its records cannot be reached";
         let remedy =
-            "put the topic's `topic.json` back, or remove the directory if nobody misses it";
+            "restore the topic's `topic.json`, or remove the directory if it is not needed";
         (Severity::Damage, what, remedy)
     };
     let name = names::parse_log_dir(&directory).map_or("", |(name, _)| name);

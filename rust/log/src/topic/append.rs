@@ -11,29 +11,29 @@ use crate::log::{Appended, NewBlock, Precondition};
 use super::read::topic_error;
 use super::{SyncMode, Topic};
 
-/// Memory that a thread keeps for encoding, bytes; what one large block took beyond it is freed.
+/// Bytes that a thread keeps for encoding; it frees what a large block needed beyond them.
 const KEPT: usize = 1 << 20;
 
-/// Values up to this length are checksummed together with their header, which overlaps; bytes.
+/// Values up to this length are checksummed together with their header, in bytes.
 const SHORT: usize = 1 << 10;
 
 thread_local! {
     static BODY: RefCell<BodyWriter> = RefCell::default();
 }
 
-/// Records for one partition, encoded. Its append may be tried several times.
+/// Records for one partition, encoded. Several attempts may append them.
 #[derive(Clone, Copy, Debug)]
 pub struct Encoded<'a>(NewBlock<'a>);
 
 impl Encoded<'_> {
-    /// The block of these records for a topic of the log.
+    /// Make the block of these records for a topic of the log.
     #[inline(always)]
     pub(super) fn block(&self, topic: u32, interval: bool) -> NewBlock<'_> {
         NewBlock { topic, interval, ..self.0 }
     }
 }
 
-/// Encode records, and use what comes of it.
+/// Encode records, and use the result.
 #[inline(always)]
 pub fn with_encoded<T>(records: &[NewRecord<'_>], use_them: impl FnOnce(&Encoded<'_>) -> T) -> T {
     if let [record] = records {
@@ -46,13 +46,14 @@ pub fn with_encoded<T>(records: &[NewRecord<'_>], use_them: impl FnOnce(&Encoded
     })
 }
 
-/// The checksum of a long body, for which other threads of the process need not wait.
+/// Compute the checksum of a long body, so that other threads of the process need not wait for it.
 #[inline(always)]
 fn long_crc(lead: &[u8], rest: &[u8]) -> Option<u32> {
     (rest.len() > SHORT).then(|| crc32_of(lead, rest))
 }
 
-/// A block of one record, which has this before its value. The value is copied once, to where it stays.
+/// Make a block of one record, given the bytes before its value. The value is copied once, to its
+/// final place.
 #[inline(always)]
 fn lone_block<'a>(
     topic: u32,
@@ -76,7 +77,7 @@ fn lone_block<'a>(
 
 #[inline(never)]
 fn with_body<T>(records: &[NewRecord<'_>], use_it: impl FnOnce(&BodyWriter) -> T) -> T {
-    // Taken out while it is in use: what happens inside may come here again.
+    // Taken while it is in use: the closure may come here again.
     let mut body = BODY.take();
     encode(&mut body, records);
     let result = use_it(&body);
@@ -86,12 +87,12 @@ fn with_body<T>(records: &[NewRecord<'_>], use_it: impl FnOnce(&BodyWriter) -> T
 }
 
 impl Topic {
-    /// Append a record; returns its offset. `sync` overrides the topic's mode.
+    /// Append a record; return its offset. `sync` overrides the topic's mode.
     ///
     /// # Errors
-    /// `AppendTooLarge`, `NoSpace`, `SystemCallFailed`, `LockTimeout`, `SyncFailed`, `TopicDeleted`, `NotWritable`, `HandleClosed` in
-    /// a forked child: nothing was appended. `DurabilityUnknown`: it is visible, and perhaps not on
-    /// the medium.
+    /// `AppendTooLarge`, `NoSpace`, `SystemCallFailed`, `LockTimeout`, `SyncFailed`,
+    /// `TopicDeleted`, `NotWritable`, `HandleClosed` in a forked child: nothing was appended.
+    /// `DurabilityUnknown`: it is visible, and perhaps not on disk.
     #[inline]
     #[doc(hidden)]
     pub fn append_to(
@@ -104,11 +105,11 @@ impl Topic {
         self.await_durability(appended, sync).map(|appended| appended.first)
     }
 
-    /// Append a record without waiting for the disk, whatever the mode. A caller that waits at a time of
-    /// its own calls [`Log::sync_to`](crate::log::Log::sync_to) with the end.
+    /// Append a record without waiting for the disk, in every mode. A caller that wants to wait
+    /// later calls [`Log::sync_to`](crate::log::Log::sync_to) with the end.
     ///
     /// # Errors
-    /// As [`Topic::append`], but for `DurabilityUnknown`.
+    /// As [`Topic::append`], without `DurabilityUnknown`.
     #[inline]
     #[doc(hidden)]
     pub fn commit(
@@ -137,7 +138,7 @@ impl Topic {
         with_encoded(records, |encoded| self.commit_encoded(partition, encoded, sync))
     }
 
-    /// As [`Topic::commit`], of records that are encoded.
+    /// Commit encoded records, as [`Topic::commit`].
     ///
     /// # Errors
     /// As [`Topic::commit`]; `InvalidArgument` when there are none.
@@ -153,9 +154,9 @@ impl Topic {
         self.log.append_block(&block).map_err(|error| topic_error(error, &self.settings))
     }
 
-    /// As [`Topic::commit_encoded`], if that needs no waiting: no other thread or process has the log, and
-    /// there is room. `None` when it does, or when something is wrong, which that then says; nothing was
-    /// appended.
+    /// Commit as [`Topic::commit_encoded`] if no waiting is needed: no other thread or process
+    /// holds the log, and the segment has space. `None` otherwise, or for an error, which that call
+    /// then returns; nothing was appended.
     #[doc(hidden)]
     #[inline]
     pub fn try_commit(
@@ -168,8 +169,8 @@ impl Topic {
         self.log.try_append(&records.block(number, self.is_interval(sync)))
     }
 
-    /// As [`Topic::try_commit`], of a value alone, to the partition with this number in the log; returns its
-    /// offset. Not for durable appends.
+    /// Do as [`Topic::try_commit`] for a value alone, in the partition with this number in the log;
+    /// return its offset. Not for durable appends.
     #[doc(hidden)]
     #[inline]
     pub fn try_append_value(&self, number: u32, value: &[u8], interval: bool) -> Option<u64> {
@@ -181,7 +182,7 @@ impl Topic {
 
     /// Append bodies that the caller encoded, each to a partition of its own: all become visible
     /// together. Returns the offsets in each, and the end. Like [`Topic::commit`] it does not wait
-    /// for the medium.
+    /// for the disk.
     ///
     /// # Errors
     /// As [`Topic::commit`]; `InvalidArgument` when a body is empty, or there is none.
@@ -194,8 +195,8 @@ impl Topic {
         self.commit_bodies_if(parts, &[], sync)
     }
 
-    /// As [`Topic::commit_bodies`], if these preconditions hold. For a repeat the ranges are those that the
-    /// records got the first time.
+    /// Do as [`Topic::commit_bodies`], if these preconditions hold. A repeat returns the ranges
+    /// that the records got the first time.
     ///
     /// # Errors
     /// As [`Topic::commit_bodies`] and [`Topic::append_if`].
@@ -213,7 +214,7 @@ impl Topic {
         let mut blocks = Vec::with_capacity(parts.len());
         for (i, (partition, body)) in parts.iter().enumerate() {
             if parts[..i].iter().any(|(other, _)| other == partition) {
-                let what = format!("partition {partition} stands twice in one append");
+                let what = format!("partition {partition} appears twice in one append");
                 return Err(Error::InvalidArgument { what });
             }
             blocks.push(new_block(
@@ -234,7 +235,7 @@ impl Topic {
         Ok((ranges.collect(), appended))
     }
 
-    /// Append records to one partition as one block; returns their offsets.
+    /// Append records to one partition as one block; return their offsets.
     ///
     /// # Errors
     /// As [`Topic::append`]; `InvalidArgument` when there are none.
@@ -254,7 +255,7 @@ impl Topic {
     }
 
     /// Append records to several partitions at once: all become visible together. Returns the
-    /// offsets in each. A partition may stand once.
+    /// offsets in each. A partition may appear once.
     ///
     /// # Errors
     /// As [`Topic::extend`].
@@ -281,7 +282,7 @@ impl Topic {
         sync.unwrap_or(self.sync) == SyncMode::Interval
     }
 
-    /// Wait for what the mode promises.
+    /// Wait as the mode requires.
     #[inline]
     pub(super) fn await_durability(
         &self,

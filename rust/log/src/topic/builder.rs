@@ -6,10 +6,10 @@ use super::{SyncMode, Topic, Transaction};
 use crate::error::Result;
 use crate::store::{RetentionChange, Store, TopicOptions};
 
-/// How to open a topic, or to create it; [`Store::topic_options`] makes one.
+/// Options for opening or creating a topic; [`Store::topic_options`] makes them.
 ///
-/// A setting that is not asked for is as it is stored, or the default where the topic is created. One that is asked
-/// for and stored otherwise is an error, so that no setting is quietly another.
+/// A setting without a request is the stored one, or the default for a new topic. A request that
+/// differs from the stored setting is an error, so that no setting silently differs.
 #[derive(Clone, Debug)]
 #[must_use = "`open` opens the topic"]
 pub struct TopicBuilder {
@@ -20,7 +20,7 @@ pub struct TopicBuilder {
 }
 
 impl Store {
-    /// Open a topic, and create it where the store is open for writing and has none of this name.
+    /// Open a topic, and create a missing one if the store is open for writing.
     ///
     /// # Errors
     /// As [`TopicBuilder::open`].
@@ -28,7 +28,7 @@ impl Store {
         self.topic_options(name).open()
     }
 
-    /// Choose how to open a topic, or to create it.
+    /// Choose how to open or create a topic.
     ///
     /// # Examples
     /// ```
@@ -51,8 +51,8 @@ impl Store {
         Transaction::new(self)
     }
 
-    /// Limit the bytes that the logs of all topics take together; `None` lifts the limit. The oldest segments expire
-    /// first. It is on the disk when this returns.
+    /// Limit the bytes of the logs of all topics together; `None` lifts the limit. The oldest
+    /// segments expire first. It is on disk when this returns.
     ///
     /// # Errors
     /// `InvalidArgument` beyond the limits; `NotWritable`, `LockTimeout`, `CorruptData`, `NoSpace`, `SystemCallFailed`.
@@ -70,20 +70,20 @@ impl Store {
 }
 
 impl TopicBuilder {
-    /// Fail where there is no such topic, if this is false. True by default.
+    /// Fail if there is no such topic, when this is false. True by default.
     pub fn create(mut self, create: bool) -> Self {
         self.options.must_exist = !create;
         self
     }
 
-    /// Have so many partitions, 1 by default. A topic keeps the number that it was created with.
+    /// Have this many partitions, 1 by default. A topic keeps its initial number.
     pub fn partitions(mut self, partitions: u32) -> Self {
         self.options.partitions = Some(partitions);
         self
     }
 
-    /// Live in the log of this name, which topics may share. Only topics that share a log can be written to by one
-    /// transaction.
+    /// Use the log of this name, which topics may share. One transaction can write only to topics
+    /// that share a log.
     pub fn log(mut self, log: impl Into<String>) -> Self {
         self.options.log = Some(log.into());
         self
@@ -95,13 +95,13 @@ impl TopicBuilder {
         self
     }
 
-    /// Begin a new file after so many bytes, a multiple of 4096; 64 MiB by default.
+    /// Begin a new file after this many bytes, a multiple of 4096; 64 MiB by default.
     pub fn segment_bytes(mut self, bytes: u64) -> Self {
         self.options.segment_bytes = Some(bytes);
         self
     }
 
-    /// Sync so often, in whole milliseconds up to an hour; every 100 ms by default.
+    /// Sync this often, in whole milliseconds up to an hour; every 100 ms by default.
     pub fn sync_interval(mut self, interval: Duration) -> Self {
         self.options.sync_interval_ms =
             Some(u64::try_from(interval.as_millis()).unwrap_or(u64::MAX));
@@ -114,13 +114,13 @@ impl TopicBuilder {
         self
     }
 
-    /// Limit what is kept; see [`RetentionChange`].
+    /// Limit which records are kept; see [`RetentionChange`].
     pub fn retention(mut self, retention: RetentionChange) -> Self {
         self.options.retention = retention;
         self
     }
 
-    /// Let appends of this handle return at this point, [`SyncMode::Interval`] by default.
+    /// Set when appends of this handle return, [`SyncMode::Interval`] by default.
     pub fn sync(self, sync: SyncMode) -> Self {
         Self { sync, ..self }
     }
@@ -128,8 +128,10 @@ impl TopicBuilder {
     /// Open the topic.
     ///
     /// # Errors
-    /// `InvalidName`; `InvalidArgument` for a setting beyond its limits; `SettingsMismatch` for one that is stored otherwise;
-    /// `UnknownTopic` where it may not be created; `CorruptData`, `NeedsRecovery`, `UnsupportedVersion`, `LockTimeout`, `NoSpace`, `SystemCallFailed`.
+    /// `InvalidName`; `InvalidArgument` for a setting beyond its limits; `SettingsMismatch` for one
+    /// that differs from the stored setting; `UnknownTopic` if it may not be created.
+    /// `CorruptData`, `NeedsRecovery`, `UnsupportedVersion`, `LockTimeout`, `NoSpace`,
+    /// `SystemCallFailed`.
     pub fn open(self) -> Result<Topic> {
         Ok(Topic::open(&self.store, &self.name, &self.options)?.with_sync(self.sync))
     }

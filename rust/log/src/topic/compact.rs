@@ -1,8 +1,8 @@
-//! Compacting a topic: of all records with the same key the last one stays.
+//! Compacting a topic: among records with the same key, only the last one stays.
 //!
-//! Owns what is asked before a log is compacted: that the topic is marked for it, as others read it and
-//! count on every record otherwise, and that it has its log to itself, for a segment's tombstones wait
-//! together. How it is done is left to [`crate::log`]. See `docs/PROTOCOL.md`, "Compaction".
+//! Owns the conditions for compacting a log. The topic is marked for it, since its readers would
+//! otherwise rely on every record. It has its log to itself, since a segment's tombstones wait
+//! together. [`crate::log`] does the work. See `docs/PROTOCOL.md`, "Compaction".
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,18 +21,17 @@ pub const COMPACTION_MEMORY: u64 = 128 << 20;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct CompactOptions {
-    /// How long a tombstone stays once all that it hides is gone. A reader that takes no longer from the beginning
-    /// to the end sees each deletion of what it saw. A day by default.
+    /// How long a tombstone stays once all that it hides is gone. A reader that takes no longer
+    /// from the beginning to the end sees each deletion of records that it saw. A day by default.
     pub tombstones: Duration,
-    /// Bytes that may be used to remember keys; with more keys the log is read more often.
-    /// 128 MiB by default.
+    /// Bytes for remembering keys; with more keys the log is read more often. 128 MiB by default.
     pub memory: u64,
-    /// True to begin a new segment first, so that all that was appended is looked at. Segments that were
-    /// ended early become one with others only while what is left of all of them is small, so this is for
-    /// topics that nobody writes to for a while; false by default.
+    /// True to begin a new segment first, so that all records so far are compacted. Segments that
+    /// ended early are merged only while their remaining records are few. So this is for topics
+    /// without writers for a while; false by default.
     pub seal: bool,
-    /// The last records of all keys, by partition, where somebody else found them out; of partitions that
-    /// are not there everything stays.
+    /// The last records of all keys, by partition, if another program found them; missing
+    /// partitions stay as they are.
     #[doc(hidden)]
     pub last: Option<BTreeMap<u32, Last>>,
 }
@@ -44,25 +43,25 @@ impl Default for CompactOptions {
 }
 
 impl CompactOptions {
-    /// Keep tombstones so long once all that they hide is gone.
+    /// Keep tombstones this long once all that they hide is gone.
     #[must_use]
     pub fn tombstones(self, tombstones: Duration) -> Self {
         Self { tombstones, ..self }
     }
 
-    /// Use up to so many bytes to remember keys.
+    /// Use at most this many bytes to remember keys.
     #[must_use]
     pub fn memory(self, memory: u64) -> Self {
         Self { memory, ..self }
     }
 
-    /// Begin a new segment first, so that all that was appended is looked at.
+    /// Begin a new segment first, so that all records so far are compacted.
     #[must_use]
     pub fn seal(self, seal: bool) -> Self {
         Self { seal, ..self }
     }
 
-    /// Take the last records of all keys from another reader that found them.
+    /// Use the last records of all keys as another reader found them.
     #[doc(hidden)]
     #[must_use]
     pub fn last(self, last: BTreeMap<u32, Last>) -> Self {
@@ -71,10 +70,11 @@ impl CompactOptions {
 }
 
 impl Topic {
-    /// Compact: keep the last record of each key, in each partition by itself; the others are gone
-    /// for every reader, offsets stay, and asking for one that is gone raises `RecordCompacted`. Records without a
-    /// key stay. What lies in the newest segment is not looked at. On the medium when it returns; others
-    /// read and write meanwhile, and what was read stays valid. Reads the topic two or three times.
+    /// Compact: keep the last record of each key, in each partition separately. The others are gone
+    /// for every reader; offsets stay, and reading a removed record raises `RecordCompacted`.
+    /// Records without a key stay. The newest segment is left as it is. On disk when it returns;
+    /// others read and write meanwhile, and earlier reads stay valid. Reads the topic two or three
+    /// times.
     ///
     /// ```
     /// use falaj::{CompactOptions, NewRecord, Store};
@@ -90,9 +90,10 @@ impl Topic {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` for a topic that is not marked compacted, or shares its log; `CorruptData` where what is to be
-    /// compacted is damaged, `LockTimeout` while somebody else compacts it, `NotWritable`, `TopicDeleted`,
-    /// `UnsupportedVersion`, `NoSpace`, `SystemCallFailed`; what `progress` returns. What was compacted until then stays so.
+    /// `InvalidArgument` for a topic that is not marked compacted, or shares its log. `CorruptData`
+    /// if the compacted part is corrupt, `LockTimeout` while another process compacts it.
+    /// `NotWritable`, `TopicDeleted`, `UnsupportedVersion`, `NoSpace`, `SystemCallFailed`; the
+    /// errors of `progress`. Partitions compacted until then stay so.
     pub fn compact(&self, options: &CompactOptions, progress: Progress<'_>) -> Result<Compacted> {
         self.check_compaction()?;
         let topics = self.settings.number..self.settings.number + self.settings.partitions;
@@ -139,7 +140,7 @@ impl Topic {
         Ok(())
     }
 
-    /// What others found out, if it can be true.
+    /// Check the result of another program, as far as possible.
     fn checked(&self, partition: u32, last: &Last) -> Result<Last> {
         let end = self.committed(partition)?;
         let rises = |offsets: &[u64]| {

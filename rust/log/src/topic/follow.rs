@@ -1,8 +1,8 @@
 //! Following: reading on as records are appended, and sleeping in between.
 //!
-//! Owns what a follower has seen of its log, which is what it waits beyond. Invariant: that is taken before
-//! a look, which reads as far or further, so nothing comes between a look and a sleep unnoticed. How a
-//! wait sleeps is [`crate::log`]'s. See `docs/PROTOCOL.md`, "Follow".
+//! Owns what a follower has seen of its log, beyond which it waits. Invariant: that place is noted
+//! before a look, which reads as far or further, so nothing between a look and a sleep goes
+//! unnoticed. [`crate::log`] implements the sleep. See `docs/PROTOCOL.md`, "Follow".
 
 use std::time::{Duration, Instant};
 
@@ -13,13 +13,13 @@ use crate::log::{Interrupt, RecordBatch, RecordRef, Wait};
 use super::read::topic_error;
 use super::{Record, Scan, ScanRange, Topic, Visibility};
 
-/// How often to look where there is no page that says what is committed.
+/// How often to look without a page that has the committed end.
 const BLIND: Duration = Duration::from_millis(10);
 
 /// Reads a topic, and waits at its end for more. [`Topic::follow`] makes it.
 ///
-/// The iterator ends only where it has a timeout, and goes on when it is asked again. After an error it stays where it
-/// is, as [`Scan`] does.
+/// The iterator ends only with a timeout, and continues at the next call. After an error it stays
+/// where it is, as [`Scan`] does.
 #[derive(Debug)]
 pub struct Follow {
     topic: Topic,
@@ -64,7 +64,7 @@ impl Iterator for Follow {
 }
 
 impl Follow {
-    /// End the iteration when nothing came for so long; `None` never ends it.
+    /// End the iteration when nothing came for this long; `None` never ends it.
     #[must_use]
     pub fn with_timeout(self, timeout: Option<Duration>) -> Self {
         Self { timeout, ..self }
@@ -97,21 +97,22 @@ impl Follow {
         Ok(batch)
     }
 
-    /// Before a look, which sees as far as that or further.
+    /// Note the end before a look, which sees as far as that or further.
     #[inline]
     fn note(&mut self) {
         self.seen = self.topic.log().reached(self.topic.visibility).unwrap_or_default();
     }
 
-    /// After a look that found nothing: what a writer that died left behind the end that it did not move
-    /// has been read too.
+    /// Note the end after a look that found nothing: it has read blocks that a dead writer left
+    /// beyond the tail, too.
     fn note_end(&mut self) {
         if self.topic.visibility == Visibility::Visible {
             self.seen = self.seen.max(self.merge.reached());
         }
     }
 
-    /// Sleep until there is more than the last look saw. Where no page says so, after a moment.
+    /// Sleep until there is more than the last look saw. Without a page that tells, sleep for a
+    /// moment.
     ///
     /// # Errors
     /// As [`crate::log::Log::wait_for_news`].
@@ -129,7 +130,7 @@ impl Follow {
         waited.map_err(|error| topic_error(error, &self.topic.settings))
     }
 
-    /// Up to where the last look saw the log.
+    /// Return how far the last look saw the log.
     #[doc(hidden)]
     #[inline]
     pub fn seen(&self) -> Address {
@@ -142,14 +143,14 @@ impl Follow {
         &self.topic
     }
 
-    /// What it reads with.
+    /// Return the scan that it reads with.
     #[doc(hidden)]
     #[inline]
     pub fn merge(&self) -> &Scan {
         &self.merge
     }
 
-    /// What it reads with, to read without waiting and to step over damage.
+    /// Return the scan that it reads with, to read without waiting and to step over corruption.
     #[doc(hidden)]
     #[inline]
     pub fn merge_mut(&mut self) -> &mut Scan {

@@ -1,4 +1,4 @@
-//! The calls of a program on a topic: on all its partitions, or on the one that the handle is for.
+//! The calls of a program on a topic: on all its partitions, or on the handle's one partition.
 //!
 //! Owns which partitions a call means. A key chooses the partition of a record, reading merges all partitions by
 //! timestamp, and an offset belongs to one partition. [`Topic::partition`] gives a handle for one of them, with the
@@ -15,7 +15,7 @@ use crate::format::record::{NewRecord, ns_since_1970};
 use crate::log::{Precondition, Wait};
 use crate::store::RetentionChange;
 
-/// Where a record is in a topic.
+/// The place of a record in a topic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position {
     /// Number of its partition.
@@ -25,11 +25,11 @@ pub struct Position {
 }
 
 impl Topic {
-    /// Get a handle for one partition. It has the same methods: it appends to that partition, whatever the key,
-    /// and reads only that.
+    /// Get a handle for one partition. It has the same methods, appends to that partition, whatever
+    /// the key, and reads only that.
     ///
     /// # Errors
-    /// `InvalidArgument` for a partition that is not there.
+    /// `InvalidArgument` for a missing partition.
     pub fn partition(&self, partition: u32) -> Result<Self> {
         if !self.handled().contains(&partition) {
             self.number(self.partitions().max(partition))?;
@@ -38,12 +38,12 @@ impl Topic {
         Ok(Self { only: Some(partition), ..self.clone() })
     }
 
-    /// The partitions that this handle is for.
+    /// Return the partitions of this handle.
     pub(super) fn handled(&self) -> Range<u32> {
         self.only.map_or(0..self.partitions(), |only| only..only + 1)
     }
 
-    /// The one partition that it is for.
+    /// Return its only partition.
     fn one(&self, what: &str) -> Result<u32> {
         match (self.only, self.partitions()) {
             (Some(only), _) => Ok(only),
@@ -56,8 +56,9 @@ impl Topic {
     /// records without one take turns. Every process can read it when this returns.
     ///
     /// # Errors
-    /// `AppendTooLarge`, `NoSpace`, `SystemCallFailed`, `LockTimeout`, `SyncFailed`, `TopicDeleted`, `NotWritable`; `HandleClosed` in a forked
-    /// child. Nothing was appended then. `DurabilityUnknown`: the record is visible, and perhaps not on the disk.
+    /// `AppendTooLarge`, `NoSpace`, `SystemCallFailed`, `LockTimeout`, `SyncFailed`,
+    /// `TopicDeleted`, `NotWritable`; `HandleClosed` in a forked child. Nothing was appended then.
+    /// `DurabilityUnknown`: the record is visible, and perhaps not on disk.
     ///
     /// # Examples
     /// ```
@@ -78,13 +79,14 @@ impl Topic {
         self.append_to(partition, &record, None).map(|offset| Position { partition, offset })
     }
 
-    /// Append a record if these preconditions hold. [`Topic::expect_offset`] and [`Topic::expect_sequence`] make
-    /// them. A record without a key goes to the partition that its producer's name chooses.
+    /// Append a record if these preconditions hold. [`Topic::expect_offset`] and
+    /// [`Topic::expect_sequence`] make them. For a record without a key, its producer's name
+    /// chooses the partition.
     ///
     /// # Errors
-    /// As [`Topic::append`]; `OffsetConflict`, `OutOfOrderSequence`, `DuplicateSequence`, `CursorMoved`; `InvalidArgument`
-    /// for one more producer than the log remembers: [`Topic::forget_producer`] makes space. Then nothing was
-    /// appended.
+    /// As [`Topic::append`]; `OffsetConflict`, `OutOfOrderSequence`, `DuplicateSequence`,
+    /// `CursorMoved`. `InvalidArgument` when the log cannot remember another producer:
+    /// [`Topic::forget_producer`] makes space. Then nothing was appended.
     ///
     /// # Examples
     /// ```
@@ -113,7 +115,7 @@ impl Topic {
         Ok(Position { partition, offset })
     }
 
-    /// The partition of a record without a key: a repeat has to find the record that it repeats.
+    /// Return the partition of a record without a key: a repeat must find the first record.
     fn keyless(&self, preconditions: &[Precondition<'_>]) -> u32 {
         let named = preconditions.iter().find_map(|it| match it {
             Precondition::NextOffset { topic, .. } => topic.checked_sub(self.settings.number),
@@ -125,8 +127,8 @@ impl Topic {
         named.unwrap_or_else(|| self.partition_for(&NewRecord::default()))
     }
 
-    /// Append records at once: all of them become visible together, or none. Returns the offsets that each
-    /// partition got. Records without a key go to one partition. Without records nothing happens.
+    /// Append records at once: all of them become visible together, or none. Returns the offsets in
+    /// each partition. Records without a key go to one partition. Without records it does nothing.
     ///
     /// # Errors
     /// As [`Topic::append`].
@@ -166,21 +168,22 @@ impl Topic {
     /// Read the record with this offset.
     ///
     /// # Errors
-    /// `OffsetOutOfRange`, `RecordCompacted`; `CorruptData`, `NeedsRecovery`, `UnsupportedVersion`; `InvalidArgument` where the topic has several
-    /// partitions and the handle is for all of them.
+    /// `OffsetOutOfRange`, `RecordCompacted`; `CorruptData`, `NeedsRecovery`, `UnsupportedVersion`;
+    /// `InvalidArgument` if the topic has several partitions and the handle is for all of them.
     #[inline]
     pub fn get(&self, offset: u64) -> Result<Record> {
         self.get_in(self.one("get a record")?, offset)
     }
 
-    /// Read records: all with `..`, or those of one partition from an offset on, before an offset, or between two.
-    /// Several partitions are merged by timestamp, each in the order of its offsets. Without an end it ends where
-    /// the topic ends now, and goes on when it is asked again after more was appended.
+    /// Read records: all with `..`, or those of one partition from an offset on, before an offset,
+    /// or between two. Several partitions are merged by timestamp, each in the order of its
+    /// offsets. Without an end it ends at the topic's present end, and continues at a later call
+    /// after more was appended.
     ///
     /// # Errors
-    /// `OffsetOutOfRange` for a start that was trimmed or never written; the end itself is fine. `InvalidArgument` for
-    /// offsets where the topic has several partitions and the handle is for all of them. `CorruptData`, `NeedsRecovery`,
-    /// `UnsupportedVersion`.
+    /// `OffsetOutOfRange` for a start that was trimmed or never written; the end itself is fine.
+    /// `InvalidArgument` for offsets if the topic has several partitions and the handle is for all
+    /// of them. `CorruptData`, `NeedsRecovery`, `UnsupportedVersion`.
     ///
     /// # Examples
     /// ```
@@ -212,7 +215,7 @@ impl Topic {
     /// # Errors
     /// `CorruptData`, `NeedsRecovery`, `UnsupportedVersion`, `SystemCallFailed`.
     pub fn scan_times(&self, times: impl RangeBounds<SystemTime>) -> Result<Scan> {
-        // The first nanosecond of the range, and the first one behind it.
+        // The first nanosecond of the range, and the first one after it.
         let from = match times.start_bound() {
             Bound::Included(time) => Some(ns_since_1970(*time)),
             Bound::Excluded(time) => Some(ns_since_1970(*time).saturating_add(1)),
@@ -259,13 +262,13 @@ impl Topic {
     /// Get the lowest offset that is kept.
     ///
     /// # Errors
-    /// `CorruptData`, `NeedsRecovery`, `UnsupportedVersion`, `SystemCallFailed`; `InvalidArgument` where the topic has several partitions and the handle
-    /// is for all of them.
+    /// `CorruptData`, `NeedsRecovery`, `UnsupportedVersion`, `SystemCallFailed`; `InvalidArgument`
+    /// if the topic has several partitions and the handle is for all of them.
     pub fn start_offset(&self) -> Result<u64> {
         self.first(self.one("ask for its start")?)
     }
 
-    /// Get the offset behind the last record that this handle [sees](Topic::with_visibility).
+    /// Get the offset after the last record that this handle [sees](Topic::with_visibility).
     ///
     /// # Errors
     /// As [`Topic::start_offset`].
@@ -273,7 +276,7 @@ impl Topic {
         self.end(self.one("ask for its end")?)
     }
 
-    /// Get the offset behind the last record that is known to be on the disk.
+    /// Get the offset after the last record that is known to be on disk.
     ///
     /// # Errors
     /// As [`Topic::start_offset`].
@@ -295,7 +298,7 @@ impl Topic {
         self.count_in(partition, from.unwrap_or(0), end)
     }
 
-    /// Find the offset of the first record at or after a time; `None` where all are older.
+    /// Find the offset of the first record at or after a time; `None` if all are older.
     ///
     /// # Errors
     /// As [`Topic::start_offset`].
@@ -303,8 +306,9 @@ impl Topic {
         self.offset_at_time(self.one("look a time up")?, ns_since_1970(time))
     }
 
-    /// Delete the records before an offset, for every reader, and the files that no topic of the log needs any
-    /// more. Records that were read before stay valid. It is on the disk when this returns.
+    /// Delete the records before an offset, for every reader, and the files that no topic of the
+    /// log needs any more. Records that were read before stay valid. It is on disk when this
+    /// returns.
     ///
     /// # Errors
     /// `OffsetOutOfRange` for an offset beyond the end: nothing changed. `NotWritable`, `SyncFailed`, `LockTimeout`,
@@ -321,8 +325,8 @@ impl Topic {
         self.trim(&Start::from(time).offsets(self)?).map(drop)
     }
 
-    /// Wait until the records before an offset are on the disk; false after the timeout. A store that is open for
-    /// writing syncs, and a reader waits for others to.
+    /// Wait until the records before an offset are on disk; false after the timeout. A store that
+    /// is open for writing syncs; a reader waits for others to sync.
     ///
     /// # Errors
     /// As [`Topic::flush`]; `OffsetOutOfRange` for records that were not written yet; `InvalidArgument` as for
@@ -333,16 +337,17 @@ impl Topic {
         Ok(ended == Wait::News)
     }
 
-    /// Require that the record gets this offset: no other process has appended since the end was read. Otherwise
-    /// the append fails with `OffsetConflict`.
+    /// Require that the record gets this offset: no other append came since the end was read.
+    /// Otherwise the append fails with `OffsetConflict`.
     ///
     /// # Errors
-    /// `InvalidArgument` where the topic has several partitions and the handle is for all of them.
+    /// `InvalidArgument` if the topic has several partitions and the handle is for all of them.
     pub fn expect_offset(&self, offset: u64) -> Result<Precondition<'static>> {
         self.expect_offset_in(self.one("expect an offset")?, offset)
     }
 
-    /// Change which records expire. It is on the disk when this returns, and nothing is deleted by this alone.
+    /// Change which records expire. It is on disk when this returns, and nothing is deleted by this
+    /// alone.
     ///
     /// # Errors
     /// `InvalidArgument` beyond the limits; `TopicDeleted`, `NotWritable`, `LockTimeout`, `CorruptData`, `NoSpace`, `SystemCallFailed`.
@@ -350,7 +355,8 @@ impl Topic {
         self.store.configure_topic(self.name(), change, Some(self.settings.generation)).map(drop)
     }
 
-    /// Say whether compaction may remove records of the topic, so that its readers do not count on each of them.
+    /// Allow compaction to remove records of the topic, or forbid it. Readers of a compacted topic
+    /// do not rely on each record.
     ///
     /// # Errors
     /// As [`Topic::set_retention`].
@@ -360,7 +366,7 @@ impl Topic {
     }
 }
 
-/// The first offset of a range, and the first one behind it.
+/// Return the first offset of a range, and the first one after it.
 fn start_and_end(offsets: &impl RangeBounds<u64>) -> (Option<u64>, Option<u64>) {
     let from = match offsets.start_bound() {
         Bound::Included(offset) => Some(*offset),

@@ -1,8 +1,8 @@
 //! Merging: the records of several partitions in the order of their times.
 //!
-//! Each partition stays in the order of its offsets; between partitions the record with the lowest
-//! timestamp of those that come next is first. Invariant: the head of a stream, which was taken from its
-//! scan and not returned yet, counts as not read wherever the merge says how far it read.
+//! Each partition stays in the order of its offsets. Among the next records of all partitions, the
+//! one with the lowest timestamp is first. Invariant: the head of a stream was taken from its scan
+//! and not returned yet. It counts as not read wherever the merge says how far it read.
 
 use crate::error::Result;
 use crate::format::address::Address;
@@ -13,8 +13,9 @@ use super::{PartitionScan, Record, ScanRange, Skipped, Topic};
 /// Reads records in the order of their timestamps, each partition in the order of its offsets. [`Topic::scan`] makes
 /// it.
 ///
-/// At the end the iterator returns `None`, and goes on when it is asked again after more was appended. After an error it
-/// stays where it is and returns the error again, until [`Scan::step_over`] steps over what is corrupt.
+/// At the end the iterator returns `None`, and continues at a later call after more was appended.
+/// After an error it stays where it is and returns the error again, until [`Scan::step_over`] steps
+/// over the corruption.
 #[derive(Debug)]
 pub struct Scan {
     streams: Vec<Stream>,
@@ -23,7 +24,7 @@ pub struct Scan {
 #[derive(Debug)]
 struct Stream {
     scan: PartitionScan,
-    /// What the scan returned last, and its time, where that comes next in this partition.
+    /// The record that the scan returned last, and its time, if it is this partition's next one.
     head: Option<(RecordRef, i64)>,
 }
 
@@ -36,7 +37,7 @@ impl Stream {
         Ok(())
     }
 
-    /// What is still to be returned.
+    /// Return the range that is left.
     fn range(&self) -> ScanRange {
         let range = self.scan.range();
         let head = self.head.as_ref().zip(self.scan.batch());
@@ -46,7 +47,7 @@ impl Stream {
 }
 
 impl Topic {
-    /// Go through several partitions at once, merged by timestamp.
+    /// Scan several partitions at once, merged by timestamp.
     ///
     /// # Errors
     /// As [`Topic::scan`].
@@ -71,18 +72,20 @@ impl Iterator for Scan {
 }
 
 impl Scan {
-    /// Get the next record as its batch and its place in that, which costs no reference; `None` at the end.
+    /// Get the next record as its batch and its place in it, which costs no reference; `None` at
+    /// the end.
     ///
     /// # Errors
-    /// `CorruptData`, `NeedsRecovery`, `UnsupportedVersion`: the scan stays where it is, and [`Scan::step_over`] goes
-    /// on. `OffsetOutOfRange` when what comes next was trimmed meanwhile.
+    /// `CorruptData`, `NeedsRecovery`, `UnsupportedVersion`: the scan stays where it is, and
+    /// [`Scan::step_over`] continues. `OffsetOutOfRange` when the next records were trimmed
+    /// meanwhile.
     #[inline]
     pub fn next_ref(&mut self) -> Result<Option<(&RecordBatch, RecordRef)>> {
         let Some((number, at)) = self.advance()? else { return Ok(None) };
         Ok(self.batch(number).map(|batch| (batch, at)))
     }
 
-    /// The next record by the number of its stream; [`Scan::batch`] is its batch.
+    /// Return the next record with the number of its stream; [`Scan::batch`] is its batch.
     #[inline]
     pub(super) fn advance(&mut self) -> Result<Option<(usize, RecordRef)>> {
         if let [Stream { scan, head: None }] = self.streams.as_mut_slice() {
@@ -105,7 +108,7 @@ impl Scan {
         self.streams[number].scan.batch()
     }
 
-    /// Get the next records of one partition, in turns, up to so many. They are not merged.
+    /// Get at most this many next records of one partition, in turns. They are not merged.
     ///
     /// # Errors
     /// As [`Scan::next_ref`].
@@ -124,23 +127,23 @@ impl Scan {
         Ok(None)
     }
 
-    /// Up to where all of them have read, once nothing came. Behind it may be more of some.
+    /// Return how far all of them have read, once nothing came. Some may have more after it.
     #[doc(hidden)]
     pub fn reached(&self) -> Address {
         let ends = self.streams.iter().map(|stream| stream.scan.cursor().address());
         ends.min().unwrap_or_default()
     }
 
-    /// What is still to be read of each partition, to go on from there.
+    /// Return the ranges left of each partition, to resume from there.
     #[doc(hidden)]
     pub fn ranges(&self) -> impl Iterator<Item = ScanRange> {
         self.streams.iter().map(Stream::range)
     }
 
-    /// Step over corruption in every partition that meets some next; says in which, and what is lost.
+    /// Step over corruption in every partition that is at some; return where, and what is lost.
     ///
     /// # Errors
-    /// As [`Scan::next_ref`], where nothing was stepped over. An error behind that comes with the next
+    /// As [`Scan::next_ref`], when nothing was stepped over. A later error comes with the next
     /// record.
     pub fn step_over(&mut self) -> Result<Vec<(u32, Skipped)>> {
         let mut lost = Vec::new();

@@ -1,9 +1,8 @@
 //! A topic: appending records to it and reading them back.
 //!
-//! Owns the handle that native services and the Python bindings use: records are encoded here, the
-//! sync mode is applied here, and partitions are told apart here. What is in a log is left to
-//! [`crate::log`], what a store is to [`crate::store`]. Reading needs no lock and no permission to
-//! write.
+//! Owns the handle that native services and the Python bindings use: it encodes records, applies
+//! the sync mode, and distinguishes partitions. [`crate::log`] owns the contents of a log,
+//! [`crate::store`] the store. Reading needs no lock and no permission to write.
 //!
 //! ```no_run
 //! use falaj::Store;
@@ -65,11 +64,11 @@ pub use watch::{Watch, Watched};
 pub enum SyncMode {
     /// Once every process can see it.
     None,
-    /// Likewise. It is on the disk within the topic's interval, as long as a process that has the log open for
-    /// writing lives.
+    /// Likewise. It is on disk within the topic's interval, as long as a process that has the log
+    /// open for writing lives.
     #[default]
     Interval,
-    /// Once it is on the disk.
+    /// Once it is on disk.
     Durable,
 }
 
@@ -90,12 +89,12 @@ pub struct Topic {
     store: Store,
     settings: Arc<TopicSettings>,
     log: Arc<Log>,
-    /// Dropped right behind the log, see there.
+    /// Dropped right after the log, see there.
     _closing: Option<Closing>,
     sync: SyncMode,
     check: Check,
     visibility: Visibility,
-    /// The partition that the handle is for, where it is not for all of them.
+    /// The partition of the handle, unless it is for all of them.
     only: Option<u32>,
 }
 
@@ -106,16 +105,17 @@ impl fmt::Debug for Topic {
 }
 
 impl Topic {
-    /// Open a topic, creating it where the store is open for writing.
+    /// Open a topic, and create a missing one if the store is open for writing.
     ///
     /// # Errors
-    /// Those of [`Store::open_topic`], and `CorruptData`, `NeedsRecovery` or `UnsupportedVersion` as its log is.
+    /// Those of [`Store::open_topic`], and `CorruptData`, `NeedsRecovery` or `UnsupportedVersion`
+    /// of its log.
     #[doc(hidden)]
     pub fn open(store: &Store, name: &str, options: &TopicOptions) -> Result<Self> {
         let (settings, log) = loop {
             let settings = store.open_topic(name, options)?;
             match store.open_log(&settings) {
-                // Somebody came in between: the one that is there now, or none, is as good.
+                // It was deleted, or created again, in between: the next look decides.
                 Err(_) if store.is_gone(&settings) => {}
                 log => break (settings, log?),
             }
@@ -123,7 +123,7 @@ impl Topic {
         Self::of(store, settings, log)
     }
 
-    /// Open a topic that exists, as it is.
+    /// Open an existing topic with its settings.
     ///
     /// # Errors
     /// Those of opening its log.
@@ -148,7 +148,7 @@ impl Topic {
         })
     }
 
-    /// The same topic, for a forked child: with a place of its own among the writers.
+    /// Open the same topic in a forked child, with a membership of its own.
     ///
     /// # Errors
     /// As [`Topic::open`].
@@ -164,7 +164,7 @@ impl Topic {
         Ok(Self { log, _closing, ..self.clone() })
     }
 
-    /// The topic's log, opened anew for reading only: with maps of its own, on which nothing was
+    /// Open the topic's log again for reading only: with maps of its own, on which nothing was
     /// checked yet.
     ///
     /// # Errors
@@ -175,7 +175,7 @@ impl Topic {
         Log::open(storage, self.log.dir(), settings, None)
     }
 
-    /// Get a handle whose appends return at another point.
+    /// Get a handle with another sync mode.
     #[must_use]
     pub fn with_sync(&self, sync: SyncMode) -> Self {
         Self { sync, ..self.clone() }
@@ -188,8 +188,8 @@ impl Topic {
         Self { check, ..self.clone() }
     }
 
-    /// Get a handle that reads all that is visible, or up to what is on the disk. Its end, lookups by offset and
-    /// time, and scans agree.
+    /// Get a handle that reads all visible records, or only those on disk. Its end, lookups by
+    /// offset and time, and scans agree.
     ///
     /// ```
     /// use falaj::{Store, SyncMode, Visibility};
@@ -208,7 +208,7 @@ impl Topic {
         Self { visibility, ..self.clone() }
     }
 
-    /// Get how far it is read.
+    /// Get which records it reads.
     pub fn visibility(&self) -> Visibility {
         self.visibility
     }
@@ -218,7 +218,7 @@ impl Topic {
         &self.settings.name
     }
 
-    /// What does not change about it.
+    /// Return its constant settings.
     #[doc(hidden)]
     pub fn settings(&self) -> &TopicSettings {
         &self.settings
@@ -229,7 +229,7 @@ impl Topic {
         &self.store
     }
 
-    /// The log that it is in.
+    /// Return its log.
     #[doc(hidden)]
     pub fn log(&self) -> &Arc<Log> {
         &self.log
@@ -240,7 +240,8 @@ impl Topic {
         self.log.is_topic_deleted(self.settings.number)
     }
 
-    /// Where a cursor stands that is kept in the topic's log; `None` for one that never moved there.
+    /// Return the state of a cursor that is kept in the topic's log; `None` for one that never
+    /// moved there.
     ///
     /// # Errors
     /// As [`Log::cursor_of`].
@@ -249,7 +250,7 @@ impl Topic {
         self.log.cursor_of(name).map_err(|error| read::topic_error(error, &self.settings))
     }
 
-    /// Get the point at which appends return.
+    /// Get the sync mode, which says when appends return.
     pub fn sync_mode(&self) -> SyncMode {
         self.sync
     }
@@ -269,39 +270,41 @@ impl Topic {
         Err(Error::InvalidArgument { what })
     }
 
-    /// Lowest offset that is still there.
+    /// Return the lowest offset that is left.
     ///
     /// # Errors
-    /// `InvalidArgument` for a partition that is not there; `CorruptData`, `NeedsRecovery`, `UnsupportedVersion`, `SystemCallFailed`.
+    /// `InvalidArgument` for a missing partition; `CorruptData`, `NeedsRecovery`,
+    /// `UnsupportedVersion`, `SystemCallFailed`.
     #[doc(hidden)]
     pub fn first(&self, partition: u32) -> Result<u64> {
         self.log.first_offset(self.number(partition)?).map_err(|error| self.topic_error(error))
     }
 
-    /// Up to where a partition is known to be trimmed, for the cost of a load: [`Topic::first`] may say
-    /// more.
+    /// Return how far a partition is known to be trimmed, for the cost of a load: [`Topic::first`]
+    /// may return more.
     ///
     /// # Errors
-    /// `InvalidArgument` for a partition that is not there.
+    /// `InvalidArgument` for a missing partition.
     #[doc(hidden)]
     pub fn trimmed(&self, partition: u32) -> Result<u64> {
         Ok(self.log.trimmed(self.number(partition)?))
     }
 
-    /// Trim partitions: their records before these offsets are gone for every reader, and so are the
-    /// files which no topic of the log needs any more. On the medium when it returns; what was read
-    /// stays valid. An offset that was trimmed already changes nothing.
+    /// Trim partitions: their records before these offsets are gone for every reader, and so are
+    /// files that no topic of the log needs any more. On disk when it returns; earlier reads stay
+    /// valid. An offset that was trimmed already changes nothing.
     ///
     /// # Errors
-    /// `OffsetOutOfRange` for an offset beyond an end, `InvalidArgument` for a partition that is not there: then
-    /// nothing changed. `NotWritable`, `SyncFailed`, `LockTimeout`, `TopicDeleted`, `NoSpace`, `SystemCallFailed`.
+    /// `OffsetOutOfRange` for an offset beyond an end, `InvalidArgument` for a missing partition:
+    /// then nothing changed. `NotWritable`, `SyncFailed`, `LockTimeout`, `TopicDeleted`, `NoSpace`,
+    /// `SystemCallFailed`.
     #[doc(hidden)]
     pub fn trim(&self, firsts: &[(u32, u64)]) -> Result<Removed> {
         let firsts = self.numbered(firsts)?;
         self.log.trim(&firsts).map_err(|error| self.topic_error(error))
     }
 
-    /// Which segments such a trim would remove; nothing is changed.
+    /// List the segments that such a trim would remove; nothing is changed.
     ///
     /// # Errors
     /// As [`Topic::first`], and `OffsetOutOfRange`.
@@ -315,8 +318,8 @@ impl Topic {
         self.log.removable(&self.numbered(firsts)?)
     }
 
-    /// An error of the log as a user of the topic is told it: under the topic's name; and where the topic
-    /// was deleted, that, whatever is missing then.
+    /// Convert an error of the log for a user of the topic. It gets the topic's name. If the topic
+    /// was deleted, that is the error, whatever is missing then.
     #[cold]
     pub(crate) fn topic_error(&self, error: Error) -> Error {
         let by_deletion = matches!(
@@ -336,7 +339,7 @@ impl Topic {
         firsts.iter().map(|(partition, to)| Ok((self.number(*partition)?, *to))).collect()
     }
 
-    /// Offset behind the last record that can be read: committed, or durable where only that is
+    /// Return the offset after the last readable record: committed, or durable if only that is
     /// [visible](Topic::with_visibility).
     ///
     /// # Errors
@@ -345,12 +348,12 @@ impl Topic {
     pub fn end(&self, partition: u32) -> Result<u64> {
         match self.visibility {
             Visibility::Visible => self.committed(partition),
-            // What is trimmed need not be durable to be gone.
+            // A trimmed record need not be durable to be gone.
             Visibility::Durable => Ok(self.durable(partition)?.max(self.first(partition)?)),
         }
     }
 
-    /// Offset behind the last committed record.
+    /// Return the offset after the last committed record.
     ///
     /// # Errors
     /// As [`Topic::first`].
@@ -359,7 +362,7 @@ impl Topic {
         self.log.end_offset(self.number(partition)?).map_err(|error| self.topic_error(error))
     }
 
-    /// Offset behind the last record that is known to be on the medium.
+    /// Return the offset after the last record that is known to be on disk.
     ///
     /// # Errors
     /// As [`Topic::first`].
@@ -370,10 +373,11 @@ impl Topic {
         found.map_err(|error| self.topic_error(error))
     }
 
-    /// How many records of a partition have an offset in a range; without a `to` up to its end. Compaction
-    /// leaves offsets without a record, which do not count. What corruption hides counts.
+    /// Count the records of a partition with an offset in a range; without `to` up to its end.
+    /// Offsets that compaction left without a record do not count; hidden offsets do.
     ///
-    /// Costs no reading unless the log was compacted, and then the headers of its compacted files, once.
+    /// Costs no reading unless the log was compacted, and then the headers of its compacted files,
+    /// once.
     ///
     /// # Errors
     /// As [`Topic::first`].
@@ -385,11 +389,11 @@ impl Topic {
         counted.map_err(|error| self.topic_error(error))
     }
 
-    /// The offset from which on a partition has so many records, or so many before `end`; its first offset
-    /// where it has fewer. Costs as [`Topic::count`].
+    /// Return the offset from which on a partition has this many records, or this many before
+    /// `end`; its first offset if it has fewer. Costs as [`Topic::count`].
     ///
     /// # Errors
-    /// As [`Topic::first`]; `CorruptData` where it depends on records that cannot be read.
+    /// As [`Topic::first`]; `CorruptData` if it depends on records that cannot be read.
     #[doc(hidden)]
     pub fn start_of_last(&self, partition: u32, records: u64, end: Option<u64>) -> Result<u64> {
         let (first, last) = (self.first(partition)?, self.end(partition)?);
@@ -398,7 +402,7 @@ impl Topic {
         found.map_err(|error| self.topic_error(error))
     }
 
-    /// Sync: everything that is committed is on the disk when this returns.
+    /// Sync: everything that is committed is on disk when this returns.
     ///
     /// # Errors
     /// `NotWritable`, `SyncFailed`, `LockTimeout`, `SystemCallFailed`.
@@ -406,7 +410,7 @@ impl Topic {
         self.log.sync().map(drop)
     }
 
-    /// Sync, and leave the log so that nothing needs checking when it is opened next.
+    /// Sync, and leave the log so that the next opening needs no checks.
     ///
     /// # Errors
     /// As [`Topic::flush`].
@@ -415,8 +419,8 @@ impl Topic {
         self.log.sync_clean()
     }
 
-    /// Wait until records up to, not including, an offset are on the medium. Where this process may
-    /// write it syncs; else it waits for others to.
+    /// Wait until records up to, not including, an offset are on disk. A process that may write
+    /// syncs; a reader waits for others to sync.
     ///
     /// # Errors
     /// As [`Topic::flush`]; `OffsetOutOfRange` when they were not written yet.
@@ -431,7 +435,7 @@ impl Topic {
         let end = self.committed(partition)?;
         if offset > end {
             let (topic, first) = (self.name().to_owned(), self.first(partition)?);
-            // The last of them is the one that is not there.
+            // The last of them is the missing one.
             let offset = i128::from(offset) - 1;
             return Err(Error::OffsetOutOfRange { topic, partition, offset, first, end });
         }

@@ -1,9 +1,9 @@
-//! Which partition a key goes to.
+//! The partition of a key.
 //!
-//! A promise of the format, though no byte on disk says it: records of one key have an order only while all
-//! that append, in any version and any language, send the key to the same partition. It is the partitioner
-//! that librdkafka calls `consistent`, so that its clients and this crate agree. Python and Spark call this
-//! function. The vectors of the test below never change.
+//! A promise of the format, though no byte on disk says it. Records of one key have an order only
+//! while all appends, in any version and any language, send the key to the same partition. It is
+//! the partitioner that librdkafka calls `consistent`, so that its clients and this crate agree.
+//! Python and Spark call this function. The vectors of the test below never change.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -12,23 +12,23 @@ use crate::format::record::NewRecord;
 
 use super::Topic;
 
-/// Which partition the next record without a key goes to, of any topic.
+/// The partition of the next record without a key, of any topic.
 static TURN: AtomicU32 = AtomicU32::new(0);
 
-/// The partition that records with a key go to: the CRC-32 (IEEE 802.3) of its bytes, modulo the number of
-/// partitions. Where there are none, 0.
+/// Return the partition of a key: the CRC-32 (IEEE 802.3) of its bytes, modulo the number of
+/// partitions. Without partitions, 0.
 #[must_use]
 pub fn partition_for_key(key: &[u8], partitions: u32) -> u32 {
     crc32(key).checked_rem(partitions).unwrap_or(0)
 }
 
 impl Topic {
-    /// The partition that records with a key go to, see [`partition_for_key`].
+    /// Return the partition of a key, see [`partition_for_key`].
     pub fn partition_of(&self, key: &[u8]) -> u32 {
         partition_for_key(key, self.partitions())
     }
 
-    /// The partition that a record goes to by its key; records without one take turns.
+    /// Return the partition of a record by its key; records without one take turns.
     #[inline]
     pub(super) fn partition_for(&self, record: &NewRecord<'_>) -> u32 {
         match (self.only, record.key, self.partitions()) {

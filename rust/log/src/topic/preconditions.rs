@@ -1,4 +1,4 @@
-//! Conditional and idempotent appends: only at an offset that is expected, and only once.
+//! Conditional and idempotent appends: only at an expected offset, and only once.
 //!
 //! Owns the preconditions by the names that users of a topic know: partitions and producers. The log checks
 //! them under its lock ([`Precondition`]).
@@ -19,39 +19,40 @@ use super::{SyncMode, Topic};
 /// Longest name of a producer, bytes.
 pub const MAX_PRODUCER_NAME: usize = 1 << 10;
 
-/// What is known of a producer: the last of its appends to a topic.
+/// A known producer: the last of its appends to a topic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KnownProducer {
-    /// Hash of its name ([`Producer::id_of`]); the name itself is not kept.
+    /// Hash of its name ([`Producer::id_of`]); the name itself is not stored.
     pub id: u64,
     /// Its last sequence.
     pub sequence: u64,
-    /// The partition that this went to; of several the first.
+    /// The partition of that sequence; the first of several.
     pub partition: u32,
-    /// The first offset that it got there.
+    /// The first offset of that sequence.
     pub offset: u64,
-    /// When it was appended, nanoseconds since 1970; `None` where that record is not there any more.
+    /// When it was appended, nanoseconds since 1970; `None` if that record is gone.
     pub appended_ns: Option<i64>,
 }
 
 impl Topic {
-    /// Require that the next record of a partition gets this offset: no one else appended to it since its end
-    /// was read. Else the append fails with `OffsetConflict`.
+    /// Require that the next record of a partition gets this offset: no other append came since its
+    /// end was read. Otherwise the append fails with `OffsetConflict`.
     ///
     /// # Errors
-    /// `InvalidArgument` for a partition that is not there.
+    /// `InvalidArgument` for a missing partition.
     #[doc(hidden)]
     pub fn expect_offset_in(&self, partition: u32, offset: u64) -> Result<Precondition<'static>> {
         Ok(Precondition::NextOffset { topic: self.number(partition)?, offset })
     }
 
-    /// Give an append a sequence of a producer, or several. A sequence that was appended before is not
-    /// appended again: the append then returns the offset that it got the first time, as long as it is one of
-    /// the producer's last five appends. Sequences begin anywhere and rise by one, across all partitions.
+    /// Give an append a sequence of a producer, or several. A repeated sequence is not appended
+    /// again. The append then returns the offset of the first time, if that is one of the
+    /// producer's last five appends. Sequences begin anywhere and rise by one, across all
+    /// partitions.
     ///
     /// # Errors
-    /// `InvalidArgument` for a producer without a name, or whose name is too long, and for a span that has no
-    /// sequence or does not come after its previous one.
+    /// `InvalidArgument` for a producer without a name, or with too long a name. Also for a span
+    /// without a sequence, or one that does not come after its previous one.
     pub fn expect_sequence<'a>(
         &self,
         producer: &'a str,
@@ -70,14 +71,14 @@ impl Topic {
         Ok(Precondition::producer(producer, span, self.numbers()))
     }
 
-    /// Append a record if these preconditions hold; returns its offset, or that of the one that it repeats.
-    /// `sync` overrides the topic's mode; a repeat, too, waits for the disk.
+    /// Append a record if these preconditions hold; return its offset, or that of the record it
+    /// repeats. `sync` overrides the topic's mode; a repeat, too, waits for the disk.
     ///
     /// # Errors
-    /// As [`Topic::append`]; `OffsetConflict`, `OutOfOrderSequence`, `DuplicateSequence`, `CursorMoved`; `InvalidArgument`
-    /// for a producer more than the log remembers
-    /// ([`Log::max_producers`](crate::log::Log::max_producers)): [`Topic::forget_producer`] makes room. Then
-    /// nothing was appended.
+    /// As [`Topic::append`]; `OffsetConflict`, `OutOfOrderSequence`, `DuplicateSequence`,
+    /// `CursorMoved`. `InvalidArgument` when the log cannot remember another producer
+    /// ([`Log::max_producers`](crate::log::Log::max_producers)): [`Topic::forget_producer`] makes
+    /// space. Then nothing was appended.
     #[doc(hidden)]
     pub fn append_if_to(
         &self,
@@ -90,10 +91,10 @@ impl Topic {
         self.await_durability(appended, sync).map(|appended| appended.first)
     }
 
-    /// As [`Topic::append_if`], without waiting for the disk, as [`Topic::commit`] does.
+    /// Append as [`Topic::append_if`], without waiting for the disk, as [`Topic::commit`] does.
     ///
     /// # Errors
-    /// As [`Topic::append_if`], but for `DurabilityUnknown`.
+    /// As [`Topic::append_if`], without `DurabilityUnknown`.
     #[doc(hidden)]
     pub fn commit_if(
         &self,
@@ -104,15 +105,15 @@ impl Topic {
     ) -> Result<Appended> {
         let number = self.number(partition)?;
         with_encoded(std::slice::from_ref(record), |encoded| {
-            // Its checksum is not to be taken under the lock.
+            // Its checksum must not be computed under the lock.
             let block = encoded.block(number, self.is_interval(sync)).sealed();
             self.log.append_if(preconditions, &[block], false, &mut [0])
         })
         .map_err(|error| topic_error(error, &self.settings))
     }
 
-    /// Get the highest sequence that a producer of this name appended; `None` where the log does
-    /// not know it. With it a producer that starts again knows where it is.
+    /// Get the highest sequence of the producer of this name; `None` if the log does not know it. A
+    /// producer that starts again resumes from there.
     ///
     /// # Errors
     /// `NotWritable` for a topic that was opened for reading; `TopicDeleted`, `CorruptData`, `SystemCallFailed`.
@@ -120,7 +121,7 @@ impl Topic {
         self.log.last_sequence(producer, self.numbers())
     }
 
-    /// List the producers that are known in this topic, by id. Looks the last record of each up, to tell when
+    /// List the known producers of this topic, by id. Reads the last record of each, to find when
     /// it was appended.
     ///
     /// # Errors
@@ -144,15 +145,15 @@ impl Topic {
         }
         let with_time = |known: KnownProducer| {
             let record = self.get_in(known.partition, known.offset);
-            // A record that retention or corruption took does not say when.
+            // A record that retention or corruption removed has no time.
             KnownProducer { appended_ns: record.ok().map(|r| r.block().appended_ns()), ..known }
         };
         Ok(last.into_values().map(with_time).collect())
     }
 
-    /// Forget a producer: the next append under this name is a new one's, whatever its sequence, and what
-    /// it appended before is not known as a repeat. It is on the disk when this returns whether it was
-    /// known.
+    /// Forget a producer: the next append under this name is a new one's, whatever its sequence,
+    /// and its earlier appends are not recognised as repeats. Returns whether it was known, once
+    /// that is on disk.
     ///
     /// # Errors
     /// `NotWritable` for a topic that was opened for reading; as [`Topic::append`] and [`Topic::flush`].
@@ -173,7 +174,8 @@ impl Topic {
         Ok(self.forget_producers(&[Producer::id_of(name)])? > 0)
     }
 
-    /// As [`Topic::forget_producer`], for many, by their ids; says how many of them were known.
+    /// Forget many producers by their ids, as [`Topic::forget_producer`]; return how many were
+    /// known.
     ///
     /// # Errors
     /// As [`Topic::forget_producer`]; some may be forgotten then.
@@ -183,7 +185,7 @@ impl Topic {
         forgotten.map_err(|error| topic_error(error, &self.settings))
     }
 
-    /// Numbers of its partitions in the log.
+    /// Return the numbers of its partitions in the log.
     fn numbers(&self) -> Range<u32> {
         let first = self.settings.number;
         first..first + self.settings.partitions

@@ -1,8 +1,8 @@
-//! Reading records: one by offset, ranges, and scans that go on as the topic grows.
+//! Reading records: one by offset, ranges, and scans that continue as the topic grows.
 //!
-//! Reading gives batches ([`RecordBatch`]). A [`Record`] refers to its batch, which holds the map of its
-//! segment, so it stays valid after the topic, the store and the file are gone. Nothing is copied.
-//! Several partitions at once: [`super::Scan`]; waiting for more: [`super::Follow`].
+//! Readers get batches ([`RecordBatch`]). A [`Record`] refers to its batch, which holds the map of
+//! its segment. So it stays valid after the topic, the store and the file are gone. Nothing is
+//! copied. Several partitions at once: [`super::Scan`]; waiting for more: [`super::Follow`].
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ use crate::store::Closing;
 
 use super::{Topic, Visibility};
 
-/// A committed record: its batch, and its place in that. A clone costs one reference.
+/// A committed record: its batch, and its place in it. A clone costs one reference.
 #[derive(Clone, Debug)]
 pub struct Record {
     batch: RecordBatch,
@@ -26,7 +26,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// A record of a batch.
+    /// Make a record of a batch.
     #[doc(hidden)]
     #[inline]
     pub fn new(batch: RecordBatch, at: RecordRef) -> Self {
@@ -66,70 +66,71 @@ impl Record {
         self.batch.timestamp_ns(&self.at)
     }
 
-    /// The block that it is in.
+    /// Return its block.
     #[doc(hidden)]
     pub fn block(&self) -> BatchBlock<'_> {
         self.batch.block_of(&self.at)
     }
 
-    /// Its batch, and its place in that.
+    /// Return its batch, and its place in it.
     #[doc(hidden)]
     pub fn into_parts(self) -> (RecordBatch, RecordRef) {
         (self.batch, self.at)
     }
 }
 
-/// What a reader stepped over.
+/// A part that a reader stepped over.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Skipped {
-    /// The damaged segment.
+    /// The corrupt segment.
     pub path: PathBuf,
-    /// Where in it the damage begins.
+    /// Where in it the corruption begins.
     pub position: u64,
-    /// Offsets that are lost to the reader; empty where nothing sound follows that would tell.
+    /// Offsets that are lost to the reader; empty if no valid block follows that would tell.
     pub offsets: Range<u64>,
 }
 
 /// Most records that a scan reads ahead of the one that it returns.
 const AHEAD: usize = 64;
 
-/// Goes through a partition from an offset on. At the end it returns `None`, and goes on when there
-/// is more, unless it was given an end.
+/// Reads a partition from an offset on. At the end it returns `None`, and continues when there is
+/// more, unless it has an end.
 ///
-/// As an iterator it returns records. After an error it stays where it is and returns the error again,
-/// until [`PartitionScan::skip_damage`] steps over what is damaged. Records and [`PartitionScan::next_batch`] may be mixed.
+/// As an iterator it returns records. After an error it stays where it is and returns the error
+/// again, until [`PartitionScan::skip_damage`] steps over the corruption. Records and
+/// [`PartitionScan::next_batch`] may be mixed.
 ///
-/// Invariant: what it returns lies before `end`; where only what is durable is visible, `end` is an
-/// offset that was durable when it was set.
+/// Invariant: everything that it returns lies before `end`; if only durable records are visible,
+/// `end` is an offset that was durable when it was set.
 #[derive(Debug)]
 pub struct PartitionScan {
     cursor: BlockCursor,
-    /// Something of the cursor's block is still to be put into a batch.
+    /// Part of the cursor's block is not in a batch yet.
     has_block: bool,
     /// Offset with which the next batch begins.
     read: u64,
-    /// What was read ahead, and how far of it was returned.
+    /// The records read ahead, and how many of them were returned.
     ahead: Option<(RecordBatch, RecordRefs)>,
-    /// Offset of the next record to be returned.
+    /// Offset of the next record to return.
     next: u64,
     end: u64,
     range: ScanRange,
     /// For messages.
     topic: Arc<TopicSettings>,
-    /// How far the log was durable when `end` was set, where no more is visible.
+    /// How far the log was durable when `end` was set, if only durable records are visible.
     durable: Option<Address>,
-    /// A scan is a handle of its log too; dropped right behind the cursor.
+    /// A scan is a handle of its log too; dropped right after the cursor.
     _closing: Option<Closing>,
 }
 
-/// What of a partition to read.
+/// A range of a partition to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScanRange {
     /// Number of the partition.
     pub partition: u32,
     /// Offset to begin with.
     pub from: u64,
-    /// Offset to end before; without one reading goes on as records are appended.
+    /// Offset to end before; without one reading continues as records are appended.
     pub end: Option<u64>,
 }
 
@@ -144,22 +145,24 @@ impl Iterator for PartitionScan {
 }
 
 impl PartitionScan {
-    /// Offset of the next record that it will return.
+    /// Return the offset of the next record.
     #[inline]
     pub fn next_offset(&self) -> u64 {
         self.next
     }
 
-    /// What is still to be read.
+    /// Return the range that is left.
     pub fn range(&self) -> ScanRange {
         ScanRange { from: self.next, ..self.range }
     }
 
-    /// The next record as its batch and its place in that, which costs no reference; `None` at the end.
+    /// Return the next record as its batch and its place in it, which costs no reference; `None` at
+    /// the end.
     ///
     /// # Errors
-    /// `CorruptData`, `NeedsRecovery`, `UnsupportedVersion`: the scan stays where it is, and [`PartitionScan::skip_damage`] goes
-    /// on. `OffsetOutOfRange` when what comes next was trimmed meanwhile.
+    /// `CorruptData`, `NeedsRecovery`, `UnsupportedVersion`: the scan stays where it is, and
+    /// [`PartitionScan::skip_damage`] continues. `OffsetOutOfRange` when the next records were
+    /// trimmed meanwhile.
     #[inline]
     pub fn next_ref(&mut self) -> Result<Option<(&RecordBatch, RecordRef)>> {
         let quick = self.ahead.as_mut().and_then(|(batch, refs)| refs.next_short(batch));
@@ -179,7 +182,7 @@ impl PartitionScan {
         Ok(self.batch().map(|batch| (batch, at)))
     }
 
-    /// Any step, with every check.
+    /// Take any step, with every check.
     #[inline(never)]
     fn next_other(&mut self, at: &mut RecordRef) -> Result<bool> {
         loop {
@@ -190,21 +193,21 @@ impl PartitionScan {
                 }
             }
             (self.ahead, self.next) = (None, self.read);
-            // What is damaged is met where it stands.
+            // Corruption is reported at its place.
             let Some(batch) = self.read_batch(AHEAD, false)? else { return Ok(false) };
             self.ahead = Some((batch, RecordRefs::default()));
         }
     }
 
-    /// The batch that [`PartitionScan::next_ref`] returned last.
+    /// Return the batch that [`PartitionScan::next_ref`] returned last.
     #[inline]
     pub(super) fn batch(&self) -> Option<&RecordBatch> {
         self.ahead.as_ref().map(|(batch, _)| batch)
     }
 
-    /// The records of the next blocks, of one segment and of as many as were asked for: the last block
-    /// is not divided, so there may be more. A batch ends before an error, which the next call returns.
-    /// `None` at the end.
+    /// Return the records of the next blocks of one segment, about as many as requested. The last
+    /// block is not divided, so there may be more. A batch ends before an error, which the next
+    /// call returns. `None` at the end.
     ///
     /// # Errors
     /// As [`PartitionScan::next_ref`].
@@ -218,7 +221,7 @@ impl PartitionScan {
         Ok(batch)
     }
 
-    /// Read on from an offset, which is not less than the one that it was made for.
+    /// Read on from an offset, which is not less than the first one.
     ///
     /// # Errors
     /// As [`Topic::scan`].
@@ -228,10 +231,10 @@ impl PartitionScan {
         Ok(())
     }
 
-    /// The next blocks of which there are records. Of blocks that were not verified only what can be read
-    /// where `careful`.
+    /// Read the next blocks with records. If `careful`, only the readable part of unverified
+    /// blocks.
     fn read_batch(&mut self, records: usize, careful: bool) -> Result<Option<RecordBatch>> {
-        // What a writer committed, bit for bit, is sound.
+        // Verified blocks are what a writer committed, bit for bit.
         let careful = careful && !self.cursor.verifies();
         while self.has_wanted()? {
             let wanted = self.wanted(careful)?;
@@ -248,7 +251,7 @@ impl PartitionScan {
                 }
                 self.take(&wanted);
             }
-            // Compaction may have left nothing of some blocks.
+            // Compaction may have left no record of some blocks.
             if batch.len() > 0 {
                 return Ok(Some(batch.finish()));
             }
@@ -256,14 +259,14 @@ impl PartitionScan {
         Ok(None)
     }
 
-    /// What is wanted of the cursor's block.
+    /// Return the wanted offsets of the cursor's block.
     #[inline(always)]
     fn wanted(&self, careful: bool) -> Result<Range<u64>> {
         let (block, wanted) = (self.cursor.block(), self.wanted_of(self.cursor.block()));
         if careful { block.sound_part(wanted) } else { Ok(wanted) }
     }
 
-    /// Have a block of which something is wanted; false at the end.
+    /// Move to a block with wanted offsets; return false at the end.
     #[inline(always)]
     fn has_wanted(&mut self) -> Result<bool> {
         while self.read < self.end || self.reaches_further()? {
@@ -287,16 +290,16 @@ impl PartitionScan {
         block.first().max(self.read)..block.end().min(self.end)
     }
 
-    /// Go on behind a part of the cursor's block; of what is left of it the next call tells.
+    /// Continue after a part of the cursor's block; the next call handles the rest.
     #[inline(always)]
     fn take(&mut self, part: &Range<u64>) {
-        // Should the end move, the rest of a block is wanted.
+        // If the end moves, the rest of a block is wanted.
         self.has_block = part.end < self.cursor.block().end();
         self.read = part.end;
     }
 
-    /// At the end: whether it lies further now, because more of the log is on the medium. It costs a
-    /// load where that is not so.
+    /// Find out, at the end, whether it is further now, because more of the log is on disk. Costs a
+    /// load if not.
     #[cold]
     fn reaches_further(&mut self) -> Result<bool> {
         let Some(seen) = self.durable else { return Ok(false) };
@@ -310,17 +313,17 @@ impl PartitionScan {
         Ok(self.read < self.end)
     }
 
-    /// Step over damage to the next sound block, for readers that were told to; says what they lose.
-    /// It goes on with the end of those offsets.
+    /// Step over corruption to the next valid block, for readers that asked for it; return what
+    /// they lose. The scan continues at the end of those offsets.
     ///
     /// # Errors
-    /// As [`PartitionScan::next_ref`], where the next block is damaged as well: ask again.
+    /// As [`PartitionScan::next_ref`], when the next block is corrupt as well: call it again.
     pub fn skip_damage(&mut self) -> Result<Skipped> {
         let lost_from = self.next;
         if let Some((batch, refs)) =
             self.ahead.as_mut().filter(|(batch, refs)| !refs.is_done(batch))
         {
-            // A block that is what its writer committed, and of which a record cannot be read.
+            // The block is what its writer committed, and one of its records cannot be read.
             let (block, end) = refs.skip_block(batch);
             self.next = end.max(lost_from);
             let (path, position) = (block.path().to_path_buf(), block.position());
@@ -339,10 +342,10 @@ impl PartitionScan {
         Ok(Skipped { path, position, offsets: lost_from..self.next })
     }
 
-    /// Step over damage, of several blocks too.
+    /// Step over corruption, of several blocks too.
     ///
     /// # Errors
-    /// As [`PartitionScan::next_ref`], where nothing can be read behind it.
+    /// As [`PartitionScan::next_ref`], when nothing after it can be read.
     pub fn step_over(&mut self) -> Result<Skipped> {
         let (path, first) = (self.cursor.path().to_path_buf(), self.cursor.address());
         let mut before = first;
@@ -356,13 +359,13 @@ impl PartitionScan {
         skipped
     }
 
-    /// Where it stands in the log: behind what was read ahead.
+    /// Return its cursor in the log: after the records read ahead.
     pub fn cursor(&self) -> &BlockCursor {
         &self.cursor
     }
 }
 
-/// What a log says of one of its topics, said of the topic.
+/// Convert a log's error about one of its topics to one of the topic.
 #[cold]
 pub(super) fn topic_error(error: Error, of: &TopicSettings) -> Error {
     match error {
@@ -376,7 +379,7 @@ pub(super) fn topic_error(error: Error, of: &TopicSettings) -> Error {
 }
 
 impl Topic {
-    /// The record with this offset.
+    /// Return the record with this offset.
     ///
     /// # Errors
     /// `OffsetOutOfRange`, `RecordCompacted`; `CorruptData`, `NeedsRecovery`, `UnsupportedVersion`.
@@ -391,7 +394,7 @@ impl Topic {
     #[inline(never)]
     fn look_up_durable(&self, partition: u32, offset: u64) -> Result<Record> {
         let found = self.look_up(partition, offset);
-        // Damage behind what is visible is none of the reader's business.
+        // Corruption after the visible end does not concern the reader.
         if found.is_err() && offset >= self.end(partition)? {
             return Err(self.out_of_range(partition, offset.into())?);
         }
@@ -424,7 +427,7 @@ impl Topic {
         self.visibility == Visibility::Visible || durable()
     }
 
-    /// The error for an offset that no record has.
+    /// Make the error for an offset without a record.
     ///
     /// # Errors
     /// When the topic's bounds cannot be read.
@@ -435,12 +438,12 @@ impl Topic {
         Ok(Error::OffsetOutOfRange { topic, partition, offset, first, end })
     }
 
-    /// Go through a partition from an offset on. With a `last` it stops before that; without one it goes on
-    /// as records are appended.
+    /// Scan a partition from an offset on. With a `last` it stops before that; without one it
+    /// continues as records are appended.
     ///
     /// # Errors
-    /// `OffsetOutOfRange` for what retention took or was never written (the end itself is fine);
-    /// `CorruptData`, `NeedsRecovery`, `UnsupportedVersion`.
+    /// `OffsetOutOfRange` for an offset that retention deleted or that was never written (the end
+    /// itself is fine); `CorruptData`, `NeedsRecovery`, `UnsupportedVersion`.
     #[doc(hidden)]
     pub fn scan_partition(
         &self,
@@ -475,7 +478,8 @@ impl Topic {
         })
     }
 
-    /// Offset of the first record whose timestamp is at or after a time, nanoseconds since 1970.
+    /// Return the offset of the first record whose timestamp is at or after a time, nanoseconds
+    /// since 1970.
     ///
     /// # Errors
     /// As [`Topic::first`].

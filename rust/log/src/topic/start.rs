@@ -7,7 +7,8 @@ use super::Topic;
 use crate::error::{Error, Result};
 use crate::format::record::ns_since_1970;
 
-/// Where a reader begins in each partition: a [`Follow`](super::Follow), or a consumer group that has no position.
+/// Where a [`Follow`](super::Follow), or a consumer group without a committed offset, begins in
+/// each partition.
 ///
 /// `..`, an offset as `7..`, and a [`SystemTime`] turn into one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,13 +16,13 @@ use crate::format::record::ns_since_1970;
 pub enum Start {
     /// With the oldest record that is kept.
     Earliest,
-    /// Behind the newest.
+    /// After the newest.
     Latest,
     /// With this offset.
     Offset(u64),
-    /// With so many records that are there before the end, or with the oldest where there are fewer.
+    /// With this many existing records before the end, or with the oldest if there are fewer.
     Last(u64),
-    /// With the first record at or after a time, nanoseconds since 1970; behind the newest where all
+    /// With the first record at or after a time, nanoseconds since 1970; after the newest if all
     /// are older.
     Time(i64),
 }
@@ -30,7 +31,8 @@ impl Start {
     /// Find the offset that it means now.
     ///
     /// # Errors
-    /// `OffsetOutOfRange` for an offset that is gone, or beyond the end; `CorruptData`, `SystemCallFailed`.
+    /// `OffsetOutOfRange` for a deleted offset, or one beyond the end; `CorruptData`,
+    /// `SystemCallFailed`.
     #[doc(hidden)]
     pub fn offset(self, topic: &Topic, partition: u32) -> Result<u64> {
         let (first, end) = (topic.first(partition)?, topic.end(partition)?);
@@ -44,7 +46,7 @@ impl Start {
         }
     }
 
-    /// The same in several partitions. An offset belongs to one.
+    /// Find the offsets in several partitions. An offset belongs to one.
     pub(super) fn offsets(self, topic: &Topic) -> Result<Vec<(u32, u64)>> {
         let partitions = topic.handled();
         if let (Self::Offset(_), true) = (self, partitions.len() > 1) {
@@ -73,7 +75,7 @@ impl From<SystemTime> for Start {
 }
 
 impl Topic {
-    /// The error of a call that needs one partition.
+    /// Make the error of a call that needs one partition.
     #[cold]
     pub(super) fn several(&self, what: &str) -> Error {
         let (name, partitions) = (self.name(), self.partitions());

@@ -1,4 +1,5 @@
-//! Opening a log whose end recovery has walked to: what is begun with is what a walk of one's own finds.
+//! Opening a log that recovery has walked to its end: it begins with the same state as a walk of
+//! its own.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests may unwrap as tests do")]
 
@@ -27,7 +28,8 @@ fn topic(store: &Store, name: &str) -> Topic {
     Topic::open(store, name, &options).unwrap()
 }
 
-/// All that a log can know: topics that came and went, trims, producers, cursors, groups and times.
+/// Fill a log with all that it can record: created and deleted topics, trims, producers, cursors,
+/// groups and times.
 fn fill(machine: &MemoryStorage, store: &Store, turns: u64) {
     let topics = ["paid", "audit", "orders"].map(|name| topic(store, name));
     drop(topic(store, "gone"));
@@ -54,7 +56,7 @@ fn fill(machine: &MemoryStorage, store: &Store, turns: u64) {
     store.delete_topic("gone").unwrap();
 }
 
-/// That opening finds what a walk does; whether it had to walk.
+/// Check that opening finds what a walk does; return whether it had to walk.
 fn check(machine: &MemoryStorage) -> bool {
     let store = open(&machine.process());
     let paid = topic(&store, "paid");
@@ -77,7 +79,7 @@ fn what_recovery_knows_of_the_end_is_what_a_walk_finds() {
         drop(store);
         assert!(check(&machine));
         assert!(check(&machine));
-        // Whoever is not the first recovers nothing, and walks.
+        // A process that is not the first recovers nothing, and walks.
         let _held = topic(&open(&machine.process()), "paid");
         assert!(!check(&machine));
     }

@@ -1,10 +1,11 @@
-//! Transactions: records for several topics of one log, and cursors, that are there together or not at all.
+//! Transactions: records for several topics of one log, and cursors, that become visible together
+//! or not at all.
 //!
-//! Owns what a transaction gathers, and what makes its commit one append: all of it goes to one log, the
-//records of ! a partition are one block, and one commit word makes everything visible. Invariant: before
-//! [`Transaction::commit`] nothing has happened, so a transaction that is dropped leaves nothing. A commit that
-//! failed has appended nothing, and keeps what was gathered. The positions of consumers are left to
-//! [`crate::consumer`]. See `docs/PROTOCOL.md`, "Transactions".
+//! Owns the contents of a transaction, and how its commit is one append. All of it goes to one log,
+//! the records of a partition are one block, and one commit word makes everything visible.
+//! Invariant: before [`Transaction::commit`] nothing has happened, so a dropped transaction leaves
+//! nothing. A commit that failed has appended nothing, and keeps the contents. [`crate::consumer`]
+//! owns the positions of consumer groups. See `docs/PROTOCOL.md`, "Transactions".
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -44,7 +45,7 @@ use super::{SyncMode, Topic};
 pub struct Transaction {
     store: Store,
     sync: Option<SyncMode>,
-    /// A topic of the log that everything goes to.
+    /// A topic of the log that all records go to.
     home: Option<Topic>,
     parts: Vec<Part>,
     cursors: BTreeMap<Vec<u8>, Cursor>,
@@ -65,17 +66,17 @@ struct Cursor {
     position: Option<Box<GroupPosition>>,
 }
 
-/// What a cursor is, where it is the position of a consumer group in a partition.
+/// A cursor that is the position of a consumer group in a partition.
 #[derive(Clone, Debug)]
 pub(crate) struct GroupPosition {
     pub(crate) group: String,
     pub(crate) topic: Topic,
     pub(crate) partition: u32,
-    /// What the group has read lies before this, in the log of the topic.
+    /// The group has read up to here, in the log of the topic.
     pub(crate) read: Address,
 }
 
-/// Says which offsets the records of a transaction got.
+/// The offsets of a transaction's records.
 #[derive(Clone, Debug, Default)]
 pub struct Committed {
     parts: Vec<(Topic, u32, Range<u64>)>,
@@ -83,25 +84,26 @@ pub struct Committed {
 }
 
 impl Committed {
-    /// List the partitions that got records, in the order of their first record: topic, partition, offsets.
+    /// List the partitions with records, in the order of their first record: topic, partition,
+    /// offsets.
     pub fn parts(&self) -> &[(Topic, u32, Range<u64>)] {
         &self.parts
     }
 
-    /// Get the offsets that the records of a partition got; `None` where there were none.
+    /// Get the offsets of the records of a partition; `None` without any.
     pub fn offsets(&self, topic: &Topic, partition: u32) -> Option<Range<u64>> {
         let number = topic.settings.number;
         let is_its = |it: &&(Topic, u32, _)| it.0.settings.number == number && it.1 == partition;
         self.parts.iter().find(is_its).map(|(.., offsets)| offsets.clone())
     }
 
-    /// Where it ends in the log: it is durable once the log is durable up to there.
+    /// Return where it ends in the log: it is durable once the log is durable up to there.
     #[doc(hidden)]
     pub fn end(&self) -> Address {
         self.end
     }
 
-    /// The first offset of its first part.
+    /// Return the first offset of its first part.
     #[doc(hidden)]
     pub fn first(&self) -> u64 {
         self.parts.first().map_or(0, |(.., offsets)| offsets.start)
@@ -126,7 +128,8 @@ impl Transaction {
     /// turns. Returns the partition.
     ///
     /// # Errors
-    /// `InvalidArgument` for a topic of another log, or of another store, than the transaction writes to.
+    /// `InvalidArgument` for a topic of another log, or of another store, than the transaction
+    /// writes to.
     #[inline]
     pub fn append<'a>(&mut self, topic: &Topic, record: impl Into<NewRecord<'a>>) -> Result<u32> {
         let record = record.into();
@@ -137,7 +140,7 @@ impl Transaction {
     /// Append a record to this partition of a topic when the transaction commits.
     ///
     /// # Errors
-    /// As [`Transaction::append`]; `InvalidArgument` for a partition that is not there.
+    /// As [`Transaction::append`]; `InvalidArgument` for a missing partition.
     #[doc(hidden)]
     pub fn append_to(
         &mut self,
@@ -159,16 +162,16 @@ impl Transaction {
         Ok(())
     }
 
-    /// Move a cursor when the transaction commits, in the log that it writes to. A cursor that moves twice ends
-    /// where it was moved to last. A transaction without records has to
-    /// [name the log](Transaction::keep_cursors_in).
+    /// Move a cursor when the transaction commits, in the log that it writes to. If a cursor moves
+    /// twice, the last move counts. A transaction without records must [name the
+    /// log](Transaction::keep_cursors_in).
     #[doc(hidden)]
     pub fn move_cursor(&mut self, moved: CursorMove<'_>) {
         let cursor = Cursor { to: moved.to, from: moved.from, position: None };
         self.cursors.insert(moved.name.to_vec(), cursor);
     }
 
-    /// Move the position of a consumer group, which is kept in the log of a topic.
+    /// Move the position of a consumer group, which a topic's log keeps.
     pub(crate) fn move_position(
         &mut self,
         home: &Topic,
@@ -190,7 +193,7 @@ impl Transaction {
         self.write_to_log_of(home)
     }
 
-    /// The log that it writes to, once that is known.
+    /// Return the log that it writes to, once that is known.
     #[doc(hidden)]
     pub fn log(&self) -> Option<&Arc<Log>> {
         self.home.as_ref().map(|home| &home.log)
@@ -201,7 +204,7 @@ impl Transaction {
         self.parts.iter().map(|part| u64::from(part.body.count())).sum()
     }
 
-    /// How a commit syncs: what is appended at once is synced at once.
+    /// Return how a commit syncs: all records of one append are synced together.
     #[doc(hidden)]
     pub fn sync_mode(&self) -> SyncMode {
         let of_parts = self.parts.iter().map(|part| part.topic.sync).max();
@@ -209,14 +212,15 @@ impl Transaction {
         self.sync.or(of_parts).or_else(of_home).unwrap_or_default()
     }
 
-    /// Commit it, and wait for what its mode promises. Without records and cursors nothing happens. Then it is
-    /// empty, and can be used for another one.
+    /// Commit it, and wait as its mode requires. Without records and cursors it does nothing. Then
+    /// it is empty, and can be used again.
     ///
     /// # Errors
-    /// `AppendTooLarge` for more than one append may have; `TopicDeleted`; `PartitionNotAssigned` for the position of a consumer
-    /// group that another member has by now, `CursorMoved` for another cursor; `InvalidArgument` for cursors without
-    /// a log, or more of them than it keeps; else as [`Topic::append`]. Nothing was appended then, and it can be
-    /// committed again. `DurabilityUnknown`: it is visible, and perhaps not on the disk.
+    /// `AppendTooLarge` for more than one append may have; `TopicDeleted`; `PartitionNotAssigned`
+    /// for the position of a consumer group that another member has by now. `CursorMoved` for
+    /// another cursor. `InvalidArgument` for cursors without a log, or more of them than it keeps;
+    /// otherwise as [`Topic::append`]. Nothing was appended then, and it can be committed again.
+    /// `DurabilityUnknown`: it is visible, and perhaps not on disk.
     pub fn commit(&mut self) -> Result<Committed> {
         let (sync, home) = (self.sync_mode(), self.home.clone());
         let committed = self.commit_visible()?;
@@ -227,10 +231,10 @@ impl Transaction {
         Ok(committed)
     }
 
-    /// As [`Transaction::commit`], without waiting for the disk.
+    /// Commit as [`Transaction::commit`], without waiting for the disk.
     ///
     /// # Errors
-    /// As [`Transaction::commit`], but for `DurabilityUnknown`.
+    /// As [`Transaction::commit`], without `DurabilityUnknown`.
     #[doc(hidden)]
     pub fn commit_visible(&mut self) -> Result<Committed> {
         if self.parts.is_empty() && self.cursors.is_empty() {
@@ -270,7 +274,7 @@ impl Transaction {
         Ok(committed)
     }
 
-    /// The error of a commit: with the topic that was deleted, or the position that is another member's.
+    /// Add to a commit's error the topic that was deleted, or the position that another member has.
     #[cold]
     fn named(&self, home: &Topic, error: Error) -> Error {
         if let Error::CursorMoved { name } = &error {
@@ -284,7 +288,7 @@ impl Transaction {
         topic_error(error, &deleted.unwrap_or(home).settings)
     }
 
-    /// Everything goes to one log: that of the first topic.
+    /// Set the log for all records: that of the first topic.
     fn write_to_log_of(&mut self, topic: &Topic) -> Result<()> {
         let name = topic.name();
         let what = match &self.home {
@@ -311,8 +315,8 @@ impl Transaction {
 }
 
 impl GroupPosition {
-    /// Put on the disk what the group has read, where that is in another log than the cursor: a cursor that is
-    /// durable lies behind durable records.
+    /// Sync what the group has read, if that is in another log than the cursor: a durable cursor
+    /// may only follow durable records.
     fn sync_input(&self, home: &Topic) -> Result<()> {
         let log = self.topic.log();
         let is_there = log.durable().is_some_and(|durable| durable >= self.read);

@@ -28,8 +28,8 @@ pub struct Watch {
 pub struct Watched {
     topic: Topic,
     seen: Address,
-    /// True once news was reported that `seen` cannot express: the topic was deleted, or a writer died between a block and
-    /// the tail that covers it.
+    /// True once news was reported that `seen` cannot express. The topic was deleted, or a writer
+    /// died between a block and the tail that covers it.
     reported: bool,
 }
 

@@ -139,7 +139,7 @@ fn what_is_no_group_is_refused_before_anything_is_stored() {
     let log = p.open(TestMember::new(0, 1));
     let before = log.committed();
     let twice = append_groups(&log, &[(1, &[b"one"]), (0, &[b"x"]), (1, &[b"two"])]).unwrap_err();
-    assert!(twice.to_string().contains("topic number 1 stands twice"), "{twice}");
+    assert!(twice.to_string().contains("topic number 1 appears twice"), "{twice}");
     for nothing in [append_groups(&log, &[]), append_groups(&log, &[(0, &[])])] {
         assert!(matches!(nothing, Err(Error::InvalidArgument { .. })));
     }

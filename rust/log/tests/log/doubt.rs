@@ -79,7 +79,7 @@ fn findings(p: &Place) -> usize {
     let subject = Subject { dir: p.dir.clone(), generation, topics: Default::default() };
     let report = verify_log(&p.storage, &subject, &mut 0, 0, &mut |_, _| Ok(())).unwrap();
     let told = report.findings.iter().filter(|f| f.severity == Severity::Damage);
-    told.filter(|found| found.what.contains("cursors, tokens")).count()
+    told.filter(|found| found.what.contains("newer cursors, idempotency keys")).count()
 }
 
 #[test]
@@ -106,7 +106,11 @@ fn what_damage_may_have_set_back_is_refused_until_repair() {
         assert_eq!(told, done, "what is told is what is done");
         assert_eq!(done.iter().map(|step| step.mend).collect::<Vec<_>>(), [RepairKind::AsKnown]);
         assert_eq!((done[0].position, log.mend_offsets().unwrap()), (position, vec![]));
-        assert!(done[0].why.contains("1 cursor, 1 token and 1 producer is"), "{}", done[0].why);
+        assert!(
+            done[0].why.contains("1 cursor, 1 idempotency key and 1 producer count"),
+            "{}",
+            done[0].why
+        );
         let as_known = |log: &Log| {
             assert_eq!(log.cursor_of(NAME).unwrap(), Some(at(1)));
             assert_eq!(log.token_of(0, "nightly").unwrap().unwrap().version, 1);
@@ -143,7 +147,7 @@ fn a_process_that_knows_what_damage_hides_says_it_anew() {
     let done = log.mend_offsets().unwrap();
     let [step] = &done[..] else { panic!("{done:?}") };
     assert_eq!(step.mend, RepairKind::Save);
-    assert!(step.why.contains("knows what the damage hides"), "{}", step.why);
+    assert!(step.why.contains("knows what the corruption hides"), "{}", step.why);
     for log in [log, other, open_to_read(&p.storage, &p.dir).unwrap()] {
         assert_eq!(log.cursor_of(NAME).unwrap(), Some(at(3)));
     }

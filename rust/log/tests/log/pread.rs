@@ -92,7 +92,7 @@ fn a_disk_that_gives_bytes_no_longer_back_is_an_error_with_its_place() {
         faulty.plan(Fault::at(nth, FailureKind::Errno(libc::EIO)).only(Call::Read).forever());
         let error = read(&faulty).unwrap_err().to_string();
         assert!(error.contains("/log"), "{error}");
-        of_the_disk += u32::from(error.contains("the disk does not give"));
+        of_the_disk += u32::from(error.contains("the disk could not read"));
         faulty.heal();
         assert_eq!(read(&faulty).unwrap(), 300);
     }

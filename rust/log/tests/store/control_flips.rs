@@ -135,7 +135,7 @@ fn an_unknown_flag_in_a_page_in_use_is_an_error_and_no_endless_loop() {
     });
     let ended = told.recv_timeout(Duration::from_secs(20)).expect("no end to it");
     let said = ended.unwrap_err().to_string();
-    assert!(said.contains("a flag that nobody knows") && said.contains("control"), "{said}");
+    assert!(said.contains("an unknown flag is set") && said.contains("control"), "{said}");
     flip(&storage, at::FLAGS, 5);
     assert_eq!(topic.append_to(0, &NewRecord::new(b"x"), None).unwrap(), RECORDS + 1);
 }

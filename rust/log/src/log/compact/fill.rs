@@ -1,12 +1,12 @@
-//! Laying out what is left of a group of segments as one.
+//! Writing the remaining records of a group of segments as one segment.
 //!
-//! Owns the bytes of a compacted segment: what the first of the group began with; each block of which
-//! records are left, with the time at which it was appended, telling which offsets it covers; what the log
-//! learned beside records, in one block at the end; void blocks up to the place where the content has to
-//! end; the end block that the next segment is named by. A block all of whose records are left keeps its
-//! bytes. Groups of blocks are resolved: all of them are on the medium, so there is nothing left that could
-//! be there in part. Invariant: the blocks of a topic cover its offsets without a gap, and each record has
-//! the offset that it had.
+//! Owns the bytes of a compacted segment. First comes the opening state of the group's first
+//! segment. Each block with remaining records follows, with the time of its append and the offsets
+//! that it covers. One block at the end has all facts beside records. Void blocks follow up to the
+//! place where the content has to end, then the end block that names the next segment. A block that
+//! keeps all its records keeps its bytes. Groups of blocks are resolved: all of them are on disk,
+//! so no group can be there in part. Invariant: the blocks of a topic cover its offsets without a
+//! gap, and each record keeps its offset.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,13 +29,13 @@ use super::keys::{Marks, records_of};
 use super::plan::SegmentGroup;
 use super::source::{Source, walk};
 
-/// With no more records than this a block behind a gap tells their offsets itself, rather than standing
-/// behind a block that covers the gap.
+/// Up to this many records after a gap have their offsets in the block itself. With more records,
+/// another block covers the gap.
 const FEW: u64 = 8;
-/// Flags that belong to a body and go with its records.
+/// Flags of a body, which stay with its records.
 const OF_BODY: u16 = flag::TOPIC | flag::RICH | flag::EVENT_TIME;
 
-/// A topic on the way.
+/// The progress of a topic.
 #[derive(Clone, Copy, Debug)]
 struct TopicProgress {
     /// Base of its relative offsets.
@@ -49,7 +49,7 @@ struct TopicProgress {
 struct Filling<'a> {
     packer: Packer,
     lanes: BTreeMap<u32, TopicProgress>,
-    /// What who reads the blocks knows so far.
+    /// The state that a reader of the blocks has so far.
     read: LogState,
     time_base_us: i64,
     /// Bytes of the longest body.
@@ -60,10 +60,10 @@ struct Filling<'a> {
     passed: u64,
 }
 
-/// What does not fit is not an error: the group then stays as it is.
+/// False is no error: the group then stays as it is.
 type Fits = bool;
 
-/// Lay a group out in the file of whoever compacts, all of it on the medium; `None` where it does not fit.
+/// Write a group into the compaction's file, and sync it; `None` if it does not fit.
 pub(super) fn fill(
     log: &Log,
     segments: &[Arc<Segment>],
@@ -91,7 +91,7 @@ pub(super) fn fill(
     Ok(Some(packer))
 }
 
-/// Where the blocks of a segment would end if it was laid out by itself; `None` where it cannot be.
+/// Return where the blocks of a segment would end if it was written alone; `None` if it cannot be.
 pub(super) fn measure(
     log: &Log,
     segment: &Arc<Segment>,
@@ -104,14 +104,14 @@ pub(super) fn measure(
     Ok(laid.map(|(packer, _)| packer.position()))
 }
 
-/// Whether content that was laid out up to a position can end at another one: there has to be room for
-/// the header of a void block in between, if there is any.
+/// Return whether content up to a position can be extended to another one. The header of a void
+/// block must fit in between, if there is any space.
 pub(super) fn fits(position: u64, end: u64) -> Fits {
     position == end || position + HEADER_LEN as u64 <= end
 }
 
-/// All blocks but those that cover what is left over and name the next segment; and the time from which
-/// they count.
+/// Write all blocks but those that fill the remaining space and name the next segment. Also return
+/// the time from which they count.
 fn lay_out(
     log: &Log,
     packer: Packer,
@@ -181,7 +181,7 @@ fn first_page(
 }
 
 impl Filling<'_> {
-    /// What is left of a block.
+    /// Write the remaining records of a block.
     fn block(&mut self, segment: &Segment, block: &Block, first: u64) -> Result<Fits> {
         let count = u64::from(block.header.count);
         let begin = self.passed;
@@ -189,7 +189,7 @@ impl Filling<'_> {
         let marks = self.marks;
         let left = (begin..begin + count).filter(|record| !marks.goes(*record)).count() as u64;
         let time = (appended_ns(segment, block) / 1000).saturating_sub(self.time_base_us).max(0);
-        // A topic that the first segment did not know would not be known here.
+        // A topic that the first segment did not know would be unknown here too.
         let Some(lane) = self.lanes.get_mut(&block.header.topic) else { return Ok(false) };
         lane.time = time as u64;
         if lane.time > MAX_RELATIVE_TIME || first < lane.covered {
@@ -208,7 +208,7 @@ impl Filling<'_> {
         self.part(segment, block, first, begin)
     }
 
-    /// A block as it is, in another place.
+    /// Write a block as it is, at another place.
     fn whole(&mut self, segment: &Segment, block: &Block, first: u64, end: u64) -> Result<Fits> {
         let topic = block.header.topic;
         let Some(lane) = self.lanes.get_mut(&topic) else { return Ok(false) };
@@ -227,18 +227,18 @@ impl Filling<'_> {
         Ok(true)
     }
 
-    /// A block without records, up to an offset.
+    /// Write a block without records, up to an offset.
     fn gap(&mut self, topic: u32, until: u64) -> Result<Fits> {
         self.sparse(topic, 0, 0, until, i64::MIN)
     }
 
-    /// Know what a block says.
+    /// Apply a block to the reader's state.
     fn know(&mut self, header: &BlockHeader, first: u64, highest_ns: i64) {
         let is_known = self.read.apply_data(header, first, highest_ns);
         debug_assert!(is_known, "the topic has a lane");
     }
 
-    /// Some records of a block, each with its offset; what is not covered before them, is.
+    /// Write some records of a block, each with its offset, and cover the offsets before them.
     fn part(&mut self, segment: &Segment, block: &Block, first: u64, begin: u64) -> Result<Fits> {
         let (topic, header) = (block.header.topic, &block.header);
         let flags = header.flags & OF_BODY;
@@ -258,7 +258,7 @@ impl Filling<'_> {
             }
             let mut from = from;
             if header.flags & flag::SPARSE != 0 {
-                // The offset that it told there is another here.
+                // Its old relative offset does not hold here.
                 let _ = varint::get(body, &mut from);
             }
             let (offset, record) = (first + u64::from(parts.offset_delta), &body[from..parts.end]);
@@ -279,7 +279,7 @@ impl Filling<'_> {
         self.sparse(topic, flags, count, first + u64::from(header.span), highest)
     }
 
-    /// A block of the records that were collected, if any, which covers everything up to an offset.
+    /// Write a block of the collected records, if any, which covers everything up to an offset.
     fn sparse(
         &mut self,
         topic: u32,
@@ -304,14 +304,15 @@ impl Filling<'_> {
             ..BlockHeader { offset, count, span, flags, topic, ..BlockHeader::new(Kind::Data) }
         };
         self.packer.block(&header, body)?;
-        // By its time alone where it has no records of its own that say more, as any reader takes it.
+        // Its time alone counts if no record has a later one, as for any reader.
         let appended = self.time_base_us.saturating_add(time as i64).saturating_mul(1000);
         let by_records = flags & flag::EVENT_TIME != 0;
         self.know(&header, first, if by_records { highest_ns } else { appended });
         Ok(true)
     }
 
-    /// Cover what is not covered yet, and say what the log knew at the end and who reads the blocks does not.
+    /// Cover the remaining offsets, and write the facts of the last state that a reader of the
+    /// blocks lacks.
     fn end(&mut self, known: &LogState) -> Result<Fits> {
         for (number, state) in known.topics() {
             let is_open = self.lanes.get(&number).is_some_and(|lane| lane.covered < state.next);

@@ -1,11 +1,12 @@
-//! Which records go: those after which another one has the same key, and old tombstones.
+//! Which records are removed: those with a later record of the same key, and old tombstones.
 //!
-//! Owns a bit for each record of the segments, in the order in which they stand there ([`Marks`]). Keys
-//! are remembered by 128 random bits each and no more of them than the memory allows: when that is full,
-//! what was read so far is gone through for them, and the next *round* goes on behind. So a record goes
-//! if any later one has its key, in whatever round that one was met. A tombstone that is the last of its
-//! key goes once all older ones were gone for long enough, by when its segment was compacted before: who
-//! reads the log from the beginning, and is not slower than that, sees it.
+//! Owns a bit for each record of the segments, in their order ([`Marks`]). A key is remembered by
+//! 128 random bits, and no more keys than the memory allows. When it is full, the records read so
+//! far are marked by those keys, and the next *round* continues after them. So a record is removed
+//! if any later one has its key, in whichever round that one comes. A tombstone that is the last of
+//! its key is removed once all older records have been gone for long enough. That time counts from
+//! an earlier compaction of its segment. So a reader from the beginning of the log that is not
+//! slower than that sees it.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -19,23 +20,23 @@ use super::super::Log;
 use super::source::Source;
 use super::{Compacting, Last};
 
-/// Bytes that one key takes at most, with all that a table of them leaves free.
+/// Most bytes of one key, including the free space of a table.
 const KEY_BYTES: u64 = 96;
 
-/// What becomes of the records of a segment.
+/// The fate of a segment's records.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Marks {
     bits: Vec<u64>,
-    /// Records that there are.
+    /// Number of records.
     pub(super) records: u64,
-    /// Records that go.
+    /// Records to be removed.
     pub(super) gone: u64,
     /// Those of them that are tombstones whose time is over.
     pub(super) tombstones: u64,
 }
 
 impl Marks {
-    /// Whether a record goes.
+    /// Return whether a record is removed.
     #[inline]
     pub(super) fn goes(&self, record: u64) -> bool {
         let word = self.bits.get((record / 64) as usize);
@@ -55,9 +56,9 @@ impl Marks {
     }
 }
 
-/// A record as far as compaction is concerned.
+/// The parts of a record that compaction needs.
 pub(super) struct RecordKey<'a> {
-    /// Its place among the records of its segment.
+    /// Its number among the records of its segment.
     pub(super) number: u64,
     pub(super) topic: u32,
     pub(super) offset: u64,
@@ -69,18 +70,18 @@ pub(super) struct RecordKey<'a> {
 struct Latest {
     offset: u64,
     is_tombstone: bool,
-    /// True when an older one is there.
+    /// True when an older one exists.
     has_older: bool,
 }
 
-/// Keys by a fingerprint that nobody can foresee.
+/// Keys by an unpredictable fingerprint.
 struct Keys {
     states: [RandomState; 2],
     known: HashMap<u128, Latest>,
     most: usize,
 }
 
-/// Where a round begins or ends: a segment, and a record in it.
+/// The edge of a round: a segment, and a record in it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct RoundEdge {
     source: usize,
@@ -89,7 +90,8 @@ struct RoundEdge {
 
 type Tell<'a> = &'a mut dyn FnMut(u64) -> Result<()>;
 
-/// Mark what goes. `hurry`: tombstones also of which older records go just now.
+/// Mark records to be removed. `hurry` includes tombstones whose older records are being removed
+/// just now.
 pub(super) fn mark(
     log: &Log,
     sources: &[Source],
@@ -130,7 +132,7 @@ impl Marking<'_> {
         Ok(())
     }
 
-    /// Remember keys from a place on; returns where the next round begins.
+    /// Remember keys from a place on; return where the next round begins.
     fn learn(&mut self, keys: &mut Keys, from: RoundEdge, tell: Tell<'_>) -> Result<RoundEdge> {
         for (i, source) in self.sources.iter().enumerate().skip(from.source) {
             let mut full = None;
@@ -150,7 +152,7 @@ impl Marking<'_> {
         Ok(RoundEdge { source: self.sources.len(), record: 0 })
     }
 
-    /// Mark what lies before a place and before the last record of its key.
+    /// Mark records that lie before a place and before the last record of their key.
     fn mark_older(&mut self, keys: &mut Keys, to: RoundEdge) -> Result<()> {
         for (i, source) in self.sources.iter().enumerate() {
             let marks = &mut self.marks[i];
@@ -171,7 +173,7 @@ impl Marking<'_> {
         Ok(())
     }
 
-    /// Mark tombstones of a round that hide nothing any more, and have not for long enough.
+    /// Mark tombstones of a round that have hidden nothing for long enough.
     fn mark_tombstones(&mut self, keys: &Keys, from: RoundEdge, to: RoundEdge) -> Result<()> {
         for (i, source) in self.sources.iter().enumerate().skip(from.source) {
             let stays = !self.hurry && !self.is_old(source);
@@ -223,7 +225,7 @@ impl Marking<'_> {
         Ok(())
     }
 
-    /// Whether nothing older than the records of a segment has had their keys for long enough.
+    /// Return whether records older than a segment have lacked its keys for long enough.
     fn is_old(&self, source: &Source) -> bool {
         let clean = source.header.replaces.map_or(0, |replaces| replaces.clean_us);
         let kept = i64::try_from(self.how.tombstones_us).unwrap_or(i64::MAX);
@@ -231,7 +233,8 @@ impl Marking<'_> {
     }
 }
 
-/// Which segments have a tombstone that hides a record of a *blocked* segment, one that should go and stays.
+/// List the segments with a tombstone that hides a record of a *blocked* segment: one whose
+/// removable records stay.
 pub(super) fn hiding(
     log: &Log,
     sources: &[Source],
@@ -266,7 +269,7 @@ impl Keys {
         u128::from(high) << 64 | u128::from(low)
     }
 
-    /// Remember a record; false where there is no room for its key.
+    /// Remember a record; false if there is no memory for its key.
     fn learn(&mut self, record: &RecordKey<'_>) -> bool {
         let key = self.fingerprint(record);
         let is_full = self.known.len() >= self.most;
@@ -284,8 +287,8 @@ impl Keys {
     }
 }
 
-/// Go through all records of a segment that may go: those of the topic that have a key. Returns how many
-/// records there are of it, also without a key, if `seen` never said that it is enough.
+/// Walk the removable records of a segment: those of the topic that have a key. Returns the number
+/// of the topic's records, including those without a key, if `seen` never ended the walk.
 pub(super) fn each_keyed(
     log: &Log,
     source: &Source,
@@ -300,7 +303,7 @@ pub(super) fn each_keyed(
             return Ok(true);
         }
         records += u64::from(block.header.count);
-        // Without the byte that says so no record has a key.
+        // Without attribute bytes no record has a key.
         if block.header.flags & flag::RICH == 0 {
             return Ok(true);
         }
@@ -323,7 +326,7 @@ pub(super) fn each_keyed(
     Ok(records)
 }
 
-/// Walks the records of a block.
+/// Walk the records of a block.
 ///
 /// # Errors
 /// `UnsupportedVersion` for a codec that this version does not read, `CorruptData`.

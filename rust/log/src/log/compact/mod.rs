@@ -1,18 +1,19 @@
-//! Compaction: of all records that have the same key the last one stays.
+//! Compaction: among records with the same key, only the last one stays.
 //!
-//! Owns the way from a run of sealed segments to fewer and smaller ones that stand in their place, while
-//! others read and write. Nothing is written to a segment that is there. What is left of a few neighbours
-//! is laid out in a new file ([`fill`]), which takes sequence, salt and end of the *last* of them, and
-//! continues what the first of them continued; so what comes behind it need not change. **The rename over
-//! the last one's name is the swap**: before it the log is the old segments, after it the new one, and the
-//! others, which nothing leads to any more, are removed once it is on the medium. Offsets stay: blocks
-//! tell which offsets they cover, and records their own. Which records are the last ones is found out by
-//! [`keys`], which segments are worth it by [`plan`].
+//! Owns the replacement of a run of sealed segments by fewer and smaller ones, while others read
+//! and write. No existing segment is written to. The remaining records of a few neighbours are
+//! written into a new file ([`fill`]). It takes sequence, salt and end of the *last* of them, and
+//! continues what the first of them continued. So the next segment need not change. **The rename
+//! over the last one's name is the swap**: before it the log is the old segments, after it the new
+//! one. The other old segments, which nothing reaches any more, are removed once the new name is on
+//! disk. Offsets stay: blocks say which offsets they cover, and records have their own. [`keys`]
+//! finds the last records, [`plan`] chooses the segments.
 //!
-//! Invariants: a segment is replaced only below the durable end; who replaces or removes segments holds
-//! the flock of the log's `lock` file meanwhile, and compares what it is about to replace with what it
-//! read; of two compactions at once one waits. Groups go from the oldest to the newest, so a tombstone
-//! never goes before what it hides. See `docs/PROTOCOL.md`, "Compaction", and
+//! Invariants: a segment is replaced only below the durable end. A process that replaces or removes
+//! segments holds the flock of the log's `lock` file meanwhile. It compares what it will replace
+//! with what it read. One of two simultaneous compactions waits. Groups are replaced from the
+//! oldest to the newest, so a tombstone is never removed before what it hides. See
+//! `docs/PROTOCOL.md`, "Compaction", and
 //! `docs/decisions/0013-compaction-renames-over-the-last-segment.md`.
 
 mod fill;
@@ -41,62 +42,62 @@ use keys::Marks;
 use plan::SegmentGroup;
 use source::Source;
 
-/// What of a topic is compacted, and how.
+/// The topic to compact, and how.
 #[derive(Clone, Copy, Debug)]
 pub struct Compacting<'a> {
     /// Numbers of its partitions in the log.
     pub topics: &'a Range<u32>,
-    /// For how long a tombstone stays once all that it hides is gone, microseconds; 0: no longer than
-    /// that.
+    /// How long a tombstone stays once all that it hides is gone, microseconds; 0: no longer.
     pub tombstones_us: u64,
-    /// Bytes that may be used to remember keys. With more keys than that the log is read more often.
+    /// Bytes for remembering keys. With more keys than that the log is read more often.
     pub memory: u64,
-    /// True to begin a new segment first, so that all that was appended is looked at.
+    /// True to begin a new segment first, so that all records so far are compacted.
     pub seal: bool,
-    /// What was found out elsewhere about which records are the last of their keys; `None`: find out.
+    /// The last records of keys, if another program found them; `None`: find them.
     pub last: Option<&'a BTreeMap<u32, Last>>,
 }
 
-/// The last records of all keys of a partition, as somebody else found them out.
+/// The last records of all keys of a partition, as another program found them.
 #[derive(Clone, Debug, Default)]
 pub struct Last {
-    /// What lies at or above this offset was not looked at, and stays.
+    /// Records at or above this offset were not examined, and stay.
     pub end: u64,
-    /// Offsets of the last record of each key below that, rising. A record without a key stays anyhow.
+    /// Offsets below that of the last record of each key, rising. Records without a key always
+    /// stay.
     pub offsets: Vec<u64>,
-    /// Those of them, rising, before which no record has the key.
+    /// Those of them, rising, that are the first record of their key too.
     pub alone: Vec<u64>,
 }
 
-/// What a compaction did.
+/// The result of a compaction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Compacted {
-    /// Records that it looked at.
+    /// Records that it examined.
     pub records: u64,
-    /// Records that are gone, as a later one has their key, or as tombstones.
+    /// Records that it removed, for a later one with their key, or as tombstones.
     pub removed: u64,
     /// How many of those were tombstones whose time was over.
     pub tombstones: u64,
-    /// Segments that it looked at.
+    /// Segments that it examined.
     pub segments: u64,
-    /// How many of those are gone.
+    /// How many of those it removed.
     pub segments_removed: u64,
-    /// Bytes that those segments took on the disk before and after, with their indexes.
+    /// Bytes of those segments and their indexes on disk, before and after.
     pub bytes_before: u64,
     /// See `bytes_before`.
     pub bytes_after: u64,
 }
 
 impl Log {
-    /// Leave of each key's records the last one, in all segments but those that the end of the log needs.
-    /// On the medium when it returns. What is committed meanwhile stays as it is, and readers and writers
-    /// go on. Reads what it compacts two or three times.
+    /// Keep only the last record of each key, in all segments but those that the end of the log
+    /// needs. The result is on disk when this returns. Records committed meanwhile stay, and
+    /// readers and writers continue. Reads what it compacts two or three times.
     ///
     /// # Errors
-    /// `CorruptData` where what is to be compacted is damaged, `UnsupportedVersion` for blocks of another
-    /// codec, `NoSpace`, `SystemCallFailed`, `NotWritable`, `TopicDeleted`; `LockTimeout` while somebody else
-    /// compacts the log; what `progress` returns. What was swapped until then stays swapped; all else is as it
-    /// was.
+    /// `CorruptData` if the compacted part is corrupt, `UnsupportedVersion` for blocks of another
+    /// codec, `LockTimeout` while another process compacts the log. `NoSpace`, `SystemCallFailed`,
+    /// `NotWritable`, `TopicDeleted`, and the errors of `progress`. Segments swapped until then
+    /// stay swapped; all else is as it was.
     pub fn compact(
         self: &Arc<Self>,
         how: &Compacting<'_>,
@@ -121,7 +122,7 @@ impl Log {
             if how.seal {
                 self.seal()?;
             }
-            // What is replaced lies below a mark that is on the medium, so that nothing cuts there.
+            // The replaced part lies below a mark on disk, so no recovery cuts there.
             self.sync()?;
             self.mark_durable(control, member)?;
             self.compact_sealed(how, member, progress)
@@ -152,7 +153,7 @@ impl Log {
             if !hurry || plan.blocked.is_empty() {
                 break (marks, plan.groups);
             }
-            // What a tombstone hides stays for now, and so does the tombstone.
+            // The records that a tombstone hides stay for now, and so does the tombstone.
             hurry = false;
         };
         let segments = sources.len() as u64;
@@ -174,7 +175,7 @@ impl Log {
         Ok(done)
     }
 
-    /// The lock of who compacts this log.
+    /// Open the lock of a log's compactions.
     fn lock_of_compaction(&self, member: &dyn Member) -> Result<Arc<dyn File>> {
         let path = self.dir.join(names::COMPACTION_LOCK);
         let mode = lock_mode(self.settings.file_mode);
@@ -186,7 +187,7 @@ impl Log {
         self.flock(member, names::COMPACTION_LOCK)
     }
 
-    /// The lock of who gives segments other names, or takes names away.
+    /// Take the lock for renaming and removing segments.
     pub(super) fn lock_names(&self, member: &dyn Member) -> Result<Arc<dyn File>> {
         self.flock(member, "lock")
     }
@@ -198,8 +199,8 @@ impl Log {
         Ok(file)
     }
 
-    /// Put one segment in the place of a group. False where that came to nothing: somebody else changed
-    /// them meanwhile, or what is left of them is more than there is room for.
+    /// Replace a group by one segment. False if that failed: another process changed the group
+    /// meanwhile, or the remaining records do not fit.
     fn replace(
         self: &Arc<Self>,
         sources: &[Source],
@@ -209,7 +210,7 @@ impl Log {
     ) -> Result<bool> {
         let sources = &sources[group.sources.clone()];
         let marks = &marks[group.sources.clone()];
-        // Held until the swap, so that none of their inodes is another file's.
+        // Held until the swap, so that none of their inodes becomes another file's.
         let mut segments = Vec::with_capacity(sources.len());
         for source in sources {
             let Some(segment) = source.open(self)? else { return Ok(false) };
@@ -224,7 +225,7 @@ impl Log {
             other => other.map(|_| false),
         };
         if !matches!(swapped, Ok(true)) {
-            // A leftover is removed by the next who compacts, or recovers.
+            // The next compaction or recovery removes a leftover.
             let _ = self.storage.unlink(&self.dir.join(names::COMPACTED));
         }
         swapped
@@ -254,15 +255,17 @@ impl Log {
                 return Ok(false);
             }
         }
-        // Where the lock's file was removed somebody else may be at work, and have a file of this name.
+        // If the lock's file was removed, another compaction may be at work with a file of this
+        // name.
         if !packer.has_its_name(storage)? {
             return Err(Error::LockFileReplaced { path: dir.join(names::COMPACTION_LOCK) });
         }
         let Some((last, others)) = segments.split_last() else { return Ok(false) };
-        // It tells places in the old one. A hint: who finds none makes it anew.
+        // The index has positions in the old segment. It is a hint: a reader that finds none
+        // rebuilds it.
         let _ = storage.unlink(&dir.join(names::index(last.sequence())));
         storage.rename_over(packer.path(), last.path()).doing("rename", packer.path())?;
-        // Whatever fails from here on: what was known of the old ones is of no use any more.
+        // Whatever fails from here on: knowledge of the old segments is of no use any more.
         self.chain.forget();
         pass(Point::CompactNamed);
         if !planted(Canary::UnlinkBeforeSwap) {
@@ -271,19 +274,19 @@ impl Log {
         pass(Point::CompactSynced);
         self.remove_replaced(others.iter().map(|segment| segment.sequence()).rev())?;
         self.chain.refresh()?;
-        // A hint again: one that cannot be made is made by whoever needs it.
+        // A hint again: a reader that needs it makes it if this fails.
         if let Ok(segment) = self.chain.segment(last.sequence()) {
             self.index_of(&segment);
         }
         Ok(true)
     }
 
-    /// Remove segments in whose place another one is, highest first: who still goes by the old ones then
-    /// misses the one before the last, and looks again.
+    /// Remove replaced segments, highest first: a reader that still follows the old ones then
+    /// misses the last but one, and lists again.
     fn remove_replaced(&self, sequences: impl Iterator<Item = u64>) -> Result<()> {
         let (storage, dir) = (&*self.storage, &*self.dir);
         for sequence in sequences {
-            // In this order, so that no index is left that nobody would look for.
+            // In this order, so that no index is left without a segment to find it by.
             for name in [names::index(sequence), names::segment(sequence)] {
                 let path = dir.join(name);
                 storage.unlink(&path).if_there("remove", &path)?;
@@ -293,15 +296,15 @@ impl Log {
         storage.sync_dir(dir).doing("sync", dir)
     }
 
-    /// Remove what a compaction left that ended half-way: its unfinished file, and segments in whose place
-    /// another one is already. For who holds the lock of compactions.
+    /// Remove the leftovers of an interrupted compaction: its unfinished file, and replaced
+    /// segments. The caller holds the lock of compactions.
     fn sweep_compacted(&self, member: &dyn Member) -> Result<()> {
         let (storage, dir) = (&*self.storage, &*self.dir);
         let _ = storage.unlink(&dir.join(names::COMPACTED));
-        // Somebody else may have come that far.
+        // Another process may have got that far.
         self.chain.forget();
-        // What stands in the place of others has its name on the medium before theirs go; and where one
-        // alone was replaced this compaction says that it is on the medium, too.
+        // The name of a replacement is on disk before the replaced ones are removed. If it replaced
+        // one segment alone, this sync makes that durable too.
         storage.sync_dir(dir).doing("sync", dir)?;
         if self.replaced()?.is_empty() {
             return Ok(());
@@ -312,7 +315,7 @@ impl Log {
         swept
     }
 
-    /// Segments of the directory in whose place another one is.
+    /// List the segments in the directory that were replaced.
     fn replaced(&self) -> Result<Vec<u64>> {
         let of_log = self.chain.refresh()?;
         let listed = list_segments(&*self.storage, &self.dir)?;
@@ -327,7 +330,8 @@ impl Log {
 }
 
 impl Compacting<'_> {
-    /// Whether every record of the segments was looked at by whoever says which are the last.
+    /// Return whether every record of the segments was examined by the program that found the last
+    /// ones.
     fn knows_all(&self, log: &Log, sources: &[Source]) -> Result<bool> {
         let (Some(last), Some(newest)) = (self.last, sources.last()) else { return Ok(true) };
         let ends = newest.walk(log, |_, _, _| Ok(true))?.state;
@@ -337,8 +341,7 @@ impl Compacting<'_> {
     }
 }
 
-/// Of segments that are no part of a log those in whose place another one is, which needs no more than
-/// their sequences.
+/// Return whether a segment outside the log was replaced, by nothing but its sequence.
 pub(super) fn is_replaced(chain: &Chain, of_log: &[u64], sequence: u64) -> bool {
     let next = of_log.iter().find(|part| **part > sequence);
     let header = next.and_then(|next| chain.header(*next).ok());

@@ -1,10 +1,11 @@
-//! Which segments are put together to one, and which are left as they are.
+//! Which segments are merged into one, and which stay.
 //!
-//! Owns the sizes: what is left of each segment, never less than it will take, and whether it fits below
-//! the place where the content of the last one of a group has to end. Neighbours are put together as long
-//! as that is so. A segment of which nothing goes is left alone, and so is one that would not get smaller:
-//! it is *blocked*, which is told, for a tombstone must not go before what it hides. Segments whose
-//! tombstones wait since different times stay apart, as the time is the segment's.
+//! Owns the sizes. One is an upper bound of what remains of each segment. It has to fit before the
+//! place where the content of a group's last segment ends. Neighbours are merged as long as it
+//! fits. A segment that loses no records stays, and so does one that would not become smaller. That
+//! one is *blocked*, and the plan lists it, since a tombstone must not be removed before what it
+//! hides. Segments whose tombstones wait since different times are not merged, as a segment has one
+//! such time.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -22,48 +23,48 @@ use super::keys::{Marks, hiding, records_of};
 use super::source::{Source, walk};
 use super::{Compacting, fill};
 
-/// Segments of a group at most: all of them are open while it is replaced.
+/// Most segments of a group: all of them are open while it is replaced.
 const MOST: usize = 256;
 
-/// Neighbours that one segment takes the place of.
+/// Neighbours that one segment replaces.
 #[derive(Clone, Debug)]
 pub(super) struct SegmentGroup {
-    /// Which of the sources.
+    /// The range of sources.
     pub(super) sources: Range<usize>,
     /// Since when its tombstones hide nothing; `None`: since now.
     pub(super) clean_us: Option<i64>,
-    /// Bytes of them.
+    /// Their bytes.
     pub(super) bytes: u64,
     shape: Shape,
     gone: u64,
-    /// True where it has to be written for its tombstones' sake.
+    /// True if it must be rewritten because of its tombstones.
     is_unclean: bool,
 }
 
-/// What is left of some segments.
+/// The remaining contents of some segments.
 #[derive(Clone, Debug)]
 struct Shape {
-    /// Where their blocks end, at most.
+    /// Upper bound of where their blocks end.
     until: u64,
     /// Offsets, by topic number.
     offsets: BTreeMap<u32, Range<u64>>,
     /// The base of the earliest segment, and the time of the latest block, microseconds since 1970.
     times: (i64, i64),
-    /// Whether tombstones are left, and since when they hide nothing; 0: not known.
+    /// Whether tombstones remain, and since when they hide nothing; 0 if unknown.
     tombstones: Option<i64>,
 }
 
-/// What is to be done.
+/// The plan of a compaction.
 #[derive(Debug, Default)]
 pub(super) struct CompactionPlan {
-    /// Groups that are worth it, oldest first.
+    /// Groups worth replacing, oldest first.
     pub(super) groups: Vec<SegmentGroup>,
-    /// Sources of which something should go, and stays.
+    /// Sources whose removable records stay.
     pub(super) blocked: Vec<usize>,
 }
 
-/// Which groups are worth it. Where it is not known of all records whether they are the last, none of what
-/// is left is clean.
+/// Choose the groups worth replacing. Unless all records are known to be the last or not, no
+/// tombstone that remains is clean.
 pub(super) fn plan(
     log: &Log,
     sources: &[Source],
@@ -102,7 +103,7 @@ pub(super) fn plan(
         }
     }
     groups.extend(open);
-    // A tombstone that hides what stays is not clean.
+    // A tombstone that hides a remaining record is not clean.
     let hiding = if blocked.is_empty() {
         vec![false; sources.len()]
     } else {
@@ -120,19 +121,19 @@ pub(super) fn plan(
 }
 
 impl SegmentGroup {
-    /// Both together, if they may be, with content that ends at `end`.
+    /// Merge both, if they may be merged, with content that ends at `end`.
     fn with(&self, next: &Self, end: u64) -> Option<Self> {
         let (a, b) = (self.shape.tombstones, next.shape.tombstones);
         let agree = a.is_none() || b.is_none() || a == b;
-        // A topic is known from the snapshot on, which is the first one's.
+        // A topic is known from the snapshot on, which is that of the first one.
         let knows = next.shape.offsets.keys().all(|topic| self.shape.offsets.contains_key(topic));
         let follows = self.sources.end == next.sources.start && self.sources.len() < MOST;
         if !follows || !agree || !knows {
             return None;
         }
         let mut shape = self.shape.clone();
-        // A gap before the first block of the second may have to be told; what both begin and end with is told
-        // once.
+        // A gap before the first block of the second may need a block; what both begin and end with
+        // is written once.
         let gaps = next.shape.offsets.len() as u64 * align(MAX_HEADER_LEN as u64);
         shape.until += next.shape.until - FIRST_BLOCK + gaps;
         shape.tombstones = a.or(b);
@@ -150,7 +151,7 @@ impl SegmentGroup {
             gone: self.gone + next.gone,
             is_unclean: self.is_unclean || next.is_unclean,
         };
-        // What is at most so long may be a little shorter, and not end there.
+        // The bound may exceed the true length a little, so the content might not end there.
         let has_room = group.shape.until + HEADER_LEN as u64 <= end;
         (has_room && group.fits(end)).then_some(group)
     }

@@ -1,8 +1,8 @@
 //! Segments that are to be compacted, as they were when that was planned.
 //!
-//! Owns which segments those are, and reading one from its beginning to where its content ends. They are
-//! not kept open: a log may have more of them than a process files. Invariant: all of it was on the
-//! medium when it was listed.
+//! Owns the list of those segments, and reading one from its beginning to the end of its content.
+//! They are not kept open: a log may have more of them than a process has descriptors. Invariant:
+//! all of a segment was on disk when it was listed.
 
 use std::sync::Arc;
 
@@ -14,20 +14,20 @@ use crate::segment::{Block, BlockError, Check, NO_BLOCK, Segment};
 
 use super::super::Log;
 
-/// A sealed segment, all of it on the medium.
+/// A sealed segment, all of it on disk.
 #[derive(Clone, Debug)]
 pub(super) struct Source {
     pub(super) sequence: u64,
     pub(super) header: SegmentHeader,
     /// Where its content ends.
     pub(super) end: u64,
-    /// The segment that an end block there names; `None` where the next one supersedes.
+    /// The segment that an end block there names; `None` if the next one supersedes.
     pub(super) next: Option<Previous>,
     id: (u64, u64),
 }
 
 impl Log {
-    /// All segments before the one that the durable end lies in.
+    /// List all segments before the one with the durable end.
     pub(super) fn sources(&self) -> Result<Vec<Source>> {
         self.with_segments(|list| self.find_sources(&list.sequences()[..list.cuts()]))
     }
@@ -62,7 +62,7 @@ fn id_of(segment: &Segment) -> Result<(u64, u64)> {
 }
 
 impl Source {
-    /// The segment, unless there is another one in its place by now.
+    /// Open the segment, unless another one has replaced it.
     pub(super) fn open(&self, log: &Log) -> Result<Option<Arc<Segment>>> {
         match log.chain.open_uncached(self.sequence) {
             Ok(segment) => Ok((id_of(&segment)? == self.id).then_some(segment)),
@@ -71,7 +71,7 @@ impl Source {
         }
     }
 
-    /// Read it as [`walk`] does; an error where there is another one by now.
+    /// Read it as [`walk`] does; an error if another one has replaced it.
     pub(super) fn walk(
         &self,
         log: &Log,
@@ -84,8 +84,8 @@ impl Source {
     }
 }
 
-/// Go through the data blocks of a segment, checked in full, each with its first offset, for as long as
-/// `seen` says so. Returns what the log knows there.
+/// Walk the data blocks of a segment, checked in full, each with its first offset, until `seen`
+/// returns false. Returns the log's state there.
 pub(super) fn walk(
     segment: &Arc<Segment>,
     end: u64,

@@ -1,9 +1,9 @@
-//! Where the sound part of a log ends, and what the log knows there.
+//! The end of the valid part of a log, and the log's state there.
 //!
-//! Owns the reading that recovery decides by: from the newest durable mark to the end, group by
-//! group, bodies too. Below the mark damage is passed over and never an end; above it the first bad
-//! block is the end; bytes that cannot be read are none, unless who asks cuts there by force. Nothing
-//! is changed here. See `docs/PROTOCOL.md`, "Recovery" and "Corruption and offsets".
+//! Owns the reading by which recovery decides: from the newest durable mark to the end, group by
+//! group, bodies too. Corruption below the mark is passed over and is never the end; above the mark
+//! the first bad block is the end. Unreadable bytes are no end, unless the caller cuts there by
+//! force. Nothing is changed here. See `docs/PROTOCOL.md`, "Recovery" and "Corruption and offsets".
 
 use std::path::Path;
 use std::sync::Arc;
@@ -24,34 +24,34 @@ use super::super::LogSettings;
 use super::super::chain::{Chain, introduced_until};
 use super::super::repair::last_written;
 
-/// Where the sound part of a log ends.
+/// The end of the valid part of a log.
 pub(super) struct SoundEnd {
     pub(super) segment: Arc<Segment>,
     pub(super) walk: SegmentWalker,
-    /// What was noted on the way; `None` where damage was passed over.
+    /// The index entries for the walked part; `None` if corruption was passed over.
     pub(super) noted: Option<IndexBuild>,
-    /// Why the log cannot go on in this segment, if it cannot.
+    /// Why the log cannot continue in this segment, if it cannot.
     pub(super) cut: Option<&'static str>,
 }
 
 impl SoundEnd {
-    /// True where it ends at bytes that cannot be read.
+    /// Return true if it ends at bytes that cannot be read.
     pub(super) fn is_unread(&self) -> bool {
         self.cut == Some(UNREAD)
     }
 }
 
-/// What bytes behind the mark mean that cannot be read. They may be sound, and have been acknowledged.
+/// How to treat unreadable bytes after the mark. They may be valid, and acknowledged.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unread {
-    /// Nobody can tell where the log ends.
+    /// The end of the log is unknown.
     Fails,
     /// The log ends before them.
     Ends,
 }
 
-/// Index of the newest segment whose mark claims something, and that mark. Everything before it is
-/// on the medium.
+/// Find the newest segment whose mark claims something, and that mark. Everything before the mark
+/// is on disk.
 pub(super) fn newest_mark(chain: &Chain, sequences: &[u64]) -> Result<(usize, Mark)> {
     for (i, sequence) in sequences.iter().enumerate().rev() {
         let mark = chain.segment(*sequence)?.read_mark()?;
@@ -62,7 +62,7 @@ pub(super) fn newest_mark(chain: &Chain, sequences: &[u64]) -> Result<(usize, Ma
     Ok((0, Mark::default()))
 }
 
-/// Where recovery will end a log, and what the log knows there; by reading only.
+/// Find where recovery will end a log, and its state there; by reading only.
 ///
 /// # Errors
 /// `CorruptData`, `UnsupportedVersion`, `SystemCallFailed`: as recovery.
@@ -111,28 +111,28 @@ pub(super) fn sound_end(
             };
             if introduced.is_none_or(|until| walk.position < until) {
                 if let Some(before) = before {
-                    // It may have been sound, and what is in it acknowledged.
+                    // It may have been valid, and its records acknowledged.
                     let cut = if is_unread { Some(UNREAD) } else { before.cut };
                     return Ok(SoundEnd { cut, ..before });
                 }
             }
             let cut = match stopped.or(hurt) {
                 Some(why) => Some(why),
-                None if limit.is_some() => Some("the log stops before the next segment"),
+                None if limit.is_some() => Some("the log ends before the next segment"),
                 None => what_follows(&segment, walk.position, unread)?,
             };
             return Ok(SoundEnd { segment, walk, noted, cut });
         }
-        let cut = Some("what the next segment begins with is torn");
+        let cut = Some("the beginning of the next segment is torn");
         before = Some(SoundEnd { segment, walk, noted, cut });
     }
     let path = chain.dir().to_path_buf();
     Err(Error::CorruptData { path, position: 0, what: "a log without an end" })
 }
 
-/// Where the walk of a segment begins. A durable one whose snapshot is damaged begins with what the
-/// log knew at the end of the one before; nothing can be appended to it, as nobody else could read
-/// that, and the second result says so.
+/// Begin the walk of a segment. If a durable one has a corrupt snapshot, it begins with the state
+/// at the end of the previous segment. Nothing can be appended to such a segment, as no other
+/// process could read that; the second result says so.
 fn begin(
     storage: &dyn Storage,
     chain: &Chain,
@@ -145,14 +145,14 @@ fn begin(
     match SegmentWalker::through_snapshot(segment) {
         Err(error @ Error::CorruptData { .. }) => {
             let walk = begun_by_predecessor(storage, chain, segment, durable, error)?;
-            Ok((walk, Some("the snapshot that its segment begins with is damaged")))
+            Ok((walk, Some("the snapshot at its segment's beginning is corrupt")))
         }
         opening => Ok((opening?, None)),
     }
 }
 
-/// What a segment began with, as the one before tells: only where that is certain, and no index
-/// entry says otherwise.
+/// Find the state at a segment's beginning by the previous segment: only if that is certain, and no
+/// index entry contradicts it.
 fn begun_by_predecessor(
     storage: &dyn Storage,
     chain: &Chain,
@@ -166,8 +166,8 @@ fn begun_by_predecessor(
     if before.salt() != previous.salt || !known.is_sure() || known.position != previous.end {
         return Err(error);
     }
-    // Behind its snapshots, as far as these are there. From then on the walk itself passes over what is
-    // hurt, and doubts each topic that may have records in it.
+    // Start after its snapshots, as far as they exist. From there the walk itself passes over
+    // corruption, and doubts each topic that may have records in it.
     let mut position = FIRST_BLOCK;
     while let Some(sound) = segment.next_block(position, durable) {
         let block = segment.block(sound, Check::Header).map_err(|bad| segment.error(bad))?;
@@ -186,16 +186,16 @@ fn begun_by_predecessor(
     if entries.iter().all(agrees) { Ok(walk) } else { Err(error) }
 }
 
-/// Walk a segment to a position up to which all of it is durable.
+/// Walk a segment to a position up to which it is durable.
 fn walk_durable(segment: &Arc<Segment>, until: u64) -> Result<SegmentWalker> {
     let mut walk = segment.opening()?.clone();
     walk.go_to(&mut Arc::clone(segment), until)?;
     Ok(walk)
 }
 
-/// What was durable behind `end` is lost. See to it that no offset of it is given again: topics go
-/// on beyond what the segments that are left over hold, and beyond what any segment can number where
-/// even those do not tell all.
+/// Skip offsets, as durable blocks after `end` are lost, so that none of their offsets is given
+/// again. Topics continue beyond what the remaining segments hold. If even those do not tell
+/// everything, they continue beyond what any segment can number.
 pub(super) fn go_beyond_loss(chain: &Chain, strays: &[u64], end: &mut SoundEnd) {
     let later = strays.iter().filter(|sequence| **sequence > end.segment.sequence());
     let mut left: Vec<_> = later.filter_map(|s| chain.segment(*s).ok()).collect();
@@ -207,7 +207,7 @@ pub(super) fn go_beyond_loss(chain: &Chain, strays: &[u64], end: &mut SoundEnd) 
             walk_durable(segment, marked).ok()
         })
         .collect();
-    // What the lost blocks said of cursors and the like nobody knows.
+    // The cursors and other facts in the lost blocks are unknown.
     end.walk.state.doubt_facts(Address::new(end.segment.sequence(), end.walk.position));
     let tells_all = left.last().is_some_and(|last| {
         known.len() == left.len() && last.mark().is_some_and(|mark| !mark.succeeded)
@@ -224,9 +224,9 @@ pub(super) fn go_beyond_loss(chain: &Chain, strays: &[u64], end: &mut SoundEnd) 
     }
 }
 
-/// Walk a segment as far as it is sound, group by group: up to `limit`, to the first zero, or to the
-/// first bad block, which the last result tells. Damage below `durable` is passed over: it is
-/// reported to whoever reads it, and what follows it stays.
+/// Walk a segment as far as it is valid, group by group. It ends at `limit`, at the first zero, or
+/// at the first bad block, which the last result is. Corruption below `durable` is passed over: its
+/// readers get the error, and what follows it stays.
 fn walk_sound(
     segment: &Arc<Segment>,
     (mut walk, mut noted): (SegmentWalker, Option<IndexBuild>),
@@ -237,10 +237,11 @@ fn walk_sound(
     let mut segment = Arc::clone(segment);
     let durable = limit.map_or(durable, |limit| durable.min(limit));
     let reached = |walk: &SegmentWalker| limit.is_some_and(|limit| walk.position >= limit);
-    // Blocks until skimming is worth another try, and how many it was after the last one.
+    // Blocks until skimming is worth another try, and the pause after the last try.
     let (mut left, mut pause) = (0u32, 0u32);
     while !reached(&walk) {
-        // Where headers are enough the log was closed in order, and nobody writes to it.
+        // Checking headers is enough only if the log was closed in order, and no process writes to
+        // it.
         if check == Check::Header && left == 0 {
             let before = walk.position;
             walk.skim(&segment, durable, &mut noted);
@@ -256,7 +257,7 @@ fn walk_sound(
         match sound_step(&segment, &mut walk, check, &mut seen) {
             Ok(Some(Step::End { .. })) => {
                 walk.position = position;
-                return Ok((walk, noted, Some("the next segment is not there")));
+                return Ok((walk, noted, Some("the next segment is missing")));
             }
             Ok(Some(_)) => {}
             Ok(None) if position >= durable => return Ok((walk, noted, None)),
@@ -269,7 +270,7 @@ fn walk_sound(
                 return Err(segment.error(bad));
             }
             Err(bad) if position >= durable => return Ok((walk, noted, Some(said(bad)))),
-            // The mark stands between two blocks, so the walk can always go on there.
+            // The mark lies between two blocks, so the walk can always continue there.
             Ok(None) | Err(_) => {
                 walk.pass_damage(&segment, durable);
                 noted = None;
@@ -286,8 +287,8 @@ fn said(bad: BlockError) -> &'static str {
     }
 }
 
-/// A block, or a whole group when it is the head of one; `seen` is told of each block, the result is the
-/// last. On failure the walk is where it was.
+/// Walk over a block, or over a whole group if it is the first of one. `seen` gets each block; the
+/// result is the last. On failure the walk stays where it was.
 pub(in crate::log) fn sound_step(
     segment: &Segment,
     walk: &mut SegmentWalker,
@@ -302,7 +303,8 @@ pub(in crate::log) fn sound_step(
     }
     segment.check_group(&head)?;
     let end = head.position + u64::from(head.header.group_len);
-    // All of it before the first step: what the log knows is too large to be copied for each group.
+    // All of the group is checked before the first step: the state is too large to copy for each
+    // group.
     let mut position = head.position;
     while position < end {
         let missing =
@@ -319,12 +321,12 @@ pub(in crate::log) fn sound_step(
     Ok(step)
 }
 
-/// Why a log cannot go on in a segment that is sound up to a position: `None` where everything from
-/// there to the end of the file reads as zero.
+/// Return why a log cannot continue in a segment that is valid up to a position. `None` if
+/// everything from there to the end of the file reads as zero.
 fn what_follows(segment: &Segment, position: u64, unread: Unread) -> Result<Option<&'static str>> {
     match last_written(segment, position) {
         Ok(end) if end == position => Ok(None),
-        Ok(_) => Ok(Some("bytes that belong to no block lie behind the end")),
+        Ok(_) => Ok(Some("bytes that belong to no block follow the end")),
         Err(Error::SystemCallFailed { .. }) if unread == Unread::Ends => Ok(Some(UNREAD)),
         Err(error) => Err(error),
     }

@@ -1,16 +1,16 @@
-//! Recovery: what the first process of an incarnation does to a log before anyone writes to it.
+//! Recovery: the first process of an incarnation repairs a log before any process writes to it.
 //!
-//! Since the last incarnation every writer was gone, and the machine may have lost power: pages of
-//! the log may be on the medium in any combination. Below the durable mark a bad block is
-//! corruption, which is reported and never cut. Above it the first bad one is where the log ends:
-//! the log is cut at the head of its group, what lies behind is kept in quarantine, and a new segment
-//! goes on. The last thing stored is the incarnation; a crash before that changes nothing, for
+//! All writers of the last incarnation are gone, and the machine may have lost power: any
+//! combination of the log's pages may be on disk. Below the durable mark a bad block is corruption,
+//! which is reported and never cut. Above it the first bad block is the end of the log. The log is
+//! cut at the head of that block's group, what follows is kept in quarantine, and a new segment
+//! continues the log. The incarnation is stored last. A crash before that changes nothing, since
 //! everything is decided again from the same bytes. See `docs/PROTOCOL.md`, "Recovery".
 //!
 //! | file | owns |
 //! |---|---|
-//! | `mod` | deciding first, then doing, and telling |
-//! | `end` | where the sound part of the log ends |
+//! | `mod` | deciding, then doing, and reporting |
+//! | `end` | the end of the valid part of the log |
 //! | `page` | the control page, found or made |
 
 mod end;
@@ -53,12 +53,12 @@ pub(super) use end::sound_step;
 use end::{SoundEnd, Unread, go_beyond_loss, newest_mark, sound_end};
 use page::Page;
 
-/// Recover a log unless that was done in this incarnation. Gives the control page where it was, open
-/// for writing, and what is known of the log's end.
+/// Recover a log unless that was done in this incarnation. Return the control page, open for
+/// writing, if recovery needed it, and the log's end.
 ///
 /// # Errors
-/// `CorruptData` when the log cannot be continued without losing what was on the medium, `UnsupportedVersion`,
-/// `LockFileReplaced` when the control file was removed or replaced in this incarnation,
+/// `CorruptData` when the log cannot continue without losing what was on disk. `LockFileReplaced`
+/// when the control file was removed or replaced in this incarnation. `UnsupportedVersion`,
 /// `LockTimeout`, `SystemCallFailed`, `NoSpace`.
 pub fn ensure(
     storage: &Arc<dyn Storage>,
@@ -70,8 +70,8 @@ pub fn ensure(
     Ok(recovered.map(|recovered| (recovered.control, recovered.known)))
 }
 
-/// As opening a log for writing does, but going on also where what was on the medium is lost, or where
-/// the end of the log cannot be read: the log then ends before it. Says what was done.
+/// Recover as opening a log for writing does, but also if data on disk is lost or the log's end is
+/// unreadable. The log then ends before it. Returns what was done.
 ///
 /// # Errors
 /// As opening, but `CorruptData` only when nothing of the log can be read.
@@ -111,16 +111,16 @@ fn recover(
     recovered
 }
 
-/// What [`mend`] would do.
+/// The steps that [`mend`] would take.
 #[derive(Debug)]
 pub struct Planned {
     /// Its steps, in their order; indexes of sealed segments included.
     pub steps: Vec<RepairStep>,
-    /// Offsets behind which each topic would go on, by topic number.
+    /// Offsets with which each topic would continue, by topic number.
     pub ends: Vec<(u32, u64)>,
 }
 
-/// Find out what [`mend`] would do for the first process of an incarnation, and do nothing.
+/// Find out what [`mend`] would do for the first process of an incarnation, without doing it.
 ///
 /// # Errors
 /// As [`mend`].
@@ -153,7 +153,7 @@ pub fn plan(
     Ok(Planned { steps, ends })
 }
 
-/// A log that was recovered.
+/// A recovered log.
 struct Recovered {
     control: Control,
     steps: Vec<RepairStep>,
@@ -164,7 +164,7 @@ fn is_current(storage: &dyn Storage, dir: &Path, settings: &LogSettings, incarna
     Control::incarnation_in(storage, dir, settings.generation) == Some(incarnation)
 }
 
-/// All that recovery decides before it changes anything.
+/// All decisions of a recovery, made before it changes anything.
 struct Decision {
     chain: Chain,
     sequences: Vec<u64>,
@@ -174,7 +174,7 @@ struct Decision {
     temporaries: Vec<PathBuf>,
     /// Segments that are not part of the log, highest first.
     strays: Vec<u64>,
-    /// Those of them that were, or hang together with it.
+    /// Those of them that were part of it, or are connected with it.
     cut_off: Vec<u64>,
     steps: Vec<RepairStep>,
 }
@@ -195,27 +195,27 @@ impl<'a> Recovery<'a> {
         incarnation: u64,
         by_force: bool,
     ) -> Self {
-        // Whatever the reader prefers: a bad disk must not kill who mends a log.
+        // Whatever the reader prefers: a bad disk must not kill a process that repairs a log.
         let settings = LogSettings { reading: Reading::Pread, ..settings.clone() };
         Self { storage, dir, settings, incarnation, by_force }
     }
 
     fn decide(&self) -> Result<Decision> {
         match self.decide_by(Unread::Fails) {
-            // Looked at once more, from the beginning: what a disk refused once it may give now, and
-            // only what cannot be had is lost.
+            // Everything is read again, from the beginning: the disk may now return what it refused
+            // before, and only unreadable data is lost.
             Err(_) if self.by_force => self.decide_by(Unread::Ends),
             decided => decided,
         }
     }
 
     fn decide_by(&self, unread: Unread) -> Result<Decision> {
-        // Once: nobody else is here.
+        // Listed once: no other process changes the directory.
         let names = self.storage.list(self.dir).doing("list", self.dir)?;
         let found = segments_of(&names);
         let temporaries = self.temporaries(&names, &found);
         let chain = Chain::new(Arc::clone(self.storage), self.dir, &self.settings);
-        // Who mends a log by force looks at all of it.
+        // A forced repair reads all of the log.
         let Connected { whole: sequences, torn } = if self.by_force {
             chain.connected(&found)?
         } else {
@@ -227,7 +227,7 @@ impl<'a> Recovery<'a> {
             return Err(Error::CorruptData {
                 path: self.dir.join(names::segment(newest.sequence() + 1)),
                 position: 0,
-                what: "the segment is missing or damaged, and it was on the medium",
+                what: "the segment is missing or corrupt, and it was on disk",
             });
         }
         let page = self.page(&newest)?;
@@ -249,7 +249,7 @@ impl<'a> Recovery<'a> {
         Ok(decision)
     }
 
-    /// The decision in words.
+    /// Describe the decision as steps.
     fn steps(&self, decision: &Decision) -> Result<Vec<RepairStep>> {
         let file_len = |path: &Path| self.storage.stat(path).map_or(0, |stat| stat.allocated);
         let step = |mend, path: PathBuf, why: &str| {
@@ -261,19 +261,19 @@ impl<'a> Recovery<'a> {
             steps.push(step(
                 RepairKind::RemoveTemporary,
                 path.clone(),
-                "somebody ended before using it",
+                "a process ended before using it",
             ));
         }
         if decision.page == Page::New {
-            let why = "it is missing or damaged, and holds nothing that the segments do not say";
+            let why = "it is missing or corrupt, and can be rebuilt from the segments";
             steps.push(step(RepairKind::NewControl, self.dir.join("control"), why));
         }
         for sequence in &decision.strays {
             let path = self.dir.join(names::segment(*sequence));
             let (mend, why) = if is_replaced(&decision.chain, &decision.sequences, *sequence) {
-                (RepairKind::RemoveTemporary, "a compacted segment is in its place")
+                (RepairKind::RemoveTemporary, "a compacted segment replaced it")
             } else {
-                (RepairKind::SetAside, "it is not reached by what is sound of the log")
+                (RepairKind::SetAside, "the valid part of the log does not reach it")
             };
             steps.push(step(mend, path, why));
         }
@@ -293,7 +293,7 @@ impl<'a> Recovery<'a> {
                 why: why.into(),
             });
         }
-        // A segment that supersedes begins with offsets beyond all damage.
+        // A segment that supersedes begins with offsets beyond all corruption.
         if decision.end.cut.is_some() || decision.page == Page::Doubtful {
             steps.extend(leaps(segment, &decision.end.walk));
         }
@@ -324,7 +324,7 @@ impl<'a> Recovery<'a> {
         let loose = self.remove_replaced(&chain, &sequences, loose)?;
         self.put_away(&loose)?;
         let moved = if page == Page::Doubtful {
-            // Nobody knows how the last sync ended: everything since the mark is written anew.
+            // The result of the last sync is unknown: everything since the mark is written again.
             let found = Address::new(end.segment.sequence(), end.walk.position);
             let (cut, carried) = collect_between(&chain, durable, found)?;
             let moved = self.supersede(&cut, &carried, maker)?;
@@ -334,8 +334,8 @@ impl<'a> Recovery<'a> {
         } else {
             None
         };
-        // Not before something else holds the chain: one of which only the beginning is torn may be all
-        // that connects the ones before it.
+        // Only after another segment holds the chain together: a segment with a torn beginning may
+        // be the only connection of the ones before it.
         self.put_away(&cut_off)?;
         let (new_end, durable, known) = match moved {
             Some((end, durable)) => (end, durable, None),
@@ -350,9 +350,9 @@ impl<'a> Recovery<'a> {
         }
         publish_end(&control, new_end, durable)?;
         pass(Point::RecoverPublished);
-        // Whatever was acknowledged in interval mode is before that end.
+        // All that was acknowledged in interval mode lies before that end.
         control.set(at::WANTED, new_end.tail.0)?;
-        // Bits that nobody knows are damage, or of a newer version that is not there any more.
+        // Unknown bits are corruption, or from a newer version whose processes are gone.
         control.set_flag(!flag::DELETED, false)?;
         control.set(at::APPEND_LOCK, 0)?;
         control.set(at::SYNC_LOCK, 0)?;
@@ -364,8 +364,8 @@ impl<'a> Recovery<'a> {
         Ok(Recovered { control, steps, known })
     }
 
-    /// Leftovers: temporary files, whose makers are dead or wait for this recovery, and indexes whose
-    /// segment is not there, so that the next segment of that number finds its index's name free.
+    /// List leftovers: temporary files, whose makers are dead or wait for this recovery, and
+    /// indexes without a segment. Then the next segment of that number finds its index's name free.
     fn temporaries(&self, names: &[String], segments: &[u64]) -> Vec<PathBuf> {
         let has_segment = |sequence| segments.binary_search(&sequence).is_ok();
         let alone = |name: &str| names::parse_index(name).is_some_and(|s| !has_segment(s));
@@ -374,7 +374,7 @@ impl<'a> Recovery<'a> {
         left.map(|name| self.dir.join(name)).collect()
     }
 
-    /// Let the log go on where it ends.
+    /// Let the log continue at its end.
     fn go_on(&self, end: SoundEnd, maker: Maker) -> Result<(NewEnd, Option<RecoveredTail>)> {
         let (storage, dir) = (&**self.storage, self.dir);
         let (access, settings) = (write_access(&self.settings), &self.settings);
@@ -386,7 +386,7 @@ impl<'a> Recovery<'a> {
         let wanted = stat.len.max(position + RESERVE);
         let wanted =
             wanted.max(FIRST_ALLOCATION.min(settings.segment_bytes)).next_multiple_of(PAGE);
-        // Also what looks allocated: a power cut may have kept the length and not the blocks.
+        // Also if it looks allocated: a power failure may have kept the length and lost the blocks.
         segment.file().allocate(wanted).doing("allocate", segment.path())?;
         let (bytes, mode) = (settings.segment_bytes, settings.file_mode);
         let indexed = match &end.noted {
@@ -419,12 +419,12 @@ impl<'a> Recovery<'a> {
         supersede(&**self.storage, self.dir, &self.settings, cut, carried, maker)
     }
 
-    /// Remove those of the segments in whose place compaction put another one; returns the others.
+    /// Remove the segments that compaction replaced; return the others.
     fn remove_replaced(&self, chain: &Chain, of_log: &[u64], strays: Vec<u64>) -> Result<Vec<u64>> {
         let replaced = |sequence: &u64| is_replaced(chain, of_log, *sequence);
         let (replaced, others): (Vec<_>, Vec<_>) = strays.into_iter().partition(replaced);
         for sequence in replaced {
-            // That one has its name on the medium before these go.
+            // The replacement's name is on disk before these are removed.
             self.storage.sync_dir(self.dir).doing("sync", self.dir)?;
             let path = self.dir.join(names::segment(sequence));
             self.storage.unlink(&path).doing("remove", &path)?;
@@ -434,7 +434,8 @@ impl<'a> Recovery<'a> {
         Ok(others)
     }
 
-    /// Move segments that are no part of the log out of the way, each move synced; their bytes are kept.
+    /// Move segments that are not part of the log to quarantine, each move synced; their bytes are
+    /// kept.
     fn put_away(&self, sequences: &[u64]) -> Result<()> {
         for sequence in sequences {
             let path = self.dir.join(names::segment(*sequence));
@@ -450,8 +451,8 @@ impl<'a> Recovery<'a> {
     }
 }
 
-/// True when a mark says that the next segment was on the medium, and there is none: that is a loss,
-/// not a torn tail.
+/// Return true when a mark says that the next segment was on disk, and there is none: that is a
+/// loss, not a torn tail.
 fn lacks_durable(newest: &Segment) -> Result<bool> {
     Ok(newest.read_mark()?.is_some_and(|mark| mark.succeeded))
 }

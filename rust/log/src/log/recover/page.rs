@@ -1,8 +1,8 @@
-//! The control page, as recovery finds it, and a new one where it cannot be used.
+//! The control page, as recovery finds it, or a new one if it cannot be used.
 //!
-//! The page holds nothing that the segments do not say, but for one thing: whether the last sync
-//! failed, or never ended. Invariant: a page that was replaced while processes of this incarnation
-//! use the old one is an error, never a second page. See `docs/PROTOCOL.md`, "The control page".
+//! The page holds nothing that the segments lack, with one exception: whether the last sync failed,
+//! or never ended. Invariant: a page that was replaced while processes of this incarnation use the
+//! old one is an error, never a second page. See `docs/PROTOCOL.md`, "The control page".
 
 use crate::canary::{Canary, planted};
 use crate::error::{Error, Result};
@@ -13,18 +13,18 @@ use super::super::control::Control;
 use super::super::write_access;
 use super::Recovery;
 
-/// What is to be done about the control page.
+/// The state of the control page.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Page {
     Sound,
-    /// The last sync failed, or nobody knows how it ended.
+    /// The last sync failed, or its result is unknown.
     Doubtful,
-    /// There is none that can be used.
+    /// No usable page exists.
     New,
 }
 
 impl Recovery<'_> {
-    /// Whether there is a control page that can be used, and whether the last sync failed or never
+    /// Find out whether there is a usable control page, and whether the last sync failed or never
     /// ended.
     pub(super) fn page(&self, newest: &Segment) -> Result<Page> {
         let mark = newest.read_mark()?.filter(|mark| mark.incarnation == self.incarnation);
@@ -35,7 +35,7 @@ impl Recovery<'_> {
         };
         match Control::open_unmapped(&**self.storage, self.dir, self.settings.generation) {
             Ok(control) if is_right(&control) => {
-                // A sync lock that is held now was held by the dead: nobody else could be here.
+                // A held sync lock was held by a dead process: no other could be here.
                 let doubtful = control.is_latched() || control.word_value(at::SYNC_LOCK) != 0;
                 Ok(if doubtful { Page::Doubtful } else { Page::Sound })
             }
@@ -48,7 +48,7 @@ impl Recovery<'_> {
         }
     }
 
-    /// The control page, made anew where there is none that can be used.
+    /// Return the control page, or a new one if none is usable.
     pub(super) fn control(&self, page: Page) -> Result<Control> {
         let (storage, dir) = (&**self.storage, self.dir);
         let (log, access) = (self.settings.generation, write_access(&self.settings));

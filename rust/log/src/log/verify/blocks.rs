@@ -1,9 +1,9 @@
-//! The blocks of a log, one after the other: checksums, groups, offsets, snapshots, ends.
+//! Checking the blocks of a log in order: checksums, groups, offsets, snapshots, ends.
 //!
-//! Walks each segment as far as it must be sound and on to the first zero. Damage is noted and passed
-//! over; which records it took shows when a later block, or the next segment's snapshot, says with
-//! which offset it begins. Severity goes by place: below the durable mark it is damage, above it the
-//! log may simply not have been recovered yet.
+//! Walks each segment as far as it must be valid and on to the first zero. Corruption is noted and
+//! passed over. The lost records become known when a later block, or the next segment's snapshot,
+//! says with which offset it begins. The place decides the severity: below the durable mark it is
+//! corruption, above it the log may simply not have been recovered yet.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,23 +21,23 @@ use super::hints::Hints;
 use super::survey::Link;
 use super::{Finding, Pass, Severity};
 
-/// Bytes between two calls of the progress.
+/// Bytes between two calls of `progress`.
 const REPORT_EVERY: u64 = 1 << 20;
 
-/// What is carried from one segment to the next.
+/// The state carried from one segment to the next.
 #[derive(Default)]
 struct SegmentCarry {
-    /// What the log knew at the end of the segment before; `None` when that is not known.
+    /// The log's state at the end of the previous segment; `None` if unknown.
     state: Option<LogState>,
     /// Offset of the next record, by topic number.
     expected: HashMap<u32, u64>,
-    /// Damage whose lost offsets are still to be learned.
+    /// Corruption whose lost offsets are not known yet.
     pending: Option<PendingCorruption>,
-    /// What the end block of the segment before named.
+    /// The segment that the previous segment's end block named.
     named: Option<End>,
 }
 
-/// Damage that a later block will tell more about.
+/// Corruption whose lost offsets a later block will tell.
 struct PendingCorruption {
     finding: Finding,
     /// True when it was noted, with the offsets of some topic.
@@ -50,32 +50,32 @@ impl PendingCorruption {
     }
 }
 
-/// A walk through one segment that goes on behind damage.
+/// A walk through one segment that continues after corruption.
 struct Tour<'t> {
     segment: Arc<Segment>,
     walk: SegmentWalker,
     /// Everything before it must be there.
     must: u64,
-    /// Everything before it was on the medium.
+    /// Everything before it was on disk.
     durable: u64,
     hints: Hints,
     group_end: u64,
     head: u64,
-    /// What was wrong with the block before, as long as nothing sound came since.
+    /// The error of the previous block, until a valid one follows.
     last_bad: Option<DecodeError>,
-    /// True while the walk is among the snapshots that a segment begins with.
+    /// True while the walk is in the snapshots at the segment's beginning.
     opening: bool,
     carried: &'t mut SegmentCarry,
 }
 
 impl Pass<'_> {
-    /// Walk all segments. Returns what the log knows at its end.
+    /// Walk all segments. Returns the log's state at its end.
     pub(super) fn blocks(&mut self, links: &[Link], marked: Address) -> Result<LogState> {
         let mut carried = SegmentCarry::default();
         let mut committed = Address::default();
         for link in links {
             if link.after_gap {
-                // The next snapshot says how much is missing.
+                // The next snapshot tells how much is missing.
                 carried.state = None;
             }
             let hint = carried.named.take().filter(|end| end.sequence == link.sequence);
@@ -212,7 +212,7 @@ impl Pass<'_> {
         self.check_records(tour, block, first);
     }
 
-    /// What was written as it should be may yet be what no reader understands.
+    /// Check the records of a block: valid bytes may still be records that no reader understands.
     fn check_records(&mut self, tour: &Tour<'_>, block: &Block, first: u64) {
         let data = DataBlock { segment: Arc::clone(&tour.segment), block: *block, first };
         let Err(error) = data.check() else { return };
@@ -230,14 +230,14 @@ impl Pass<'_> {
     fn other(&mut self, tour: &mut Tour<'_>, block: &Block) {
         tour.last_bad = None;
         self.report.blocks += 1;
-        // What is prepared early and brought up to date counts when all of it was read.
+        // The early snapshot and its update count once both were read.
         let counts = !(tour.opening && block.header.kind == Kind::Snapshot);
         if counts && matches!(block.header.kind, Kind::Meta | Kind::Snapshot) {
             self.compare_state(tour, block.position);
         }
     }
 
-    /// The snapshots of a segment are over: they say with which offsets it begins.
+    /// End the snapshots of a segment, which tell with which offsets it begins.
     fn end_snapshots(&mut self, tour: &mut Tour<'_>) {
         tour.opening = false;
         if self.bases.is_none() {
@@ -246,7 +246,7 @@ impl Pass<'_> {
         }
         if tour.walk.position > FIRST_BLOCK {
             self.compare_state(tour, FIRST_BLOCK);
-            // All topics are known here: nothing more will be said of what was damaged before.
+            // All topics are known here: no later block tells more about earlier corruption.
             self.flush(tour.carried);
         }
     }
@@ -258,7 +258,7 @@ impl Pass<'_> {
         }
     }
 
-    /// A topic goes on with `first` and will go on with `next`: hold that against what came before.
+    /// Compare the offsets of a topic's block, `first` up to `next`, with what came before.
     fn expect(&mut self, tour: &mut Tour<'_>, topic: u32, first: u64, next: u64, at: u64) {
         let expected = tour.carried.expected.insert(topic, next);
         let Some(expected) = expected.filter(|expected| *expected != first) else { return };
@@ -272,7 +272,7 @@ impl Pass<'_> {
                 Finding::new(Severity::Damage, tour.segment.path(), at, "offsets with a gap")
             }
             None => {
-                let what = "offsets that were there before";
+                let what = "offsets that appeared before";
                 Finding::new(Severity::Damage, tour.segment.path(), at, what)
             }
         };
@@ -280,7 +280,7 @@ impl Pass<'_> {
         self.report.note(Finding { topic: name, partition, offsets, ..finding });
     }
 
-    /// Note what was found damaged and is not yet told.
+    /// Note corruption that was found and not reported yet.
     fn flush(&mut self, carried: &mut SegmentCarry) {
         let pending = carried.pending.take().filter(|pending| !pending.told);
         self.report.note_all(pending.map(|pending| pending.finding));
@@ -291,7 +291,7 @@ impl Pass<'_> {
         self.report.note(Finding::new(severity, tour.segment.path(), position, what));
     }
 
-    /// Bytes that are no block: note them and go on behind them. False when there is nothing behind.
+    /// Note bytes that are no block, and continue after them. False when nothing follows.
     fn bad(&mut self, tour: &mut Tour<'_>, bad: BlockError) -> bool {
         let severity = severity(tour, bad.position);
         let limit = tour.must.min(tour.segment.map().len());
@@ -302,7 +302,7 @@ impl Pass<'_> {
         tour.hints.hurt(bad.position, to);
         let before = tour.carried.pending.as_mut().filter(|_| tour.last_bad == Some(bad.what));
         if let Some(pending) = before {
-            // Nothing sound came in between: it is the same damage.
+            // No valid block came in between: it is the same corruption.
             pending.finding.len = to - pending.finding.position;
         } else {
             self.flush(tour.carried);
@@ -318,7 +318,7 @@ impl Pass<'_> {
         behind.is_some()
     }
 
-    /// Where a segment ends, an end block must name the next one.
+    /// Check that an end block at the end of a segment names the next one.
     fn check_end(&mut self, tour: &mut Tour<'_>, end: u64) {
         let found = tour.segment.block(end, Check::Full);
         let named = match found {
@@ -330,19 +330,19 @@ impl Pass<'_> {
         match named {
             Some(end) => tour.carried.named = Some(end),
             None => {
-                let what = "the end block that names the next segment is damaged or missing";
+                let what = "the end block that names the next segment is corrupt or missing";
                 self.odd(tour, end, what);
             }
         }
     }
 }
 
-/// True when nobody but the end block itself says where a segment ends.
+/// Return true when only the end block itself says where a segment ends.
 fn ends_here(link: &Link) -> bool {
     !link.newest && link.end.is_none()
 }
 
-/// A segment whose snapshot is damaged begins where the one before it ended.
+/// Begin a segment with a corrupt snapshot where the previous one ended.
 fn bridge_snapshot(tour: &mut Tour<'_>) {
     tour.opening = false;
     let Some(state) = tour.carried.state.clone() else { return };

@@ -1,8 +1,8 @@
-//! The index against the blocks.
+//! Checking the index against the blocks.
 //!
-//! An index is a hint, so nothing that is wrong with one loses a record: it only makes readers walk.
-//! Each entry must be whole, and where it points the walk must have met a block, or the head of a
-//! group, with that topic and offset.
+//! An index is a hint, so an error in one loses no record: it only makes readers walk. Each entry
+//! must be whole. At its position the walk must have met a block, or the head of a group, with that
+//! topic and offset.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use crate::storage::Storage;
 
 use super::{Finding, Severity};
 
-/// Entries of an index, ticked off as the walk meets what they point at.
+/// Entries of an index, ticked off as the walk meets their blocks.
 pub(super) struct Hints {
     path: PathBuf,
     entries: HashMap<(u64, u32), u64>,
@@ -46,7 +46,7 @@ impl Hints {
         Self { path, entries, wrong, loaded, reached: FIRST_BLOCK }
     }
 
-    /// A block of a topic was met, in the group that begins at `head`.
+    /// Note a block of a topic, in the group that begins at `head`.
     pub(super) fn saw(&mut self, head: u64, topic: u32, first: u64) {
         self.reached = head;
         if self.entries.get(&(head, topic)) == Some(&first) {
@@ -54,14 +54,14 @@ impl Hints {
         }
     }
 
-    /// What lies there is damaged, which is not the index's fault.
+    /// Ignore entries into this range: the blocks there are corrupt, not the index.
     pub(super) fn hurt(&mut self, from: u64, to: u64) {
         self.entries.retain(|(at, _), _| !(from..to).contains(at));
     }
 
-    /// What is wrong with the index. That of the active segment may be ahead of the walk.
+    /// Return what is wrong with the index. That of the active segment may be ahead of the walk.
     pub(super) fn verdict(self, end: Option<u64>) -> Option<Finding> {
-        // What a cut left behind in a segment may still be indexed.
+        // The part of a segment that a cut left may still be indexed.
         let end = end.unwrap_or(self.reached + 1);
         let unmet = self.entries.keys().filter(|(at, _)| *at < end).count();
         let what = if let Some(wrong) = self.wrong {

@@ -1,21 +1,21 @@
-//! Verifying a log: what is there, what is hurt, and what to do about it.
+//! Verifying a log: what it has, what is corrupt, and what to do about it.
 //!
-//! Owns a reading of a whole log that takes nothing for granted and changes nothing: every byte comes
-//! by `pread`, so that a bad sector is an answer and not a signal; every checksum is computed; what
-//! is damaged is noted as a [`Finding`] and passed over. It works beside writers, on stores that
-//! nobody may write to, and on logs that no longer open.
+//! Owns a check of a whole log that trusts nothing and changes nothing. Every byte comes by
+//! `pread`, so that a bad sector is an error and not a signal. Every checksum is computed.
+//! Corruption is noted as a [`Finding`] and passed over. The check works beside writers, on
+//! read-only stores, and on logs that no longer open.
 //!
 //! | file | checks |
 //! |---|---|
-//! | `mod` | the report; what the log is, from its control page and its directory |
-//! | `survey` | which files are the log: headers, the chain between them, what is missing or left over |
+//! | `mod` | the report; the log's properties, from its control page and its directory |
+//! | `survey` | which files belong to the log: headers, the chain between them, missing and left-over files |
 //! | `blocks` | the blocks of a segment: checksums, groups, offsets, snapshots |
 //! | `hints` | the index against the blocks |
 //!
-//! What may be believed is decided as readers decide it: below the durable mark everything must be
-//! there, up to the committed end everything must be there unless the log was not recovered since a
-//! crash, and behind it the first zero ends the log. Mending is left to recovery (`recover`)
-//! and to `falaj repair`. See `docs/PROTOCOL.md`, "The chain" and "Recovery".
+//! It decides as readers do. Below the durable mark everything must be there. Up to the committed
+//! end everything must be there, unless the log was not recovered since a crash. After that end the
+//! first zero ends the log. Recovery (`recover`) and `falaj repair` make repairs. See
+//! `docs/PROTOCOL.md`, "The chain" and "Recovery".
 
 mod blocks;
 mod hints;
@@ -44,45 +44,45 @@ use super::control::Control;
 use super::lost_offsets::doubted;
 use super::recover::recovered_end;
 
-/// What is said of a topic that the log does not know: perhaps one that was deleted meanwhile.
+/// The finding for a topic that the log does not know: it may have been deleted meanwhile.
 pub const UNKNOWN_NUMBER: &str = "the log does not know the topic number";
 
-/// What is said of a log that its page calls deleted: perhaps it was, meanwhile.
+/// The finding for a log whose page calls it deleted: it may have been, meanwhile.
 pub const CALLED_DELETED: &str = "the page says that this log was deleted, but a topic names it";
 
-/// What helps where a page is damaged that processes share, and of which nothing else is left.
+/// The remedy for a corrupt shared page that has no other copy.
 pub(crate) const MADE_ANEW: &str = "end all processes that have the store open: the next one that opens it for \
-                         writing makes it anew";
+                         writing rebuilds it";
 
-/// Told how many bytes of how many are done; an error ends the work and is what it ends with.
+/// Called with the bytes done and all bytes; its error ends the work and is returned.
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64) -> Result<()>;
 
-/// What helps where a map would end in a signal.
+/// The remedy for data that would end a mapped read in a signal.
 const NOT_MAPPED: &str = "restore the store from a backup on another disk; opened to be read by `pread` \
-                          (`falaj.open(path, read=\"pread\")`) it reads on behind it with `skip_damage`";
+                          (`falaj.open(path, read=\"pread\")`) it can read what follows with `skip_damage`";
 
-/// Findings that are kept of one log; the rest is counted.
+/// Most findings that are kept of one log; the rest is counted.
 const MOST_FINDINGS: usize = 1000;
-/// How often a log that changed underneath is looked at again.
+/// How often a log that changed meanwhile is checked again.
 const TRIES: u32 = 3;
 
-/// How bad it is.
+/// How serious a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
-    /// Nothing is wrong; somebody may wonder about it.
+    /// Nothing is wrong, but it may look strange.
     Note,
-    /// Something that is derived from the data is missing or wrong. It is made anew by itself.
+    /// Derived data is missing or wrong. It is rebuilt without help.
     Rebuildable,
-    /// The end of the log was not recovered since a crash. Recovery will decide what it is.
+    /// The end of the log was not recovered after a crash. Recovery will decide about it.
     Unrecovered,
-    /// It is sound, and of a newer version than this one reads.
+    /// It is valid, and of a newer version than this one reads.
     Newer,
-    /// What was written is not there any more.
+    /// Written data is lost.
     Damage,
 }
 
 impl Severity {
-    /// A word for it.
+    /// Return a word for it.
     pub fn name(self) -> &'static str {
         match self {
             Severity::Note => "note",
@@ -96,42 +96,44 @@ impl Severity {
     fn remedy(self) -> &'static str {
         match self {
             Severity::Note => "nothing needs to be done",
-            Severity::Rebuildable => "it is made anew when the store is opened for writing",
+            Severity::Rebuildable => {
+                "the next process that opens the store for writing rebuilds it"
+            }
             Severity::Unrecovered => "open the store for writing once, or run `falaj repair`",
             Severity::Newer => "upgrade falaj",
             Severity::Damage => {
-                "restore the store from a backup, or read on behind it (`falaj cat --skip-corrupt`); \
+                "restore the store from a backup, or read what follows (`falaj cat --skip-corrupt`); \
                  `falaj repair` helps where the log no longer opens"
             }
         }
     }
 }
 
-/// Something that a verification found.
+/// A finding of a verification.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// How bad it is.
+    /// How serious it is.
     pub severity: Severity,
     /// The file.
     pub path: PathBuf,
     /// Where in the file it begins, bytes.
     pub position: u64,
-    /// How many bytes are hurt; 0 where that is not known.
+    /// How many bytes are corrupt; 0 if unknown.
     pub len: u64,
-    /// Whose records, where that is known.
+    /// The topic of the lost records, if known.
     pub topic: Option<String>,
-    /// Which partition of it.
+    /// Its partition.
     pub partition: Option<u32>,
-    /// Which offsets are lost.
+    /// The lost offsets.
     pub offsets: Option<Range<u64>>,
-    /// What it is, in one sentence.
+    /// The finding, in one sentence.
     pub what: String,
-    /// What to do about it.
+    /// The remedy.
     pub remedy: Cow<'static, str>,
 }
 
 impl Finding {
-    /// Something about a place in a file.
+    /// Make a finding about a place in a file.
     pub fn new(severity: Severity, path: &Path, position: u64, what: impl Into<String>) -> Self {
         let what = what.into();
         let remedy = match severity {
@@ -151,7 +153,7 @@ impl Finding {
         }
     }
 
-    /// What an error says of a file. What is of a newer version is no damage, whatever would be.
+    /// Make a finding from an error about a file. Data of a newer version is never corruption.
     pub fn of_error(severity: Severity, path: &Path, error: &Error) -> Self {
         match error {
             Error::CorruptData { path, position, what } => {
@@ -171,18 +173,18 @@ impl Finding {
     }
 }
 
-/// A topic of a log, by the number that its blocks carry.
+/// A topic of a log, by the number in its blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KnownTopic {
     /// Its name.
     pub topic: String,
-    /// Which partition of it the number stands for.
+    /// The partition that has this number.
     pub partition: u32,
     /// Its generation.
     pub generation: [u8; 16],
 }
 
-/// What a log is, from outside.
+/// The expected properties of a log, from the store.
 #[derive(Clone, Debug)]
 pub struct Subject {
     /// Its directory.
@@ -193,56 +195,57 @@ pub struct Subject {
     pub topics: BTreeMap<u32, KnownTopic>,
 }
 
-/// How far a partition of a topic reaches.
+/// The extent of a partition of a topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TopicReport {
     /// Name of the topic.
     pub topic: String,
-    /// Which partition.
+    /// The partition.
     pub partition: u32,
-    /// Lowest offset that is there.
+    /// Lowest offset that is left.
     pub first: u64,
-    /// Offset behind the last committed record. Where the log was not recovered since a crash: as
-    /// recovery will leave it.
+    /// Offset after the last committed record. In a log that was not recovered after a crash: after
+    /// the last one that recovery will keep.
     pub end: u64,
-    /// Offset behind the last record that was found. Higher than `end` where recovery will cut off
-    /// what lies behind a bad place.
+    /// Offset after the last record that was found. Higher than `end` if recovery will cut off
+    /// records after a bad place.
     pub found: u64,
-    /// Offset behind the last record that is proven to be on the medium.
+    /// Offset after the last record that is known to be on disk.
     pub durable: u64,
 }
 
-/// What a verification says of one log.
+/// The result of verifying one log.
 #[derive(Clone, Debug, Default)]
 pub struct LogReport {
     /// Its directory.
     pub dir: PathBuf,
     /// Its topics.
     pub topics: Vec<TopicReport>,
-    /// Up to where it is committed, as it was found: segment and position.
+    /// How far it is committed, as it was found: segment and position.
     pub committed: Address,
-    /// Where recovery will end it, which was not done since a crash; `None` where none is due.
+    /// Where recovery will end it, if it was not recovered after a crash; `None` if no recovery is
+    /// due.
     pub recovered: Option<Address>,
-    /// Up to where it is proven to be on the medium.
+    /// How far it is known to be on disk.
     pub durable: Address,
-    /// True when a sync failed and the log waits for its bytes to be saved.
+    /// True in the failed-sync state.
     pub latched: bool,
-    /// Segments that are the log.
+    /// Segments that belong to the log.
     pub segments: u64,
-    /// Sound blocks in them.
+    /// Valid blocks in them.
     pub blocks: u64,
     /// Records in those.
     pub records: u64,
-    /// Bytes looked at.
+    /// Bytes that were checked.
     pub bytes: u64,
-    /// What was found, in the order of the log.
+    /// The findings, in the order of the log.
     pub findings: Vec<Finding>,
-    /// Findings beyond those that were kept.
+    /// Number of findings beyond those that were kept.
     pub more_findings: u64,
 }
 
 impl LogReport {
-    /// True when nothing that was written is missing.
+    /// Return true when no written data is missing.
     pub fn is_sound(&self) -> bool {
         self.findings.iter().all(|finding| finding.severity < Severity::Unrecovered)
     }
@@ -260,7 +263,7 @@ impl LogReport {
     }
 }
 
-/// What the control page says, as far as it can be believed.
+/// The ends in the control page, as far as they are credible.
 #[derive(Clone, Copy, Debug, Default)]
 struct ControlEnds {
     tail: Address,
@@ -270,10 +273,11 @@ struct ControlEnds {
 
 /// Verify a log.
 ///
-/// `done` is how many bytes of `total` were verified before, for the progress; it is raised.
+/// `done` is how many bytes of `total` were verified before, for `progress`; this raises it.
 ///
 /// # Errors
-/// `SystemCallFailed` when the directory cannot be listed, and what `progress` returns. All else is a finding.
+/// `SystemCallFailed` when the directory cannot be listed, and the errors of `progress`. All else
+/// is a finding.
 pub fn verify_log(
     storage: &Arc<dyn Storage>,
     subject: &Subject,
@@ -286,8 +290,7 @@ pub fn verify_log(
         let mut pass = Pass::new(storage, subject, *done, total, progress);
         let before = pass.run()?;
         let (report, reached) = (pass.report, pass.done);
-        // Segments that are gone were put away meanwhile, or have another one in their place: what was
-        // found may be about them.
+        // Missing segments were put away or replaced meanwhile: the findings may be about them.
         let changed =
             before.iter().any(|(sequence, file)| identity(storage, subject, *sequence) != *file);
         if !changed || report.is_sound() || tries == TRIES {
@@ -298,7 +301,7 @@ pub fn verify_log(
     }
 }
 
-/// Device and inode of a file; `None` where there is none.
+/// Device and inode of a file; `None` if it does not exist.
 type FileIdentity = Option<(u64, u64)>;
 
 fn identity(storage: &Arc<dyn Storage>, subject: &Subject, sequence: u64) -> FileIdentity {
@@ -306,7 +309,7 @@ fn identity(storage: &Arc<dyn Storage>, subject: &Subject, sequence: u64) -> Fil
     Some((stat.device, stat.inode))
 }
 
-/// Bytes that a verification of a log has to look at, about.
+/// Return roughly how many bytes a verification of a log has to check.
 pub fn content_len(storage: &dyn Storage, dir: &Path) -> u64 {
     let sequences = list_segments(storage, dir).unwrap_or_default();
     let lens = sequences.iter().map(|sequence| {
@@ -316,15 +319,15 @@ pub fn content_len(storage: &dyn Storage, dir: &Path) -> u64 {
     lens.sum()
 }
 
-/// One reading of a log.
+/// One check of a log.
 struct Pass<'a> {
     storage: &'a Arc<dyn Storage>,
     subject: &'a Subject,
     report: LogReport,
     ends: Option<ControlEnds>,
-    /// What the log knew at its durable end.
+    /// The log's state at its durable end.
     state_at_durable: Option<LogState>,
-    /// Offsets with which the oldest segment that is there begins, by topic number.
+    /// Offsets with which the oldest segment begins, by topic number.
     bases: Option<BTreeMap<u32, u64>>,
     /// The segment that the oldest one continues.
     before_oldest: Option<PathBuf>,
@@ -356,9 +359,9 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Returns the segments that it found, and which files those are.
+    /// Check the log; return the segments that were found, and which files those are.
     fn run(&mut self) -> Result<Vec<(u64, FileIdentity)>> {
-        // In this order: the segment that the end lies in is there by the time of the list.
+        // The page comes first: the segment with the end exists by the time of the list.
         self.ends = self.control();
         let listed = list_segments(&**self.storage, &self.subject.dir)?;
         let identity = |sequence: &u64| identity(self.storage, self.subject, *sequence);
@@ -376,7 +379,7 @@ impl<'a> Pass<'a> {
         Ok(files)
     }
 
-    /// What the log knows where recovery will end it, if one is due: found out as recovery does.
+    /// Find the log's state where recovery will end it, if one is due, as recovery does.
     fn recovered(&mut self) -> Option<LogState> {
         let due = |finding: &Finding| finding.severity == Severity::Unrecovered;
         if !self.report.findings.iter().any(due) {
@@ -391,13 +394,13 @@ impl<'a> Pass<'a> {
             sync_interval: Duration::ZERO,
             reading: Reading::Pread,
         };
-        // Where recovery would end in an error, what is wrong was found already.
+        // If recovery would fail, the reason was found already.
         let (end, state) = recovered_end(self.storage, &self.subject.dir, &settings).ok()?;
         self.report.recovered = Some(end);
         Some(state)
     }
 
-    /// Records of a topic that were found behind the place where recovery will cut.
+    /// Note records of a topic that recovery will cut off.
     fn will_be_cut(&mut self, number: u32, offsets: Range<u64>) {
         let Some(end) = self.report.recovered else { return };
         let path = self.subject.dir.join(names::segment(end.sequence()));
@@ -407,18 +410,19 @@ impl<'a> Pass<'a> {
         self.report.note(Finding { topic, partition, offsets: Some(offsets), ..found });
     }
 
-    /// Say that cursors, tokens and producers are not believed: what hid them may be gone by now.
+    /// Note that cursors, idempotency keys and producers are in doubt: the corruption that hid them
+    /// may be gone by now.
     fn doubted(&mut self, last: &LogState) {
         let Some(step) = doubted(&self.subject.dir, last) else { return };
-        let what = "damage from here on may hide how cursors, tokens and producers moved on: who asks for \
-                    them is refused";
+        let what = "from here on corruption may hide newer cursors, idempotency keys and producers: reads of \
+                    them fail";
         let found = Finding::new(Severity::Damage, &step.path, step.position, what);
-        let remedy = "restore the store from a backup, or `falaj repair` takes them as they are known: work \
+        let remedy = "restore the store from a backup, or run `falaj repair`, which declares the known ones valid: work \
                       that was done since may be done again";
         self.report.note(Finding { remedy: remedy.into(), ..found });
     }
 
-    /// What the control page says; `None` when there is none that can be used.
+    /// Read the control page; `None` when there is no usable one.
     fn control(&mut self) -> Option<ControlEnds> {
         let (dir, generation) = (&self.subject.dir, self.subject.generation);
         match Control::open_unmapped(&**self.storage, dir, generation) {
@@ -427,7 +431,7 @@ impl<'a> Pass<'a> {
             Ok(control) => {
                 self.words(&control);
                 Some(ControlEnds {
-                    // In this order: what is durable is committed, also when both move meanwhile.
+                    // In this order: durable data is committed, even if both ends move meanwhile.
                     durable: control.durable(),
                     tail: control.tail(),
                     latched: control.flags() & flag::LATCHED != 0,
@@ -453,14 +457,15 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Words that stop whoever meets them. They hold for one incarnation, and are made anew for the next.
+    /// Check the words that stop every process that meets them. They hold for one incarnation, and
+    /// are reset for the next.
     fn words(&mut self, control: &Control) {
         let path = self.subject.dir.join("control");
         let is_none = |word: &u64| lock::decode(control.word_value(*word)).is_err();
         let lock = [at::APPEND_LOCK, at::SYNC_LOCK].into_iter().find(is_none);
-        let lock = lock.map(|position| (position, "the lock word is none that falaj writes"));
+        let lock = lock.map(|position| (position, "the lock word is not one that falaj writes"));
         let flags = control.refuse_unknown_flags().is_err();
-        let flags = flags.then_some((at::FLAGS, "a flag that nobody knows is raised"));
+        let flags = flags.then_some((at::FLAGS, "an unknown flag is set"));
         for (position, what) in lock.into_iter().chain(flags) {
             let found = Finding::new(Severity::Rebuildable, &path, position, what);
             self.report.note(Finding { len: 8, remedy: MADE_ANEW.into(), ..found });
@@ -472,7 +477,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Say how far each topic reaches.
+    /// Report how far each topic reaches.
     fn reach(&mut self, last: &LogState, kept: Option<&LogState>) {
         let durable = self.state_at_durable.take();
         for (number, known) in &self.subject.topics {
@@ -498,7 +503,7 @@ impl<'a> Pass<'a> {
             let base = self.bases.as_ref().and_then(|bases| bases.get(number)).copied();
             let first = state.first.max(base.unwrap_or(0));
             if let Some(lost) = self.before_oldest.as_ref().filter(|_| first > state.first) {
-                // Retention notes a trim before it removes a segment.
+                // Retention records a trim before it removes a segment.
                 let found = Finding {
                     topic: Some(known.topic.clone()),
                     partition: Some(known.partition),
@@ -523,7 +528,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// The topic of a number, for a finding.
+    /// Return the topic of a number, for a finding.
     fn name(&self, number: u32) -> (Option<String>, Option<u32>) {
         let known = self.subject.topics.get(&number);
         (known.map(|known| known.topic.clone()), known.map(|known| known.partition))

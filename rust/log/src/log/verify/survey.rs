@@ -1,9 +1,10 @@
-//! Which files are the log: the chain from its newest segment backwards, read with distrust.
+//! Which files belong to the log: the chain from its newest segment backwards, checked without
+//! trust.
 //!
-//! A segment belongs to the log when its predecessor's end block names it or it says itself that it
-//! supersedes. Here a damaged link is bridged where others vouch for it: a successor's header repeats
-//! the salt and the end of the segment before it, so that even a segment whose header is gone can be
-//! checked. Everything else in the directory is told as left over.
+//! A segment belongs to the log if its predecessor's end block names it, or if its own header says
+//! that it supersedes. This check bridges a corrupt link by other evidence: a successor's header
+//! repeats the salt and the end of the previous segment. So even a segment without a valid header
+//! can be checked. Everything else in the directory is reported as left over.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -19,25 +20,26 @@ use crate::storage::OpenMode;
 use super::super::chain::{list_segments, names_successor};
 use super::{Finding, Pass, Severity};
 
-/// A segment of the log. It is opened when it is its turn: there may be more than a process may open.
+/// A segment of the log. It is opened only when it is checked: there may be more segments than a
+/// process may open.
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) sequence: u64,
     pub(super) path: PathBuf,
-    /// To read it with; `None` where nothing tells its salt.
+    /// The header to read it with; `None` if its salt is unknown.
     pub(super) header: Option<SegmentHeader>,
-    /// Where its content ends, as its successor says; `None` for the newest, and where that one's
-    /// header is gone.
+    /// Where its content ends, as its successor says; `None` for the newest, and if the successor's
+    /// header is lost.
     pub(super) end: Option<u64>,
     /// True for the last segment of the log.
     pub(super) newest: bool,
-    /// True when the successor must be named by an end block there.
+    /// True when an end block there must name the successor.
     pub(super) named: bool,
-    /// True when what came before it is missing.
+    /// True when the part before it is missing.
     pub(super) after_gap: bool,
 }
 
-/// What the headers say, by sequence.
+/// The headers, by sequence.
 type Headers = BTreeMap<u64, SegmentHeader>;
 
 impl Pass<'_> {
@@ -73,7 +75,7 @@ impl Pass<'_> {
                     self.missing(told.sequence, &mut links);
                     (lower, None)
                 }
-                // A segment whose header is gone continues the one before it, most likely.
+                // A segment without a header continues the previous one, most likely.
                 (None, Some(lower)) => (lower, None),
             };
             let named = told.is_some() && header.is_some_and(|header| !header.supersedes);
@@ -112,7 +114,7 @@ impl Pass<'_> {
         None
     }
 
-    /// True when a segment is part of the log, by whatever shows that.
+    /// Return true when a segment is part of the log, by any evidence.
     fn belongs(&self, sequence: u64, listed: &[u64], headers: &Headers) -> bool {
         if listed.first() == Some(&sequence) {
             return true;
@@ -134,8 +136,8 @@ impl Pass<'_> {
                 }))
     }
 
-    /// The control page names a segment that must be there, and so does a mark that says that the one
-    /// behind it is on the medium.
+    /// Check that the newest segments exist. The control page names one that must exist, and so
+    /// does a mark that says that its successor is on disk.
     fn check_tail(&mut self, newest: u64, header: Option<&SegmentHeader>) {
         let mark = header.and_then(|header| self.open(header)?.mark());
         let promised = mark.is_some_and(|mark| mark.succeeded) && !self.is_followed(newest);
@@ -145,19 +147,19 @@ impl Pass<'_> {
         }
         let path = self.subject.dir.join(names::segment(tail.max(newest + 1)));
         let what = "the segment that the log's end lies in is missing";
-        // What was not on the medium a power cut may take: recovery ends the log before it.
+        // A power failure may lose what was not on disk: recovery ends the log before it.
         let lost = promised || self.ends.is_some_and(|ends| ends.durable.sequence() > newest);
         let severity = if lost { Severity::Damage } else { Severity::Unrecovered };
         self.report.note(Finding::new(severity, &path, 0, what));
     }
 
-    /// True when there is a later segment by now, which came while this one was looked at.
+    /// Return true when a later segment exists by now, made while this one was checked.
     fn is_followed(&self, newest: u64) -> bool {
         let now = list_segments(&**self.storage, &self.subject.dir).unwrap_or_default();
         now.last().is_some_and(|last| *last > newest)
     }
 
-    /// The header to read a segment with: its own, or one made of what its successor says.
+    /// Return the header to read a segment with: its own, or one made from its successor's.
     fn vouched(
         &mut self,
         sequence: u64,
@@ -178,7 +180,7 @@ impl Pass<'_> {
         Some(self.made_up(sequence, told.salt))
     }
 
-    /// A header for a segment that lost its own.
+    /// Make a header for a segment that lost its own.
     pub(super) fn made_up(&self, sequence: u64, salt: u64) -> SegmentHeader {
         SegmentHeader {
             log: self.subject.generation,
@@ -209,8 +211,8 @@ impl Pass<'_> {
         Link { sequence, path, header, end, newest: false, named, after_gap: false }
     }
 
-    /// The oldest segment that is there: what it continues was removed, by retention or otherwise.
-    /// Which of the two shows when it is known what was trimmed.
+    /// Note the oldest segment: retention or a loss removed the one that it continues. The trims
+    /// show later which of the two.
     fn first_of_log(&mut self, links: &mut [Link], previous: Option<Previous>) {
         if let (Some(oldest), Some(previous)) = (links.last_mut(), previous) {
             oldest.after_gap = true;
@@ -228,7 +230,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Files in the directory that are no part of the log.
+    /// Note files in the directory that are not part of the log.
     fn leftovers(&mut self, listed: &[u64], links: &[Link]) {
         let part: BTreeSet<_> = links.iter().map(|link| link.sequence).collect();
         for sequence in listed {
@@ -250,7 +252,7 @@ impl Pass<'_> {
         }
     }
 
-    /// How far the segments' marks prove the log to be on the medium.
+    /// Find how far the segments' marks show the log to be on disk.
     pub(super) fn durable_by_marks(&self, links: &[Link]) -> Address {
         let marks = links.iter().rev().filter_map(|link| {
             let segment = self.open(link.header.as_ref()?)?;
@@ -261,7 +263,7 @@ impl Pass<'_> {
     }
 }
 
-/// One of the two headers is corrupt, which loses nothing.
+/// Make the finding for one corrupt header of the two, which loses nothing.
 fn one_header(path: &Path, position: u64) -> Finding {
     let what = "one of the two copies of the segment's header is corrupt; the other is valid";
     let remedy = "`falaj repair` restores it from the other copy".into();

@@ -1,4 +1,4 @@
-//! A segment that is laid out by hand, block by block, for the tests of whoever reads and makes segments.
+//! A segment that tests lay out by hand, block by block.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests may unwrap as tests do")]
 
@@ -16,15 +16,15 @@ use crate::storage::{File, MapAccess, OpenMode, Storage};
 
 pub const LOG: [u8; 16] = [7; 16];
 pub const SEQUENCE: u64 = 3;
-/// Bytes that are allocated at first.
+/// Bytes allocated at first.
 pub const LEN: u64 = 64 << 10;
 /// Bytes that it may grow to.
 pub const REACH: u64 = 128 << 10;
 pub const BASE_US: i64 = 1_000_000;
 pub const BOTH: [Reading; 2] = [Reading::Map, Reading::Pread];
 
-/// A segment that begins with a snapshot of topics 0 to 2, whose next offset is 10, and goes on as one
-/// likes, also while others read it.
+/// A segment that begins with a snapshot of topics 0 to 2, whose next offset is 10. A test adds the
+/// other blocks, also while others read it.
 pub struct Draft {
     pub memory: MemoryStorage,
     pub dir: PathBuf,
@@ -38,7 +38,7 @@ impl Draft {
         Self::of(|_| ())
     }
 
-    /// One whose header is changed before it is stored.
+    /// Make one with a changed header.
     pub fn of(change: impl FnOnce(&mut SegmentHeader)) -> Self {
         let (memory, dir) = (MemoryStorage::new(), PathBuf::from("/log"));
         memory.create_dir(&dir, 0o700).unwrap();
@@ -63,7 +63,7 @@ impl Draft {
         draft
     }
 
-    /// Append a block; where it begins.
+    /// Append a block; return where it begins.
     pub fn put(&mut self, header: &BlockHeader, body: &[u8]) -> u64 {
         let position = self.builder.position();
         self.builder.block(header, body).unwrap();
@@ -88,7 +88,7 @@ impl Draft {
         self.open_on(&self.memory, reading)
     }
 
-    /// Open it on a storage that stands before the one it lies on.
+    /// Open it through a storage that wraps its own.
     pub fn open_on(&self, storage: &dyn Storage, reading: Reading) -> Segment {
         Segment::open_to_read(storage, &self.dir, LOG, SEQUENCE, REACH, reading).unwrap()
     }
@@ -105,7 +105,7 @@ impl Draft {
     }
 }
 
-/// What a log knows of topics 0 to 2 when each has this next offset.
+/// Encode the state of topics 0 to 2 with this next offset.
 pub fn snapshot(next: u64) -> Vec<u8> {
     let mut state = LogState::default();
     for number in 0..3 {
@@ -115,7 +115,7 @@ pub fn snapshot(next: u64) -> Vec<u8> {
     state.encode_since(&LogState::default())
 }
 
-/// Header of a block of one record.
+/// Make the header of a block of one record.
 pub fn data(topic: u32, offset: u32, flags: u16, body: &[u8]) -> BlockHeader {
     let flags = flags | if topic == 0 { 0 } else { flag::TOPIC };
     BlockHeader {

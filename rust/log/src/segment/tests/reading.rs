@@ -1,5 +1,5 @@
-//! What is asked of one segment: what came since it was opened, what reaches beyond it, what a disk no
-//! longer gives back, and what is remembered for all who ask.
+//! Reads of one segment: bytes added since it was opened, lengths beyond it, unreadable bytes, and
+//! the memory of checks.
 
 use super::draft::{BOTH, Draft, LEN, REACH, data};
 use crate::format::block::{BlockHeader, HEADER_LEN};
@@ -10,12 +10,12 @@ use crate::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
 
 const CHECKS: [Check; 3] = [Check::None, Check::Header, Check::Full];
 
-/// A body of so many bytes, which nobody here takes apart.
+/// Make a body of this length, which no test decodes.
 fn long(len: usize) -> Vec<u8> {
     vec![3; len]
 }
 
-/// A void block that ends with this page.
+/// Append a void block that ends with this page.
 fn fill_page(draft: &mut Draft) {
     let from = draft.end();
     let to = (from + HEADER_LEN as u64).next_multiple_of(PAGE);
@@ -26,7 +26,7 @@ fn fill_page(draft: &mut Draft) {
 fn blocks_of_a_file_that_grew_since_it_was_opened_are_found() {
     for reading in BOTH {
         let mut draft = Draft::new();
-        // One for each look: a segment that found out how long its file is knows it from then on.
+        // One for each look: a segment remembers a length that it found out.
         let opened = [(); 2].map(|()| draft.open(reading));
         draft.builder.grow(REACH).unwrap();
         draft.builder.leave(LEN - 2000 - draft.end());
@@ -80,7 +80,7 @@ fn the_quick_look_finds_a_plain_block_that_nobody_checked_before() {
     let plain = [draft.data(0, 0, b"\x01a"), draft.data(0, 1, &long(700)), draft.data(0, 2, b"")];
     for position in plain {
         for check in CHECKS {
-            // Opened each time: what was checked once is believed.
+            // Opened each time: a checked block is believed from then on.
             let quick = draft.open(Reading::Map).plain(position, check);
             let whole = draft.open(Reading::Map).block(position, check).unwrap().unwrap();
             assert_eq!(quick.map(BlockHeader::from), Some(whole.header), "{check:?}");
@@ -98,7 +98,7 @@ fn a_block_is_checked_once_and_then_believed_and_other_blocks_are_not() {
     for reading in BOTH {
         let segment = draft.open(reading);
         segment.block(one, Check::Header).unwrap();
-        assert!(!segment.checked.contains(one), "nobody looked at its body");
+        assert!(!segment.checked.contains(one), "its body was not read");
         segment.block(one, Check::Full).unwrap();
         assert!(segment.checked.contains(one) && !segment.checked.contains(other));
     }
@@ -182,7 +182,8 @@ fn behind_much_damage_the_next_block_is_found_however_far_away_it_is() {
     }
 }
 
-/// A disk refuses a sector, and what is asked for with it: neither the page before nor the one behind.
+/// A disk refuses a sector, and every read that includes it: the pages before and after stay
+/// readable.
 #[test]
 fn beside_a_bad_place_of_the_disk_the_next_sound_block_is_found() {
     let mut draft = Draft::new();

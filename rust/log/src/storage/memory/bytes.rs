@@ -1,13 +1,13 @@
 //! The live bytes of one file of the twin: memory that maps share.
 //!
-//! The room owns the memory and the twin's only unsafe code. Its invariant: the memory has a fixed
-//! place and size from the first byte to the last map, so growing a file moves nothing; every access
-//! is by aligned atomic words, so threads may look while others store.
+//! The module owns the memory and the twin's only unsafe code. Its invariant: the memory has a
+//! fixed place and size from the first byte to the last map, so growing a file moves nothing. Every
+//! access is by aligned atomic words, so threads may read while others store.
 //!
-//! The memory is anonymous and zeroed lazily by the kernel: an image of a thousand files costs what
-//! its bytes cost, not what its capacity would. Memory that nobody maps any more is cleaned where it
-//! was touched and used again: mapping and unmapping would be the dearest part of an image, and more
-//! so with every thread.
+//! The memory is anonymous and the kernel zeroes it on demand. So an image of a thousand files
+//! costs what its bytes cost, not what its capacity would. Memory without maps is zeroed where it
+//! was touched and reused. Mapping and unmapping would be the most expensive part of an image, and
+//! more so with every thread.
 #![allow(unsafe_code)]
 
 use std::any::Any;
@@ -21,28 +21,28 @@ use memmap2::{Advice, MmapOptions, MmapRaw};
 use super::super::{Map, StoreSink};
 use super::disk::PAGE;
 
-/// Above this size the kernel may hand out huge pages, whose zeroing costs more than a small test.
+/// Above this size the kernel may use huge pages, whose zeroing costs more than a small test.
 const HUGE: u64 = 2 << 20;
 
-/// How many pieces of memory, none larger than [`HUGE`], wait to be used again at most.
+/// Most pieces of memory, none larger than [`HUGE`], that wait for reuse.
 const SPARE: usize = 64;
 
-/// Clean memory that nobody uses.
+/// Return the clean, unused memory.
 fn spare() -> MutexGuard<'static, Vec<MmapRaw>> {
     static POOL: Mutex<Vec<MmapRaw>> = Mutex::new(Vec::new());
     POOL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Zeroed, page aligned memory.
+/// Zeroed, page-aligned memory.
 pub(super) struct Memory {
-    /// Taken out when dropped only.
+    /// Taken only when it is dropped.
     raw: Option<MmapRaw>,
     /// A bit for each page that was stored to.
     touched: Box<[AtomicU64]>,
 }
 
 impl Memory {
-    /// `capacity` bytes, a multiple of the page size.
+    /// Allocate `capacity` bytes, a multiple of the page size.
     pub(super) fn new(capacity: u64) -> io::Result<Self> {
         let pages = (capacity / PAGE).div_ceil(64) as usize;
         let touched = (0..pages).map(|_| AtomicU64::new(0)).collect();
@@ -61,14 +61,14 @@ impl Memory {
         self.raw.as_ref().expect("the memory is there until it is dropped")
     }
 
-    /// Remember that `[position, position + len)` was stored to. Every store must be told.
+    /// Note that `[position, position + len)` was stored to. Every store must call this.
     pub(super) fn touch(&self, position: u64, len: usize) {
         for page in position / PAGE..(position + len as u64).div_ceil(PAGE) {
             self.touched[(page / 64) as usize].fetch_or(1 << (page % 64), Ordering::Relaxed);
         }
     }
 
-    /// Zero every page that was stored to. Nobody else has this memory any more.
+    /// Zero every page that was stored to. There is no other user of this memory any more.
     fn clean(&mut self) {
         for (index, bits) in self.touched.iter().enumerate() {
             let bits = bits.load(Ordering::Relaxed);
@@ -76,8 +76,8 @@ impl Memory {
                 let first = (index * 64 + page) * PAGE as usize;
                 assert!(first + PAGE as usize <= self.raw().len());
                 let first = self.raw().as_mut_ptr().wrapping_add(first);
-                // SAFETY: a page of the memory, as was just seen; `self` is borrowed for writing, and
-                // every map holds a share of it, so there is none.
+                // SAFETY: a page of the memory, as was just checked. `self` is borrowed for
+                // writing, and every map holds a share of it, so there is none.
                 unsafe { first.write_bytes(0, PAGE as usize) };
             }
         }
@@ -87,18 +87,18 @@ impl Memory {
         #[allow(clippy::cast_ptr_alignment, reason = "mapped memory begins at a page")]
         let words = self.raw().as_mut_ptr().cast::<AtomicU64>();
         debug_assert!(words.is_aligned() && self.raw().len() % 8 == 0);
-        // SAFETY: page aligned, zero-initialised memory of this length that `self` keeps mapped;
-        // nobody accesses it but through atomics and through `Map`s, whose slices cover bytes that
-        // change no more.
+        // SAFETY: page-aligned, zero-initialised memory of this length that `self` keeps mapped. It
+        // is accessed only through atomics and through `Map`s, whose slices cover bytes that never
+        // change again.
         unsafe { std::slice::from_raw_parts(words, self.raw().len() / 8) }
     }
 
-    /// The aligned word at a position.
+    /// Load the aligned word at a position.
     pub(super) fn word(&self, position: u64) -> u64 {
         self.words()[position as usize / 8].load(Ordering::Acquire)
     }
 
-    /// Copy out.
+    /// Copy bytes out.
     pub(super) fn read(&self, position: u64, into: &mut [u8]) {
         let mut done = 0;
         if position % 8 == 0 && !into.is_empty() {
@@ -117,7 +117,7 @@ impl Memory {
         }
     }
 
-    /// Copy in; each word is stored at once, with release, in rising order.
+    /// Copy bytes in; each word is stored at once, with release, in rising order.
     pub(super) fn write(&self, position: u64, bytes: &[u8]) {
         self.touch(position, bytes.len());
         let mut done = 0;
@@ -141,7 +141,7 @@ impl Memory {
         }
     }
 
-    /// A map of the first `len` bytes, which `owner` outlives with this memory.
+    /// Map the first `len` bytes, which `owner` outlives with this memory.
     pub(super) fn map(
         self: &Arc<Self>,
         len: u64,
@@ -152,8 +152,8 @@ impl Memory {
         assert!(len <= self.raw().len() as u64, "a map longer than its memory");
         let base = NonNull::new(self.raw().as_mut_ptr()).expect("mmap returns no null pointer");
         // SAFETY: `len` bytes from a page boundary, which the owner keeps mapped by holding this
-        // memory; they are mapped for writing, and this process changes them through maps and the
-        // twin's own stores only, which the journal orders.
+        // memory. They are mapped for writing, and this process changes them only through maps and
+        // the twin's own stores, which the journal orders.
         unsafe { Map::new(base, len, writable, sink, Arc::new((self.clone(), owner))) }
     }
 }
@@ -169,8 +169,8 @@ impl Drop for Memory {
     }
 }
 
-/// Memory that is lent out as it is and comes back: for copies of files, of which nobody reads what was
-/// not stored before. Whoever does finds another file's bytes, and gives himself away.
+/// Memory that is lent without being cleaned, and returned: for copies of files, whose readers read
+/// only what was stored. Another reader would find another file's bytes, which shows the bug.
 struct Lent(Option<MmapRaw>);
 
 fn lendable() -> MutexGuard<'static, Vec<MmapRaw>> {
@@ -201,8 +201,8 @@ pub(super) fn private(len: u64) -> io::Result<Map> {
     };
     let base = NonNull::new(raw.as_mut_ptr()).expect("mmap returns no null pointer");
     debug_assert!(raw.len() as u64 == len);
-    // SAFETY: `len` bytes from a page boundary, mapped for writing, which the owner keeps mapped and lends
-    // to nobody else before it is dropped with the last clone of this map.
+    // SAFETY: `len` bytes from a page boundary, mapped for writing. The owner keeps them mapped,
+    // and lends them to no other map before it is dropped with the last clone of this one.
     Ok(unsafe { Map::new(base, len, true, None, Arc::new(Lent(Some(raw)))) })
 }
 

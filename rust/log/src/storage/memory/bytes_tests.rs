@@ -4,8 +4,8 @@ use super::*;
 
 #[test]
 fn memory_that_is_used_again_is_zero() {
-    // A size of our own, so that no other test takes it. But others may fill the pool meanwhile, which then
-    // has no room for it, so there are several tries.
+    // A size that no other test uses, so that none takes it. But others may fill the pool
+    // meanwhile, which then cannot take it, so there are several tries.
     const CAPACITY: u64 = 77 * PAGE;
     const TRIES: u32 = 1000;
     let address = |memory: &Memory| memory.raw().as_ptr() as usize;

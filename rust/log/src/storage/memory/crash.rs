@@ -1,7 +1,7 @@
-//! What may be on the disk after a power cut, one image at a time.
+//! The possible disk contents after a power failure, one image at a time.
 //!
-//! The room owns the *choices*: everything that was not synced at the crash point and may or may not
-//! have reached the medium, each on its own. An image is one pick for each choice.
+//! The module owns the *choices*: everything that was not synced at the crash point and may or may
+//! not have reached the disk, each independently. An image is one pick for each choice.
 //!
 //! ```text
 //! journal --crash_at(t)--> Crash { what is sure } + [choice, choice, …]
@@ -10,8 +10,8 @@
 //!                            v explore(limit)    all combinations, or a sample
 //! ```
 //!
-//! Sectors are atomic, and so are names; a store over several sectors may arrive in part. What an
-//! image means to the engine is left to its tests; the campaign belongs to the reliability harness.
+//! Sectors are atomic, and so are names; a store over several sectors may arrive in part. The
+//! engine's tests interpret images; the campaign belongs to the reliability harness.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use super::disk::{Disk, DiskFile, Node, Sector, Tree, mix};
 use super::journal::{Event, Journal, NameOp, Replay, ReplayFile};
 use super::world::{Settings, inode};
 
-/// What a choice is about.
+/// The subject of a choice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Undecided {
     /// One 512-byte sector of a file.
@@ -31,25 +31,25 @@ pub enum Undecided {
     Name(String),
 }
 
-/// One thing of which it is not known what the medium holds. Pick 0 is what was surely there before.
+/// One thing whose state on disk is undecided. Pick 0 is the state that was certainly there before.
 #[derive(Clone, Debug)]
 pub struct Choice {
     /// The file's inode number; 0 for names.
     pub inode: u64,
     /// The file's path as processes saw it, or `(unlinked)`; empty for names.
     pub path: Arc<str>,
-    /// What is undecided.
+    /// The undecided thing.
     pub what: Undecided,
-    /// How many different picks there are, at least two.
+    /// The number of different picks, at least two.
     pub arity: usize,
-    /// The pick that holds what processes saw.
+    /// The pick that processes saw.
     pub latest: usize,
 }
 
 /// A file with open choices.
 struct OpenChoices {
     number: u32,
-    /// What is sure.
+    /// The certain part.
     base: Arc<DiskFile>,
     /// Choice, sector, picks.
     sectors: Vec<(usize, u32, Vec<Arc<Sector>>)>,
@@ -57,7 +57,7 @@ struct OpenChoices {
     len: Option<(usize, Vec<u64>)>,
 }
 
-/// What may be on the disk when power is lost at one point: see [`Journal::crash_at`].
+/// The possible disk contents when power fails at one point: see [`Journal::crash_at`].
 pub struct Crash {
     settings: Settings,
     now_us: i64,
@@ -72,7 +72,7 @@ pub struct Crash {
     open: Vec<OpenChoices>,
 }
 
-/// How much [`Crash::explore`] has visited.
+/// The extent of a [`Crash::explore`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Explored {
     /// Images that were made.
@@ -105,7 +105,7 @@ impl Crash {
     }
 
     fn add_files(&mut self, replay: &Replay) {
-        // A file that no pick can give a name to is not on any image.
+        // A file that gets no name by any pick is on no image.
         let mut named = vec![false; replay.files.len()];
         let pending = replay.ops.iter().filter_map(NameOp::node);
         for node in self.tree.nodes().chain(pending) {
@@ -130,7 +130,7 @@ impl Crash {
         }
     }
 
-    /// The file if everything about it is sure; else it goes to `open`.
+    /// Return the file if everything about it is certain; otherwise add it to `open`.
     fn add_file(
         &mut self,
         number: u32,
@@ -193,18 +193,18 @@ impl Crash {
         self.choose(0, "".into(), Undecided::Name(what), 2, 1)
     }
 
-    /// How many events had happened.
+    /// Return how many events had happened.
     pub fn time(&self) -> usize {
         self.time
     }
 
-    /// What is undecided. A selection has one pick for each, in this order.
+    /// Return the choices. A selection has one pick for each, in this order.
     pub fn choices(&self) -> &[Choice] {
         &self.choices
     }
 
-    /// Decide some choices once and for all, so that exploring varies the others only: the closure
-    /// returns the pick. For what no test can tell apart, such as pages that are derived state.
+    /// Fix some choices, so that exploring varies the others only: the closure returns the pick.
+    /// For differences that no test can observe, such as pages of derived state.
     ///
     /// # Panics
     /// When a pick is not below the choice's arity.
@@ -217,30 +217,30 @@ impl Crash {
         self
     }
 
-    /// The selection where nothing that was pending has reached the medium.
+    /// Return the selection in which nothing pending has reached the disk.
     pub fn nothing(&self) -> Vec<usize> {
         self.select(|_, _| 0)
     }
 
-    /// The selection where everything has.
+    /// Return the selection in which everything has.
     pub fn everything(&self) -> Vec<usize> {
         self.select(|_, choice| choice.latest)
     }
 
-    /// A selection by a closure, pinned picks kept.
+    /// Make a selection by a closure, with fixed picks kept.
     fn select(&self, mut pick: impl FnMut(usize, &Choice) -> usize) -> Vec<usize> {
         let choices = self.choices.iter().zip(&self.pinned).enumerate();
         choices.map(|(index, (choice, pin))| pin.unwrap_or_else(|| pick(index, choice))).collect()
     }
 
-    /// How many combinations there are, at most `u64::MAX`.
+    /// Return the number of combinations, at most `u64::MAX`.
     pub fn combinations(&self) -> u64 {
         let open = self.choices.iter().zip(&self.pinned).filter(|(_, pin)| pin.is_none());
         open.fold(1, |product: u64, (choice, _)| product.saturating_mul(choice.arity as u64))
     }
 
-    /// The machine after the cut, when the medium holds this selection: what is live is durable, and
-    /// no lock is held.
+    /// Make the machine after the power failure, with this selection on disk: all live content is
+    /// durable, and no lock is held.
     ///
     /// # Panics
     /// When the selection does not fit [`Crash::choices`].
@@ -248,8 +248,8 @@ impl Crash {
         self.machine(self.disk(selection))
     }
 
-    /// As [`Crash::image`], for those selections alone whose fingerprint is wanted: most of the cost of
-    /// a machine is paid after that is known.
+    /// Do as [`Crash::image`], only for selections with a wanted fingerprint: most of the cost of a
+    /// machine comes after that is known.
     ///
     /// # Panics
     /// As [`Crash::image`].
@@ -275,7 +275,7 @@ impl Crash {
         MemoryStorage::born(&journal, disk, Vec::new(), live)
     }
 
-    /// The fingerprint that the image would have, for the cost of building no storage.
+    /// Return the image's fingerprint without building a storage.
     pub fn fingerprint(&self, selection: &[usize]) -> u64 {
         self.disk(selection).fingerprint()
     }
@@ -295,9 +295,9 @@ impl Crash {
         Disk { files, tree }
     }
 
-    /// A sentence for a failing test: what of this selection differs from everything.
+    /// Describe for a failing test how this selection differs from everything.
     pub fn describe(&self, selection: &[usize]) -> String {
-        let mut words = format!("power lost after event {}", self.time);
+        let mut words = format!("power failed after event {}", self.time);
         for (choice, pick) in self.choices.iter().zip(selection) {
             if *pick != choice.latest {
                 let Choice { path, what, arity, latest, .. } = choice;
@@ -307,9 +307,9 @@ impl Crash {
         words
     }
 
-    /// Visit images: all combinations when there are at most `limit`, else `limit` of them drawn with
-    /// `seed`. The sample always holds nothing, everything, each choice alone arrived, and each
-    /// choice alone missing, even when these are more than `limit`.
+    /// Visit images: all combinations when there are at most `limit`, else `limit` of them drawn
+    /// with `seed`. The sample always includes nothing, everything, each choice alone arrived, and
+    /// each choice alone missing, even when these are more than `limit`.
     pub fn explore(
         &self,
         limit: u64,
@@ -334,7 +334,7 @@ impl Crash {
         let mut selection = self.nothing();
         loop {
             visit(&selection);
-            // Count up, the first open choice fastest; a wrapped one carries on to the next.
+            // Count up, the first open choice fastest; a wrapped one carries to the next.
             let open = (0..selection.len()).filter(|index| self.pinned[*index].is_none());
             let mut carried = true;
             for index in open {
@@ -355,7 +355,7 @@ impl Crash {
         visit(&self.everything());
         let mut visited = 2;
         for (one, _) in self.pinned.iter().enumerate().filter(|(_, pin)| pin.is_none()) {
-            // Pick 0 is the latest where a sector was changed and changed back.
+            // Pick 0 is the latest if a sector was changed and changed back.
             let other = |choice: &Choice| if choice.latest == 0 { 1 } else { choice.latest };
             visit(&self.select(|index, choice| if index == one { other(choice) } else { 0 }));
             let lost = |choice: &Choice| usize::from(choice.latest == 0);
@@ -368,7 +368,7 @@ impl Crash {
         }
         let mut random = Random(seed);
         for _ in visited..limit {
-            // Some samples lose nearly everything, some nearly nothing, most toss a coin.
+            // Some samples lose nearly everything, some nearly nothing; most toss a coin.
             let bias = [128, 128, 16, 240][random.below(4)];
             visit(&self.select(|_, choice| match random.below(256) < bias {
                 true if random.below(2) == 0 => random.below(choice.arity),

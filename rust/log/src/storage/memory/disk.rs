@@ -1,23 +1,23 @@
-//! What a disk holds, unchanging: sectors, lengths and names.
+//! The immutable contents of a disk: sectors, lengths and names.
 //!
-//! The room owns the immutable side of the twin: a [`Disk`] is what a storage begins with and what a
-//! crash image is made of. Sectors are shared between images, so an image costs its differences.
-//! Zero sectors are left out everywhere: a sector that is absent reads as zero.
+//! The module owns the immutable side of the twin: a storage begins with a [`Disk`], and a crash
+//! image is made from one. Images share sectors, so an image costs only its differences. Zero
+//! sectors are left out everywhere: an absent sector reads as zero.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use rustix::io::Errno;
 
-/// What a disk writes at once or not at all.
+/// The unit that a disk writes whole or not at all.
 pub(super) const SECTOR: u64 = 512;
-/// What is allocated, and told apart from a hole, at once.
+/// The unit of allocation and of holes.
 pub(super) const PAGE: u64 = 4096;
 
 /// 512 bytes that never change.
 pub(super) struct Sector {
     bytes: [u8; SECTOR as usize],
-    /// Found out when it is asked for: most versions of a sector are on no image.
+    /// Computed on demand: most versions of a sector are on no image.
     hash: OnceLock<u64>,
 }
 
@@ -26,7 +26,7 @@ impl Sector {
         Arc::new(Self { bytes, hash: OnceLock::new() })
     }
 
-    /// The sector that is everywhere where none is.
+    /// Return the sector that stands for every absent one.
     pub(super) fn zero() -> Arc<Self> {
         static ZERO: OnceLock<Arc<Sector>> = OnceLock::new();
         ZERO.get_or_init(|| Self::new([0; SECTOR as usize])).clone()
@@ -40,7 +40,7 @@ impl Sector {
         self.bytes == [0; SECTOR as usize]
     }
 
-    /// What this sector adds to the fingerprint of a file; nothing when it is zero.
+    /// Return this sector's part of a file's fingerprint; 0 when it is zero.
     pub(super) fn print(&self, number: u32) -> u64 {
         if self.is_zero() {
             return 0;
@@ -65,7 +65,7 @@ impl Pages {
         }
     }
 
-    /// Take out every page that lies wholly in `[from, to)`.
+    /// Remove every page that lies wholly in `[from, to)`.
     pub(super) fn remove(&mut self, from: u64, to: u64) {
         let end = (to / PAGE).min(self.0.len() as u64 * 64);
         for page in from.div_ceil(PAGE)..end {
@@ -73,7 +73,7 @@ impl Pages {
         }
     }
 
-    /// True when `[from, to)` lies in pages of the set.
+    /// Return true when `[from, to)` lies in pages of the set.
     pub(super) fn cover(&self, from: u64, to: u64) -> bool {
         (from / PAGE..to.div_ceil(PAGE)).all(|page| self.has(page))
     }
@@ -82,20 +82,20 @@ impl Pages {
         self.0.get((page / 64) as usize).is_some_and(|word| word >> (page % 64) & 1 == 1)
     }
 
-    /// The first byte at or after `position` that lies in a page of the set.
+    /// Return the first byte at or after `position` that lies in a page of the set.
     pub(super) fn next(&self, position: u64) -> Option<u64> {
         let end = self.0.len() as u64 * 64;
         let page = (position / PAGE..end).find(|page| self.has(*page))?;
         Some((page * PAGE).max(position))
     }
 
-    /// A hash of which they are.
+    /// Return a hash of the set.
     pub(super) fn print(&self) -> u64 {
         let used = self.0.iter().rposition(|word| *word != 0).map_or(0, |last| last + 1);
         self.0[..used].iter().fold(0, |sum, word| mix(sum, *word))
     }
 
-    /// How many bytes the pages hold.
+    /// Return the bytes of the pages.
     pub(super) fn bytes(&self) -> u64 {
         self.0.iter().map(|word| u64::from(word.count_ones())).sum::<u64>() * PAGE
     }
@@ -113,7 +113,7 @@ pub(super) struct DiskFile {
 }
 
 impl DiskFile {
-    /// The sector with that number.
+    /// Return the sector with that number.
     pub(super) fn sector(&self, number: u32) -> Arc<Sector> {
         match self.sectors.binary_search_by_key(&number, |(number, _)| *number) {
             Ok(found) => self.sectors[found].1.clone(),
@@ -121,7 +121,7 @@ impl DiskFile {
         }
     }
 
-    /// Copy out of `[position, position + into.len())`.
+    /// Copy out `[position, position + into.len())`.
     pub(super) fn read(&self, position: u64, into: &mut [u8]) {
         into.fill(0);
         let end = position + into.len() as u64;
@@ -139,8 +139,8 @@ impl DiskFile {
         }
     }
 
-    /// This file with other sectors, cut at a length: what lies beyond it is lost, and so is
-    /// what was allocated there.
+    /// Make this file with changed sectors, cut at a length: contents and allocation beyond it are
+    /// lost.
     pub(super) fn with(&self, mut changed: Vec<(u32, Arc<Sector>)>, len: u64) -> Self {
         changed.sort_by_key(|(number, _)| *number);
         let mut sectors = Vec::with_capacity(self.sectors.len() + changed.len());
@@ -181,7 +181,7 @@ impl DiskFile {
         }
     }
 
-    /// The pages that hold anything but zeros.
+    /// Return the pages that have non-zero bytes.
     pub(super) fn data(&self) -> Pages {
         let mut pages = Pages::default();
         for (number, _) in &self.sectors {
@@ -191,13 +191,13 @@ impl DiskFile {
         pages
     }
 
-    /// A hash of the bytes.
+    /// Return a hash of the bytes.
     pub(super) fn print(&self) -> u64 {
         self.sectors.iter().fold(0, |sum, (number, sector)| sum.wrapping_add(sector.print(*number)))
     }
 }
 
-/// What a name stands for.
+/// The target of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Node {
     File(u32),
@@ -220,7 +220,7 @@ impl Tree {
         Self(vec![Arc::new(Directory { mode: 0o755, names: BTreeMap::new() })])
     }
 
-    /// Add an empty directory that no name stands for yet.
+    /// Add an empty directory without a name.
     pub(super) fn add(&mut self, mode: u32) -> u32 {
         self.0.push(Arc::new(Directory { mode, names: BTreeMap::new() }));
         self.0.len() as u32 - 1
@@ -238,7 +238,8 @@ impl Tree {
         self.names(dir).get(name).copied()
     }
 
-    /// Every file that a path leads to, with its path, in a fixed order; directories end with `/`.
+    /// List every file that a path leads to, with its path, in a fixed order; directories end with
+    /// `/`.
     pub(super) fn paths(&self) -> Vec<(String, Node)> {
         let mut found = Vec::new();
         self.collect(0, "/", &mut found);
@@ -258,17 +259,17 @@ impl Tree {
         }
     }
 
-    /// Names that any directory holds, reachable or not.
+    /// Iterate over the targets of all names, reachable or not.
     pub(super) fn nodes(&self) -> impl Iterator<Item = Node> + '_ {
         self.0.iter().flat_map(|dir| dir.names.values().copied())
     }
 
-    /// How many names a file has.
+    /// Count the names of a file.
     pub(super) fn links(&self, file: u32) -> u64 {
         self.nodes().filter(|node| *node == Node::File(file)).count() as u64
     }
 
-    /// Where a node's name is: it has one at most.
+    /// Return the place of a node's name: it has one at most.
     pub(super) fn place(&self, node: Node) -> Option<(u32, Arc<str>)> {
         (0..self.0.len() as u32).find_map(|dir| {
             let (name, _) = self.names(dir).iter().find(|(_, other)| **other == node)?;
@@ -282,20 +283,20 @@ impl Tree {
         Ok((dir, last.ok_or(Errno::BUSY)?.into()))
     }
 
-    /// What a path stands for.
+    /// Return the target of a path.
     pub(super) fn find(&self, path: &std::path::Path) -> Result<Node, Errno> {
         let (dir, last) = self.walk(path)?;
         let Some(last) = last else { return Ok(Node::Dir(0)) };
         self.get(dir, last).ok_or(Errno::NOENT)
     }
 
-    /// The directory that a path stands for.
+    /// Return the directory of a path.
     pub(super) fn dir(&self, path: &std::path::Path) -> Result<u32, Errno> {
         let (dir, last) = self.walk(path)?;
         last.map_or(Ok(dir), |last| self.enter(dir, last))
     }
 
-    /// The directory of a path's last name, and that name; none for the root.
+    /// Return the directory of a path's last name, and that name; none for the root.
     fn walk<'a>(&self, path: &'a std::path::Path) -> Result<(u32, Option<&'a str>), Errno> {
         let path = path.to_str().filter(|path| !path.contains('\0')).ok_or(Errno::INVAL)?;
         let (mut dir, mut last) = (0, None);
@@ -344,7 +345,7 @@ impl Disk {
     }
 }
 
-/// A hash over names, lengths and bytes: `file` tells length and bytes of a file by its number.
+/// Hash names, lengths and bytes: `file` returns length and bytes of a file by its number.
 pub(super) fn fingerprint(tree: &Tree, mut file: impl FnMut(u32) -> (u64, u64)) -> u64 {
     tree.paths().iter().fold(0, |sum, (path, node)| {
         let sum = mix(sum, hash(path.as_bytes()));
@@ -358,7 +359,7 @@ pub(super) fn fingerprint(tree: &Tree, mut file: impl FnMut(u32) -> (u64, u64)) 
     })
 }
 
-/// A hash for telling states apart; not for anything on a medium.
+/// Compute a hash to distinguish states; it is stored nowhere.
 pub(super) fn hash(bytes: &[u8]) -> u64 {
     let add = |sum: u64, chunk: &[u8]| {
         let mut word = [0; 8];

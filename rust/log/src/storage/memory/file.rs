@@ -1,7 +1,7 @@
 //! An open file of the twin, and the two ways in which its maps store.
 //!
-//! The room owns what an *open file* is: its lock and its place in the count of failed syncs end
-//! with it. As in the kernel, a map keeps its open file alive, and with it the lock.
+//! The module owns the *open file*: its lock and its view of failed syncs end with it. As in the
+//! kernel, a map keeps its open file alive, and with it the lock.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -14,7 +14,7 @@ use super::bytes::private;
 use super::world::World;
 use super::{Process, SharedMachine};
 
-/// One result of one `open`.
+/// The result of one `open`.
 pub(super) struct OpenedFile {
     shared: Arc<SharedMachine>,
     process: Arc<Process>,
@@ -22,7 +22,7 @@ pub(super) struct OpenedFile {
     number: u64,
     writable: bool,
     closed: AtomicBool,
-    /// How many failed syncs of the file this open file was told of.
+    /// How many failed syncs of the file this open file has reported.
     seen: AtomicU32,
 }
 
@@ -107,7 +107,7 @@ impl File for MemoryFile {
         self.read_at(bytes, position)
     }
 
-    /// Always whole: one step of the machine, not two where the file ends.
+    /// Read all at once: one step of the machine, not two at the end of the file.
     fn read_at(&self, bytes: &mut [u8], position: u64) -> io::Result<usize> {
         let opened = self.opened()?;
         opened.with(|world| Ok(world.read(opened.file, bytes, position)))
@@ -186,7 +186,7 @@ impl File for MemoryFile {
 }
 
 /// Stores into shared memory, each with an event in the journal. The memory outlives `close`, as a
-/// real map does; only death of the process ends its stores.
+/// real map does; only the death of the process ends its stores.
 struct Journaled(Arc<OpenedFile>);
 
 impl Journaled {

@@ -1,17 +1,17 @@
-//! Everything that happened to a twin, in order, and its replay up to any point.
+//! All events of a twin, in order, and their replay up to any point.
 //!
-//! The room owns the rules of what is durable when. They are those of Linux, at their harshest:
+//! The module owns the rules of what is durable when. They are those of Linux, at their harshest:
 //!
-//! | event | on the medium |
+//! | event | on disk |
 //! |---|---|
 //! | store, allocate, punch | pending: each sector, and the length, on its own |
 //! | sync of a file | its bytes and its length, not its name |
 //! | create, rename, unlink | pending: each on its own, a rename whole or not at all |
 //! | sync of a directory | the names made, renamed and removed in it |
-//! | failed sync (`drop_dirty`) | nothing; what was pending is forgotten by later syncs |
+//! | failed sync (`drop_dirty`) | nothing; later syncs forget the pending part |
 //!
-//! A sector holds what was last durable, or its content after any later store: what a replay keeps
-//! as *versions*. From them [`super::crash`] makes images.
+//! A sector has its last durable content, or its content after any later store: a replay keeps
+//! these as *versions*. [`super::crash`] makes images from them.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -22,7 +22,7 @@ use super::crash::Crash;
 use super::disk::{Disk, DiskFile, Node, SECTOR, Sector, Tree};
 use super::world::Settings;
 
-/// One thing that happened.
+/// One event.
 pub(super) enum Event {
     /// A name was made for a new file or directory.
     Link { dir: u32, name: Arc<str>, node: Node, mode: u32 },
@@ -30,11 +30,11 @@ pub(super) enum Event {
     Rename { from_dir: u32, from_name: Arc<str>, to_dir: u32, to_name: Arc<str>, node: Node },
     /// A name was removed.
     Unlink { dir: u32, name: Arc<str>, node: Node },
-    /// Bytes were stored; beyond the length, they moved it.
+    /// Bytes were stored; beyond the length, they extended it.
     Store { file: u32, position: u64, bytes: Box<[u8]> },
     /// Space was allocated from the beginning.
     Allocate { file: u32, len: u64 },
-    /// A range was given back.
+    /// A range was returned to the file system.
     Punch { file: u32, position: u64, len: u64 },
     /// A sync of a file returned success.
     Sync { file: u32 },
@@ -50,23 +50,23 @@ pub struct Journal {
     pub(super) base: Arc<Disk>,
     pub(super) events: Vec<Arc<Event>>,
     pub(super) now_us: i64,
-    /// Where the images' random numbers begin.
+    /// Start of the images' random numbers.
     pub(super) random: u64,
 }
 
 impl Journal {
-    /// How many events there are. Crash points are `0..=len()`: that many have happened.
+    /// Return the number of events. Crash points are `0..=len()`: that many have happened.
     pub fn len(&self) -> usize {
         self.events.len()
     }
 
-    /// True when nothing has happened yet.
+    /// Return true when nothing has happened yet.
     pub fn is_empty(&self) -> bool {
         self.events.is_empty()
     }
 
-    /// What may be on the disk when power is lost after the first `time` events. Linear in them; for
-    /// every point in turn see [`Journal::crashes`].
+    /// Return the possible disk contents when power fails after the first `time` events. The cost
+    /// is linear in them; for every point in turn see [`Journal::crashes`].
     ///
     /// # Panics
     /// When there are fewer events.
@@ -74,18 +74,18 @@ impl Journal {
         self.replay(time).crash(self)
     }
 
-    /// As [`Journal::crash_at`], after all of it: the power fails at the moment when the journal was
-    /// taken, whatever other threads have stored since.
+    /// Do as [`Journal::crash_at`], after all of it: the power fails at the moment when the journal
+    /// was taken, whatever other threads have stored since.
     pub fn crash_at_end(&self) -> Crash {
         self.crash_at(self.len())
     }
 
-    /// The crashes at all points, in order, each for the cost of one more event.
+    /// Iterate over the crashes at all points, in order, each for the cost of one more event.
     pub fn crashes(&self) -> impl Iterator<Item = Crash> + '_ {
         self.crashes_from(0)
     }
 
-    /// As [`Journal::crashes`], from one point on.
+    /// Iterate as [`Journal::crashes`], from one point on.
     ///
     /// # Panics
     /// When there are fewer events.
@@ -99,8 +99,8 @@ impl Journal {
         })
     }
 
-    /// What processes see that start after all others were killed at that point: everything that was
-    /// stored, no lock held, and what was pending still pending.
+    /// Make the machine that processes see which start after all others were killed at that point.
+    /// It has everything that was stored, no lock is held, and the pending part is still pending.
     ///
     /// # Panics
     /// When there are fewer events.
@@ -124,11 +124,11 @@ impl std::fmt::Debug for Journal {
     }
 }
 
-/// What one sector may hold on the medium.
+/// The possible contents of one sector on disk.
 pub(super) struct Versions {
-    /// What it surely held, and what else was stored since, in order; no two of them are the same.
+    /// Its certain content, and what was stored since, in order; all of them differ.
     pub(super) picks: Vec<Arc<Sector>>,
-    /// Which of them was stored last: what processes see.
+    /// The one stored last, which processes see.
     pub(super) latest: usize,
     /// True when the next sync writes it.
     dirty: bool,
@@ -143,9 +143,9 @@ impl Versions {
         &self.picks[self.latest]
     }
 
-    /// Store a sector, of which `changed` may be other than it was.
+    /// Store a sector, which may differ only in `changed`.
     fn store(&mut self, bytes: [u8; SECTOR as usize], changed: Range<usize>) {
-        // Most versions differ where something was just stored: that is looked at first.
+        // Most versions differ in the bytes just stored: those are compared first.
         let same = |pick: &[u8; SECTOR as usize]| {
             pick[changed.clone()] == bytes[changed.clone()] && *pick == bytes
         };
@@ -160,13 +160,13 @@ impl Versions {
 
 /// One file in a replay.
 pub(super) struct ReplayFile {
-    /// What was durable, `sectors` aside.
+    /// The durable state, without `sectors`.
     pub(super) base: Arc<DiskFile>,
     /// Sectors that were touched since.
     pub(super) sectors: BTreeMap<u32, Versions>,
-    /// Durable length, then those it had since.
+    /// The durable length, then later ones.
     pub(super) lens: Vec<u64>,
-    /// What is allocated now.
+    /// The pages allocated now.
     pub(super) allocated: super::disk::Pages,
 }
 
@@ -197,7 +197,7 @@ impl ReplayFile {
         }
     }
 
-    /// Store zeros, whole sectors of zeros left alone.
+    /// Store zeros, but leave sectors of zeros alone.
     fn clear(&mut self, position: u64, len: u64) {
         let end = position + len;
         let mut at = position;
@@ -241,7 +241,7 @@ impl ReplayFile {
         }
     }
 
-    /// What processes see.
+    /// Return what processes see.
     fn live(&self) -> DiskFile {
         let changed =
             self.sectors.iter().map(|(number, versions)| (*number, versions.last().clone()));
@@ -255,7 +255,7 @@ impl ReplayFile {
 #[derive(Clone)]
 pub(super) struct NameOp {
     pub(super) event: Arc<Event>,
-    /// A sync of its directory came after it.
+    /// A sync of its directory came later.
     pub(super) synced: bool,
 }
 
@@ -268,7 +268,7 @@ impl NameOp {
         }
     }
 
-    /// The file or directory whose name it is.
+    /// Return the file or directory whose name it is.
     pub(super) fn node(&self) -> Option<Node> {
         match &*self.event {
             Event::Link { node, .. } | Event::Unlink { node, .. } | Event::Rename { node, .. } => {
@@ -278,7 +278,7 @@ impl NameOp {
         }
     }
 
-    /// Do it to a tree that may lack some of the operations before it: a node keeps one name.
+    /// Apply it to a tree that may lack some earlier operations: a node keeps one name.
     pub(super) fn apply(&self, tree: &mut Tree) {
         match &*self.event {
             Event::Link { dir, name, node, .. } => {
@@ -300,9 +300,9 @@ impl NameOp {
     }
 }
 
-/// The state after some events: what is surely durable, and what is pending.
+/// The state after some events: the certainly durable part, and the pending part.
 pub(super) struct Replay {
-    /// Names that are surely on the medium, `ops` aside.
+    /// Names that are certainly on disk, without `ops`.
     pub(super) durable: Tree,
     /// Operations on names, in order; the first is never synced.
     pub(super) ops: Vec<NameOp>,
@@ -355,7 +355,7 @@ impl Replay {
         }
     }
 
-    /// An inode without a name.
+    /// Make an inode without a name.
     fn make(&mut self, node: Node, mode: u32) {
         match node {
             Node::File(file) => {
@@ -380,14 +380,14 @@ impl Replay {
         for op in self.ops.iter_mut().filter(|op| op.touches(dir)) {
             op.synced = true;
         }
-        // What was synced before anything that is pending needs no memory of its order.
+        // Synced operations before any pending one are final, so their order need not be kept.
         let done = self.ops.iter().take_while(|op| op.synced).count();
         for op in self.ops.drain(..done) {
             op.apply(&mut self.durable);
         }
     }
 
-    /// What processes see, files without a name included.
+    /// Return what processes see, including files without a name.
     pub(super) fn live(&self) -> Disk {
         let files = self.files.iter().map(|file| Some(Arc::new(file.as_ref()?.live()))).collect();
         Disk { files, tree: self.names.clone() }

@@ -1,26 +1,28 @@
-//! An in-memory twin of a machine's files, for tests: it remembers what a power cut would leave.
+//! An in-memory twin of a machine's files, for tests: it remembers what a power failure would
+//! leave.
 //!
-//! The room owns the [`Storage`] side: paths, processes, a clock that stands still and random numbers
-//! from a seed. Everything that changes is journaled ([`Journal`]); from the journal come the images:
+//! The module owns the [`Storage`] side: paths, processes, a clock that stands still and random
+//! numbers from a seed. Every change is journaled ([`Journal`]); the journal makes the images:
 //!
 //! | after | what is there | who makes it |
-//! |---|---|---|
-//! | power loss | what was synced, and any choice of what was not | [`Journal::crash_at`] → [`Crash::image`] |
+//! | after | what remains | made by |
+//! | power failure | all that was synced, and any choice of the rest | [`Journal::crash_at`] → [`Crash::image`] |
 //! | death of all processes | everything that was stored, no lock held | [`MemoryStorage::survivor`], [`Journal::killed_at`] |
 //! | an orderly restart | everything, durable | [`MemoryStorage::restart`] |
 //! | death of one process | its locks are free | [`MemoryStorage::process`], [`MemoryStorage::kill`] |
 //!
 //! | file | owns |
 //! |---|---|
-//! | `world` | what is now: names, files, locks, under one mutex |
+//! | `world` | the present: names, files, locks, under one mutex |
 //! | `bytes` | memory that maps share |
 //! | `file` | open files and their maps |
-//! | `disk` | sectors, lengths, names that never change |
-//! | `journal` | what happened, and the rules of what is durable when |
+//! | `disk` | immutable sectors, lengths, names |
+//! | `journal` | the events, and the rules of what is durable when |
 //! | `crash` | choices and images |
 //!
-//! Not imitated: permissions, symbolic links, space shared between files (each has a capacity of its
-//! own), and loads beyond the end of a file, which read as zero where the kernel raises SIGBUS.
+//! The twin does not imitate permissions, symbolic links, or space shared between files: each file
+//! has a capacity of its own. Loads beyond the end of a file read as zero, where the kernel raises
+//! SIGBUS.
 
 mod bytes;
 mod crash;
@@ -45,8 +47,8 @@ pub use crash::{Choice, Crash, Explored, Undecided};
 pub use file::MemoryFile;
 pub use journal::Journal;
 
-/// A test that crashes at each of many points goes on by so many of them: `usual`, or 1 where the
-/// environment variable `FALAJ_CRASHES` is `all`: `make proof-crashes`.
+/// Return the step between crash points for tests that crash at many points: `usual`, or 1 if the
+/// environment variable `FALAJ_CRASHES` is `all` (`make proof-crashes`).
 pub fn every(usual: usize) -> usize {
     match std::env::var("FALAJ_CRASHES") {
         Ok(which) if which == "all" => 1,
@@ -54,24 +56,24 @@ pub fn every(usual: usize) -> usize {
     }
 }
 
-/// Capacity of a file unless asked otherwise.
+/// Capacity of a file by default.
 const CAPACITY: u64 = 1 << 20;
-/// Where the clock stands unless set: 2026-01-01.
+/// The clock's default: 2026-01-01.
 const NOW_US: i64 = 1_767_225_600_000_000;
 
-/// Asked by each process, with its number, before its calls and after whatever changed something.
+/// Called by each process, with its number, before its calls and after each of its changes.
 type Gate = Box<dyn Fn(u64) + Send + Sync>;
 
-/// What all processes of one machine share.
+/// The state that all processes of one machine share.
 struct SharedMachine {
     world: Mutex<World>,
     gate: OnceLock<Gate>,
-    /// Asked after changes alone.
+    /// Called after changes alone.
     event_gate: OnceLock<Gate>,
     random: AtomicU64,
     processes: AtomicU64,
-    /// The real process that the machine is in. A forked child has a copy of the machine, whose
-    /// mutexes a thread may have held that is not there any more.
+    /// The real process that has the machine. A forked child has a copy of the machine, whose
+    /// mutexes may be held by a thread that the child lacks.
     made_by: u32,
 }
 
@@ -81,7 +83,7 @@ impl SharedMachine {
         self.world.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A step of a process, at whose end it may have to wait: with nothing of this room locked.
+    /// Take a step of a process, which may have to wait at its end, without a lock of this module.
     fn step<T>(&self, process: &Process, step: impl FnOnce(&mut World) -> T) -> T {
         let mut world = self.world();
         let before = world.events.len();
@@ -140,13 +142,13 @@ impl std::fmt::Debug for MemoryStorage {
 }
 
 impl MemoryStorage {
-    /// An empty machine: the directory `/`, files of up to 1 MiB.
+    /// Make an empty machine: the directory `/`, files of up to 1 MiB.
     pub fn new() -> Self {
         Self::with_capacity(CAPACITY)
     }
 
-    /// An empty machine whose files hold up to `capacity` bytes each; beyond that the disk is full.
-    /// No map can be longer.
+    /// Make an empty machine whose files hold up to `capacity` bytes each; beyond that the disk is
+    /// full. No map can be longer.
     pub fn with_capacity(capacity: u64) -> Self {
         let capacity = capacity.next_multiple_of(PAGE);
         let filesystem = Filesystem::Promises("memory");
@@ -158,9 +160,9 @@ impl MemoryStorage {
         Self::born(&journal, disk, Vec::new(), live)
     }
 
-    /// A machine that goes on from a journal.
+    /// Make a machine that continues from a journal.
     fn born(journal: &Journal, base: Arc<Disk>, events: Vec<Arc<Event>>, live: Disk) -> Self {
-        // A number of its own: registries keyed by (device, inode) never take two machines for one.
+        // A number of its own: registries keyed by (device, inode) never confuse two machines.
         static DEVICES: AtomicU64 = AtomicU64::new(1);
         let device = DEVICES.fetch_add(1, Ordering::Relaxed);
         let mut world = World::new(journal.settings.clone(), device, base, events, live);
@@ -176,69 +178,70 @@ impl MemoryStorage {
         Self { shared: Arc::new(shared), process: Process::new(0) }
     }
 
-    /// Begin the random numbers anew with a seed.
+    /// Restart the random numbers with a seed.
     #[must_use]
     pub fn seeded(self, seed: u64) -> Self {
         self.shared.random.store(seed, Ordering::SeqCst);
         self
     }
 
-    /// Pretend another kind of file system, such as one where allocation is no promise.
+    /// Pretend another kind of file system, such as one where allocation reserves no space.
     #[must_use]
     pub fn on(self, filesystem: Filesystem) -> Self {
         self.shared.world().settings.filesystem = filesystem;
         self
     }
 
-    /// Keep these permission bits of nothing that is created, as some file systems do.
+    /// Drop these permission bits of all created files, as some file systems do.
     #[must_use]
     pub fn losing_modes(self, bits: u32) -> Self {
         self.shared.world().settings.lost_modes = bits;
         self
     }
 
-    /// Set the clock, which else stands still.
+    /// Set the clock, which otherwise stands still.
     pub fn set_now_us(&self, now_us: i64) {
         self.shared.world().now_us = now_us;
     }
 
-    /// Another process of the same machine, with locks of its own.
+    /// Make another process of the same machine, with locks of its own.
     #[must_use]
     pub fn process(&self) -> Self {
         let number = self.shared.processes.fetch_add(1, Ordering::Relaxed);
         Self { shared: self.shared.clone(), process: Process::new(number) }
     }
 
-    /// Kill this process: its locks are free, and whatever it still tries fails with `EBADF`.
+    /// Kill this process: its locks are free, and its later calls fail with `EBADF`.
     pub fn kill(&self) {
         self.process.dead.store(true, Ordering::SeqCst);
         self.shared.world().unlock_all(self.process.number);
     }
 
-    /// Call this before each call of any process, and after each event of one, in its thread and with
-    /// its number: who does not return from it has stopped there. The first one given stays.
+    /// Call `gate` before each call of any process, and after each event of one, in its thread and
+    /// with its number. A process that does not return from it has stopped there. The first gate
+    /// given stays.
     pub fn watch(&self, gate: impl Fn(u64) + Send + Sync + 'static) {
         let _ = self.shared.gate.set(Box::new(gate));
     }
 
-    /// As [`MemoryStorage::watch`], after each event alone. Who stops there is in the middle of what others
-    /// see, but never in a call that has changed nothing, which may keep threads waiting that are no
-    /// process of the machine.
+    /// Do as [`MemoryStorage::watch`], after each event alone. A process that stops there is
+    /// between changes that others see, but never in a call that has changed nothing. Such a call
+    /// could keep threads waiting that are no process of the machine.
     pub fn watch_events(&self, gate: impl Fn(u64) + Send + Sync + 'static) {
         let _ = self.shared.event_gate.set(Box::new(gate));
     }
 
-    /// How many events have happened: the crash point "now".
+    /// Return how many events have happened: the crash point "now".
     pub fn events(&self) -> usize {
         self.shared.world().events.len()
     }
 
-    /// Images draw other numbers than this machine goes on to draw, or salts would repeat.
+    /// Images draw other random numbers than this machine's later ones, or salts would repeat.
     fn images_random(&self) -> u64 {
         mix(self.shared.random.load(Ordering::SeqCst), 0x00f0_1da7)
     }
 
-    /// What has happened so far. Later events are not part of it.
+    /// Return the journal so far. It has no later events.
     pub fn journal(&self) -> Journal {
         let random = self.images_random();
         let world = self.shared.world();
@@ -251,16 +254,16 @@ impl MemoryStorage {
         }
     }
 
-    /// What processes see that start after all of now were killed; the power stayed on. What was
-    /// pending is still pending. This machine goes on, apart from it.
+    /// Make the machine as processes see it which start after all present ones were killed, without
+    /// a power failure. The pending part is still pending. This machine continues separately.
     #[must_use]
     pub fn survivor(&self) -> Self {
         let journal = self.journal();
         journal.killed_at(journal.len())
     }
 
-    /// The machine after an orderly restart: all that was stored is durable, no lock is held. This
-    /// machine goes on, apart from it.
+    /// Make the machine after an orderly restart: all that was stored is durable, no lock is held.
+    /// This machine continues separately.
     #[must_use]
     pub fn restart(&self) -> Self {
         let random = self.images_random();
@@ -272,9 +275,9 @@ impl MemoryStorage {
         Self::born(&journal, journal.base.clone(), Vec::new(), live)
     }
 
-    /// What Linux does when a sync of this file fails: what is dirty counts as clean, so later syncs
-    /// succeed without writing it, and what of it is on the medium stays unknown until it is stored
-    /// anew. Each open file is told once, by an `EIO` from its next sync.
+    /// Imitate a failed sync of this file on Linux. Dirty pages count as clean, so later syncs
+    /// succeed without writing them, and their state on disk stays unknown until they are stored
+    /// again. Each open file reports the error once, by an `EIO` from its next sync.
     ///
     /// # Errors
     /// `ENOENT` when no file has this inode number.
@@ -285,13 +288,13 @@ impl MemoryStorage {
         Ok(())
     }
 
-    /// A hash over names, lengths and bytes, to tell states apart.
+    /// Return a hash over names, lengths and bytes, to distinguish states.
     pub fn fingerprint(&self) -> u64 {
         self.shared.world().fingerprint()
     }
 
-    /// As [`MemoryStorage::fingerprint`], over what is allocated, too: of two machines that agree here
-    /// all that programs can ask of files is the same.
+    /// Do as [`MemoryStorage::fingerprint`], including allocation: two machines with the same value
+    /// look the same to all programs.
     pub fn fingerprint_with_space(&self) -> u64 {
         self.shared.world().fingerprint_with_space()
     }

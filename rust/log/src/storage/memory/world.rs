@@ -1,11 +1,11 @@
-//! The live side of the twin: what processes see now, and the journal of how it came to be.
+//! The live side of the twin: what processes see now, and the journal of all changes.
 //!
-//! The room owns the names, the files and the locks behind one mutex. Its invariant, on which crash
-//! images rely: whatever changes is journaled under the same mutex, in the order in which it
-//! happened, and what is read equals the replay of the journal over the base.
+//! The module owns the names, the files and the locks behind one mutex. Its invariant, on which
+//! crash images rely: every change is journaled under the same mutex, in its order. Reads equal the
+//! replay of the journal over the base.
 //!
-//! It is as strict as the kernel where code could go wrong unseen: a mapped store beyond the end of
-//! a file or into a hole, which a real machine may answer with SIGBUS, panics.
+//! It is as strict as the kernel where bad code could go unnoticed. A mapped store beyond the end
+//! of a file or into a hole, which may be SIGBUS on a real machine, panics.
 
 use std::io;
 use std::path::Path;
@@ -18,13 +18,13 @@ use super::bytes::Memory;
 use super::disk::{Disk, DiskFile, Node, PAGE, Pages, SECTOR, Sector, Tree, fingerprint, mix};
 use super::journal::Event;
 
-/// What stays the same for the life of a storage and is handed on to its images.
+/// The constant properties of a storage, which its images inherit.
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
     /// Most bytes a file can hold, a multiple of the page size.
     pub(super) capacity: u64,
     pub(super) filesystem: Filesystem,
-    /// Permission bits that files do not keep.
+    /// Permission bits that files lose.
     pub(super) lost_modes: u32,
 }
 
@@ -77,7 +77,7 @@ impl Live {
         Ok(memory)
     }
 
-    /// What it is now, sharing what never changed.
+    /// Return its present content, sharing unchanged parts.
     fn frozen(&self) -> Arc<DiskFile> {
         let Some(memory) = &self.memory else {
             if self.len == self.begun.len && self.allocated == self.begun.allocated {
@@ -121,12 +121,12 @@ impl Live {
     }
 }
 
-/// Everything that is now.
+/// The present state.
 pub(super) struct World {
     pub(super) settings: Settings,
-    /// What was on the medium when this storage began.
+    /// The disk at the beginning of this storage.
     pub(super) base: Arc<Disk>,
-    /// What has happened since.
+    /// The events since.
     pub(super) events: Vec<Arc<Event>>,
     pub(super) now_us: i64,
     device: u64,
@@ -136,7 +136,7 @@ pub(super) struct World {
 }
 
 impl World {
-    /// A world whose live content is `live`, come from `base` by `events`.
+    /// Make a world whose live content is `live`, which `events` made from `base`.
     pub(super) fn new(
         settings: Settings,
         device: u64,
@@ -149,7 +149,7 @@ impl World {
         Self { settings, base, events, now_us: 0, device, tree, files, opened: 0 }
     }
 
-    /// All that processes see.
+    /// Return all that processes see.
     pub(super) fn frozen(&self) -> Disk {
         let files = self.files.iter().map(|file| file.as_ref().map(Live::frozen)).collect();
         Disk { files, tree: self.tree.clone() }
@@ -167,13 +167,13 @@ impl World {
         self.files[file as usize].as_ref().expect("an open file exists")
     }
 
-    /// A number for an open file, and the file's count of failed syncs.
+    /// Return a number for an open file, and the file's count of failed syncs.
     pub(super) fn opened(&mut self, file: u32) -> (u64, u32) {
         self.opened += 1;
         (self.opened, self.file(file).errors)
     }
 
-    /// The file that a path stands for.
+    /// Return the file at a path.
     pub(super) fn find(&self, path: &Path) -> io::Result<u32> {
         match self.tree.find(path)? {
             Node::File(file) => Ok(file),
@@ -181,7 +181,7 @@ impl World {
         }
     }
 
-    /// The file with an inode number.
+    /// Return the file with an inode number.
     pub(super) fn by_inode(&self, inode: u64) -> io::Result<u32> {
         let number = inode.checked_sub(INODE_FILE).and_then(|number| u32::try_from(number).ok());
         let known = |number: &u32| matches!(self.files.get(*number as usize), Some(Some(_)));
@@ -216,7 +216,7 @@ impl World {
         Ok(())
     }
 
-    /// Rename, over what is at the target only if `replace`.
+    /// Rename, over an existing target only if `replace`.
     pub(super) fn rename(&mut self, from: &Path, to: &Path, replace: bool) -> io::Result<()> {
         let (from_dir, from_name) = self.tree.split(from)?;
         let node = self.tree.get(from_dir, &from_name).ok_or(Errno::NOENT)?;
@@ -265,12 +265,12 @@ impl World {
         Ok(())
     }
 
-    /// Names in a directory, sorted.
+    /// List the names in a directory, sorted.
     pub(super) fn list(&self, path: &Path) -> io::Result<Vec<String>> {
         Ok(self.tree.names(self.tree.dir(path)?).keys().map(ToString::to_string).collect())
     }
 
-    /// Names of a directory are on the medium from here on.
+    /// Make the names of a directory durable.
     pub(super) fn sync_dir(&mut self, path: &Path) -> io::Result<()> {
         let dir = self.tree.dir(path)?;
         self.note(Event::SyncDir { dir });
@@ -331,7 +331,7 @@ impl World {
         len
     }
 
-    /// A store by `pwrite`: the file grows as far as it must.
+    /// Store by `pwrite`: the file grows as far as it must.
     pub(super) fn write(&mut self, number: u32, bytes: &[u8], position: u64) -> io::Result<()> {
         if bytes.is_empty() {
             return Ok(());
@@ -346,7 +346,7 @@ impl World {
         Ok(())
     }
 
-    /// A store into a map.
+    /// Store into a map.
     pub(super) fn store(&mut self, number: u32, bytes: &[u8], position: u64) {
         if bytes.is_empty() {
             return;
@@ -357,8 +357,8 @@ impl World {
         self.changed(number, position, bytes.into());
     }
 
-    /// A word was changed in place. It is read again here, so that the last event of two that race
-    /// holds what is in memory.
+    /// Note that a word was changed in place. It is read again here, so that the last of two racing
+    /// events has the content of memory.
     pub(super) fn noted(&mut self, number: u32, position: u64) {
         let memory = self.file(number).memory.as_ref().expect("a mapped file has memory");
         memory.touch(position, 8);
@@ -402,7 +402,7 @@ impl World {
         Ok(())
     }
 
-    /// Give a range back; it reads as zero.
+    /// Return a range to the file system; it reads as zero.
     pub(super) fn punch(&mut self, number: u32, position: u64, len: u64) -> io::Result<()> {
         let capacity = self.settings.capacity;
         let end = position.saturating_add(len).min(capacity);
@@ -427,8 +427,8 @@ impl World {
         file.data.next(position).filter(|found| *found < file.len)
     }
 
-    /// Bytes and length are on the medium from here on, unless a sync failed that this open file has
-    /// not been told of (`seen` counts what it was told).
+    /// Make bytes and length durable, unless a sync failed that this open file has not reported
+    /// (`seen` counts the reported ones).
     pub(super) fn sync(&mut self, number: u32, seen: u32) -> Result<(), u32> {
         let errors = self.file(number).errors;
         if errors != seen {
@@ -438,13 +438,13 @@ impl World {
         Ok(())
     }
 
-    /// A sync failed: see `MemoryStorage::drop_dirty`.
+    /// Note that a sync failed: see `MemoryStorage::drop_dirty`.
     pub(super) fn drop_dirty(&mut self, number: u32) {
         self.live(number).errors += 1;
         self.note(Event::DropDirty { file: number });
     }
 
-    /// The memory behind a file, for a map of `len` bytes.
+    /// Return the memory of a file, for a map of `len` bytes.
     pub(super) fn map(&mut self, number: u32, len: u64) -> io::Result<Arc<Memory>> {
         let capacity = self.settings.capacity;
         if len == 0 {
@@ -468,7 +468,7 @@ impl World {
         if mine.is_some_and(|mine| locks[mine].kind == kind) {
             return true;
         }
-        // As the kernel does: what this open file held is given up before the other kind is tried.
+        // As in the kernel: this open file's old lock is released before the other kind is tried.
         locks.retain(|held| held.open != open);
         let free = match kind {
             LockKind::Exclusive => locks.is_empty(),
@@ -484,7 +484,7 @@ impl World {
         self.live(number).locks.retain(|held| held.open != open);
     }
 
-    /// A process died: its locks are free.
+    /// Release the locks of a dead process.
     pub(super) fn unlock_all(&mut self, process: u64) {
         for file in self.files.iter_mut().flatten() {
             file.locks.retain(|held| held.process != process);
@@ -511,11 +511,11 @@ impl World {
     }
 }
 
-/// Inode numbers: files and directories count apart.
+/// Start of directories' inode numbers: files and directories count apart.
 const INODE_DIR: u64 = 1;
 const INODE_FILE: u64 = 1 << 32;
 
-/// The inode number of a file.
+/// Return the inode number of a file.
 pub(super) fn inode(file: u32) -> u64 {
     INODE_FILE + u64::from(file)
 }

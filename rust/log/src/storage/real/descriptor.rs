@@ -1,20 +1,21 @@
 //! A descriptor, and a `close` of it that is safe at any moment, in a forked child too.
 //!
-//! The room owns the numbers. Its invariant: one is given back to the kernel only when nobody can use
-//! it any more, so that a call that runs while another thread closes never lands in a foreign file that
+//! The module owns the numbers. Its invariant: a number returns to the kernel only when it has no
+//! user any more. So a call that runs while another thread closes never reaches a foreign file that
 //! got the same number.
 //!
-//! `close` therefore does not close the number. It lays an *inert* descriptor over it (`dup3` of an
-//! `O_PATH` one, which refuses reads, writes, locks and maps with `EBADF`): the kernel drops the open
-//! file behind it at once, its locks too, while the number stays taken until the last owner is gone.
+//! `close` therefore does not close the number. It puts an *inert* descriptor in its place: `dup3`
+//! of an `O_PATH` one, which refuses reads, writes, locks and maps with `EBADF`. The kernel drops
+//! the open file at once, its locks too, while the number stays reserved until the last owner is
+//! gone.
 //!
 //! ```text
 //! open ----> number -> open file ----close (dup3)----> number -> inert ----last drop----> free
 //! ```
 //!
-//! There is no lock and no counter in it, so a child forked while another thread was in the middle of
-//! a call can close as well: that thread does not exist there and is not waited for. A call that was
-//! under way ends on the file it began on.
+//! It has no lock and no counter. So a child that was forked while another thread was in the middle
+//! of a call can close as well. That thread does not exist there, and the child does not wait for
+//! it. A call in progress ends on the file it began on.
 //!
 //! A *map* keeps its open file alive in the kernel, locks included: lock files are never mapped.
 #![allow(unsafe_code)]
@@ -29,7 +30,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::{DupFlags, Errno, dup3, retry_on_intr};
 use rustix::process::{Resource, getrlimit};
 
-/// A descriptor number, held until the last owner is gone, and what lies behind it.
+/// A descriptor number, kept until the last owner is gone, and its open file.
 #[derive(Debug)]
 pub(super) struct Descriptor {
     file: std::fs::File,
@@ -44,7 +45,7 @@ impl Descriptor {
         Ok(Self { file: file.into(), writable, closed: AtomicBool::new(false) })
     }
 
-    /// The open file, or what was laid over it.
+    /// Return the open file, or the inert one in its place.
     pub(super) fn borrow(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
@@ -59,12 +60,13 @@ impl Descriptor {
         &self,
         call: impl FnOnce(&std::fs::File) -> io::Result<T>,
     ) -> io::Result<T> {
-        // The inert descriptor refuses most calls anyway; this holds where laying it down failed, too.
+        // The inert descriptor refuses most calls anyway; this also holds if it could not be put in
+        // place.
         if self.closed.load(Ordering::SeqCst) {
             return Err(Errno::BADF.into());
         }
         let result = call(&self.file);
-        // The call may have met the inert descriptor, of which `fstat` tells happily.
+        // The call may have met the inert descriptor, on which `fstat` succeeds.
         if self.closed.load(Ordering::SeqCst) && result.is_ok() {
             return Err(Errno::BADF.into());
         }
@@ -76,15 +78,16 @@ impl Descriptor {
         let Ok(inert) = inert() else { return };
         let number = self.file.as_raw_fd();
         // SAFETY: `self.file` owns this open number and outlives `target`, which never closes it
-        // (`ManuallyDrop`); `dup3` replaces what lies behind the number without freeing it.
+        // (`ManuallyDrop`). `dup3` replaces the open file of the number without freeing the number.
         let mut target = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(number) });
-        // EBADF is left: somebody closed our numbers behind our back, and the lock is gone with them.
+        // EBADF remains: other code in this process closed our numbers, and the lock is gone with
+        // them.
         let _ = retry_on_intr(|| dup3(inert, &mut target, DupFlags::CLOEXEC));
     }
 }
 
-/// The descriptor that closed ones turn into: made with the first file, so that closing in a forked
-/// child neither allocates nor waits.
+/// Return the descriptor that replaces closed ones: made with the first file, so that closing in a
+/// forked child neither allocates nor waits.
 fn inert() -> io::Result<&'static OwnedFd> {
     static INERT: OnceLock<OwnedFd> = OnceLock::new();
     if let Some(made) = INERT.get() {
@@ -95,8 +98,8 @@ fn inert() -> io::Result<&'static OwnedFd> {
     Ok(INERT.get_or_init(|| made))
 }
 
-/// Stay within the process's file-size limit. The kernel would answer with SIGXFSZ, which ends a
-/// process that did not think of it; `EFBIG` is an error like others.
+/// Check the process's file-size limit. The kernel would answer with SIGXFSZ, which kills a process
+/// that does not handle it; `EFBIG` is an ordinary error.
 pub(super) fn within_limit(position: u64, len: u64) -> io::Result<()> {
     let limit = getrlimit(Resource::Fsize).current;
     let fits = position.checked_add(len).is_some_and(|end| limit.is_none_or(|limit| end <= limit));

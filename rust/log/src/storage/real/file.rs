@@ -1,9 +1,8 @@
-//! One open file: positional I/O, room, sync, locks.
+//! One open file: positional I/O, allocation, sync, locks.
 //!
-//! The room owns what each call on an open file asks of the kernel; what is mapped of it is
-//! [`super::map`]'s, and when its number is free again is [`super::descriptor`]'s. Its invariant: no call
-//! uses the file's own position but the search for data, and none goes beyond the process's file-size
-//! limit.
+//! The module owns the kernel calls on an open file; [`super::map`] owns its maps, and
+//! [`super::descriptor`] its number. Its invariant: no call uses the file's own position but the
+//! search for data, and none exceeds the process's file-size limit.
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -19,7 +18,7 @@ use super::super::{File, LockKind, Map, MapAccess, Stat};
 use super::descriptor::{Descriptor, within_limit};
 use super::{lock, map, told};
 
-/// A file of the kernel's.
+/// A file of the kernel.
 #[derive(Debug)]
 pub struct RealFile {
     descriptor: Arc<Descriptor>,
@@ -27,7 +26,7 @@ pub struct RealFile {
 
 impl RealFile {
     pub(super) fn new(file: OwnedFd, writable: bool) -> io::Result<Self> {
-        // See `File::read_ahead`. It is advice: a file system that does not take it reads as well.
+        // See `File::read_ahead`. It is advice: a file system without it reads as well.
         let _ = fadvise(&file, 0, None, Advice::Random);
         Ok(Self { descriptor: Arc::new(Descriptor::new(file, writable)?) })
     }
@@ -69,7 +68,7 @@ impl File for RealFile {
     }
 
     fn next_data(&self, position: u64) -> io::Result<Option<u64>> {
-        // Moves the shared file position, which nothing else here uses.
+        // This moves the shared file position, which nothing else here uses.
         self.descriptor.with(|file| match retry_on_intr(|| seek(file, SeekFrom::Data(position))) {
             Ok(found) => Ok(Some(found)),
             Err(Errno::NXIO) => Ok(None),
@@ -121,8 +120,9 @@ fn copy_range(from: BorrowedFd<'_>, to: &std::fs::File, position: u64, len: u64)
         match copied {
             Err(Errno::INTR) => {}
             Ok(more) if more > 0 => done += more as u64,
-            // Not between these file systems, in this kernel or sandbox, or the source is shorter than
-            // it was, or a disk fails: who copies the rest byte by byte finds out which.
+            // The kernel or sandbox may not copy between these file systems, the source may be
+            // shorter than before, or a disk may fail. The caller copies the rest byte by byte and
+            // finds out which.
             Ok(_) | Err(_) => break,
         }
     }

@@ -1,12 +1,12 @@
 //! Sleeping on a word that processes share.
 //!
-//! The room owns the `futex` calls, in their shared flavour: sleepers and wakers meet on the mapped
-//! page, whatever process they live in; a read-only map is enough to sleep. The kernel compares the
-//! word before it puts anybody to sleep, so a store and wake between load and sleep is never lost.
+//! The module owns the `futex` calls, in their shared flavour. Sleepers and wakers of any process
+//! meet on the mapped page, and a read-only map is enough to sleep. The kernel compares the word
+//! before it puts a thread to sleep, so a store and wake between load and sleep is never lost.
 //!
 //! Bounds are relative here and absolute (monotonic clock) in the kernel's bitset call. A sleep may
-//! end early for no reason: callers look again. Who sleeps on what is left to the lock and wake rooms
-//! (`docs/PROTOCOL.md`).
+//! end early for no reason: callers look again. The lock and wake modules decide who sleeps on
+//! which word (`docs/PROTOCOL.md`).
 
 use std::num::NonZeroU32;
 use std::sync::atomic::AtomicU32;
@@ -27,7 +27,7 @@ pub(crate) fn sleep(word: &AtomicU32, expected: u32, mask: u32, bound: Duration)
         Err(Errno::AGAIN) => Slept::Changed,
         Err(Errno::TIMEDOUT) => Slept::TimedOut,
         Err(_) => {
-            // A sandbox that refuses futexes: poll, but never spin.
+            // A sandbox may refuse futexes: poll, but never spin.
             std::thread::sleep(bound.min(Duration::from_millis(1)));
             Slept::Woken
         }
@@ -41,16 +41,16 @@ pub(crate) fn wake(word: &AtomicU32, count: u32, mask: u32) {
     }
     // The kernel's count is signed: beyond its range it would wake one.
     let count = count.min(i32::MAX as u32);
-    // No sleeper can be missed for an error: the only ones are a bad address and a missing call.
+    // An error cannot make it miss a sleeper: the only ones are a bad address and a missing call.
     let _ = wake_bitset(word, Flags::empty(), count, bits(mask));
 }
 
 fn bits(mask: u32) -> NonZeroU32 {
-    debug_assert!(mask != 0, "a mask without bits matches nobody");
+    debug_assert!(mask != 0, "a mask without bits wakes no sleeper");
     NonZeroU32::new(mask).unwrap_or(NonZeroU32::MAX)
 }
 
-/// Now plus `bound` on the monotonic clock; `None` (for ever) when that is beyond its range.
+/// Return now plus `bound` on the monotonic clock; `None` (no end) when that is beyond its range.
 fn after(bound: Duration) -> Option<Timespec> {
     let now = clock_gettime(ClockId::Monotonic);
     let now = Duration::new(u64::try_from(now.tv_sec).ok()?, u32::try_from(now.tv_nsec).ok()?);

@@ -1,20 +1,20 @@
-//! How many maps this process may keep beside those that it uses.
+//! How many unused maps this process may keep.
 //!
-//! Owns reading the limits of the process and of the system. A limit that cannot be read is taken for
-//! the usual one.
+//! Owns reading the limits of the process and of the system. If a limit cannot be read, the usual
+//! one counts.
 
 use std::sync::OnceLock;
 
 use rustix::process::{Resource, getrlimit};
 
-/// Maps that Linux allows a process unless somebody sets `vm.max_map_count`.
+/// Maps that Linux allows a process unless `vm.max_map_count` is changed.
 const USUAL_MAPS: u64 = 65_530;
-/// Never more maps than so many.
+/// Most maps kept.
 const MOST: u64 = 1024;
-/// Never fewer.
+/// Least.
 const LEAST: u64 = 4;
 
-/// What the system allows this process.
+/// The limits of this process.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
     descriptors: u64,
@@ -22,9 +22,9 @@ struct Limits {
     address_space: u64,
 }
 
-/// How many maps of so many bytes this process may keep open although nobody uses them, all logs taken
-/// together. Half of the descriptors, a sixteenth of the maps and a quarter of the address space that
-/// the process may have; the rest is its own. Limits are read once.
+/// Return how many unused maps of this size this process may keep open, all logs together. It
+/// allows half of the descriptors, a sixteenth of the maps and a quarter of the address space of
+/// the process. The rest is for the program. Limits are read once.
 pub fn spare_maps(len: u64) -> usize {
     static LIMITS: OnceLock<Limits> = OnceLock::new();
     LIMITS.get_or_init(Limits::read).spare(len)

@@ -1,9 +1,9 @@
-//! `flock`: all that falaj uses of `fs2`, and the only file that names it.
+//! `flock`: all uses of `fs2`, in the only file that names it.
 //!
-//! A lock belongs to the *open file*, not to the process and not to the descriptor: a forked child
-//! shares it, two opens in one process exclude each other, and it ends with the last descriptor or
-//! map of that open file. Who may hold which lock, and the mutex before it that threads need, is left
-//! to the rooms above (`docs/PROTOCOL.md`).
+//! A lock belongs to the *open file*, not to the process and not to the descriptor. A forked child
+//! shares it, and two opens in one process exclude each other. It ends with the last descriptor or
+//! map of that open file. The modules above decide which locks a process may hold, and provide the
+//! mutex that threads need (`docs/PROTOCOL.md`).
 //!
 //! The calls are written in full: since Rust 1.89 `std::fs::File` has methods of the same names.
 
@@ -12,8 +12,8 @@ use std::io;
 
 use super::super::LockKind;
 
-/// Take a lock if that is possible at once; `false` when somebody else's is in the way. Turning one
-/// kind into the other gives the old lock up first, even when the new one is then refused.
+/// Take a lock if that is possible at once; `false` when another holder is in the way. Changing the
+/// kind releases the old lock first, even when the new one is then refused.
 pub(super) fn try_lock(file: &File, kind: LockKind) -> io::Result<bool> {
     loop {
         let result = match kind {
@@ -29,7 +29,7 @@ pub(super) fn try_lock(file: &File, kind: LockKind) -> io::Result<bool> {
     }
 }
 
-/// Give the lock back, for every descriptor of this open file.
+/// Release the lock, for every descriptor of this open file.
 pub(super) fn unlock(file: &File) -> io::Result<()> {
     fs2::FileExt::unlock(file)
 }

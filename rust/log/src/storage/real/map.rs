@@ -1,10 +1,10 @@
 //! Maps of real files, and stores by `pwrite` beside a read-only map.
 //!
-//! The room owns the `mmap` calls. A map may be longer than its file: only what is allocated in the
-//! file may be touched (the rest is SIGBUS), and what is allocated later is there without mapping
-//! anew. `pwrite` and shared maps meet in the page cache, so loads see such stores at once.
+//! The module owns the `mmap` calls. A map may be longer than its file: only allocated bytes of the
+//! file may be touched (the rest is SIGBUS). Bytes allocated later appear without mapping again.
+//! `pwrite` and shared maps meet in the page cache, so loads see such stores at once.
 //!
-//! What may be touched, and that nobody truncates a mapped file, is left to the rooms above
+//! The modules above decide what may be touched, and ensure that no process truncates a mapped file
 //! (invariant 3 in `docs/ARCHITECTURE.md`).
 #![allow(unsafe_code)]
 
@@ -41,12 +41,12 @@ pub(super) fn map(descriptor: &Arc<Descriptor>, len: u64, access: MapAccess) -> 
     Ok(unsafe { owned(memory, len, writable, sink).of_file() })
 }
 
-/// Up to so many bytes the allocator is asked for, which then has them at hand the next time: a map
-/// costs two calls, and a fault for each page.
+/// Up to this many bytes come from the allocator, which can reuse them. A map costs two calls, and
+/// a fault for each page.
 const SMALL: u64 = 32 << 10;
 
-/// Memory of this process alone, zero at first, that no file is behind: for bytes that are read rather
-/// than mapped. More than a little takes room as it is filled.
+/// Allocate zeroed memory of this process alone, without a file: for bytes that are read rather
+/// than mapped. Beyond a small size it uses memory only as it is filled.
 ///
 /// # Errors
 /// `ENOMEM`.
@@ -63,16 +63,17 @@ fn small(len: u64) -> Map {
     let words = vec![0; len.div_ceil(8) as usize].into_iter().map(AtomicU64::new);
     let words: Vec<_> = words.collect();
     let base = NonNull::from(&*words).cast::<u8>();
-    // SAFETY: at least `len` bytes of aligned words, which the owner keeps; they are atomics, so they
-    // may be changed through shared references, and only this `Map` knows their address.
+    // SAFETY: at least `len` bytes of aligned words, which the owner keeps. They are atomics, so
+    // they may be changed through shared references, and only this `Map` knows their address.
     unsafe { Map::new(base, len, true, None, Arc::new(words)) }
 }
 
 fn owned(memory: MmapRaw, len: u64, writable: bool, sink: Option<Arc<dyn StoreSink>>) -> Map {
     let base = NonNull::new(memory.as_mut_ptr()).expect("mmap returns no null pointer");
     debug_assert!(memory.len() as u64 == len && base.as_ptr() as usize % 4096 == 0);
-    // SAFETY: `memory` maps `len` bytes from a page boundary until the owner is dropped; it is mapped
-    // for writing unless a sink is given or `writable` is false; only this `Map` knows its address.
+    // SAFETY: `memory` maps `len` bytes from a page boundary until the owner is dropped. It is
+    // mapped for writing unless a sink is given or `writable` is false. Only this `Map` knows its
+    // address.
     unsafe { Map::new(base, len, writable, sink, Arc::new(memory)) }
 }
 
@@ -86,8 +87,8 @@ impl StoreSink for WriteThrough {
     }
 
     fn store_u64(&self, position: u64, value: u64) -> io::Result<()> {
-        // One aligned `pwrite` of eight bytes lies in one page, which the kernel copies under that
-        // page's lock after the calls before it; the fence keeps our own stores before it, too.
+        // One aligned `pwrite` of eight bytes lies in one page. The kernel copies it under that
+        // page's lock, after the calls before it; the fence keeps our own stores before it, too.
         fence(Ordering::Release);
         within_limit(position, 8)?;
         self.0.with(|file| file.write_all_at(&value.to_le_bytes(), position))

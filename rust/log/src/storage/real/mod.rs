@@ -1,22 +1,22 @@
 //! The kernel's files: the storage that falaj ships with.
 //!
-//! The room owns every descriptor and every system call on one. Its invariants, on which the rooms
-//! above rely: descriptors are close-on-exec and never follow a symbolic link in the last component;
-//! only regular files are opened; an interrupted call (`EINTR`) is repeated here and seen by nobody;
-//! every error keeps the kernel's number.
+//! The module owns every descriptor and every system call on one. The modules above rely on its
+//! invariants. Descriptors are close-on-exec and never follow a symbolic link in the last
+//! component. Only regular files are opened. An interrupted call (`EINTR`) is repeated here,
+//! invisible to callers. Every error keeps the kernel's number.
 //!
 //! | file | owns |
 //! |---|---|
 //! | [`mod@self`] | paths: open, rename, unlink, directories, kind of file system, clock, random numbers |
-//! | `file` | one open file: positional I/O, room, sync |
-//! | `descriptor` | its number, and when that is given back |
+//! | `file` | one open file: positional I/O, allocation, sync |
+//! | `descriptor` | its number, and when that is returned to the kernel |
 //! | `map` | `mmap`, and stores by `pwrite` where memory is not mapped for writing |
-//! | `limits` | how many maps the process may keep |
-//! | `lock` | `flock`, all that is used of `fs2` |
+//! | `limits` | how many unused maps the process may keep |
+//! | `lock` | `flock`, all uses of `fs2` |
 //! | [`futex`] | sleeping on a shared word |
 //!
-//! What a path means, in which order things are synced, and who may hold which lock is left to the
-//! rooms above (`docs/PROTOCOL.md`).
+//! The modules above decide what a path means, in which order things are synced, and which process
+//! may hold which lock (`docs/PROTOCOL.md`).
 
 mod descriptor;
 mod file;
@@ -49,7 +49,7 @@ pub use map::private as private_memory;
 pub struct RealStorage;
 
 impl RealStorage {
-    /// The machine's own files. Costs nothing; all values are alike.
+    /// Return the machine's own files. Costs nothing; all values are alike.
     pub fn new() -> Self {
         Self
     }
@@ -62,7 +62,7 @@ impl Storage for RealStorage {
             OpenMode::ReadWrite => (OFlags::RDWR, 0),
             OpenMode::CreateNew(mode) => (OFlags::RDWR | OFlags::CREATE | OFlags::EXCL, mode),
         };
-        // Without NONBLOCK a planted FIFO would hang the opener; on regular files it does nothing.
+        // Without NONBLOCK a planted FIFO would hang the opener; on regular files it has no effect.
         let flags = access | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
         let file = retry_on_intr(|| rustix::fs::open(path, flags, Mode::from_raw_mode(mode)))?;
         let found = fstat(&file)?.st_mode;
@@ -79,7 +79,7 @@ impl Storage for RealStorage {
 
     fn rename_new(&self, from: &Path, to: &Path) -> io::Result<()> {
         match retry_on_intr(|| renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE)) {
-            // A file system without that flag: a second name is refused where one exists, too.
+            // Some file systems lack that flag: a second name is refused if one exists, too.
             Err(Errno::INVAL | Errno::NOSYS) => {
                 retry_on_intr(|| linkat(CWD, from, CWD, to, AtFlags::empty()))?;
                 Ok(retry_on_intr(|| unlink(from))?)
@@ -101,7 +101,7 @@ impl Storage for RealStorage {
         let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let open = |how| retry_on_intr(|| rustix::fs::open(path, flags | how, Mode::empty()));
         let made = match open(OFlags::RDONLY) {
-            // The umask took even the owner's right to read.
+            // The umask removed even the owner's read permission.
             Err(Errno::ACCESS) => open(OFlags::PATH).and_then(|found| {
                 let of_this_process = format!("/proc/self/fd/{}", found.as_raw_fd());
                 retry_on_intr(|| chmod(&*of_this_process, Mode::from_raw_mode(mode)))
@@ -130,7 +130,7 @@ impl Storage for RealStorage {
     }
 
     fn sync_dir(&self, path: &Path) -> io::Result<()> {
-        // A link is followed here alone: the store itself may be one, and a sync changes nothing.
+        // A link is followed only here: the store itself may be one, and a sync changes nothing.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = retry_on_intr(|| rustix::fs::open(path, flags, Mode::empty()))?;
         Ok(retry_on_intr(|| fsync(&directory))?)
@@ -172,7 +172,7 @@ impl Storage for RealStorage {
     }
 }
 
-/// Give a new file or directory the permission bits that the umask took.
+/// Give a new file or directory the permission bits that the umask removed.
 fn give_back(made: &impl AsFd, found: u32, asked: u32) -> Result<(), Errno> {
     if found & asked == asked {
         return Ok(());
@@ -180,7 +180,7 @@ fn give_back(made: &impl AsFd, found: u32, asked: u32) -> Result<(), Errno> {
     retry_on_intr(|| fchmod(made, Mode::from_raw_mode(found & 0o7777 | asked)))
 }
 
-/// The kernel's `stat` in our words.
+/// Convert the kernel's `stat` to ours.
 #[allow(clippy::useless_conversion, reason = "the width of `st_nlink` differs between machines")]
 fn told(stat: &rustix::fs::Stat) -> Stat {
     let microseconds = i64::try_from(stat.st_mtime_nsec / 1_000).unwrap_or(0);
@@ -196,7 +196,7 @@ fn told(stat: &rustix::fs::Stat) -> Stat {
     }
 }
 
-/// What a magic number of `statfs` means for us (`man 2 statfs`, `linux/magic.h`).
+/// Interpret a magic number of `statfs` (`man 2 statfs`, `linux/magic.h`).
 fn kind(magic: u32) -> Filesystem {
     use Filesystem::{CopyOnWrite, Promises, Remote, Unknown};
     match magic {

@@ -1,10 +1,10 @@
-//! Retention by whoever rolls: a thread of its process, after the roll.
+//! Retention by the process that rolls: a thread, after the roll.
 //!
-//! Owns what that thread does when the keeper rouses it. No append waits for it, and none fails because
-//! of it: what goes wrong is kept for `info`, until a later turn goes well, and the next roll tries
-//! again. A turn is short: it says what is gone, and then files go a few at a time, because whoever
-//! closes the log waits for the turn to end. A process that ends before all went leaves the rest to the
-//! next roll, of any process, or to [`Store::maintain`].
+//! Owns what that thread does when the keeper wakes it. No append waits for it or fails because of
+//! it: `info` has its error, until a later turn succeeds, and the next roll tries again. A turn is
+//! short: it trims, and then removes a few files at a time. That is because a thread that closes
+//! the log waits for the turn to end. If a process ends before all are removed, the next roll of
+//! any process, or [`Store::maintain`], removes the rest.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -22,26 +22,26 @@ use crate::format::names;
 use crate::format::settings::TopicSettings;
 use crate::log::Log;
 
-/// Segments that go in one turn.
+/// Segments removed in one turn.
 const A_FEW: usize = 4;
 
-/// What the thread knows: where the store is, and which logs it has not done with.
+/// The thread's state: the store, and the logs that it has not finished.
 #[derive(Debug)]
 pub(in crate::store) struct Helper {
     shared: StoreInner,
     unfinished: BTreeSet<PathBuf>,
-    /// Logs without a topic that has limits, while the store is as it was then.
+    /// Logs without a topic that has limits, while the store is unchanged.
     unlimited: BTreeMap<PathBuf, u64>,
 }
 
 impl Helper {
-    /// For the logs of this store.
+    /// Make it for the logs of this store.
     pub(in crate::store) fn new(store: &Store) -> Self {
         let (unfinished, unlimited) = Default::default();
         Self { shared: store.shared.without_seat(), unfinished, unlimited }
     }
 
-    /// See to the logs that were rolled, or are not done with; true when there is more to do.
+    /// Work on logs that were rolled, or are unfinished; return true when there is more to do.
     pub(in crate::store) fn turn(&mut self, member: &Arc<Membership>, logs: &[Arc<Log>]) -> bool {
         let is_open = |dir: &PathBuf| logs.iter().any(|log| log.dir() == dir);
         self.unfinished.retain(is_open);
@@ -62,7 +62,7 @@ impl Helper {
             }
             let problem = done.map_or_else(Some, |(_, uncounted)| uncounted);
             let problem = problem.filter(|error| !is_gone(error) && !log.is_deleted());
-            // A turn that only removes files knows nothing of what could not be counted.
+            // A turn that only removes files does not know about uncountable records.
             if !is_roll && problem.is_none() {
                 continue;
             }
@@ -78,16 +78,16 @@ impl Helper {
 }
 
 impl Store {
-    /// Say what of a log is beyond the limits; where the store has one, also of others. True when there
-    /// are files to remove; and why records could not be counted. Of a log that many topics share, none with limits, the topics are looked at
-    /// once, and then only after one was changed.
+    /// Trim what is beyond the limits of a log; if the store has a limit, also in others. Returns
+    /// true when there are files to remove; also why records could not be counted. In a log of many
+    /// topics without limits, the topics are read once, and then only after one was changed.
     fn retain(
         &self,
         log: &Arc<Log>,
         unlimited: &mut BTreeMap<PathBuf, u64>,
     ) -> Result<(bool, Option<Error>)> {
         let most = self.stored_settings()?.retention_bytes;
-        // Before the topics are looked at: what changes meanwhile has another.
+        // Before the topics are read: a change meanwhile has another id.
         let id = settled_id(self.shared.storage(), self.layout());
         if most.is_none() && id.is_some() && unlimited.get(log.dir()).copied() == id {
             return Ok((false, None));
@@ -108,13 +108,13 @@ impl Store {
         Ok((true, plan.uncounted))
     }
 
-    /// Take what is beyond the store's limit from all logs, but leave this one's for later.
+    /// Trim all logs to the store's limit, but return this one's plan for later.
     fn fit(&self, own: LogPlan, most: u64) -> Result<LogPlan> {
         let dir = own.dir.clone();
         let mut plans = vec![own];
         for (other, topics) in self.by_log(&mut Vec::new())? {
             if other != dir {
-                // What cannot be read is told to whoever reads it.
+                // A reader of an unreadable topic gets the error.
                 let Ok(log) = self.log_to_read(&topics[0]) else { continue };
                 plans.push(LogPlan::new(other, log, self.tenants(topics)?));
             }
@@ -131,8 +131,8 @@ impl Store {
         Ok(own)
     }
 
-    /// The topics that live in a log. Most have one of their own, of the same name: then no other needs
-    /// to be looked at.
+    /// List the topics of a log. Most logs have one topic of the same name: then no other topic is
+    /// read.
     fn topics_in(&self, log: &Log) -> Result<Vec<TopicSettings>> {
         let generation = log.settings().generation;
         let lives_here = |topic: &TopicSettings| topic.log_generation == generation;
@@ -149,5 +149,5 @@ impl Store {
     }
 }
 
-/// What went wrong last, by directory of the log.
+/// The last errors, by directory of the log.
 pub(in crate::store) type Problems = BTreeMap<PathBuf, String>;

@@ -1,14 +1,14 @@
-//! Retention by limits: which records go by themselves, and who sees to it.
+//! Retention by limits: which records expire, and which process deletes them.
 //!
-//! Owns the way from what `topic.json` and `falaj.json` say *now* to a trim of each log: settings are
-//! read anew each time, so a change counts from the next time on, for every process. Two do it: whoever
-//! rolls, right after that, by a thread of its own that no append waits for ([`helper`]); and whoever
-//! asks, for all logs at once ([`Store::maintain`]). What a consumer or a queue still needs stays where
-//! the topic says so ([`needs`]). Both may be at it at the same time, in any number
-//! of processes: a trim only raises, removing what is removed is no error, and what a plan for the whole
-//! store counted is counted again before it is believed. So is dying in between:
-//! the next one finishes. What the limits mean stands in [`plan`], how files go in [`crate::log`].
-//! See `docs/PROTOCOL.md`, "Retention by limits".
+//! Owns the way from the limits *now* in `topic.json` and `falaj.json` to a trim of each log.
+//! Settings are read again each time, so a change applies from the next time on, for every process.
+//! Two do it. A process that rolls does it right after that, by a thread that no append waits for
+//! ([`helper`]). A caller of [`Store::maintain`] does it for all logs at once. Records that a
+//! consumer group or a queue still needs stay if the topic says so ([`needs`]). Both may run at the
+//! same time, in any number of processes. A trim only raises, and a second removal is no error. The
+//! counts of a plan for the whole store are checked again before it is used. After a death in
+//! between, the next run finishes. [`plan`] defines the limits, [`crate::log`] removes files. See
+//! `docs/PROTOCOL.md`, "Retention by limits".
 
 pub(super) mod helper;
 mod needs;
@@ -30,44 +30,43 @@ use crate::format::settings::TopicSettings;
 use crate::log::{Log, Removed};
 use plan::{LogPlan, Tenant};
 
-/// What was done, or would be.
+/// The results of maintenance, planned or done.
 #[derive(Debug)]
 pub struct Maintenance {
     /// True when nothing was changed.
     pub dry_run: bool,
     /// The store's limit.
     pub retention_bytes: Option<u64>,
-    /// Bytes that the segments and indexes of all logs take, afterwards if something was done.
+    /// Bytes of the segments and indexes of all logs, after the work.
     pub bytes: u64,
-    /// Each log, by directory.
+    /// The logs, by directory.
     pub logs: Vec<LogMaintenance>,
-    /// What is wrong with a topic's settings, or with the file of a consumer or a queue, or could not be
-    /// swept.
+    /// Errors in a topic's settings or in the file of a consumer group or a queue, and of sweeping.
     pub problems: Vec<Error>,
 }
 
-/// The same of a log.
+/// The same for a log.
 #[derive(Debug)]
 pub struct LogMaintenance {
     /// Its name.
     pub name: String,
     /// Its directory.
     pub dir: PathBuf,
-    /// Topics that live in it.
+    /// Its topics.
     pub topics: Vec<String>,
-    /// Partitions that begin later now.
+    /// Partitions with a new start.
     pub cuts: Vec<PartitionTrim>,
-    /// Files that went.
+    /// Removed files.
     pub removed: Removed,
-    /// Why not all of it was done.
+    /// Why some of the work was not done.
     pub problem: Option<Error>,
 }
 
 impl Store {
-    /// Let go of what is beyond the limits, in all topics; finish what trims that were interrupted left;
-    /// sweep what deletions left, and what jobs staged that came to nothing a day ago. Nobody has to call it
-    /// for topics that are written to: whoever rolls does the first for that log. Costs a look at each log,
-    /// beside what is removed.
+    /// Delete what is beyond the limits in all topics, and finish interrupted trims. Sweep what
+    /// deletions left, and parts of bulk loads that were abandoned a day ago. Topics with writers
+    /// do not need it: a process that rolls does the first for that log. Costs a look at each log,
+    /// beside the removals.
     ///
     /// ```
     /// use falaj::{RetentionChange, Store};
@@ -83,8 +82,9 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// `NotWritable` unless `dry_run`; `CorruptData`, `UnsupportedVersion`, `SystemCallFailed` for `falaj.json` and for directories that
-    /// cannot be listed. What goes wrong with one log stands beside it, and the others are seen to.
+    /// `NotWritable` unless `dry_run`; `CorruptData`, `UnsupportedVersion`, `SystemCallFailed` for
+    /// `falaj.json` and for directories that cannot be listed. Errors of one log are in its result,
+    /// and the work continues with the others.
     pub fn maintain(&self, dry_run: bool) -> Result<Maintenance> {
         let mut problems = Vec::new();
         if !dry_run {
@@ -129,14 +129,14 @@ impl Store {
             told.problem = told.problem.take().or(plan.uncounted);
             told.cuts = plan.cuts.into_values().collect();
         }
-        // What was deleted since it was looked at has no problem.
+        // A topic that was deleted since it was read has no problem.
         logs.retain(|log| log.problem.is_none() || !self.is_gone(&firsts[&log.dir]));
         problems.extend(self.problems_beside());
         let bytes = self.taken()?;
         Ok(Maintenance { dry_run, retention_bytes, bytes, logs, problems })
     }
 
-    /// The limits of its topics, applied to a log.
+    /// Apply the limits of its topics to a log.
     fn plan(&self, dir: &Path, log: Arc<Log>, topics: Vec<TopicSettings>) -> Result<LogPlan> {
         let mut plan = LogPlan::new(dir.to_path_buf(), log, self.tenants(topics)?);
         plan.apply_own(self.storage().now_us())?;
@@ -152,7 +152,7 @@ impl Store {
         topics.into_iter().map(tenant).collect()
     }
 
-    /// Topics by the log that they live in.
+    /// Group topics by log.
     fn by_log(&self, problems: &mut Vec<Error>) -> Result<BTreeMap<PathBuf, Vec<TopicSettings>>> {
         let mut logs = BTreeMap::<_, Vec<_>>::new();
         for (_, topic) in self.topics()? {
@@ -168,13 +168,13 @@ impl Store {
         Log::open(Arc::clone(self.storage()), &self.log_dir(topic)?, self.log_settings(topic), None)
     }
 
-    /// Bytes that the segments and indexes of all logs take on the disk.
+    /// Return the bytes of the segments and indexes of all logs on disk.
     fn taken(&self) -> Result<u64> {
         let (storage, logs) = (self.shared.storage(), self.layout().logs());
         let mut bytes = 0;
         for log in files::list(storage, &logs)? {
             let dir = logs.join(&log);
-            // Deleted meanwhile, or no log at all.
+            // It was deleted meanwhile, or is no log at all.
             let Ok(found) = storage.list(&dir) else { continue };
             let counts = |name: &&String| {
                 names::parse_segment(name).is_some() || names::parse_index(name).is_some()
@@ -196,7 +196,7 @@ fn carry_out(plan: &LogPlan) -> Result<Removed> {
     plan.log.trim(&plan.firsts())
 }
 
-/// True for what befalls whoever looks at a topic while it is deleted.
+/// Return true for errors of reading a topic while it is deleted.
 fn is_gone(error: &Error) -> bool {
     matches!(error, Error::TopicDeleted { .. } | Error::UnknownTopic { .. })
 }

@@ -1,10 +1,9 @@
-//! What consumers and queues still need of a topic.
+//! The records of a topic that consumer groups and queues still need.
 //!
-//! Owns the look into `consumers/` and `queues/` for whoever lets go of records. It changes nothing and
-//! takes no lock: a cursor and the floor of a queue rise while they are looked at, so what is found is
-//! at most too low. Invariant: where it is not known what somebody needs, that is an error and not
-//! nothing; a file that is damaged, or of a newer version, holds back what waits for it. What cursors
-//! mean is left to [`crate::consumer`], floors to [`crate::queue`].
+//! Owns the look into `consumers/` and `queues/` before records are deleted. It changes nothing and
+//! takes no lock: a cursor and the lower bound of a queue rise meanwhile. So the result is at most
+//! too low. Invariant: an unknown need is an error and not none; a corrupt or newer file keeps the
+//! records that wait for it. [`crate::consumer`] defines cursors, [`crate::queue`] lower bounds.
 
 use std::path::Path;
 
@@ -15,23 +14,23 @@ use crate::format::consumer::{CUT, at, check_header, cut_at, entries, entry};
 use crate::format::queue::{QueueEnds, QueueHeader};
 use crate::format::{PAGE, queue};
 
-/// What is kept for the sake of somebody.
+/// Records that are kept for a consumer group or a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Need {
-    /// The consumer or the queue, as messages name it.
+    /// The group or the queue, as messages name it.
     pub who: String,
-    /// Which partition.
+    /// The partition.
     pub partition: u32,
     /// Lowest offset that is still needed.
     pub offset: u64,
 }
 
 impl Store {
-    /// What each consumer and each queue still needs of the topic of a generation. Costs a read of each
-    /// consumer's file and of a page of each queue's.
+    /// List the needs of each consumer group and each queue of the topic of a generation. Costs a
+    /// read of each group's file and of a page of each queue's.
     ///
     /// # Errors
-    /// `CorruptData` and `UnsupportedVersion` where it is not known what somebody needs; `SystemCallFailed`.
+    /// `CorruptData` and `UnsupportedVersion` if a need is unknown; `SystemCallFailed`.
     #[doc(hidden)]
     pub fn needs(&self, generation: &[u8; 16]) -> Result<Vec<Need>> {
         let mut needs = Vec::new();
@@ -65,12 +64,12 @@ impl Store {
             return Err(corrupt(len, CUT));
         }
         for (index, entry) in (0..).zip(entries(&bytes)) {
-            // What does not tell what it is of may be of this one.
+            // An entry without a name may be of this topic.
             if entry.of().is_some_and(|(of, _)| of != *generation) {
                 continue;
             }
             let Some((cursor, (_, partition))) = entry.cursor().zip(entry.of()) else {
-                // One that was never begun needs nothing yet.
+                // An entry that was never begun needs nothing yet.
                 if let Some(what) = entry.complaint() {
                     return Err(corrupt(self::entry(index) + at::CURSORS, what));
                 }
@@ -83,7 +82,7 @@ impl Store {
         Ok(())
     }
 
-    /// The floor of a queue of that topic.
+    /// Return the lower bound of a queue of that topic.
     fn queue_needs(&self, path: &Path, generation: &[u8; 16]) -> Result<Option<u64>> {
         let read = files::read_up_to(self.storage().as_ref(), path, PAGE)?;
         let Some(bytes) = read else { return Ok(None) };

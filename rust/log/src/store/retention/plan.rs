@@ -1,13 +1,12 @@
-//! What is to go of a log: by the limits of its topics, and by the store's.
+//! The records to delete from a log: by the limits of its topics, and by the store's.
 //!
-//! Owns what the limits mean, told in offsets. Nothing is changed here. Size and age cut between
-//! segments, a number of records anywhere; each only ever raises a topic's first offset, and none
-//! beyond what is on the disk or into the active segment, but for the number. That one counts records
-//! that are there ([`Log::start_of_last`]); where they cannot be counted it deletes nothing, and the
-//! reason is told. What a consumer still
-//! needs is kept where the topic says so. The store's limit takes the oldest segment of all logs, by
-//! its newest record, and then the next, until the rest fits. See `docs/PROTOCOL.md`, "Retention by
-//! limits".
+//! Owns the meaning of the limits, as offsets. Nothing is changed here. Size and age cut between
+//! segments, a number of records anywhere. Each limit only raises a topic's first offset. None goes
+//! beyond what is on disk; only the number of records cuts into the active segment. That one counts
+//! existing records ([`Log::start_of_last`]). If they cannot be counted it deletes nothing, and the
+//! reason is reported. Records that a consumer group still needs stay if the topic says so. The
+//! store's limit deletes the oldest segment of all logs, by its newest record, and then the next,
+//! until the rest fits. See `docs/PROTOCOL.md`, "Retention by limits".
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -18,10 +17,10 @@ use crate::error::{Error, Result};
 use crate::format::settings::TopicSettings;
 use crate::log::{Log, Removable, SegmentList};
 
-/// How often it is looked at again, where others take segments meanwhile.
+/// How often the segments are listed again while others remove some.
 const TRIES: u32 = 8;
 
-/// Which limit took something.
+/// The limit that deleted records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
     /// The topic's bytes.
@@ -35,7 +34,7 @@ pub enum Limit {
 }
 
 impl Limit {
-    /// Its name, as tables have it.
+    /// Return its name, as tables have it.
     pub fn name(self) -> &'static str {
         match self {
             Limit::Bytes => "bytes",
@@ -46,22 +45,22 @@ impl Limit {
     }
 }
 
-/// What goes of a partition.
+/// A trim of a partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartitionTrim {
     /// Its topic.
     pub topic: String,
-    /// Which of its partitions.
+    /// Its partition.
     pub partition: u32,
     /// Topic number in the log.
     pub number: u32,
-    /// Lowest offset before.
+    /// Lowest offset before the trim.
     pub from: u64,
-    /// Lowest offset that stays.
+    /// Lowest offset after the trim.
     pub to: u64,
-    /// Which limit went furthest.
+    /// The limit that reached furthest.
     pub limit: Limit,
-    /// Where the limit would have cut, had no consumer needed what lies before; nothing of that went.
+    /// Where the limit would have cut, if no consumer group needed earlier records; those stay.
     pub wanted: u64,
     /// How many records stay for that reason.
     pub needed: u64,
@@ -79,7 +78,7 @@ impl Tenant {
         (0..self.settings.partitions).map(|p| self.settings.number + p).collect()
     }
 
-    /// No cut goes beyond this.
+    /// Return the offset beyond which no cut may go.
     fn held_at(&self, partition: u32) -> u64 {
         if !self.settings.retention.waits {
             return u64::MAX;
@@ -89,23 +88,23 @@ impl Tenant {
     }
 }
 
-/// A log, who lives in it, and what is to go of it.
+/// A log, its topics, and what to delete from it.
 #[derive(Debug)]
 pub(super) struct LogPlan {
     pub(super) dir: PathBuf,
     pub(super) log: Arc<Log>,
     pub(super) tenants: Vec<Tenant>,
     pub(super) cuts: BTreeMap<u32, PartitionTrim>,
-    /// Why records could not be counted, so that more of them stay than the limit says.
+    /// Why records could not be counted, so that more of them stay than the limit allows.
     pub(super) uncounted: Option<Error>,
 }
 
-/// A segment that the store's limit could take.
+/// A segment that the store's limit could delete.
 #[derive(Clone, Copy, Debug)]
 struct Candidate {
     log: usize,
-    /// Sequence of the segment that the log would begin with. No number of a list: others remove
-    /// segments meanwhile.
+    /// Sequence of the segment that the log would begin with. It is no index in a list, since
+    /// others remove segments meanwhile.
     begin: u64,
     bytes: u64,
     newest_ns: i64,
@@ -116,7 +115,7 @@ impl LogPlan {
         Self { dir, log, tenants, cuts: BTreeMap::new(), uncounted: None }
     }
 
-    /// The offsets to trim to.
+    /// Return the offsets to trim to.
     pub(super) fn firsts(&self) -> Vec<(u32, u64)> {
         let raised = self.cuts.values().filter(|cut| cut.to > cut.from);
         raised.map(|cut| (cut.number, cut.to)).collect()
@@ -158,8 +157,8 @@ impl LogPlan {
         Ok(())
     }
 
-    /// Segments that the store's limit may take beside those that go anyhow, oldest first, as many as
-    /// hold `excess`.
+    /// List segments that the store's limit may delete, oldest first, enough to hold `excess`.
+    /// Those that are deleted anyway are not among them.
     fn candidates(
         &self,
         list: &mut SegmentList<'_>,
@@ -169,7 +168,7 @@ impl LogPlan {
     ) -> Result<Vec<Candidate>> {
         let numbers: Vec<u32> = self.tenants.iter().flat_map(Tenant::numbers).collect();
         let free = self.tenants.iter().all(|tenant| !tenant.settings.retention.protected);
-        // A topic whose settings could not be read may be protected.
+        // A topic with unreadable settings may be protected.
         if !free || list.topic_numbers()?.iter().any(|number| !numbers.contains(number)) {
             return Ok(Vec::new());
         }
@@ -189,7 +188,7 @@ impl LogPlan {
         Ok(found)
     }
 
-    /// True when a consumer needs something that lies before a cut.
+    /// Return true when a consumer group needs a record before a cut.
     fn is_held(&self, list: &mut SegmentList<'_>, cut: usize) -> Result<bool> {
         for tenant in self.tenants.iter().filter(|tenant| tenant.settings.retention.waits) {
             for partition in 0..tenant.settings.partitions {
@@ -202,7 +201,7 @@ impl LogPlan {
         Ok(false)
     }
 
-    /// Have the log begin with a segment, if it does not begin behind it by now.
+    /// Make the log begin with a segment, unless it begins after it by now.
     fn cut_at(&mut self, begin: u64) -> Result<()> {
         let tenants = self.tenants.clone();
         let each =
@@ -218,7 +217,7 @@ impl LogPlan {
     }
 }
 
-/// Where each partition of a topic would begin by the topic's size and age.
+/// Return where each partition of a topic would begin by the topic's size and age.
 fn by_own_limits(
     list: &mut SegmentList<'_>,
     tenant: &Tenant,
@@ -244,7 +243,7 @@ fn by_own_limits(
     Ok(found)
 }
 
-/// Where a partition would begin by its number of records, of those that are on the disk.
+/// Return where a partition would begin by its number of records on disk.
 fn by_records(log: &Arc<Log>, tenant: &Tenant, partition: u32) -> Result<Option<u64>> {
     let Some(records) = tenant.settings.retention.records else { return Ok(None) };
     let number = tenant.settings.number + partition;
@@ -253,8 +252,8 @@ fn by_records(log: &Arc<Log>, tenant: &Tenant, partition: u32) -> Result<Option<
     log.start_of_last(number, first..durable, records).map(Some)
 }
 
-/// The first cut behind which all segments, the active one included, take no more than so many bytes;
-/// the last one where none is small enough.
+/// Return the first cut after which all segments, including the active one, have at most this many
+/// bytes. If none is small enough, return the last one.
 fn by_size(list: &SegmentList<'_>, most: u64) -> usize {
     let (mut cut, mut bytes) = (list.sequences().len(), 0u64);
     while cut > 0 {
@@ -267,7 +266,7 @@ fn by_size(list: &SegmentList<'_>, most: u64) -> usize {
     cut.min(list.cuts() - 1)
 }
 
-/// The last cut before which all is older.
+/// Return the last cut before which all is older.
 fn by_age(list: &mut SegmentList<'_>, before_ns: i64, numbers: &[u32]) -> Result<usize> {
     let mut cut = 0;
     while cut + 1 < list.cuts() && list.newest_ns(cut + 1, numbers)? < before_ns {
@@ -276,9 +275,9 @@ fn by_age(list: &mut SegmentList<'_>, before_ns: i64, numbers: &[u32]) -> Result
     Ok(cut)
 }
 
-/// Apply the store's limit; `taken` says how many bytes all logs take now. Others may be at it, too:
-/// where they took something while it was found out what should go, it is found out again, for both
-/// together would take more than there is too much.
+/// Apply the store's limit; `taken` returns the bytes of all logs now. Others may run too. If they
+/// deleted something while this was planned, it is planned again, since both together would delete
+/// too much.
 pub(super) fn apply_store(
     plans: &mut [LogPlan],
     taken: impl Fn() -> Result<u64>,
@@ -293,13 +292,13 @@ pub(super) fn apply_store(
         }
         before = now;
     }
-    // They take without end: what is left is seen to with the next roll.
+    // Others keep deleting: the next roll handles the rest.
     Ok(())
 }
 
-/// What is beyond the store's limit: by log, the segment that it should begin with.
+/// Find what is beyond the store's limit: by log, the segment that it should begin with.
 fn beyond(plans: &[LogPlan], taken: u64, most: u64) -> Result<BTreeMap<usize, u64>> {
-    // Asked for once: what others say from here on goes as well, but was not counted.
+    // Computed once: later trims by others delete too, but are not counted.
     let gone = plans.iter().map(|plan| plan.log.removable(&plan.firsts()));
     let gone: Vec<Removable> = gone.collect::<Result<_>>()?;
     let left = taken.saturating_sub(gone.iter().map(|gone| gone.bytes).sum());
@@ -310,8 +309,8 @@ fn beyond(plans: &[LogPlan], taken: u64, most: u64) -> Result<BTreeMap<usize, u6
         let of_log = plan.log.with_segments(|list| plan.candidates(list, i, gone, excess))?;
         candidates.extend(of_log);
     }
-    // Within a log they stay in order: what is known of the time before a cut only rises, but a file
-    // may have been written to later than the next one.
+    // Within a log they stay in order: the known time before a cut only rises. But a file may have
+    // been written later than the next one.
     for i in 1..candidates.len() {
         if candidates[i].log == candidates[i - 1].log {
             candidates[i].newest_ns = candidates[i].newest_ns.max(candidates[i - 1].newest_ns);

@@ -1,4 +1,5 @@
-//! Two who let go of the same store's records at once take no more than there is too much.
+//! Two processes that delete the same store's records at once delete no more than the limit
+//! requires.
 
 use std::cell::Cell;
 
@@ -8,7 +9,7 @@ use crate::topic::{NewRecord, SyncMode, Topic};
 
 use super::*;
 
-/// Whoever lets go of records counts, and another one lets go of some before, or while, it plans.
+/// A process plans by counting, and another one deletes some before or meanwhile.
 #[test]
 fn who_is_overtaken_by_another_one_takes_no_more_than_there_is_too_much() {
     for overtaken_at in [0, 1] {
@@ -37,7 +38,7 @@ fn who_is_overtaken_by_another_one_takes_no_more_than_there_is_too_much() {
             if asked.replace(asked.get() + 1) == overtaken_at {
                 store.maintain(false)?;
                 taken_by_other.set(orders.first(0)?);
-                // By the second time it is asked it has noticed; by the first it could not.
+                // At its second count it has noticed; at the first it could not.
                 return if overtaken_at == 0 { before } else { store.taken() };
             }
             before

@@ -1,5 +1,5 @@
-//! The last handle of a log waits for whoever else has the log in its hands, and a membership ends with
-//! the last handle of its store.
+//! Closing: the last handle of a log waits for threads that hold the log, and a membership ends
+//! with the last handle of its store.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Barrier};
@@ -18,7 +18,7 @@ fn of_two_last_handles_dropped_at_once_one_waits_for_the_helpers() {
     for round in 0..2000 {
         let handles = [store.closing(&log).unwrap(), store.closing(&log).unwrap()];
         let (barrier, gone) = (Barrier::new(2), AtomicU32::new(0));
-        // As a helper does that has the log in its hands.
+        // Imitate a serving thread that holds the log.
         let has_it = membership.logs().serving.read().unwrap();
         std::thread::scope(|scope| {
             for handle in handles {
@@ -33,7 +33,7 @@ fn of_two_last_handles_dropped_at_once_one_waits_for_the_helpers() {
                 std::thread::yield_now();
             }
             (0..20).for_each(|_| std::thread::yield_now());
-            assert_eq!(gone.load(Ordering::SeqCst), 1, "round {round}: nobody waits");
+            assert_eq!(gone.load(Ordering::SeqCst), 1, "round {round}: no thread waits");
             drop(has_it);
         });
         assert_eq!(gone.load(Ordering::SeqCst), 2);

@@ -48,7 +48,7 @@ fn sweeping_takes_leftovers_and_nothing_that_is_strange_or_may_be_needed() {
     file(&temporary(&layout.topic_settings("kept").unwrap()));
     drop(store);
 
-    // As long as one topic cannot be read, no finished log goes: it might be that one's.
+    // While one topic cannot be read, no finished log is removed: it might be that one's.
     let kept_json = layout.topic_settings("kept").unwrap();
     let good = read(&machine, &kept_json);
     overwrite(&machine, &kept_json, b"");
@@ -67,8 +67,8 @@ fn sweeping_takes_leftovers_and_nothing_that_is_strange_or_may_be_needed() {
     }
 }
 
-/// Delete a topic while a call of somebody else, who had looked the log's directory up before it lost
-/// its name, puts a segment there at the n-th step at which it has the other name. False without one.
+/// Delete a topic. Meanwhile a call that looked the log's directory up before puts a segment there,
+/// at the n-th step after the directory lost its name. False if there is no such step.
 fn delete_while_a_segment_arrives_at(n: u32) -> bool {
     let machine = machine();
     let store = open(&machine.process()).unwrap();
@@ -89,7 +89,7 @@ fn delete_while_a_segment_arrives_at(n: u32) -> bool {
         is_in_it.store(false, Ordering::SeqCst);
     });
     store.delete_topic("orders").unwrap();
-    assert_eq!(list(&late, "logs"), [""; 0], "step {n}: the deleted log takes room yet");
+    assert_eq!(list(&late, "logs"), [""; 0], "step {n}: the deleted log still uses space");
     has_come.load(Ordering::SeqCst)
 }
 
@@ -166,13 +166,13 @@ fn what_one_left_is_swept_although_another_changed_something_later() {
     topic(&other, "orders").unwrap();
     other.delete_topic("orders").unwrap();
     drop((_alive, other, store));
-    assert!(machine.stat(&unfinished).is_ok(), "nobody was alone");
+    assert!(machine.stat(&unfinished).is_ok(), "no process was alone");
     let _store = open(&machine).unwrap();
     assert!(machine.stat(&unfinished).is_err(), "it was forgotten");
     assert_tidy(&machine);
 }
 
-/// What users do first, and its reverse.
+/// Do what users do first, and its reverse.
 fn workload(storage: Arc<dyn Storage>) -> Result<()> {
     let store = Store::open_on(storage, ROOT, &impatient())?;
     topic(&store, "orders")?;
@@ -180,7 +180,7 @@ fn workload(storage: Arc<dyn Storage>) -> Result<()> {
     store.delete_topic("other")
 }
 
-/// The next one who comes finds a store that works, and tidies up.
+/// Check that the next process finds a store that works, and tidies up.
 fn assert_works(storage: &MemoryStorage, story: &str) {
     let store = open(storage).unwrap_or_else(|error| panic!("{story}: {error}"));
     let before = store.topics().unwrap();
@@ -276,7 +276,7 @@ fn creation_interrupted_by_a_power_cut_anywhere_leaves_whole_topics_only() {
                 assert_works(&image, &story);
                 let store = open(&image).unwrap();
                 let found = topic(&store, "orders").unwrap();
-                // What was acknowledged is there, and what was deleted is not.
+                // Acknowledged topics exist, and deleted ones do not.
                 assert!(crash.time() < created || found == orders, "{story}");
                 assert!(crash.time() < deleted || store.topics().unwrap().len() == 1, "{story}");
             })

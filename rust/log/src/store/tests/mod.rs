@@ -1,4 +1,4 @@
-//! Stores in memory: sharing, faults at every call, power cuts at every point.
+//! Stores in memory: sharing, faults at every call, power failures at every point.
 
 mod closing;
 mod interrupted;
@@ -46,7 +46,7 @@ fn list(storage: &dyn Storage, path: &str) -> Vec<String> {
     storage.list(&Path::new(ROOT).join(path)).unwrap()
 }
 
-/// Replace what is in a file, which may become shorter.
+/// Replace the content of a file, which may become shorter.
 fn overwrite(storage: &dyn Storage, path: &Path, bytes: &[u8]) {
     let aside = Path::new("/aside");
     storage.open(aside, OpenMode::CreateNew(0o600)).unwrap().write_at(bytes, 0).unwrap();
@@ -57,7 +57,7 @@ fn read(storage: &dyn Storage, path: &Path) -> Vec<u8> {
     files::read(storage, path).unwrap().unwrap()
 }
 
-/// Nothing in the store is there that no topic needs.
+/// Check that the store has nothing that no topic needs.
 fn assert_tidy(storage: &dyn Storage) {
     let topics = list(storage, "topics");
     for topic in &topics {

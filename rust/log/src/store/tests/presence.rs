@@ -1,4 +1,4 @@
-//! Who is there: slots, generations, incarnations, and their damaged files.
+//! Presence: slots, generations, incarnations, and corrupt files of them.
 
 use super::*;
 
@@ -65,7 +65,7 @@ fn a_process_is_alive_until_its_slot_is_free() {
     victim.kill();
     let proof = here.fate(dead).unwrap();
     assert!(matches!(proof, Fate::Dead(_)));
-    // While the proof is kept nobody claims the slot; the next one claims another.
+    // While the evidence is kept no process claims the slot; the next one claims another.
     let third = open(&me.process()).unwrap();
     assert_eq!(third.membership().unwrap().identity().slot(), 2);
     drop(proof);
@@ -138,7 +138,7 @@ fn a_replaced_presence_file_is_noticed_while_somebody_is_there() {
     assert!(matches!(member.verify(), Err(Error::LockFileReplaced { .. })));
     machine.unlink(&store.layout().presence()).unwrap();
     assert!(matches!(open(&machine.process()), Err(Error::LockFileReplaced { .. })));
-    // Nobody there: nothing is lost by a new one.
+    // No process is there: a new one loses nothing.
     drop((store, member));
     open(&machine).unwrap();
 }

@@ -1,4 +1,4 @@
-//! Which directory is a store, and what its settings and names may be.
+//! Settings: which directory is a store, and which settings and names are allowed.
 
 use super::*;
 
@@ -210,7 +210,7 @@ fn the_file_system_decides_how_a_store_is_written_to() {
         Err(Error::UnsupportedFilesystem { .. })
     ));
     assert_eq!(opened(Filesystem::Remote("nfs"), &forced).unwrap(), WriteMode::Pwrite);
-    // A store that moved: refused for writing where it could crash, and everywhere on a network.
+    // A store that moved: refused for writing where it could crash, and always on a network.
     let moved = machine();
     open(&moved).unwrap();
     let moved = moved.on(Filesystem::CopyOnWrite("c"));

@@ -70,7 +70,7 @@ fn a_commit_word_that_did_not_arrive_is_told_as_what_the_log_stops_before() {
     rewrite(&image, first.path(), introduced.end(), &[0; 8]);
     let told = plan(&image, &dir, &settings(WriteMode::Mapped), 2).unwrap();
     let cut = told.steps.iter().find(|step| step.mend == RepairKind::Cut).unwrap();
-    assert_eq!(cut.why, "the log stops before the next segment");
+    assert_eq!(cut.why, "the log ends before the next segment");
     assert_eq!((cut.position, &*cut.path), (introduced.end(), first.path()));
     assert!(cut.bytes > 6000, "{cut:?}");
     assert_eq!(told.ends, [(0, 0)]);

@@ -80,7 +80,7 @@ fn what_cannot_be_read_behind_the_mark_is_an_end_for_repair_alone() {
         let cut = the_cut(&p);
         let end = at[record.unwrap_or(3)];
         assert_eq!((&*cut.path, cut.position, cut.bytes), (&*path, end, SEGMENT - end));
-        assert_eq!(cut.why, "the disk does not give these bytes back");
+        assert_eq!(cut.why, "the disk could not read these bytes");
         let told = told(&p.storage, &p);
         let (done, log) = repaired(&p.storage, &p);
         assert_eq!(told.steps, done);
@@ -222,7 +222,7 @@ fn a_log_goes_on_in_a_new_segment_where_anything_lies_behind_its_end() {
     let dirt = at[3] + 9000;
     rewrite(&p.storage, &path_of(&p, 0), dirt, &[1]);
     let cut = the_cut(&p);
-    assert_eq!(cut.why, "bytes that belong to no block lie behind the end");
+    assert_eq!(cut.why, "bytes that belong to no block follow the end");
     let behind = (dirt + 1).next_multiple_of(8) - at[3];
     assert_eq!((cut.position, cut.bytes), (at[3], behind));
     let (_, log) = repaired(&p.storage, &p);

@@ -203,7 +203,7 @@ fn settings_that_cannot_be_read_hide_nothing_else() {
         let damage = damage(&found);
         assert_eq!(damage.len(), 2, "{damage:?}");
         assert!(damage.iter().any(|finding| finding.topic.as_deref() == Some("paid")));
-        assert!(damage.iter().all(|finding| finding.remedy.contains("put the file back")));
+        assert!(damage.iter().all(|finding| finding.remedy.contains("restore the file")));
         let records: u64 = found.logs.iter().map(|log| log.records).sum();
         assert_eq!(records, 605, "the log of a topic that cannot be read is looked at, too");
     });

@@ -71,7 +71,7 @@ fn a_manifest_that_is_not_of_the_job_is_refused_and_nothing_changes() {
     let flights = topic(&store, 1);
     let job = BulkLoad::new(&flights, "j").unwrap();
     let error = job.commit(&[left], None).unwrap_err();
-    assert!(error.to_string().contains("that is there now"), "{error}");
+    assert!(error.to_string().contains("for another topic than the present"), "{error}");
     let logs = store.storage().list(&Path::new(ROOT).join("logs")).unwrap();
     assert_eq!(logs.len(), 1, "what was staged went with the topic");
 }

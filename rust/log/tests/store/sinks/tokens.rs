@@ -109,7 +109,7 @@ fn a_log_says_when_it_remembers_no_more_tokens_and_has_room_for_those_that_are_f
         let job = BulkLoad::new(&flights, "more").unwrap();
         let part = stage(&job, "0", 0..records);
         let refused = job.commit(&[&part], Some(("more", 1))).unwrap_err();
-        assert!(refused.to_string().contains("remembers 15 tokens"), "{refused}");
+        assert!(refused.to_string().contains("remembers 15 idempotency keys"), "{refused}");
         assert!(refused.to_string().contains("forget"), "{refused}");
         assert_eq!(flights.end(0).unwrap(), limit as u64, "nothing was committed");
     }
