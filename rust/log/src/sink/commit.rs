@@ -274,7 +274,7 @@ impl Ready<'_> {
     }
 
     /// Return what was committed.
-    pub fn outcome(&self, placed: &Placed) -> Committed {
+    pub fn outcome(&self, placed: &Placed) -> BulkLoadReport {
         let now = placed.end.is_some() || self.token.is_none();
         let records = placed.offsets.values().map(|range| range.end - range.start).sum();
         BulkLoadReport { now, records, offsets: placed.offsets.clone() }
