@@ -1,4 +1,4 @@
-"""What tests and docstring examples find at hand: a store of their own."""
+"""Fixtures for tests and docstring examples: a store of their own."""
 
 import doctest
 import gc
@@ -14,14 +14,16 @@ import falaj
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Know `--proof`, with which tests that try to break something try long, and its like."""
+    """Add `--proof`, for the large budgets of tests that try to break something, and the like."""
     parser.addoption("--proof", action="store_true", help="large budgets, as for a push")
-    parser.addoption("--release", action="store_true", help="also what is not of every push")
-    parser.addoption("--first-seed", type=int, default=0, help="other random tests than usual")
+    parser.addoption(
+        "--release", action="store_true", help="also tests that do not run on every push"
+    )
+    parser.addoption("--first-seed", type=int, default=0, help="start random tests at another seed")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what is marked `proof` or `release` unless that is asked for: it takes minutes."""
+    """Skip tests marked `proof` or `release` unless they are asked for: they take minutes."""
     marks = [mark for mark in ("proof", "release") if not config.getoption(f"--{mark}")]
     left_out = [item for item in items if any(map(item.get_closest_marker, marks))]
     config.hook.pytest_deselected(items=left_out)
@@ -29,15 +31,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Pass over what all tests are made of whenever garbage is collected."""
+    """Exclude what all tests share from garbage collection."""
     gc.collect()
     gc.freeze()
 
 
 def pytest_configure() -> None:
-    """Let Ctrl-C reach what the tests start, also behind a shell's `&`, which has it ignored.
+    """Let Ctrl-C reach the processes of tests, also behind a shell's `&`, which ignores it.
 
-    Hundreds of processes import numpy and multiply no matrices: none needs threads for that.
+    Hundreds of processes import numpy and multiply no matrices, so none needs its threads.
     """
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -46,20 +48,20 @@ def pytest_configure() -> None:
 
 @pytest.fixture
 def budget(request: pytest.FixtureRequest) -> Callable[[int, int], int]:
-    """Choose how much is tried: the first number, or with `--proof` the second."""
+    """Choose the number of cases: the first, or with `--proof` the second."""
     return lambda few, many: many if request.config.getoption("--proof") else few
 
 
 @pytest.fixture
 def first_seed(request: pytest.FixtureRequest) -> int:
-    """Name the seed from which random tests count theirs; a soak asks for others."""
+    """Return the seed from which random tests count; a soak chooses others."""
     first: int = request.config.getoption("--first-seed")
     return first
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Name a directory in which no store is yet."""
+    """Return a directory without a store."""
     return tmp_path / "store"
 
 

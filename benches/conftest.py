@@ -1,4 +1,4 @@
-"""What the benchmarks of one process share: see runner/beside.py and runner/sizes.py."""
+"""Fixtures for the benchmarks of one process; see runner/beside.py and runner/sizes.py."""
 
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture

@@ -1,4 +1,4 @@
-"""Appending from Python, beside P: the least that a method of a compiled class can do for it."""
+"""Appends from Python, beside P: the least work of a method of a compiled class for it."""
 
 from collections.abc import Callable
 from pathlib import Path

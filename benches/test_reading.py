@@ -1,7 +1,7 @@
 """Reading from Python: iteration, batches, copies, random lookups.
 
-Every round reads a store that was opened anew, so that every block is verified in it: a map
-remembers what it has verified.
+Every round opens the store again, so that every block is verified in it: a map remembers what it
+has verified.
 """
 
 import random
@@ -18,7 +18,7 @@ HOW = ("single", "batched")
 
 
 class Fresh:
-    """A topic, opened anew for every round."""
+    """A topic that is opened again for every round."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

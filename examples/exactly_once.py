@@ -1,4 +1,4 @@
-"""A worker that is killed all the time adds up each number exactly once.
+"""A worker that is killed repeatedly adds up each number exactly once.
 
 Run it: python examples/exactly_once.py [FOLDER]
 """
@@ -17,14 +17,14 @@ NUMBERS = 500
 
 
 def worker(path: Path, life: int) -> None:
-    """Go on where the last worker stopped, and die after so many numbers."""
+    """Continue where the last worker stopped, and die after so many numbers."""
     store = falaj.open(path)
     sums = store.topic("sums", codec="json")
     total = sums[-1].value if len(sums) else 0
     with store.consumer("adder", "numbers", cursor_in=sums) as adder:
         for record in adder:
             total += record.value
-            with store.transaction() as tx:  # the sum, and how far it reaches
+            with store.transaction() as tx:  # the sum, and the number up to which it adds
                 tx.append(sums, total)
                 tx.commit_cursor(adder)
             life -= 1
@@ -33,7 +33,7 @@ def worker(path: Path, life: int) -> None:
 
 
 def main() -> None:
-    """Start workers until one of them comes to the end."""
+    """Start workers until one of them reaches the end."""
     path = Path(sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp()) / "events"
     with falaj.open(path) as store:
         store.topic("numbers", codec="json").extend(list(range(NUMBERS)))
@@ -45,8 +45,8 @@ def main() -> None:
             process.start()
             process.join()
             deaths += process.exitcode == -signal.SIGKILL
-        print(len(sums), "sums, the last is", sums[-1].value, "as it should be")
-        print("some workers died" if deaths else "nobody died")
+        print(len(sums), "sums, the last is", sums[-1].value, "as expected")
+        print("some workers died" if deaths else "no worker died")
 
 
 if __name__ == "__main__":

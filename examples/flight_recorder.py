@@ -1,8 +1,8 @@
-"""A flight recorder: it is written to for ever, and holds what happened last.
+"""A flight recorder: it is written to without end, and holds the most recent measurements.
 
-Two processes write measurements to one topic, far more than it may hold. Whoever of them begins a
-new file lets go of the oldest; nobody else has to be there. In the end the topic is as small as it
-was told to be, and what is left is the newest, without a gap.
+Two processes write measurements to one topic, far more than it may hold. The one that rolls to a
+new file deletes the oldest; no other process is needed. At the end the topic is within its limit,
+and holds the newest measurements, without a gap.
 
 Run it as `python examples/flight_recorder.py STORE`.
 """
@@ -33,12 +33,12 @@ def main(path: str) -> None:
         sys.exit("a recorder failed")
     with falaj.open(path) as store:
         began = time.monotonic()
-        store.maintain()  # the last to write may have closed before it came to it
+        store.maintain()  # the last writer may have closed before its retention ran
         topic = store.topic("flight")
         held = sum(file.stat().st_blocks * 512 for file in Path(path).glob("logs/*/*.[li][od]*"))
         print("written", topic.end_offset, "records")
-        print("the oldest are gone:", topic.start_offset > 0)
-        print("within its room:", held <= ROOM + FILE)
+        print("the oldest have expired:", topic.start_offset > 0)
+        print("within its limit:", held <= ROOM + FILE)
         offsets = [each.offset for each in topic]
         print("without a gap:", offsets == list(range(topic.start_offset, topic.end_offset)))
         assert time.monotonic() - began < 30

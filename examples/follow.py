@@ -1,4 +1,4 @@
-"""Follow a topic while other processes append; act only on what no power cut can take back.
+"""Follow a topic while other processes append; act only on records that no power cut can take back.
 
 Run it: python examples/follow.py STORE TOPIC [SECONDS]
 In another terminal: seq 10 | falaj append -s STORE TOPIC
@@ -10,13 +10,13 @@ import falaj
 
 
 def main() -> None:
-    """Print the records that are durable, and those that come, until none came for SECONDS."""
+    """Print the durable records, and new ones, until none came for SECONDS."""
     path, name = sys.argv[1:3]
     seconds = float(sys.argv[3]) if len(sys.argv) > 3 else None
     with falaj.open(path) as store:
         topic = store.topic(name, visibility="durable")
         with topic.follow("earliest", timeout=seconds) as follower:
-            for record in follower:  # sleeps in the kernel while there is nothing
+            for record in follower:  # sleeps in the kernel while there is nothing new
                 print(record.offset, record.to_bytes().decode(errors="replace"), flush=True)
 
 

@@ -1,4 +1,4 @@
-"""A service of several processes that logs into one topic; one worker is killed, no line is lost.
+"""A service of several processes that logs into one topic: no line of a killed worker is lost.
 
 Run it: python examples/logging_service.py [STORE]
 """
@@ -26,11 +26,11 @@ def serve(path: str, worker: int) -> None:
     for request in range(REQUESTS):
         log.info("request %d served", request)
         if worker == 0 and request == REQUESTS // 2:
-            os.kill(os.getpid(), signal.SIGKILL)  # no exit handlers, nothing is flushed
+            os.kill(os.getpid(), signal.SIGKILL)  # no exit handlers run, nothing is flushed
 
 
 def main() -> None:
-    """Start the workers, then count what they logged."""
+    """Start the workers, then count the lines that they logged."""
     path = sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp()
     fresh = multiprocessing.get_context("spawn")
     workers = [fresh.Process(target=serve, args=(path, n)) for n in range(WORKERS)]

@@ -1,4 +1,4 @@
-"""A shop that writes to SQLite alone, and a relay that is killed: each sale comes to the log once.
+"""A shop that writes to SQLite only, and a relay that is killed: each sale reaches the log once.
 
 Run it: python examples/outbox.py [FOLDER]
 """
@@ -20,7 +20,7 @@ SALES = 300
 
 
 def relay(folder: Path, die: bool) -> None:
-    """Move what there is, and what comes, into the log, a few rows at a time."""
+    """Move the waiting rows, and new ones, into the log, a few at a time."""
     topic = falaj.open(folder / "events").topic("sales", codec="str")
     with Outbox(folder / "shop.db", topic, limit=10) as outbox:
         while topic.end_offset < SALES:
@@ -30,7 +30,7 @@ def relay(folder: Path, die: bool) -> None:
 
 
 def main() -> None:
-    """Sell, while one relay dies and the next goes on; then count what came to the log."""
+    """Sell while one relay dies and the next one continues; then count the sales in the log."""
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp())
     fresh = multiprocessing.get_context("spawn")
     relays = [fresh.Process(target=relay, args=(folder, die)) for die in (True, False)]
@@ -39,7 +39,7 @@ def main() -> None:
         shop.execute("CREATE TABLE outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, value TEXT)")
         relays[0].start()
         for number in range(SALES):
-            with shop:  # what was sold, and what others are to hear of it, in one transaction
+            with shop:  # the sale, and the message for others, in one transaction
                 shop.execute("INSERT INTO sales VALUES (?)", (number,))
                 shop.execute("INSERT INTO outbox (value) VALUES (?)", (f"sale {number}",))
         relays[0].join()

@@ -1,4 +1,4 @@
-"""Share jobs among worker processes, one of which is killed in the middle: every job is done.
+"""Share jobs among worker processes; one is killed in the middle, and every job is done.
 
 `python queue_workers.py STORE`
 """
@@ -19,12 +19,13 @@ def work(path: str, number: int) -> None:
         queue = store.queue("thumbnails", max_attempts=5)
         results = store.topic("results", codec="json")
         while True:
-            # A job is this process's for a minute, until it acks it, or until it dies.
+            # A job belongs to this process for a minute, or until it is acked, or the process dies.
             with queue.take(10, lease=60, timeout=1) as jobs:
                 if not jobs:
                     return
                 for job in jobs:
-                    # It acks when the block ends, and gives back when an exception leaves it.
+                    # The block acks the job at its end, and gives it back if an exception leaves
+                    # it.
                     with job:
                         if number == 0 and job.offset > 20 and job.attempt == 1:
                             os.kill(os.getpid(), signal.SIGKILL)

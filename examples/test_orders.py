@@ -1,4 +1,4 @@
-"""Tests of code that uses a store: installing falaj gives pytest the fixture `falaj_store`.
+"""Tests of code that uses a store: falaj's pytest plugin gives the fixture `falaj_store`.
 
 Run it: pytest examples/test_orders.py
 """
@@ -9,24 +9,24 @@ import falaj
 
 
 class Orders:
-    """The code that is tested: keeps orders, and what is to be paid for them."""
+    """The code under test: stores orders, and adds up what is owed for them."""
 
     def __init__(self, store: falaj.Store) -> None:
         self.topic = store.topic("orders", codec="json")
 
     def place(self, customer: str, price: int) -> int:
-        """Keep an order; return its number."""
+        """Store an order; return its number."""
         return self.topic.append({"price": price}, key=customer.encode())
 
     def owed_by(self, customer: str) -> int:
-        """Add up what a customer ordered."""
+        """Add up the orders of a customer."""
         mine = (order for order in self.topic if order.key == customer.encode())
         return sum(order.value["price"] for order in mine)
 
 
 @pytest.fixture
 def orders(falaj_store: falaj.Store) -> Orders:
-    return Orders(falaj_store)  # a store of this test's own, closed behind it
+    return Orders(falaj_store)  # a store of this test's own, closed after it
 
 
 def test_orders_are_numbered_from_zero(orders: Orders) -> None:

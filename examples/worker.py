@@ -1,4 +1,4 @@
-"""Work through a topic with as many processes as you like: each record is worked on by one.
+"""Process a topic with as many workers as you like: each record goes to one.
 
 Run it in several terminals: python examples/worker.py STORE TOPIC [SECONDS]
 Kill one of them: the others go on with its partitions.

@@ -1,8 +1,8 @@
-"""The rules of the house as functions: text in, complaints out.
+"""The conventions of the project as functions: text in, complaints out.
 
-Owns: what a file may contain and whom it may know. A rule reads (path, text) and returns one
-sentence a complaint, so that test_house.py can run it over the tree and over a bad sample alike.
-Leaves to docs/ARCHITECTURE.md and deny.toml which crates and which unsafe files there may be.
+Owns the rules of what a file may contain, and which modules it may use. A rule reads (path, text)
+and returns one sentence for each complaint. So test_house.py can run it over the tree, and over a
+bad sample. docs/ARCHITECTURE.md and deny.toml list the crates and the files with `unsafe`.
 """
 
 import ast
@@ -19,8 +19,8 @@ PACKAGE = "python/falaj/"
 
 Rule = Callable[[str, str], list[str]]
 
-# Which room of the engine may use which, from the lowest to the highest. A room that is not here
-# gets its place when it is made; one that is here has no use for more than it is granted.
+# Which module of the engine may use which, from the lowest to the highest. Add a new module here. A
+# listed module needs no more than its grants.
 ROOMS: dict[str, set[str]] = {
     "canary": set(),
     "format": {"canary"},
@@ -63,7 +63,7 @@ ROOMS: dict[str, set[str]] = {
     "queue": {"canary", "format", "error", "lock", "storage", "log", "store", "topic"},
 }
 
-# Rooms of the Python package above the core, and what each must not know.
+# Modules of the Python package above the core, and what each must not use.
 PYTHON_ROOMS: dict[str, set[str]] = {
     "__main__": set(),
     "cli": set(),
@@ -72,13 +72,13 @@ PYTHON_ROOMS: dict[str, set[str]] = {
     "pipeline": {"_core", "cli", "demo"},
     "spark": {"_core", "cli", "demo", "pages", "pipeline"},
 }
-# What a core module may import at module level beyond the standard library, with the reason.
+# Imports of a core module at module level beyond the standard library, with the reason.
 CORE_IMPORTS_OF: dict[str, set[str]] = {
-    "pytest_plugin": {"pytest"},  # loaded by pytest itself, by nobody else
+    "pytest_plugin": {"pytest"},  # only pytest itself loads it
     "_scan": {"pyarrow"},  # loaded by falaj.arrow.scan(): its class is one of pyarrow's
 }
 
-# Only these may name a crate or module of the standard library that opens or locks files.
+# Only these may name a crate or a standard module that opens or locks files.
 MAY_LOCK = ("rust/log/src/storage/lock.rs", "rust/log/src/storage/real/lock.rs")
 MAY_OPEN = ("rust/log/src/storage/",)
 
@@ -94,7 +94,7 @@ LONG_FILES: dict[str, str] = {
 }
 
 
-# --- Which files there are -----------------------------------------------------------------------
+# --- The files ------------------------------------------------------------------------------------
 
 
 def tracked_files() -> dict[str, str]:
@@ -133,9 +133,9 @@ def _glob_to_regex(pattern: str) -> str:
 
 
 def complaints(rule: Rule, files: dict[str, str]) -> list[str]:
-    """Run a rule over the files; to have looked at none is a complaint too."""
+    """Run a rule over the files; to have read none is a complaint too."""
     if not files:
-        return [f"{getattr(rule, '__name__', rule)} found no file to look at"]
+        return [f"{getattr(rule, '__name__', rule)} found no file to read"]
     return [f"{path}: {said}" for path, text in files.items() for said in rule(path, text)]
 
 
@@ -158,19 +158,19 @@ def rust_code(text: str) -> str:
 
 
 def split_inline_tests(text: str) -> tuple[str, str]:
-    """Part a Rust file at `#[cfg(test)] mod name {`: what ships, and its tests."""
+    """Split a Rust file at `#[cfg(test)] mod name {`: shipped code, and its tests."""
     match = re.search(r"^#\[cfg\((?:all\()?test\b[^\n]*\n(?:#\[[^\n]*\n)*mod \w+ \{", text, re.M)
     return (text[: match.start()], text[match.start() :]) if match else (text, "")
 
 
 def is_rust_test(path: str) -> bool:
-    """Tell a file of tests from one that ships."""
+    """True for a file of tests."""
     parts = PurePosixPath(path).parts
     return "tests" in parts or parts[-1] in ("tests.rs", "test.rs") or "benches" in parts
 
 
 def room_of(path: str) -> str | None:
-    """Name the room of the engine that a file belongs to; lib.rs belongs to none."""
+    """Name the module of the engine that a file belongs to; lib.rs belongs to none."""
     name = path.removeprefix(ENGINE).split("/")[0].removesuffix(".rs")
     return None if name == "lib" else name
 
@@ -209,7 +209,7 @@ def _module_path(path: str) -> list[str]:
 
 
 def holds_unsafe(text: str) -> bool:
-    """Tell whether Rust code, not a comment or a lint's name, says unsafe."""
+    """True if Rust code, not a comment or a lint's name, says unsafe."""
     return bool(re.search(r"\bunsafe\b", rust_code(text)))
 
 
@@ -232,7 +232,7 @@ def unsafe_without_reason(path: str, text: str) -> list[str]:
 
 
 def _leads_to_unsafe(line: str) -> bool:
-    """Tell attributes and the first line of a statement (`let x =`) that the block continues."""
+    """True for attributes and the first line of a statement that the block continues: `let x =`."""
     stripped = line.strip()
     return stripped.startswith("#[") or stripped.endswith(("=", "(", "return"))
 
@@ -245,7 +245,7 @@ def locks_outside_storage(path: str, text: str) -> list[str]:
 
 
 def files_outside_storage(path: str, text: str) -> list[str]:
-    """The engine opens files through storage, so that its twins can stand in."""
+    """The engine opens files through storage, so that the other storages can stand in."""
     code = rust_code(split_inline_tests(text)[0])
     if path.startswith(MAY_OPEN) or is_rust_test(path) or not re.search(r"\bstd\s*::\s*fs\b", code):
         return []
@@ -253,7 +253,7 @@ def files_outside_storage(path: str, text: str) -> list[str]:
 
 
 def uses_against_the_layers(path: str, text: str) -> list[str]:
-    """A room uses only the rooms that ROOMS grants it."""
+    """A module uses only the modules that `ROOMS` grants it."""
     room = room_of(path)
     if room is None or is_rust_test(path):
         return []
@@ -269,7 +269,7 @@ def uses_against_the_layers(path: str, text: str) -> list[str]:
 
 
 def rust_header_missing(path: str, text: str) -> list[str]:
-    """Every Rust file begins with a //! header; a room's is at least five lines."""
+    """Every Rust file begins with a //! header; a module's has at least five lines."""
     body = text.lstrip("\ufeff\n").splitlines()
     header = 0
     while header < len(body) and body[header].startswith("//!"):
@@ -305,7 +305,7 @@ def inline_tests_too_long(path: str, text: str) -> list[str]:
 
 
 def python_imports_against_the_layers(extras: set[str]) -> Rule:
-    """Make the rule: the core knows no room above it, and extras only inside functions."""
+    """Make the rule: the core uses no module above it, and extras only inside functions."""
 
     def rule(path: str, text: str) -> list[str]:
         room = path.removeprefix(PACKAGE).split("/")[0].removesuffix(".py")
@@ -356,7 +356,7 @@ def _imports(tree: ast.AST, scope: str = "module") -> Iterator[tuple[str, str]]:
 
 
 def python_header_missing(path: str, text: str) -> list[str]:
-    """Every Python module says what it is for."""
+    """Every Python module has a docstring."""
     return [] if ast.get_docstring(ast.parse(text)) else ["has no module docstring"]
 
 
@@ -404,7 +404,7 @@ def _docstring_lines(tree: ast.AST) -> Iterator[int]:
 
 
 def file_too_long(path: str, text: str) -> list[str]:
-    """Split at 800 lines of code; from 500 on there is a reason in LONG_FILES."""
+    """Split at 800 lines of code; from 500 on, give a reason in LONG_FILES."""
     lines = code_lines(path, text)
     if lines > CODE_LINES_MAX:
         return [f"{lines} lines of code; split it"]
@@ -413,7 +413,7 @@ def file_too_long(path: str, text: str) -> list[str]:
     return []
 
 
-# In Rust a word has a `sleep` too, which waits for it to change: that is what a futex is for.
+# A word in Rust has a `sleep` too, which waits for a change of the word, as a futex does.
 _RUST_SLEEP = r"(?<!fn )(?<!super::)(?<![\w.])sle" + r"ep\("
 _PYTHON_SLEEP = r"(?<!\w)sle" + r"ep\("
 
@@ -439,25 +439,26 @@ _MACHINE_PATH = re.compile(r"(?<![\w./-])/(?:work|ro" + r"ot)/")
 
 
 def things_left_undone(path: str, text: str) -> list[str]:
-    """What is not done is in the tracker, not in a comment."""
+    """Unfinished work belongs in the tracker, not in a comment."""
     return [f"says {match[0]}" for match in _UNDONE.finditer(text)]
 
 
 def machine_paths(path: str, text: str) -> list[str]:
-    """Nothing depends on where somebody's clone lies."""
+    """Nothing depends on the path of a clone."""
     return [f"names the path {match[0]}…" for match in _MACHINE_PATH.finditer(text)]
 
 
-# --- Papers --------------------------------------------------------------------------------------
+# --- Pages
+# ------------------------------------------------------------------------------------------
 
 
 def tests_that_papers_name(path: str, text: str) -> list[str]:
-    """List `path::name` of every test that a page of docs/ leans on."""
+    """List `path::name` of every test that a page of docs/ names."""
     return re.findall(r"`((?:[\w.-]+/)*[\w.-]+\.(?:rs|py)::\w+)`", text)
 
 
 def tests_that_are_not_there(files: dict[str, str]) -> Rule:
-    """Make the rule: what a page calls a test is one; paths begin at rust/log or at the root."""
+    """Make the rule: a test that a page names exists; paths begin at rust/log or at the root."""
 
     def rule(path: str, text: str) -> list[str]:
         said = []
@@ -482,7 +483,7 @@ def promises_without_tests(path: str, text: str) -> list[str]:
 
 
 def tables_without_heading(path: str, text: str) -> list[str]:
-    """A table begins with a heading row and a rule: what a blank line cuts off is shown as text."""
+    """A table begins with a heading row and a rule; a part after a blank line is shown as text."""
     lines = re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S).splitlines()
     return [
         f"has a table without a heading: {line[:40]}…"
@@ -495,7 +496,7 @@ _TABLE_RULE = re.compile(r"\|(?: *:?-+:? *\|)+")
 
 
 def contents_that_differ(path: str, text: str) -> list[str]:
-    """What a page calls its contents are its sections, in their order."""
+    """The list of contents of a page names its sections, in their order."""
     listed = re.search(r"^Contents: (.+?)\n\n", text, re.M | re.S)
     if listed is None:
         return []
@@ -507,7 +508,7 @@ def contents_that_differ(path: str, text: str) -> list[str]:
 
 
 def sections_that_are_not_there(files: dict[str, str]) -> Rule:
-    """Make the rule: what a header calls a section of a page of docs/ is one."""
+    """Make the rule: a section of docs/ that a header names exists."""
     named = re.compile(r"""docs/(\w+\.md)`?,\s"([^"]+)"(?:\sand\s"([^"]+)")?""")
 
     def rule(path: str, text: str) -> list[str]:
@@ -545,7 +546,7 @@ def differences(listed: Iterable[str], found: Iterable[str], where: str) -> list
 
 
 def direct_dependencies(manifest: str) -> set[str]:
-    """Name the crates that a Cargo.toml asks for, those by path left out."""
+    """Name the crates that a Cargo.toml requires, without those by path."""
     document = tomllib.loads(manifest)
     tables = [document, *document.get("target", {}).values()]
     return {
@@ -558,7 +559,7 @@ def direct_dependencies(manifest: str) -> set[str]:
 
 
 def versions_that_differ(cargo: str, pyproject: str, changelog: str) -> list[str]:
-    """The version is written in Cargo.toml; the others read it or agree with it."""
+    """The version is written in Cargo.toml; other files read it or agree with it."""
     version = tomllib.loads(cargo)["workspace"]["package"]["version"]
     project = tomllib.loads(pyproject)["project"]
     said = []
@@ -572,7 +573,7 @@ def versions_that_differ(cargo: str, pyproject: str, changelog: str) -> list[str
 
 
 def features_that_plant(files: dict[str, str]) -> list[str]:
-    """Planted bugs and fail points come by `--cfg`: any crate of a program turns a feature on."""
+    """Planted bugs and fail points use `--cfg`: any crate of a program could turn a feature on."""
     named = re.compile(r"""(?<!falaj_)\b(?:canaries|failpoints)\b(?=["'/ =])""")
     inside = re.compile(r'feature\s*=\s*"[^"]*(?:canar|failpoint)')
     return [
@@ -595,7 +596,7 @@ def licence_is_allowed(expression: str, allowed: set[str]) -> bool:
 
 
 def banned_edges(deny: str, edges: Iterable[tuple[str, str]]) -> list[str]:
-    """Complain of (dependent, dependency) pairs that deny.toml does not grant."""
+    """Complain of (dependent, dependency) pairs that deny.toml does not allow."""
     bans = {ban["crate"]: ban["wrappers"] for ban in tomllib.loads(deny)["bans"]["deny"]}
     return [
         f"{user} depends on {crate}, which deny.toml bans there"

@@ -1,7 +1,7 @@
 """Run blocks of a page, given as JSON on standard input; see papers.py.
 
-A program of its own, which needs nothing but the interpreter: it also runs where only the wheel is
-installed. Ends with the first block that does not do what the page says.
+A separate program that needs only the interpreter, so it also runs where only the wheel is
+installed. It ends at the first block that does not do what the page says.
 """
 
 import contextlib
@@ -20,19 +20,19 @@ _DEADLINE_S = 60
 
 
 def matches(printed: str, written: str) -> bool:
-    """Whether what was printed is what is written, in which `…` stands for anything."""
+    """True if the output is as written, where `…` stands for anything."""
     pattern = ".*".join(re.escape(part) for part in written.split("…"))
     return re.fullmatch(pattern, printed, re.S) is not None
 
 
 def lines_missing(printed: str, expected: list[str]) -> list[str]:
-    """List what is expected and was not printed, in this order, a line each."""
+    """List expected lines that were not printed, in this order."""
     lines = iter(printed.splitlines())
     return [want for want in expected if not any(matches(line, want) for line in lines)]
 
 
 def run_python(place: str, code: str, namespace: dict[str, Any]) -> None:
-    """Run a Python block, or save it where it is a file."""
+    """Run a Python block, or save it if it is a file."""
     file = _FILE.match(code)
     if file:
         Path(file[1]).write_text(code)
@@ -62,7 +62,7 @@ def run_console(place: str, session: str) -> None:
 
 
 def shell(script: str) -> "subprocess.CompletedProcess[str]":
-    """Run a script; what it says on stderr comes along."""
+    """Run a script; its stderr is included in the output."""
     return subprocess.run(
         ["bash", "-c", script],
         stdin=subprocess.DEVNULL,

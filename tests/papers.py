@@ -1,14 +1,14 @@
-"""The blocks of code in README.md and the pages for users, and how they are run.
+"""The blocks of code in README.md and the pages for users, and how to run them.
 
-A page runs from top to bottom in an empty directory, as a reader would type it: its Python blocks
-share one namespace, its shell blocks one directory. `page_driver.py` is the program that does it,
-under any interpreter. What cannot run says why in a comment right above it:
+A page runs from top to bottom in an empty directory, as a reader would type it. Its Python blocks
+share one namespace, its shell blocks one directory. `page_driver.py` is the program that runs it,
+under any interpreter. If a block cannot run, a comment right above it says why:
 
     <!-- not run: it would create a user -->
 
-| language | what is done with it |
+| language | how it is checked |
 |---|---|
-| `python` | run, and must print what is behind a `print(…)  #`; `# name.py` on top: saved |
+| `python` | run, and must print what follows a `print(…)  #`; with `# name.py` on top it is saved |
 | `sh` | run as one script, which must end with 0; `make` lines: their targets must exist |
 | `console` | each `$` line is run, and must print what follows it; `…` stands for anything |
 | `rust` | must stand in an example of the crate, which is compiled and run elsewhere |
@@ -32,17 +32,17 @@ from house import ROOT
 DRIVER = Path(__file__).with_name("page_driver.py")
 LANGUAGES = {"python", "sh", "console", "rust", "toml", "text", "sql"}
 DEADLINE_S = 110
-# Python 3.11 has this filter from 3.11.4 on; before, archives are unpacked as they are.
+# Python 3.11 has this filter from 3.11.4 on; earlier ones unpack archives without it.
 DATA_FILTER = getattr(tarfile, "data_filter", None)
 _FENCE = re.compile(r"^```(\w*)$")
 _REASON = re.compile(r"^<!-- not run: (.+) -->$")
-# What the machine says about colours, language and time must not decide a test.
+# The machine's settings of colours, language and time must not decide a test.
 _ASIDE = {"NO_COLOR", "FORCE_COLOR", "COLUMNS", "TTY_COMPATIBLE", "TZ", "LC_ALL", "LANG"}
 
 
 @dataclass(frozen=True)
 class Block:
-    """A block of code, and where it stands."""
+    """A block of code, and its place."""
 
     page: str
     line: int
@@ -57,7 +57,7 @@ class Block:
 
     @property
     def installs(self) -> bool:
-        """Whether it needs a machine on which falaj is not installed yet."""
+        """True if it needs a machine on which falaj is not installed yet."""
         return self.language == "sh" and "pip install" in self.text
 
     @property
@@ -67,7 +67,7 @@ class Block:
 
     @property
     def runs(self) -> bool:
-        """Whether the driver can run it wherever falaj is installed."""
+        """True if the driver can run it wherever falaj is installed."""
         shown = self.language not in ("python", "sh", "console")
         return not (shown or self.reason or self.installs or self.targets)
 
@@ -93,7 +93,7 @@ def blocks(page: str, text: str) -> list[Block]:
 
 
 def pages() -> dict[str, str]:
-    """Text of the pages whose blocks are held to run."""
+    """Return the pages whose blocks must run."""
     docs = ROOT / "docs"
     folders = (sorted((docs / name).glob("*.md")) for name in ("guide", "quickstart"))
     alone = (docs / f"{name}.md" for name in ("concepts", "cookbook", "faq", "index", "support"))
@@ -102,7 +102,7 @@ def pages() -> dict[str, str]:
 
 
 def guides_of_spark() -> list[str]:
-    """Name the pages of the guide that need Spark; they run where it runs (tests/spark)."""
+    """List the pages of the guide that need Spark; tests/spark runs them."""
     return [
         page
         for page, text in pages().items()
@@ -113,7 +113,7 @@ def guides_of_spark() -> list[str]:
 def run(
     wanted: Iterable[Block], folder: Path, python: str = sys.executable, path: str | None = None
 ) -> None:
-    """Run blocks in a directory, with the programs beside an interpreter first on PATH."""
+    """Run blocks in a directory, with an interpreter's programs first on PATH."""
     bin_folder = os.fspath(Path(python).parent)
     aside = _ASIDE | {name for name in os.environ if name.startswith("PYTHON")}
     kept = {name: value for name, value in os.environ.items() if name not in aside}

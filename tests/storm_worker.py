@@ -1,7 +1,7 @@
-"""A worker of the storm that uses the Python package: what worker/writer.rs and reader.rs do.
+"""A worker of the storm that uses the Python package, like worker/writer.rs and reader.rs.
 
-Gets its task as JSON in the first argument. Accounts and records are laid out as in acks.rs and
-payload.rs. Ends with its parent: the kernel is asked to see to it.
+Its first argument is its task as JSON. Accounts and records have the layout of acks.rs and
+payload.rs. The kernel ends it with its parent.
 """
 
 import ctypes
@@ -30,8 +30,8 @@ SYNC = ("none", "interval", "durable")
 class Account:
     """The mapped file of a worker.
 
-    What says how far it came is stored through views, in one store: `struct.pack_into` clears the
-    place first, and whoever is killed just then would have said nothing.
+    Words that show its progress are stored through views, in one store. `struct.pack_into` clears
+    the place first, and a process that is killed just then would lose the word.
     """
 
     def __init__(self, path: str, length: int) -> None:
@@ -73,13 +73,13 @@ class Account:
 
 
 def crc_on(crc: int, key: bytes | None, value: bytes | memoryview) -> int:
-    """Go on with a checksum over a record."""
+    """Update a checksum with a record."""
     head = struct.pack("<II", 0xFFFFFFFF if key is None else len(key), len(value))
     return zlib.crc32(value, zlib.crc32(key or b"", zlib.crc32(head, crc)))
 
 
 class Writer:
-    """Appends one record or many until told to stop."""
+    """Appends one record or many until stopped."""
 
     def __init__(self, task: dict[str, Any]) -> None:
         self.task = task
@@ -90,10 +90,10 @@ class Writer:
 
     def run(self) -> None:
         task = self.task
-        # Who creates a store chooses how it is written; here that is for those in Rust to do.
+        # The creator of a store chooses its write mode; here the Rust workers do that.
         settings = Path(task["store"], "falaj.json")
         while task["pwrite"] and not settings.exists():
-            time.sleep(0.005)  # sleep: nobody tells when a store comes to be
+            time.sleep(0.005)  # sleep: no event reports that a store was created
         with falaj.open(task["store"]) as store:
             topics = [
                 store.topic(
@@ -152,13 +152,13 @@ class Writer:
         except errors.DurabilityUnknown as error:
             if not isinstance(error.__cause__, errors.LockTimeout):
                 raise
-            return  # visible, and nobody knows for how long: the line stays as it is
+            return  # visible, and perhaps not for long: the line stays as it is
         self.account.acknowledge(i, offset, mode)
         self.account.set_word(CALLS, self.account.word(CALLS) + 1)
         self.account.set_word(RECORDS, self.account.word(RECORDS) + count)
 
     def fork(self) -> None:
-        """Fork now and then; the child is idle until standard input ends."""
+        """Fork at times; the child is idle until standard input ends."""
         if not self.task["fork_ms"] or self.forks >= 2 or self.random.random() > 0.0003:
             return
         self.forks += 1
@@ -185,7 +185,7 @@ class Follower:
                     self.follow(store.topic(f"storm-{place[0]}"), place)
                 return
             except (errors.NotAStore, errors.UnknownTopic):
-                time.sleep(0.005)  # sleep: nobody tells when a store comes to be
+                time.sleep(0.005)  # sleep: no event reports that a store was created
 
     def follow(self, topic: Any, place: tuple[int, int]) -> None:
         if self.task["partitions"] > 1:
@@ -202,7 +202,7 @@ class Follower:
         while not self.account.word(STOP):
             for record in topic.follow(start=due, timeout=0.05):
                 if record.offset != due:
-                    raise SystemExit(f"{place}: offset {record.offset} came where {due} was due")
+                    raise SystemExit(f"{place}: offset {record.offset} came instead of {due}")
                 crc = crc_on(crc, record.key, record.raw)
                 due += 1
                 if due % BLOCK == 0:
@@ -220,7 +220,7 @@ class Follower:
 
 
 def main() -> None:
-    """Play the part."""
+    """Play the role."""
     task = json.loads(sys.argv[1])
     ctypes.CDLL(None).prctl(1, 9)  # PR_SET_PDEATHSIG, SIGKILL
     if os.getppid() != task["parent"]:

@@ -1,8 +1,8 @@
-"""Bad input of every kind: a sentence a person understands, nothing lost, no hang, no crash.
+"""Bad input of every kind: a clear sentence, no loss, no hang, no crash.
 
-Through the program, because there the sentence and the exit code are seen too. Wrong types, names,
-naive times, records that are too large, closed and deleted handles are in tests/python, and so is a
-store that is removed under an open handle: a person at the shell has no handles.
+Through the program, which also shows the sentence and the exit code. `tests/python` has wrong
+types, names, naive times, too large records, closed and deleted handles. It also has a store that
+is removed under an open handle: a user at the shell has no handles.
 """
 
 import fcntl
@@ -46,15 +46,15 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def shell(sound: Path, tmp_path: Path) -> Shell:
-    """A shell beside a copy of them."""
+    """A shell in a copy of both."""
     shutil.copytree(sound, tmp_path, dirs_exist_ok=True)
     return Shell(tmp_path)
 
 
-# --- Files that are not what they were -----------------------------------------------------------
+# --- Changed files --------------------------------------------------------------------------------
 
 FILES = ("sealed", "active", "index", "control", "falaj.json", "topic.json")
-HARMLESS = ("index", "control")  # derived: whatever happens to them, they are made anew
+HARMLESS = ("index", "control")  # derived: whatever happens to them, they are built again
 
 
 def file(store: Path, what: str) -> Path:
@@ -81,7 +81,7 @@ def empty(path: Path, other: Path) -> None:
 
 
 def swap(path: Path, other: Path) -> None:
-    """Exchange it with the file next to it: one of its kind, or else any."""
+    """Exchange it with the file next to it: one of its kind, if there is one."""
     kin = [p for p in sorted(path.parent.iterdir()) if p != path and p.suffix == path.suffix]
     beside = (kin or [path.parent / "lock", path.parent.parent / "presence"])[0]
     if not beside.exists():
@@ -160,7 +160,7 @@ def test_a_damaged_segment_is_named_and_all_before_it_is_read(
     assert re.search(r"0000000000000000000\d\.log is corrupt at byte \d+: ", ended.sentence())
     assert "run `falaj verify`" in ended.sentence()
     assert printed(ended) < RECORDS
-    # Whoever appends is refused, or goes on behind all that was there, which nobody touches.
+    # An append is refused, or continues past all existing records, which stay unchanged.
     appended = shell("append", "-s", "s", "t", "--json", given=value(RECORDS))
     if appended.code:
         assert appended.code == 1
@@ -204,7 +204,7 @@ def test_settings_of_another_store_are_refused_where_they_name_what_is_not_there
     assert (ended.code, ended.out) == (1, "")
     assert "the topic's log is missing" in ended.sentence()
     assert shell("append", "-s", "s", "t", given=b"new").code == 1
-    assert len(list(shell.folder.glob("s/logs/t@*/*.log"))) == 4  # nobody swept what nobody names
+    assert len(list(shell.folder.glob("s/logs/t@*/*.log"))) == 4  # unnamed logs are not swept
 
 
 def test_a_topic_without_its_settings_is_not_there_and_its_records_are_not_swept(
@@ -260,7 +260,7 @@ def test_what_looks_after_a_store_ends_with_the_code_of_what_helps(shell: Shell)
     (shell.folder / "s/topics/hurt").mkdir()
     (shell.folder / "s/topics/hurt/topic.json").write_text("{}")
     for verb in verbs:
-        assert shell(*verb).code == 1, f"damage counts for more: {verb}"
+        assert shell(*verb).code == 1, f"corruption counts for more: {verb}"
 
 
 def test_an_unknown_setting_is_not_ignored(shell: Shell) -> None:
@@ -272,7 +272,7 @@ def test_an_unknown_setting_is_not_ignored(shell: Shell) -> None:
     assert "a setting of a newer version" in ended.sentence()
 
 
-# --- Not a store, not a name ---------------------------------------------------------------------
+# --- Invalid stores and names ---------------------------------------------------------------------
 
 
 def test_something_else_is_not_a_store_and_stays_as_it_is(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
-"""A machine that refuses: full disks, no permission, limits, file systems without promises.
+"""A machine that refuses: full disks, no permission, limits, file systems without guarantees.
 
-As test_bad_input.py: a sentence, an exit code, nothing lost, no hang. What needs a file system of
-its own mounts one in a namespace of its own, which goes with the last process in it.
+As in test_bad_input.py: a sentence, an exit code, no loss, no hang. A test that needs a file system
+mounts one in a private namespace, which ends with its last process.
 """
 
 import os
@@ -19,7 +19,7 @@ from cli.shell import DEADLINE_S, PROGRAM, Ended, Shell
 
 ROOT = os.geteuid() == 0
 NOBODY = 65534
-# Where users may not make namespaces, only root can mount; both hold on the machines we test on.
+# If users may not make namespaces, only root can mount; the test machines have both cases.
 UNSHARE = ["unshare", "--mount", *([] if ROOT else ["--map-root-user"])]
 
 
@@ -37,7 +37,7 @@ needs_mount = pytest.mark.skipif(
 
 
 class Bash(Shell):
-    """A shell in which `falaj` is a command, and `disk` a place to mount something."""
+    """A shell with the command `falaj`, and a directory `disk` to mount something."""
 
     def run(self, script: str, inside: tuple[str, ...] = ()) -> Ended:
         (self.folder / "disk").mkdir(exist_ok=True)
@@ -63,7 +63,8 @@ def bash(tmp_path: Path) -> Bash:
     return Bash(tmp_path)
 
 
-# What is appended until the disk is full is read back, and after room was made it goes on.
+# Records that were appended until the disk was full are read back; with new space, appends
+# continue.
 FILL = """
 fallocate -l 6M disk/ballast
 seq 2000000 > lines
@@ -166,7 +167,7 @@ def test_a_limit_on_the_size_of_files_is_told_and_kills_nobody(bash: Bash) -> No
     assert "`ulimit -f`, and go on" in sentence
 
 
-# Everything is imported before the limit comes: it is the store that has to do with little.
+# Everything is imported before the limit is set: the store itself must cope with it.
 LIMITED = """
 import sys, resource, falaj.cli.app as app
 app.run(["cat", "-s", "nothing", "t"])
@@ -226,14 +227,14 @@ def test_a_log_of_more_segments_than_a_process_may_open_is_read_verified_and_cop
 
 @pytest.fixture
 def open_to_all() -> Iterator[Path]:
-    """A directory that everybody can reach: pytest's own are its owner's."""
+    """A directory that everyone can enter: pytest's own belong to their owner."""
     with tempfile.TemporaryDirectory() as place:
         os.chmod(place, 0o755)
         yield Path(place)
 
 
 def as_nobody(folder: Path, *arguments: str) -> Ended:
-    """Run it as somebody who is not root, whom permissions stop."""
+    """Run it as a user other than root, to whom permissions apply."""
     program = (
         "import os, sys, falaj.cli.app as app, falaj.cli.registry as registry\n"
         "any(map(registry.load, registry.NAMES))  # imports what another user may not read\n"
@@ -262,7 +263,9 @@ def test_a_path_to_nowhere_and_one_in_circles_say_what_helps(tmp_path: Path) -> 
     log.rename(tmp_path / "log")
     log.symlink_to(tmp_path / "log")
     ended = shell("cat", "-s", "s", "t")
-    assert (ended.code, "; falaj needs a file here, not a link" in ended.sentence()) == (3, True), ended
+    assert (ended.code, "; falaj needs a file here, not a link" in ended.sentence()) == (3, True), (
+        ended
+    )
 
 
 def test_a_directory_one_may_not_write_to_is_named(open_to_all: Path) -> None:
@@ -300,9 +303,9 @@ def test_who_may_only_read_reads_and_is_refused_to_append(open_to_all: Path) -> 
     assert "Permission denied" in ended.sentence()
 
 
-# --- File systems without promises ---------------------------------------------------------------
+# --- File systems without guarantees -----------------------------------------------------------
 
-# A FUSE file system that is empty, and stays so: it answers what mounting and looking ask.
+# An empty FUSE file system that only answers mounting and looking.
 EMPTY_FUSE = """
 import ctypes, os, struct, subprocess, sys, threading
 program, = sys.argv[1:]
@@ -328,7 +331,7 @@ def serve():
         except OSError:  # it was unmounted
             return
         _, opcode, unique = struct.unpack_from("<IIQ", request)
-        if opcode not in (2, 42):  # FORGET wants no answer
+        if opcode not in (2, 42):  # FORGET needs no answer
             error, body = answer(opcode)
             os.write(device, struct.pack("<IiQ", 16 + len(body), error, unique) + body)
 threading.Thread(target=serve, daemon=True).start()

@@ -21,8 +21,8 @@ def test_every_part_of_the_runner_gives_rows_that_the_table_knows(
     assert measured
     assert {one.name for one in measured} <= known
     for one in measured:
-        # A difference may go either way; who sleeps as he should uses nothing in so short a time,
-        # in which one of two may not come to run, either.
+        # A difference may have either sign. An idle follower uses no time in so short a run, and
+        # one of two processes may not run at all.
         is_free = one.name in {"start_many_segments", "follow_idle", "two_processes_share"}
         assert is_free or all(figure > 0 for figure in one.ours)
 

@@ -1,4 +1,4 @@
-"""The table of `make bench`: verdicts, figures as people read them, and what is kept of a run."""
+"""The table of `make bench`: verdicts, readable figures, and the committed part of a run."""
 
 import json
 from pathlib import Path
@@ -45,7 +45,7 @@ def test_the_rate_on_the_reference_machine_decides_only_where_no_ratio_does() ->
 def test_a_row_that_nobody_measured_is_not_met() -> None:
     (line,) = table.lines({}, (FASTER,))
     assert (line.ours, line.verdict) == (None, "not measured")
-    assert "0 of 1 bars met" in table.text([line], (FASTER,))
+    assert "0 of 1 targets met" in table.text([line], (FASTER,))
 
 
 def test_a_noisy_round_does_not_move_the_figure() -> None:

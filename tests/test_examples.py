@@ -1,4 +1,4 @@
-"""The programs in examples/ do what they say, as real processes, and are short enough to read."""
+"""The programs in examples/ do what they claim, as real processes, and are short enough to read."""
 
 import subprocess
 import sys
@@ -73,8 +73,8 @@ def test_a_flight_recorder_holds_the_newest_within_its_room(tmp_path: Path) -> N
     told = run(EXAMPLES / "flight_recorder.py", tmp_path / "store").splitlines()
     assert told == [
         "written 40000 records",
-        "the oldest are gone: True",
-        "within its room: True",
+        "the oldest have expired: True",
+        "within its limit: True",
         "without a gap: True",
     ]
 
@@ -86,7 +86,7 @@ def test_of_a_relay_that_is_killed_each_sale_comes_once(tmp_path: Path) -> None:
 
 def test_of_workers_that_are_killed_each_number_is_added_once(tmp_path: Path) -> None:
     printed = run(EXAMPLES / "exactly_once.py", tmp_path)
-    assert printed == "500 sums, the last is 124750 as it should be\nsome workers died\n"
+    assert printed == "500 sums, the last is 124750 as expected\nsome workers died\n"
 
 
 def test_jobs_of_a_worker_that_is_killed_are_done_by_the_others(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
-"""The house keeps its own rules: a lint as a test.
+"""The conventions of the project, checked as tests.
 
-Each claim is a test of its own; beside it stands one that feeds the rule a bad sample, so that no
-rule can be one that never complains. The rules themselves are in house.py.
+Each rule has a test of its own. Beside it, another one gives the rule a bad sample, so that no rule
+can stay silent always. The rules themselves are in house.py.
 """
 
 import re
@@ -45,7 +45,7 @@ def test_files_written_in_the_test_tree_are_seen() -> None:
 
 def test_a_rule_that_looked_at_nothing_complains() -> None:
     assert complaints(house.things_left_undone, {}) == [
-        "things_left_undone found no file to look at"
+        "things_left_undone found no file to read"
     ]
 
 
@@ -125,7 +125,7 @@ def test_unsafe_with_its_reason_is_fine(good: str) -> None:
     assert house.unsafe_without_reason("a.rs", good) == []
 
 
-# --- Who may know whom ---------------------------------------------------------------------------
+# --- Layers ---------------------------------------------------------------------------------------
 
 
 def test_only_the_lock_file_of_storage_knows_fs2() -> None:
@@ -256,7 +256,7 @@ def test_a_python_import_along_the_layers_is_fine(path: str, good: str) -> None:
 
 @cache
 def crate_licences() -> dict[str, str]:
-    """Name what is built for deny.toml's platforms, as `cargo deny` would."""
+    """Name the crates that are built for deny.toml's platforms, as `cargo deny` would."""
     targets = tomllib.loads(files()["deny.toml"])["graph"]["targets"]
     kinds = ["--edges", "normal,build,dev", "--prefix", "none", "--format", "{p}|{l}"]
     platforms = [f"--target={target}" for target in targets]
@@ -467,7 +467,7 @@ def test_a_sleep_without_a_reason_is_complained_of() -> None:
     assert not house.sleeps_without_reason("tests/test_a.py", f"{reason}\ntime.{nap}(1)\n")
 
 
-# --- Papers --------------------------------------------------------------------------------------
+# --- Pages ----------------------------------------------------------------------------------------
 
 
 def test_every_test_that_a_page_names_exists() -> None:

@@ -1,4 +1,4 @@
-"""README.md and the pages for users are true: what stands there as code does what it says."""
+"""README.md and the pages for users are true: their code does what they say."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The documentation site has each page of docs/, and what it says of names is what there is."""
+"""The documentation site has each page of docs/, and its lists of names are complete."""
 
 import builtins
 import re

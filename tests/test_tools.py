@@ -1,6 +1,6 @@
 """`make` says what a machine lacks before anything fails half-way.
 
-Each test gives tools/check-tools a PATH of its own, in which only what it needs itself is real.
+Each test gives tools/check-tools a PATH of its own, with only the programs that it needs.
 """
 
 import os
@@ -114,7 +114,7 @@ def test_what_only_tests_and_lints_use_is_asked_for_where_they_are_made(machine:
 
 def test_more_room_is_asked_for_where_more_is_made(machine: Machine) -> None:
     machine.has_everything()
-    # Of a clone whose .venv is there already; a fresh one takes 2 GiB more.
+    # For a clone that has a .venv already; a fresh one takes 2 GiB more.
     for gib, targets in ((1, ["build"]), (1, ["demo"]), (3, ["test"]), (5, ["build", "check"])):
         there = 0 if (ROOT / ".venv").is_dir() else 2
         machine.has_free((gib + there) * GIB)
@@ -133,7 +133,7 @@ def test_the_python_that_is_found_is_one_that_runs(machine: Machine) -> None:
 
 
 def listed(text: str, *places: int) -> list[dict[str, Any]]:
-    """What cargo-mutants lists of `<` in a file of one function, by line."""
+    """Mutants of `<` that cargo-mutants would list in a file of one function, by line."""
     end = len(text.splitlines())
     start = next(i for i, line in enumerate(text.splitlines(), 1) if line.startswith("fn"))
     span = {"start": {"line": start, "column": 1}, "end": {"line": end, "column": 2}}
@@ -161,12 +161,12 @@ def test_a_mutant_is_known_again_wherever_its_function_stands_and_no_longer_when
     mutants.Verdicts(state, ledger).begin(before)
     (state / "mutants.out").mkdir()
     (state / "mutants.out/caught.txt").write_text(f"{before[0].name}\n")
-    # As one that comes after an interruption, when the code is another.
+    # As a run after an interruption, when the code has changed.
     verdicts = mutants.Verdicts(state, ledger)
     assert verdicts.to_try(then, too_long=False) == then[1:]
     assert verdicts.to_try(other, too_long=False) == other
 
-    # As one in another clone: all that it has is the ledger.
+    # As a run in another clone: it has only the ledger.
     verdicts = mutants.Verdicts(tmp_path / "another", ledger)
     assert verdicts.to_try(then, too_long=False) == then[1:]
     verdicts.forget_all_but(other)
@@ -206,7 +206,7 @@ def test_mutants_that_were_interrupted_keep_what_they_know_and_say_so(
     monkeypatch.setattr(mutants, "LEDGER", tmp_path / "ledger")
     monkeypatch.setattr(subprocess, "run", interrupted)
     assert mutants.main() == 130
-    assert capsys.readouterr().err == "lock: interrupted; the same command goes on from here\n"
+    assert capsys.readouterr().err == "lock: interrupted; the same command resumes here\n"
     verdicts = (tmp_path / "ledger/lock.txt").read_text().splitlines()
     assert [line for line in verdicts if not line.startswith("#")] == [f"{found[0].mark} caught"]
 
@@ -222,7 +222,7 @@ def test_a_sample_of_mutants_is_the_same_for_a_seed_and_of_so_many() -> None:
     assert mutants.sample(of_rooms, 1000, 22) == of_rooms
     assert mutants.sample(of_rooms, 0, 22) == {"one": [], "two": []}
 
-    # Where a function changes, all that is drawn elsewhere stays.
+    # If a function changes, the draw elsewhere stays the same.
     changed = mutants.named(listed(text, *range(2, 42)), lambda _: text.replace("a <", "b <"))
     again = mutants.sample({"one": changed[:25], "two": changed[25:]}, 12, 22)
     assert [m.name for m in again["one"]] == [m.name for m in drawn["one"]]
@@ -238,7 +238,7 @@ def test_what_a_changed_room_is_tried_with_are_tests_that_there_are(room: str) -
             below = ROOT / "rust/log" / ("src" if target == "lib" else f"tests/{target}")
             path = below / module.replace("::", "/").rstrip("/")
             files = [path.with_suffix(".rs"), *path.rglob("*.rs")]
-            # The tests of a file may stand beside it.
+            # The tests of a file may be beside it.
             files.append(path.with_name(f"{path.name}_tests.rs"))
             assert any(f.exists() and "#[test]" in f.read_text() for f in files), (tests, module)
 

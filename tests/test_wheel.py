@@ -1,4 +1,4 @@
-"""The wheel, the source package, the crate: what users get, without Rust, held to README."""
+"""The wheel, the source package, the crate: a user's packages, without Rust, and README."""
 
 import os
 import re
@@ -17,7 +17,7 @@ from house import ROOT, tracked_files
 
 BUILD_S, INSTALL_S = 600, 300
 VERSION = tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["package"]["version"]
-# All that README's blocks call besides Python and falaj; no cargo, no compiler.
+# All programs that README's blocks call besides Python and falaj; no cargo, no compiler.
 PROGRAMS = ["bash", "sh", "cat", "cut", "env", "grep", "head", "seq", "sort"]
 PACKAGED = {"falaj", "pyspark_falaj", f"falaj-{VERSION}.dist-info"}
 
@@ -35,7 +35,7 @@ pytestmark = [
 def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with the wheel and the source package; `make build` has compiled them already."""
     folder = tmp_path_factory.mktemp("dist")
-    # Not the variables of a make that runs this test.
+    # Without the variables of a make that runs this test.
     environment = {k: v for k, v in os.environ.items() if not re.match("MAKE|MFLAGS|DIST", k)}
     made = subprocess.run(
         ["make", "wheel", f"DIST={folder}", f"PYTHON={sys.executable}"],
@@ -67,7 +67,7 @@ def unpacked(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Clean:
-    """A machine as a user has it: Python, a shell, and no Rust."""
+    """A user's machine: Python, a shell, and no Rust."""
 
     def __init__(self, folder: Path, wheel: Path) -> None:
         self.folder = folder
@@ -80,7 +80,7 @@ class Clean:
         venv = folder / "venv"
         subprocess.run([sys.executable, "-m", "venv", venv], check=True, timeout=INSTALL_S)
         self.python = venv / "bin/python"
-        # "falaj" means the wheel that was just built, whatever a registry has of that name.
+        # "falaj" means the wheel that was just built, whatever a registry has under that name.
         self.constraints = folder / "constraints.txt"
         self.constraints.write_text(f"falaj @ {wheel.as_uri()}\n")
         kept = {
@@ -197,7 +197,7 @@ def test_the_source_package_holds_all_that_a_build_needs(unpacked: Path) -> None
 
 
 def test_the_source_package_resolves_with_its_own_lock_file(unpacked: Path) -> None:
-    # Not compiled a second time: that the same sources build is what the wheel shows.
+    # Not compiled a second time: the wheel shows that the same sources build.
     command = ["cargo", "metadata", "--offline", "--locked", "--format-version=1"]
     done = subprocess.run(command, cwd=unpacked, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
@@ -205,7 +205,7 @@ def test_the_source_package_resolves_with_its_own_lock_file(unpacked: Path) -> N
 
 
 def test_the_package_of_the_crate_holds_its_sources_alone_and_resolves(tmp_path: Path) -> None:
-    # Not compiled either, and nothing is asked of a registry.
+    # Not compiled either, and without a registry.
     command = ["cargo", "package", "-p", "falaj", "--offline", "--no-verify", "--allow-dirty"]
     command += ["--target-dir", os.fspath(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)

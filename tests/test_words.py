@@ -1,7 +1,7 @@
-"""Prose is plain English: no banned word, no sentence that begins with Who, What or Of.
+"""Prose is plain English: no banned word, and no sentence that begins with `Who`, `What` or `Of`.
 
-Files that are not mended yet stand in words_left.txt. Each rule is tried on bad samples too. The
-rules themselves are in words.py.
+words_left.txt lists files that are not mended yet. Each rule is tried on bad samples too. The rules
+themselves are in words.py.
 """
 
 from functools import cache
@@ -12,7 +12,7 @@ import pytest
 import house
 import words
 
-# Pages without a sentence of more than 25 words. A page that gets there joins them.
+# Pages without a sentence of more than 25 words. Add each page that reaches this.
 SHORT = (
     "CONTRIBUTING.md",
     "RELEASE.md",

@@ -1,4 +1,4 @@
-"""The workflows of .github run what the Makefile has, with few rights and pinned actions."""
+"""The workflows of .github run the Makefile's targets, with few rights and pinned actions."""
 
 import re
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ def steps(workflow: str) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
 
 
 def targets(workflow: str) -> set[str]:
-    """Name what its steps make; for a target that a matrix names, each of them."""
+    """Name the targets that its steps make; for a target from a matrix, each value."""
     found = set[str]()
     for job, step in steps(workflow):
         for target in re.findall(r"\bmake ((?:[\w-]+|\$\{\{ [\w.]+ \}\})+)", step.get("run", "")):
@@ -37,13 +37,13 @@ def unknown(workflow: str) -> set[str]:
 
 
 def unpinned(workflow: str) -> list[str]:
-    """List the actions that are of no version: any code could come in under their names."""
+    """List the actions without a pinned version: any code could run under their names."""
     used = [step["uses"] for _, step in steps(workflow) if "uses" in step]
     return [action for action in used if not re.search(r"@(v\d+(\.\d+)*|[0-9a-f]{40})$", action)]
 
 
 def programs_missing(workflow: str) -> list[str]:
-    """List the programs of the repository that a step runs and that are not there."""
+    """List the programs of the repository that a step runs and that do not exist."""
     text = "\n".join(str(step.get("run", "")) for _, step in steps(workflow))
     named = re.findall(r"(?<![\w./])((?:\.ci|tools)/[\w.-]+)", text)
     return [name for name in named if not (ROOT / name).is_file()]

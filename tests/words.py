@@ -1,10 +1,10 @@
 """The words of the project: which are banned, what to say instead, and where prose is found.
 
-Owns: the list of banned words and sentence shapes, and the readers of prose: Markdown without its
-blocks of code, docstrings and comments of Python and Rust, and the strings that users read. Code
-between backticks is no prose. `words_left.txt` names the files that are not mended yet. It may only
-shrink: `python tests/words.py` takes off each file that has become clean. It also counts sentences
-of more than 25 words.
+Owns the list of banned words and sentence shapes, and the readers of prose. Prose is: Markdown
+without its blocks of code, docstrings and comments of Python and Rust, and strings that users read.
+Code between backticks is not prose. `words_left.txt` names the files that are not mended yet. It
+may only shrink: `python tests/words.py` removes each file that has become clean. It also counts
+sentences of more than 25 words.
 """
 
 import ast
@@ -22,7 +22,7 @@ LEFT = Path(__file__).with_name("words_left.txt")
 LEFT_HEAD = "# Files that still have banned words, see words.py. Take files off; put none on.\n"
 SENTENCE_WORDS_MAX = 25
 
-# What is banned, as a regular expression, and the better word.
+# Each banned expression, and the better word.
 BANNED: dict[str, str] = {
     r"nobody": "no process, no member: name the actor",
     r"whoever": "a process that, a caller that",
@@ -51,13 +51,13 @@ _WORD = re.compile(
     rf"(?<![\w./-])(?:{'|'.join(BANNED)})(?![\w/-]|\.\w)".replace(" ", r"\s+"), re.IGNORECASE
 )
 _SENTENCE_END = re.compile(r"(?<=[.!?])[)\"'*_]*\s+(?=[\"'(*_\[]*(?:[A-Z`0-9§]|falaj\b))|\n\n+")
-# Each decision has a section "What would change our mind": a question, in all but its mark.
+# Each decision has a section `What would change our mind`: a question without its mark.
 _BEGINS_WRONG = re.compile(r"[\s\"'(*_>\[]*(Who|What|Of)\b(?! would change our mind$)")
 
 
 @dataclass(frozen=True)
 class Prose:
-    """A piece of text that people read, a line of the file a line, and where it begins."""
+    """A piece of text that people read, one line for each line of the file, and where it begins."""
 
     line: int
     text: str
@@ -77,7 +77,7 @@ def prose(path: str, text: str) -> Iterator[Prose]:
 
 
 def markdown(text: str, line: int = 1) -> Iterator[Prose]:
-    """Yield paragraphs, headings, items of lists and cells of tables; code is left out."""
+    """Yield paragraphs, headings, list items and table cells, without code."""
     text = re.sub(r"^( *)(```|~~~).*?^\1\2 *$", _blank, text, flags=re.M | re.S)
     text = re.sub(r"<!--.*?-->", _blank, text, flags=re.S)
     text = re.sub(r"(`+)(?!`).+?(?<!`)\1(?!`)", _code, text, flags=re.S)
@@ -124,7 +124,7 @@ def python(text: str, *, strings: bool) -> Iterator[Prose]:
 
 
 def rust(text: str, *, strings: bool) -> Iterator[Prose]:
-    """Yield comments, doc comments too; with `strings` also those of what ships."""
+    """Yield comments, doc comments included; with `strings` also the strings of shipped code."""
     notes, literals = list[tuple[int, str]](), list[Prose]()
     ships = len(house.split_inline_tests(text)[0])
     line, at = 1, 0
@@ -159,11 +159,11 @@ def _in_code(text: str) -> str:
     return re.sub(r"`[^`]*`", _code, text)
 
 
-# --- What is wrong with it -----------------------------------------------------------------------
+# --- The rules ------------------------------------------------------------------------------------
 
 
 def banned(path: str, text: str) -> list[str]:
-    """Complain of each banned word and each sentence that begins with Who, What or Of."""
+    """Complain of each banned word, and of each sentence that begins with `Who`, `What` or `Of`."""
     said = list[tuple[int, str]]()
     for piece in prose(path, text):
         for match in _WORD.finditer(piece.text):
@@ -177,7 +177,7 @@ def banned(path: str, text: str) -> list[str]:
 
 
 def better(word: str) -> str:
-    """Name what to say instead of a banned word."""
+    """Name the replacement of a banned word."""
     return next(say for ban, say in BANNED.items() if re.fullmatch(ban, word, re.IGNORECASE))
 
 
@@ -193,7 +193,7 @@ def long_sentences(path: str, text: str) -> list[str]:
 
 
 def sentences(piece: Prose) -> Iterator[tuple[int, str]]:
-    """Cut a piece of prose into sentences, each with its place in it."""
+    """Split a piece of prose into sentences, each with its position in it."""
     begin = 0
     for end in _SENTENCE_END.finditer(piece.text):
         yield begin, piece.text[begin : end.start()]
@@ -205,7 +205,7 @@ def _line(piece: Prose, at: int) -> int:
     return piece.line + piece.text.count("\n", 0, at)
 
 
-# --- Which files are held to it ------------------------------------------------------------------
+# --- The files that it applies to -----------------------------------------------------------------
 
 
 def held(files: dict[str, str]) -> dict[str, str]:
@@ -219,7 +219,7 @@ def not_mended() -> list[str]:
 
 
 def shrink(files: dict[str, str]) -> list[str]:
-    """Leave on the list only the files that still have banned words; return those taken off."""
+    """Keep on the list only files that still have banned words; return those removed."""
     listed = not_mended()
     still = [path for path in listed if path in files and banned(path, files[path])]
     LEFT.write_text(LEFT_HEAD + "".join(f"{path}\n" for path in still))

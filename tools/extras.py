@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Print the requirements of the named extras of pyproject.toml, for `pip install -r`.
 
-pip can install an extra only together with its package, which would build falaj twice.
-Usage: extras.py dev cli …
+pip can install an extra only together with its package, which would build falaj twice. Usage:
+extras.py dev cli …
 """
 
 import re
@@ -15,7 +15,7 @@ SELF_REFERENCE = re.compile(r"falaj\[([\w,\s-]+)\]$")
 
 
 def requirements(extras: dict[str, list[str]], names: list[str]) -> list[str]:
-    """List what the extras ask for, those that an extra refers to included."""
+    """List the requirements of the extras, including those of extras that they refer to."""
     found: list[str] = []
     for name in names:
         for requirement in extras[name]:

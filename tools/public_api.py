@@ -4,8 +4,8 @@
     public_api.py           rewrite rust/log/public-api.txt
     public_api.py --check   compare it; 1 where it differs, 77 without a nightly compiler
 
-Only a nightly rustdoc describes a crate as JSON. That says which items a user sees. Their
-declarations are read from the sources, so that the list has the words that the code has.
+Only a nightly rustdoc describes a crate as JSON. The JSON says which items a user sees. The list
+takes their declarations from the sources, with the code's own words.
 """
 
 import difflib
@@ -140,7 +140,7 @@ def main() -> int:
         known.splitlines(), text.splitlines(), "listed", "now", "", "", 0, ""
     )
     print(*changes, sep="\n")
-    print("The public API changed. Where that is meant, write the listing again: make public-api")
+    print("The public API changed. If you meant that, write the list again: make public-api")
     return 1
 
 

@@ -1,4 +1,4 @@
-"""How docstrings become pages of the site: an `Example:` is code, not prose.
+"""Docstrings as pages of the site: an `Example:` is code, not prose.
 
 The reader of docstrings takes only `Examples:` for a section of code. Ours say `Example:`, since
 most have one.
@@ -10,7 +10,7 @@ import griffe
 
 
 class OneExample(griffe.Extension):
-    """Name the section as the reader of docstrings expects it."""
+    """Rename the section as the reader of docstrings expects it."""
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
         """Change the text before it is read."""

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Use an installed falaj once: a record, a group, a queue, a transaction, and opening it again.
+"""Use an installed falaj once: a record, a group, a queue, a transaction, and a second opening.
 
-For a wheel on a machine that has nothing else. Usage: smoke.py DIRECTORY
+For a wheel on a machine without anything else. Usage: smoke.py DIRECTORY
 """
 
 import sys
@@ -12,7 +12,7 @@ import falaj
 
 
 def main(folder: Path) -> None:
-    """Go through it; an assertion says what does not work."""
+    """Run all steps; an assertion says what does not work."""
     with falaj.open(folder / "store") as store:
         orders = store.topic("orders", codec="json", log="shop")
         assert orders.append({"cups": 2}, key=b"ann", sync="durable") == 0

@@ -1,7 +1,7 @@
 """Measure everything and print the table: `python -m runner --rust target/release`.
 
-Results go to benches/results, a file for each part; `python -m runner.keep` makes of them what is
-committed.
+Results go to benches/results, one file for each part; `python -m runner.keep` makes the committed
+files from them.
 """
 
 import argparse
@@ -92,7 +92,7 @@ def _each(place: Path, only: set[str], programs: Path | None) -> None:
 
 
 def main() -> None:
-    """Run what was asked for."""
+    """Run the requested parts."""
     parser = argparse.ArgumentParser(prog="python -m runner", description=__doc__)
     parser.add_argument("--rust", type=Path, metavar="FOLDER", help="where falaj-bench was built")
     parser.add_argument("--place", type=Path, default=RESULTS, help="on which disk to work")

@@ -1,4 +1,4 @@
-"""Arrow batches, and Polars and DuckDB over a topic, beside the same over Parquet."""
+"""Arrow batches, and Polars and DuckDB over a topic, beside the same queries over Parquet."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Work = Callable[[], object]
 
 
 def in_turns(sizes: Sizes, records: int, works: dict[str, Work]) -> dict[str, list[float]]:
-    """Time each once a round, one after the other; returns nanoseconds a record, by name."""
+    """Time each once a round, one after the other; return nanoseconds per record, by name."""
     found: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(sizes.warmups + sizes.rounds):
         for name, work in works.items():
@@ -33,7 +33,7 @@ def in_turns(sizes: Sizes, records: int, works: dict[str, Work]) -> dict[str, li
 
 
 def measure(place: Path, sizes: Sizes) -> list[Measured]:
-    """All of them."""
+    """Measure all of them."""
     table = data.make(place, sizes)
     pairs = {**_polars(table), **_duckdb(table)}
     works: dict[str, Work] = _arrow(table)
@@ -48,7 +48,7 @@ def measure(place: Path, sizes: Sizes) -> list[Measured]:
 def _arrow(table: Table) -> dict[str, Work]:
     def drain(views: bool, rows: int) -> Work:
         def work() -> None:
-            # The bare stream, as whoever takes Arrow's C interface does: no pyarrow in between.
+            # The bare stream of Arrow's C interface, without pyarrow in between.
             for _ in table.topic().to_reader(views=views, batch_rows=rows)._stream:
                 pass
 
@@ -97,9 +97,9 @@ def _duckdb(table: Table) -> dict[str, tuple[Work, Work]]:
 
 
 def _agree(table: Table) -> None:
-    """Make sure that both sides answer the same before anything is clocked."""
+    """Make sure that both sides answer the same before anything is timed."""
     for name, (ours, floor) in _duckdb(table).items():
         found: Any = ours()
         plain: Any = floor()
         if sorted(found) != sorted(plain):
-            raise AssertionError(f"{name}: the topic and the file say different things")
+            raise AssertionError(f"{name}: the topic and the file give different answers")

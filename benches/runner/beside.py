@@ -1,6 +1,6 @@
-"""Ours beside a floor, round by round, under pytest-benchmark.
+"""Our work beside its lower bound, round by round, under pytest-benchmark.
 
-The floor runs between our rounds, so that whatever else the machine does meets both.
+The lower bound runs between our rounds, so that other load on the machine meets both.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ if TYPE_CHECKING:
 
 
 def clocked(work: Work) -> int:
-    """Run something and return the nanoseconds that took."""
+    """Run something, and return the nanoseconds that it took."""
     begin = time.perf_counter_ns()
     work()
     return time.perf_counter_ns() - begin
 
 
 class Beside:
-    """Times our work under pytest-benchmark; the floor's runs before each round of it."""
+    """Times our work under pytest-benchmark; the lower bound runs before each round of it."""
 
     def __init__(self, benchmark: BenchmarkFixture) -> None:
-        """Take the fixture of a test."""
+        """Take a test's fixture."""
         self._benchmark = benchmark
         self.sizes: Sizes = FULL if benchmark.enabled else TINY
 
     def __call__(
         self,
         ours: Work,
-        floor: Work,
+        bound: Work,
         records: int,
         prepare: Work = lambda: None,
         fresh_bytes: int = 0,
     ) -> None:
-        """Measure.
+        """Measure both.
 
         Args:
             ours: A round of ours.
-            floor: A round of the floor.
+            bound: A round of the lower bound.
             records: How many records either is.
             prepare: Runs untimed before each of our rounds.
             fresh_bytes: Memory that such a round takes from the machine.
@@ -54,7 +54,7 @@ class Beside:
         floor_ns: list[float] = []
 
         def setup() -> None:
-            floor_ns.append(clocked(floor) / records)
+            floor_ns.append(clocked(bound) / records)
             prepare()
             machine.warm(fresh_bytes)
 

@@ -1,7 +1,8 @@
-"""Consumers: what a name costs while reading, what a commit costs, how soon the dead are replaced.
+"""Consumer groups: what reading with one costs, a commit, and the replacement of a dead member.
 
-Reading is held against a plain `for` over the same topic, in the same rounds. A hand-over begins
-with the kill of a member and ends when another one has the first record of what that one had.
+Reading is compared with a plain `for` over the same topic, in the same rounds. A hand-over begins
+with the kill of a member. It ends when another member has the first record of the dead one's
+partition.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def _reading(store: falaj.Store, topic: falaj.Topic[Any], sizes: Sizes) -> Measu
 
 
 def _committing(store: falaj.Store, sizes: Sizes) -> list[Measured]:
-    """Commit behind each record; what reading it takes is taken off."""
+    """Commit after each record; the time of reading it is subtracted."""
     commits: list[float] = []
     durable: list[float] = []
     with store.consumer("committing", "t") as consumer:
@@ -81,7 +82,7 @@ def _committing(store: falaj.Store, sizes: Sizes) -> list[Measured]:
 
 
 def _member(connection: Connection, path: str) -> None:
-    """In a worker: have a share until killed."""
+    """In a worker: own a share of the partitions until killed."""
     with falaj.open(path, sync="none") as store, store.consumer("shared", "p") as member:
         while len(member.partitions) != 1:
             member.poll(timeout=0.001)

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 # Appends between two looks at the clock.
 _STRIDE = 100
-# So long before they begin both are told, so that both begin at once.
+# They get the time of the start so long before it, so that both begin at once.
 _NOTICE_NS = 20_000_000
 
 
 def _writer(connection: Connection, path: str, value: bytes) -> None:
-    """In a worker: append from one moment to another; answers how many."""
+    """In a worker: append from one moment to another; return how many."""
     with falaj.open(path, sync="none") as store:
         append = store.topic("shared", codec="raw").append
         append(value)
@@ -41,7 +41,7 @@ def _writer(connection: Connection, path: str, value: bytes) -> None:
 
 
 def measure(place: Path, sizes: Sizes) -> list[Measured]:
-    """Both together and one alone take turns."""
+    """Measure both together and one alone, in turns."""
     path, value = str(place / "contention"), b"v" * sizes.value_bytes
     length_ns = int(sizes.contention_s * SECOND_NS)
     with falaj.open(path), Worker(_writer, path, value) as one, Worker(_writer, path, value) as two:

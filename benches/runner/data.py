@@ -1,7 +1,7 @@
 """The table that analytics read: a topic, and the same records in a Parquet file.
 
-Each record has a key, a time and a value; both hold the columns that a reader takes without naming
-any. The file is uncompressed, as the topic is.
+Each record has a key, a time and a value. Both hold the columns that a reader gets if it names
+none. The file is uncompressed, as the topic is.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ ROW_GROUPS = 4
 
 @dataclass(frozen=True)
 class Table:
-    """Where both are."""
+    """The paths of both."""
 
     store: Path
     parquet: Path
     records: int
     key: bytes
-    """One that is in it."""
+    """One of the keys in it."""
 
     def topic(self) -> falaj.Topic[memoryview]:
-        """Open the topic anew, so that every block is verified in what follows."""
+        """Open the topic again, so that the next read verifies every block."""
         return falaj.open(self.store, read_only=True).topic(TOPIC, codec="raw")
 
 
@@ -64,7 +64,7 @@ def make(place: Path, sizes: Sizes) -> Table:
         opened.topic(TINY_TOPIC, codec="raw").extend([b"v" * sizes.value_bytes] * sizes.tiny)
         topic.flush()
         records = len(topic)
-        # A batch at a time: what is in memory of it now would not be in a reader's.
+        # A batch at a time: a reader would not have all of it in memory either.
         reader = topic.to_reader()
         group = -(-records // ROW_GROUPS)
         with pyarrow.parquet.ParquetWriter(file, reader.schema, compression="none") as writer:
@@ -75,5 +75,5 @@ def make(place: Path, sizes: Sizes) -> Table:
 
 
 def columns(table: Table) -> pyarrow.Schema:
-    """Say which columns both have."""
+    """List the columns that both have."""
     return pyarrow.parquet.read_schema(table.parquet)

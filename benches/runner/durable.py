@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 # Turns of each contestant in a round.
 TURNS = 10
-# A round ends early where the disk is so slow that it would take longer than this.
+# A round ends early on a disk so slow that it would take longer than this.
 ROUND_S_MAX = 2.0
 
 
@@ -33,7 +33,7 @@ def _append(topic: falaj.Topic[memoryview], records: int, value: bytes) -> None:
 
 
 def _writer(connection: Connection, path: str, value: bytes) -> None:
-    """In a worker: append durably, as many records as told, until told to stop."""
+    """In a worker: append a given number of records durably, repeatedly until stopped."""
     with falaj.open(path, sync="durable") as store:
         topic = store.topic("durable", codec="raw")
         connection.send("ready")
@@ -43,7 +43,7 @@ def _writer(connection: Connection, path: str, value: bytes) -> None:
 
 
 def measure(place: Path, sizes: Sizes) -> list[Measured]:
-    """One thread, F, and all processes together take turns on one topic."""
+    """Measure one thread, F, and all processes together, in turns on one topic."""
     value, path = b"v" * sizes.value_bytes, str(place / "durable")
     one_ns: list[float] = []
     floor_ns: list[float] = []
@@ -68,7 +68,8 @@ def measure(place: Path, sizes: Sizes) -> list[Measured]:
             _append(topic, sizes.durable, value)
 
         for _ in range(sizes.rounds + 1):
-            # In short turns: a disk has good and bad moments, and each is to meet them all.
+            # In short turns: a disk has good and bad moments, and each contestant must meet them
+            # all.
             took: list[tuple[float, int, int]] = []
             begin = time.monotonic()
             while len(took) < TURNS and time.monotonic() - begin < ROUND_S_MAX:

@@ -1,8 +1,8 @@
-"""Take-over: a writer is killed while it holds the lock; when does the next append succeed?
+"""Take-over: a writer is killed while it holds the lock; how soon does the next append succeed?
 
-The victim is stopped first, until it is caught holding the lock, so that there is something to take
-over in every round. The clock begins at the kill. The floor is the same with a bare flock: how long
-the kernel takes to end such a process and to let go of its files.
+The writer is first stopped, repeatedly, until it holds the lock at that moment. So there is
+something to take over in every round. The clock begins at the kill. The lower bound is the same
+with a bare flock: the time that the kernel takes to end such a process and close its files.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
     from runner.sizes import Sizes
 
-# Large values: the longer the copy, the sooner the victim is caught in it.
+# Large values: the longer the copy, the sooner a stop meets it.
 _VALUE_BYTES = 256 << 10
-# Attempts to catch it: one in a few succeeds.
+# Attempts to stop it with the lock: one in a few succeeds.
 _TRIES_MAX = 1_000
 _ATTEMPT_S = 0.05
 
@@ -52,25 +52,25 @@ def _holder(connection: Connection, path: str) -> None:
 
 
 def _catch(victim: Worker, attempt: falaj.Topic[memoryview], chance: random.Random) -> None:
-    """Stop the victim while it holds the lock."""
+    """Stop the writer while it holds the lock."""
     for _ in range(_TRIES_MAX):
-        time.sleep(chance.uniform(0.0005, 0.002))  # sleep: a moment nobody chose
+        time.sleep(chance.uniform(0.0005, 0.002))  # sleep: a random moment
         os.kill(victim.pid, signal.SIGSTOP)
         try:
             attempt.append(b"is it held?")
         except LockTimeout:
             return
         os.kill(victim.pid, signal.SIGCONT)
-    raise TimeoutError("the victim was never caught with the lock")
+    raise TimeoutError("the writer was never stopped with the lock")
 
 
 def measure(place: Path, sizes: Sizes) -> list[Measured]:
-    """Kill writers and holders of a bare flock in turns."""
+    """Kill writers and holders of a bare flock, in turns."""
     chance = random.Random(sizes.seed)
     ours: list[float] = []
     floor: list[float] = []
     for i in range(sizes.kills):
-        # A store each: what the victims append is thrown away with it.
+        # A store each: the writers' records are thrown away with it.
         path = str(place / f"dying-{i}")
         with (
             falaj.open(path, sync="none", lock_timeout=_ATTEMPT_S) as hasty,

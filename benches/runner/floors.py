@@ -1,4 +1,4 @@
-"""Floors that need no compiled code: memcpy, and F, a mapped store made durable."""
+"""Lower bounds that need no compiled code: memcpy, and F, a mapped store made durable."""
 
 import mmap
 import os
@@ -8,7 +8,7 @@ from runner.beside import clocked
 from runner.results import Measured
 from runner.sizes import Sizes
 
-# What a record of 100 bytes takes in the log, and how large the file is in which it is stored.
+# Bytes of a record of 100 bytes in the log, and of the file in which F stores it.
 BLOCK = 136
 FILE_BYTES = 64 << 20
 FIRST = 4096
@@ -17,12 +17,12 @@ FIRST = 4096
 class MappedFile:
     """F: stores into a mapped file, allocated as a segment is, each made durable.
 
-    Every store goes where nothing was, as in a log: the first store into a page that was only
+    Every store goes into new space, as in a log. The first store into a page that was only
     allocated costs the file system more than one into a page that was written before.
     """
 
     def __init__(self, path: Path) -> None:
-        """Allocate the file and map it."""
+        """Allocate the file, and map it."""
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         os.posix_fallocate(self._fd, 0, FILE_BYTES)
         os.fsync(self._fd)
@@ -30,7 +30,7 @@ class MappedFile:
         self._at = FIRST
 
     def append(self, block: bytes) -> None:
-        """Store a block and wait until it is on the medium."""
+        """Store a block, and wait until it is on the disk."""
         if self._at + len(block) > FILE_BYTES:
             self._at = FIRST
         self._map[self._at : self._at + len(block)] = block
@@ -38,12 +38,12 @@ class MappedFile:
         os.fdatasync(self._fd)
 
     def close(self) -> None:
-        """Let it go."""
+        """Unmap it."""
         self._map.close()
         os.close(self._fd)
 
     def run(self, blocks: int) -> float:
-        """Store this many; returns nanoseconds a block."""
+        """Store so many blocks; return nanoseconds per block."""
         block = b"f" * BLOCK
 
         def work() -> None:
@@ -54,7 +54,7 @@ class MappedFile:
 
 
 def measure_memcpy(_place: Path, sizes: Sizes) -> list[Measured]:
-    """Copy warm memory; nanoseconds for as many bytes as a value has."""
+    """Copy warm memory; return the nanoseconds for as many bytes as a value has."""
     size = sizes.memcpy_bytes
     with mmap.mmap(-1, size) as target, mmap.mmap(-1, size) as source:
         source[:] = b"s" * size

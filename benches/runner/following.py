@@ -1,8 +1,8 @@
-"""A follower that is blocked in another process: how soon it has a record, and what it costs.
+"""A follower that waits in another process: how soon it has a record, and what it costs.
 
 The writer stamps each record with the monotonic clock, which all processes share, right before it
-appends; the follower reads the clock when it holds the record. The floor is a pipe between the same
-two processes. What the follower costs is what the kernel says about the whole process.
+appends. The follower reads the clock when it holds the record. The lower bound is a pipe between
+the same two processes. The cost of the follower is the kernel's count for the whole process.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from runner.sizes import Sizes
 
 _STAMP = 8
-# Points of the latency curve that are kept for plots: shares of the records.
+# Points of the latency curve that are kept for plots, as shares of the records.
 CURVE = [i / 100 for i in range(1, 100)] + [0.995, 0.999]
 
 
@@ -33,7 +33,7 @@ def _now() -> int:
 
 
 def _follower(connection: Connection, path: str) -> None:
-    """In a worker: take as many records as told and answer how long each took."""
+    """In a worker: take a given number of records, and return how long each took."""
     with falaj.open(path) as store:
         records = iter(store.topic("followed", codec="raw").follow(start="latest"))
         connection.send("ready")
@@ -58,16 +58,16 @@ def _reader(connection: Connection, fifo: str) -> None:
 
 
 def _pace(hz: int, count: int, put: Callable[[bytes], object]) -> None:
-    """Put stamps, one every so often."""
+    """Append stamps at a fixed rate."""
     begin = _now()
     for i in range(count):
         while (ahead := begin + i * SECOND_NS // hz - _now()) > 0:
-            time.sleep(ahead / SECOND_NS)  # sleep: the pace is what is asked for
+            time.sleep(ahead / SECOND_NS)  # sleep: the rate is part of the task
         put(_now().to_bytes(_STAMP, "little"))
 
 
 def measure(place: Path, sizes: Sizes) -> list[Measured]:
-    """Follower, pipe and idleness take turns."""
+    """Measure the follower, the pipe and idling, in turns."""
     path, fifo = str(place / "follow"), str(place / "pipe")
     os.mkfifo(fifo)
     count = max(1, int(sizes.follow_s * sizes.follow_hz))

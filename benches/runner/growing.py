@@ -1,4 +1,4 @@
-"""What a store costs as it grows: lookups and memory over many segments, and new topics."""
+"""The costs of a growing store: lookups and memory over many segments, and new topics."""
 
 import os
 import random
@@ -31,7 +31,7 @@ with falaj.open(sys.argv[1], read_only=True) as store:
 
 
 def _fill(path: Path, sizes: Sizes) -> None:
-    """Make a topic of many segments, of records appended in batches and singly."""
+    """Make a topic of many segments, with records appended in batches and singly."""
     value = b"v" * sizes.value_bytes
     with falaj.open(path, sync="none") as store:
         topic = store.topic("t", segment_bytes=sizes.grown_segment_bytes)
@@ -43,7 +43,7 @@ def _fill(path: Path, sizes: Sizes) -> None:
 
 
 def _lookups(path: Path, sizes: Sizes) -> list[float]:
-    """Look records up all over a topic; returns nanoseconds a lookup for each round."""
+    """Look records up all over a topic; return nanoseconds per lookup for each round."""
     rounds = []
     draw = random.Random(sizes.seed)
     with falaj.open(path, read_only=True) as store:
@@ -59,13 +59,13 @@ def _lookups(path: Path, sizes: Sizes) -> list[float]:
 
 
 def _resident(path: Path) -> float:
-    """Iterate over a topic in a new process; returns the share of it that is resident then."""
+    """Iterate over a topic in a new process; return the share of it that is resident then."""
     command = [sys.executable, "-c", _SCAN, str(path)]
     return float(subprocess.run(command, check=True, capture_output=True).stdout)
 
 
 def _create(path: Path, sizes: Sizes) -> tuple[int, float]:
-    """Create topics in a new store; returns nanoseconds, and MiB of disk."""
+    """Create topics in a new store; return nanoseconds, and MiB on disk."""
     with falaj.open(path) as store:
         begin = now()
         for i in range(sizes.new_topics):
@@ -77,7 +77,7 @@ def _create(path: Path, sizes: Sizes) -> tuple[int, float]:
 
 
 def measure(place: Path, sizes: Sizes) -> list[Measured]:
-    """Measure one topic that grew, and many that are new."""
+    """Measure one large topic, and many new ones."""
     grown = place / "grown"
     _fill(grown, sizes)
     created = [_create(place / f"new-{i}", sizes) for i in range(min(3, sizes.rounds))]

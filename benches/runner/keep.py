@@ -1,8 +1,8 @@
 """Keep the figures of the last runs: `python -m runner.keep`.
 
 Writes benches/figures.json, the tables in benches/README.md and README.md between their markers,
-and the plots in docs/images, all from the same results; those of `make bench`,
-`make bench-spark` and `make bench-peers`, whichever there are.
+and the plots in docs/images, all from the same results. It takes those of `make bench`, `make
+bench-spark` and `make bench-peers` that exist.
 """
 
 import json
@@ -27,7 +27,7 @@ FRONT = BENCHES.parent / "README.md"
 
 
 def curves(measured: dict[str, Measured]) -> dict[str, list[float]]:
-    """Take the latency curves of the follower and of its floor."""
+    """Take the latency curves of the follower and of its lower bound."""
     followed = measured.get("follow_p50")
     if followed is None:
         return {}
@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def _found(folder: Path, rows: tuple[Row, ...]) -> tuple[str, dict[str, Measured], list[Line]]:
-    """Read a run, which has to be whole."""
+    """Read the results of a run, which must be complete."""
     measured = results.load(sorted(folder.glob("*.json")))
     found = table.lines(measured, rows)
     lacking = [of.key for of in found if of.verdict == "not measured"]
@@ -59,14 +59,14 @@ def _found(folder: Path, rows: tuple[Row, ...]) -> tuple[str, dict[str, Measured
 
 
 def keep_tables(folder: Path) -> None:
-    """Write what `make bench-spark` found."""
+    """Write the results of `make bench-spark`."""
     machine, measured, found = _found(folder, SPARK_ROWS)
     asides = table.lines(measured, SPARK_REFERENCES)
     summary = table.figures(machine, [*found, *asides], {})
     TABLES_FIGURES.write_text(json.dumps(summary, indent=1, ensure_ascii=False) + "\n")
     page = BENCHES / "README.md"
     lines = [f"- {table.aside(row, measured[row.key])}" for row in SPARK_REFERENCES]
-    plot = "![Share of Parquet's speed, and the bar](../docs/images/bench-tables.svg)"
+    plot = "![Share of Parquet's speed, and the target](../docs/images/bench-tables.svg)"
     text = "\n\n".join([machine, table.markdown(found, SPARK_ROWS), "\n".join(lines), plot])
     page.write_text(table.between_markers(page.read_text(), text, TABLES_MARKERS))
     IMAGES.mkdir(parents=True, exist_ok=True)
@@ -74,7 +74,7 @@ def keep_tables(folder: Path) -> None:
 
 
 def keep_peers(summary: dict[str, Any]) -> None:
-    """Write what `make bench-peers` found."""
+    """Write the results of `make bench-peers`."""
     lacking = [row.key for row in PEER_ROWS if row.key not in summary["rows"]]
     if lacking:
         sys.exit(f"the last run measured only a part; these are missing: {', '.join(lacking)}")
@@ -86,7 +86,7 @@ def keep_peers(summary: dict[str, Any]) -> None:
 
 
 def keep_core(folder: Path) -> None:
-    """Write what `make bench` found."""
+    """Write the results of `make bench`."""
     machine, measured, found = _found(folder, ROWS)
     summary: dict[str, Any] = table.figures(machine, found, curves(measured))
     FIGURES.write_text(json.dumps(summary, indent=1, ensure_ascii=False) + "\n")

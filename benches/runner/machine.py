@@ -1,4 +1,4 @@
-"""The machine: what kind it is, and its memory, touched once before anything is measured."""
+"""The machine: its kind, and its memory, which is touched once before anything is measured."""
 
 import mmap
 import os
@@ -10,11 +10,11 @@ PAGE = mmap.PAGESIZE
 
 
 def warm(size: int) -> None:
-    """Touch memory as large as what comes next needs, and free it.
+    """Touch as much memory as the next step needs, and free it.
 
-    On a virtual machine the very first use of a page is many times slower than any later one; it
-    would be charged to whoever happens to come first. A machine that gives free memory back to its
-    host forgets within seconds, so this is done before every round that takes new memory.
+    On a virtual machine the very first use of a page is many times slower than any later one.
+    Without this, the first contestant would pay for it. A machine that returns free memory to its
+    host forgets within seconds, so each round that takes new memory calls this.
     """
     if size == 0:
         return
@@ -28,7 +28,7 @@ def _available() -> int:
 
 
 def describe(place: Path) -> str:
-    """Say what kind of machine it is, without naming it."""
+    """Describe the machine, without its name."""
     cpu = Path("/proc/cpuinfo").read_text()
     model = re.search(r"^model name\s*:\s*(.+)$", cpu, re.M)
     virtual = ", virtual" if re.search(r"^flags\s*:.*\bhypervisor\b", cpu, re.M) else ""
@@ -42,7 +42,7 @@ def describe(place: Path) -> str:
 
 
 def neighbours() -> str:
-    """Say how busy the machine is with other things; empty where it is quiet."""
+    """Say how busy the machine was with other work; empty if it was quiet."""
     load = os.getloadavg()[0]
     return f", shared: load {load:.1f} from others when it began" if load > 0.5 else ""
 

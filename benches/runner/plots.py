@@ -1,6 +1,6 @@
 """Plots of benches/figures.json as SVG: the same figures always give the same bytes.
 
-They lie on a light card of their own, so that they can be read on a dark page too.
+They have a light background of their own, so that they are readable on a dark page too.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 INK, FAINT, CARD = "#1f2a33", "#8a96a0", "#fbfaf7"
 OURS, FLOOR, MISSED = "#1b7f8c", "#c9d3d6", "#d98b3a"
 OTHERS = ("#9fb3b8", "#7a8f99", "#b9a88f", "#a3787a")
-LEAST = "100 % is the least that can be done; a black mark is the bar, amber missed it"
-PARQUET = "100 % is Parquet, uncompressed; a black mark is the bar, amber missed it"
+LEAST = "100 % is the least that can be done; a black mark is the target, amber missed it"
+PARQUET = "100 % is Parquet, uncompressed; a black mark is the target, amber missed it"
 WIDTH = 7.6
 STYLE: Any = {
     "svg.hashsalt": "falaj",
@@ -67,7 +67,7 @@ def draw(figures: dict[str, Any]) -> dict[str, str]:
         "ratios": lambda: _ratios(
             rows,
             [row for row in ROWS if _is_share(row) and rows.get(row.key, {}).get("ratio")],
-            "Share of the floor's speed, and the bar",
+            "Share of the lower bound's speed, and the target",
             LEAST,
         ),
         "latency": lambda: _latency(figures["curves"]),
@@ -84,7 +84,7 @@ def draw_tables(figures: dict[str, Any]) -> str:
     rows = {row["key"]: row for row in figures["rows"]}
     held = [row for row in SPARK_ROWS if row.floor == "Parquet"]
     with mpl.rc_context(STYLE):
-        return _svg(_ratios(rows, held, "Share of Parquet's speed, and the bar", PARQUET))
+        return _svg(_ratios(rows, held, "Share of Parquet's speed, and the target", PARQUET))
 
 
 def draw_peers(summary: dict[str, Any]) -> str:
@@ -179,7 +179,7 @@ def _ratio(axes: Axes, i: int, row: Row, of: dict[str, Any]) -> None:
     axes.barh(i, 1, height=0.62, color=FLOOR)
     axes.barh(i, of["ratio"], height=0.62, color=OURS if of["verdict"] == "met" else MISSED)
     axes.plot([bar, bar], [i - 0.4, i + 0.4], color=INK, linewidth=2)
-    # In a column of their own: beside the bars they would meet the marks.
+    # In a column of their own: beside the bars they would overlap the marks.
     _label(axes, max(1, of["ratio"]), i, f"{100 * of['ratio']:.0f} %")
 
 
@@ -198,9 +198,9 @@ def _latency(curves: dict[str, list[float]]) -> Figure:
     )
     axes.yaxis.set_major_formatter(lambda share, _: f"{100 * share:.0f} %")
     axes.axvline(25, color=INK, linewidth=1, linestyle=(0, (3, 3)))
-    _label(axes, 25, 0.05, "bar of the median")
+    _label(axes, 25, 0.05, "target of the median")
     axes.axvline(150, color=INK, linewidth=1, linestyle=(0, (3, 3)))
-    _label(axes, 150, 0.05, "bar of p99")
+    _label(axes, 150, 0.05, "target of p99")
     axes.grid(color=FAINT, alpha=0.25, linewidth=0.7)
     axes.set_ylim(0, 1.02)
     axes.set_xlabel("from before the append until the other process holds the record")

@@ -1,4 +1,4 @@
-"""Workers of a work queue that take and ack, 100 jobs at a time: one, and four together."""
+"""Workers of a queue that take and ack 100 jobs at a time: one, and four together."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 WORKERS = 4
 _BATCH = 100
-# More jobs than all workers do in the time of a round.
+# More jobs than all workers do in a round.
 _JOBS_PER_S = 3_000_000
 _NOTICE_NS = 20_000_000
 
 
 def _worker(connection: Connection, path: str) -> None:
-    """In a worker: take and ack from one moment to another; answers how many."""
+    """In a worker: take and ack from one moment to another; return how many."""
     with falaj.open(path, sync="none") as store:
         connection.send("ready")
         while (asked := told(connection)) is not None:
@@ -41,7 +41,7 @@ def _worker(connection: Connection, path: str) -> None:
 
 
 def measure(place: Path, sizes: Sizes) -> list[Measured]:
-    """One and four together take turns, each round with a queue of its own over the same topic."""
+    """Measure one and four together, in turns; each round has a queue of its own."""
     path, value = str(place / "queueing"), b"v" * sizes.value_bytes
     length_ns = int(sizes.contention_s * SECOND_NS)
     with falaj.open(path) as store:

@@ -1,8 +1,8 @@
-"""What was measured, in the shape of pytest-benchmark's JSON, whoever measured it.
+"""Results in the shape of pytest-benchmark's JSON, whichever part measured them.
 
-An entry has a name, `stats.data` (a figure a round: seconds, or what `extra_info.unit` says) and in
-`extra_info` how many `records` a round was and `floor_ns`, the floor's nanoseconds a record in the
-same rounds. `Measured` is the same in nanoseconds a record.
+An entry has a name and `stats.data`, one figure for each round: seconds, or the unit in
+`extra_info.unit`. `extra_info` also holds how many `records` a round had, and `floor_ns`, the lower
+bound's nanoseconds per record in the same rounds. `Measured` is the same in nanoseconds per record.
 """
 
 import json
@@ -18,7 +18,7 @@ SECOND_NS = 1_000_000_000
 
 @dataclass(frozen=True)
 class Measured:
-    """A row's figures by round: nanoseconds a record unless `unit` says otherwise."""
+    """A row's figures by round: nanoseconds per record, unless `unit` says otherwise."""
 
     name: str
     ours: Sequence[float]
@@ -33,12 +33,12 @@ class Measured:
 
     @property
     def floor_figure(self) -> float | None:
-        """The median of the floor's rounds, if there is a floor."""
+        """The median of the lower bound's rounds, if there is one."""
         return statistics.median(self.floor) if self.floor else None
 
     @property
     def ratio(self) -> float | None:
-        """Our speed as a share of the floor's: the median of the rounds' own where they pair up.
+        """Our speed as a share of the lower bound's: the median over rounds that have both.
 
         Both of a round met the same noise, so this is steadier than the ratio of the medians.
         """

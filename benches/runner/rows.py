@@ -1,8 +1,7 @@
-"""The rows of the table: what is compared with what, and which bar it has to meet.
+"""The rows of the table: what is compared with what, and the target of each.
 
-A bar is on the ratio to the floor where there is one: that is what decides. Absolute bars (`about`)
-are what was seen on the reference machine, for orientation where there is no ratio. Times, shares
-and sizes have limits.
+Where there is a lower bound, the ratio to it decides. Absolute targets (`about`) were seen on the
+reference machine, and only orient where there is no ratio. Times, shares and sizes have limits.
 """
 
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ Kind = Literal["rate", "time", "number"]
 
 @dataclass(frozen=True)
 class Bar:
-    """What a row has to meet; all that is given counts."""
+    """The target of a row; every part of it that is given must be met."""
 
     ratio_min: float | None = None
     about_per_s: float | None = None
@@ -31,7 +30,7 @@ class Row:
     title: str
     kind: Kind
     floor: str
-    """What the floor is, in a word; empty where there is none."""
+    """The lower bound, in a word; empty if there is none."""
     bar: Bar
 
 
@@ -73,7 +72,7 @@ ROWS = (
         Bar(ratio_min=3.0)),
     Row("two_processes", "two Python processes, one per call, together", "rate", "one alone",
         Bar(about_per_s=2.5e6)),
-    Row("two_processes_share", "… share of the one that gets less", "number", "",
+    Row("two_processes_share", "… share of the slower one", "number", "",
         Bar(least=1 / 3)),
     Row("queue_one", "a work queue: take and ack, 100 at a time", "rate", "",
         Bar(about_per_s=300e3)),
@@ -82,7 +81,7 @@ ROWS = (
         Bar(most=25 * US)),
     Row("follow_p99", "… p99", "time", "a pipe", Bar(most=150 * US)),
     Row("follow_cpu", "… the follower's CPU, of a core", "number", "", Bar(most=0.05)),
-    Row("follow_idle", "… its CPU per second when nothing comes", "time", "", Bar(most=1 * MS)),
+    Row("follow_idle", "… its CPU per second when idle", "time", "", Bar(most=1 * MS)),
     Row("disk_single", "disk bytes per payload byte, sealed, appended singly", "number", "",
         Bar(most=1.42)),
     Row("disk_batched", "… by extend(1,000)", "number", "", Bar(most=1.07)),
@@ -90,38 +89,38 @@ ROWS = (
         "list[i]", Bar(most=2 * US)),
     Row("python_lookup_batched", "… by extend(1,000)", "time", "list[i]", Bar(most=3 * US)),
     Row("lookup_grown", "… of a topic of 200 segments, warm", "time", "", Bar(most=10 * US)),
-    Row("scan_resident", "resident after iterating over 200 segments, of what was read", "number",
+    Row("scan_resident", "resident share after iterating over 200 segments", "number",
         "", Bar(most=0.05)),
     Row("create_topics", "creating 200 topics", "time", "", Bar(most=2000 * MS)),
     Row("create_topics_disk", "… MiB of disk", "number", "", Bar(most=100)),
     Row("start", "new process: import, open, first append", "time", "", Bar(most=40 * MS)),
-    Row("start_many_segments", "… more where the topic has 1,000 segments", "time", "",
+    Row("start_many_segments", "… the extra time for a topic of 1,000 segments", "time", "",
         Bar(most=5 * MS)),
     Row("open_many_topics", "opening from Rust, first append: 10,000 topics in one log", "time",
         "one topic, empty", Bar(most=20 * MS)),
-    Row("open_large_segment", "… a full active segment that was closed in order", "time",
+    Row("open_large_segment", "… a full active segment, closed in an orderly way", "time",
         "one topic, empty", Bar(most=15 * MS)),
     Row("take_over", "take-over from a killed writer", "time", "a killed flock",
         Bar(most=50 * MS)),
     Row("transaction", "a transaction: a record to each of two topics", "time", "",
         Bar(most=3 * US)),
     Row("transaction_durable", "a transaction, durable", "rate", "F", Bar(ratio_min=1 / 1.3)),
-    Row("consumer_iterate", "iteration under a consumer's name", "rate", "a plain for",
+    Row("consumer_iterate", "iteration with a consumer group", "rate", "a plain for",
         Bar(ratio_min=0.70)),
-    Row("consumer_commit", "… commit behind a record, undurable", "time", "", Bar(most=1 * US)),
-    Row("consumer_hand_over", "… until a killed member's partition is read on", "time", "",
+    Row("consumer_commit", "… commit after a record, not durable", "time", "", Bar(most=1 * US)),
+    Row("consumer_hand_over", "… until a killed member's partition is read again", "time", "",
         Bar(most=50 * MS)),
 )  # fmt: skip
 
-# What `make bench-spark` measures. Where a ratio to Parquet is the bar, the file holds the same
-# columns, uncompressed; all are read in turns by one session.
+# The rows of `make bench-spark`. Where a ratio to Parquet is the target, the file holds the same
+# columns, uncompressed; one session reads all, in turns.
 SPARK_ROWS = (
     Row("spark_sum", "Spark: sum(length(value))", "rate", "Parquet", Bar(ratio_min=0.35)),
     Row("spark_group", "Spark: groupBy(key).count()", "rate", "Parquet", Bar(ratio_min=0.60)),
     Row("spark_all", "Spark: all columns to noop", "rate", "Parquet", Bar(ratio_min=0.90)),
     Row("spark_keys", "Spark: keys alone to noop", "rate", "all our columns",
         Bar(ratio_min=1.3)),
-    Row("spark_rust", "… what is compiled of the time of all columns", "number", "",
+    Row("spark_rust", "… compiled share of the time of all columns", "number", "",
         Bar(most=0.15)),
     Row("spark_tiny", "… count() of 1,000 records, warm", "time", "", Bar(most=300 * MS)),
     Row("spark_sink", "Spark: write all columns", "rate", "Parquet", Bar(ratio_min=1.0)),
@@ -134,8 +133,8 @@ SPARK_ROWS = (
     Row("duckdb_group", "DuckDB: count by key", "rate", "Parquet", Bar(ratio_min=0.70)),
 )  # fmt: skip
 
-# What Python's data source API leaves, whoever fills the batches or takes them: they are there
-# already, or are dropped. No bar.
+# The speed that Python's data source API allows, with ready-made batches or a sink that drops
+# its input. These rows have no target.
 SPARK_REFERENCES = (
     Row("spark_sum_ready", "sum(length(value)) of ready-made batches", "rate", "Parquet", Bar()),
     Row("spark_group_ready", "groupBy(key).count() of ready-made batches", "rate", "Parquet",
@@ -148,16 +147,16 @@ SPARK_REFERENCES = (
     Row("duckdb_filter", "DuckDB: one key of 10,000", "rate", "Parquet", Bar()),
 )  # fmt: skip
 
-# Measured beside, for orientation; no bar.
+# Measured too, for orientation; no target.
 REFERENCES = (
     Row("rust_append_fresh", "Rust append, one per call, beside a floor on fresh pages", "rate",
         "R on fresh pages", Bar()),
     Row("memcpy", "memcpy of 100 bytes at its speed for large blocks", "time", "", Bar()),
     Row("fdatasync", "mapped store and fdatasync (F)", "time", "", Bar()),
     Row(
-        "transaction_with_cursor", "a transaction that moves a consumer's cursor", "time", "", Bar()
+        "transaction_with_cursor", "a transaction that moves a group's cursor", "time", "", Bar()
     ),
     Row(
-        "consumer_commit_durable", "a consumer's durable commit, with its record", "time", "", Bar()
+        "consumer_commit_durable", "a group's durable commit, with its record", "time", "", Bar()
     ),
 )  # fmt: skip

@@ -1,6 +1,6 @@
 """Sizes, seeds and repetitions: every constant of the benchmarks is here.
 
-`FULL` is what `make bench` runs, `TINY` what `make test` runs once, so that nothing rots.
+`make bench` uses `FULL`. `make test` runs `TINY` once, so that no benchmark breaks unnoticed.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ class Sizes:
     """Rounds before them that are thrown away, where tables are read."""
     value_bytes: int = 100
     records: int = 300_000
-    """Appended by each contestant in a round."""
+    """Records that each contestant appends in a round."""
     batch: int = 1_000
     """Records of one extend."""
     read_records: int = 1_000_000
@@ -25,25 +25,25 @@ class Sizes:
     durable: int = 30
     """Durable appends of each contestant in a turn; a round has several."""
     processes: int = 8
-    """That append durably together."""
+    """Processes that append durably together."""
     contention_s: float = 0.4
     """How long two processes compete in a round."""
     follow_hz: int = 1_000
     follow_s: float = 1.5
-    """How long a follower is written to in a round."""
+    """How long records are appended for a follower, in each round."""
     idle_s: float = 1.0
     """How long a follower waits for nothing in a round."""
     starts: int = 15
     """New processes of each kind."""
     segments: int = 1_000
-    """Of the topic with many."""
+    """Segments of the long topic."""
     grown_segments: int = 200
-    """Of the topic in which records are looked up all over."""
+    """Segments of the topic in which records are looked up."""
     grown_segment_bytes: int = 2 << 20
     new_topics: int = 200
-    """Created one after the other in a new store."""
+    """Topics that are created one after the other in a new store."""
     segment_bytes: int = 64 << 20
-    """Of the segment whose size on the disk is taken: the default."""
+    """Bytes of the segment whose size on disk is measured: the default."""
     kills: int = 15
     """Writers killed while they hold the lock."""
     tables: int = 3_000_000
@@ -51,7 +51,7 @@ class Sizes:
     table_keys: int = 10_000
     """Different keys among them."""
     tiny: int = 1_000
-    """Records of the topic that shows what a query costs before it reads anything."""
+    """Records of the topic that shows the cost of a query before it reads anything."""
     peer_s: float = 0.3
     """How long a turn of an alternative lasts."""
     peer_records: int = 200_000
@@ -65,7 +65,7 @@ class Sizes:
 
     @property
     def fresh_bytes(self) -> int:
-        """Memory that a round of appends takes, with what is touched ahead of it."""
+        """Memory that a round of appends takes, with the pages that are touched ahead."""
         return 2 * self.records * (self.value_bytes + 40) + (4 << 20)
 
 
@@ -99,5 +99,5 @@ TINY = Sizes(
     memcpy_bytes=1 << 20,
     warm_bytes=1 << 20,
 )
-# Fewest bytes that a segment may have: a topic of many segments is made of these.
+# Fewest bytes of a segment: topics of many segments use these.
 SMALL_SEGMENT_BYTES = 64 << 10

@@ -1,4 +1,4 @@
-"""What a payload byte takes on the disk, in a sealed segment with its index."""
+"""Disk bytes per payload byte, in a sealed segment with its index."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ _SECTOR = 512  # the unit of st_blocks, whatever the file system
 
 
 def _sealed(path: Path, sizes: Sizes, batch: int) -> float:
-    """Append until the first segment is sealed; returns its disk bytes per payload byte."""
+    """Append until the first segment is sealed; return its disk bytes per payload byte."""
     value = b"v" * sizes.value_bytes
     with falaj.open(path, sync="none") as store:
         topic = store.topic("t", segment_bytes=sizes.segment_bytes)
@@ -32,7 +32,7 @@ def _sealed(path: Path, sizes: Sizes, batch: int) -> float:
 
 
 def measure(place: Path, sizes: Sizes) -> list[Measured]:
-    """Records appended singly, and by extend."""
+    """Measure records appended singly, and by extend."""
     return [
         Measured(name, [_sealed(place / name, sizes, batch)], unit="bytes")
         for name, batch in (("disk_single", 1), ("disk_batched", sizes.batch))

@@ -1,7 +1,7 @@
 """Spark over a topic beside the same over Parquet, in one session of two cores.
 
-What Python's data source API itself costs is shown by a source that has its batches already (the
-same columns, types and sizes, one batch again and again), and by a sink that drops what it gets.
+A source whose batches are ready shows the cost of Python's data source API itself: the same
+columns, types and sizes, one batch repeated. A sink that drops its input shows the cost of writing.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ TASKS = 4
 
 
 class Piece(InputPartition):
-    """So many records."""
+    """A number of records."""
 
     def __init__(self, records: int) -> None:
-        """Take their number."""
+        """Keep the number."""
         super().__init__(records)
         self.records = records
 
@@ -81,21 +81,21 @@ class ReadySource(DataSource):
         return ReadyReader(tuple(schema.names), dict(self.options))
 
     def writer(self, schema: StructType, overwrite: bool) -> DroppingWriter:
-        """Take what it is given."""
+        """Make a writer that drops its input."""
         return DroppingWriter()
 
 
 class ReadyReader(DataSourceReader):
-    """Yields one batch again and again."""
+    """Yields one batch repeatedly."""
 
     def __init__(self, names: tuple[str, ...], options: dict[str, str]) -> None:
-        """Keep what is asked for."""
+        """Keep the schema and the number of records."""
         self._names = names
         self._records = int(options["records"])
         self._value_bytes = int(options["valuebytes"])
 
     def partitions(self) -> Sequence[Piece]:
-        """Divide them among tasks as falaj does."""
+        """Divide the records among tasks as falaj does."""
         tasks = min(TASKS, -(-self._records // BATCH_ROWS))
         return [Piece(self._records // tasks)] * tasks
 
@@ -112,14 +112,14 @@ class DroppingWriter(DataSourceArrowWriter):
     """Keeps nothing."""
 
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> WriterCommitMessage:
-        """Look at each batch, and no more."""
+        """Look at each batch, and drop it."""
         for _ in iterator:
             pass
         return WriterCommitMessage()
 
 
 def measure(place: Path, sizes: Sizes, session: SparkSession | None = None) -> list[Measured]:
-    """All rows of Spark."""
+    """Measure all rows of Spark."""
     table = data.make(place / "table", sizes)
     spark = session or falaj.spark.session.local(
         "bench",
@@ -127,7 +127,7 @@ def measure(place: Path, sizes: Sizes, session: SparkSession | None = None) -> l
         spark_driver_memory="3g",
         spark_sql_shuffle_partitions="2",
     )
-    # Workers need not find this module.
+    # Workers need not import this module.
     cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
     try:
         spark.dataSource.register(ReadySource)
@@ -149,7 +149,7 @@ def _reading(spark: SparkSession, table: Table, sizes: Sizes) -> list[Measured]:
         reader = spark.read.format("ready").schema(columns)
         return reader.options(records=table.records, valueBytes=sizes.value_bytes).load()
 
-    # Python's sources are told by the schema which columns are wanted: Parquet finds out by itself.
+    # The schema tells Python's sources which columns are wanted; Parquet finds out by itself.
     value, key = "value BINARY", "key BINARY"
     works: dict[str, Work] = {
         "spark_sum floor": lambda: _sum(parquet()),
@@ -175,7 +175,7 @@ def _reading(spark: SparkSession, table: Table, sizes: Sizes) -> list[Measured]:
         "spark_all_ready": "spark_all floor",
     }
     found = [Measured(name, times[name], times[floor]) for name, floor in floors.items()]
-    # A query runs on all cores for as long as it takes; what is compiled fills batches on one.
+    # A query runs on all cores for its whole time; the compiled part fills batches on one.
     shares = [
         filled / (CORES * whole)
         for filled, whole in zip(times["filled"], times["spark_all"], strict=True)
@@ -210,7 +210,7 @@ def _fill(table: Table) -> None:
 
 
 def _writing(spark: SparkSession, table: Table, sizes: Sizes, place: Path) -> list[Measured]:
-    """Write what a Parquet file holds into a topic, and into another file."""
+    """Write the records of a Parquet file into a topic, and into another file."""
     frame = spark.read.parquet(str(table.parquet)).select("key", "value", "timestamp")
     copy, store = place / "copy.parquet", place / "copies"
     with falaj.open(store):

@@ -1,4 +1,4 @@
-"""What a new process pays before its first append, and what a long topic adds.
+"""The time of a new process before its first append, and how much of it a long topic adds.
 
 Each process clocks itself, from after the interpreter's start.
 """
@@ -26,7 +26,7 @@ print(imported - begin, opened - imported, now() - opened)
 
 
 def _start(path: Path) -> list[int]:
-    """Import, open and append in a new process; returns the nanoseconds of each."""
+    """Import, open and append in a new process; return the nanoseconds of each."""
     command = [sys.executable, "-c", _PROGRAM, str(path)]
     done = subprocess.run(command, check=True, capture_output=True)
     return [int(word) for word in done.stdout.split()]
@@ -36,7 +36,7 @@ def _fill(path: Path, segments: int, value: bytes) -> None:
     """Make a topic of so many segments."""
     with falaj.open(path, sync="none") as store:
         topic = store.topic("t", segment_bytes=SMALL_SEGMENT_BYTES)
-        # A quarter of a segment at most is one append: half of that.
+        # One append takes at most a quarter of a segment: use half of that.
         values = [value] * (SMALL_SEGMENT_BYTES // 8 // len(value))
         (log,) = (path / "logs").iterdir()
         while len(list(log.glob("[0-9]*.log"))) < segments:
@@ -45,7 +45,7 @@ def _fill(path: Path, segments: int, value: bytes) -> None:
 
 
 def measure(place: Path, sizes: Sizes) -> list[Measured]:
-    """Processes of both kinds take turns."""
+    """Measure processes of both kinds, in turns."""
     short, long = place / "short", place / "long"
     value = b"v" * sizes.value_bytes
     _fill(short, 1, value)
@@ -58,6 +58,6 @@ def measure(place: Path, sizes: Sizes) -> list[Measured]:
     }
     return [
         Measured("start", [sum(few) for few, _ in rounds], extra=parts),
-        # Without the import, which is the same and varies by more than what is looked for.
+        # Without the import, which is the same and varies by more than the difference.
         Measured("start_many_segments", [sum(many[1:]) - sum(few[1:]) for few, many in rounds]),
     ]

@@ -1,6 +1,6 @@
-"""The table: rows, what was measured, and the bars, as text, Markdown and JSON.
+"""The table: rows, figures and targets, as text, Markdown and JSON.
 
-Owns the verdicts and how figures are written. Pure: documents in, text out.
+Owns the verdicts, and the format of figures. Pure: documents in, text out.
 """
 
 from dataclasses import asdict, dataclass
@@ -11,12 +11,12 @@ from runner.rows import ROWS, Bar, Row
 
 Verdict = Literal["met", "missed", "not measured"]
 BEGIN, END = "<!-- table: begin -->", "<!-- table: end -->"
-HEADINGS = ("", "ours", "floor", "ratio", "bar", "")
+HEADINGS = ("", "ours", "lower bound", "ratio", "target", "")
 
 
 @dataclass(frozen=True)
 class Line:
-    """A row with its figures. Rates are nanoseconds a record here."""
+    """A row with its figures. Rates are nanoseconds per record here."""
 
     key: str
     title: str
@@ -27,7 +27,7 @@ class Line:
 
 
 def judge(bar: Bar, ours: float, ratio: float | None) -> Verdict:
-    """Hold figures against a bar; the rate decides only where nothing else does."""
+    """Compare figures with a target; the rate decides only where nothing else does."""
     held = []
     if bar.ratio_min is not None:
         held.append(ratio is not None and ratio >= bar.ratio_min)
@@ -54,7 +54,7 @@ def lines(measured: dict[str, Measured], rows: tuple[Row, ...] = ROWS) -> list[L
     return [line(row, measured.get(row.key)) for row in rows]
 
 
-# --- How figures are written ---------------------------------------------------------------------
+# --- The format of figures ------------------------------------------------------------------------
 
 
 def rate(ns_per_record: float) -> str:
@@ -133,7 +133,7 @@ def cells(row: Row, of: Line) -> tuple[str, ...]:
 
 
 def aside(row: Row, measured: Measured) -> str:
-    """Write a figure that has no bar: in a line of its own."""
+    """Write a figure without a target, on a line of its own."""
     share = "" if measured.ratio is None else f", {percent(measured.ratio)} of {row.floor}"
     return f"{row.title}: {_figure(row, measured.figure)}{share}"
 
@@ -150,7 +150,7 @@ def text(found: list[Line], rows: tuple[Row, ...] = ROWS) -> str:
         for row in table
     ]
     met = sum(of.verdict == "met" for of in found)
-    return "\n".join([*laid, "", f"{met} of {len(found)} bars met"])
+    return "\n".join([*laid, "", f"{met} of {len(found)} targets met"])
 
 
 def markdown(found: list[Line], rows: tuple[Row, ...] = ROWS) -> str:
@@ -175,7 +175,7 @@ def between_markers(page: str, table: str, markers: tuple[str, str] = (BEGIN, EN
 
 
 def figures(machine: str, found: list[Line], curves: dict[str, list[float]]) -> dict[str, object]:
-    """Summarise a run: what is committed, and what plots are made of."""
+    """Summarise a run for the committed file, from which plots are made."""
     rounded = [
         {key: _rounded(value) for key, value in asdict(of).items() if key != "title"}
         for of in found

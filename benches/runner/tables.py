@@ -1,6 +1,6 @@
 """Measure Spark, Polars and DuckDB and print the table: `python -m runner.tables`.
 
-Results go to benches/results/tables, a file for each part.
+Results go to benches/results/tables, one file for each part.
 """
 
 import argparse
@@ -21,7 +21,7 @@ PARTS: dict[str, Measure] = {"analysing": analysing.measure, "sparking": sparkin
 
 
 def main() -> None:
-    """Run what was asked for."""
+    """Run the requested parts."""
     parser = argparse.ArgumentParser(prog="python -m runner.tables", description=__doc__)
     parser.add_argument("--place", type=Path, default=RESULTS, help="on which disk to work")
     parser.add_argument("only", nargs="*", help=f"{', '.join(PARTS)}; all of them")

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from runner.sizes import Sizes
 
 _TURNS = 10
-"""In which durable ones and the floor take each other's place in a round."""
+"""Turns of durable transactions and of their lower bound in a round."""
 
 
 def measure(place: Path, sizes: Sizes) -> list[Measured]:
-    """Write to both topics at once, again and again."""
+    """Write to both topics at once, repeatedly."""
     value = b"v" * sizes.value_bytes
     with falaj.open(place / "store", sync="none") as store:
         source = store.topic("source", codec="raw")
@@ -67,7 +67,7 @@ def _durable(
     floor_ns: list[float] = []
     floor = MappedFile(place / "durable-floor")
     for _ in range(sizes.rounds):
-        # In short turns: a disk has good and bad moments, and each is to meet them all.
+        # In short turns: a disk has good and bad moments, and each contestant must meet them all.
         turns = [(floor.run(sizes.durable), clocked(write)) for _ in range(_TURNS)]
         floor_ns.append(sum(turn[0] for turn in turns) / _TURNS)
         ours.append(sum(turn[1] for turn in turns) / _TURNS / sizes.durable)

@@ -1,6 +1,6 @@
-"""Processes that do as they are told, so that rounds need not start new ones.
+"""Worker processes that run on request, so that rounds need not start new ones.
 
-A worker is a function of this package that runs in a process of its own and answers over a pipe.
+A worker is a function of this package. It runs in a process of its own and answers over a pipe.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 _SPAWN = multiprocessing.get_context("spawn")
-# Longest that a worker may take to answer: a hang is an error, not a figure.
+# Longest time for an answer: a hang is an error, not a figure.
 ANSWER_S_MAX = 60
 
 
@@ -40,7 +40,7 @@ class Worker:
         self.connection.send(what)
 
     def answer(self) -> Any:
-        """Wait for what it sends."""
+        """Wait for its answer."""
         if not self.connection.poll(ANSWER_S_MAX):
             raise TimeoutError(f"a worker did not answer within {ANSWER_S_MAX} s")
         return self.connection.recv()
@@ -51,7 +51,7 @@ class Worker:
         return self.answer()
 
     def cpu_ns(self) -> int:
-        """Processor time that it used, all threads: the kernel knows to the nanosecond."""
+        """Processor time of all its threads: the kernel counts it to the nanosecond."""
         return time.clock_gettime_ns((~self.pid << 3) | 2)  # what clock_getcpuclockid(3) returns
 
     def __enter__(self) -> Worker:
@@ -72,7 +72,7 @@ class Worker:
 
 
 def told(connection: Connection) -> Any:
-    """In a worker: wait for what to do next; None is the end."""
+    """In a worker: wait for the next request; None means the end."""
     try:
         return connection.recv()
     except EOFError:

@@ -1,4 +1,4 @@
-"""What the tests of the program share."""
+"""Fixtures for the tests of the program."""
 
 from pathlib import Path
 

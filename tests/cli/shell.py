@@ -22,15 +22,15 @@ from cli.warm import Warm
 
 PROGRAM = str(Path(sys.executable).with_name("falaj"))
 DEADLINE_S = 60.0
-# What the machine says about colours, language and time must not decide a test.
+# The machine's settings of colours, language and time must not decide a test.
 _ASIDE = {"NO_COLOR", "FORCE_COLOR", "TERM", "COLUMNS", "TTY_COMPATIBLE", "TZ", "LC_ALL", "LANG"}
-_ASIDE |= {"PYTHONUNBUFFERED"}  # under which nothing would need to be flushed
-_ASIDE |= {"PYTEST_CURRENT_TEST"}  # another for each test
+_ASIDE |= {"PYTHONUNBUFFERED"}  # under which nothing needs to be flushed
+_ASIDE |= {"PYTEST_CURRENT_TEST"}  # differs for each test
 
 
 @cache
 def _warm(environment: tuple[tuple[str, str], ...]) -> Warm:
-    """Begin the program in this environment once, for all that is run in it."""
+    """Start the program once in this environment, for all runs in it."""
     return Warm(dict(environment))
 
 
@@ -43,7 +43,7 @@ class Ended:
     err: str = ""
 
     def sentence(self) -> str:
-        """The one line on stderr, where nothing else may be."""
+        """The one line on stderr, which must hold nothing else."""
         lines = self.err.splitlines()
         assert len(lines) == 1, self.err
         assert lines[0].startswith("falaj: "), self.err
@@ -66,9 +66,9 @@ class Shell:
     def binary(
         self, *arguments: str, given: bytes = b"", **changed: str
     ) -> "subprocess.CompletedProcess[bytes]":
-        """Run it in pipes, and keep its output as it is."""
+        """Run it in pipes, and return its output unchanged."""
         command = [PROGRAM, *arguments]
-        if not changed:  # else something of it may be looked at only when Python begins
+        if not changed:  # else some of it might be read only when Python starts
             done = _warm(tuple(self.environment.items())).run(
                 command, self.folder, self.environment, given, DEADLINE_S
             )
@@ -90,7 +90,7 @@ class Shell:
         return done.out
 
     def start(self, *arguments: str) -> "subprocess.Popen[bytes]":
-        """Start it in pipes, and go on."""
+        """Start it in pipes, and return at once."""
         return subprocess.Popen(
             [PROGRAM, *arguments],
             stdin=subprocess.PIPE,
@@ -125,7 +125,7 @@ class Terminal:
         os.close(inside)
 
     def wait_for(self, text: str) -> None:
-        """Read on until this was printed."""
+        """Read on until a text was printed."""
         self._read_until(lambda: text in self.seen)
         assert text in self.seen, self.seen
 
@@ -161,7 +161,7 @@ def interrupt(process: "subprocess.Popen[bytes]") -> Ended:
 
 
 def flip_bit(folder: Path, topic: str, value: bytes) -> None:
-    """Change a bit of a value where it lies on the disk."""
+    """Flip a bit of a value on the disk."""
     for log in sorted(folder.glob(f"s/logs/{topic}@*/*.log")):
         data = log.read_bytes()
         if value in data:
@@ -173,5 +173,5 @@ def flip_bit(folder: Path, topic: str, value: bytes) -> None:
 
 
 def snapshot(folder: Path) -> dict[str, tuple[int, int]]:
-    """When each file was changed last, and its size."""
+    """When each file was last changed, and its size."""
     return {str(path): (path.stat().st_mtime_ns, path.stat().st_size) for path in folder.rglob("*")}

@@ -489,7 +489,7 @@ def test_one_key_is_deleted_without_any_input(falaj: Shell) -> None:
     process = falaj.start(
         "append", "-s", "s", "t", "--tombstone", "--key", "tea", "--header", "by=x"
     )
-    assert process.wait(DEADLINE_S) == 0, "it does not wait for its input"
+    assert process.wait(DEADLINE_S) == 0, "it must not wait for input"
     process.communicate()
     (record,) = records(falaj.folder, "t")
     assert (record.key, record.is_tombstone, record.headers) == (b"tea", True, (("by", b"x"),))

@@ -1,4 +1,4 @@
-"""`falaj verify`, `repair`, `backup` and `info`: looking after a store."""
+"""`falaj verify`, `repair`, `backup` and `info`: administration of a store."""
 
 import json
 import os
@@ -48,7 +48,7 @@ def segments(shell: Shell) -> list[Path]:
 
 
 def leave_a_torn_tail(shell: Shell, topic: str = "torn") -> None:
-    """Die without closing, and let what was not synced be hurt, as power loss does."""
+    """Die without closing, and corrupt what was not synced, as a power failure does."""
     program = f"""
 import os, falaj
 topic = falaj.open("s").topic("{topic}", sync_interval_ms=3_600_000)
@@ -124,7 +124,9 @@ def test_a_store_that_was_not_recovered_is_no_damage_but_not_sound(shell: Shell)
     ended = shell("verify", "-s", "s")
     assert (ended.code, ended.err) == (4, "")
     rows = [line.split("\t") for line in ended.out.splitlines()]
-    assert ["topic", "torn", "0", "0", "80", "50"] in rows, "the end is as recovery will leave it"
+    assert ["topic", "torn", "0", "0", "80", "50"] in rows, (
+        "the end must be as recovery will leave it"
+    )
     lost = [row for row in rows if row[0] == "unrecovered" and "cut off" in row[8]]
     assert [row[4:8] for row in lost] == [["torn", "0", "80", "100"]]
     told = json.loads(shell("verify", "-s", "s", "torn", "--json").out)
@@ -154,7 +156,7 @@ def test_what_a_creation_cut_short_left_behind_is_a_note(shell: Shell) -> None:
     with library.open(shell.folder / "s") as store:
         store.topic("new")
     (shell.folder / "s/topics/new/topic.json").unlink()
-    # A log has a control page from its first use on, which such a one never saw.
+    # A used log has a control page; an unfinished creation has none.
     next(shell.folder.glob("s/logs/new@*/control")).unlink()
     told = shell.ok("verify", "-s", "s")
     (row,) = (line.split("\t") for line in told.splitlines() if line.startswith("note"))
@@ -186,7 +188,7 @@ def test_a_dry_run_says_what_repair_does_and_changes_nothing(shell: Shell) -> No
     before = snapshot(shell.folder)
     planned = shell.ok("repair", "-s", "s", "--dry-run")
     after = snapshot(shell.folder)
-    # The lock file says who looked.
+    # The lock file names the last reader.
     assert {path for path in before if after.pop(path) != before[path]} <= {
         str(shell.folder / "s/claim")
     }
@@ -295,7 +297,7 @@ def test_info_tells_topics_logs_and_who_writes(shell: Shell) -> None:
     with library.open(shell.folder / "s", read_only=True) as store:
         next(iter(store.topic("t").follow(RECORDS, timeout=DEADLINE_S)))
     until = time.monotonic() + DEADLINE_S
-    while True:  # the writer may be syncing what it appended
+    while True:  # the writer may be syncing its append
         told = shell.ok("info", "-s", "s")
         (log,) = (row for row in rows(told, "log") if row[0] == "t")
         if log[7] == "free" or time.monotonic() > until:
@@ -411,7 +413,7 @@ TORN, HEADER, NEWER = "torn", "header", "newer"
 
 @pytest.fixture
 def beside(tmp_path: Path) -> Shell:
-    """A store with three consumers and a queue."""
+    """A store with three groups and a queue."""
     with library.open(tmp_path / "s") as store:
         topic = store.topic("t")
         topic.extend([b"%d" % n for n in range(9)])
@@ -424,7 +426,7 @@ def beside(tmp_path: Path) -> Shell:
 
 
 def hurt_all(shell: Shell) -> dict[str, Path]:
-    """Damage two consumers and the queue, and let the third be of a newer version."""
+    """Corrupt two groups and the queue, and make the third one of a newer version."""
     files = {name: shell.folder / "s/consumers" / name for name in (TORN, HEADER, NEWER)}
     files["work"] = shell.folder / "s/queues/work"
     for name, path in files.items():
@@ -456,17 +458,17 @@ def test_damage_to_consumers_and_queues_is_found_and_what_is_told_helps(beside: 
     }
     assert {row[1] for row in rows} == {str(path.resolve()) for path in files.values()}
     assert json.loads(beside("verify", "-s", "s", "--json").out)["worst"] == "damage"
-    assert beside("verify", "-s", "s", "t").code == 0, "the log of a topic is all there is of it"
+    assert beside("verify", "-s", "s", "t").code == 0, "one topic is its log alone"
     assert snapshot(beside.folder) == before
 
-    # What is told of each is a command that mends it.
+    # The remedy of each is a command that repairs it.
     said = [match for row in rows for match in re.findall("`falaj ([^`]+)`", row[9])]
     assert len(said) == 3
     for command in said:
         words = command.replace("PLACE", "earliest").split()
         sure = [] if words[1] == "seek" else ["--yes"]
         beside.ok(*words, "-s", "s", *sure)
-    assert beside("verify", "-s", "s").code == 3, "nothing is left but what a newer version wrote"
+    assert beside("verify", "-s", "s").code == 3, "only the newer version's file is left"
     assert beside.ok("tail", "-s", "s", "--group", TORN, "t", "--commit").split() == list(
         "012345678"
     )
@@ -502,10 +504,10 @@ def test_damage_to_consumers_and_queues_is_told_by_whoever_looks_after_the_store
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")
 def test_a_user_who_may_not_write_is_told_what_it_could_not_look_at() -> None:
-    """A queue's file is a lock file: who could open it could keep it locked."""
+    """A queue's file is a lock file: a user who can open it could keep it locked."""
     program = """
 import json, os, sys, falaj
-falaj.verify(sys.argv[1])  # what is imported late lies perhaps where the other user may not look
+falaj.verify(sys.argv[1])  # late imports may be in a place that the other user may not read
 os.setgid(65534); os.setuid(65534)
 print(json.dumps(falaj.verify(sys.argv[1])))
 """

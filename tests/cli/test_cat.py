@@ -88,7 +88,7 @@ def test_a_range_is_what_its_options_say(falaj: Shell, options: list[str], expec
 
 
 def test_since_takes_a_span_that_ends_now(falaj: Shell) -> None:
-    timed(falaj)  # far in the past or the future, as the clock may say
+    timed(falaj)  # far in the past or the future, whatever the clock says
     fill(falaj, b"now")
     assert falaj.ok("cat", "-s", "s", "t", "--since", "5m").splitlines()[-1:] == ["now"]
     assert falaj.ok("cat", "-s", "s", "t", "--until", "0s", "--grep", "now") == "now\n"
@@ -322,7 +322,8 @@ def test_a_limit_on_the_size_of_the_output_is_told_as_one(falaj: Shell) -> None:
     assert done.returncode == 3
 
 
-# --- Damage --------------------------------------------------------------------------------------
+# --- Corruption
+# ------------------------------------------------------------------------------------
 
 
 @pytest.fixture

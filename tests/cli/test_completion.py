@@ -1,4 +1,4 @@
-"""`falaj completion`: what a shell offers."""
+"""`falaj completion`: the words that a shell offers."""
 
 import shutil
 import subprocess

@@ -1,4 +1,4 @@
-"""In a compacted topic a number of records is one of records that are there, for each command."""
+"""In a compacted topic, every command counts the records that exist."""
 
 import json
 

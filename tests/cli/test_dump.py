@@ -1,4 +1,4 @@
-"""`falaj cat --json` into `falaj append --records`: what was dumped is loaded, all of it."""
+"""`falaj cat --json` into `falaj append --records`: everything that was dumped is loaded."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Every verb that takes a path takes the URL of a file, and refuses other URLs by name."""
+"""Every command that takes a path takes the URL of a file, and refuses other URLs by name."""
 
 import pytest
 

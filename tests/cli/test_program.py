@@ -1,4 +1,4 @@
-"""The program itself: its other verbs, its help, and what it says when it cannot."""
+"""The program itself: its other commands, its help, and its messages when it fails."""
 
 import json
 import os
@@ -41,7 +41,7 @@ def test_bytes_that_are_no_text_are_a_mistake_except_in_a_path(falaj: Shell) -> 
 
 
 def loaded(*words: str) -> set[str]:
-    """Run a command line in a new process; return the packages that it loads then."""
+    """Run a command line in a new process; return the packages that it loads."""
     script = (
         "import sys\nfrom falaj.cli.app import run\nrun(sys.argv[1:])\n"
         "print(*{name.partition('.')[0] for name in sys.modules}, file=sys.stderr)"

@@ -1,4 +1,4 @@
-"""`falaj tail`: the last records, and those that come."""
+"""`falaj tail`: the last records, and new ones."""
 
 import json
 import select
@@ -106,7 +106,7 @@ def test_only_what_matches_is_followed(falaj: Shell) -> None:
     fill(falaj, 2)
     process = falaj.start("tail", "-s", "s", "t", "-f", "-n", "0", "--grep", "yes")
     with library.open(falaj.folder / "s") as store:
-        # The first one that is seen says that it follows; those before were perhaps too early.
+        # The first record that is seen shows that it follows; earlier ones may have come too early.
         topic = store.topic("t")
         topic.append(b"no")
         while not ready(process):
@@ -201,7 +201,7 @@ def test_a_consumer_whose_cursors_are_in_a_log_is_looked_at_and_stays_where_it_i
             with store.transaction() as tx:
                 tx.append(results, b"0, 2")
                 tx.commit_cursor(doubler)
-            # Somebody reads as it meanwhile: that hinders nobody from looking.
+            # A member reads as that group meanwhile: that must not stop others from looking.
             for _ in range(2):
                 assert falaj.ok("tail", "-s", "s", "numbers", "--group", "doubler") == "2\n3\n4\n"
         refused = falaj("tail", "-s", "s", "numbers", "--group", "doubler", "--commit")
@@ -258,7 +258,7 @@ def test_the_last_records_are_found_beyond_what_compaction_took(
     with library.open(falaj.folder / "s") as store:
         topic = store.topic("t", partitions=partitions, segment_bytes=65536, compacted=True)
         for n in range(4):
-            # Of the first partition more is taken: it is looked for further back.
+            # The first partition lost more records, so the search goes further back.
             at, partition = f"2026-11-20T{n:02}:00:00Z", n % partitions
             topic.append(b"r%d" % n, key=b"%d" % n, timestamp=at, partition=partition)
             for _ in range(2000 >> partition):
@@ -284,7 +284,7 @@ def test_several_topics_are_followed_until_none_came(falaj: Shell) -> None:
         topics = {name: store.topic(name) for name in "ab"}
         topics["a"].append(b"old")
         process = falaj.start("tail", "-s", "s", "a", "b", "-f", "--format", r"%t=%v\n")
-        assert read_line(process) == b"a=old\n"  # so it has looked where the topics end
+        assert read_line(process) == b"a=old\n"  # so it has found the topics' ends
         for n, name in enumerate("bab"):
             topics[name].append(b"%d" % n)
             assert read_line(process) == f"{name}={n}\n".encode()
@@ -293,7 +293,7 @@ def test_several_topics_are_followed_until_none_came(falaj: Shell) -> None:
         ended = interrupt(watcher)
         assert (ended.code, ended.err) == (-2, "")
         topics["b"].delete()
-        assert process.wait(DEADLINE_S) == 4, "what ends one ends all"
+        assert process.wait(DEADLINE_S) == 4, "the end of one must end all"
         process.communicate()
     assert falaj.ok("tail", "-s", "s", "a", "-f", "-n", "1", "--idle", "0.1") == "1\n"
     falaj.ok("append", "-s", "s", "c", given=b"2\n")

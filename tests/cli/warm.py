@@ -1,11 +1,11 @@
-"""The program begun in no time: forked off a process that has imported all of it already.
+"""The program started in no time: forked from a process that has imported it already.
 
 A Python process takes some 0.1 seconds of a core to start the program, and these tests start it
-some seven hundred times. What is forked has its arguments, directory, umask, environment and
-standard streams from the caller, as a process begun anew has, and ends through the interpreter's
-own exit. Whoever cares for the beginning itself starts `PROGRAM` (cli/shell.py).
+some seven hundred times. A forked program gets its arguments, directory, umask, environment and
+standard streams from the caller, as a new process does. It ends through the interpreter's own exit.
+A test of the start itself starts `PROGRAM` (cli/shell.py).
 
-The process that is forked from ends with the tests: nobody holds the other end of its socket then.
+The process that is forked ends with the tests, when the other end of its socket closes.
 """
 
 import contextlib
@@ -26,12 +26,12 @@ from pathlib import Path
 from typing import NoReturn
 
 _LARGEST = 1 << 16
-"""Bytes of a question. A socket takes more, but not much more."""
+"""Bytes of a request. A socket takes more, but not much more."""
 _NUMBER = struct.Struct("=q")
 
 
 class Warm:
-    """A process that has imported the program, and forks it off."""
+    """A process that has imported the program, and forks copies of itself."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._socket, inside = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -40,7 +40,7 @@ class Warm:
             pass_fds=[inside.fileno()],
             env=environment,
             stdin=subprocess.DEVNULL,
-        ).returncode = 0  # nobody waits for it: it ends after we do
+        ).returncode = 0  # no one waits for it: it ends after this process
         inside.close()
 
     def run(
@@ -51,7 +51,7 @@ class Warm:
         given: bytes,
         deadline_s: float,
     ) -> "subprocess.CompletedProcess[bytes] | None":
-        """Run the program in pipes; None if that is more than can be asked for here."""
+        """Run the program in pipes; None if the request is too large."""
         umask = os.umask(0o77)
         os.umask(umask)
         asked = json.dumps([argv, str(folder), dict(environment), umask]).encode()
@@ -66,7 +66,7 @@ class Warm:
             with ThreadPoolExecutor(3) as pool:
                 pool.submit(_give, stdin[1], given)
                 out, err = pool.submit(stdout[0].read), pool.submit(stderr[0].read)
-                ended = select.poll()  # not `select`, which knows no descriptor above 1,023
+                ended = select.poll()  # not `select`, which takes no descriptor above 1,023
                 ended.register(answer[0], select.POLLIN)
                 late = not ended.poll(deadline_s * 1000)
                 if late:
@@ -80,25 +80,25 @@ class Warm:
 
 @contextlib.contextmanager
 def _pipe() -> "Iterator[tuple[io.FileIO, io.FileIO]]":
-    """Make a pipe: where it is read, and where it is written."""
+    """Make a pipe; return its reading end and its writing end."""
     read, write = os.pipe()
     with io.FileIO(read, "rb") as reader, io.FileIO(write, "wb") as writer:
         yield reader, writer
 
 
 def _give(stdin: io.FileIO, given: bytes) -> None:
-    """Write all of a standard input, as far as anybody reads it."""
+    """Write a whole standard input, as far as it is read."""
     rest = memoryview(given)
     with stdin, contextlib.suppress(BrokenPipeError):
         while rest:
             rest = rest[stdin.write(rest) :]
 
 
-# --- What follows runs in the process that is forked from ----------------------------------------
+# --- The rest runs in the process that is forked --------------------------------------------------
 
 
 def _serve(requests: socket.socket) -> None:
-    """Fork off a program for each question, until nobody is there to ask."""
+    """Fork a program for each request, until the tests end."""
     from falaj.cli import main, registry
 
     # A command imports what it needs when it runs.
@@ -111,8 +111,8 @@ def _serve(requests: socket.socket) -> None:
         contextlib.suppress(SystemExit),
     ):
         main()
-    gc.freeze()  # what is here is shared with all that are forked off, as long as nobody touches it
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for a minder
+    gc.freeze()  # forked processes share these objects, as long as none changes them
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no process waits for a minder
     while True:
         asked, ends, _, _ = socket.recv_fds(requests, _LARGEST + 1, 4)
         if not asked:
@@ -126,7 +126,7 @@ def _serve(requests: socket.socket) -> None:
 
 
 def _mind(asked: bytes, ends: list[int]) -> NoReturn:
-    """Fork the program, tell its pid, wait for its end, tell that."""
+    """Fork the program, send its process id, wait for its end, send that."""
     *streams, answer = ends
     pid = os.fork()
     if pid == 0:
@@ -141,7 +141,7 @@ def _mind(asked: bytes, ends: list[int]) -> NoReturn:
 
 
 def _become(asked: bytes, streams: list[int]) -> NoReturn:
-    """Be the program, as if it had been begun so."""
+    """Become the program, as if it had been started so."""
     argv, folder, environment, umask = json.loads(asked)
     for number, end in enumerate(streams):
         os.dup2(end, number)

@@ -1,1 +1,1 @@
-"""The demo: its figures are right, it fails loudly where one is not, and it works end to end."""
+"""The demo: its figures are right, it fails loudly when one is wrong, and it works end to end."""

@@ -1,4 +1,4 @@
-"""The demo's checks see what is wrong: each is shown a log or figures that are."""
+"""The demo's checks notice errors: each gets a log or figures that are wrong."""
 
 from __future__ import annotations
 

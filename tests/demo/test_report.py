@@ -1,4 +1,4 @@
-"""Report and terminal, from figures made up here."""
+"""Report and terminal, from invented figures."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def page() -> str:
 
 
 class Tags(HTMLParser):
-    """Checks that what is opened is closed."""
+    """Checks that every opened tag is closed."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The commands that the demo ends with: a shell finds them, however the demo was called."""
+"""The commands that the demo prints at its end: a shell finds them, however the demo was called."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    """Make a store with what the commands ask for."""
+    """Make a store with the topics of the commands."""
     path = tmp_path / "a store"
     with falaj.open(path) as made:
         for topic in (TOPIC, submit.SUMMARY):
@@ -27,7 +27,7 @@ def store(tmp_path: Path) -> Path:
 
 
 def _environment(path: Path, monkeypatch: pytest.MonkeyPatch, program: str | None) -> None:
-    """Run in an environment that has its own Python, and perhaps the program."""
+    """Make an environment with its own Python, and perhaps the program."""
     path.mkdir(parents=True)
     (path / "python").symlink_to(sys.executable)
     monkeypatch.setattr(sys, "executable", str(path / "python"))
@@ -53,7 +53,7 @@ def _run(commands: list[str], path: str) -> None:
 def test_by_its_name_where_the_shell_finds_it_and_else_with_its_path(
     looks: str, called: str, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An environment that is activated, and that of `make demo`, which nobody activated."""
+    """An activated environment, and the one of `make demo`, which is not activated."""
     path = looks.format(tmp_path / ".venv/bin")
     _environment(tmp_path / ".venv/bin", monkeypatch, sys.executable)
     monkeypatch.setenv("PATH", path)
@@ -66,7 +66,7 @@ def test_by_its_name_where_the_shell_finds_it_and_else_with_its_path(
 def test_with_its_path_where_another_would_be_found(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A shell that has one of another environment."""
+    """A shell that has the program of another environment."""
     python = sys.executable
     _environment(tmp_path / "other", monkeypatch, "false")
     _environment(tmp_path / "this one", monkeypatch, python)
@@ -77,7 +77,7 @@ def test_with_its_path_where_another_would_be_found(
 def test_as_a_module_where_there_is_no_program(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An interpreter that has the package and not its script."""
+    """An interpreter that has the package, but not its script."""
     python = sys.executable
     _environment(tmp_path / "bare", monkeypatch, None)
     monkeypatch.setenv("PATH", "/usr/bin:/bin")

@@ -1,4 +1,4 @@
-"""The demo's processes: a bad end or silence is told, and none outlives the demo."""
+"""The demo's processes: a bad end or silence is reported, and none outlives the demo."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from falaj.demo import workers
 from falaj.demo.failed import Failed
 from falaj.demo.workers import Crew
 
-# A module of the standard library that says something and ends badly when asked wrongly.
+# A module of the standard library that prints an error and fails on wrong arguments.
 BAD = ("json.tool", "/no/such/file")
 
 

@@ -1,10 +1,10 @@
-"""Bytes that nobody wrote, and calls that fail, through Python.
+"""Hostile bytes and failing calls, through Python.
 
-| room | owns |
+| module | owns |
 |---|---|
-| `example` | the store that is harmed, and what is true of it |
-| `harms`, `forge` | what is done to it, as media and careless copies do, and as forgers do |
-| `pieces` | where numbers stand in each kind of file, and the checksum over them |
-| `asker`, `questions` | the process that looks at a store, and what it asks |
-| `judge` | what may be answered |
+| `example` | the store that is harmed, and its true content |
+| `harms`, `forge` | the harm, as by bad disks, careless copies and forgers |
+| `pieces` | the places of numbers in each kind of file, and their checksums |
+| `asker`, `questions` | the process that reads a store, and its questions |
+| `judge` | the allowed answers |
 """

@@ -1,6 +1,6 @@
-"""A process that looks at stores: one that crashes or hangs is noticed.
+"""A separate process that reads stores, so that a crash or a hang is noticed.
 
-Owns that process (questions.py), its limits of memory, and the time that it may take for a store.
+Owns that process (questions.py), its memory limits, and its time for a store.
 """
 
 import contextlib
@@ -17,14 +17,14 @@ QUESTIONS = Path(__file__).with_name("questions.py")
 PATIENCE_S = 30.0
 """Longest time for one harmed store; it takes some ten milliseconds."""
 PEAK = 256 << 20
-"""Most memory that the process may ever have had, bytes: it begins with 40 MiB."""
+"""Most memory that the process may have used, in bytes: it starts with 40 MiB."""
 
 
 class Asker:
     """The process, from its start to its end."""
 
     def __init__(self) -> None:
-        # Each thread's arena takes address space, of which there is only so much.
+        # Each thread's arena takes address space, which is limited.
         environment = {**os.environ, "MALLOC_ARENA_MAX": "2"}
         self.process = subprocess.Popen(
             [sys.executable, "-W", "error", os.fspath(QUESTIONS)],
@@ -53,7 +53,7 @@ class Asker:
         read: str = "mmap",
         repair: bool = False,
     ) -> dict[str, Any]:
-        """Have it look at a store, and write to a copy."""
+        """Make it read a store, and write to a copy."""
         assert self.process.stdin is not None
         wanted = {
             "path": os.fspath(path),
@@ -77,7 +77,7 @@ class Asker:
         return told
 
     def _died(self) -> str:
-        """Close what is left of it; tell how it ended, and what it said."""
+        """Close the rest of it; return how it ended, and its output."""
         self.ear.join()
         with self.process, contextlib.suppress(BrokenPipeError):
             assert self.process.stdin is not None
@@ -87,7 +87,7 @@ class Asker:
         return f"with {self.process.returncode}: {said}"
 
     def leave(self) -> None:
-        """Have nothing more to do with it, whatever it does."""
+        """Abandon the process, whatever it does."""
         if self.process.returncode is None:
             self.process.kill()
             self._died()

@@ -1,4 +1,4 @@
-"""A place in memory, as tests/proof has it: stores by the hundred sync by the thousand."""
+"""A directory in memory, as in tests/proof: hundreds of stores sync thousands of times."""
 
 from proof.conftest import place
 

@@ -1,8 +1,8 @@
-"""The store that is harmed: small, with one of everything that a reader of Python can ask about.
+"""The store that is harmed: small, with one of everything that a Python reader can ask about.
 
-Owns what is in it, and what may be said of it that is not told by asking: where a cursor was one
-commit before, which jobs are done. Some of it is kept twice: as it was earlier, so that a careless
-copy can put an old file in the place of a new one.
+Owns its content, and the true answers that cannot be read from it: where a cursor was one commit
+before, and which jobs are done. An earlier copy of it is kept too, so that a careless copy can
+replace a new file by an old one.
 """
 
 import shutil
@@ -12,22 +12,22 @@ import falaj
 
 SEGMENT_BYTES = 65536
 READER = ("reader", "shop")
-"""Whose cursors are in its file, and what it reads."""
+"""A group with cursors in a file of its own, and the topics that it reads."""
 KEPT = ("kept", "orders")
-"""Whose cursors are in the log of `shop`, and what it reads."""
+"""A group with cursors in the log of `shop`, and the topics that it reads."""
 QUEUE = ("work", "orders")
 CURSORS = {
     ("reader", "shop", 0): {10, 20},
     ("reader", "shop", 1): {0, 5},
     ("kept", "orders", 0): {30},
 }
-"""Where a cursor may be told to be: as it was committed last, or before, as after a power cut."""
+"""Allowed offsets of a cursor: the last commit, or the one before, as after a power cut."""
 HANDED_OUT = 40
 DONE = set(range(20)) | set(range(25, 35))
 
 
 def make(path: Path, earlier: Path) -> None:
-    """Make it, and keep a copy of how it was halfway."""
+    """Make it, and keep a copy of its state halfway."""
     _begin(path)
     shutil.copytree(path, earlier)
     _go_on(path)

@@ -1,7 +1,8 @@
-"""Harms as somebody does them who knows the format, with checksums made right again, or not.
+"""Harm by an attacker who knows the format, with checksums made right again, or not.
 
-Owns what too long, overlapping and outside are. Without checksums such a harm is like others. With
-them no answer is right any more: whoever may write the files can make any content.
+Owns what "too long", "overlapping" and "outside" mean. Without checksums such a harm is like
+others. With them no answer counts as right: a process that can write the files can make any
+content.
 """
 
 import random
@@ -19,20 +20,20 @@ EDGES = (
 
 
 def edgy(chance: random.Random, old: int) -> int:
-    """A number that may be one too many for somebody."""
+    """A number that may exceed a limit."""
     near = (old - 1, old + 1, old + 8, 2 * old, old ^ 1 << chance.randrange(64))
     return chance.choice(near) if chance.random() < 0.3 else chance.choice(EDGES)
 
 
 def numbers(chance: random.Random, place: Place, again: bool) -> Harm:
-    """A number or two, anywhere where one stands."""
+    """Change a number or two, anywhere in the file."""
     [pattern] = chance.choices(list(KINDS), OFTEN)
     path = chance.choice(place.files(pattern))
     before = path.read_bytes()
     data = bytearray(before)
     story = []
     pieces = KINDS[pattern](before)
-    # Of dozens of blocks the file has one header.
+    # Dozens of blocks have a header, the file has one.
     piece = chance.choice(pieces[:3] if chance.random() < 0.3 else pieces)
     for at, size in chance.sample(piece.fields, min(len(piece.fields), chance.choice([1, 1, 2]))):
         value = edgy(chance, get(data, at, size))
@@ -60,7 +61,7 @@ def _done(
 
 
 def huge(chance: random.Random, place: Place, again: bool) -> Harm:
-    """A length, or a count, that leaves what it is in: of a block, its parts, or a file's."""
+    """A length or a count that exceeds its container: a block's, its parts', or a file's."""
     path, data, found = _segment(chance, place)
     block = chance.choice(found)
     at = block.position
@@ -73,7 +74,7 @@ def huge(chance: random.Random, place: Place, again: bool) -> Harm:
             put(data, at + 20, 4, value)
             what = "count"
         case 2:
-            # What stands there is a group's length, a span, or the body's first.
+            # This is a group's length, a span, or the body's first number.
             put(data, at + 30, 2, block.flags | chance.choice([layout.GROUP, layout.SPARSE]))
             put(data, at + 32 + 4 * bool(block.flags & layout.TOPIC), 4, value)
             what = "group or span"
@@ -105,7 +106,7 @@ def overlap(chance: random.Random, place: Place, again: bool) -> Harm:
             put(data, changed + 16, 4, max(0, block.offset - chance.choice([0, 0, 1])))
             what = "and the next have the same offsets"
         case _:
-            # A block that lies within another one, which it does not end with.
+            # A block inside another one, which it does not end with.
             begin = at + block.length - len(block.body)
             changed = (begin + 7) // 8 * 8
             inner = bytes(data[following.position : following.position + following.length])
@@ -114,7 +115,7 @@ def overlap(chance: random.Random, place: Place, again: bool) -> Harm:
     salt = get(data, 40, 8)
 
     def redo(data: bytearray) -> None:
-        # The inner one first: it lies in the other's body.
+        # The inner one first: it is in the other's body.
         of_block(changed, salt)(data)
         of_block(at, salt)(data)
 
@@ -160,12 +161,13 @@ SETTINGS = (
 
 
 def settings(chance: random.Random, place: Place, again: bool) -> Harm:
-    """A number in a settings file that nobody can have asked for."""
+    """A number in a settings file that no user can have set."""
     path = chance.choice(place.files("topics/*/topic.json", "falaj.json"))
     before = path.read_bytes()
     name, value = chance.choice(SETTINGS), chance.choice(EDGES)
     if name == "segment_bytes":
-        # A segment may have gigabytes, and is mapped as long as it may get: no multiple of a page.
+        # A segment may have gigabytes, and is mapped at its full length, so the number is no
+        # multiple of a page.
         value |= 1
     craft.change_settings(path, **{name: value})
     if not again:

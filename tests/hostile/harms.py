@@ -1,7 +1,7 @@
-"""Harms as media, strangers and careless copies do them: no checksum is made right behind one.
+"""Harm by bad disks, other programs and careless copies: no checksum is made right after it.
 
-Owns what a harm is, and how far answers can be trusted behind it. What knows the format, and may
-make checksums right again, is forge.py.
+Owns what a harm is, and how far answers can be trusted after it. Harm that knows the format, and
+may make checksums right again, is in forge.py.
 """
 
 import random
@@ -15,41 +15,42 @@ from proof import beside
 SECTOR = 512
 ENTRIES, ENTRY = beside.ENTRIES, beside.ENTRY
 MARKS = {1, 9}
-"""Sectors of a segment that say how much of it is on the medium."""
+"""Sectors of a segment that say how much of it is on disk."""
 
 
 class Trust(IntEnum):
-    """How much is asked for."""
+    """How strict the judgement is."""
 
     NOTHING = 0
-    """Checksums were made right again: stay whole, come to an end, raise errors of falaj's."""
+    """Checksums were made right again: calls must end, without a crash, or raise falaj's errors."""
     VALUES = 1
-    """It may look like an older or a shorter store, which nobody can tell: what is served is right,
-    and ends may come early."""
+    """The store may look older or shorter, which falaj cannot know. Records that are returned are
+    right, and ends may come early.
+    """
     ALL = 2
     """Every answer is the true one, or an error that says that bytes are not what was written."""
 
 
 @dataclass(frozen=True)
 class Harm:
-    """What was done."""
+    """One harm."""
 
     kind: str
     story: str
     path: Path
-    """The file, below the store."""
+    """The file, relative to the store."""
     trust: Trust
 
 
 @dataclass(frozen=True)
 class Place:
-    """A store to be harmed, and how it was earlier."""
+    """A store to be harmed, and its earlier copy."""
 
     store: Path
     earlier: Path
 
     def files(self, *patterns: str) -> list[Path]:
-        """List files that have something in them, in one order."""
+        """List non-empty files, in a fixed order."""
         found = {path for pattern in patterns or ("**/*",) for path in self.store.glob(pattern)}
         return sorted(path for path in found if path.is_file() and path.stat().st_size)
 
@@ -74,7 +75,7 @@ def noise(chance: random.Random, content: bytearray, at: int) -> None:
 
 
 def swap(chance: random.Random, content: bytearray, at: int) -> None:
-    """Two sectors change places; of a file of less than two, its halves."""
+    """Swap two sectors; in a file of less than two, its halves."""
     size = min(SECTOR, max(1, len(content) // 2))
     # One that holds something, and most often another such.
     many = max(2, used(content) // size if chance.random() < 0.8 else len(content) // size)
@@ -85,7 +86,7 @@ def swap(chance: random.Random, content: bytearray, at: int) -> None:
 
 
 def used(content: bytes | bytearray) -> int:
-    """Bytes up to the last that was written: what lies behind is mostly room."""
+    """Count bytes up to the last that was written: the rest is mostly empty space."""
     return max(1, len(content.rstrip(b"\0")))
 
 
@@ -93,7 +94,7 @@ Bytes = Callable[[random.Random, bytearray, int], None]
 
 
 def of_bytes(how: Bytes) -> Callable[[random.Random, Place], Harm]:
-    """Harm one file; most often one of those with the data, or one beside them."""
+    """Harm one file; most often one with data, or one beside it."""
 
     def harm(chance: random.Random, place: Place) -> Harm:
         kinds = ["**/*.log", "consumers/*", "queues/*", "**/*"]
@@ -112,17 +113,17 @@ def of_bytes(how: Bytes) -> Callable[[random.Random, Place], Harm]:
 def told(
     kind: str, story: str, place: Place, path: Path, before: bytes, after: bytes | bytearray
 ) -> Harm:
-    """Tell of a harm, and how far to trust what is left."""
+    """Describe a harm, and how far to trust the rest."""
     changed = {
         n // SECTOR
         for n in range(0, len(before), SECTOR)
         if before[n : n + SECTOR] != after[n : n + SECTOR]
     }
-    # Without its marks a segment's damage looks like a torn end: that is harm in two places.
+    # A segment without its marks looks like one with a torn end: so this harms two places.
     blurred = bool(path.suffix == ".log" and changed & MARKS and len(changed) > 1)
     if path.parent.name == "consumers":
-        # A cursor of which nothing is left looks like one that nobody ever committed; and nothing
-        # in the file says whose it is.
+        # A cursor whose bytes are all gone looks like one that was never committed, and the file
+        # does not say whose it was.
         blurred = kind == "over" or begun(before) != begun(after)
     trust = Trust.VALUES if blurred else Trust.ALL
     name = path.relative_to(place.store)
@@ -130,7 +131,7 @@ def told(
 
 
 def begun(consumer: bytes | bytearray) -> list[int]:
-    """The entries of a consumer's file that have a cursor of their own, or one that is torn."""
+    """The entries of a group's file that have a cursor of their own, or a torn one."""
     found = []
     for at in range(ENTRIES, len(consumer) - ENTRY + 1, ENTRY):
         own = consumer[at : at + 20]
@@ -165,7 +166,7 @@ def over(chance: random.Random, place: Place) -> Harm:
 
 
 def under(chance: random.Random, place: Place) -> Harm:
-    """A segment once more, under a number that comes next, or is in no order."""
+    """A copy of a segment, under the next number or one out of order."""
     path = chance.choice(place.files("**/*.log"))
     target = chance.choice(place.files("**/*.log"))
     number = int(target.stem) + chance.choice([1, 1, 2, 1000, 2**32])
@@ -173,12 +174,12 @@ def under(chance: random.Random, place: Place) -> Harm:
     target.write_bytes(path.read_bytes())
     name = target.relative_to(place.store)
     story = f"{path.relative_to(place.store)} as {name}"
-    # The number may be taken: then that one is gone.
+    # The number may be taken: then that file is gone.
     return Harm("under", story, name, Trust.VALUES)
 
 
 def older(chance: random.Random, place: Place) -> Harm:
-    """A file as it was earlier."""
+    """The earlier state of a file."""
     files = [path for path in place.files() if path.suffix != ".part"]
     then = [place.earlier / path.relative_to(place.store) for path in files]
     pairs = [(a, b) for a, b in zip(files, then, strict=True) if b.exists()]

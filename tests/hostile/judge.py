@@ -1,7 +1,7 @@
 """The one judgement that the harness rests on: each answer is the original's, or a typed error.
 
-Owns what may be said of a harmed store (`Trust`), and of a copy of it that somebody wrote to. How
-the true answers are had: by asking the store before it was harmed.
+Owns the allowed answers of a harmed store (`Trust`), and of a copy of it that was written to. The
+true answers come from asking the store before it was harmed.
 """
 
 from dataclasses import dataclass
@@ -16,12 +16,12 @@ KINDS = ("CorruptData", "NeedsRecovery", "UnsupportedVersion", "NotAStore")
 NO_MEMORY = "[errno 12]"
 
 Told = dict[str, Any]
-"""What questions.py tells of one store."""
+"""The answers of questions.py about one store."""
 
 
 @dataclass(frozen=True)
 class Right:
-    """What is true."""
+    """The true answers."""
 
     read: Told
 
@@ -35,13 +35,13 @@ class Right:
 
 
 class Judge:
-    """Holds what was told of one harmed store against what is true."""
+    """Compares the answers about one harmed store with the true ones."""
 
     def __init__(self, right: Right, harm: Harm, story: str, mended: bool) -> None:
         self.right, self.harm, self.story, self.mended = right, harm, story, mended
 
     def judge(self, path: Path, found: dict[str, Any], copy: Path) -> bool:
-        """Compare all answers; true if somebody was told of an error."""
+        """Compare all answers; true if an error was reported."""
         read = found["read"]
         self._errors(path, read, self.harm.trust)
         self._values(read["told"])
@@ -49,7 +49,8 @@ class Judge:
         detected = bool(read["errors"])
         if "write" in found:
             write = found["write"]
-            # Behind damage the log goes on: offsets leap, and somebody may have lost something.
+            # Behind corruption the log continues: offsets skip, and acknowledged records may be
+            # lost.
             trust = self.harm.trust if not detected and not self.mended else Trust.VALUES
             self._errors(copy, write, min(trust, self.harm.trust))
             self._values(write["told"])
@@ -72,7 +73,7 @@ class Judge:
                 self.is_so(fits, f"{name}: {kind} is no error for damage: {said}")
 
     def _values(self, told: Told) -> None:
-        """Whatever was served is what was appended there."""
+        """Check that each returned record is the one that was appended there."""
         if self.harm.trust == Trust.NOTHING:
             return
         for lane in self.right.lanes:
@@ -89,7 +90,7 @@ class Judge:
             ]
             if lane == "orders 0":
                 served += told.get("work taken", ())
-            # In an older store, or a shorter one, offsets are given again.
+            # In an older or a shorter store, offsets are used again.
             if (new := told.get("appended", {}).get(lane.removesuffix(" 0"))) is not None:
                 true[new] = "new"
             for offset, value in served:
@@ -103,13 +104,15 @@ class Judge:
             true = right[name]
             if name.endswith(" seen"):
                 self.is_so(answer == true[: len(answer)], f"{name} is wrong")
-                self.is_so(answer == true or errors, f"{name} ends in silence")
+                self.is_so(answer == true or errors, f"{name} ends without an error")
             elif name.startswith("consumer "):
                 self._cursors(name.removeprefix("consumer "), answer, true)
             elif name.startswith("queue "):
                 self.is_so(answer[0] == true[0] and answer[1] <= true[1], f"{name} is {answer}")
             elif name == "verify":
-                self.is_so(answer["worst"] or not errors, f"verify finds nothing, others {errors}")
+                self.is_so(
+                    answer["worst"] or not errors, f"verify finds nothing, readers got {errors}"
+                )
                 self.is_so(not answer["outside"], f"verify names {answer['outside']}")
             else:
                 self.is_so(answer == true, f"{name} is {answer}, not {true}")
@@ -136,8 +139,8 @@ class Judge:
                 )
                 end = len(self.right.values(f"{name} 0"))
                 if self.harm.trust == Trust.ALL and not self.mended:
-                    self.is_so(offset >= end, f"{offset} of {name} is given a second time")
-                self.is_so(offset == end or trust < Trust.ALL, f"{name} goes on at {offset}")
+                    self.is_so(offset >= end, f"{offset} of {name} is used a second time")
+                self.is_so(offset == end or trust < Trust.ALL, f"{name} continues at {offset}")
         if trust < Trust.ALL:
             return
         for name in ("orders", "shop"):
@@ -147,7 +150,7 @@ class Judge:
             begins = told.get(f"{name} begins {where}")
             if begins is None:
                 continue
-            self.is_so(begins in may, f"{name} goes on at {begins} of {where}")
+            self.is_so(begins in may, f"{name} resumes at {begins} of {where}")
             if f"{name} ends {where}" in told:
                 polled = [r[2] for r in told[f"{name} polled"] if f"{r[0]} {r[1]}" == where]
                 end = len(self.right.values(where)) + (number == 0)
@@ -158,9 +161,9 @@ class Judge:
                 self.is_so(now == end, f"{name} is later at {now} of {where}")
         if told.get("work done"):
             taken = [offset for offset, _ in told["work taken"]]
-            self.is_so(len(set(taken)) == len(taken), "a job is handed out twice")
+            self.is_so(len(set(taken)) == len(taken), "a job is delivered twice")
             end = len(self.right.values("orders 0")) + 1
             wanted = set(range(end)) - example.DONE
-            self.is_so(wanted <= set(taken), f"jobs {wanted - set(taken)} are not handed out")
+            self.is_so(wanted <= set(taken), f"jobs {wanted - set(taken)} are not delivered")
             hurt = self.harm.path.name == example.QUEUE[0]
             self.is_so(hurt or wanted == set(taken), f"jobs {set(taken) - wanted} are done again")

@@ -1,7 +1,7 @@
-"""Where numbers stand in each kind of file, and how the checksum over them is made right again.
+"""The places of numbers in each kind of file, and how to make the checksum over them right again.
 
-Owns that table, written from docs/FORMAT.md with what tests/proof reads by. What is done to the
-numbers is forge.py's business.
+Owns that table, written from docs/FORMAT.md with the readers of tests/proof. forge.py owns the
+changes of the numbers.
 """
 
 import struct
@@ -13,7 +13,7 @@ from proof import beside, layout
 
 
 def put(data: bytearray, at: int, size: int, value: int) -> None:
-    """Write a number, as far as there is room for it."""
+    """Write a number, as far as it fits."""
     room = data[at : at + size]
     data[at : at + size] = (value % 2**64).to_bytes(8, "little")[: len(room)]
 
@@ -24,7 +24,7 @@ def get(data: bytes | bytearray, at: int, size: int) -> int:
 
 @dataclass(frozen=True)
 class Piece:
-    """What has a checksum of its own: where numbers stand in it, and how it is made right."""
+    """A piece with a checksum of its own: the places of its numbers, and how to make it right."""
 
     at: int
     fields: tuple[tuple[int, int], ...]
@@ -37,7 +37,7 @@ def words(start: int, end: int, size: int = 8) -> tuple[tuple[int, int], ...]:
 
 
 def plain(at: int, length: int, before: bytes = b"", size: int = 4) -> Callable[[bytearray], None]:
-    """Make a CRC-32 behind so many bytes right; some others may come before them."""
+    """Make the CRC-32 after so many bytes right; some other bytes may come before them."""
 
     def redo(data: bytearray) -> None:
         if at + length + size <= len(data):
@@ -66,7 +66,7 @@ def of_block(at: int, salt: int) -> Callable[[bytearray], None]:
 
 
 def blocks(data: bytes | bytearray) -> list[layout.Block]:
-    """The blocks of a sound segment."""
+    """List the blocks of a valid segment."""
     found: list[layout.Block] = []
     at, salt = layout.FIRST_BLOCK, get(data, 40, 8)
     while block := layout.block(bytes(data), at, salt):
@@ -121,7 +121,7 @@ def of_index(data: bytes) -> list[Piece]:
 
 
 def of_page(data: bytes) -> list[Piece]:
-    """A control page, or that of those who wait: a header, and words without a checksum."""
+    """A control page, or the page of waiters: a header, and words without a checksum."""
     lines = words(64, 576, 64) + words(256, 296) + ((392, 8),)
     header = plain(0, 60)
     return [

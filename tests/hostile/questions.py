@@ -1,8 +1,9 @@
-"""The program that looks at a harmed store, as a process of its own, which may crash or hang.
+"""The program that reads a harmed store, as a process of its own, which may crash or hang.
 
-Owns the questions. A line of JSON asks about one store, a line answers: what was told, by question,
-and errors. Nothing is judged here but what needs the bytes. Values are told by their hash. What is
-no error of falaj's is told as `strange`; memory is bounded, and its peak is told.
+Owns the questions. A line of JSON asks about one store; a line answers with all results by
+question, and the errors. Nothing is judged here except what needs the bytes. Values are reported by
+their hash. An exception that is not falaj's is reported as `strange`. Memory is limited, and its
+peak is reported.
 """
 
 import hashlib
@@ -20,11 +21,11 @@ import falaj
 
 NEW = b"something new"
 MEMORY = 1 << 30
-"""Address space beyond what there was at the beginning."""
+"""Address space beyond what was in use at the start."""
 FILE_MAX = 64 << 20
-"""Bytes of a file: a forged length may ask for gigabytes of a disk, and is refused some."""
+"""Bytes of a file: a forged length may ask for gigabytes of disk, and some is refused."""
 LANES = 4
-"""Partitions of a topic that are asked about: how many it has may be forged."""
+"""Partitions of a topic that are asked about: their number may be forged."""
 
 
 class Asking:
@@ -41,20 +42,20 @@ class Asking:
             self.told[name] = question(*given)
         except falaj.Error as error:
             self._error(name, type(error).__name__, error)
-        except Exception:  # noqa: BLE001  # whatever else is raised is what we look for
+        except Exception:  # noqa: BLE001  # an exception of any other kind is a finding
             self.strange.append(f"{name}: {traceback.format_exc()}")
 
     def _error(self, name: str, kind: str, error: falaj.Error) -> None:
         self.errors.append((name, kind, f"{error} [errno {getattr(error, 'errno', None)}]"))
 
     def damage(self, name: str, said: str | None) -> bool:
-        """Take what is told of damage in the place of an answer for an error."""
+        """Count an error that is reported in an answer as an error."""
         if said is not None:
             self.errors.append((name, "CorruptData", said))
         return said is not None
 
     def records(self, name: str, store: falaj.Store) -> None:
-        """Ask all that is said of a topic's records."""
+        """Ask everything about a topic's records."""
         topic = store.topic(name)
         for number in topic.partitions[:LANES]:
             lane, of = topic.partition(number), f"{name} {number}"
@@ -67,7 +68,7 @@ class Asking:
                 self.ask(f"{of} at {time}", at, lane, time)
 
     def _read(self, of: str, lane: Any) -> None:
-        # What was seen before an error counts, too.
+        # Records that were read before an error count too.
         seen = self.told[f"{of} seen"] = []
 
         def read() -> int:
@@ -77,7 +78,7 @@ class Asking:
         self.ask(f"{of} read", read)
 
     def beside(self, store: falaj.Store) -> None:
-        """Ask what stands beside the records."""
+        """Ask about the parts beside the records."""
         info = store.info()
         for one in info["groups"]:
             if not self.damage(one["name"], one["error"]):
@@ -88,7 +89,7 @@ class Asking:
         for queue in info["queues"]:
             if not self.damage(queue["name"], queue["error"]):
                 self.told[f"queue {queue['name']}"] = [queue["topic"], queue["floor"]]
-        # Of one whose file is damaged it does not say which topic; above it told so.
+        # If a file is corrupt, it does not name the topic; the question above did.
         self.told["queues"] = sorted(store.queues)
 
     def reading(self) -> None:
@@ -109,7 +110,7 @@ class Asking:
         return {"sound": found["sound"], "worst": found["worst"], "outside": outside}
 
     def writing(self) -> None:
-        """Append, go on with what was begun, and find it again."""
+        """Append, resume what was begun, and read it again."""
         appended = self.told["appended"] = dict[str, int]()
 
         def everything() -> None:
@@ -125,7 +126,7 @@ class Asking:
         self.ask("later", self._later, appended)
 
     def _consume(self, store: falaj.Store, name: str, topic: str, home: str | None) -> None:
-        # Who begins anew, at the end, would pass over what nobody has read.
+        # A group that starts over at the end would skip records that it has not read.
         with store.consumer(name, [topic], start="latest", cursor_in=home) as member:
             for of, number in member.partitions[:LANES]:
                 self.told[f"{name} begins {of} {number}"] = member.committed(of, number)
@@ -156,7 +157,7 @@ class Asking:
 
 
 def shown(record: Any) -> list[Any]:
-    """A record's offset, and all else that it says in one hash, but for one that is new."""
+    """A record's offset, and a hash of the rest, without the hash for a new record."""
     parts = [None if part is None else bytes(part) for part in (record.raw, record.key)]
     headers = [(name, value and bytes(value)) for name, value in record.headers]
     if parts == [NEW, None]:
@@ -198,9 +199,9 @@ def mend(path: str) -> bool:
 
 
 def most_memory() -> int:
-    """Read how much memory this process has had at most, bytes.
+    """Read how much memory this process has used at most, in bytes.
 
-    Of this program alone: what `getrusage` tells began with what the parent had at the fork.
+    Only of this program: `getrusage` starts with the parent's memory at the fork.
     """
     status = Path("/proc/self/status").read_text()
     [kilobytes] = re.findall(r"^VmHWM:\s*(\d+) kB$", status, re.MULTILINE)

@@ -1,4 +1,4 @@
-"""Bugs that harmed stores found through Python, each as small as it gets."""
+"""Bugs that harmed stores found through Python, each as small as possible."""
 
 import itertools
 import struct
@@ -15,7 +15,7 @@ from proof.layout import Record
 
 
 def test_a_cursor_in_the_entry_of_another_partition_moves_nobody(path: Path) -> None:
-    """Two sectors that changed places: seed 1."""
+    """Two sectors were swapped: seed 1."""
     with falaj.open(path) as store:
         topic = store.topic("shop", partitions=2)
         for _ in range(20):
@@ -29,7 +29,7 @@ def test_a_cursor_in_the_entry_of_another_partition_moves_nobody(path: Path) -> 
             reader.commit(5, topic="shop", partition=1)
     file = path / "consumers/reader"
     content = bytearray(file.read_bytes())
-    # Of the first entry the newer cursor, which says 20, and of the second one the newer, 5.
+    # The newer cursor of the first entry, which says 20, and that of the second one, 5.
     a, b = slice(8704, 9216), slice(10752, 11264)
     content[a], content[b] = content[b], content[a]
     file.write_bytes(content)
@@ -57,13 +57,13 @@ def test_a_staged_frame_that_says_it_has_gigabytes_takes_none(path: Path) -> Non
 
 
 def test_a_block_whose_offsets_fall_before_it_is_cut_off_has_an_end(path: Path) -> None:
-    """A span that nobody wrote, with right checksums: seed 1234, harm 2838."""
+    """A span that no writer made, with valid checksums: seed 1234, harm 2838."""
     with falaj.open(path) as store:
         store.topic("t", segment_bytes=1 << 16).append(b"first")
     made = Craft(path, "t")
     records = [Record(delta, b"x", None, (), None) for delta in (5, 1)]
     body = b"".join(craft.record(one, layout.SPARSE) for one in records)
-    # It says that there are three.
+    # It claims three records.
     made.block(layout.DATA, body, 1, 3, layout.SPARSE, struct.pack("<I", 200))
     made.finish()
     with falaj.open(path, read_only=True) as store, pytest.raises(falaj.errors.CorruptData):

@@ -1,13 +1,13 @@
-"""Bytes that nobody wrote, through Python: every answer is the true one, or an error that helps.
+"""Hostile bytes, through Python: every answer is the true one, or a useful error.
 
-A store is harmed in one place, and a process of its own, which may crash or hang, tells all that
-the API says of it: records, consumers, queues, what `verify` finds; and for some harms what comes
-of appending to a copy, and of going on as a consumer and as a worker. `falaj-hostile` does the same
-in Rust with every bit; here it is to be seen that nothing gets lost on the way to Python.
+A store is harmed in one place. A process of its own, which may crash or hang, reports all answers
+of the API: records, groups, queues, and the findings of `verify`. For some harms it also appends to
+a copy, reads as a group, and takes jobs. `falaj-hostile` does the same in Rust with every bit. This
+test shows that nothing is lost on the way to Python.
 
-With `--proof` it goes on for a minute. `FALAJ_HOSTILE_HARMS` asks for so many instead,
-`FALAJ_HOSTILE_SEED` for others, `FALAJ_HOSTILE_FIRST` begins with one of them: each harm is drawn
-by itself, from the seed and its number.
+With `--proof` it runs for a minute. `FALAJ_HOSTILE_HARMS` gives another number of harms,
+`FALAJ_HOSTILE_SEED` other ones, and `FALAJ_HOSTILE_FIRST` the first one. Each harm is drawn by
+itself, from the seed and its number.
 """
 
 import os
@@ -33,7 +33,7 @@ FEW = 120
 PUSH_S = 60
 """Seconds for all harms of a push."""
 PATIENCE_S = 600
-"""Longest time of the test: what a soak asks for takes two minutes on a machine that is idle."""
+"""Longest time of the test: a soak's number takes two minutes on an idle machine."""
 WRITES, REPAIRS = 0.4, 0.25
 """How many harmed stores are written to, and how many of these are repaired before."""
 
@@ -52,7 +52,7 @@ KINDS = {
 
 
 class Bench:
-    """A sound store, what is true of it, and who is asked."""
+    """A valid store, its true answers, and the process that asks."""
 
     def __init__(self, folder: Path, kept: Path) -> None:
         self.kept = kept
@@ -70,7 +70,7 @@ class Bench:
         assert not sound.judge(self.sound, found, self.written)
 
     def one(self, number: int) -> tuple[Harm, bool]:
-        """Harm a copy, ask, and judge; true if somebody was told of it."""
+        """Harm a copy, ask, and judge; true if an error was reported."""
         chance = random.Random(f"{SEED} {number}")
         shutil.copytree(self.sound, self.harmed)
         harm = chance.choice(FORGED if chance.random() < 0.35 else HONEST)(
@@ -88,7 +88,7 @@ class Bench:
             told = Judge(self.right, harm, story, repair).judge(self.harmed, found, self.written)
         except AssertionError:
             self.asker.leave()
-            # Ids and salts are others in the next run.
+            # Ids and salts differ in the next run.
             shutil.copytree(self.harmed, self.kept / f"harmed-{number}")
             raise
         shutil.rmtree(self.harmed)
@@ -112,8 +112,8 @@ def test_one_harm_anywhere_is_harmless_or_an_error_and_never_another_answer(
         detected[harm.kind] += told
         places[harm.path.parts[0]] += 1
     bench.asker.end()
-    print(f"{number - FIRST} harms, {detected.total()} of them told of: {dict(done)}")  # noqa: T201
-    # A harness that harms nothing proves nothing.
+    print(f"{number - FIRST} harms, {detected.total()} of them reported: {dict(done)}")  # noqa: T201
+    # A harness that harms nothing shows nothing.
     if number - FIRST >= FEW:
         assert detected.total() > done.total() // 10
         assert {"logs", "topics", "consumers", "queues"} <= places.keys()

@@ -1,10 +1,9 @@
-"""Failing system calls of a real process, which `strace` makes fail one after the other.
+"""Failing system calls of a real process: `strace` makes one after the other fail.
 
-The faulty storage in Rust fails each call that the engine makes; here the kernel's own calls fail,
-under the whole stack and in the middle of Python: the k-th, or all from the k-th on. A process
-appends and says what was acknowledged; a later one, whose calls go well, must find exactly that,
-and go on.
-`FALAJ_HOSTILE_CALLS` asks for more runs, `FALAJ_HOSTILE_SEED` for others.
+The faulty storage in Rust fails each call of the engine. Here the kernel's own calls fail, under
+the whole stack and in the middle of Python: the k-th, or all from the k-th on. A process appends
+and reports what was acknowledged. A later one, whose calls succeed, must find exactly that, and
+continue. `FALAJ_HOSTILE_CALLS` gives the number of runs, `FALAJ_HOSTILE_SEED` others.
 """
 
 import os
@@ -23,7 +22,7 @@ SEED = int(os.environ.get("FALAJ_HOSTILE_SEED", "20261121"))
 RUNS = int(os.environ.get("FALAJ_HOSTILE_CALLS", "14"))
 DEADLINE_S = 60.0
 
-# Appends, rolling every few records, and says what it was told; never stops for an error.
+# Appends, rolling every few records, and reports the results; never stops at an error.
 WRITER = """
 import sys, falaj
 def say(*words):
@@ -50,7 +49,7 @@ with falaj.open(sys.argv[1]) as store:
     say("read", len(topic), len(list(topic)))
 """
 
-# What may fail without the machine being beyond help, and how often a writer calls it.
+# Calls that may fail while the machine can still recover, and how often a writer makes them.
 CALLS = {
     "fdatasync": (("EIO", "ENOSPC", "EDQUOT", "EINTR"), 30),
     "fsync": (("EIO", "ENOSPC"), 4),
@@ -77,9 +76,9 @@ needs_strace = pytest.mark.skipif(
 
 
 def run_writer(path: Path, inject: str, begins: str) -> tuple[list[list[str]], str, int]:
-    """Start a writer, make its calls fail from now on, and hear what it was told.
+    """Start a writer, make its calls fail from now on, and collect its reports.
 
-    `begins` says when: "first", before it opens anything, or "open", when it is to append.
+    `begins` says when: "first", before it opens anything, or "open", when it is about to append.
     """
     writer = subprocess.Popen(
         [sys.executable, "-W", "error", "-c", WRITER, os.fspath(path), begins],
@@ -91,7 +90,7 @@ def run_writer(path: Path, inject: str, begins: str) -> tuple[list[list[str]], s
     assert writer.stdout is not None
     assert (
         writer.stdout.readline() == "ready\n"
-    )  # Python itself has started: what fails now is ours
+    )  # Python itself has started: later failures are ours
     traced = f"trace={inject.partition(':')[0]}"
     command = ["strace", "-f", "-p", str(writer.pid), "-e", traced, "-e", f"inject={inject}"]
     tracer = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
@@ -104,7 +103,7 @@ def run_writer(path: Path, inject: str, begins: str) -> tuple[list[list[str]], s
         out, err = writer.communicate("go\n", timeout=DEADLINE_S)
     except subprocess.TimeoutExpired:
         writer.kill()
-        raise AssertionError(f"{inject}: no end to it") from None
+        raise AssertionError(f"{inject}: it does not end") from None
     finally:
         tracer.wait(timeout=DEADLINE_S)
         drain.join()
@@ -113,7 +112,7 @@ def run_writer(path: Path, inject: str, begins: str) -> tuple[list[list[str]], s
 
 
 def judge(story: str, path: Path, heard: list[list[str]], err: str, code: int) -> int:
-    """Hold what is there against what was told; returns how many appends were refused."""
+    """Compare the records with the reports; return how many appends were refused."""
     assert code >= 0, f"{story}: killed by signal {-code}: {err}"
     if code:
         last = err.strip().splitlines()[-1]
@@ -143,7 +142,7 @@ def test_whichever_call_fails_what_was_acknowledged_is_there_and_the_log_goes_on
         errors, often = CALLS[call]
         first, forever = chance.randint(1, often), chance.random() < 0.4
         error = chance.choice(errors)
-        # A signal for each try: what is interrupted for ever may try for ever.
+        # A signal for each try: a call that is always interrupted may retry without end.
         when = f"{first}+" if forever and error != "EINTR" else f"{first}"
         inject = f"{call}:error={error}:when={when}"
         path = tmp_path / f"store-{number}"
@@ -153,4 +152,4 @@ def test_whichever_call_fails_what_was_acknowledged_is_there_and_the_log_goes_on
         heard, err, code = run_writer(path, inject, begins)
         refused += judge(story, path, heard, err, code)
         appends += any(words[0] in ("not", "seen") for words in heard)
-    assert RUNS < 9 or (refused and appends), "a harness in which no call fails proves nothing"
+    assert RUNS < 9 or (refused and appends), "some call must fail"

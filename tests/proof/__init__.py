@@ -1,1 +1,1 @@
-"""What tries to prove falaj wrong: read by another, attacked, copied, told false times."""
+"""Tests that try to refute falaj: another reader, attacks, copies, wrong clocks."""

@@ -1,7 +1,7 @@
-"""What stands beside the logs, read from docs/FORMAT.md alone: consumers, queues, staged parts.
+"""Files beside the logs, read by docs/FORMAT.md alone: groups, queues, staged parts.
 
-Files of a store that nobody has open, each from its bytes. What is of one incarnation (rows,
-owners, lists that are derived) is not looked at. What is wrong is `Damage`.
+Reads files of a store that no process has open, each from its bytes. It ignores the parts of one
+incarnation: rows, owners, derived lists. Wrong bytes raise `Damage`.
 """
 
 import struct
@@ -19,7 +19,7 @@ QUEUE_ENTRIES = 4096 + 8 * 1024
 
 
 class Cursor(NamedTuple):
-    """How far a consumer has read a partition, as its file says."""
+    """How far a group has read a partition, as its file says."""
 
     topic: str
     generation: bytes
@@ -30,7 +30,7 @@ class Cursor(NamedTuple):
 
 @dataclass
 class Consumer:
-    """A consumer's file."""
+    """A group's file."""
 
     log: bytes
     """Generation of the log that keeps the cursors; zeros for none."""
@@ -49,7 +49,7 @@ class Queue:
     trimmed: int
     dead: int
     states: dict[int, tuple[int, int]]
-    """State and attempts by offset, of those that were handed out and are not before the floor."""
+    """State and attempts by offset, of delivered jobs at or above the lower bound."""
 
     @property
     def done(self) -> int:
@@ -59,7 +59,7 @@ class Queue:
 def header(data: bytes, magic: bytes, length: int) -> None:
     """Check the beginning of a file that ends with its checksum."""
     if len(data) < length:
-        raise Damage("a header that was cut off")
+        raise Damage("a header that is cut off")
     if data[:8] != magic or checksum(data, length - 4):
         raise Damage("magic or checksum")
     if (version := struct.unpack_from("<I", data, 8)[0]) != 2:
@@ -67,7 +67,7 @@ def header(data: bytes, magic: bytes, length: int) -> None:
 
 
 def checksum(data: bytes, length: int) -> bool:
-    """Whether a CRC behind so many bytes is not that of these."""
+    """True if a CRC after so many bytes does not match them."""
     (told,) = struct.unpack_from("<I", data, length)
     return zlib.crc32(data[:length]) != int(told)
 
@@ -133,7 +133,7 @@ def queue(path: Path) -> Queue:
 
 
 class Staged(NamedTuple):
-    """A part that was staged."""
+    """A staged part."""
 
     whole: bool
     token_version: int

@@ -1,4 +1,4 @@
-"""A place in memory, where there is one: stores by the hundred sync by the thousand."""
+"""A directory in memory, if possible: hundreds of stores sync thousands of times."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ MEMORY = Path("/dev/shm")
 @pytest.fixture
 def place() -> Iterator[Path]:
     """A directory of the test's own that every user may enter."""
-    # Who names a place for what is temporary gets it there.
+    # A user who names a directory for temporary files gets it there.
     in_memory = "TMPDIR" not in os.environ and MEMORY.is_dir() and os.access(MEMORY, os.W_OK)
     made = Path(tempfile.mkdtemp(prefix="falaj-", dir=MEMORY if in_memory else None))
     made.chmod(0o755)
@@ -24,5 +24,5 @@ def place() -> Iterator[Path]:
 
 @pytest.fixture
 def path(place: Path) -> Path:
-    """Name a directory in which no store is yet."""
+    """Return a directory without a store."""
     return place / "store"

@@ -1,7 +1,7 @@
-"""A second writer: lays out by docs/FORMAT.md what falaj reads and does not write yet, or never.
+"""A second writer: by docs/FORMAT.md it writes what falaj reads and does not write.
 
-It adds blocks at the end of a closed log, and a mark behind them. Tombstones, gaps in offsets,
-producers and entries for later versions are made so, and everything that a newer version might do.
+It adds blocks at the end of a closed log, and a mark after them. So it makes tombstones, gaps in
+offsets, producers, entries for later versions, and everything that a newer version might write.
 """
 
 import json
@@ -15,7 +15,7 @@ from proof import layout, reader
 
 
 def varint(value: int, needless: int = 0) -> bytes:
-    """A varint, with needless zero bytes behind it if asked for."""
+    """A varint, with needless zero bytes after it if asked for."""
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -58,7 +58,7 @@ def entry(kind: int, payload: bytes) -> bytes:
 
 
 class Craft:
-    """A log that is added to; `finish` writes it."""
+    """A log that is extended; `finish` writes it."""
 
     def __init__(self, store: Path, topic: str) -> None:
         told = json.loads((store / "topics" / topic / "topic.json").read_bytes())
@@ -85,7 +85,7 @@ class Craft:
         flags: int = 0,
         more: bytes = b"",
     ) -> int:
-        """Add any block; `more` is its extensions. Returns its position."""
+        """Add any block, with `more` as its extensions; return its position."""
         at, length = self.at, 32 + len(more) + len(body)
         word = length | kind << 32 | layout.tag(self.salt, at) << 40
         time = self.time.to_bytes(6, "little") if kind == layout.DATA else bytes(6)
@@ -121,7 +121,7 @@ class Craft:
         return self.block(layout.DATA, body, offset, len(records), flags, more)
 
     def finish(self) -> None:
-        """Write it, with a clean mark at its end; what is derived is left to be made anew."""
+        """Write it, with a clean mark at its end; derived parts are built again later."""
         before = self.segment.mark
         serial = 1 if before is None else before.serial + 1
         mark = b"FALAJMRK" + struct.pack("<QQQQQ12x", serial, self.at, 1, 0, 0)

@@ -1,4 +1,4 @@
-"""A function in a forked child, and what it returned; the child may be killed at its end."""
+"""A function in a forked child, and its result; the child may be killed at its end."""
 
 import os
 import pickle
@@ -12,9 +12,9 @@ T = TypeVar("T")
 
 
 def forked(work: Callable[[], T], last: Callable[[], None] | None = None) -> T:
-    """Run `work` in a child and return what it returned.
+    """Run `work` in a child, and return its result.
 
-    With `last` the child then calls that and kills itself, so that none of its handles is closed.
+    With `last`, the child then calls that and kills itself, so that none of its handles is closed.
     """
     out, into = os.pipe()
     with warnings.catch_warnings():  # of threads at a fork: falaj's are prepared for it
@@ -28,7 +28,7 @@ def forked(work: Callable[[], T], last: Callable[[], None] | None = None) -> T:
                 last()
             with os.fdopen(into, "wb") as pipe:
                 pipe.write(told)
-        except BaseException:  # noqa: BLE001  # a child must not go on as a parent
+        except BaseException:  # noqa: BLE001  # a child must not continue as a parent
             os.write(2, traceback.format_exc().encode())
             os._exit(1)
         if last is not None:

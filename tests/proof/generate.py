@@ -1,9 +1,14 @@
-"""Small stores with everything in them that a store may hold, each from a seed.
+"""Small stores with everything that a store may hold, each made from a seed.
 
-A store is made by random moves through falaj; beside it stands what was acknowledged, per topic and
-partition. Processes die in it: with a block half written while others go on (which leaves a void
-block), with a tail that then loses sectors as in a power cut, with a latched log (which both leave
-a segment that supersedes). `make` returns what the store must hold; who compares is test_reader.py.
+Random moves through falaj make a store; beside it is a note of what was acknowledged, by topic and
+partition. Processes die in it in these ways:
+
+- with a block half written while others continue, which leaves a void block;
+- with a tail that then loses sectors, as in a power cut;
+- with a log in the failed-sync state.
+
+The last two leave a superseding segment. `make` returns the expected content; test_reader.py
+compares.
 """
 
 import json
@@ -30,7 +35,7 @@ FIRST_BLOCK = 8192
 
 
 class Maker:
-    """A store in the making."""
+    """A store that is being made."""
 
     def __init__(self, path: Path, seed: int) -> None:
         self.path = path
@@ -38,7 +43,7 @@ class Maker:
         self.model = Model()
         self.store: falaj.Store | None = None
         self.held: list[falaj.Topic[Any]] = []
-        """Handles, whose last one would sync when it goes."""
+        """Handles; the last one would sync when it closes."""
         self.sync: Any = self.random.choice(["none", "interval", "interval", "durable"])
 
     # --- Values ----------------------------------------------------------------------------------
@@ -70,7 +75,7 @@ class Maker:
         return self.random.randbytes(size), key, tuple(headers or ()), time
 
     def value(self, codec: str, raw: bytes) -> tuple[Any, bytes]:
-        """What is given to falaj, and the payload that comes of it."""
+        """Return the argument for falaj, and the payload that it becomes."""
         if codec == "str":
             text = raw[: LARGEST // 2].hex()
             return text, text.encode()
@@ -136,7 +141,7 @@ class Maker:
         to.partitions[partition][offset] = record
 
     def extend(self) -> None:
-        """Append several as one, over the partitions where there are some: a group."""
+        """Append several as one, over all partitions if there are several: a group."""
         name, expected = self.any_topic()
         records, room = [], LARGEST
         for _ in range(self.random.choice([1, 2, 10, 60])):
@@ -156,7 +161,8 @@ class Maker:
         topic = self.topic(name)
         before = [topic.partition(p).end_offset for p in topic.partitions]
         topic.extend(new)
-        # Which key goes where is falaj's affair; that each went once and in order is checked here.
+        # falaj chooses the partition of each key; this checks that each was appended once and in
+        # order.
         left = [(payload, *record[1:]) for payload, record in zip(payloads, records, strict=True)]
         for p in topic.partitions:
             for read in topic.partition(p)[before[p] :]:
@@ -233,7 +239,7 @@ class Maker:
             expected.trimmed[p, offset] = expected.partitions[p].pop(offset)
 
     def compact(self) -> None:
-        """Compact; what went had a key that comes again later, or was a tombstone."""
+        """Compact; removed records had a key that comes again later, or were tombstones."""
         several = [name for name, topic in self.model.topics.items() if topic.compacted]
         if not several:
             return
@@ -285,7 +291,7 @@ class Maker:
             self.model.whole.append(places)
 
     def job(self) -> None:
-        """Commit a job with a token, now and then of a segment of its own; or leave it staged."""
+        """Commit a bulk load with a key, at times as a segment of its own; or leave it staged."""
         name, expected = self.any_topic()
         topic, series = self.topic(name), self.random.choice(["day", "night"])
         assert topic.last_idempotency_key(series) == expected.tokens.get(series)
@@ -315,7 +321,7 @@ class Maker:
         self.model.whole.append(places)
 
     def consume(self) -> None:
-        """Read on as a consumer, with its cursors in a file or in the log `shop`, and commit."""
+        """Read on as a group, with cursors in a file or in the log `shop`, and commit."""
         name, expected = self.any_topic()
         home = next((n for n, of in sorted(self.model.topics.items()) if of.log == "shop"), None)
         kept = home is not None and self.random.random() < 0.5
@@ -337,7 +343,7 @@ class Maker:
                 self.model.consumed[called, name, p] = consumer.committed(name, p)
 
     def is_kept_there(self, called: str, home: str | None) -> bool:
-        """Whether there is a log that keeps its cursors; a consumer goes with its log."""
+        """True if the log that keeps its cursors exists; a group is deleted with its log."""
         told = {one["name"]: one for one in self.opened().info()["groups"]}.get(called)
         if told is not None and told["error"]:
             self.opened().delete_group(called)
@@ -352,7 +358,7 @@ class Maker:
         _, done = self.model.queued.setdefault(called, (name, set()))
         with self.opened().queue(called, name) as queue:
             taken = queue.take(self.random.randrange(1, 40), timeout=0)
-            # A record that recovery carried over is another one, and its job is handed out again.
+            # A record that recovery carried over is another one, so its job is delivered again.
             again = {job.offset for job in taken} & done
             assert self.model.cut or not again, f"{called}: {again}"
             for job in taken:
@@ -385,7 +391,7 @@ class Maker:
     # --- Deaths ----------------------------------------------------------------------------------
 
     def die(self, last: Callable[[], None] = lambda: None) -> None:
-        """Go on in a child, which is killed at the end."""
+        """Continue in a child that is killed at the end."""
         self.model = forked(self.go_on, last)
         self.random = random.Random(self.random.random())
 
@@ -410,7 +416,7 @@ class Maker:
             self.note(expected, 0, at, (payload, None, (), None))
 
     def leave_half_a_block(self) -> None:
-        """Leave a log as who is killed between the first store of an append and the last."""
+        """Leave a log as a process that is killed between an append's first store and the last."""
         log = self.log(self.any_topic()[0])
         identity = own_identity(self.path)
         with (log / "control").open("r+b") as control:
@@ -420,12 +426,12 @@ class Maker:
                 store_word(control, APPEND_LOCK, identity << 32 | 1)
             store_word(control, DIRTY, tail + length // 8)
         with (log / f"{tail >> 32:020}.log").open("r+b") as segment:
-            # The commit word comes last: it is still zero.
+            # The commit word is stored last: it is still zero.
             segment.seek((tail & 0xFFFFFFFF) * 8 + 8)
             segment.write(self.random.randbytes(self.random.randrange(length - 7)))
 
     def lose_power(self) -> None:
-        """Die, and lose or spoil sectors of what no mark says is on the medium."""
+        """Die, and lose or spoil sectors that no mark covers."""
         self.close()
         self.die()
         self.model.cut = True
@@ -457,7 +463,7 @@ class Maker:
         self.go_back()
 
     def go_back(self) -> None:
-        """What stands beside the records may be older after a loss of power, never newer."""
+        """Make files beside the records older, as after a power failure; they are never newer."""
         for log, cursors in self.model.cursors.items():
             name = next(n for n, of in self.model.topics.items() if of.log == log)
             for cursor in [*cursors]:
@@ -477,13 +483,13 @@ class Maker:
             done &= self.model.topics[name].partitions[0].keys()
 
     def spoil(self, log: Path) -> None:
-        """Change a sector behind the newest mark and what is durable."""
+        """Change a sector after the newest mark and the durable end."""
         links, _ = reader.chain(log)
         marked = max(
             (n for n, s in enumerate(links) if s.mark is not None and s.mark.position), default=0
         )
-        # Marks lag behind what was synced: what goes bad between them is no loss of power, and may
-        # take what a consumer was told is safe, or a topic of a shared log.
+        # Marks lag behind syncs. Corruption between them is not a power failure: it may take
+        # records that a group committed, or a topic of a shared log.
         with (log / "control").open("rb") as control:
             durable = word(control, DURABLE)
         synced = (n for n, s in enumerate(links) if s.header.sequence == durable >> 32)
@@ -501,7 +507,7 @@ class Maker:
             file.write(sector[: min(512, len(segment.data) - at)])
 
     def latch(self) -> None:
-        """Leave a log as whose sync failed and whose processes all ended."""
+        """Leave a log whose sync failed and whose processes have all ended."""
         self.close()
         self.die()
         self.model.cut = True
@@ -553,7 +559,7 @@ def own_identity(store: Path) -> int:
 
 
 def write_through(path: Path, mode: int = 0o700) -> None:
-    """Make an empty store one that is written to by pwrite, as on btrfs or overlay."""
+    """Make an empty store one that is written by pwrite, as on btrfs or overlay."""
     falaj.open(path, permissions=mode).close()
     text = (path / "falaj.json").read_text().rpartition(',"checksum"')[0]
     text = text.replace('"write_mode":"mapped"', '"write_mode":"pwrite"')
@@ -562,7 +568,7 @@ def write_through(path: Path, mode: int = 0o700) -> None:
 
 
 def make(path: Path, seed: int) -> Model:
-    """Make a store, and tell what it must hold."""
+    """Make a store, and return its expected content."""
     maker = Maker(path, seed)
     if maker.random.random() < 0.15:
         write_through(path)
@@ -574,11 +580,11 @@ def make(path: Path, seed: int) -> Model:
             maker.close()
             maker.leave_an_orphan()
     maker.moves(3)
-    # Whoever opens last recovers what the dead left; so every log is sound and closed.
+    # The last opening recovers what the dead left, so every log is valid and closed.
     for name in maker.model.topics:
         maker.topic(name)
     for queue, (name, _) in maker.model.queued.items():
-        # What a loss of power made of its topic is looked at by whoever opens it.
+        # Each opening checks what a power failure did to its topic.
         maker.opened().queue(queue, name).close()
     maker.close()
     if maker.random.random() < 0.2:

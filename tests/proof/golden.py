@@ -1,7 +1,7 @@
-"""Stores that were kept: what this version's makers left for all later ones to read.
+"""Stores of earlier versions, which all later versions must read.
 
-`golden/` holds archives of stores, each with a JSON of the answers that reading it gives: records,
-or the error and its place. make_golden.py made them; they are never made anew, only added to.
+`golden/` holds archives of stores. Each has a JSON of the answers that reading it gives: records,
+or the error and its place. make_golden.py made them. They are never made again, only added to.
 """
 
 import hashlib
@@ -48,7 +48,7 @@ def pack(store: Path, name: str) -> None:
 
 
 def shown(record: reader.Read) -> list[Any]:
-    """A record as JSON: long values by their hash."""
+    """Show a record as JSON: long values by their hash."""
 
     def text(data: bytes | None) -> str | None:
         if data is None or len(data) <= 40:
@@ -60,13 +60,13 @@ def shown(record: reader.Read) -> list[Any]:
 
 
 def complaint(error: falaj.Error) -> list[Any]:
-    """An error: what it is, about which file, at which byte."""
+    """Describe an error: its kind, its file, its byte."""
     name = None if error.path is None else Path(error.path).name.partition("@")[0]
     return [type(error).__name__, name, error.position]
 
 
 def answers(path: Path, mode: Any, **options: Any) -> dict[str, Any]:
-    """Read all of a store: for each topic and partition the records, and what ended the reading."""
+    """Read all of a store: each partition's records, and the error that ended the read."""
     try:
         store = falaj.open(path, read_only=mode == "r", **options)
     except falaj.Error as error:
@@ -76,7 +76,7 @@ def answers(path: Path, mode: Any, **options: Any) -> dict[str, Any]:
 
 
 def worst(path: Path) -> Any:
-    """Tell the worst that a verification finds, or how it refuses."""
+    """Return the worst finding of a verification, or its refusal."""
     try:
         return falaj.verify(path)["worst"]
     except falaj.Error as error:
@@ -84,7 +84,7 @@ def worst(path: Path) -> Any:
 
 
 COUNTED = ("topic", "order", "open", "in_flight", "done", "floor", "trimmed", "dead", "error")
-"""What is kept of a queue. Open jobs are ready or delayed: which, depends on the clock."""
+"""The state of a queue. Open jobs are ready or delayed: which of these, the clock decides."""
 
 
 def counted(queue: dict[str, Any]) -> list[Any]:
@@ -94,7 +94,7 @@ def counted(queue: dict[str, Any]) -> list[Any]:
 
 
 def beside(path: Path, mode: Any, asked: dict[str, Any]) -> dict[str, Any]:
-    """Tell what stands beside the records; tokens and cursors of these topics and names."""
+    """Describe the parts beside the records, with keys and cursors of these topics and names."""
     with falaj.open(path, read_only=mode == "r") as store:
         told = store.info()
         topics = {name: store.topic(name) for name in store.topics}

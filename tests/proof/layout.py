@@ -1,8 +1,8 @@
-"""The bytes of format version 2, read as docs/FORMAT.md tells and from nothing else.
+"""The bytes of format version 2, read by docs/FORMAT.md and nothing else.
 
 Numbers, checksums, headers, marks, blocks, records, entries: each from a buffer and a position,
-with no file in sight. Names are those of the page. What is wrong is `Damage`, what is right and
-unknown is `UnsupportedVersion`. Which bytes of which files are the log is reader.py's business.
+without a file. Names are those of the page. Wrong bytes raise `Damage`; valid bytes of a newer
+version raise `UnsupportedVersion`. reader.py decides which bytes are the log's.
 """
 
 import struct
@@ -30,7 +30,7 @@ class Damage(Exception):
 
 
 class UnsupportedVersion(Exception):
-    """Bytes that are right, and the work of a newer version."""
+    """Valid bytes that a newer version wrote."""
 
 
 def crc(salt: int, data: bytes) -> int:
@@ -60,7 +60,7 @@ def header_crc(salt: int, data: bytes) -> int:
 
 
 def varint(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """A varint, and the position behind it."""
+    """Read a varint; return it and the position after it."""
     value = 0
     for shift in range(0, 70, 7):
         if at >= end:
@@ -76,7 +76,7 @@ def varint(data: bytes, at: int, end: int) -> tuple[int, int]:
 
 
 def counted(data: bytes, at: int, end: int, less: int = 0) -> tuple[bytes, int]:
-    """Bytes behind a varint that says how many; `less` is what the length was raised by."""
+    """Read bytes after a varint that gives their number; `less` is what that was raised by."""
     length, at = varint(data, at, end)
     length -= less
     if length > end - at:
@@ -95,7 +95,7 @@ def wrapped(value: int) -> int:
 
 
 def is_end(position: int) -> bool:
-    """Whether content can end there."""
+    """True if content can end there."""
     return position % 8 == 0 and FIRST_BLOCK <= position <= POSITION_MAX
 
 
@@ -128,7 +128,7 @@ class Header(NamedTuple):
 
 
 def header(data: bytes) -> Header:
-    """Read the header of a segment file from its first two pages, each of which holds it."""
+    """Read the header of a segment file from its first two pages; both hold it."""
     if len(data) < FIRST_BLOCK:
         raise Damage("a file without a header")
     try:
@@ -155,7 +155,7 @@ def header_page(data: bytes) -> Header:
         found.replaces_first <= found.replaces_last == found.sequence
         and (found.is_first or found.previous_sequence < found.replaces_first)
     ):
-        raise Damage("a compacted segment that stands for others than it can")
+        raise Damage("a compacted segment that replaces others than it can")
     return found
 
 
@@ -195,7 +195,7 @@ def mark(data: bytes, salt: int) -> Mark | None:
 
 @dataclass
 class Block:
-    """A block whose checksums are right."""
+    """A block with valid checksums."""
 
     position: int
     length: int
@@ -213,7 +213,7 @@ class Block:
 
     @property
     def end(self) -> int:
-        """Position of what comes next."""
+        """Position of the next block."""
         return self.position + (self.length + 7) // 8 * 8
 
     @property
@@ -222,7 +222,7 @@ class Block:
 
 
 def tag(salt: int, position: int) -> int:
-    """What stands in the upper bits of a commit word at a position."""
+    """The upper bits of a commit word at a position."""
     return ((salt ^ position) * 0x9E3779B97F4A7C15 % 2**64) >> 40
 
 
@@ -234,7 +234,7 @@ def extension_bytes(flags: int) -> int:
 
 
 def block(data: bytes, at: int, salt: int) -> Block | None:
-    """Read the block at a position; None where there is none, which is where a log ends."""
+    """Read the block at a position; None if there is none, which is where a log ends."""
     if at + 8 > len(data):
         return None
     (word,) = struct.unpack_from("<Q", data, at)
@@ -320,7 +320,7 @@ def records(of: Block) -> Iterator[Record]:
         record, at = _record(of, data, at, end, n, base)
         yield record
     if at != end:
-        raise Damage("bytes behind the last record")
+        raise Damage("bytes after the last record")
 
 
 def _record(of: Block, data: bytes, at: int, end: int, n: int, base: int) -> tuple[Record, int]:
@@ -359,7 +359,7 @@ def _record(of: Block, data: bytes, at: int, end: int, n: int, base: int) -> tup
 
 
 class TopicEntry(NamedTuple):
-    """What a log knows of a topic."""
+    """An entry for a topic of the log."""
 
     number: int
     partition: int
@@ -371,7 +371,7 @@ class TopicEntry(NamedTuple):
 
 
 class TokenEntry(NamedTuple):
-    """What a series of jobs came to."""
+    """An entry for a series of bulk loads."""
 
     topic: int
     version: int
@@ -392,7 +392,7 @@ Entry = tuple[int, ...] | TopicEntry | TokenEntry | CursorEntry
 
 
 def entries(body: bytes) -> Iterator[tuple[int, Entry]]:
-    """Read the entries of a snapshot or meta block: type, and what it says."""
+    """Read the entries of a snapshot or meta block: type and content."""
     at = 0
     while at < len(body):
         kind, at = varint(body, at, len(body))
@@ -435,7 +435,7 @@ def _entry(kind: int, payload: bytes) -> Entry:
 
 
 def successor(of: Block) -> tuple[int, int]:
-    """Sequence and salt of the segment that an end block names."""
+    """Return sequence and salt of the segment that an end block names."""
     if len(of.body) < 24:
         raise Damage("an end block that is too short")
     sequence, salt, staged = struct.unpack_from("<QQQ", of.body)

@@ -1,7 +1,7 @@
 """Make golden stores that are missing: `PYTHONPATH=tests python -m proof.make_golden`.
 
-Whoever adds one adds a function here, runs this, and reads the JSON that comes of it: it is what
-every later version is held to. Stores that are there are left as they are.
+To add a store, add a function here, run this, and check the JSON that it writes: every later
+version must give the same answers. Existing stores are left unchanged.
 """
 
 import json
@@ -118,7 +118,7 @@ def compacted(store: Path) -> None:
 
 
 def trimmed(store: Path) -> None:
-    """Retention took the first segment."""
+    """Retention deleted the first segment."""
     values(store, 12, 12_000)
     made = Craft(store, "t")
     second = reader.segments(made.log)[1]
@@ -132,11 +132,12 @@ def trimmed(store: Path) -> None:
         path.unlink()
 
 
-# --- Written by what compacts, trims, stages, consumes and commits -------------------------------
+# --- Written by compaction, trims, bulk loads, groups and transactions
+# --------------------------------
 
 
 def tombstoned(store: Path) -> None:
-    """Compacted twice, tombstones among it, with a producer's records, then written to again."""
+    """Compacted twice, with tombstones and a producer's records, then written to again."""
     with falaj.open(store) as opened:
         prices = opened.topic(
             "prices", partitions=2, segment_bytes=SEGMENT_BYTES, compacted=True, sync="none"
@@ -157,7 +158,7 @@ def tombstoned(store: Path) -> None:
 
 
 def cut_off(store: Path) -> None:
-    """Trimmed: within a segment, of one partition alone, of everything; and written to again."""
+    """Trimmed: within a segment, one partition alone, everything; and written to again."""
     with falaj.open(store) as opened:
         topic = topic_in(opened)
         for n in range(12):
@@ -175,7 +176,9 @@ def cut_off(store: Path) -> None:
 
 
 def jobs(store: Path) -> None:
-    """Committed jobs, small and of a segment of its own; tokens; parts that nobody committed."""
+    """Committed bulk loads, small and as a segment; idempotency keys; parts that were never
+    committed.
+    """
     with falaj.open(store) as opened:
         orders = opened.topic("orders", partitions=3, segment_bytes=SEGMENT_BYTES)
         for night in range(3):
@@ -197,7 +200,7 @@ def jobs(store: Path) -> None:
 
 
 def consumers(store: Path) -> None:
-    """Consumers with cursors in their files, durable and not, and of a topic that is gone."""
+    """Groups with cursors in their files, durable and not, and of a deleted topic."""
     with falaj.open(store) as opened:
         first = opened.topic("first", partitions=3, segment_bytes=SEGMENT_BYTES)
         first.extend([(b"%d" % n, b"value %d" % n) for n in range(30)])
@@ -220,7 +223,7 @@ def consumers(store: Path) -> None:
 
 
 def queues(store: Path) -> None:
-    """Queues, one with an order: jobs that are done, leased, given back, delayed, given up."""
+    """Queues, one of them ordered: jobs that are done, leased, given back, delayed, dead."""
     with falaj.open(store) as opened:
         work = opened.topic("work", segment_bytes=SEGMENT_BYTES)
         work.extend([(b"%d" % (n % 4), b"job %d" % n) for n in range(50)])
@@ -244,7 +247,7 @@ def queues(store: Path) -> None:
 
 
 def shared(store: Path) -> None:
-    """A log of several topics, transactions over them that move cursors, and one topic deleted."""
+    """A log of several topics, transactions over them that move cursors, and a deleted topic."""
     with falaj.open(store) as opened:
         orders = opened.topic("orders", partitions=2, segment_bytes=SEGMENT_BYTES)
         orders.extend([(b"%d" % n, b"%d" % n) for n in range(20)])
@@ -273,7 +276,7 @@ def shared(store: Path) -> None:
             job.append(b"of a job")
 
 
-# --- Damaged, and newer --------------------------------------------------------------------------
+# --- Corrupt, and newer --------------------------------------------------------------------------
 
 
 def flip(path: Path, at: int) -> None:
@@ -388,7 +391,7 @@ STORES: dict[str, Callable[[Path], None]] = {
 
 
 BESIDE = {"tombstoned", "cutoff", "jobs", "consumers", "queues", "shared"}
-"""Stores of which it is kept, too, what stands beside their records."""
+"""Stores whose parts beside the records are kept too."""
 TOKENS = {
     "jobs": [["orders", name] for name in ("nightly", "large", "forgotten", "never")],
     "shared": [["sums", "bulk"]],

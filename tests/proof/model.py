@@ -1,4 +1,4 @@
-"""What a store of generate.py must hold: all that was acknowledged, and what became of it."""
+"""The expected content of a store of generate.py: all that was acknowledged, and later changes."""
 
 from dataclasses import dataclass, field
 
@@ -10,7 +10,7 @@ Record = tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...],
 
 @dataclass
 class Expected:
-    """What a topic must hold, per partition."""
+    """The expected content of a topic, by partition."""
 
     codec: str
     partitions: list[dict[int, Record]]
@@ -18,28 +18,28 @@ class Expected:
     log: str
     compacted: bool
     tokens: dict[str, int] = field(default_factory=dict)
-    """The last job of each series."""
+    """The last bulk load of each series."""
     trimmed: dict[tuple[int, int], Record] = field(default_factory=dict)
-    """What was trimmed, by partition and offset: a loss of power may bring it back."""
+    """Trimmed records, by partition and offset: a power failure may bring them back."""
 
 
 Topics = dict[str, Expected]
 Places = list[tuple[str, int, int]]
-"""Topics, partitions and offsets of what was appended as one."""
+"""Topics, partitions and offsets of records that were appended as one."""
 
 
 @dataclass
 class Model:
-    """What a store must hold."""
+    """The expected content of a store."""
 
     topics: Topics = field(default_factory=dict)
     cursors: dict[str, dict[str, int]] = field(default_factory=dict)
-    """Those that were moved by transactions, by log and name."""
+    """Cursors that transactions moved, by log and name."""
     consumed: dict[tuple[str, str, int], int] = field(default_factory=dict)
-    """Those of consumers, by consumer, topic and partition."""
+    """Cursors of groups, by group, topic and partition."""
     queued: dict[str, tuple[str, set[int]]] = field(default_factory=dict)
-    """For each queue its topic, and what is done of it."""
+    """For each queue its topic, and its finished jobs."""
     whole: list[Places] = field(default_factory=list)
-    """What was appended as one: all of it is there, or nothing."""
+    """Records that were appended as one: all of them are there, or none."""
     cut: bool = False
-    """Power was lost, or a sync failed: jobs that were done may be to be done again."""
+    """The power failed, or a sync failed: finished jobs may be delivered again."""

@@ -1,9 +1,9 @@
-"""A second reader of whole stores, made from docs/FORMAT.md alone, to disagree with the first.
+"""A second reader of whole stores, written from docs/FORMAT.md alone, to check the first one.
 
-It reads a closed store: settings, lock files, the chain of each log, every block of it, and gives
-each topic's records per partition. On the way it holds everything redundant against what it read:
-snapshots against what was replayed, indexes against blocks, marks and control page against ends.
-What it finds wrong is `Damage`. Bytes are read by layout.py. Slow, and simple on purpose.
+It reads a closed store: settings, lock files, the chain of each log, every block of it. It returns
+each topic's records by partition. On the way it compares everything redundant: snapshots with the
+replayed state, indexes with blocks, marks and control page with ends. Wrong bytes raise `Damage`.
+layout.py reads the bytes. The reader is slow, and simple on purpose.
 """
 
 import json
@@ -54,7 +54,7 @@ SEQUENCES = 5
 
 
 class Read(NamedTuple):
-    """A record as the reader gives it."""
+    """A record as this reader returns it."""
 
     offset: int
     timestamp_ns: int
@@ -65,7 +65,7 @@ class Read(NamedTuple):
 
 @dataclass
 class Partition:
-    """What is known of a topic number while its log is replayed, and its records."""
+    """The state of a topic number while its log is replayed, and its records."""
 
     entry: TopicEntry
     records: list[Read] = field(default_factory=list)
@@ -98,8 +98,9 @@ class Segment:
     head: int = 0
     blocks: list[Block] = field(default_factory=list)
     places: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
-    """For each data block, by topic number and first offset: where a walk to it begins (its own
-    position, or that of its group's head), and the topic's highest timestamp before it."""
+    """The start of a walk to each data block, by topic number and first offset, and the topic's
+    highest timestamp before it. A walk starts at the block, or at the head of its group.
+    """
 
     @property
     def mark(self) -> Mark | None:
@@ -108,7 +109,7 @@ class Segment:
 
 @dataclass
 class Facts:
-    """What a log knows beside its topics."""
+    """The facts of a log beside its topics."""
 
     tokens: dict[tuple[int, bytes], tuple[int, int]] = field(default_factory=dict)
     """By topic number and name: version and time."""
@@ -118,7 +119,7 @@ class Facts:
     """By topic number and id: sequences and first offsets, oldest first."""
 
     def apply(self, kind: int, entry: layout.Entry) -> None:
-        """Learn what an entry says."""
+        """Apply an entry."""
         if isinstance(entry, layout.TokenEntry):
             if entry.version == FORGOTTEN:
                 self.tokens.pop((entry.topic, entry.name), None)
@@ -142,7 +143,7 @@ class Facts:
             self.producers = {k: of for k, of in self.producers.items() if k[0] != entry[0]}
 
     def produced(self, block: Block, first: int) -> None:
-        """Learn from a block of a producer."""
+        """Apply a block of a producer."""
         if block.producer is not None:
             of, sequence = block.producer
             pairs = self.producers.setdefault((block.topic, of), [])
@@ -168,7 +169,7 @@ class Log:
 
 @dataclass
 class Store:
-    """All that is in a store; `seen` counts what was met, so that a corpus can be told rich."""
+    """The content of a store; `seen` counts what was read, to show that a corpus is rich."""
 
     settings: dict[str, Any]
     topics: dict[str, Topic]
@@ -204,7 +205,7 @@ def settings(path: Path, members: dict[str, type]) -> dict[str, Any]:
 
 
 def words(path: Path) -> list[str]:
-    """Read a lock file's words; none where it is empty."""
+    """Read a lock file's words; none if it is empty."""
     data = path.read_bytes()
     if not data:
         return []
@@ -219,7 +220,7 @@ def words(path: Path) -> list[str]:
 
 
 def lock_files(store: Path) -> int | None:
-    """Check the lock files, and return the incarnation where there is one."""
+    """Check the lock files, and return the incarnation if there is one."""
     slot_names = [slot.name for slot in (store / "slots").iterdir()]
     for name in slot_names:
         if not re.fullmatch("0|[1-9][0-9]{0,3}", name) or int(name) > 1023:
@@ -259,7 +260,7 @@ def wake_page(store: Path, store_id: str) -> None:
 
 
 def segments(log: Path) -> dict[int, Segment | None]:
-    """All segment files of a directory by sequence; None where the header is none, or another's."""
+    """List all segment files of a directory by sequence; None for an invalid or foreign header."""
     found: dict[int, Segment | None] = {}
     for path in sorted(log.iterdir()):
         if not re.fullmatch(r"[0-9]{20}\.log", path.name):
@@ -276,7 +277,7 @@ def segments(log: Path) -> dict[int, Segment | None]:
 
 
 def is_connected(segment: Segment | None, among: dict[int, Segment | None]) -> bool:
-    """Whether a segment is named by its predecessor, or supersedes it."""
+    """True if a segment is named by its predecessor, or supersedes it."""
     if len(among) == 1:
         return segment is not None
     if segment is None:
@@ -299,7 +300,7 @@ def is_connected(segment: Segment | None, among: dict[int, Segment | None]) -> b
 
 
 def chain(log: Path) -> tuple[list[Segment], list[Path]]:
-    """The segments that are the log, oldest first, and the files that are not."""
+    """Return the segments that are the log, oldest first, and the files that are not."""
     among = segments(log)
     if not among:
         raise Damage(f"{log}: no segments")
@@ -308,7 +309,7 @@ def chain(log: Path) -> tuple[list[Segment], list[Path]]:
         newest = min(among)
     at = among[newest]
     if at is None:
-        raise Damage(f"{log}: no sound segment")
+        raise Damage(f"{log}: no valid segment")
     found = [at]
     while not found[-1].header.is_first:
         header = found[-1].header
@@ -362,18 +363,18 @@ def _walk(segment: Segment) -> None:
     if segment.end is None:
         segment.end = at
         if segment.data[at:].strip(b"\0"):
-            raise Damage(f"bytes behind the end at {at}")
+            raise Damage(f"bytes past the end at {at}")
     if at != segment.end:
         raise Damage(f"content that ends at {at} and not at {segment.end}")
 
 
 def _replay(log: Log, segment: Segment, seen: Counter[str]) -> None:
-    """Apply the blocks of a segment to what is known; its snapshots must say the same."""
+    """Apply the blocks of a segment to the state; its snapshots must agree with it."""
     first_other = next(
         (n for n, b in enumerate(segment.blocks) if b.kind != layout.SNAPSHOT), len(segment.blocks)
     )
     if first_other == 0:
-        raise Damage("a segment that begins with no snapshot")
+        raise Damage("a segment without a snapshot at its beginning")
     bases: dict[int, int] = {}
     told: dict[int, TopicEntry] = {}
     facts = Facts()
@@ -386,9 +387,9 @@ def _replay(log: Log, segment: Segment, seen: Counter[str]) -> None:
         log.partitions = {number: Partition(entry) for number, entry in told.items()}
         log.facts = facts
     elif told != {n: p.entry for n, p in log.partitions.items()}:
-        raise Damage(f"a snapshot of {told}, where {log.partitions} was written")
+        raise Damage(f"a snapshot of {told} instead of {log.partitions}")
     elif facts != log.facts:
-        raise Damage(f"a snapshot that knows {facts}, where {log.facts} was written")
+        raise Damage(f"a snapshot of {facts} instead of {log.facts}")
     bases = {number: entry.next for number, entry in told.items()}
     _check_groups(segment.blocks)
     for block in segment.blocks:
@@ -401,7 +402,7 @@ def _replay(log: Log, segment: Segment, seen: Counter[str]) -> None:
             _apply(log, bases, block)
         elif block.kind == layout.DATA:
             if block.topic not in bases:
-                raise Damage(f"topic number {block.topic} that nobody introduced")
+                raise Damage(f"topic number {block.topic}, which no entry introduces")
             first = bases[block.topic] + block.offset
             log.facts.produced(block, first)
             _append(log.partitions[block.topic], first, segment, block, seen)
@@ -440,7 +441,7 @@ def _apply(log: Log, bases: dict[int, int], block: Block) -> None:
 def _append(to: Partition, first: int, segment: Segment, block: Block, seen: Counter[str]) -> None:
     """Apply a data block."""
     if first != to.end:
-        raise Damage(f"offset {first} where {to.end} is next")
+        raise Damage(f"offset {first} instead of {to.end}")
     head = segment.head if block.flags & layout.MEMBER else block.position
     segment.head = head
     segment.places[block.topic, first] = head, to.entry.highest
@@ -461,7 +462,7 @@ def _append(to: Partition, first: int, segment: Segment, block: Block, seen: Cou
     to.entry = to.entry._replace(next=first + block.span, highest=highest, last_crc=block.body_crc)
 
 
-# --- What can be derived -------------------------------------------------------------------------
+# --- The derived parts ------------------------------------------------------------------------
 
 
 def _check_mark(segment: Segment, is_newest: bool, seen: Counter[str]) -> None:
@@ -471,7 +472,7 @@ def _check_mark(segment: Segment, is_newest: bool, seen: Counter[str]) -> None:
         return
     assert segment.end is not None
     if mark.position > segment.end:
-        raise Damage(f"a mark at {mark.position} behind the content's end at {segment.end}")
+        raise Damage(f"a mark at {mark.position} past the content's end at {segment.end}")
     if mark.succeeded and mark.position != segment.end:
         raise Damage(f"content that ends at {segment.end}, a mark says {mark.position}")
     if mark.succeeded and is_newest:
@@ -481,7 +482,7 @@ def _check_mark(segment: Segment, is_newest: bool, seen: Counter[str]) -> None:
 
 
 def _check_index(segment: Segment, seen: Counter[str]) -> None:
-    """Hold every entry of an index against the block that it leads to."""
+    """Compare every entry of an index with its block."""
     path = segment.path.with_suffix(".idx")
     entries = layout.index(path.read_bytes(), segment.header) if path.exists() else None
     if entries is None:
@@ -507,7 +508,7 @@ def _check_index(segment: Segment, seen: Counter[str]) -> None:
 
 
 def _check_control(log: Log, incarnation: int | None, seen: Counter[str]) -> None:
-    """Hold the control page, where it is valid, against the ends."""
+    """Compare a valid control page with the ends."""
     path = log.path / "control"
     page = path.read_bytes() if path.exists() else b""
     if len(page) < PAGE or page[:8] != b"FALAJCTL":
@@ -538,11 +539,11 @@ def _check_control(log: Log, incarnation: int | None, seen: Counter[str]) -> Non
     seen["controls"] += 1
 
 
-# --- The whole -----------------------------------------------------------------------------------
+# --- The whole store ----------------------------------------------------------------------------
 
 
 def read_store(path: Path) -> Store:
-    """Read a closed store; what is wrong with it is raised."""
+    """Read a closed store; raise an error if anything is wrong."""
     seen: Counter[str] = Counter()
     store = Store(settings(path / "falaj.json", STORE_MEMBERS), {}, [], seen)
     if store.settings["write_mode"] not in ("mapped", "pwrite"):

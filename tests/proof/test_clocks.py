@@ -1,7 +1,7 @@
-"""Wall clocks that jump, both ways and far: order, offsets and lookups by time stay right.
+"""Wall clocks that jump far in both directions: order, offsets and lookups by time stay right.
 
-clock.c, compiled here and preloaded, moves the wall clock of a process as a file says, from one
-call to the next. The machine's own clock is not touched.
+clock.c, compiled here and preloaded, moves the wall clock of a process by the offset in a file,
+from one call to the next. The machine's own clock is not changed.
 """
 
 import random
@@ -26,11 +26,11 @@ COMPILER = shutil.which("cc")
 S = 10**9
 DAY = 86_400 * S
 JUMPS = [0, -1, 1, -5 * S, 5 * S, -DAY, DAY, -400 * DAY, 400 * DAY, -4000 * DAY, 4000 * DAY]
-"""Ahead of the true clock, ns. Ten years are more than a block's time can say in one segment."""
+"""Offsets from the true clock, in ns. Ten years exceed the times of one segment."""
 
 needs_compiler = pytest.mark.skipif(
     COMPILER is None or sys.platform != "linux" or struct.calcsize("P") != 8,
-    reason="needs a C compiler to make a clock that can be set",
+    reason="needs a C compiler to build a settable clock",
 )
 
 OBEYS = """
@@ -59,7 +59,7 @@ while line := hear():
 
 
 class Clock:
-    """A process of which the wall clock can be set."""
+    """A process with a settable wall clock."""
 
     def __init__(self, process: Child, file: Path) -> None:
         self.process, self.file = process, file
@@ -95,7 +95,7 @@ def clock(library: Path, path: Path, tmp_path: Path) -> Iterator[Clock]:
 
 @needs_compiler
 def test_the_clock_that_is_set_is_the_one_that_falaj_reads(clock: Clock, path: Path) -> None:
-    """Else the tests below would show nothing."""
+    """Otherwise the tests below would show nothing."""
     clock.set(-1000 * DAY)
     clock.do("append")
     clock.do("extend", 1)
@@ -139,7 +139,7 @@ def is_right(path: Path, count: int) -> None:
         records = list(topic)
         times = [record.timestamp_ns for record in records]
         assert [int(r.to_bytes().rstrip(b"\0")) for r in records] == list(range(count))
-        # The first at or after a time is the first in the log, however the times jump.
+        # The first record at or after a time is the first in the log, however the times jump.
         highest = list(accumulate(times, max))
         for time in {*times, *(t + 1 for t in times), min(times) - S, max(times) + S}:
             found = topic.offset_at(time_ns=time)

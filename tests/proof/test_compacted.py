@@ -1,4 +1,4 @@
-"""Stores that were compacted, as the reader reads them that was made from the documents alone."""
+"""Compacted stores, read by the reader that was written from the documents alone."""
 
 from pathlib import Path
 

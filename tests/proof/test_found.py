@@ -1,4 +1,4 @@
-"""Bugs that the large tests of this directory found, each as small as it gets."""
+"""Bugs that the large tests of this directory found, each as small as possible."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from proof.layout import Record
 
 
 def leave_garbage(path: Path, flipped: int) -> None:
-    """Make a log whose first block lies behind the mark and has a flipped bit."""
+    """Make a log whose first block lies past the mark and has a flipped bit."""
     with falaj.open(path) as store:
         store.topic("t", codec="raw", segment_bytes=1 << 16)
     made = Craft(path, "t")

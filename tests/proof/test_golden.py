@@ -1,4 +1,4 @@
-"""Every store that was kept opens, reads as it did when it was made, and can be appended to."""
+"""Every golden store opens, gives the same answers as when it was made, and takes appends."""
 
 import json
 import lzma
@@ -89,7 +89,7 @@ def told_by(store: reader.Store, topic: str, token: str) -> int | None:
 
 
 def cursors_of(store: reader.Store, path: Path, name: str) -> list[list[Any]]:
-    """Topic, partition and offset of a consumer's cursors, wherever they are kept."""
+    """Return topic, partition and offset of a group's cursors, wherever they are."""
     file = beside.consumer(path / "consumers" / name, store.settings["store"])
     if not any(file.log):
         return sorted([c.topic, c.partition, c.committed] for c in file.cursors)
@@ -119,7 +119,9 @@ def test_consumers_queues_jobs_and_transactions_of_kept_stores_go_on(place: Path
         plain = store.queue("plain", "work")
         done = {*range(10), *range(20, 25), plain.info()["floor"] - 1}
         taken: set[int] = set()
-        while jobs := plain.take(100, timeout=0):  # those that a dead process had begun come alone
+        while jobs := plain.take(
+            100, timeout=0
+        ):  # jobs that a dead process had begun are delivered alone
             taken |= {job.offset for job in jobs}
             jobs.ack()
         assert taken.isdisjoint(done)

@@ -1,6 +1,6 @@
-"""Processes that look like one another: the same pid, forks, containers, copies of their store.
+"""Processes that are easily confused: the same pid, forks, containers, copies of their store.
 
-What tells processes apart is the lock of a slot and its generation; a pid is shown to people only.
+The lock of a slot and its generation tell processes apart; a pid is for people only.
 """
 
 import os
@@ -22,7 +22,7 @@ from proof import reader
 
 SEGMENT_BYTES = 1 << 16
 CONTAINER = ("unshare", "--pid", "--fork", "--kill-child")
-"""A process that runs under these is the first of its pid namespace, as in a container."""
+"""A command that makes a process the first of its pid namespace, as in a container."""
 
 
 def may_unshare() -> bool:
@@ -40,7 +40,7 @@ BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
 def booted_as(place: Path, boot_id: str) -> tuple[str, ...]:
-    """Run what follows where the kernel seems to have another boot id: on a clone, or later."""
+    """Run a program where the kernel seems to have another boot id: on a clone, or later."""
     fake = place / boot_id
     fake.write_text(f"{boot_id}\n")
     mount = f'mount --bind "{fake}" {BOOT_ID} && exec "$@"'
@@ -131,7 +131,7 @@ say(os.getpid())
 
 
 def are_in_order(topic: falaj.Topic[memoryview], each: int | None = None) -> dict[bytes, int]:
-    """Each writer's numbers come in its order, each once, and no offset is missing."""
+    """Each writer's numbers are in its order, each once, and no offset is missing."""
     numbers = defaultdict(list)
     for offset, record in enumerate(topic):
         assert record.offset == offset
@@ -146,12 +146,12 @@ def are_in_order(topic: falaj.Topic[memoryview], each: int | None = None) -> dic
 def test_boot_ids_decide_nothing_neither_who_is_alive_nor_whether_to_recover(
     path: Path, place: Path
 ) -> None:
-    """A machine restarted, or cloned, or neither: only locks tell, and those are the kernel's."""
+    """A machine is restarted, or cloned, or neither: only the kernel's locks decide."""
     went_on = f"say(open({BOOT_ID!r}).read().strip())\n" + PROOF + HALF_A_BLOCK
     append = "say(falaj.open(path, lock_timeout=0.3).topic('t').append(b'after'))\n"
     waited = "try:\n    {}except falaj.errors.LockTimeout:\n    say('waits')\n"
     for n, machine in enumerate(("a", "b")):
-        # Another boot id, and its writer lives: it is not robbed. It dies: it is dead.
+        # Another boot id, and its writer lives: it keeps its lock. It dies: it counts as dead.
         with child(path, went_on, before=booted_as(place, f"{machine}-1")) as writer:
             assert writer.hear() == f"{machine}-1"
             writer.hear()
@@ -199,7 +199,7 @@ def work():
         topic.append(b"%d" % n, key=b"parent")
         n += 1
         ready.set()
-        time.sleep(0.0002)  # sleep: else most of the log would be the parent's
+        time.sleep(0.0002)  # sleep: otherwise most of the log would be the parent's
 threading.Thread(target=work, daemon=True).start()
 ready.wait()
 clones = []
@@ -247,7 +247,7 @@ def wait_for(topic: falaj.Topic[memoryview], of_clones: int) -> None:
 
 
 def copy(path: Path, to: Path, *, is_in_use: bool = False) -> None:
-    """Copy as a user would; files that go meanwhile are complained of."""
+    """Copy as a user would; files that disappear meanwhile cause errors."""
     command = ["cp", "-a", "--reflink=never", str(path), str(to)]
     subprocess.run(command, check=not is_in_use, capture_output=is_in_use)
 
@@ -285,7 +285,7 @@ import time
 topic = falaj.open(path).topic("t")
 for n in range(len(topic), 10**9):
     topic.append(b"%0500d" % n)
-    time.sleep(0.0001)  # sleep: else it grows by more than can be copied and read
+    time.sleep(0.0001)  # sleep: otherwise it grows by more than can be copied and read
     if n % 300 == 0:
         say(n)
 """
@@ -349,7 +349,7 @@ def test_who_writes_on_after_an_older_copy_was_put_back_does_not_write_into_that
 def test_a_log_of_a_store_that_was_put_back_has_no_writer_of_the_one_before(
     path: Path, place: Path
 ) -> None:
-    """A log that is opened first after the change would be recovered under its writers' feet."""
+    """A log that is opened first after the change would be recovered while its writers use it."""
     go_on(path, 10)
     copy(path, place / "older")
     with falaj.open(path, lock_timeout=2) as store:
@@ -377,7 +377,7 @@ def test_who_reads_on_after_an_older_copy_was_put_back_is_told(path: Path, place
         (place / "older").rename(path)
         with pytest.raises(LockFileReplaced):
             next(follower)
-        assert numbered(topic) == 20  # what it has mapped stays what it was
+        assert numbered(topic) == 20  # its mapped part stays as it was
     assert go_on(path, 5) == 10
     with falaj.open(path, read_only=True) as store, pytest.raises(falaj.errors.OffsetOutOfRange):
         topic_of(store).follow(16)

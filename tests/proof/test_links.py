@@ -1,9 +1,9 @@
-"""Symbolic links planted in a store lead nobody out of it.
+"""Symbolic links planted in a store: no call follows them out of it.
 
-Every place that falaj may look at is made a link to something outside: to a forged copy of what
-was there, to somebody's own file or directory, to nothing. Then everything is done to the store
-that can be done to one. Outside nothing may be created, changed or removed, and what is told must
-be what the store holds: what a link leads to is refused, or as good as missing.
+Every place that falaj may read is replaced by a link to something outside. The target is a forged
+copy of the original, a file or directory of another owner, or nothing. Then every operation is
+tried on the store. Outside nothing may be created, changed or removed. Every answer must be the
+store's: a link is refused, or counts as missing.
 """
 
 import hashlib
@@ -44,14 +44,14 @@ OWN = (
     *(f"{FIRST}.log", f"{NEXT}.log", "control", "next.0.tmp", "diary"),
     *("c", "c@tmp", "c@gone", "q", "q~", f"part.{7:016x}.part", f"part.{7:016x}.tmp"),
 )
-"""Files of somebody's own, called as those that falaj makes and removes."""
+"""Files of another owner, named like those that falaj creates and removes."""
 MANIFEST = "manifest"
-"""Beside the stores: of the part that the job `done` has staged."""
+"""Staged part of the load `done`, kept beside the stores."""
 
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store, and one that has all its names but other records."""
+    """A store, and one with the same names but other records."""
     folder = tmp_path_factory.mktemp("links")
     with falaj.open(folder / "true") as store, store.topic("t", segment_bytes=SEGMENT_BYTES) as t:
         t.append(TRUE)
@@ -81,7 +81,7 @@ def logs_of(store: Path, topic: str) -> Iterator[Path]:
 
 
 class Planted:
-    """A copy of the store with a link in it, beside what must not change."""
+    """A copy of the store with a link in it, beside files that must not change."""
 
     def __init__(self, stores: Path, folder: Path, spot: str, kind: str) -> None:
         self.path, self.outside = folder / "store", folder / "outside"
@@ -127,7 +127,7 @@ class Planted:
 
 
 def content(folder: Path) -> dict[str, tuple[int, int, int, str]]:
-    """All that is in a directory, and that it was not touched."""
+    """List everything in a directory with its state, to see that nothing changed."""
     found = {}
     for path in [folder, *sorted(folder.rglob("*"))]:
         stat = path.lstat()
@@ -168,7 +168,7 @@ def create(path: Path) -> None:
 
 
 def recover(path: Path) -> None:
-    """Go on after a failed sync and a torn tail, which moves files and makes new ones."""
+    """Resume after a failed sync and a torn tail, which moves files and makes new ones."""
     for log in logs_of(path, "t"):
         control, last, after = log / "control", log / f"{LAST}.log", log / f"{NEXT}.log"
         if log.is_symlink() or log.parent.is_symlink():
@@ -216,7 +216,7 @@ def forget_consumer(path: Path) -> None:
 
 
 def look_beside(path: Path) -> None:
-    """Ask what consumers and queues there are, as one that may only read does."""
+    """List groups and queues, as a reader without write permission does."""
     with falaj.open(path, read_only=True) as store:
         list(store.queues)
         store.metrics()
@@ -248,7 +248,7 @@ def commit_bulk_load(path: Path) -> None:
         topic = store.topic("t")
         topic.commit_bulk_load("done", [manifest.read_bytes()])
     (log,) = logs_of(path, "t")
-    assert not (log / "staging").is_symlink(), "a job was read through a link"
+    assert not (log / "staging").is_symlink(), "a load was read through a link"
     assert not (log / "staging/done@0").is_symlink()
 
 
@@ -282,7 +282,7 @@ def delete(path: Path) -> None:
 
 
 def sweep(path: Path) -> None:
-    """Open it as who is alone, which removes what was left half-way."""
+    """Open it as the only process, which removes unfinished leftovers."""
     falaj.open(path, lock_timeout=1).close()
 
 
@@ -298,7 +298,7 @@ MOVES: list[Callable[[Path], None]] = [
 def test_a_link_in_a_store_is_not_followed_out_of_it(
     stores: Path, place: Path, spot: str, kind: str, budget: Callable[[int, int], int]
 ) -> None:
-    # In a small budget one copy suffers everything; else each move has one of its own.
+    # In a small budget all moves run on one copy; otherwise each move has its own.
     parts = [MOVES] if budget(1, len(MOVES)) == 1 else [[move] for move in MOVES]
     for n, moves in enumerate(parts):
         folder = place / str(n)
@@ -324,7 +324,7 @@ def test_a_store_that_is_reached_through_a_link_is_the_store(stores: Path, place
     shutil.copytree(stores / "true", place / "store")
     (place / "link").symlink_to("store")
     shutil.copy(stores / MANIFEST, place)
-    # Without a link inside all that is done above works.
+    # Without a link inside, all of the operations above work.
     for move in MOVES:
         move(place / "link")
     (place / "empty").mkdir()

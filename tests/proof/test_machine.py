@@ -1,8 +1,7 @@
-"""A store against plain lists: whatever is done to it, by this process or another, in any order.
+"""A store compared with plain lists: any operations, by this process or another, in any order.
 
-Hypothesis chooses the moves and makes a failing list of them short. In a small budget its choice
-is the same each time; with `--proof` it is another each time, and a failure prints how to get it
-again.
+Hypothesis chooses the moves and shortens a failing list of them. In a small budget its choice is
+the same each time. With `--proof` it differs each time, and a failure prints how to reproduce it.
 """
 
 import json
@@ -31,12 +30,12 @@ import falaj
 from falaj.errors import OffsetOutOfRange, TopicDeleted
 
 TOPICS = {"one": 1, "x.tmp": 1, "three": 3}
-"""Names, and how many partitions."""
+"""Names, and their numbers of partitions."""
 SEGMENT_BYTES = 1 << 16
 FEW, MANY = 40, 250
-"""Lists of moves that are tried."""
+"""Number of lists of moves to try."""
 LARGE = 12_000
-"""Bytes of a value, of which a segment takes five: so topics roll."""
+"""Bytes of a value: a segment holds five, so topics roll."""
 
 OTHER_PROCESS = """
 import json
@@ -65,7 +64,7 @@ class Record(NamedTuple):
     time: int | None = None
 
     def rest(self) -> dict[str, Any]:
-        """Name what `append` takes beside a value and a key."""
+        """The arguments of `append` beside a value and a key."""
         ns = None if self.time is None else self.time * 10**9
         return {"headers": self.headers, "timestamp_ns": ns}
 
@@ -89,7 +88,7 @@ partitions = st.integers(0, 2)
 
 
 class Against(RuleBasedStateMachine):
-    """The moves, and what must hold after each."""
+    """The moves, and the conditions that must hold after each."""
 
     other: Child
 
@@ -103,7 +102,7 @@ class Against(RuleBasedStateMachine):
         self.old: list[tuple[memoryview, bytes]] = []
         self.store = falaj.open(self.path)
 
-    # --- What is there ---------------------------------------------------------------------------
+    # --- Helpers ---------------------------------------------------------------------------------
 
     def topic(self, name: str) -> falaj.Topic[memoryview]:
         topic = self.store.topic(
@@ -151,7 +150,7 @@ class Against(RuleBasedStateMachine):
 
     @rule(several=several)
     def extend_all_partitions(self, several: list[Record]) -> None:
-        """Where a record goes is falaj's choice; that records of a key stay together is not."""
+        """falaj chooses where a record goes, but records of a key stay together."""
         topic = self.topic("three")
         placed: Any = topic.extend(
             [falaj.NewRecord(*record[:2], **record.rest()) for record in several]
@@ -237,7 +236,7 @@ class Against(RuleBasedStateMachine):
         self.followers.clear()
         self.store = falaj.open(self.path)
 
-    # --- Moves that look at it -------------------------------------------------------------------
+    # --- Moves that read it ----------------------------------------------------------------------
 
     @rule(name=names, p=partitions, data=st.data())
     def look_at_one(self, name: str, p: int, data: st.DataObject) -> None:
@@ -288,7 +287,7 @@ class Against(RuleBasedStateMachine):
 
     @rule(name=names)
     def follow(self, name: str) -> None:
-        """Go on where the follower of this topic stood; the first one begins at the beginning."""
+        """Resume where the follower of this topic stood; the first one starts at the beginning."""
         topic = self.topic(name)
         follower, seen = self.followers.setdefault(
             name, (topic.follow(timeout=0), [0] * TOPICS[name])

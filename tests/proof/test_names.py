@@ -1,8 +1,8 @@
-"""A hundred thousand names of every kind: none makes a path outside of the store, or a wrong one.
+"""A hundred thousand names of every kind: none makes a path outside the store, or a wrong one.
 
-What a topic may be called is a plain rule, which is written here a second time; consumers, queues
-and logs go by it, too, and jobs and their parts by a shorter one. A name that breaks it is refused
-before anything is made; one that keeps it is a topic of exactly that name, or a consumer.
+The rule for topics' names is plain, and is written here a second time. Groups, queues and logs
+follow it too; bulk loads and their parts follow a shorter one. A name that breaks it is refused
+before anything is created. A valid name makes a topic of exactly that name, or a group.
 """
 
 import itertools
@@ -129,7 +129,7 @@ STRANGE_FILES = [
 
 
 def names(seed: int) -> Iterator[str]:
-    """Names, most of which no topic can have."""
+    """Names, most of them invalid for topics."""
     draw = random.Random(seed)
     while True:
         match draw.randrange(6):
@@ -162,7 +162,7 @@ Rule = Callable[[str], bool]
 
 
 def refusal(call: Call, name: str) -> type[falaj.Error] | None:
-    """What a call says to a name, by its class; None where it takes it."""
+    """The class of a call's error for a name; None if it accepts the name."""
     try:
         call(name)
     except falaj.Error as error:
@@ -175,24 +175,24 @@ def fits(name: str) -> bool:
 
 
 def fits_a_job(name: str) -> bool:
-    """A job or a part of one has less room, as more is put behind its name."""
+    """The limit is lower for a bulk load and its parts, as suffixes are added to their names."""
     return fits(name) and len(name) <= 200
 
 
 @dataclass(frozen=True)
 class Taker:
-    """A call that takes names, and what it says to one that may be, of something that is not."""
+    """A call that takes names, and its answer to a valid name of something that does not exist."""
 
     call: Call
     says: type[falaj.Error] | None
     refuses: type[falaj.Error] = InvalidName
     makes: bool = False
-    """Whether it would make something of that name, so that only others are for it."""
+    """True if it would create something of that name, so that only invalid names are for it."""
     fits: Rule = fits
 
 
 def takers(store: falaj.Store, reader: falaj.Store) -> list[Taker]:
-    """All that takes a name which becomes one of a file or a directory."""
+    """All calls whose name argument becomes the name of a file or a directory."""
     topic = store.topic("t")
     of_job = partial(Taker, refuses=InvalidArgument, fits=fits_a_job)
     return [
@@ -213,7 +213,7 @@ def takers(store: falaj.Store, reader: falaj.Store) -> list[Taker]:
 
 @pytest.mark.timeout(300)
 def test_no_name_makes_a_path_that_is_not_its_topics(place: Path, first_seed: int) -> None:
-    """Refused names leave nothing behind; what is left, and only that, could be a topic."""
+    """Refused names leave nothing behind; every name that is left could be a topic's."""
     path = place / "a/b/store"
     path.parent.mkdir(parents=True)
     verdicts: Counter[tuple[Rule, bool]] = Counter()
@@ -221,7 +221,7 @@ def test_no_name_makes_a_path_that_is_not_its_topics(place: Path, first_seed: in
         store.topic("t", segment_bytes=1 << 16)
         before = everything(place)
         asked = takers(store, reader)
-        # What the topic that is there is called is no name of something that is not.
+        # An existing topic's name is not for something missing.
         drawn = (name for name in names(first_seed + 1) if name != "t")
         for n, name in zip(range(NAMES), drawn, strict=False):
             good: dict[Rule, bool] = {rule: rule(name) for rule in (fits, fits_a_job)}
@@ -240,17 +240,17 @@ def test_no_name_makes_a_path_that_is_not_its_topics(place: Path, first_seed: in
 
 @dataclass(frozen=True)
 class Maker:
-    """A call that makes something of a name, the one that takes it away, and where it lies."""
+    """A call that creates something by name, the one that removes it, and its path."""
 
     make: Call
     unmake: Call
     where: Callable[[str], str]
-    """Pattern of all paths below the store."""
+    """Pattern of all its paths below the store."""
     fits: Rule = fits
 
 
 def makers(store: falaj.Store) -> dict[str, Maker]:
-    """Ways to make a file or a directory of a name, but for topics."""
+    """Ways to create a file or a directory by name, except topics."""
     topic: falaj.Topic[Any] = store.topic("t")
     staged = "logs/t@[0-9a-f]{32}/staging/"
 
@@ -299,7 +299,7 @@ def test_what_fits_makes_what_is_called_so_and_that_goes_again(
     with falaj.open(path) as store:
         store.topic("t", segment_bytes=1 << 16)
         ways = makers(store)
-        for way in ways.values():  # some folders are made with the first that comes into them
+        for way in ways.values():  # some folders are created with their first entry
             way.make("first")
             way.unmake("first")
         before = everything(place)
@@ -335,7 +335,7 @@ def test_names_that_fit_are_topics_of_exactly_that_name(place: Path, path: Path)
     with falaj.open(path) as store:
         for name in fitting:
             assert store.topic(name, codec="str", segment_bytes=1 << 16).append(name) == 0
-    with falaj.open(path) as store:  # who is alone sweeps
+    with falaj.open(path) as store:  # a process that is alone sweeps
         assert list(store.topics) == sorted(fitting)
         for name in fitting:
             assert store.topic(name)[0].value == name
@@ -380,7 +380,7 @@ def test_strange_files_in_a_store_stay_and_are_nobodys_business(path: Path) -> N
     planted = []
     folders = [path / name for name in ("topics", "topics/t", "logs", "slots", "consumers")]
     for folder in (*folders, log, log / "quarantine"):
-        # What stands in topics/ under a name that a topic can have is one, and then a damaged one.
+        # A directory in topics/ with a valid name is a topic, and here a corrupt one.
         ours = [] if folder.name == "topics" else map(os.fsencode, STRANGE_FILES)
         for name in [*ours, b"\xff\xfe", b"a\nb", b"\xc3", b"x" * 255]:
             planted.append(os.path.join(os.fsencode(folder), name))

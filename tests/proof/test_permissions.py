@@ -1,6 +1,6 @@
-"""Who may do what: modes, the umask, and a reader of another user, who can stop nobody.
+"""Permissions: modes, the umask, and a reader of another user, which can stop no other process.
 
-The other user is a child that gives its rights away: these tests need root, else they are skipped.
+The other user is a child that drops its rights: these tests need root, else they are skipped.
 """
 
 import fcntl
@@ -34,7 +34,7 @@ def umask(mask: int) -> Iterator[None]:
 
 
 def use(path: Path, mode: int | None = None) -> None:
-    """Do all that makes files."""
+    """Do everything that creates files."""
     with falaj.open(path, permissions=mode) as store:
         topic = store.topic("t", segment_bytes=SEGMENT_BYTES)
         for _ in range(9):
@@ -86,7 +86,7 @@ def test_a_store_is_its_owners_alone_whatever_the_umask(
 def test_no_umask_takes_from_the_owner_what_a_store_cannot_do_without(
     place: Path, mask: int, through: bool
 ) -> None:
-    """The default gives others nothing that could be taken, and its owner needs all of it."""
+    """The default gives others nothing, and its owner needs all of it."""
     path = place / "theirs" / "store"
     path.parent.mkdir()
     if os.geteuid() == 0:
@@ -94,7 +94,7 @@ def test_no_umask_takes_from_the_owner_what_a_store_cannot_do_without(
 
     def use_it() -> dict[str, set[int]]:
         if os.geteuid() == 0:
-            become_nobody()  # root may do all whatever the modes say
+            become_nobody()  # root may do everything whatever the modes say
         with umask(mask):
             if through:
                 write_through(path)
@@ -119,7 +119,7 @@ def test_a_store_has_the_mode_that_was_asked_for_in_all_its_parts(
 ) -> None:
     with umask(mask):
         use(path, asked)
-    with umask(0o077):  # what others add later is the store's, not theirs
+    with umask(0o077):  # what others add later has the store's mode, not theirs
         use(path)
     assert modes(path) == {"directories": {directories}, "locks": {locks}, "files": {files}}
 
@@ -150,7 +150,7 @@ def read_as_nobody(path: Path, read: Any) -> list[bytes]:
 
 
 def told(path: Path) -> tuple[int, ...]:
-    """All about a file but when it was read."""
+    """Everything about a file except when it was read."""
     found = path.lstat()
     return found.st_mode, found.st_uid, found.st_ino, found.st_size, found.st_mtime_ns
 
@@ -218,7 +218,7 @@ hear()
 
 @contextmanager
 def greedy(path: Path) -> Iterator[Child]:
-    """A reader of another user, who locks whatever it can open, and keeps all of it."""
+    """A reader of another user that locks every file that it can open, and keeps the locks."""
     with child(path, GREEDY) as started:
         assert int(started.hear()) > 5
         yield started

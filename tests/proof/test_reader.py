@@ -1,4 +1,4 @@
-"""Another reader, made from docs/FORMAT.md alone, reads what falaj wrote: every record, always."""
+"""Another reader, written from docs/FORMAT.md alone, reads every record that falaj wrote."""
 
 import random
 import shutil
@@ -23,7 +23,7 @@ RICH = {
     *("succeeded", "pwrite", "tombstones", "compacted", "producers", "trimmed", "shared"),
     *("tokens", "cursors", "consumers", "kept cursors", "queues", "done", "staged"),
 }
-"""What a corpus must have had in it."""
+"""Features that a corpus must contain."""
 
 
 def by_falaj(path: Path) -> Contents:
@@ -61,7 +61,7 @@ def is_expected(model: Model, found: Contents) -> None:
 
 
 def stands_beside(path: Path, model: Model, other: reader.Store) -> None:
-    """Hold what stands beside the records against what was acknowledged, as both read it."""
+    """Compare the parts beside the records with what was acknowledged, as both readers see them."""
     seen = other.seen
     logs = {log.generation.hex(): log for log in other.logs}
     homes = {name: topic.settings for name, topic in other.topics.items()}
@@ -96,7 +96,7 @@ def stands_beside(path: Path, model: Model, other: reader.Store) -> None:
                 read = logs[file.log.hex()].facts.cursors.get(kept, (held.safe,))[0]
                 seen["kept cursors"] += 1
             seen["consumers"] += 1
-            # After a loss of power it goes on where the topic still has what was read.
+            # After a power failure it resumes where the topic still has the records that were read.
             assert read == place["committed"] or (model.cut and place["committed"] < read)
             assert read == model.consumed.get(key, read)
     for queue in told["queues"]:
@@ -117,7 +117,7 @@ def stands_beside(path: Path, model: Model, other: reader.Store) -> None:
 
 
 def agree(path: Path, seed: int) -> Counter[str]:
-    """Make a store, and have it read by both."""
+    """Make a store, and compare both readers on it."""
     model = generate.make(path, seed)
     other = reader.read_store(path)
     found = by_the_other(other)

@@ -1,4 +1,4 @@
-"""Stores of other versions of the format: each way in refuses them by name and changes nothing."""
+"""Stores of other versions of the format: every call refuses them by name and changes nothing."""
 
 import fcntl
 import hashlib

@@ -1,4 +1,4 @@
-"""Other processes for tests: Python programs that are fed by hand, one line at a time."""
+"""Child processes for tests: Python programs that get their input one line at a time."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ import falaj
 PRELUDE = """
 import os, sys, falaj
 def say(*words):
-    # Not by print: a signal handler may say something in the middle of it.
+    # Not by print: a signal handler may write in the middle of it.
     os.write(1, (" ".join(map(str, words)) + "\\n").encode())
 def hear():
     return sys.stdin.readline().strip()
@@ -23,7 +23,7 @@ path = sys.argv[1]
 
 
 class Child:
-    """A Python process that runs a program, with `path`, `say` and `hear` at hand."""
+    """A Python process that runs a program, with `path`, `say` and `hear` defined."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Child:
         )
 
     def hear(self) -> str:
-        """Read the next line that it says; what went wrong if it says no more."""
+        """Read the next line that it writes; raise with its error if it ended."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if not line:
@@ -58,12 +58,12 @@ class Child:
         self.process.stdin.flush()
 
     def kill(self) -> None:
-        """End it as the kernel does when memory is short."""
+        """Kill it, as the kernel does when memory is short."""
         os.kill(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
     def end(self, timeout: float = 30) -> tuple[int, str, str]:
-        """Wait for it: exit code, the rest of what it said, what it complained about."""
+        """Wait for its end; return its exit code, the rest of its output, and its errors."""
         out, err = self.process.communicate(timeout=timeout)
         return self.process.returncode, out, err
 
@@ -76,7 +76,7 @@ def child(
     before: Sequence[str] = (),
     **environment: str,
 ) -> Iterator[Child]:
-    """Run a program in a process of its own, which is gone afterwards.
+    """Run a program in a process of its own, which is killed afterwards.
 
     `before` is a command that runs it, such as `unshare`; `environment` is added to ours.
     """
@@ -92,7 +92,7 @@ def child(
 
 
 def run(path: Path, program: str, python: str = sys.executable) -> str:
-    """Run a program to its end, which must be a good one, and return what it said."""
+    """Run a program to its end, which must be successful, and return its output."""
     with child(path, program, python) as started:
         code, out, err = started.end()
         assert (code, err) == (0, ""), err
@@ -100,22 +100,23 @@ def run(path: Path, program: str, python: str = sys.executable) -> str:
 
 
 def ends_within(limit_s: float, end: Callable[[], float]) -> bool:
-    """Tell whether something ends in time, at one of five tries.
+    """True if something ends in time, at one of five tries.
 
-    A busy machine holds single ones up; who waits for a clock tick, or for nobody, holds up all.
+    A busy machine delays single tries; a call that waits for a clock tick, or in vain, is always
+    late.
     """
     return any(end() < limit_s for _ in range(5))
 
 
 def stop_in_the_middle_of_an_append(pid: int, topic: falaj.Topic[Any]) -> None:
-    """Stop a process that appends all the time at a moment at which it holds the lock."""
+    """Stop a process that appends all the time at a moment when it holds the lock."""
     for _ in range(20_000):
         os.kill(pid, signal.SIGSTOP)
         os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOWAIT)
         if _lock_is_held(topic):
             return
         os.kill(pid, signal.SIGCONT)
-    raise AssertionError("the process was never caught with the lock")
+    raise AssertionError("the process was never stopped with the lock")
 
 
 def _lock_is_held(topic: falaj.Topic[Any]) -> bool:
@@ -127,4 +128,4 @@ def _lock_is_held(topic: falaj.Topic[Any]) -> bool:
 
 
 _LOCK_WORD = 128
-"""Where docs/FORMAT.md puts the append lock."""
+"""The append lock's position, by docs/FORMAT.md."""

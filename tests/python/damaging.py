@@ -1,4 +1,4 @@
-"""Damage for tests: what a dying disk does to a file."""
+"""Corruption for tests, as a dying disk causes it."""
 
 from pathlib import Path
 

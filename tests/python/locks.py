@@ -1,4 +1,4 @@
-"""What keeps others waiting: stores that are written to by pwrite, files that are locked."""
+"""Locks that make other processes wait: stores written by pwrite, files that are locked."""
 
 import fcntl
 import zlib
@@ -10,7 +10,7 @@ import falaj
 
 
 def write_through(path: Path) -> None:
-    """Make an empty store one that is written to by pwrite, as on btrfs or overlay."""
+    """Make an empty store one that is written by pwrite, as on btrfs or overlay."""
     falaj.open(path).close()
     settings = path / "falaj.json"
     text = settings.read_text().rpartition(',"checksum"')[0].replace('"mapped"', '"pwrite"')
@@ -19,7 +19,7 @@ def write_through(path: Path) -> None:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Have the flock of a file, as another process would."""
+    """Hold the flock of a file, as another process would."""
     with path.open("rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -206,10 +206,10 @@ def test_it_ends_quietly_after_its_timeout(topic: falaj.Topic[memoryview]) -> No
 
 
 async def count(turns: list[int]) -> None:
-    """Count how often somebody else in the loop has a turn."""
+    """Count how often another task in the loop gets a turn."""
     while True:
         turns[0] += 1
-        await asyncio.sleep(0)  # sleep: hands the turn on at once
+        await asyncio.sleep(0)  # sleep: passes the turn on at once
 
 
 def test_other_tasks_have_turns_while_there_is_plenty_to_read(
@@ -311,7 +311,7 @@ def test_batches_from_asyncio_go_on_with_what_comes_and_give_others_turns(
 
 
 class Locked:
-    """A follower that cannot have a lock when it looks again."""
+    """A follower that cannot get a lock when it looks again."""
 
     closed = False
 

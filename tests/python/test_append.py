@@ -1,4 +1,4 @@
-"""What goes into a topic comes out of it, whole, in order and at the offset that was returned."""
+"""Records come out as they went in: whole, in order and at the offset that was returned."""
 
 import itertools
 from datetime import UTC, datetime
@@ -43,7 +43,7 @@ def test_a_record_without_a_time_has_that_of_its_append(topic: falaj.Topic[memor
     before = datetime.now(UTC)
     topic.append(b"single")
     topic.extend([b"batched"])
-    # A single append goes by the kernel's tick, which may be 10 ms behind.
+    # A single append uses the kernel's tick, which may be 10 ms late.
     for record in topic:
         assert abs((record.timestamp - before).total_seconds()) < 5
 

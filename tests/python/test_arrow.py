@@ -1,4 +1,4 @@
-"""Topics as Arrow record batches: every column is what the records say."""
+"""Topics as Arrow record batches: every column equals the records."""
 
 import subprocess
 import sys
@@ -194,7 +194,7 @@ def test_a_batch_of_records_is_the_table_of_its_offsets(
         assert seen == 600
         assert batch.to_arrow().schema.equals(topic.to_arrow().schema)
         assert batch.to_arrow(columns=[]).num_columns == 0
-        # Blocks of which something is wanted, from their middle.
+        # Blocks that are read from their middle.
         [cut] = topic.partition(0)[2:5].batches()
         assert cut.to_arrow(columns=["offset"])["offset"].to_pylist() == [2, 3, 4]
 

@@ -31,7 +31,7 @@ def test_a_library_of_tables_takes_a_topic_and_a_scan_as_they_are(
     elif library == "polars":
         found = module.DataFrame(given)["value"].to_list()
     elif library == "duckdb":
-        # A scan is a dataset, by which DuckDB pushes its filters down; a topic is a stream.
+        # DuckDB treats a scan as a dataset, and pushes filters down; a topic is a stream.
         found = [value for (value,) in module.sql("select value from given").fetchall()]
     else:
         module.write_deltalake(tmp_path / "table", given)

@@ -1,4 +1,4 @@
-"""Async iterators can be closed, and takes run as tasks: what asyncio asks of both."""
+"""Async iterators can be closed, and takes run as tasks, as asyncio requires."""
 
 import asyncio
 from contextlib import aclosing

@@ -1,4 +1,4 @@
-"""Reading newest first, and what Python would fall back to where a class is silent."""
+"""Reading newest first, and what Python would fall back to if a class does not say."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Which memory is bytes: text and bytes are taken, numbers and arrays of anything else are not."""
+"""Which memory counts as bytes: text and bytes do, numbers and arrays of other types do not."""
 
 import ctypes
 import mmap
@@ -185,7 +185,7 @@ def test_an_array_is_told_how_to_keep_its_memory(store: falaj.Store, what: str) 
     topic.append(NO_BYTES[what].tobytes())
 
 
-# --- What extend() goes through ------------------------------------------------------------------
+# --- Arguments of extend() -----------------------------------------------------------------------
 
 TABLES: dict[str, Any] = {
     "pandas": pandas.DataFrame({"name": ["ann"]}),

@@ -1,4 +1,4 @@
-"""Jobs: what one process or many stage is seen at once, once, or never."""
+"""Bulk loads: the parts that one process or many stage become visible at once, once, or never."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def staged(path: Path) -> list[str]:
-    """Name the files that jobs have staged in a store."""
+    """Name the files that bulk loads have staged in a store."""
     return [file.name for file in path.glob("logs/*/staging/*/*")]
 
 
@@ -212,11 +212,11 @@ def test_record_batches_are_staged_whatever_their_types(store: falaj.Store) -> N
 
 
 def test_columns_without_rows_may_lack_the_offset_that_all_begin_with(store: falaj.Store) -> None:
-    """As Arrow for Java has left them, and with it Spark before 4.2."""
+    """As Arrow for Java writes them, and Spark before 4.2 with it."""
     pa = pytest.importorskip("pyarrow")
 
     def hollow(kind: Any) -> Any:
-        """An array without rows, where its offsets should be lies something else."""
+        """An array without rows, with other bytes where its offsets should be."""
         buffer = pa.py_buffer(b"\x93" * 64).slice(0, 0)
         return pa.Array.from_buffers(kind, 0, [None, buffer, pa.py_buffer(b"")])
 
@@ -269,7 +269,7 @@ for version in range((topic.last_idempotency_key("jobs") or 0) + 1, int(hear()) 
     parts = []
     for name in "ab":
         part = topic.stage(job, name, idempotency_key=token)
-        # Every other one is too large for a group.
+        # Every other load is too large for a group.
         for n in range(10 if version % 2 else 3_000):
             part.append([version, name, n])
         parts.append(part.finish())
@@ -294,7 +294,7 @@ def test_workers_and_a_committer_that_are_killed_all_the_time_commit_each_job_on
                     worker.end()
                 else:
                     worker.hear()
-                    # sleep: a kill is to come anywhere in the work, not where a test would put it
+                    # sleep: a kill must come anywhere in the work, not where a test would put it
                     time.sleep(dice.uniform(0, 0.03))
                     worker.kill()
         expected = [

@@ -1,4 +1,4 @@
-"""Codecs: their name is the topic's, values come back as they went in, errors say what to do."""
+"""Codecs: their name is stored with the topic, values come back unchanged, errors give a remedy."""
 
 import math
 import pickle

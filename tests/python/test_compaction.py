@@ -1,4 +1,4 @@
-"""Compaction, as Python has it: what stays, what goes, and processes that die of it."""
+"""Compaction in Python: records that stay, records that are removed, and killed processes."""
 
 import random
 import time
@@ -53,7 +53,7 @@ def test_of_each_key_the_last_record_stays_and_all_ways_to_read_agree(store: fal
     assert at is not None
     assert 1960 <= at.offset <= 1980
     assert first is not None
-    assert bytes(first) == b"0" * 300, "a view stays"
+    assert bytes(first) == b"0" * 300, "a view must stay valid"
     for n in (0, 5, 40, 41, 2**70):
         assert [record.offset for record in prices.read(0, n)] == left[:n]
     assert [record.offset for record in prices.read(-30, 5)] == left[10:15]
@@ -151,7 +151,7 @@ def test_jobs_whose_records_are_gone_are_over(store: falaj.Store) -> None:
     with store.queue("work", prices) as queue:
         held, back = queue.take(2)
         prices.compact(seal=True)
-        assert held.record.key == b"0", "what was handed out stays"
+        assert held.record.key == b"0", "a delivered record must stay readable"
         held.ack()
         back.nack()
     with falaj.open(store.path) as other, other.queue("work", compacted(other)) as queue:
@@ -166,7 +166,7 @@ def test_jobs_whose_records_are_gone_are_over(store: falaj.Store) -> None:
 def test_who_found_the_last_records_elsewhere_has_the_others_gone(store: falaj.Store) -> None:
     prices = filled(store, 400)
     prices.compact(last={}, seal=True)
-    assert len(list(prices)) == 400, "of what is not told all stays"
+    assert len(list(prices)) == 400, "records without an entry must stay"
     told: list[tuple[int, int]] = []
     last = Last(200, array("Q", [5, 199]))
     done = prices.compact(last={0: last}, progress=lambda at, of: told.append((at, of)))
@@ -206,7 +206,7 @@ with falaj.open(path, read_only=True) as store:
             at = record.offset
             assert record.value.split()[0].encode() == record.key
             last[record.key] = record.offset
-        # What was the last of a key is so, or was followed by another.
+        # The last record of a key is still the last, or was followed by another.
         for key, offset in last.items():
             try:
                 assert prices[offset].key == key
@@ -221,7 +221,7 @@ def killed_again_and_again(path: Path, kills: int) -> Iterator[None]:
     for _ in range(kills):
         with child(path, COMPACT) as compacting:
             assert compacting.hear() == "ready"
-            # sleep: it is to be killed at any moment, not at one that it tells.
+            # sleep: it must be killed at any moment, not at one that it reports
             time.sleep(seeded.uniform(0, 0.15))
             compacting.kill()
         yield
@@ -240,7 +240,7 @@ def test_compactions_killed_at_any_moment_beside_a_writer_and_readers_lose_no_la
             at = 2999
             for _ in killed_again_and_again(path, 8):
                 before = at
-                # Until it read what was appended since: what it told before waits in a pipe.
+                # Until it has read everything since: its earlier reports wait in a pipe.
                 while at <= before:
                     keys, at = map(int, reading.hear().split())
                     assert keys == KEYS

@@ -1,4 +1,4 @@
-"""Appends under a condition: nothing twice, and nothing where somebody was faster."""
+"""Conditional appends: no record twice, and none if another writer was faster."""
 
 import random
 import signal
@@ -140,7 +140,7 @@ def test_who_is_killed_and_repeats_what_it_does_not_know_of_appends_all_of_it_on
                     assert producer.process.stdout is not None
                     rest = producer.process.stdout.read().split("\n")[:-1]
                     heard = [int(line.split()[0]) for line in rest]
-                    # One append at most was not told of; of the last five repeats are known.
+                    # At most one append had no answer; repeats of the last five are recognised.
                     reached[name] = max(0, max([said, *heard]) - chance.randrange(4))
     topic = falaj.open(path).topic("jobs", codec="str")
     found = [str(record.value).split() for record in topic]

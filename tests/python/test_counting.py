@@ -1,4 +1,4 @@
-"""A number of records is one of records that are there, also where compaction left gaps."""
+"""Counts are of records that exist, even where compaction left gaps."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -17,7 +17,7 @@ THERE = [0, 1, 2, 5002]
 
 @pytest.fixture
 def prices(store: falaj.Store) -> falaj.Topic[Any]:
-    """Four records, the last of which has the offset 5002."""
+    """Four records; the last one has the offset 5002."""
     topic: falaj.Topic[Any] = store.topic(
         "prices", codec="str", compacted=True, segment_bytes=1 << 16, sync="none"
     )

@@ -1,6 +1,6 @@
-"""What a user may call is documented, and the examples in compiled docstrings run.
+"""Every public name is documented, and the examples in compiled docstrings run.
 
-Those of Python modules are run by pytest itself (`--doctest-modules`); it does not look into the
+pytest itself runs the examples of Python modules (`--doctest-modules`), but not those of the
 compiled one.
 """
 

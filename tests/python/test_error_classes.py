@@ -1,4 +1,4 @@
-"""Classes of errors: bases, names in the engine, and the error of a value that cannot be read."""
+"""Classes of errors: bases, names in the engine, and the error of an unreadable value."""
 
 import copy
 import inspect

@@ -1,4 +1,4 @@
-"""Misuse and damage: a typed error that names the path, the place and what to do next."""
+"""Misuse and corruption: a typed error that names the path, the place and a remedy."""
 
 import asyncio
 import os
@@ -148,7 +148,7 @@ def test_reports_say_what_helps_beside_what_is_wrong(path: Path) -> None:
         info = store.info()
         assert [each["error_class"] for each in info["topics"]] == wanted
         assert [each["error_class"] for each in info["groups"]] == ["CorruptData"]
-        wanted.append("CorruptData")  # the consumer's file, which they look at too
+        wanted.append("CorruptData")  # the group's file, which they check too
         assert store.maintain()["error_classes"] == wanted
     repair = falaj.repair(path)
     assert (repair["error_classes"], len(repair["problems"])) == (wanted, 3)
@@ -163,7 +163,7 @@ def test_a_damaged_settings_file_is_named(path: Path, text: str) -> None:
 
 
 def damaged(path: Path) -> falaj.Topic[memoryview]:
-    """Write 300 records and hurt one in the middle, where it lies on the disk."""
+    """Write 300 records and corrupt one in the middle, on the disk."""
     with falaj.open(path) as store, store.topic("orders", codec="raw") as topic:
         for i in range(300):
             topic.append(b"record %03d" % i)
@@ -194,7 +194,7 @@ def test_damage_is_told_with_file_and_position_and_never_skipped(path: Path) -> 
 
 
 def hurt(path: Path, before: bytes, with_: bytes) -> None:
-    """Put bytes over those that stand right before a value, on the disk."""
+    """Overwrite the bytes right before a value, on the disk."""
     (segment,) = path.glob("logs/*/*.log")
     at = segment.read_bytes().index(before) - len(with_)
     with segment.open("r+b") as file:
@@ -217,7 +217,7 @@ def test_batches_hand_out_what_is_sound_before_they_tell_of_damage(
         else:
             for value in values:
                 topic.append(value, key=key)
-    # The length of a value: without checksums a record that reaches beyond its block.
+    # The length of a value: without checksums a record can reach past its block.
     hurt(path, values[150], b"\xff")
     batches = falaj.open(path, verify=verify).topic("orders", codec="raw").batches()
     seen: list[bytes | None] = []
@@ -229,7 +229,7 @@ def test_batches_hand_out_what_is_sound_before_they_tell_of_damage(
 
     with pytest.raises(CorruptData) as caught:
         read()
-    # With checksums a block is sound or not.
+    # With checksums a block is valid or not.
     assert seen == values[: 100 if together and verify else 150]
     for _ in range(2):
         with pytest.raises(CorruptData, match=f"byte {caught.value.position}:"):
@@ -307,7 +307,7 @@ def test_deleting_what_is_not_there_is_a_key_error(
 def test_a_mode_in_digits_says_who_else_may_read_and_write(
     path: Path, mode: int, files: int
 ) -> None:
-    umask = os.umask(0o077)  # the mode is the store's, for all who share it
+    umask = os.umask(0o077)  # the mode is the store's, for all its users
     try:
         with falaj.open(path, permissions=mode) as store:
             store.topic("orders").append(b"x")
@@ -318,7 +318,7 @@ def test_a_mode_in_digits_says_who_else_may_read_and_write(
     shared = [p for p in bits if p.suffix in (".log", ".json") or p.name == "control"]
     assert len(shared) == 4
     assert {bits[p] & 0o777 for p in shared} == {files}
-    # Lock files are for those who write: an exclusive flock needs no more than reading.
+    # Only writers may open lock files: an exclusive flock needs only read permission.
     assert all(bits[p] & 0o040 == 0 or mode & 0o020 for p in path.glob("slots/*"))
 
 

@@ -1,11 +1,11 @@
-"""Waiting in event loops that are not asyncio's own: gevent's, uvloop's, trio's."""
+"""Waiting in event loops other than asyncio's: gevent's, uvloop's, trio's."""
 
 from pathlib import Path
 
 import pytest
 from children import run
 
-# Each waits for what another thread of the system's appends while it waits.
+# Each waits for a record that another system thread appends meanwhile.
 WAITS = """
 import asyncio
 
@@ -55,7 +55,7 @@ import gevent
 store = falaj.open(path)
 topic, queue = store.topic("orders"), store.queue("jobs")
 pool = gevent.get_hub().threadpool
-# What is waited for comes from another greenlet.
+# Another greenlet appends the record.
 gevent.spawn_later(0.1, topic.append, b"news")
 say(pool.apply(next, (topic.follow("latest"),)).to_bytes())
 gevent.spawn_later(0.1, queue.put, b"job")

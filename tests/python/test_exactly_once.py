@@ -1,9 +1,9 @@
-"""A pipeline whose processes are killed all the time does each piece of work exactly once.
+"""A pipeline whose processes are killed repeatedly does each piece of work exactly once.
 
-Three steps, each a process that reads what the one before wrote, works, and writes the result and
-its cursor in one transaction: numbers → copies → squares → sums. Each may be killed at any moment;
-in the end every result is there once, in order. Once with cursors under names of their own, and
-once with consumers, of which each step has two members that share the partitions.
+It has three steps: numbers → copies → squares → sums. Each is a process that reads the output of
+the step before, and writes the result and its cursor in one transaction. Each may be killed at any
+moment; at the end every result is there once, in order. One test keeps cursors by hand. Another
+uses consumer groups, each with two members that share the partitions.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def test_a_pipeline_under_a_storm_of_kills_does_each_piece_of_work_exactly_once(
     steps.append(("squares", "sums", "sums"))
     with falaj.open(path, sync="none") as store:
         feed = store.topic("numbers", codec="str")
-        # Two steps write to one log, the third to one of its own: neither matters.
+        # Two steps write to one log, the third to its own: neither matters.
         for name, log in (("copies", "middle"), ("squares", "middle"), ("sums", "sums")):
             store.topic(name, codec="str", log=log, segment_bytes=65536)
 
@@ -80,7 +80,7 @@ def test_a_pipeline_under_a_storm_of_kills_does_each_piece_of_work_exactly_once(
             stack, process = running[victim]
             if dice.random() < 0.8:
                 assert process.hear().startswith("begun")
-            # sleep: a kill is to come anywhere in the work, and not where a test would put it
+            # sleep: a kill must come anywhere in the work, and not where a test would put it
             time.sleep(dice.uniform(0, 0.02))
             stack.close()  # which kills it
             running[victim] = start(victim)
@@ -119,7 +119,7 @@ while True:
         tx.commit_cursor(member)
 """
 
-#: Each step: its consumer, what it reads, what it writes, in which log its cursors are.
+#: Each step: its group, its input, its output, and the log of its cursors.
 STEPS = (
     ("copier", "numbers", "copies", "middle"),
     ("squarer", "copies", "squares", "middle"),
@@ -155,9 +155,9 @@ def test_a_pipeline_of_consumers_under_a_storm_of_kills_does_each_piece_of_work_
             step, (own, victim) = running[at]
             if dice.random() < 0.8:
                 assert victim.hear() == "begun"
-            # sleep: a kill is to come anywhere in the work, and not where a test would put it
+            # sleep: a kill must come anywhere in the work, and not where a test would put it
             time.sleep(dice.uniform(0, 0.03))
-            # Nobody who lives is ever refused: an error of its own would be one.
+            # No living member is ever refused: that would be an error.
             assert victim.process.poll() is None, victim.end()
             own.close()  # which kills it
             running[at] = (step, start(step))
@@ -166,7 +166,7 @@ def test_a_pipeline_of_consumers_under_a_storm_of_kills_does_each_piece_of_work_
             assert time.monotonic() < ends, f"{done} of {numbers}: {store.info()['groups']}"
             for _, (_, process) in running:
                 assert process.process.poll() is None, process.end()
-            end = totals.end_offset  # asked once: what comes after it is counted the next time
+            end = totals.end_offset  # asked once: later records are counted the next time
             for record in totals[seen:end]:
                 done += record.value[0]
             seen = end

@@ -1,4 +1,4 @@
-"""Following: nothing is missed, nothing polls, and it ends at once when it is to end."""
+"""Following: no record is missed, no process polls, and it ends at once when asked."""
 
 import threading
 import time
@@ -54,7 +54,7 @@ def test_a_follower_sleeps_until_there_is_news(
     reader = falaj.open(path, read_only=mode == "r").topic("orders")
     follower = reader.follow(timeout=SOON_S)
     before = time.process_time()
-    # sleep: the follower is to be asleep when the record comes, for long enough to measure
+    # sleep: the follower must be asleep when the record comes, for long enough to measure
     timer = threading.Timer(0.5, lambda: topic.append(b"7"))
     timer.start()
     assert numbers([next(follower)]) == [7]
@@ -72,10 +72,10 @@ def test_a_record_whose_writer_died_before_it_said_so_is_read_once_and_waited_be
     topic.append(b"1")
     with control.open("r+b") as page:
         page.seek(264)
-        page.write(tail)  # as if it had been killed right behind the commit word
+        page.write(tail)  # as if it had been killed right after the commit word
     follower = falaj.open(path, read_only=mode == "r").topic("orders").follow(timeout=0.2)
     assert numbers(follower) == [0, 1]
-    # It waits for what comes behind that, not for what it has read.
+    # It waits for the next record, not for the one that it has read.
     assert follower._seen > int.from_bytes(tail, "little")
 
 
@@ -137,7 +137,7 @@ def test_closing_from_another_thread_ends_a_follow_within_50_ms(path: Path, what
         closed = {"follower": follower, "topic": topic, "store": store}[what]
         ended: list[float] = []
         waiting = in_thread(lambda: ended.append([*follower, time.monotonic()][-1]))
-        time.sleep(0.2)  # sleep: the thread is to be in the middle of its wait
+        time.sleep(0.2)  # sleep: the thread must be in the middle of its wait
         begin = time.monotonic()
         closed.close()  # type: ignore[attr-defined]
         waiting.join(SOON_S)
@@ -188,7 +188,7 @@ def test_two_threads_on_one_follower_are_told_to_have_one_each(
     follower = topic.follow()
     waiting = in_thread(lambda: list(follower))
     try:
-        time.sleep(0.2)  # sleep: the other thread is to be in its wait
+        time.sleep(0.2)  # sleep: the other thread must be in its wait
         with pytest.raises(RuntimeError, match="each its own"):
             follower.poll()
     finally:

@@ -1,4 +1,4 @@
-"""Several interpreters in a process, as under mod_wsgi: one of them has falaj."""
+"""Several interpreters in a process, as under mod_wsgi: only one of them has falaj."""
 
 import os
 import subprocess

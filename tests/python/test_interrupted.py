@@ -1,7 +1,7 @@
-"""Handlers of signals that raise: what a call did is known, and what it had found comes again.
+"""Signal handlers that raise: the effect of a call is known, and delivered records come again.
 
-The kernel's timer goes off at moments that differ from round to round, so each test goes on until
-enough of them fell into the call.
+The kernel's timer fires at a different moment in each round, so each test runs until enough of them
+fell into the call.
 """
 
 import random
@@ -22,7 +22,7 @@ from falaj._records import Receipt
 from falaj.errors import HandleClosed
 from falaj.outbox import Outbox
 
-# An alarm within a finalizer, as of a lock of the import system, is printed and comes to nothing.
+# An alarm in a finalizer, as of a lock of the import system, is printed and has no effect.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 SEED = 20261126
@@ -31,15 +31,15 @@ ENOUGH = 40
 
 
 class Alarm(BaseException):
-    """What the handler raises; nothing but these tests catches it."""
+    """The handler's exception; only these tests catch it."""
 
-    #: Another thread may take the signal, so that the handler runs later than the timer went off.
+    #: Another thread may take the signal, so the handler may run later than the timer.
     is_expected = False
 
 
 @pytest.fixture(autouse=True)
 def alarm() -> Iterator[None]:
-    """Have the timer's signal raise."""
+    """Make the timer's signal raise."""
 
     def ring(_signal: int, _frame: object) -> None:
         if Alarm.is_expected:
@@ -55,9 +55,9 @@ def alarm() -> Iterator[None]:
 
 
 def call_with_alarm(call: Callable[[], Any], longest_s: float) -> tuple[Any, Alarm | None]:
-    """Call something while the timer goes off at some moment, or not at all.
+    """Make a call while the timer fires at some moment, or not at all.
 
-    Returns what it returned, None where the handler took that away, and what the handler raised.
+    Returns the call's result, None if the handler took it away, and the handler's exception.
     """
     result, raised = None, None
     Alarm.is_expected = True
@@ -73,7 +73,7 @@ def call_with_alarm(call: Callable[[], Any], longest_s: float) -> tuple[Any, Ala
 
 
 def interrupted(call: Callable[[], Any], was_done: Callable[[], bool]) -> Iterator[Any]:
-    """Call something again and again: what it returned, None where the handler took that away.
+    """Repeat a call; yield its result, None if the handler took it away.
 
     Ends when that has happened often enough after the call's work was done.
     """
@@ -82,14 +82,14 @@ def interrupted(call: Callable[[], Any], was_done: Callable[[], bool]) -> Iterat
     longest_s = 1e-5
     for _ in range(ROUNDS):
         result, raised = call_with_alarm(call, longest_s)
-        # So that it goes off within the call as often as behind it, however long that takes.
+        # So that it fires within the call as often as after it, however long that takes.
         longest_s = max(1e-5, longest_s * (1.1 if raised else 0.9))
         if raised and result is None and was_done():
             met += 1
         yield result
         if met == ENOUGH:
             return
-    raise AssertionError(f"the timer went off behind the work only {met} times")
+    raise AssertionError(f"the timer fired after the work only {met} times")
 
 
 def transact(store: falaj.Store, topic: falaj.Topic[Any]) -> bool:
@@ -253,7 +253,7 @@ def test_what_an_interrupted_poll_had_found_is_not_committed_and_comes_again(
         topic.extend([b"x"] * 5)
     consumer = store.consumer("billing", [topic], auto_commit=auto_commit)
     read, seen = READS[how], 0
-    # What it found shows in nothing but where it stood, so this counts every interruption.
+    # Its position is the only trace of its results, so this counts every interruption.
     rounds = interrupted(lambda: read(consumer), lambda: True)
     while (found := next(rounds, ...)) is not ...:
         if found is None:
@@ -355,7 +355,7 @@ def test_a_handler_may_close_the_outbox_in_the_midst_of_a_relay(
         shop.executemany("INSERT INTO outbox (value) VALUES (?)", [(str(n),) for n in range(9)])
         strings = topic.store.topic("strings", codec="str")
         outbox = Outbox(tmp_path / "shop.sqlite", strings, row=interrupt, limit=2)
-        assert list(outbox.run()) == [4], "the batch of the third row is the last one"
+        assert list(outbox.run()) == [4], "the batch of the third row must be the last one"
         with pytest.raises(HandleClosed):
             outbox.relay()
         with Outbox(tmp_path / "shop.sqlite", strings) as another:

@@ -1,4 +1,4 @@
-"""Views outlive everything, and closed handles say so."""
+"""Views outlive everything, and closed handles raise."""
 
 import gc
 import os
@@ -89,7 +89,7 @@ def test_every_call_on_a_closed_topic_says_that_it_is_closed(
 
 
 WITHOUT_RECORDS = {"flush"}
-"""What a deleted topic may still do: there is nothing left to be lost."""
+"""Calls that a deleted topic still allows: nothing can be lost any more."""
 
 
 @pytest.mark.parametrize("call", [c for c in calls(None) if c not in WITHOUT_RECORDS])

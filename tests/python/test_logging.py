@@ -1,4 +1,4 @@
-"""Many processes log into one topic: no line is lost, whatever ends a process; none breaks it."""
+"""Many processes log into one topic: no line is lost or corrupt, whatever ends a process."""
 
 import logging
 import logging.config
@@ -19,7 +19,7 @@ from falaj.logging import Handler
 
 PROCESSES = 4
 LINES = 2000
-# Says how far it came whenever a line's call has returned.
+# Reports its progress whenever a line's call has returned.
 SERVICE = """
 import logging
 from falaj.logging import Handler
@@ -53,7 +53,7 @@ def start(stack: ExitStack, path: Path, me: str, lines: int = LINES) -> Child:
 
 @pytest.fixture
 def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., logging.Logger]]:
-    """A logger that logs into a topic and nowhere else, and hands on no error."""
+    """A logger that logs only into a topic, and raises every error."""
     used: list[tuple[logging.Logger, logging.Handler]] = []
 
     def fail(_handler: object, record: logging.LogRecord) -> None:
@@ -82,7 +82,7 @@ def test_no_line_of_many_processes_is_lost_when_one_of_them_is_killed(path: Path
         returned = [victim.hear() for _ in range(LINES // 4)]
         victim.kill()
         assert victim.process.stdout is not None
-        # What it had said by then, but for a word that the kill cut off.
+        # Its reports until then, without a word that the kill cut off.
         returned += [line for line in victim.process.stdout.read().split("\n")[:-1] if line]
         for service in services.values():
             while service.hear() != "done":
@@ -205,7 +205,7 @@ def test_all_that_a_record_tells_is_in_the_dict(
 
 
 class Broken:
-    """A class of somebody's that cannot be shown."""
+    """An object of a user's class that cannot be shown."""
 
     def __str__(self) -> str:
         raise OSError("no such row")
@@ -214,7 +214,7 @@ class Broken:
 
 
 class Gone(dict[str, object]):
-    """A row whose columns are not there any more."""
+    """A row whose columns no longer exist."""
 
     def items(self) -> Any:
         raise OSError("no such row")

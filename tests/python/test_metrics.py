@@ -1,4 +1,4 @@
-"""Metrics are what `info` tells, as a dict, and in a text that Prometheus' own parser reads."""
+"""Metrics have the values of `info`, as a dict, and as text that Prometheus' own parser reads."""
 
 import json
 from pathlib import Path
@@ -19,7 +19,7 @@ def parsed(text: str) -> Any:
 
 
 def samples(text: str) -> Samples:
-    """Values by name of the sample and by labels but the store's, as the parser finds them."""
+    """Values by the sample's name and by labels except the store's, as the parser finds them."""
     found: Samples = {}
     for family in parsed(text):
         for sample in family.samples:
@@ -29,7 +29,7 @@ def samples(text: str) -> Samples:
 
 
 def some_topic(path: Path) -> falaj.Topic[Any]:
-    """A topic whose last record is not durable while it is open, in a store with another one."""
+    """A topic whose last record is not durable while it is open, in a store with another topic."""
     store = falaj.open(path, sync="none")
     orders = store.topic("orders", partitions=2, segment_bytes=1 << 16, sync_interval_ms=3_600_000)
     for _ in range(300):
@@ -198,7 +198,7 @@ def test_queues_that_nobody_has_open_or_whose_topic_or_file_is_gone_are_told_too
         store.delete_topic("gone")
     state = path / "queues/torn"
     state.write_bytes(b"\xff" * 600 + state.read_bytes()[600:])
-    # As after a restart of the machine: what is derived is of another time.
+    # As after a restart of the machine: derived values are of another time.
     whole = bytearray((path / "queues/whole").read_bytes())
     whole[2112:2120] = bytes(8)
     (path / "queues/whole").write_bytes(whole)

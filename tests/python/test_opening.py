@@ -1,4 +1,4 @@
-"""Opening a store or a topic: what is created, what is refused, and what a refusal says."""
+"""Opening a store or a topic: creation, refusals, and their messages."""
 
 from pathlib import Path
 from typing import Any

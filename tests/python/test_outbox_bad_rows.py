@@ -1,4 +1,4 @@
-"""Rows that cannot be records are named, skipped or dead-lettered, once, whatever dies."""
+"""Rows that cannot be records are named, skipped or dead-lettered, once, whatever process dies."""
 
 import json
 import logging
@@ -53,7 +53,7 @@ def headed(row: sqlite3.Row) -> falaj.NewRecord:
     return falaj.NewRecord(row["value"], None, headers=headers)
 
 
-# What is inserted between good rows, what makes records of rows, and what is said of it.
+# Rows that are inserted between good ones, the function that makes records, and the error.
 BAD: dict[str, tuple[str, object, object, Any, str]] = {
     "a number as text": ("str", None, 7, None, 'column "value": .*not int'),
     "a blob as text": ("str", None, b"x", None, 'column "value": .*not bytes'),
@@ -212,7 +212,7 @@ def test_a_batch_that_was_appended_is_not_appended_again_by_stricter_code(
     topic = store.topic("t", codec="json")
     insert(database, "a", "b", "c")
     with Outbox(database, topic) as outbox:
-        monkeypatch.setattr(outbox, "_finish", lambda _: 1 / 0)  # it dies behind the append
+        monkeypatch.setattr(outbox, "_finish", lambda _: 1 / 0)  # it dies after the append
         with pytest.raises(ZeroDivisionError):
             outbox.relay()
     insert(database, "d")
@@ -257,7 +257,7 @@ def test_relays_that_are_killed_all_the_time_move_or_refuse_each_row_once(
                 insert(database, *new)
                 time.sleep(chance.random() * 0.05)  # sleep: death comes at any moment
                 one.kill()
-                time.sleep(chance.random() * 0.05)  # sleep: the other goes on alone
+                time.sleep(chance.random() * 0.05)  # sleep: the other continues alone
                 two.kill()
         with Outbox(database, topic, delete=delete == "delete", on_bad=on_bad) as outbox:
             outbox.relay()
@@ -291,7 +291,7 @@ def test_a_letter_that_was_under_way_is_finished_before_anything_else(
             pytest.raises(InvalidArgument, match=r"row 1 .* on its way to a topic of dead letters"),
         ):
             outbox.relay()
-    # Also where the row would be one of the topic's by now.
+    # Also if the row could be a record of the topic by now.
     with Outbox(database, topic, on_bad="dead-letter", row=lambda r: str(r["value"])) as outbox:
         assert outbox.relay() == 1
         assert outbox.dead is not None

@@ -71,7 +71,7 @@ def test_a_store_opens_by_the_url_of_its_directory(tmp_path: Path) -> None:
 
 def test_no_call_takes_a_url_for_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for folder in ("s3:", "s3:/bucket"):  # where a slip would find a place to write to
+    for folder in ("s3:", "s3:/bucket"):  # where a mistake would find a place to write to
         Path(folder).mkdir()
     with falaj.open("s") as store, store.topic("t") as topic:
         for call in (

@@ -19,7 +19,7 @@ SOON_S = 10.0
 
 
 def append_some(path: Path, name: str) -> None:
-    """Append from a process of multiprocessing, which has to find this by name."""
+    """Append from a process of multiprocessing, which imports this by name."""
     with falaj.open(path) as store:
         topic = store.topic("orders")
         for i in range(EACH):
@@ -158,7 +158,7 @@ while True:
         offset = topic.append(b"after")
         took = time.monotonic() - begin
         assert topic[offset].to_bytes() == b"after"
-        os.kill(idle, 0)  # it lives on
+        os.kill(idle, 0)  # it still lives
         os.kill(idle, signal.SIGKILL)
     assert took < 1.0
     assert all(record.to_bytes() in (b"after", b"x" * 1000) for record in topic[1:])
@@ -209,7 +209,7 @@ except KeyboardInterrupt:
     def end() -> float:
         with child(path, program) as follower:
             assert [follower.hear(), follower.hear()] == ["ready", "record"]
-            time.sleep(0.2)  # sleep: it is to be in the middle of its wait
+            time.sleep(0.2)  # sleep: it must be in the middle of its wait
             begin = time.monotonic_ns()
             follower.process.send_signal(signal.SIGINT)
             took = (int(follower.hear()) - begin) / 1e9
@@ -244,7 +244,7 @@ except KeyboardInterrupt:
         stop_in_the_middle_of_an_append(stopped.process.pid, topic)
         before = len(topic)
         waiting.tell()
-        time.sleep(0.3)  # sleep: it is to be in the middle of its wait
+        time.sleep(0.3)  # sleep: it must be in the middle of its wait
         begin = time.monotonic_ns()
         waiting.process.send_signal(signal.SIGINT)
         assert (int(waiting.hear()) - begin) / 1e6 < 200
@@ -284,7 +284,7 @@ say(0.6 <= time.monotonic() - begin < 5)
             assert str(stopped.process.pid) in said or "slot" in said
         assert waiting.hear() == "True"
         assert len(topic) == before
-        # A stopped process is alive: its lock is never taken from it, and it goes on.
+        # A stopped process is alive: its lock is never taken from it, and it continues.
         os.kill(stopped.process.pid, signal.SIGCONT)
         offset = topic.append(b"after")
         assert isinstance(offset, int)
@@ -298,7 +298,7 @@ EXITS = {
 import threading, time
 thread = threading.Thread(target=lambda: list(topic.follow()), daemon=True)
 thread.start()
-time.sleep(0.1)  # sleep: the thread is to be in its wait
+time.sleep(0.1)  # sleep: the thread must be in its wait
 """,
     "daemon threads append and sync": """
 import threading
@@ -324,7 +324,7 @@ async def main():
     async for record in topic.afollow():
         pass
 threading.Thread(target=asyncio.run, args=(main(),), daemon=True).start()
-time.sleep(0.1)  # sleep: the thread is to be in its wait
+time.sleep(0.1)  # sleep: the thread must be in its wait
 """,
     "an atexit function appends": """
 import atexit

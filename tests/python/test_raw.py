@@ -1,4 +1,4 @@
-"""Payloads as they are: the codecs "raw" and "bytes", `RAW`, and the columns of a batch."""
+"""Payloads without decoding: the codecs "raw" and "bytes", `RAW`, and the columns of a batch."""
 
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ def test_raw_and_bytes_read_the_same_topic_and_the_reader_chooses(store: falaj.S
     assert [record.value for record in read] == [b"by raw", b"by bytes"]
     assert {type(record.value) for record in read} == {bytes}
     assert {type(record.value) for record in raw} == {memoryview}
-    assert type(store.topic("first")[0].value) is memoryview, "raw is the default"
+    assert type(store.topic("first")[0].value) is memoryview, "raw must be the default"
     assert (raw.codec, read.codec) == ("bytes", "bytes")
     for codec in ("raw", "bytes"):
         store.topic("second", codec=codec).append(codec.encode())

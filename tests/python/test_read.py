@@ -1,4 +1,4 @@
-"""Offsets are positions in history: what reading by offset, slice, time and batch promises."""
+"""Offsets are positions in history: the promises of reading by offset, slice, time and batch."""
 
 import threading
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""A topic is deleted and made anew, again and again, while processes write, read and follow it."""
+"""A topic is deleted and created again, repeatedly, while processes write, read and follow it."""
 
 import time
 from contextlib import ExitStack
@@ -11,7 +11,8 @@ import falaj
 SECONDS = 3.0
 NAME = "passing"
 
-# Each value says of which generation it is meant to be: who finds another's found a wrong write.
+# Each value names the generation of its topic: a reader that finds another's has found a wrong
+# write.
 COMMON = """
 from falaj.errors import UnknownTopic, TopicDeleted
 import time
@@ -70,7 +71,7 @@ say(done, deleted)
 DELETER = """
 while time.monotonic() < end:
     topic = store.topic("passing", codec="raw", segment_bytes=1 << 16)
-    # sleep: now and then the others are to come to something
+    # sleep: at times the others must get some work done
     time.sleep(0.01 * (done % 5))
     try:
         topic.delete()
@@ -121,15 +122,15 @@ def test_deleting_and_making_anew_under_load_hurts_nobody_and_gives_the_room_bac
             each.tell()
         told = hear_all(children)
         for done, _ in told[:3]:
-            assert done > 0, "a writer never came to write"
-        assert all(deleted > 0 for _, deleted in told[:3]), "nobody was told"
-        assert sum(done for done, _ in told[-2:]) > 5, "the storm was a breeze"
+            assert done > 0, "a writer never wrote"
+        assert all(deleted > 0 for _, deleted in told[:3]), "no process got TopicDeleted"
+        assert sum(done for done, _ in told[-2:]) > 5, "the readers read too little"
         assert kept[0].to_bytes() == b"stays"
         last = store.topic(NAME)
         last.append(last.generation.encode() + b" last", sync="durable")
-        # Who was in the middle of a roll may have left an empty place for the next sweep.
+        # A writer that was rolling may have left an empty directory for the next sweep.
         store.maintain()
-        assert len(list(path.glob("logs/*"))) == 2, "a deleted log still takes room"
+        assert len(list(path.glob("logs/*"))) == 2, "a deleted log still takes space"
         found = falaj.verify(path)
         assert found["sound"], found
         store.delete_topic(NAME)
@@ -148,7 +149,7 @@ def test_deleters_that_are_killed_leave_a_topic_or_none_and_no_room_taken(tmp_pa
                     assert each.hear() == "ready"
                 for each in children:
                     each.tell()
-                # sleep: they are to be in the middle of it when they are killed
+                # sleep: they must be in the middle of it when they are killed
                 time.sleep(0.1 + 0.03 * round_number)
                 for each in reversed(children):
                     each.kill()
@@ -157,5 +158,5 @@ def test_deleters_that_are_killed_leave_a_topic_or_none_and_no_room_taken(tmp_pa
                 assert bytes(record.raw or b"").split(b" ")[0].decode() == topic.generation
             topic.append(topic.generation.encode() + b" after", sync="durable")
             store.maintain()
-            assert len(list(path.glob("logs/*"))) == 1, "what a killed deleter left takes room"
+            assert len(list(path.glob("logs/*"))) == 1, "a killed deletion's leftovers take space"
         assert falaj.verify(path)["sound"]

@@ -1,4 +1,4 @@
-"""A store that somebody removes while processes write to it: real processes, a real `rm -r`."""
+"""A store is removed while processes write to it: real processes, a real `rm -r`."""
 
 import subprocess
 from contextlib import suppress
@@ -83,7 +83,7 @@ def test_a_queue_of_a_removed_store_delivers_and_takes_nothing_more(path: Path) 
     for call in (put, topic.flush):
         with pytest.raises(FilesRemoved):
             call()
-    held: list[object] = []  # a job that nothing refers to is returned to the queue
+    held: list[object] = []  # a job without a reference is returned to the queue
     with suppress(FilesRemoved):
         held += queue.take(timeout=0)  # the record of `put` is visible if only its sync was refused
     with pytest.raises(FilesRemoved):

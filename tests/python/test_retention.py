@@ -1,4 +1,4 @@
-"""Retention by limits, as Python has it: settings, maintenance, and processes that die of it."""
+"""Retention by limits in Python: settings, maintenance, and killed processes."""
 
 import json
 import random
@@ -110,7 +110,7 @@ say("filled")
 
 
 def test_maintenance_says_what_went_and_of_a_dry_run_what_would(store: falaj.Store) -> None:
-    # In another process: one that has rolled a log lets go by itself, sooner or later.
+    # In another process: a process that has rolled a log deletes by itself, sooner or later.
     with child(store.path, FILLER) as filler:
         assert filler.hear() == "filled"
     orders = store.topic("orders", codec="raw")
@@ -138,7 +138,7 @@ def test_a_topic_that_is_written_to_lets_go_by_itself(store: falaj.Store) -> Non
     deadline = time.monotonic() + 20
     while orders.start_offset == 0:
         assert time.monotonic() < deadline
-        # sleep: nobody is told when records went
+        # sleep: no event reports that records were deleted
         time.sleep(0.005)
     assert not store.metrics()["logs"]["orders"]["retention_failed"]
 
@@ -168,7 +168,7 @@ def test_who_is_killed_while_letting_go_leaves_a_whole_topic(tmp_path: Path) -> 
     for _ in range(8):
         with child(path, WRITER) as writer, child(path, MAINTAINER) as maintainer:
             assert (writer.hear(), maintainer.hear()) == ("ready", "ready")
-            # sleep: they are to be somewhere in the middle when they die
+            # sleep: they must be somewhere in the middle when they die
             time.sleep(draw.uniform(0.02, 0.2))
             victims = [writer, maintainer]
             draw.shuffle(victims)
@@ -182,17 +182,17 @@ def test_who_is_killed_while_letting_go_leaves_a_whole_topic(tmp_path: Path) -> 
             assert first >= last
             last = first
             assert falaj.verify(path)["sound"]
-            # Only what is on the medium counts against a limit.
+            # Only durable records count against a limit.
             orders.flush()
             assert store.maintain()["problems"] == []
             assert orders.start_offset == max(first, end - 100)
             segments = len(list(path.glob("logs/orders@*/*.log")))
-            assert segments <= 3, "what the dead left was not removed"
+            assert segments <= 3, "the dead process's leftovers were not removed"
     assert last > 0
 
 
 def check(orders: falaj.Topic[memoryview]) -> tuple[int, int]:
-    """Each record is there from the first on, and is what was appended."""
+    """Each record from the first on is there, and is as appended."""
     seen = [(record.offset, int(bytes(record.raw or b"").split(b"\0")[0])) for record in orders]
     first = orders.start_offset
     assert [offset for offset, _ in seen] == list(range(first, first + len(seen)))

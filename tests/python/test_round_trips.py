@@ -1,4 +1,4 @@
-"""What a codec takes, reading gives back equal; what it cannot give back, it refuses."""
+"""A value that a codec takes comes back equal; a value that it cannot give back is refused."""
 
 import math
 import sys
@@ -21,7 +21,7 @@ CODECS = ("json", "msgpack", "str", "bytes")
 
 
 def nested(depth: int) -> list[Any]:
-    """Give so many lists in one another."""
+    """Nest so many lists."""
     value: list[Any] = []
     for _ in range(depth - 1):
         value = [value]
@@ -29,7 +29,7 @@ def nested(depth: int) -> list[Any]:
 
 
 class Same(str):
-    """Text that is equal to nothing but itself, so that a dict may have two of one spelling."""
+    """Text that equals only itself, so that a dict may have two of one spelling."""
 
     __slots__ = ()
     __hash__ = object.__hash__
@@ -37,7 +37,7 @@ class Same(str):
 
 
 class Lying(dict[Any, Any]):
-    """A dict whose items are others."""
+    """A dict that lies about its items."""
 
     def items(self) -> Any:
         return [(1, 2)]
@@ -51,7 +51,7 @@ class Level(IntEnum):
     HIGH = 3
 
 
-Pair = namedtuple("Pair", "a b")  # as libraries give rows
+Pair = namedtuple("Pair", "a b")  # as libraries return rows
 
 SELF: list[Any] = []
 SELF.append(SELF)
@@ -240,7 +240,7 @@ def test_a_value_that_holds_more_lists_than_any_memory_is_refused(
 
 # --- Between topics of different codecs ----------------------------------------------------------
 
-#: A value of each codec, and what it is read as in a topic of another; None where it is refused.
+#: A value of each codec, and its value in a topic of another codec; None if that is refused.
 COPIES: dict[tuple[str, str], Any] = {
     ("json", "msgpack"): {"a": [1, None]},
     ("json", "str"): None,
@@ -308,7 +308,7 @@ def test_records_that_are_copied_to_a_topic_of_the_same_codec_keep_their_bytes(
         "lines", codec="json", resolve=lambda _: (None, None), log=None, partitions=None,
         segment_bytes=None, sync_interval_ms=None, sync=None, verify=None,
     )  # fmt: skip
-    falaj.Topic(lines, store).extend(texts)  # as programs of other languages do
+    falaj.Topic(lines, store).extend(texts)  # as programs in other languages do
     ours: Any = store.topic("lines")
     theirs: Any = store.topic("theirs", codec="json")
     theirs.extend(ours)

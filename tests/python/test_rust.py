@@ -28,7 +28,7 @@ pytestmark = [needs_cargo, pytest.mark.timeout(BUILD_S + 60)]
 
 @cache
 def example(name: str) -> str:
-    """Build an example, if the tests of the workspace did not yet, and return its path."""
+    """Build an example, unless the workspace's tests have, and return its path."""
     built = subprocess.run(
         ["cargo", "build", "-q", "--locked", "--workspace", "--examples", "--message-format=json"],
         cwd=Path(__file__).parents[2],

@@ -1,4 +1,4 @@
-"""Lazy scans: Polars, DuckDB, pandas and pyarrow get what a plain reading gives, and read less."""
+"""Lazy scans: Polars, DuckDB, pandas and pyarrow get what a plain read gives, and read less."""
 
 import operator
 import pickle
@@ -30,7 +30,7 @@ KEYS = [None, b"", b"a", b"b", b"a key that is longer than a view"]
 
 @dataclass
 class Known:
-    """A scan of two topics, and all that is in them."""
+    """A scan of two topics, and all their records."""
 
     scan: Any
     table: pyarrow.Table
@@ -40,15 +40,13 @@ class Known:
 
 @pytest.fixture(scope="module")
 def known(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Known]:
-    """Blocks of values alone and of all that a record can have; times that go up and down."""
+    """Blocks of plain values, and of records with everything; times that rise and fall."""
     with falaj.open(tmp_path_factory.mktemp("scans") / "store") as store:
         topics = [store.topic("one", codec="raw"), store.topic("two", partitions=2)]
         for topic in topics:
             for i in range(24):
                 where: Any = {} if topic.name == "one" else {"partition": i % 2}
-                if (
-                    i % 6 == 5
-                ):  # they have the time of now: late, so that times are sought before them
+                if i % 6 == 5:  # their times are now: late, so that times are searched before them
                     topic.extend([b"plain %d" % i, b""], **where)
                 at = DAY + timedelta(hours=i * 7 % 24, microseconds=i % 3)
                 topic.append(b"%d" % i * 9, key=KEYS[i % 5], timestamp=at, **where)
@@ -60,7 +58,7 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Known]:
         sql.close()
 
 
-# --- Predicates, made up and written in three languages -------------------------------------------
+# --- Predicates, random and written in three languages --------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -227,7 +225,7 @@ def test_a_scan_gives_what_the_same_condition_leaves_of_all_that_was_read(
     assert known.scan.to_table(columns, predicate.arrow()).equals(wanted)
     assert known.scan.to_table(["value"], predicate.arrow()).equals(wanted.select(["value"]))
     assert known.scan.count_rows(predicate.arrow()) == wanted.num_rows
-    scan, plain = known.scan, known.table  # which queries find by their names
+    scan, plain = known.scan, known.table  # queries find these by their names
     where = f"where {predicate.sql()} order by all"
     names = ", ".join(f'"{name}"' for name in columns)
     found = known.sql.sql(f"select {names} from scan {where}").fetchall()
@@ -236,12 +234,12 @@ def test_a_scan_gives_what_the_same_condition_leaves_of_all_that_was_read(
     assert plain.num_rows == 64
 
 
-# --- What is handed down, and so not read ---------------------------------------------------------
+# --- Pushed-down parts, which are not read --------------------------------------------------------
 
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[set[str], _predicates.Wanted]]:
-    """Note what is read: the columns, and the box of records."""
+    """Note the columns and the range of records that are read."""
     from falaj._scan import Records
 
     noted: list[tuple[set[str], _predicates.Wanted]] = []
@@ -292,7 +290,7 @@ def test_bounds_and_columns_are_handed_down(
         assert (wanted.spans, wanted.sets) == (spans, sets)
         assert columns <= {"value", *spans, *sets}
     for columns, wanted in asked[1:]:
-        # Nobody looks again, so the columns of the condition are not even read.
+        # No engine checks again, so the columns of the condition are not even read.
         assert (columns, wanted.exact) == ({"value"}, True)
 
 
@@ -451,7 +449,7 @@ def test_bad_arguments_say_what_is_wrong(
 
 
 def test_a_filter_that_leaves_little_lets_go_in_between(topic: falaj.Topic[memoryview]) -> None:
-    """So that Ctrl-C is heard in the middle of a scan that finds nothing."""
+    """So that Ctrl-C works in the middle of a scan that finds nothing."""
     for i in range(100):
         topic.append(b"x" * 100, key=b"%d" % i)
     scan = topic.scan(batch_bytes=1_000)

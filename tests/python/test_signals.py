@@ -1,4 +1,4 @@
-"""Signals while the main thread waits for news: none is slept through, nobody polls for them."""
+"""Signals while the main thread waits for news: none is missed, and no thread polls for them."""
 
 import signal
 import socket
@@ -9,12 +9,12 @@ from children import child
 
 import falaj
 
-# Runs in the child: what it takes to interrupt the main thread without the kernel's waking it.
+# Runs in the child: interrupt the main thread without waking it in the kernel.
 HELPERS = """
 import signal, threading, time
 begun = []
 def interrupt():
-    # The handler runs in the thread that is told to raise: the sleep of the main one goes on.
+    # The handler runs in the thread that gets the signal: the main thread sleeps on.
     begun.append(time.monotonic_ns())
     signal.raise_signal(signal.SIGINT)
 def sleeps():
@@ -44,8 +44,8 @@ say(signal.set_wakeup_fd(-1))
 """
     with child(path, HELPERS + program) as follower:
         for _ in range(3):
-            assert float(follower.hear()) < 100  # 50 ms, and what a busy machine takes to say so
-        assert follower.hear() == "-1", "what was set for the wait is taken back"
+            assert float(follower.hear()) < 100  # 50 ms, and the delays of a busy machine
+        assert follower.hear() == "-1", "the wait's setting must be undone"
         assert follower.end()[0] == 0
 
 
@@ -77,14 +77,14 @@ before = []
 def look():
     time.sleep(0.3)  # sleep: until the main thread is asleep
     before.append(sleeps())
-    time.sleep(1.5)  # sleep: the time over which its rest is looked at
+    time.sleep(1.5)  # sleep: the time in which it should sleep
     say(sleeps() - before[0])
     topic.append(b"news")
 threading.Thread(target=look).start()
 say(next(topic.follow("latest")).to_bytes().decode())
 """
     with child(path, HELPERS + program) as follower:
-        # Once a second it looks by itself whether the control file is still in its place.
+        # Once a second it checks that the control file is still in its place.
         assert int(follower.hear()) <= 6
         assert follower.hear() == "news"
 
@@ -107,7 +107,7 @@ def test_a_forked_child_looks_out_for_itself(path: Path, topic: falaj.Topic[memo
     topic.append(b"x")
     program = """
 topic = falaj.open(path).topic("orders")
-assert list(topic.follow("latest", timeout=0.2)) == []  # the parent has looked out
+assert list(topic.follow("latest", timeout=0.2)) == []  # the parent has looked
 pid = os.fork()
 if pid == 0:
     timer = threading.Timer(0.3, interrupt)

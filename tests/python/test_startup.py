@@ -1,4 +1,4 @@
-"""What a new process loads before its first append: half of the time that takes is imports."""
+"""Modules that a new process loads before its first append: imports take half of that time."""
 
 import subprocess
 import sys
@@ -6,8 +6,8 @@ from pathlib import Path
 
 import falaj
 
-# Without site, so that what it loads does not count as loaded already. `typing` is what every
-# program of some size has loaded.
+# Without site, whose modules would count as loaded already. Every larger program has loaded
+# `typing`.
 _PROGRAM = """
 import sys
 sys.path.append(sys.argv[1])

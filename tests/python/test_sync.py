@@ -1,4 +1,4 @@
-"""Sync modes: what is acknowledged is as durable as was asked, and the innermost wish wins."""
+"""Sync modes: a record is as durable as requested, and the innermost setting wins."""
 
 import fcntl
 import os
@@ -19,11 +19,11 @@ from falaj.errors import DurabilityUnknown, HandleClosed, OffsetOutOfRange, Retr
 HOUR_MS = 3_600_000
 SOON_S = 5.0
 SYNC_LOCK = 192
-"""Where the lock word is in a log's `control`: docs/FORMAT.md."""
+"""Position of the lock word in a log's `control`: docs/FORMAT.md."""
 
 
 def slow(store: falaj.Store, **settings: Any) -> falaj.Topic[Any]:
-    """Make a topic that nothing syncs by itself within a test."""
+    """Make a topic that is not synced automatically within a test."""
     return store.topic("slow", sync_interval_ms=HOUR_MS, **settings)
 
 
@@ -66,7 +66,7 @@ def test_interval_syncs_by_itself(store: falaj.Store) -> None:
     topic.append(b"x")
     deadline = time.monotonic() + SOON_S
     while topic.durable_offset < 1 and time.monotonic() < deadline:
-        time.sleep(0.005)  # sleep: the interval of which this waits for the end
+        time.sleep(0.005)  # sleep: until the interval ends
     assert topic.durable_offset == 1
 
 
@@ -128,7 +128,7 @@ def test_many_threads_append_durably_together(store: falaj.Store) -> None:
 
 @contextmanager
 def somebody_syncs_and_does_not_end(path: Path) -> Iterator[falaj.Store]:
-    """Open the store while another process, which lives, has the sync lock of its only log."""
+    """Open the store while another living process has the sync lock of its only log."""
     program = """
 store = falaj.open(path)
 store.topic("orders").append(b"0")

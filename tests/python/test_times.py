@@ -1,4 +1,4 @@
-"""Times: what is taken, what is refused, and that nothing is lost on the way."""
+"""Times: accepted forms, refused forms, and no loss on the way."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone

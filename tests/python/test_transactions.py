@@ -1,4 +1,4 @@
-"""Transactions: records for several topics, and cursors, are there at once or not at all."""
+"""Transactions: records for several topics, and cursors, become visible at once or not at all."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def refused(store: falaj.Store, error: type[Exception], words: str) -> Iterator[falaj.Transaction]:
-    """Begin a transaction that has to end with an error of which these are words."""
+    """Run a transaction that must end with an error of these words."""
     told, tx = "", store.transaction()
     try:
         with tx:
@@ -32,7 +32,7 @@ def refused(store: falaj.Store, error: type[Exception], words: str) -> Iterator[
 
 
 def fail() -> object:
-    """Raise what has nothing to do with falaj."""
+    """Raise an error that is not falaj's."""
     raise KeyError("something")
 
 
@@ -200,7 +200,7 @@ def test_a_topic_that_was_deleted_meanwhile_takes_the_transaction_with_it(
         tx.append("audit", 1)
         store.delete_topic("audit")
     assert len(shop["paid"]) == 0
-    # By name it is found again when it is there again.
+    # By name it is found again when it exists again.
     store.topic("audit", log="shop")
     with store.transaction() as tx:
         tx.append("audit", b"new")

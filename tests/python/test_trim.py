@@ -1,4 +1,4 @@
-"""`topic.trim`: what is let go of is gone for every reader, and nothing else is."""
+"""`topic.trim`: trimmed records are gone for every reader, and no others are."""
 
 import gc
 import itertools
@@ -62,12 +62,14 @@ def test_a_trim_hides_what_lies_before_and_removes_whole_files(
 
 def test_a_place_is_an_offset_from_either_end_or_a_time(orders: falaj.Topic[memoryview]) -> None:
     assert orders.trim(before_offset=10)["firsts"] == {0: 10}
-    assert orders.trim(before_offset=5)["firsts"] == {0: 10}, "it only rises"
+    assert orders.trim(before_offset=5)["firsts"] == {0: 10}, "it must only rise"
     assert orders.trim(before_time=datetime.fromtimestamp(20, UTC))["firsts"] == {0: 20}
     assert orders.trim(before_time="1970-01-01T00:00:30Z")["firsts"] == {0: 30}
     assert orders.trim(before_time="1970-01-01T00:00:40Z")["firsts"] == {0: 40}
     assert orders.trim(before_offset=-550)["firsts"] == {0: 50}
-    assert orders.trim(before_time="2001-09-09T01:46:40Z")["firsts"] == {0: 600}, "all are older"
+    assert orders.trim(before_time="2001-09-09T01:46:40Z")["firsts"] == {0: 600}, (
+        "all records are older"
+    )
     assert (orders.start_offset, orders.end_offset) == (600, 600)
 
 

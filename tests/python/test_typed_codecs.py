@@ -1,4 +1,4 @@
-"""Typed codecs: what `append` takes, reading gives back equal, or `append` refuses it."""
+"""Typed codecs: a value that `append` takes comes back equal; otherwise `append` refuses it."""
 
 import enum
 import subprocess
@@ -87,7 +87,7 @@ def test_the_topic_is_a_topic_of_json_that_any_reader_reads(store: falaj.Store) 
     assert addresses.codec == "json"
     assert store.topic("addresses")[0].value == {"street": "High Street", "number": 5}
     store.topic("addresses").append({"street": "by hand", "unknown": 1})
-    assert addresses[1].value == Address("by hand")  # a default stands for what is missing
+    assert addresses[1].value == Address("by hand")  # a default replaces what is missing
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The one compiled module runs in every CPython that is promised, where it is installed."""
+"""The one compiled module runs in every promised CPython that is installed."""
 
 import os
 import shutil
@@ -40,7 +40,7 @@ print("good", *sys.version_info[:2])
 
 
 def interpreter(version: str) -> str | None:
-    """Find a CPython that runs: on PATH, or where pyenv keeps them."""
+    """Find a CPython that runs: on PATH, or among pyenv's."""
     kept = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     found = shutil.which(f"python{version}")
     candidates = [os.fspath(python) for python in kept.glob(f"{version}.*/bin/python")]

@@ -1,4 +1,4 @@
-"""Reading only what is durable: whatever a handle is asked, it knows nothing behind that."""
+"""Reading only durable records: no call of such a handle shows anything past them."""
 
 import asyncio
 import threading
@@ -16,7 +16,7 @@ SOON_S = 30.0
 
 
 def pair(store: falaj.Store, partitions: int = 1) -> tuple[Any, Any]:
-    """A topic that is synced only by hand, and a handle of it that reads what is durable."""
+    """A topic that only the test syncs, and a handle of it that reads durable records."""
     writer = store.topic("orders", sync="none", partitions=partitions, sync_interval_ms=3_600_000)
     return writer, store.topic("orders", visibility="durable")
 
@@ -26,7 +26,7 @@ def numbers(records: Any) -> list[int]:
 
 
 def everything(topic: Any) -> dict[str, Any]:
-    """All that a topic says of what there is, as numbers."""
+    """All numbers that a topic reports about its records."""
     return {
         "for": numbers(topic),
         "slice": numbers(topic[:]),
@@ -82,7 +82,7 @@ def test_following_says_by_itself_how_far_it_sees(store: falaj.Store) -> None:
     writer.append(b"0")
     assert numbers(writer.follow(timeout=0, visibility="durable")) == []
     assert numbers(durable.follow(timeout=0, visibility="visible")) == [0]
-    # What is committed and not durable is yet to come, for who sees only what is durable.
+    # Committed records that are not durable are still to come, for a durable reader.
     latest = durable.follow("latest")
     later = durable.follow(1)
     writer.append(b"1")

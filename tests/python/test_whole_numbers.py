@@ -1,4 +1,4 @@
-"""Whole numbers of any kind are taken wherever one is asked for; bools and floats are not."""
+"""Whole numbers of any type are accepted wherever one is needed; bools and floats are not."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +11,7 @@ from falaj.errors import Error
 
 
 class Two:
-    """A number only by its index."""
+    """A number only by `__index__`."""
 
     def __index__(self) -> int:
         return 2

@@ -1,7 +1,7 @@
 """A soak of harnesses that only count, as a program: `small.py HOME HOURS BEHAVIOUR …`.
 
-The harnesses are this same file, run as `small.py --harness BEHAVIOUR STATE SECONDS`: they count to
-the end of their time, keep that as real ones do, and behave as they are told.
+The harnesses are this same file, run as `small.py --harness BEHAVIOUR STATE SECONDS`. They count
+until their time ends, keep the count as real ones do, and show the given behaviour.
 """
 
 import json
@@ -19,7 +19,7 @@ KEPT: dict[str, dict[str, object]] = {
     "explores": {"violations": [{"what": "group 4 is gone", "site": "mapped/sync/9/all"}]},
     "flips": {"findings": ["case 12: another value"]},
 }
-"""What a harness found that goes on looking, as `falaj-sim` and `falaj-hostile` do."""
+"""Findings of a harness that continues after them, as `falaj-sim` and `falaj-hostile` do."""
 
 
 def harness(behaviour: str, path: Path, seconds: float) -> int:
@@ -54,7 +54,7 @@ def harness(behaviour: str, path: Path, seconds: float) -> int:
         beside.replace(path)
         if told["asked to end"]:
             return 130
-        time.sleep(0.02)  # sleep: a harness that is at work
+        time.sleep(0.02)  # sleep: a harness at work
     return 0
 
 
@@ -77,7 +77,7 @@ def main() -> int:
         line = " ".join([*words, f"{turn.kept}.json", str(turn.seconds)])
         return ["sh", "-c", inside + line]
 
-    # `one>counts`: the second, once the first came to its end; they have a directory in common.
+    # `one>counts`: the second begins when the first has finished; they share a directory.
     parts = [b.split(">") for b in behaviours]
     behaviours = [first for first, *_ in parts]
     jobs = [

@@ -1,4 +1,4 @@
-"""What was found is read out of the files of the job that found it, and of no other."""
+"""Findings are read from the files of the job that found them, and of no other."""
 
 import json
 from pathlib import Path

@@ -1,6 +1,7 @@
-"""Each real harness goes on with what it kept, and finds nothing by being interrupted.
+"""Each real harness resumes from its files, and an interruption causes no finding.
 
-Wants the programs of `make proof-programs`: the harnesses' own tests run a little of each without.
+Needs the programs of `make proof-programs`; without them, the harnesses' own tests run a little of
+each.
 """
 
 import json
@@ -34,7 +35,7 @@ def pieces(job: Job, home: Path) -> list[tuple[int, str]]:
         scratch.mkdir()
         turn = Turn(77, number, SECONDS, home / job.name, scratch)
         command = job.command(turn)
-        if "--kills" in command:  # of a short storm the rounds are short: one for each piece
+        if "--kills" in command:  # the rounds of a short storm are short: one for each piece
             command[command.index("--kills") + 1] = str(4 + 4 * number)
             command[command.index("--records") + 1] = str(1_000 + 1_000 * number)
         done = subprocess.run(command, capture_output=True, text=True, timeout=250)

@@ -19,7 +19,7 @@ MAKE = """#!/bin/sh
 shift
 echo "$1 begins"
 case $1 in
-proof-explore)  # ends only when another is at work beside it
+proof-explore)  # ends only when another runs beside it
     until [ -e beside ]; do sleep 0.05; done  # sleep: for the other one
     echo 'explore: 2034567 different states in 200 s; and so on';;
 proof-storm)
@@ -97,7 +97,7 @@ def test_a_check_makes_every_part_of_all_suites_in_one_table_and_adds_up_their_t
     rows = {line.split()[0] for line in table.splitlines()[1:] if line}
     assert {*SUITES["test"].parts, *SUITES["lint"].parts, *SUITES["proof"].parts} - LESS <= rows
     assert set(FIGURES) - LESS <= rows
-    # One failed that says nothing of tests: the canaries.
+    # A part that fails without a failed test: the canaries.
     assert (
         check.stdout.splitlines()[-1] == f"{1200 + 20 + 1034 + 34 + 30} passed, {2 + 1 + 1} failed"
     )

@@ -1,4 +1,4 @@
-"""A soak survives its own interruptions, tells what was found, and writes one row.
+"""A soak survives its own interruptions, reports its findings, and writes one row.
 
 The harnesses here (`small.py`) only count; the driver, the keeper and the files are the real ones.
 """
@@ -86,7 +86,7 @@ def test_a_soak_goes_on_where_it_was_and_what_it_ran_ends_with_it(
     driver.send_signal(number)
     driver.communicate(timeout=PATIENCE_S)
     wait_for_its_processes(tmp_path)
-    # The lock is free a moment before its last holder is gone.
+    # The lock is free a moment before its last holder has ended.
     wait_until(lambda: not any(map(alive, below)))
 
     before = state_of(tmp_path)
@@ -117,7 +117,7 @@ def test_a_finding_is_told_and_kept_and_the_others_go_on(tmp_path: Path) -> None
         assert "round 7" in (where / "said.txt").read_text()
         assert (where / "scratch/store").stat().st_size == 100
     assert state_of(tmp_path)["jobs"]["counts"]["pieces"] >= 2
-    # Each finding is left behind with another seed.
+    # After each finding it continues with another seed.
     assert len(list((tmp_path / "finds").glob("*.json"))) == 3
 
 
@@ -140,7 +140,7 @@ def test_what_was_found_by_who_is_interrupted_is_told_and_kept_once(
     assert what in (where / "README.txt").read_text()
     (kept,) = where.glob("*.json")
     assert what.split(" (")[0] in kept.read_text()
-    # Others have found nothing, and what is kept is not told by them again.
+    # Others have found nothing, and do not repeat findings in the files.
     after = [json.loads(path.read_text()) for path in (tmp_path / behaviour).glob("*.json")]
     assert [k.get("violations", k.get("findings")) for k in after] == [[]]
     assert state_of(tmp_path)["jobs"][behaviour]["turn"] == 1
@@ -193,7 +193,7 @@ def test_a_soak_does_not_begin_without_room(tmp_path: Path) -> None:
         text=True,
     )
     assert done.returncode == 2
-    assert "GiB, a soak wants" in done.stdout
+    assert "GiB, a soak needs" in done.stdout
     assert not list((tmp_path / "home/counts").iterdir())
 
 
@@ -252,7 +252,7 @@ def test_below_the_soaks_stands_what_all_of_them_did() -> None:
 
 
 def sketches_of(hashes: int) -> list[bytes]:
-    """What two saw of so many: a third of all both, of the others each a half."""
+    """The states that two soaks saw of so many: a third by both, of the rest each a half."""
     draw = random.Random(3)
     halves = [bytearray(65536), bytearray(65536)]
     for n in range(hashes):
@@ -273,7 +273,7 @@ def test_sketches_count_what_they_saw_together_once() -> None:
 
 
 def empty_ledger(root: Path) -> Path:
-    """Make a tree with a ledger without rows and a place for the sketch; name the ledger."""
+    """Make a tree with a ledger without rows and a place for the sketch; return the ledger."""
     page = root / PAGE
     page.parent.mkdir()
     (root / SKETCH).parent.mkdir(parents=True)
@@ -285,7 +285,7 @@ def test_of_all_soaks_each_state_counts_once(tmp_path: Path) -> None:
     page, home = empty_ledger(tmp_path), tmp_path / "home"
     (home / "explore").mkdir(parents=True)
     counted: list[Any] = []
-    # The second soak sees what the first saw, too; the third is the second, which goes on.
+    # The second soak sees the states of the first too; the third is the second, resumed.
     for seed, half in zip((1, 2, 2), [*sketches_of(30_000), sketches_of(30_000)[0]], strict=True):
         kept = {"sketch": half.hex(), "counts": {"first": 1, "second": 0, "deaths": 0}}
         (home / "explore/explore-0-1.json").write_text(json.dumps(kept))
@@ -443,7 +443,7 @@ def test_what_a_soak_did_that_was_killed_is_entered_before_it_is_forgotten(
     assert (row["seed"], row["records"], row["time"]) == ("77", "3,456", "0 h 2 min")
     assert "3,456" in " ".join(said)
 
-    # One whose row is there is not entered again: people have written into it.
+    # A row that is there is not entered again: people have written into it.
     page.write_text(page.read_text().replace("nothing", "nothing, says who looked"))
     known = State(77, "0.1.0, abc", "others", seconds=120.0, entered=120.0)
     known.save(home / "state.json")

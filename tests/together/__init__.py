@@ -1,1 +1,1 @@
-"""All features of a store in any order, against plain lists; docs/RELIABILITY.md."""
+"""All features of a store in any order, compared with plain lists; docs/RELIABILITY.md."""

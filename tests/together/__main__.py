@@ -1,7 +1,7 @@
 """Run the machine for some time: `python -m together --seed N [--seconds S | --lists L]`.
 
-Each seed is `LISTS` lists of moves. What is found ends it, with the moves made short, and the
-command that finds it again.
+Each seed is `LISTS` lists of moves. A finding ends the run, with the moves shortened and the
+command that reproduces it.
 """
 
 import argparse
@@ -12,13 +12,13 @@ import traceback
 from together.machine import run
 
 LISTS = 20
-"""Of a seed; few, so that seeing a failure again takes a minute."""
+"""Lists of a seed; few, so that a failure is reproduced in a minute."""
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, required=True)
-    parser.add_argument("--seconds", type=float, default=0.0, help="go on with the next seeds")
+    parser.add_argument("--seconds", type=float, default=0.0, help="continue with the next seeds")
     parser.add_argument("--lists", type=int, default=LISTS)
     given = parser.parse_args()
     end, seed, lists = time.monotonic() + given.seconds, given.seed, 0

@@ -1,4 +1,4 @@
-"""What all moves need: the store, the model of it, and looking what limits took."""
+"""Helpers of all moves: the store, its model, and the effect of limits."""
 
 import shutil
 import tempfile
@@ -26,7 +26,7 @@ SEGMENT_BYTES = 1 << 16
 
 
 class Kind(NamedTuple):
-    """How a topic is made."""
+    """Settings with which a topic is made."""
 
     codec: str
     partitions: int = 1
@@ -52,7 +52,7 @@ some_absent = precondition(lambda machine: bool(machine.absent()))
 some_queues = precondition(lambda machine: bool(machine.queues))
 
 names = st.runner().flatmap(lambda machine: st.sampled_from(machine.chosen))
-"""Those of this run: few, so that features meet in them."""
+"""Names of this run: few, so that features meet in them."""
 existing = st.runner().flatmap(lambda machine: st.sampled_from(sorted(machine.topics)))
 members = st.runner().flatmap(lambda machine: st.sampled_from(sorted(machine.members)))
 absent = st.runner().flatmap(lambda machine: st.sampled_from(machine.absent()))
@@ -61,7 +61,7 @@ singles = st.runner().flatmap(lambda machine: st.sampled_from(machine.singles))
 keys = st.sampled_from(KEYS)
 syncs = st.sampled_from([None, None, None, "none", "durable"])
 times = st.sampled_from([None, None, OLD_NS, OLD_NS + 10**9, OLD_NS + 5 * 10**9])
-"""Of events: now, or some day in 2020, in any order."""
+"""Event times: now, or some day in 2020, in any order."""
 
 
 class Base(RuleBasedStateMachine):
@@ -96,13 +96,13 @@ class Base(RuleBasedStateMachine):
             shutil.rmtree(self.folder)
 
     def absent(self) -> list[str]:
-        """Groups that are there and have no member."""
+        """Groups that exist and have no member."""
         return sorted(set(self.groups) - set(self.members))
 
     # --- Topics ----------------------------------------------------------------------------------
 
     def topic(self, name: str) -> falaj.Topic[Any]:
-        """Open a topic, which makes it where it is not there."""
+        """Open a topic; create it if needed."""
         kind = KINDS[name]
         self.touched.add(name)
         if name not in self.handles or self.handles[name].closed:
@@ -127,7 +127,7 @@ class Base(RuleBasedStateMachine):
         return topic.partition(p), self.topics[name].partitions[p], p
 
     def written(self, name: str, p: int, offset: int, record: Record, time_ns: int | None) -> None:
-        """Note what was appended; a time that was not given is the clock's, and is asked for."""
+        """Note an append; without a given time, read the clock's from the record."""
         part = self.topics[name].partitions[p]
         assert offset == part.end, f"{name}/{p}: appended at {offset}, not {part.end}"
         part.records.append(record)
@@ -153,14 +153,14 @@ class Base(RuleBasedStateMachine):
         return Work("late" if late else "new")
 
     def refused(self, call: Callable[[], Any], *errors: type[BaseException]) -> bool:
-        """Say whether a call raises one of these errors."""
+        """True if a call raises one of these errors."""
         try:
             call()
         except errors:
             return True
         return False
 
-    # --- What limits take ------------------------------------------------------------------------
+    # --- Effects of limits -----------------------------------------------------------------------
 
     def needed(self, name: str, p: int) -> int | None:
         """The lowest offset of a partition that a group or a queue still needs."""
@@ -174,11 +174,11 @@ class Base(RuleBasedStateMachine):
         return min([*committed, *undone], default=None)
 
     def limited(self) -> bool:
-        """Whether anything may go by itself."""
+        """True if limits may delete anything."""
         return bool(self.store_limit) or any(of.limits.any() for of in self.topics.values())
 
     def settle(self) -> None:
-        """Have limits seen to, and hold what went against what may and what must go."""
+        """Apply the limits, and check that what was deleted is within the bounds."""
         if not self.limited():
             return
         touched = set(self.touched)
@@ -189,7 +189,8 @@ class Base(RuleBasedStateMachine):
         now = time.time_ns()
         for name, topic in self.topics.items():
             for p, part in enumerate(topic.partitions):
-                # Of what shares a log a limit of one takes files of all; each keeps its own.
+                # In a shared log, a limit of one topic deletes files of all; each topic keeps its
+                # own records.
                 needed = self.needed(name, p)
                 least, most = first_after_limits(
                     part, topic.limits, self.store_limit is not None, now, needed
@@ -205,7 +206,7 @@ class Base(RuleBasedStateMachine):
         self.touched = touched
 
     def forget_topic(self, name: str) -> None:
-        """Take a topic that was deleted out of the model, with what was known of its records."""
+        """Remove a deleted topic from the model, with all that is known of its records."""
         self.topics.pop(name)
         self.handles.pop(name, None)
         for group in self.groups.values():
@@ -216,7 +217,7 @@ class Base(RuleBasedStateMachine):
             self.drop_queue(queue)
 
     def drop_queue(self, name: str) -> None:
-        """Close a queue, and forget it."""
+        """Close a queue, and remove it from the model."""
         if name in self.takers:
             self.takers.pop(name).close()
         self.jobs.pop(name, None)
@@ -224,13 +225,13 @@ class Base(RuleBasedStateMachine):
         self.store.delete_queue(name)
 
     def close_members(self) -> None:
-        """Close all groups; what was not committed is to be delivered again."""
+        """Close all groups; uncommitted records are delivered again."""
         for name in list(self.members):
             self.members.pop(name).close()
             self.groups[name].position.clear()
 
     def open_again(self, path: Path) -> None:
-        """Close everything, and open the store that lies at a path."""
+        """Close everything, and open the store at a path."""
         self.close_members()
         for name, jobs in self.jobs.items():
             for offset in jobs:
@@ -245,6 +246,6 @@ class Base(RuleBasedStateMachine):
         self.store = falaj.open(path)
 
     def limits(self, name: str, **changed: Any) -> None:
-        """Note limits that were changed."""
+        """Note changed limits."""
         topic = self.topics[name]
         topic.limits = replace(topic.limits, **changed)

@@ -1,4 +1,4 @@
-"""Moves that take records away, move the store, or kill who writes to it."""
+"""Moves that remove records, move the store, or kill a process that writes to it."""
 
 import shutil
 from datetime import UTC, datetime
@@ -59,7 +59,7 @@ class Keeping(Base):
             first = part.at(OLD_NS + n * 10**9)
             wanted = {"before_time": datetime.fromtimestamp(OLD_NS // 10**9 + n, UTC)}
         report = topic.trim(**wanted, dry_run=dry)
-        # What compaction took may count as trimmed or not, as long as no record is.
+        # Compacted offsets may count as trimmed or not, as long as no record does.
         said = report["firsts"][p]
         assert part.behind(said) == part.behind(first), f"trim({wanted}) says {report}, not {first}"
         if not dry:
@@ -82,7 +82,7 @@ class Keeping(Base):
     @rule(name=existing, bytes_=st.sampled_from([None, 1, 100_000, 200_000]))
     def keep_bytes(self, name: str, bytes_: int | None) -> None:
         self.topic(name).configure(retention_bytes=bytes_)
-        # In a log that topics share the files of all count: so it is the limit of each for its own.
+        # In a log that topics share, all files count, so each topic gets this limit by itself.
         self.limits(name, bytes=bytes_)
 
     @some_topics
@@ -110,7 +110,7 @@ class Keeping(Base):
         memory=st.sampled_from([1, 128 << 20]),
     )
     def compact(self, name: str, seal: bool, at_once: bool, memory: int) -> None:
-        """Of each key the last record stays; what went is what the report says."""
+        """The last record of each key stays; the report lists what was removed."""
         topic, model = self.topic(name), self.topics[name]
         shares = any(t.log == model.log is not None for t in self.topics.values() if t is not model)
         if shares:
@@ -121,7 +121,7 @@ class Keeping(Base):
         try:
             report = topic.compact(seal=seal, delete_retention=retention, memory=memory)
         except InvalidArgument:
-            assert model.log is not None  # a log to share is one that others may join
+            assert model.log is not None  # another topic may join a shared log
             return
         removed = 0
         for p, part in enumerate(model.partitions):
@@ -130,7 +130,9 @@ class Keeping(Base):
             gone = there - left
             assert left <= there, "compaction brought something back"
             assert gone <= part.may_be_compacted(tombstones=at_once), f"{name}/{p} lost {gone}"
-            for offset in gone & part.last_of_keys():  # a tombstone: what it hides is gone
+            for offset in (
+                gone & part.last_of_keys()
+            ):  # a tombstone: the records that it hides are gone
                 key = part.records[offset].key
                 assert key not in {part.records[o].key for o in left}
             part.taken |= gone
@@ -179,7 +181,7 @@ class Keeping(Base):
     def kill_a_process_that_appends(
         self, name: str, p: int, acked: int, in_the_midst: bool
     ) -> None:
-        """What was acknowledged is there; what was not is there whole or not at all."""
+        """Acknowledged records are there; others are there wholly or not at all."""
         topic, part, p = self.part(name, p)
         killed = Child(self.path, APPENDING)
         try:
@@ -205,7 +207,7 @@ class Keeping(Base):
     @some_topics
     @rule(read=st.sampled_from(["mmap", "pread"]))
     def read_only(self, read: Any) -> None:
-        """Who only reads sees the same."""
+        """A reader sees the same."""
         with falaj.open(self.path, read_only=True, io=read) as store:
             for name, model in self.topics.items():
                 topic = store.topic(name, codec=KINDS[name].codec)

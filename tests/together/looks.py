@@ -1,7 +1,7 @@
-"""Every way of reading a partition, held against the list that it must be.
+"""Every way of reading a partition, compared with its list.
 
-`partition` looks at one partition in all of these ways; numbers that are asked for (the last n, a
-place to begin) are few but such as lie at the edges.
+`partition` reads one partition in all these ways. The numbers in calls (the last n, a start) are
+few, and near the edges.
 """
 
 from collections.abc import Callable, Iterable
@@ -19,7 +19,7 @@ Topic = falaj.Topic[Any]
 
 
 def is_record(read: Any, offset: int, wanted: Record) -> None:
-    """Hold one record against what it must be."""
+    """Compare one record with the expected one."""
     assert read.offset == offset
     assert (read.key, read.headers) == (wanted.key, wanted.headers), f"offset {offset}"
     assert read.timestamp_ns == wanted.time_ns, f"offset {offset}"
@@ -30,7 +30,7 @@ def is_record(read: Any, offset: int, wanted: Record) -> None:
 
 
 def are(read: Iterable[Any], offsets: list[int], part: Partition, how: str) -> None:
-    """Hold several records against what they must be."""
+    """Compare several records with the expected ones."""
     found = list(read)
     assert [record.offset for record in found] == offsets, f"{how}: {offsets} are wanted"
     for record in found:
@@ -38,7 +38,7 @@ def are(read: Iterable[Any], offsets: list[int], part: Partition, how: str) -> N
 
 
 def _edges(numbers: list[int], beyond: int) -> list[int]:
-    """Choose a few of a list, such as lie at its edges."""
+    """Choose a few numbers of a list, near its edges."""
     chosen = {*numbers[:2], *numbers[-2:], *numbers[len(numbers) // 2 :][:1], beyond}
     return sorted(chosen)
 
@@ -83,14 +83,14 @@ def backwards(topic: Topic, part: Partition) -> None:
 
 
 def membership(topic: Topic, part: Partition) -> None:
-    """A topic is no list: `in` is refused, as it could only compare values one by one."""
+    """A topic is not a list: `in` is refused, as it could only compare values one by one."""
     if part.there():
         with pytest.raises(TypeError):
             part.records[part.there()[0]].value in topic  # noqa: B015
 
 
 def from_the_end(topic: Topic, part: Partition) -> None:
-    """The last n are as many, however they are asked for."""
+    """The last n records are n, whichever call asks for them."""
     there = part.there()
     for n in _edges(list(range(1, len(there) + 1)), len(there) + 1):
         wanted = there[-n:]
@@ -145,7 +145,7 @@ def arrow(topic: Topic, part: Partition, wanted: list[int], **start: Any) -> Non
 
 
 def columns(topic: Topic, part: Partition) -> None:
-    """Tables, and streams of them, are the same rows."""
+    """Tables, and streams of them, have the same rows."""
     arrow(topic, part, part.there())
     found = [
         n for batch in topic.to_reader(columns=["offset"]) for n in batch["offset"].to_pylist()
@@ -190,6 +190,6 @@ WAYS: list[Way] = [
 
 
 def partition(topic: Topic, part: Partition, ways: Iterable[Way]) -> None:
-    """Look at a partition in some ways."""
+    """Read a partition in some ways."""
     for way in ways:
         way(topic, part)

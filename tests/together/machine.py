@@ -1,4 +1,4 @@
-"""The whole machine: all moves, and what must hold after each."""
+"""The whole machine: all moves, and the conditions after each."""
 
 from hypothesis import HealthCheck, seed, settings
 from hypothesis.stateful import invariant, run_state_machine_as_test
@@ -10,7 +10,7 @@ from together.writing import Writing
 
 
 class Together(Writing, Keeping, Reading, Taking):
-    """All features of a store, in any order, against plain lists."""
+    """All features of a store, in any order, compared with plain lists."""
 
     @invariant()
     def it_is_the_lists(self) -> None:
@@ -26,9 +26,9 @@ class Together(Writing, Keeping, Reading, Taking):
         self.touched.clear()
 
     def limits_took_more(self) -> bool:
-        """Whether a partition begins later than when limits were seen to.
+        """True if a partition begins later than when limits were applied.
 
-        Who began a file sees to limits in a thread of its own, and that one may come later.
+        A process that begins a file applies limits in a thread of its own, which may run later.
         """
         return any(
             self.topic(name).partition(p).start_offset > part.first
@@ -37,7 +37,7 @@ class Together(Writing, Keeping, Reading, Taking):
         )
 
     def look(self) -> None:
-        """Look at everything in every way."""
+        """Read everything in every way."""
         assert [name for name in self.store.topics if not name.endswith(".dead")] == sorted(
             self.topics
         )
@@ -54,7 +54,7 @@ class Together(Writing, Keeping, Reading, Taking):
         self.queue_counts()
 
     def merged(self, name: str) -> None:
-        """Iteration over a topic of several partitions has each record, those of each in order."""
+        """Iteration over several partitions returns each record, those of a partition in order."""
         model, topic = self.topics[name], self.topic(name)
         found: list[list[int]] = [[] for _ in model.partitions]
         for record in topic:
@@ -66,7 +66,7 @@ class Together(Writing, Keeping, Reading, Taking):
         assert rows == [(p, o) for p, part in enumerate(model.partitions) for o in part.there()]
 
     def offsets_told(self) -> None:
-        """Where partitions begin and end, as the store tells it."""
+        """Where partitions begin and end, as the store reports it."""
         told = {each["name"]: each["partitions"] for each in self.store.info()["topics"]}
         metrics = self.store.metrics()["topics"]
         for name, model in self.topics.items():
@@ -80,7 +80,7 @@ STEPS = 30
 
 
 def run(number: int, lists: int) -> None:
-    """Try so many lists of moves, always the same of a seed; a failing one is made short."""
+    """Try so many lists of moves, the same for a seed; a failing one is shortened."""
     run_state_machine_as_test(
         seed(number)(Together),
         settings=settings(

@@ -1,12 +1,12 @@
-"""What a store must hold, as plain lists: the rules, each written once.
+"""The expected content of a store, as plain lists: the rules, each written once.
 
 A partition is the list of all records that were ever appended to it, and an offset is an index of
-that list. What a trim or a limit takes is always the beginning, so `first` says it. What compaction
-takes are single records: `taken`. A queue and a group are dictionaries by offset and by partition.
+that list. A trim or a limit always removes the beginning, so `first` says how much. Compaction
+removes single records: `taken`. A queue and a group are dictionaries by offset and by partition.
 
-Two things are not exact, by what docs/GUARANTEES.md promises: how much compaction takes, and how
-much a limit of bytes or of age takes. For these the model says what must stay and what may go; the
-machine then looks what went, and from there on everything is exact again.
+Two things are not exact, by the promises of docs/GUARANTEES.md: how much compaction removes, and
+how much a limit of bytes or age removes. For these the model says what must stay and what may be
+removed. The machine then looks what was removed, and from there on everything is exact again.
 """
 
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class Record(NamedTuple):
-    """A record as every way of reading must give it back."""
+    """A record as every way of reading must return it."""
 
     value: Any
     key: bytes | None = None
@@ -24,12 +24,14 @@ class Record(NamedTuple):
     time_ns: int = 0
     is_tombstone: bool = False
     has_time: bool = False
-    """Whether its time was given; else it is the clock's, and a copy of the record gets another."""
+    """True if its time was given. Otherwise it is the clock's, and a copy of the record gets
+    another.
+    """
 
 
 @dataclass
 class Partition:
-    """All that was ever appended, and what of it is left."""
+    """All records that were ever appended, and those that are left."""
 
     records: list[Record] = field(default_factory=list)
     first: int = 0
@@ -45,27 +47,27 @@ class Partition:
         return [o for o in range(self.first, self.end) if o not in self.taken]
 
     def behind(self, offset: int) -> list[int]:
-        """Those of them from an offset on: what a lag counts."""
+        """The remaining offsets from one on: the count of a lag."""
         return [o for o in self.there() if o >= offset]
 
     def from_the_end(self, n: int) -> int:
-        """Where the last n records begin: what every negative start means, and `last(n)`."""
+        """The start of the last n records: what a negative start means, and `last(n)`."""
         there = self.there()
         if n == 0:
             return self.end
         return there[-n] if n <= len(there) else self.first
 
     def at(self, time_ns: int) -> int:
-        """The first record that is at or after a time, or the end."""
+        """The first record at or after a time, or the end."""
         return next((o for o in self.there() if self.records[o].time_ns >= time_ns), self.end)
 
     def last_of_keys(self) -> set[int]:
-        """What no compaction may take: of each key the last record, and records without a key."""
+        """Records that compaction must keep: the last of each key, and those without one."""
         last = {self.records[o].key: o for o in self.there()}
         return {o for o in self.there() if self.records[o].key is None} | set(last.values())
 
     def may_be_compacted(self, *, tombstones: bool) -> set[int]:
-        """What compaction may take; tombstones that are the last of their key when time is over."""
+        """Records that compaction may remove; with `tombstones`, also a last one that is one."""
         gone = set(self.there()) - self.last_of_keys()
         if tombstones:
             gone |= {o for o in self.last_of_keys() if self.records[o].is_tombstone}
@@ -74,7 +76,7 @@ class Partition:
 
 @dataclass
 class Limits:
-    """What was configured for a topic."""
+    """The limits of a topic."""
 
     records: int | None = None
     bytes: int | None = None
@@ -83,13 +85,13 @@ class Limits:
     protected: bool = False
 
     def any(self) -> bool:
-        """Whether anything may go by itself."""
+        """True if limits may delete anything."""
         return not self.records is self.bytes is self.age_s is None
 
 
 @dataclass
 class Topic:
-    """A topic: its partitions, and what it was told."""
+    """A topic: its partitions and settings."""
 
     codec: str
     log: str | None
@@ -108,10 +110,10 @@ Bounds = tuple[int, int]
 def first_after_limits(
     part: Partition, limits: Limits, store_limit: bool, now_ns: int, needed: int | None
 ) -> Bounds:
-    """Where a partition begins once all limits were seen to: at least here, at most there.
+    """The lowest and highest start of a partition once all limits were applied.
 
-    A limit of records is exact: so many records stay. A limit of bytes or of the store may take
-    any file but the newest; one of age only files in which every record is too old.
+    A limit of records is exact: so many records stay. A limit of bytes or of the store may delete
+    any file but the newest. A limit of age deletes only files in which every record is too old.
     """
     least = part.first
     if limits.records is not None:
@@ -130,7 +132,7 @@ def first_after_limits(
 
 @dataclass
 class Group:
-    """A consumer group with one member, which is open now and then."""
+    """A consumer group with one member, which is open at times."""
 
     topics: list[str]
     committed: dict[tuple[str, int], int] = field(default_factory=dict)
@@ -139,16 +141,17 @@ class Group:
 
 @dataclass
 class Work:
-    """What became of a record as a job of a queue."""
+    """The state of a record as a job of a queue."""
 
     state: str = "new"
-    """new, late (never delivered, and its time has not come), out, fresh (it came back, and nobody
-    had begun it), back, later (it came back, and its time has not come), done or dead."""
+    """The state: new, late (never delivered, and delayed), out (in flight), fresh (returned before
+    work began), back (returned), later (returned, and delayed), done or dead.
+    """
     attempts: int = 0
     begun: bool = False
-    """Whether whoever has it began to work on it: that is what counts as an attempt."""
+    """True if work on it began: that is what counts as an attempt."""
     suspect: bool = False
-    """It was begun when its worker left or died: it may come in a batch of its own."""
+    """Work had begun when its worker left or died: it may be delivered in a batch of its own."""
 
     def begin(self) -> None:
         """Count an attempt."""
@@ -156,7 +159,7 @@ class Work:
         self.begun = True
 
     def back(self, state: str = "back") -> None:
-        """Give it back: as if nobody had had it, where nobody began it."""
+        """Give it back: if work had not begun, as if it had not been delivered."""
         self.state = state if self.begun or self.attempts or state == "later" else "fresh"
         self.begun = False
 
@@ -175,6 +178,6 @@ class Queue:
         return [o for o, work in sorted(self.works.items()) if work.state == state]
 
     def lowest_undone(self, end: int) -> int:
-        """What retention waits for."""
+        """The offset that retention waits for."""
         undone = (o for o, work in sorted(self.works.items()) if work.state not in ("done", "dead"))
         return next(undone, end)

@@ -1,4 +1,4 @@
-"""All features of a store at once, in any order, against plain lists; docs/RELIABILITY.md.
+"""All features of a store at once, in any order, compared with plain lists; docs/RELIABILITY.md.
 
 The seed is fixed, so every run tries the same; `python -m together` tries others.
 """
@@ -10,7 +10,7 @@ import pytest
 from together.machine import run
 
 FEW, MANY = 6, 700
-"""Lists of moves that are tried: some seconds of them, or two minutes on two cores."""
+"""Number of lists of moves: some seconds, or two minutes on two cores."""
 SEED = 20
 
 

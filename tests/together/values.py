@@ -1,7 +1,7 @@
-"""Values that are appended: what each codec must take, and what it may refuse.
+"""Values to append: those that each codec must accept, and those that it may refuse.
 
-The rule of all codecs: what `append` takes comes back equal, but for tuples, which JSON and msgpack
-give back as lists; or `append` refuses it and nothing was appended.
+The rule of all codecs: a value that `append` takes comes back equal, except that JSON and msgpack
+return tuples as lists. Otherwise `append` refuses it, and nothing was appended.
 """
 
 from array import array
@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 REFUSALS = (TypeError, ValueError, OverflowError, RecursionError)
-"""What `append` may raise at a value that a codec does not take."""
+"""Errors that `append` may raise for a value that a codec does not take."""
 
 _text = st.text(max_size=6)
 _plain = (
@@ -40,23 +40,23 @@ GOOD: dict[str, st.SearchStrategy[Any]] = {
     "json": _trees,
     "msgpack": _trees,
 }
-"""What each codec must take."""
+"""Values that each codec must accept."""
 STRANGE: dict[str, st.SearchStrategy[Any]] = {
     "bytes": _buffers,
     "str": st.sampled_from([b"bytes", None, 12, "\ud800"]),
     "json": _strange,
     "msgpack": _strange,
 }
-"""What it may take or refuse."""
+"""Values that it may accept or refuse."""
 
 
 def large(codec: str, n: int) -> Any:
-    """Make a value of which a file of the log takes five."""
+    """Make a value of a fifth of a file of the log."""
     return bytes([97 + n]) * 12_000 if codec == "bytes" else chr(97 + n) * 12_000
 
 
 def given_back(value: Any) -> Any:
-    """Say what reading gives for a value that was taken."""
+    """Return the value that a read gives for an accepted value."""
     if isinstance(value, list | tuple):
         return [given_back(each) for each in value]
     if isinstance(value, dict):
@@ -67,14 +67,14 @@ def given_back(value: Any) -> Any:
 
 
 def copied(record: Any, codec: str, into: str) -> Any:
-    """Say what a copy of a record is in a topic of another codec: its bytes, or its value."""
+    """Return a record's copy in a topic of another codec: its bytes, or its value."""
     if record.raw is None:
         return None
     return record.to_bytes() if into == "bytes" else given_back(record.value)
 
 
 def same(a: Any, b: Any) -> bool:
-    """Say whether two values are equal, and of one type: to Python 1, 1.0 and True are equal."""
+    """True if two values are equal and of one type: in Python 1, 1.0 and True are equal."""
     if isinstance(a, memoryview):
         a = bytes(a)
     if type(a) is not type(b):

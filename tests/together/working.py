@@ -40,7 +40,7 @@ class Reading(Base):
 
     @rule(group=GROUPS, chosen=st.sets(names, min_size=1, max_size=3), start=starts)
     def join(self, group: str, chosen: set[str], start: Any) -> None:
-        """Open a group; topics in which it never was begin where it says, and are kept at once."""
+        """Open a group; a new topic begins at the given start, and keeps its records at once."""
         if group in self.members:
             return
         topics = sorted(chosen)
@@ -56,7 +56,7 @@ class Reading(Base):
     @some_absent
     @rule(group=absent, data=st.data())
     def forget_a_topic_of_a_group(self, group: str, data: Any) -> None:
-        """It has no lag there any more, and keeps nothing from going."""
+        """It has no lag there any more, and no longer keeps records from deletion."""
         known = self.groups[group]
         names_left = sorted({name for name, _ in known.committed})
         if names_left:
@@ -79,7 +79,7 @@ class Reading(Base):
                 found = [record for batch in member.batches(n, timeout=0) for record in batch]
         except OffsetOutOfRange as lost:
             where = lost.topic, lost.partition
-            assert where in gone, f"{where} is told as gone"
+            assert where in gone, f"{where} is reported as gone"
             member.seek("earliest", topic=lost.topic, partition=lost.partition)
             known.position[where] = self.topics[lost.topic].partitions[lost.partition].first
             return
@@ -87,7 +87,7 @@ class Reading(Base):
         for record in found:
             of = record.topic, record.partition
             part = self.topics[record.topic].partitions[record.partition]
-            assert of not in gone, f"{of} was passed over in silence"
+            assert of not in gone, f"{of} was skipped silently"
             left = ahead.setdefault(of, part.behind(known.position[of]))
             looks.is_record(record, left.pop(0), part.records[record.offset])
             known.position[of] = record.offset + 1
@@ -147,7 +147,7 @@ class Reading(Base):
         del self.groups[group]
 
     def lags(self) -> None:
-        """What is counted of groups, by every way of counting."""
+        """Every way of counting a group's lag gives the same."""
         told = {each["name"]: each for each in self.store.info()["groups"]}
         metrics = self.store.metrics()["groups"]
         assert sorted(told) == sorted(self.groups)
@@ -205,7 +205,7 @@ class Taking(Base):
         self.written(name, 0, offset, Record(values.given_back(value), b"ann", headers), None)
 
     def take(self, queue: str, n: int) -> Any:
-        """Take jobs, and hold what comes against what there is. None of them is begun by that."""
+        """Take jobs, and compare them with the model; that begins work on none of them."""
         taker, known = self.queue(queue), self.queues[queue]
         works = known.works
         part = self.topics[known.topic].partitions[0]
@@ -232,24 +232,24 @@ class Taking(Base):
             work.state, work.begun = "out", False
             self.jobs[queue][job.offset] = job
         of_new = [o for o in taken if o in new]
-        assert of_new == new[: len(of_new)], "jobs that nobody had come in their order"
+        assert of_new == new[: len(of_new)], "new jobs must come in order"
         suspects = [o for o, work in works.items() if work.suspect and o not in buried]
-        # Jobs that became dead letters were taken, too.
+        # Jobs that became dead letters were taken too.
         if len(taken) + len(buried) < n and not suspects:
             left = known.of("new") + known.of("fresh") + known.of("back")
-            assert left == [], f"there was more to take: {left}"
+            assert left == [], f"more jobs were ready: {left}"
         for offset in taken:
             works[offset].suspect = False
         return jobs
 
     def worn(self, known: Queue) -> list[int]:
-        """The jobs that were tried so often that they are to be dead letters."""
+        """The jobs with so many attempts that they must become dead letters."""
         most = known.max_attempts
         back = known.of("back")
         return [o for o in back if most is not None and known.works[o].attempts >= most]
 
     def letters(self, queue: str) -> set[int]:
-        """Take what lies in the dead letters, and empty them."""
+        """Take all dead letters, and empty their topic."""
         name = f"{self.queues[queue].topic}.dead"
         if name not in self.store.topics:
             return set()
@@ -282,7 +282,7 @@ class Taking(Base):
         self.queues[queue].works[job.offset].begin()
 
     def settle_job(self, queue: str, offset: int, then: str) -> None:
-        """Settle a job that is out; giving it back is an attempt."""
+        """Settle a job in flight; giving it back counts as an attempt."""
         job, work = self.jobs[queue].pop(offset), self.queues[queue].works[offset]
         if then == "ack":
             job.ack()
@@ -295,7 +295,7 @@ class Taking(Base):
     @some_queues
     @rule(queue=queues, puts=st.integers(0, 4), n=st.integers(1, 4), good=st.integers(0, 3))
     def fail_in_a_block(self, queue: str, puts: int, n: int, good: int) -> None:
-        """An exception costs the job at which it came an attempt, and no other."""
+        """An exception costs an attempt of the job in whose block it was raised, and no other."""
         for _ in range(puts):
             self.append_to(queue)
         jobs = self.take(queue, n)
@@ -312,7 +312,7 @@ class Taking(Base):
             self.jobs[queue].pop(job.offset)
             if works[job.offset].state != "done":
                 works[job.offset].back()
-        for job in list.__iter__(self.take(queue, n)):  # where the attempts are looked at
+        for job in list.__iter__(self.take(queue, n)):  # the attempts are checked there
             self.begin_job(queue, job)
 
     def append_to(self, queue: str) -> None:
@@ -327,7 +327,7 @@ class Taking(Base):
         self.drop_queue(queue)
 
     def queue_counts(self) -> None:
-        """What is counted of queues, by every way of counting."""
+        """Every way of counting a queue's jobs gives the same."""
         told = {each["name"]: each for each in self.store.info()["queues"]}
         metrics = self.store.metrics()["queues"]
         assert sorted(told) == sorted(self.queues)

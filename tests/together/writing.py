@@ -1,4 +1,4 @@
-"""Moves that append, in every way that there is."""
+"""Moves that append, in every possible way."""
 
 from typing import Any
 from zlib import crc32
@@ -22,7 +22,7 @@ class Writing(Base):
     """Appends."""
 
     def put(self, name: str, p: int, value: Any, key: bytes | None, **rest: Any) -> None:
-        """Append a value that must be taken."""
+        """Append a value that must be accepted."""
         topic, _, p = self.part(name, p)
         time_ns = rest.pop("time_ns", None)
         given = rest.pop("headers", ())
@@ -41,7 +41,7 @@ class Writing(Base):
 
     @rule(name=names, p=partitions, key=keys, data=st.data(), many=st.booleans())
     def append_something_strange(self, name: str, p: int, key: Any, data: Any, many: bool) -> None:
-        """What is taken comes back equal; what is refused leaves nothing."""
+        """An accepted value comes back equal; a refused one leaves nothing."""
         topic, part, p = self.part(name, p)
         value = data.draw(values.STRANGE[KINDS[name].codec])
         try:
@@ -81,7 +81,7 @@ class Writing(Base):
 
     @rule(key=st.sampled_from([b"ann", b"bob", b"cid", b"dan"]), data=st.data())
     def append_by_key(self, key: bytes, data: Any) -> None:
-        """Where a key goes is documented: by CRC-32, modulo the partitions."""
+        """The documented partition of a key: its CRC-32 modulo the number of partitions."""
         topic = self.topic("three")
         value = data.draw(values.GOOD["str"])
         place: Any = topic.append(value, key)
@@ -121,7 +121,7 @@ class Writing(Base):
 
     @rule(a=names, b=names, p=partitions)
     def copy_from_another_topic(self, a: str, b: str, p: int) -> None:
-        """Records that were read are appended to another topic, of another codec perhaps."""
+        """Records that were read are appended to another topic, perhaps of another codec."""
         source, original, _ = self.part(a, p)
         topic, part, p = self.part(b, p)
         copied = list(source)[:4]
@@ -134,7 +134,7 @@ class Writing(Base):
             return
         except values.REFUSALS:
             assert topic.end_offset == part.end
-            assert KINDS[a].codec != KINDS[b].codec, "of one codec, and refused"
+            assert KINDS[a].codec != KINDS[b].codec, "refused, although the codecs are equal"
             return
         for record in copied:
             value = values.copied(record, KINDS[a].codec, KINDS[b].codec)

@@ -7,7 +7,7 @@ import falaj
 
 
 def stores() -> None:
-    """Open stores and topics, and look at what there is."""
+    """Open stores and topics, and list their content."""
     with falaj.open(
         "~/events", read_only=False, permissions=0o750, create=True, lock_timeout=1.0, io="pread"
     ) as store:

@@ -1,7 +1,7 @@
-"""`make soak HOURS=…`: soak, and enter it into the ledger. Ends with 0 when nothing was found.
+"""`make soak HOURS=…`: soak, and enter it into the ledger. Ends with 0 if nothing was found.
 
-Owns what one call does around the driver: which soak it goes on with, where things lie, what a
-signal means, and the row.
+Owns a call around the driver: which soak it resumes, where files are, what a signal means, and the
+row.
 """
 
 import argparse
@@ -26,7 +26,7 @@ SKETCH = "tools/soak/states.txt"
 
 
 def enter(state: State, done: Counter[str], home: Path, root: Path = ROOT) -> str:
-    """Put the row of a soak into the ledger, and remember that it is there."""
+    """Put the row of a soak into the ledger, and note that it is there."""
     new = ledger.row(state, done, datetime.datetime.now(datetime.UTC).date())
     page, seen = root / PAGE, root / SKETCH
     different = sketch.take_in(seen, sketches(kept_in(home / "explore")))
@@ -39,18 +39,18 @@ def enter(state: State, done: Counter[str], home: Path, root: Path = ROOT) -> st
 def which(
     home: Path, anew: bool, seed: int | None, say: Callable[[str], None], root: Path = ROOT
 ) -> State:
-    """Go on with the soak that is there, if it is of these sources; begin another otherwise."""
+    """Resume the soak that is there if it has these sources; otherwise begin another."""
     version, mark = sources.version(ROOT), sources.mark(ROOT)
     state = State.load(home / "state.json")
     if state is not None and not anew:
         if state.source == mark and seed in (None, state.seed):
             return state
-        what = "the seed is another" if state.source == mark else "sources changed"
+        what = "the seed changed" if state.source == mark else "sources changed"
         left = f", {clock(state.left)} of it were left" if state.left else ""
         say(f"{what}: another soak begins, of {version}")
         say(f"soak {state.seed} of {state.version} is over{left}")
     if state is not None and state.seconds > state.entered:
-        # It was killed, and what it did would be forgotten with its files.
+        # It was killed, and its results would be lost with its files.
         say(f"entered in {PAGE}:\n{enter(state, done_in(home), home, root)}")
     for folder in home.iterdir():
         if folder.name not in ("found", "built", "programs", "lock"):
@@ -59,7 +59,7 @@ def which(
 
 
 def programs_in(home: Path) -> Path:
-    """Name the directory of all that is run; what was built for this call takes its place there."""
+    """Name the directory of all that is run; this call's build replaces its content."""
     built, programs = home / "built", home / "programs"
     if built.exists():
         sources.copy(ROOT, built)
@@ -72,18 +72,22 @@ def options() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(prog="soak", description=__doc__)
     parser.add_argument("--hours", type=float, required=True)
-    parser.add_argument("--home", type=Path, required=True, help="of all that outlives a call")
-    parser.add_argument("--scratch", type=Path, required=True, help="stores lie here meanwhile")
+    parser.add_argument(
+        "--home", type=Path, required=True, help="directory of all that outlives a call"
+    )
+    parser.add_argument(
+        "--scratch", type=Path, required=True, help="directory of the stores during the run"
+    )
     parser.add_argument("--anew", action="store_true", help="begin another soak in any case")
-    parser.add_argument("--seed", type=int, help="of the soak; drawn otherwise")
-    parser.add_argument("--only", nargs="+", choices=READERS, help="harnesses that get the time")
+    parser.add_argument("--seed", type=int, help="seed of the soak; drawn otherwise")
+    parser.add_argument("--only", nargs="+", choices=READERS, help="run only these harnesses")
     return parser.parse_args()
 
 
 def stop(*_: object) -> None:
-    """End this call in order."""
+    """End this call in an orderly way."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # one is enough; the pieces are given time to end
+        signal.signal(number, signal.SIG_IGN)  # one is enough; the pieces get time to end
     raise KeyboardInterrupt
 
 
@@ -95,14 +99,14 @@ def main() -> int:
     home = told.home.resolve()
     with Progress() as progress:
         lock = hold(home / "lock", progress.say)
-        # Only now: another call may have been at work with those that are there.
+        # Only now: another call may have been using the former programs.
         harnesses = everything(programs_in(home)).only(told.only)
         state = which(home, told.anew, told.seed, progress.say)
         scratch = told.scratch.resolve() / f"falaj-soak-{state.seed}"
         try:
             soak = Soak(home, scratch, harnesses, state, progress.say, lock)
         except NoRoom as why:
-            progress.say(f"NO ROOM: {why}; nothing was run")
+            progress.say(f"NO SPACE: {why}; nothing was run")
             return 2
         progress.say(
             f"soak {state.seed} of {state.version}: {clock(state.left or told.hours * 3600)} to go"
@@ -118,7 +122,7 @@ def main() -> int:
     for where in state.found:
         print(f"FOUND: {where}/README.txt")
     if interrupted:
-        print(f"interrupted; the same command goes on, {clock(state.left)} are left")
+        print(f"interrupted; the same command resumes, {clock(state.left)} are left")
         return 130
     return 0 if sound else 1
 

@@ -1,4 +1,4 @@
-"""How far a soak is, for people: a table that changes on a terminal, a line a minute elsewhere."""
+"""Progress of a soak: a table that changes on a terminal, a line a minute elsewhere."""
 
 import time
 from types import TracebackType
@@ -15,7 +15,7 @@ LINE_S = 60.0
 
 
 class Progress:
-    """Tells how far a soak is, now and then."""
+    """Reports a soak's progress at intervals."""
 
     def __init__(self) -> None:
         self.console = Console(highlight=False)
@@ -36,11 +36,11 @@ class Progress:
         self.live.stop()
 
     def say(self, what: str) -> None:
-        """Tell something that stays on the screen."""
+        """Print a line that stays on the screen."""
         self.console.print(what, markup=False, soft_wrap=True)
 
     def __call__(self, soak: Soak) -> None:
-        """Show it, if it is time again."""
+        """Show the progress, if it is time again."""
         now = time.monotonic()
         every = REDRAW_S if self.console.is_terminal else LINE_S
         if now - self.told < every:
@@ -53,26 +53,26 @@ class Progress:
 
 
 def rows(soak: Soak) -> list[tuple[str, int, int]]:
-    """List the figures: what, how much, how much is enough (0: more is better)."""
+    """List the figures: name, number, target (0: more is better)."""
     done = soak.done()
     return [(t.name, done[t.name], t.of(done)) for t in soak.harnesses.targets]
 
 
 def working(soak: Soak) -> str:
-    """Say what is at work, and what was found."""
+    """Say what is running, and the number of findings."""
     at_work = [f"{piece.job} {clock(piece.lasted)}" for piece in soak.lanes if piece]
     found = len(soak.state.found)
     return f"{clock(soak.state.left)} left; now {', '.join(at_work)}; {found} found"
 
 
 def line(soak: Soak) -> str:
-    """Say it in a line."""
+    """Format the progress as a line."""
     figures = [f"{name} {so_far:,}" for name, so_far, _ in rows(soak)]
     return f"soak {clock(soak.state.seconds)}: {', '.join(figures)}; {working(soak)}"
 
 
 def table(soak: Soak) -> Table:
-    """Show it as a table."""
+    """Format the progress as a table."""
     shown = Table(title=f"soak {soak.state.seed} of {soak.state.version}", caption=working(soak))
     for head in ("what", "so far", "target", "%"):
         shown.add_column(head, justify="left" if head == "what" else "right")
@@ -83,6 +83,6 @@ def table(soak: Soak) -> Table:
 
 
 def clock(seconds: float) -> str:
-    """Write a time."""
+    """Format a time."""
     whole = max(0, int(seconds))
     return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"

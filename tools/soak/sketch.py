@@ -1,8 +1,8 @@
-"""How many different crash states all soaks together came by, as far as they left their sketches.
+"""The number of different crash states that all soaks together visited, from their sketches.
 
-Owns the arithmetic of `Sketch` in rust/sim/src/seen.rs, and the file `states.txt` beside this one,
-which holds the union of all soaks' sketches. Invariant: what is taken in twice counts once. So a
-soak that goes on, and two that saw the same, add what is new and nothing else.
+Owns the arithmetic of `Sketch` in rust/sim/src/seen.rs. Owns also the file `states.txt` beside this
+one, which holds the union of all soaks' sketches. Invariant: a sketch that is merged twice counts
+once. So a resumed soak, and two soaks with the same states, add only what is new.
 """
 
 import base64
@@ -15,13 +15,13 @@ from pathlib import Path
 from soak.state import put
 
 HEAD = """\
-# Which crash states the soaks of RELIABILITY.md came by: the ranks of a sketch, of which
-# tools/soak/sketch.py, which writes this file, tells how many they were, within one percent.
+# The crash states that the soaks of RELIABILITY.md visited, as the ranks of a sketch.
+# tools/soak/sketch.py writes this file, and estimates their number within one percent.
 """
 
 
 def union(sketches: Iterable[bytes]) -> bytes:
-    """Take several together; nothing of nothing.
+    """Merge several sketches; the union of none is empty.
 
     Args:
         sketches: Ranks, a byte for each register, all equally many.
@@ -43,7 +43,7 @@ def count(ranks: bytes) -> int:
 
 
 def take_in(path: Path, sketches: Iterable[bytes]) -> int:
-    """Add sketches to the file, which need not be there yet; say what it counts now."""
+    """Merge sketches into the file, which need not exist yet; return its new count."""
     known = [read(path)] if path.exists() else []
     ranks = union([*known, *sketches])
     if ranks and [ranks] != known:
@@ -52,13 +52,13 @@ def take_in(path: Path, sketches: Iterable[bytes]) -> int:
 
 
 def text(ranks: bytes) -> str:
-    """Write a sketch for a file."""
+    """Format a sketch for a file."""
     packed = base64.b64encode(zlib.compress(ranks, 9)).decode()
     return HEAD + textwrap.fill(packed, 100) + "\n"
 
 
 def read(path: Path) -> bytes:
-    """Read a sketch of a file.
+    """Read a sketch from a file's text.
 
     Raises:
         ValueError: It holds none; the words name it, and the remedy.
@@ -67,4 +67,4 @@ def read(path: Path) -> bytes:
     try:
         return zlib.decompress(base64.b64decode("".join(lines), validate=True))
     except (ValueError, zlib.error) as why:
-        raise ValueError(f"{path} holds no sketch ({why}): take an older one of it") from why
+        raise ValueError(f"{path} holds no sketch ({why}): restore an older version of it") from why

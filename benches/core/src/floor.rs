@@ -1,8 +1,8 @@
-//! Floors: the least that a log of this kind can do, without being one.
+//! Lower bounds: the least work of a log of this kind, without being one.
 //!
-//! A mapped, allocated file into which each append does a compare-and-swap, a copy, a checksum and a
-//! release store of a commit word. It wraps around in place, so its memory is warm, unless a fresh one is
-//! asked for.
+//! Each append into a mapped, allocated file does a compare-and-swap, a copy, a checksum and a
+//! release store of a commit word. The file wraps around in place, so its memory is warm, unless a
+//! fresh one is asked for.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use falaj::internals::sync::SharedWord;
 
 const BLOCK: u64 = 136;
 
-/// A file to append to as fast as can be.
+/// A file with the fastest possible appends.
 pub(crate) struct Floor {
     map: Map,
     at: AtomicU64,
@@ -27,7 +27,7 @@ impl Floor {
         floor
     }
 
-    /// Make one in a new file whose pages are untouched; a file of that name is replaced.
+    /// Create one in a new file whose pages are untouched; a file of that name is replaced.
     pub(crate) fn fresh(path: &Path, blocks: u64) -> Self {
         let storage = RealStorage::new();
         let _ = storage.unlink(path);
@@ -38,7 +38,7 @@ impl Floor {
         Self { map, at: AtomicU64::new(0), blocks }
     }
 
-    /// One that has gone round once, to be walked over.
+    /// One that was filled once, for walks.
     pub(crate) fn filled(path: &Path, blocks: u64) -> Self {
         let floor = Self::new(path, blocks);
         (0..blocks).for_each(|_| floor.append(&[b'v'; super::VALUE]));
@@ -53,7 +53,7 @@ impl Floor {
     pub(crate) fn append(&self, value: &[u8]) {
         let lock = self.map.word(0);
         let taken = lock.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed);
-        assert!(taken.is_ok(), "nobody else is here");
+        assert!(taken.is_ok(), "no other thread appends");
         let at = self.at.load(Ordering::Relaxed);
         let position = 4096 + at * BLOCK;
         self.at.store(if at + 1 == self.blocks { 0 } else { at + 1 }, Ordering::Relaxed);

@@ -1,7 +1,8 @@
-//! Rust rows of the benchmark table, each beside its floor, interleaved, as JSON on standard output.
+//! Rust rows of the benchmark table, each beside its lower bound, interleaved, as JSON on standard
+//! output.
 //!
-//! What is measured and why stands in `benches/README.md`. Figures are nanoseconds per record,
-//! medians of [`ROUNDS`] rounds in which the contestants take turns.
+//! `benches/README.md` says what is measured, and why. Figures are nanoseconds per record: medians
+//! of [`ROUNDS`] rounds in which the contestants take turns.
 
 mod floor;
 
@@ -54,7 +55,7 @@ fn measure(
     row
 }
 
-/// Append records, each by a call; nanoseconds a record.
+/// Append records, one per call; return nanoseconds per record.
 fn append(topic: &Topic, partition: u32, record: &NewRecord<'_>) -> f64 {
     per_record(RECORDS, || {
         for _ in 0..RECORDS {
@@ -72,7 +73,7 @@ fn append_row(topic: &Topic, floor: &floor::Floor) -> Row {
     measure("rust append, one per call", "compare-and-swap, copy, crc, commit word", ours, theirs)
 }
 
-/// As [`append_row`], with a floor that finds no page there either.
+/// As [`append_row`], with a lower bound that finds no page there either.
 fn fresh_row(topic: &Topic, place: &std::path::Path) -> Row {
     let value = [b'v'; VALUE];
     let theirs = || {
@@ -83,7 +84,7 @@ fn fresh_row(topic: &Topic, place: &std::path::Path) -> Row {
     measure("rust append, one per call, fresh pages", "the same on fresh pages", ours, theirs)
 }
 
-/// Appends of another kind beside those of a value alone to partition 0.
+/// Appends of another kind beside those of a plain value to partition 0.
 fn kind_row(topic: &Topic, name: &'static str, partition: u32, key: Option<&[u8]>) -> Row {
     let value = [b'v'; VALUE];
     let ours = || append(topic, partition, &NewRecord { key, ..NewRecord::new(&value) });
@@ -91,7 +92,7 @@ fn kind_row(topic: &Topic, name: &'static str, partition: u32, key: Option<&[u8]
     measure(name, "a value alone", ours, theirs)
 }
 
-/// The way that services read: the iterator of a topic, which verifies.
+/// Read as services do: by the iterator of a topic, which verifies.
 fn scan_row(topic: &Topic, floor: &floor::Floor) -> Row {
     let end = topic.end(0).expect("the end is known");
     let ours = || {
@@ -116,7 +117,7 @@ fn scan_row(topic: &Topic, floor: &floor::Floor) -> Row {
     measure("rust scan, verified", "bare walk over headers", ours, theirs)
 }
 
-/// Walk the blocks of a log without a look at their records: the least that reading does.
+/// Walk the blocks of a log without a look at their records: the least work of reading.
 fn blocks_row(topic: &Topic, name: &'static str, check: Check, floor: &floor::Floor) -> Row {
     let end = topic.end(0).expect("the end is known");
     let ours = || {
@@ -153,7 +154,7 @@ fn main() {
     let floor = floor::Floor::new(&place.path().join("floor"), RECORDS);
     let topic = open(&place.path().join("store"), "single");
     let append = append_row(&topic, &floor);
-    // As long as what the scans go over: a shorter walk would find half of it in the caches.
+    // As many records as the scans read: half of a shorter walk would be in the caches.
     let end = topic.end(0).expect("the end is known");
     let walked = floor::Floor::filled(&place.path().join("walked"), end);
     let options = TopicOptions { partitions: Some(4), ..TopicOptions::default() };

@@ -1,1 +1,1 @@
-"""falaj beside what people would use instead of it, from Python, at the same durability."""
+"""falaj beside its alternatives, from Python, at the same durability."""

@@ -20,7 +20,7 @@ RESULTS = Path(__file__).resolve().parent.parent.parent / "results/peers"
 
 
 def main() -> None:
-    """Run what was asked for."""
+    """Run the requested rows."""
     parser = argparse.ArgumentParser(prog="python -m runner.peers", description=__doc__)
     parser.add_argument("--place", type=Path, default=RESULTS, help="on which disk to work")
     parser.add_argument("only", nargs="*", help=f"{', '.join(row.key for row in ROWS)}; all")

@@ -1,7 +1,7 @@
-"""How the systems are measured: in turns, each for the same short time, in several rounds.
+"""The measurement of the systems: in turns, each for the same short time, in several rounds.
 
 A turn lasts a fixed time, since the systems differ by a factor of hundreds. In each round every
-system has one turn, and the order rotates; so whatever else the machine does meets all of them.
+system has one turn, and the order rotates, so other load on the machine meets all of them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from runner.sizes import Sizes
 
-# Both sides of a race begin together this long after the signal.
+# Both sides of a race begin together, this long after the signal.
 _NOTICE_NS = 50_000_000
 PROCESSES = 4
 
@@ -55,7 +55,7 @@ ROWS = (
 
 
 def _fill_for(peer: Peer, row: Row, value: bytes, length_ns: int) -> tuple[int, int]:
-    """Append until the time is over; returns the records and the nanoseconds that it took."""
+    """Append until the time is over; return the records, and the nanoseconds that it took."""
     append, extend, values = peer.append, peer.extend, [value] * row.batch
     count, begin = 0, time.perf_counter_ns()
     while (taken := time.perf_counter_ns() - begin) < length_ns:
@@ -85,7 +85,7 @@ def _writer(connection: Connection, name: str, folder: Path, row: Row, value: by
 def _turns(
     name: str, row: Row, folder: Path, sizes: Sizes, stack: ExitStack
 ) -> Callable[[], float]:
-    """Open a system for a row; returns what has one turn and gives its nanoseconds a record."""
+    """Open a system for a row; return what runs one turn and gives its nanoseconds per record."""
     folder.mkdir(parents=True)
     stack.enter_context(served(name, folder, row.durable))
     value, length_ns = b"v" * sizes.value_bytes, int(sizes.peer_s * SECOND_NS)

@@ -1,4 +1,4 @@
-"""The table of the systems beside each other: in the terminal, and on the front page.
+"""The table of the systems side by side: in the terminal, and on the front page.
 
 Pure: figures in, text out.
 """
@@ -26,7 +26,7 @@ _CLASSES = {
 def figures(
     about: str, versions: Mapping[str, str], measured: Mapping[str, Measured]
 ) -> dict[str, Any]:
-    """Summarise a run: what is committed. Nanoseconds a record, by row and system."""
+    """Summarise a run for the committed file: nanoseconds per record, by row and system."""
     rows: dict[str, dict[str, float]] = {}
     for name, found in measured.items():
         key, _, peer = name.partition(": ")

@@ -1,8 +1,8 @@
 """The systems that are compared: each appends records of bytes and reads them in order.
 
 Each is used as its documentation advises for an append-only log, through its Python package. A
-subject is asked for one of two durabilities. `durable`: a record survives a power failure once the
-call returned. Otherwise: it survives the death of the process that appended it.
+subject has one of two durabilities. With `durable`, a record survives a power failure once the call
+returned. Otherwise it survives the death of the process that appended it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Peer(Protocol):
 
 
 class Falaj:
-    """A topic of bytes; not durable is the default, which syncs within a tenth of a second."""
+    """A topic of bytes; the default is not durable, and syncs within a tenth of a second."""
 
     def __init__(self, folder: Path, durable: bool) -> None:
         """Open the store, creating it on first use."""
@@ -155,7 +155,7 @@ class SQLite:
 
 
 class LMDB:
-    """A database of numbered keys; not durable is `sync=False`."""
+    """A database of numbered keys; `sync=False` is not durable."""
 
     def __init__(self, folder: Path, durable: bool) -> None:
         """Open the environment, creating it on first use."""
@@ -166,7 +166,7 @@ class LMDB:
         )
 
     def append(self, value: bytes) -> None:
-        """Put one key behind the last one, in a transaction of its own."""
+        """Put one key after the last one, in a transaction of its own."""
         self.extend((value,))
 
     def extend(self, values: Sequence[bytes]) -> None:
@@ -196,7 +196,7 @@ class Redis:
     _PAGE: ClassVar[int] = 1_000
 
     def __init__(self, folder: Path, durable: bool) -> None:
-        """Connect to the server that `served` started; it knows how durable it is."""
+        """Connect to the server that `served` started with this durability."""
         import redis
 
         del durable
@@ -238,7 +238,7 @@ def _redis_server(folder: Path, durable: bool) -> Iterator[None]:
             while not socket.exists():
                 if server.poll() is not None or time.monotonic() > deadline:
                     raise RuntimeError("redis-server did not start")
-                time.sleep(0.01)  # sleep: the server says nothing when it is ready
+                time.sleep(0.01)  # sleep: the server does not report when it is ready
             yield
         finally:
             server.terminate()

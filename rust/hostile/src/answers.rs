@@ -1,8 +1,8 @@
-//! All that the API says of a store, held against what was written into it.
+//! The API's answers about a store, compared with what was written into it.
 //!
-//! Owns the one judgement that the harness rests on: each answer is the original's, or a typed error
-//! that names a path in the store. A record may be missing behind damage that was told; it may never
-//! be another one, and the end may never come early in silence.
+//! Owns the one judgement that the harness rests on. Each answer must be the original's, or a typed
+//! error that names a path in the store. A record may be missing behind reported corruption. A
+//! wrong record, or an early end without an error, is a finding.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,24 +17,24 @@ use falaj::internals::topic::{Record, Topic};
 use crate::beside::Beside;
 use crate::example::{Example, ROOT, Written};
 
-/// More records than the bytes of any example can be taken for.
+/// More records than any example's bytes could hold.
 const MOST_STEPS: u64 = 1 << 21;
 
-/// What a partition holds.
+/// The content of a partition.
 #[derive(Clone, Debug, Default)]
 pub struct Truth {
-    /// Each record, and its timestamp, by offset; `None` for what was compacted away.
+    /// Each record and its timestamp, by offset; `None` for records that compaction removed.
     pub records: Vec<Option<(Written, i64)>>,
-    /// The answer to `at` the timestamp of each record, by its offset.
+    /// The answer to `at` for the timestamp of each record, by its offset.
     pub at: Vec<u64>,
-    /// How many of them no loss of power may take.
+    /// How many of them a power failure may not take.
     pub synced: u64,
 }
 
 /// Topics, each with its partitions.
 pub type Truths = BTreeMap<String, Vec<Truth>>;
 
-/// True for a record that says what was written, byte for byte.
+/// True for a record that equals what was written, byte for byte.
 fn same(record: &Record, written: &Written) -> bool {
     let mut headers = written.headers.iter();
     let mut is_next = |(name, value): (&str, Option<&[u8]>)| {
@@ -46,7 +46,7 @@ fn same(record: &Record, written: &Written) -> bool {
         && written.event_time_ns.is_none_or(|time| time == record.timestamp_ns())
 }
 
-/// True for the record that is the answer, its timestamp too.
+/// True for the record that is the right answer, timestamp included.
 fn is_right(record: &Record, right: &(Written, i64)) -> bool {
     record.timestamp_ns() == right.1 && same(record, &right.0)
 }
@@ -65,7 +65,7 @@ pub fn truths(example: &Example) -> Truths {
         for (offset, record) in written.iter().enumerate() {
             let Some(found) = next.take_if(|found| found.offset() == offset as u64) else {
                 let newer = written[offset + 1..].iter().any(|other| other.key == record.key);
-                assert!(record.key.is_some() && newer, "{name} {partition}: {offset} is not there");
+                assert!(record.key.is_some() && newer, "{name} {partition}: {offset} is missing");
                 truth.records.push(None);
                 continue;
             };
@@ -82,22 +82,22 @@ pub fn truths(example: &Example) -> Truths {
     truths
 }
 
-/// How much is asked for.
+/// How strict the judgement is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Trust {
-    /// Checksums were forged: nothing but to stay whole, and to come to an end.
+    /// Checksums were forged: calls need only end, without a panic.
     Nothing,
-    /// Harm in several places may look like a shorter store: each record that is served is the right
-    /// one.
+    /// Several places were harmed, so the store may look shorter: each record that is returned must
+    /// be right.
     Values,
-    /// Of what stands beside the records, where more of it was harmed than a bit: it may be as far back as
-    /// can be, and no work is lost.
+    /// More than a bit of the files beside the logs was harmed: they may go back further, but no
+    /// work may be lost.
     Behind,
-    /// Every answer is the original's, or an error that is one for damage.
+    /// Every answer is the original's, or an error that reports corruption.
     All,
 }
 
-/// How a store is asked.
+/// How a store is questioned.
 #[derive(Clone, Copy, Debug)]
 pub struct Asking<'a> {
     pub truths: &'a Truths,
@@ -106,37 +106,37 @@ pub struct Asking<'a> {
     /// Look up each `stride`-th offset from `phase` on.
     pub stride: u64,
     pub phase: u64,
-    /// What was not synced may be gone, from the end on.
+    /// Records at the end that were not synced may be gone.
     pub may_be_cut: bool,
     pub trust: Trust,
-    /// `repair` was there, which may cut what cannot be read.
+    /// `repair` ran, which may cut what cannot be read.
     pub mended: bool,
-    /// What stands beside the topics, where that is asked for, and how much is asked of it.
+    /// Files beside the topics, if they are questioned too, and how strictly.
     pub beside: Option<(&'a Beside, Trust)>,
 }
 
 impl Asking<'_> {
-    /// Something is wrong, if this much is asked for.
+    /// Report something wrong, if the judgement is that strict.
     pub fn wrong(&self, needs: Trust, what: impl FnOnce() -> String) -> Judged<()> {
         if self.trust >= needs { Err(what()) } else { Ok(()) }
     }
 
-    /// An error in the place of an answer.
+    /// Note an error in the place of an answer.
     pub fn error(&self, told: &mut Told, error: &Error, asked: &str) -> Judged<()> {
         if self.trust >= Trust::Behind {
             return told.error(error, asked);
         }
         *told.errors.entry(kind_of(error).unwrap_or("other")).or_default() += 1;
-        if error.to_string().is_empty() { Err(format!("{asked}: it says nothing")) } else { Ok(()) }
+        if error.to_string().is_empty() { Err(format!("{asked}: no message")) } else { Ok(()) }
     }
 }
 
-/// What asking came to, unless an answer was wrong.
+/// The result of questioning a store without a wrong answer.
 #[derive(Clone, Debug, Default)]
 pub struct Told {
     /// Errors, by kind.
     pub errors: BTreeMap<&'static str, u64>,
-    /// Errors about what stands beside the topics.
+    /// Errors about files beside the topics.
     pub beside: BTreeMap<&'static str, u64>,
 }
 
@@ -145,20 +145,20 @@ impl Told {
         self.errors.is_empty()
     }
 
-    /// True where nothing beside the topics was told of, either.
+    /// True if there was no error about files beside the topics either.
     pub fn is_all_same(&self) -> bool {
         self.is_same() && self.beside.is_empty()
     }
 
-    /// Take an error for an answer, if it is one that may be given for bytes nobody wrote.
+    /// Accept an error as an answer, if it is one that foreign bytes may cause.
     pub fn error(&mut self, error: &Error, asked: &str) -> std::result::Result<(), String> {
         let kind = kind_of(error);
         let said = error.to_string();
-        // A flag in the page that says so is believed by readers of a page that is damaged besides;
+        // Readers believe a flag in the page that says so, although the page is corrupt elsewhere;
         // that error names the topic.
         let names = said.contains(ROOT) || matches!(error, Error::TopicDeleted { .. });
         if kind.is_none() || !names || said.contains("Some(") {
-            return Err(format!("{asked}: no error for damage: {said}"));
+            return Err(format!("{asked}: not an error for corruption: {said}"));
         }
         *self.errors.entry(kind.unwrap_or_default()).or_default() += 1;
         Ok(())
@@ -185,7 +185,7 @@ fn kind_of(error: &Error) -> Option<&'static str> {
 
 type Judged<T> = std::result::Result<T, String>;
 
-/// An answer that must be this one; false for an error that may be given instead.
+/// Judge an answer that must equal `right`; false for an error that is allowed instead.
 fn judge<T: PartialEq + std::fmt::Debug>(
     asking: &Asking<'_>,
     told: &mut Told,
@@ -218,7 +218,7 @@ pub fn ask_reader(storage: &Arc<dyn Storage>, asking: &Asking<'_>) -> Judged<Tol
     Ok(told)
 }
 
-/// Ask an open store everything; returns the ends that were found.
+/// Ask an open store everything; return the ends that were found.
 pub fn ask(store: &Store, asking: &Asking<'_>, told: &mut Told) -> Judged<()> {
     for name in asking.topics {
         match Topic::open(store, name, &TopicOptions::default()) {
@@ -260,7 +260,7 @@ fn ask_partition(
     }
     match topic.durable(partition) {
         Ok(durable) if durable > end => {
-            let what = || format!("{}: {durable} behind the end {end}", named("durable"));
+            let what = || format!("{}: {durable} past the end {end}", named("durable"));
             asking.wrong(Trust::All, what)?;
         }
         Ok(_) => {}
@@ -271,7 +271,7 @@ fn ask_partition(
     look_up_times(topic, partition, truth, end, asking, told)
 }
 
-/// Read all; returns up to where there are records.
+/// Read all records; return the offset up to which there are some.
 fn scan(
     topic: &Topic,
     partition: u32,
@@ -295,13 +295,13 @@ fn scan(
         if steps > MOST_STEPS {
             return Err(named("no end to a scan"));
         }
-        // By reference: a view is large to move, and there are a thousand of them in a case.
+        // By reference: a view is large to move, and a case has a thousand of them.
         match &scan.next().transpose() {
             Ok(Some(record)) => {
                 let offset = record.offset();
                 let right = truth.records.get(offset as usize);
                 if offset < next {
-                    return Err(format!("{}: {offset} behind {next}", named("scan")));
+                    return Err(format!("{}: {offset} after {next}", named("scan")));
                 }
                 if !right.and_then(Option::as_ref).is_some_and(|right| is_right(record, right)) {
                     let what = || format!("{}: a wrong record {offset}", named("scan"));
@@ -316,7 +316,7 @@ fn scan(
                 next = offset.saturating_add(1);
             }
             Ok(None) if next == end || !told.is_same() => return Ok(end),
-            // What a page that nobody recovered says may be more than there is, never less.
+            // Before recovery a page may claim more records than there are, never fewer.
             Ok(None) if asking.may_be_cut && next >= truth.synced => return Ok(next),
             Ok(None) => {
                 let what = || format!("{}: ends at {next} of {end}", named("scan"));
@@ -362,7 +362,7 @@ fn look_up(
                 }
             }
             Err(Error::RecordCompacted { .. }) if truth.records[offset as usize].is_none() => {}
-            // What nobody recovered may be there or not.
+            // Records that were not recovered may be there or not.
             Err(Error::OffsetOutOfRange { .. }) if asking.may_be_cut && offset >= truth.synced => {}
             Err(error) => asking.error(told, error, &format!("[{offset}] of {}", topic.name()))?,
         }
@@ -401,7 +401,7 @@ fn look_up_times(
     Ok(())
 }
 
-/// What `verify` says must fit what readers were told.
+/// Check that `verify` reports corruption if readers met any.
 pub fn ask_verify(
     storage: &Arc<dyn Storage>,
     told: &Told,
@@ -410,13 +410,13 @@ pub fn ask_verify(
 ) -> Judged<Option<Severity>> {
     match verify(storage, Path::new(ROOT), topic, &mut |_, _| Ok(())) {
         Ok(found) => {
-            // Of a topic's log alone nothing is said of what stands beside it.
+            // A check of one topic's log says nothing about the files beside it.
             let is_asked = asking.beside.is_some_and(|(_, trust)| trust >= Trust::Behind);
             let beside = told.beside.keys().filter(|_| topic.is_none() && is_asked);
             let mut kinds = told.errors.keys().chain(beside);
             let damaged = kinds.any(|kind| *kind == "CorruptData" || *kind == "UnsupportedVersion");
             if damaged && found.worst() < Some(Severity::Rebuildable) {
-                let what = || format!("readers were told {told:?}, and verify finds nothing");
+                let what = || format!("readers got {told:?}, and verify finds nothing");
                 asking.wrong(Trust::All, what)?;
             }
             if let Some(stranger) =

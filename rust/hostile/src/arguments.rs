@@ -1,29 +1,29 @@
-//! Options of the program: `--name value`, each known or refused.
+//! Options of the program: `--name value`; an unknown name is refused.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// What was given.
+/// The options that were given.
 #[derive(Debug)]
 pub struct Arguments(BTreeMap<String, String>);
 
 impl Arguments {
-    /// Read them; every name must be one of `known`.
+    /// Read the options; every name must be one of `known`.
     pub fn read(words: impl Iterator<Item = String>, known: &[&str]) -> Result<Self, String> {
         let mut found = BTreeMap::new();
         let mut words = words.peekable();
         while let Some(word) = words.next() {
             let name = word.strip_prefix("--").filter(|name| known.contains(name));
             let name =
-                name.ok_or_else(|| format!("{word:?} is none of --{}", known.join(", --")))?;
+                name.ok_or_else(|| format!("{word:?} is not one of --{}", known.join(", --")))?;
             let value = words.next_if(|next| !next.starts_with("--")).unwrap_or_default();
             found.insert(name.to_owned(), value);
         }
         Ok(Self(found))
     }
 
-    /// A value, or what it is when nothing is said.
+    /// A value, or the default if it was not given.
     pub fn get<T: FromStr>(&self, name: &str, default: T) -> Result<T, String> {
         self.maybe(name).map(|found| found.unwrap_or(default))
     }

@@ -1,10 +1,11 @@
-//! What stands in a store beside records: consumers, a queue, a job's token, a cursor by hand.
+//! The parts of a store beside its records: groups, a queue, an idempotency key, a cursor kept by
+//! hand.
 //!
-//! Owns what an [`Example`](crate::example::Example) has of them, and what may be said of it once it was
-//! harmed. A cursor or a job that is done may be as it was before its last change, as after a loss
-//! of power, or further back where more than a bit is harm: then work is done twice. Nothing may be
-//! further on than it was: that work would be lost. And whatever stands there, who takes jobs comes to an
-//! end.
+//! Owns which of these an [`Example`](crate::example::Example) has, and what a store may answer
+//! about them once harmed. A cursor or a finished job may be as it was before its last change, as
+//! after a power failure. Where more than a bit was harmed, it may be further back: work is then
+//! done twice. Nothing may be further ahead, since that work would be lost. Whatever the files
+//! hold, taking jobs must come to an end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -18,39 +19,40 @@ use falaj::internals::topic::{CursorMove, CursorState, Topic, Transaction};
 
 use crate::answers::{Asking, Told, Trust};
 
-/// Whose cursors are in its file, and what it reads.
+/// A group with cursors in a file of its own, and the topics that it reads.
 pub const READER: (&str, &str) = ("reader", "eu");
-/// Whose cursors are in the log of [`HOME`], and what it reads.
+/// A group with cursors in the log of [`HOME`], and the topics that it reads.
 pub const KEPT: (&str, &str) = ("kept", "orders");
 pub const QUEUE: (&str, &str) = ("work", "orders");
 pub const HOME: &str = "eu";
 const TOKEN: (&str, &str, u64) = ("us", "nightly", 7);
 const BY_HAND: (&[u8], u64) = (b"by hand", 4711);
 
-/// More jobs than this behind a topic's records, and taking does not come to an end: each is out for an hour.
+/// If more jobs than this are delivered beyond a topic's records, taking does not end: each lease
+/// lasts an hour.
 const MOST_MORE: u64 = 1000;
 
-/// Topics that something beside the logs has to do with, by the file's name.
+/// Topics that a file beside the logs concerns, by its name.
 pub fn topic_of(file: &str) -> Option<&'static str> {
     [READER, KEPT, QUEUE].into_iter().find(|(name, _)| *name == file).map(|(_, topic)| topic)
 }
 
-/// What is known of it.
+/// The state of these parts.
 #[derive(Clone, Debug, Default)]
 pub struct Beside {
-    /// Cursors by consumer, topic and partition: where one was, and where it was before.
+    /// Cursors by group, topic and partition: the last value, and the one before.
     cursors: BTreeMap<(&'static str, &'static str, u32), [u64; 2]>,
-    /// Offsets that are done.
+    /// Offsets of jobs that are done.
     done: BTreeSet<u64>,
 }
 
-/// A topic of a store that is open.
+/// A topic of an open store.
 pub fn topic(store: &Store, name: &str) -> Result<Topic, Error> {
     Topic::open(store, name, &TopicOptions::default())
 }
 
 impl Beside {
-    /// Make all of it but the job, and note how it was left.
+    /// Make all of it except the bulk load, and note the result.
     pub fn make(store: &Store) -> Result<Self, Error> {
         let mut made = Self::default();
         let (eu, orders) = (topic(store, READER.1)?, topic(store, KEPT.1)?);
@@ -77,7 +79,7 @@ impl Beside {
         Ok(made)
     }
 
-    /// Jobs that are done, out, given back, and delayed.
+    /// Leave jobs that are done, in flight, given back, and delayed.
     fn work(&mut self, orders: &Topic) -> Result<(), Error> {
         let queue = QueueFile::open(orders, QUEUE.0, queue_options())?;
         let jobs = queue.take(orders, 40, Duration::from_secs(3600))?;
@@ -88,7 +90,7 @@ impl Beside {
         queue.nack(orders, &[jobs[21].lease], Duration::from_secs(1))
     }
 
-    /// Commit a job of these records with a token, and leave another one staged.
+    /// Commit a bulk load of these records with an idempotency key, and leave another one staged.
     pub fn job(
         store: &Store,
         records: &[falaj::internals::topic::NewRecord<'_>],
@@ -109,7 +111,7 @@ impl Beside {
         Ok(())
     }
 
-    /// Ask an open store what it says of all this.
+    /// Ask an open store about all this.
     pub fn ask(&self, store: &Store, asking: &Asking<'_>) -> Result<Told, String> {
         let mut told = Told::default();
         match list_groups(store) {
@@ -201,7 +203,7 @@ impl Beside {
         }
     }
 
-    /// Go on with it: what was not done is handed out, and a consumer reads on where it was.
+    /// Resume: jobs that are not done are delivered, and a group resumes where it was.
     pub fn go_on(&self, store: &Store, asking: &Asking<'_>, told: &mut Told) -> Result<(), String> {
         if asking.topics.contains(&QUEUE.1) {
             self.take_all(store, asking, told)?;
@@ -210,7 +212,7 @@ impl Beside {
             if !asking.topics.contains(&of) {
                 continue;
             }
-            // Who begins anew at the end would pass over what nobody has read.
+            // A group that starts over at the end would skip records that it has not read.
             let open = || {
                 let (from, home) = ([topic(store, of)?], topic(store, HOME)?);
                 match name {
@@ -253,24 +255,25 @@ impl Beside {
             Err(error) => return asking.error(told, &error, "take"),
         };
         if let Some((n, _)) = taken.iter().find(|(_, times)| **times > 1) {
-            asking.wrong(Trust::Behind, || format!("job {n} is handed out twice"))?;
+            asking.wrong(Trust::Behind, || format!("job {n} is delivered twice"))?;
         }
-        // One of them is not handed out again before a second is over.
+        // One of the jobs is not delivered again before a second has passed.
         let undone = |n: &u64| !self.done.contains(n) && *n != 21 && !taken.contains_key(n);
         match (0..end).find(undone) {
             None => Ok(()),
-            Some(n) => asking.wrong(Trust::Behind, || format!("job {n} is not handed out")),
+            Some(n) => asking.wrong(Trust::Behind, || format!("job {n} is not delivered")),
         }
     }
 }
 
-/// A queue that begins as small as one can be.
+/// A queue of the smallest size.
 pub fn queue_options() -> QueueOptions {
     QueueOptions { capacity: 64, ..QueueOptions::default() }
 }
 
-/// Take all jobs of a queue over a topic with so many records: how often each was handed out. Wrong,
-/// whatever is harmed, where that does not end.
+/// Take all jobs of a queue over a topic of so many records; return how often each was delivered.
+///
+/// An endless delivery is a finding, whatever was harmed.
 pub fn take_until_empty(
     queue: &QueueFile,
     topic: &Topic,
@@ -285,7 +288,7 @@ pub fn take_until_empty(
         };
         count += jobs.len() as u64;
         if count > end + MOST_MORE {
-            return Err(format!("{count} jobs of {end} records are handed out, and no end"));
+            return Err(format!("{count} jobs of {end} records are delivered, and no end"));
         }
         jobs.iter().for_each(|job| *taken.entry(job.lease.offset).or_default() += 1);
     }

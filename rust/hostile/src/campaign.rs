@@ -1,10 +1,9 @@
-//! Cases on all cores, each watched: panics, aborts, hangs and memory without bound are findings.
+//! Campaigns: cases on all cores, each watched for panics, aborts, hangs and unbounded memory.
 //!
-//! Owns how a campaign runs: a *worker* process does the cases, this program watches over it. A panic
-//! is caught in the worker; a case that takes longer than `HANG` ends it; an abort, a signal or an
-//! allocation beyond `MEMORY` kills it. In each case the number of the case is known, and the
-//! campaign can be replayed from it alone. Progress is kept in a file, so that a campaign goes on
-//! where it was interrupted.
+//! Owns how a campaign runs: a *worker* process runs the cases, and this program watches it. The
+//! worker catches a panic. It ends itself when a case takes longer than `HANG`. An abort, a signal
+//! or an allocation beyond `MEMORY` kills it. The number of the case is known each time, and is
+//! enough to replay it. A file keeps the progress, so an interrupted campaign resumes.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -21,21 +20,21 @@ use serde_json::{Value, json};
 
 use crate::arguments::Arguments;
 
-/// Longest time of one case: they take milliseconds.
+/// Longest time of one case: cases take milliseconds.
 const HANG: Duration = Duration::from_secs(60);
-/// [`Plan::room`], unless a campaign says otherwise. Threads of stores end a moment after them, and maps
-/// are as long as files may get.
+/// Default of [`Plan::room`]. Threads of stores end a moment after their store, and maps are as
+/// long as files may get.
 const MEMORY: u64 = 1 << 30;
-/// Most memory that a worker may ever have had, bytes.
+/// Most memory that a worker may have used, in bytes.
 const PEAK: u64 = 512 << 20;
-/// Cases between two entries in the file of progress.
+/// Cases between two writes of the file of progress.
 const ROUND: u64 = 16_384;
-/// Findings that are told; more would be the same again.
+/// Most findings to print; more would repeat them.
 const MOST_TOLD: usize = 200;
-/// Names the directory where a worker says what it is doing.
+/// Names the directory in which a worker notes its current cases.
 const WORKER: &str = "FALAJ_HOSTILE_WORKER";
 
-/// What is to be done.
+/// The plan of a campaign.
 #[derive(Debug)]
 pub struct Plan {
     pub name: String,
@@ -45,22 +44,22 @@ pub struct Plan {
     pub threads: usize,
     /// Stop after this time, whatever is left.
     pub seconds: Option<f64>,
-    /// Where progress is kept.
+    /// File of progress.
     pub state: Option<PathBuf>,
-    /// Where the result goes.
+    /// File for the result.
     pub json: Option<PathBuf>,
-    /// What the cases are numbered by, where a later run could not find it out again: it is kept with
+    /// Data that the numbers of cases depend on and a later run cannot find out again; kept with
     /// the progress, for [`Plan::kept`].
     pub basis: Value,
-    /// Address space that the cases may take beyond what there was at the beginning, bytes.
+    /// Address space that cases may take beyond what was in use at the beginning, in bytes.
     pub room: u64,
 }
 
-/// Options that every campaign has.
+/// Options of every campaign.
 pub const OPTIONS: [&str; 7] = ["from", "to", "threads", "seconds", "state", "json", "seed"];
 
 impl Plan {
-    /// A plan as the options say, for so many cases unless they say otherwise.
+    /// The plan that the options give, with a default number of cases.
     pub fn of(name: String, arguments: &Arguments, cases: u64) -> Result<Self, String> {
         let cores = std::thread::available_parallelism().map_or(2, usize::from);
         Ok(Self {
@@ -76,14 +75,14 @@ impl Plan {
         })
     }
 
-    /// What an earlier run's cases were numbered by, if it left its progress in this file.
+    /// The [`Plan::keep`] of an earlier run, if it left progress in this file.
     pub fn kept(state: Option<&Path>) -> Result<Option<Value>, String> {
         let told = state.map(progress).transpose()?.flatten();
         Ok(told.map(|mut told| told["basis"].take()).filter(|basis| !basis.is_null()))
     }
 }
 
-/// What an earlier run left; nothing if there was none.
+/// The progress that an earlier run left, if any.
 fn progress(path: &Path) -> Result<Option<Value>, String> {
     if !path.exists() {
         return Ok(None);
@@ -92,10 +91,10 @@ fn progress(path: &Path) -> Result<Option<Value>, String> {
     serde_json::from_str(&text).map(Some).map_err(|e| format!("{}: {e}", path.display()))
 }
 
-/// What a case came to: a word for the statistics, or what is wrong.
+/// Result of a case: a word for the statistics, or the finding.
 pub type Outcome = Result<String, String>;
 
-/// Counts, and what was found.
+/// Counts and findings.
 #[derive(Debug, Default)]
 struct Tally {
     next: u64,
@@ -106,7 +105,7 @@ struct Tally {
 }
 
 impl Tally {
-    /// What an earlier run of the same plan left.
+    /// Resume the tally of an earlier run of the same plan.
     fn resume(plan: &Plan) -> Result<Self, String> {
         let fresh = Self { next: plan.from, ..Self::default() };
         let Some(path) = &plan.state else { return Ok(fresh) };
@@ -148,7 +147,7 @@ impl Tally {
     }
 }
 
-/// A file that is there whole or not at all.
+/// Write a file that is there whole or not at all.
 fn put(path: &Path, value: &Value) -> Result<(), String> {
     let half = path.with_extension("tmp");
     std::fs::write(&half, format!("{value:#}\n"))
@@ -156,7 +155,7 @@ fn put(path: &Path, value: &Value) -> Result<(), String> {
         .map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// Where one thread says what it is doing, for who comes after it.
+/// A file in which one thread notes its current case, for the watcher.
 struct Desk {
     case: AtomicU64,
     begun: AtomicU64,
@@ -176,7 +175,7 @@ impl Desk {
         if let Some(note) = &self.note {
             if let Err(error) = note.write_all_at(&case.to_le_bytes(), 0) {
                 // A panic here would look like a case without an end.
-                eprintln!("case {case} cannot be noted down in the temporary directory: {error}");
+                eprintln!("case {case} cannot be noted in the temporary directory: {error}");
                 std::process::exit(2);
             }
         }
@@ -193,8 +192,7 @@ impl Desk {
     }
 }
 
-/// Run all cases; true when nothing was found. Each thread has a bench of its own, on which its cases
-/// are done.
+/// Run all cases; true if nothing was found. Each thread runs its cases on a bench of its own.
 pub fn run<B: Send>(
     plan: &Plan,
     bench: impl Fn() -> B + Sync,
@@ -210,7 +208,7 @@ pub fn run<B: Send>(
     let doing = Doing { bench: &bench, case: &case };
     std::thread::scope(|scope| {
         scope.spawn(|| watch(&desks, start, &over));
-        // What panics is told with its case, at the end.
+        // Panics are reported with their case, at the end.
         let hook = std::panic::take_hook();
         std::panic::set_hook(Box::new(|_| {}));
         let done = rounds(plan, &mut tally, (start, before), &desks, &benches, &doing);
@@ -221,7 +219,7 @@ pub fn run<B: Send>(
     finish(plan, &mut tally)
 }
 
-/// How a bench is made, and what is done on it.
+/// How a bench is made, and how a case runs on it.
 struct Doing<'a, B> {
     bench: &'a (dyn Fn() -> B + Sync),
     case: &'a (dyn Fn(&mut B, u64) -> Outcome + Sync),
@@ -255,7 +253,7 @@ fn rounds<B: Send>(
                         let outcome = guarded(&mut *bench, number, doing);
                         desk.end();
                         own.add(number, outcome);
-                        // Not before the first: however busy the machine is, something is run.
+                        // Not before the first case: however busy the machine is, something runs.
                         if !left() {
                             break;
                         }
@@ -280,7 +278,7 @@ fn rounds<B: Send>(
     Ok(())
 }
 
-/// A panic is a finding; the bench that it left is not used again.
+/// Report a panic as a finding; its bench is not used again.
 fn guarded<B>(bench: &mut B, number: u64, doing: &Doing<'_, B>) -> Outcome {
     let caught = catch_unwind(AssertUnwindSafe(|| (doing.case)(bench, number)));
     caught.unwrap_or_else(|panic| {
@@ -302,7 +300,7 @@ fn merge(all: &mut Tally, own: Tally) {
 
 fn watch(desks: &[Desk], start: Instant, over: &AtomicBool) {
     while !over.load(SeqCst) {
-        // sleep: what is watched for is that nothing happens.
+        // sleep: the watcher looks for progress that does not come
         std::thread::sleep(Duration::from_millis(20));
         if let Some(desk) = desks.iter().find(|desk| desk.hangs(start)) {
             eprintln!("case {} does not end", desk.case.load(SeqCst));
@@ -339,7 +337,7 @@ fn finish(plan: &Plan, tally: &mut Tally) -> Result<bool, String> {
     Ok(tally.findings.is_empty())
 }
 
-/// A line of `/proc/self/status` that is told in kB, bytes.
+/// A line of `/proc/self/status` in kB, as bytes.
 fn status(name: &str) -> u64 {
     let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix(name));
@@ -359,7 +357,7 @@ fn limit_memory(room: u64) {
     }
 }
 
-/// Run this program again as a worker and watch over it; `None` in the worker itself.
+/// Run this program again as a worker and watch it; `None` in the worker itself.
 pub fn supervise() -> Option<ExitCode> {
     if std::env::var_os(WORKER).is_some() {
         return None;
@@ -367,9 +365,10 @@ pub fn supervise() -> Option<ExitCode> {
     let desks = std::env::temp_dir().join(format!("falaj-hostile-{}", std::process::id()));
     std::fs::create_dir_all(&desks).unwrap();
     let mut worker = Command::new(std::env::current_exe().unwrap());
-    // Arenas and stacks of the threads of each store would be most of the address space.
+    // Arenas and stacks of each store's threads would take most of the address space.
     worker.env("MALLOC_ARENA_MAX", "2").env("RUST_MIN_STACK", "524288");
-    // What a case gives back the next one takes: a tenth of the time went to the kernel's handing it out.
+    // Memory that a case frees is kept for the next one: giving it to the kernel and back took a
+    // tenth of the time.
     worker.env("MALLOC_TRIM_THRESHOLD_", "33554432").env("MALLOC_MMAP_THRESHOLD_", "4194304");
     worker.args(std::env::args_os().skip(1)).env(WORKER, &desks);
     let ended = worker.status().unwrap();
@@ -385,7 +384,7 @@ pub fn supervise() -> Option<ExitCode> {
 }
 
 fn tell_death(desks: &Path, ended: ExitStatus) {
-    eprintln!("the worker died ({ended}); it was at one of these cases:");
+    eprintln!("the worker died ({ended}); it was running one of these cases:");
     for desk in std::fs::read_dir(desks).unwrap().flatten() {
         let bytes = std::fs::read(desk.path()).unwrap_or_default();
         if let Ok(case) = <[u8; 8]>::try_from(bytes) {

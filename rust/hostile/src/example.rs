@@ -1,18 +1,20 @@
-//! Small stores with one of everything in them: what is harmed later, and what was written into it.
+//! Examples: small stores with one of everything, to be harmed later, and a note of what was
+//! written.
 //!
 //! Owns five topics, made by the same calls from the same seed each time:
 //!
 //! | topic | log | what is special |
 //! |---|---|---|
-//! | `orders` | its own | values alone, one by one and many at once, several segments |
+//! | `orders` | its own | values without keys, singly and in batches, several segments |
 //! | `eu` | `shop` | three partitions, groups over them; keys, headers, event times, tombstones |
 //! | `us` | its own | rarely written: one segment, mostly empty |
 //! | `bulk` | its own | large blocks in segments of 128 KiB |
 //! | `prices` | its own | compacted, then written to again |
 //!
-//! Beside them stand two consumers, a queue and a job ([`crate::beside`]).
+//! Beside them are two groups, a queue and a bulk load ([`crate::beside`]).
 //!
-//! A store is left *closed*, or *killed*: everything stored, nothing recovered, part of it synced.
+//! A store is left *closed*, or *killed*: everything was stored, nothing recovered, and a part
+//! synced.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -28,7 +30,7 @@ use falaj::internals::topic::{CompactOptions, NewRecord, SyncMode, Topic};
 use crate::beside::{self, Beside};
 use crate::random::Random;
 
-/// Where the store lies in the twin.
+/// The store's directory in the memory storage.
 pub const ROOT: &str = "/store";
 
 const SEGMENT: u64 = 64 << 10;
@@ -105,20 +107,20 @@ impl Written {
     }
 }
 
-/// A store on the memory twin, and what is in it.
+/// A store in the memory storage, and what is in it.
 #[derive(Debug)]
 pub struct Example {
     pub disk: MemoryStorage,
     pub variant: Variant,
     /// Records by topic and partition, by offset.
     pub written: BTreeMap<(String, u32), Vec<Written>>,
-    /// How many of them were synced at last, by topic and partition.
+    /// How many of them were synced in the end, by topic and partition.
     pub synced: BTreeMap<(String, u32), u64>,
     /// All files with their lengths, sorted.
     pub files: Vec<(PathBuf, u64)>,
     /// Logs, by topic.
     pub logs: BTreeMap<String, PathBuf>,
-    /// What stands beside them.
+    /// The parts beside its records.
     pub beside: Beside,
 }
 
@@ -127,18 +129,19 @@ pub struct Example {
 pub enum Size {
     /// About 1 MiB of files.
     Full,
-    /// A fourth of that, nothing of it compacted.
+    /// A fourth of that, and nothing is compacted.
     Small,
 }
 
 pub fn options(mode: WriteMode) -> StoreOptions {
-    // A lock that is said to be a living process's is waited for: not for longer than a case lasts.
+    // A forged lock may name a living process as its holder. Don't wait for it longer than a case
+    // lasts.
     let lock_timeout = Duration::from_secs(4);
     StoreOptions { write_mode: Some(mode), lock_timeout, ..StoreOptions::default() }
 }
 
 impl Example {
-    /// Make it. The same arguments make the same bytes.
+    /// Make an example. The same arguments make the same bytes.
     pub fn make(variant: Variant, size: Size, seed: u64) -> Self {
         let disk = MemoryStorage::with_capacity(4 * SEGMENT).seeded(seed);
         let storage: Arc<dyn Storage> = Arc::new(disk.clone());
@@ -180,7 +183,7 @@ impl Example {
         Self { disk, variant, written, synced, files, logs, beside }
     }
 
-    /// Bits of all files.
+    /// Number of bits in all files.
     pub fn bits(&self) -> u64 {
         self.files.iter().map(|(_, len)| len * 8).sum()
     }
@@ -197,13 +200,13 @@ impl Example {
         panic!("there are {} bits, none numbered {n}", self.bits());
     }
 
-    /// The file of a consumer or a queue.
+    /// The file of a group or a queue.
     pub fn beside_file(&self, name: &str) -> &Path {
         let is_it = |path: &&PathBuf| is_beside(path) && path.ends_with(name);
         self.files.iter().map(|(path, _)| path).find(is_it).unwrap()
     }
 
-    /// Topics that a file has to do with; all, where it is the store's own.
+    /// Topics that a file concerns; all if it is the store's own.
     pub fn topics_of(&self, file: &Path) -> Vec<&str> {
         if is_beside(file) {
             let name = file.file_name().and_then(|name| name.to_str());
@@ -218,7 +221,7 @@ impl Example {
     }
 }
 
-/// Whether a file is a consumer's or a queue's.
+/// Whether a file is a group's or a queue's.
 pub fn is_beside(file: &Path) -> bool {
     ["consumers", "queues"].iter().any(|dir| file.starts_with(Path::new(ROOT).join(dir)))
 }
@@ -236,7 +239,7 @@ pub fn walk(storage: &dyn Storage, dir: &Path, files: &mut Vec<(PathBuf, u64)>) 
     }
 }
 
-/// All of a file.
+/// The content of a file.
 pub fn read(storage: &dyn Storage, path: &Path) -> Vec<u8> {
     let file = storage.open(path, OpenMode::Read).unwrap();
     let mut bytes = vec![0; file.stat().unwrap().len as usize];
@@ -314,7 +317,7 @@ impl Maker {
         }
     }
 
-    /// Compact, and make what stands beside the records.
+    /// Compact, and make the parts beside the records.
     fn beside(&mut self, store: &Store, topics: &Topics) -> Beside {
         let options = CompactOptions::default().seal(true);
         assert!(topics.prices.compact(&options, &mut |_, _| Ok(())).unwrap().removed > 0);
@@ -328,7 +331,7 @@ impl Maker {
         Beside::make(store).unwrap()
     }
 
-    /// A little more, which is not synced.
+    /// Append a little more, without a sync.
     fn tail(&mut self, topics: &Topics) {
         for i in 0..5 {
             self.one(&topics.orders, 0, false);
@@ -382,7 +385,7 @@ impl Maker {
     }
 }
 
-/// Lend records as the engine takes them.
+/// Lend records in the form that the engine takes.
 pub fn with_records<T>(written: &[Written], use_them: impl FnOnce(&[NewRecord<'_>]) -> T) -> T {
     let headers: Vec<_> = written.iter().map(Written::borrowed).collect();
     let records: Vec<_> =

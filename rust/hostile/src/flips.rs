@@ -1,9 +1,9 @@
-//! Every single flipped bit of a store is detected or harmless.
+//! Flipped bits: each single flipped bit of a store must be detected or harmless.
 //!
-//! A case is one bit of one file of an [`Example`]. With it flipped, a reader asks everything of the
-//! topics that the file has to do with; for some, which their number chooses, also a reader without
-//! maps, `verify`, a writer who recovers, appends and reads again, and `repair`.
-//! Without `--all` the bits are chosen by a seed; with it, case `n` is bit `n`.
+//! A case flips one bit of one file of an [`Example`]. Then a reader asks everything of the topics
+//! that the file concerns. For some cases, chosen by number, more follows: a reader without maps,
+//! `verify`, a writer that recovers, appends and reads again, and `repair`. Without `--all` a seed
+//! chooses the bits; with it, case `n` is bit `n`.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,13 +20,13 @@ use crate::random::{Random, mix};
 use crate::writing::{mend, write_on};
 
 const SEED: u64 = 20_261_121;
-/// Flips on one bench before it is made anew: each is an event in its journal.
+/// Flips on one bench before it is made again: each flip is an event in its journal.
 const RENEW: u64 = 128;
 
-/// A store that one thread flips bits of.
+/// A store in which one thread flips bits.
 #[derive(Debug)]
 pub struct Bench {
-    /// As it was left.
+    /// The store as it was left.
     example: Arc<(Example, Truths)>,
     disk: MemoryStorage,
     uses: u64,
@@ -115,8 +115,10 @@ pub fn one(bench: &mut Bench, bit: u64) -> Outcome {
     })
 }
 
-/// True for files of which a bit may have to do with one offset alone: one entry of an index, one word
-/// of what processes share. Who looks up few offsets passes by that one.
+/// True for files in which a bit may concern one offset alone: an entry of an index, a word of
+/// shared memory.
+///
+/// A reader that looks up few offsets would miss it.
 fn hurts_few(path: &Path) -> bool {
     path.extension().is_some_and(|end| end == "idx") || path.ends_with("control")
 }
@@ -129,7 +131,7 @@ fn judge(
     bit: u64,
 ) -> Outcome {
     let storage: Arc<dyn Storage> = Arc::new(disk.clone());
-    // Which of the dear things are done for this bit.
+    // Which of the expensive checks are done for this bit.
     let chance = mix(77, bit);
     let topics = example.topics_of(path);
     let own = topics.len() < example.logs.len();
@@ -145,7 +147,7 @@ fn judge(
         mended: false,
         beside: Some((&example.beside, Trust::All)),
     };
-    // Records have nothing to do with cursors and queues, but for who goes on with them.
+    // Records do not depend on cursors and queues, unless a process resumes with them.
     let passed = beside && chance >> 48 & 7 != 0;
     let read = Asking { topics: if passed { &[] } else { &topics }, ..asking };
     let told = ask_reader(&storage, &read)?;
@@ -154,7 +156,7 @@ fn judge(
         let topic = (own && !beside).then(|| topics[0]);
         ask_verify(&storage, &told, topic, &asking)?;
     }
-    // What is small decides much: the store's files, the page that processes share.
+    // Small files decide much: the store's own, and the page that processes share.
     let often = if beside {
         12
     } else if !own || path.ends_with("control") {

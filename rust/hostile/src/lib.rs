@@ -1,23 +1,23 @@
-//! Tries to break falaj with bytes that nobody wrote and with calls that fail.
+//! Hostile tests: tries to break falaj with bytes that it did not write, and with failing calls.
 //!
 //! | module | what it tries |
 //! |---|---|
-//! | [`flips`] | every single flipped bit of a store is detected or harmless |
-//! | [`bytes`] | decoders, and whole stores, fed with structured rubbish |
+//! | [`flips`] | each single flipped bit of a store must be detected or harmless |
+//! | [`bytes`] | decoders, and whole stores, fed with structured garbage |
 //! | [`faults`] | the k-th storage call of a scene fails, for every k |
-//! | [`push`] | all of these at the size of a push, two at a time |
+//! | [`push`] | a small run of all these for each push, two at a time |
 //!
 //! | module | what they share |
 //! |---|---|
 //! | [`example`] | small stores with one of everything in them |
-//! | [`answers`] | all that the API says of a store, held against what was written |
-//! | [`writing`] | what a writer does to a store that was harmed |
+//! | [`answers`] | the API's answers about a store, compared with what was written |
+//! | [`writing`] | a writer on a harmed store |
 //! | [`campaign`] | cases on all cores, each watched: panics, aborts, hangs, memory |
 //! | [`random`], [`arguments`] | seeds, options |
 //!
-//! What a run found goes to `docs/RELIABILITY.md`.
+//! `docs/RELIABILITY.md` lists the findings of runs.
 #![forbid(unsafe_code)]
-// A harness that cannot go on has failed; it is run by nobody but the project.
+// A harness that cannot go on has failed; only the project runs it.
 #![allow(missing_docs, clippy::unwrap_used, clippy::missing_panics_doc, clippy::missing_errors_doc)]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program talks to people")]
 

@@ -9,8 +9,8 @@
 //!                           [--state FILE] [--json FILE]
 //! ```
 //!
-//! Exit codes: 0 nothing found, 1 something was, 2 misuse, 4 a case hangs, 5 the worker died. A case
-//! is run again, alone, by `--from N --to N+1` with the same other options.
+//! Exit codes: 0 nothing found, 1 a finding, 2 misuse, 4 a case hangs, 5 the worker died. `--from N
+//! --to N+1` with the same other options runs a case again, alone.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stderr, reason = "a program talks to people")]
 
@@ -21,7 +21,7 @@ use falaj_hostile::{bytes, campaign, faults, flips, push};
 fn main() -> ExitCode {
     let mut words = std::env::args().skip(1);
     let what = words.next();
-    // Each of its targets is watched over by a process of its own.
+    // Each of its targets has a watcher process of its own.
     if what.as_deref() == Some("push") {
         return push::main(words).unwrap_or_else(|what| misused(&what));
     }

@@ -1,7 +1,7 @@
-//! What a push gets: every target for a minute, two at a time, and what they found told in one place.
+//! The run for each push: every target for a minute, two at a time, and one report of the findings.
 //!
-//! Owns the list of what is run and the telling. Each target is this program again, with one thread and
-//! its own watcher; its lines are kept until it ends, so that they do not mix.
+//! Owns the list of targets and the report. Each target is this program again, with one thread and
+//! its own watcher. Its output is kept until it ends, so that the lines of targets do not mix.
 
 use std::process::{Command, ExitCode, Output};
 use std::sync::Mutex;
@@ -12,7 +12,7 @@ use crate::arguments::Arguments;
 use crate::bytes::WHOLE;
 use crate::bytes::decoders::TARGETS;
 
-/// What there is to run, the longest first: none is left over when all others are done.
+/// The targets, the longest first, so that none runs alone at the end.
 fn targets(seconds: &str, share: &str, seed: Option<u64>) -> Vec<Vec<String>> {
     let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
     let timed = ["--seconds", seconds, "--threads", "1"];
@@ -34,7 +34,7 @@ pub fn main(words: impl Iterator<Item = String>) -> Result<ExitCode, String> {
     let share: u64 = arguments.get("share", 41)?;
     let cores = std::thread::available_parallelism().map_or(2, usize::from);
     let jobs: usize = arguments.get("jobs", cores)?;
-    // By itself each push does the same: what it finds, the change has brought.
+    // Each push runs the same cases, so the change has caused any new finding.
     let seed = arguments.maybe("seed")?;
     let targets = targets(&seconds.to_string(), &share.to_string(), seed);
     let (next, bad) = (AtomicUsize::new(0), AtomicUsize::new(0));
@@ -58,7 +58,7 @@ pub fn main(words: impl Iterator<Item = String>) -> Result<ExitCode, String> {
     Ok(if bad == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Print what a target came to; false when it found something, or did not end well.
+/// Print the result of a target; false if it found something or did not end well.
 fn tell(target: &[String], done: std::io::Result<Output>, started: Instant) -> bool {
     let took = started.elapsed().as_secs();
     let said = match done {

@@ -1,4 +1,4 @@
-//! Numbers that look random and are the same for the same seed, on every machine and in every version.
+//! Numbers that look random, and are the same for a seed on every machine and in every version.
 
 /// A generator (splitmix64).
 #[derive(Clone, Debug)]
@@ -52,8 +52,8 @@ impl Random {
         bytes
     }
 
-    /// A number as hostile files hold them: small, huge, at the edge of a type, or a neighbour of
-    /// `near`.
+    /// A number of the kinds that hostile files hold: small, huge, at the edge of a type, or a
+    /// neighbour of `near`.
     pub fn edgy(&mut self, near: u64) -> u64 {
         match self.below(8) {
             0 => self.below(8),
@@ -68,7 +68,8 @@ impl Random {
     }
 }
 
-/// Mix a number into a sum: equal sums mean equal numbers in equal order, as far as 64 bits can tell.
+/// Mix a number into a sum. Equal sums mean equal numbers in equal order, as far as 64 bits can
+/// tell.
 pub fn mix(sum: u64, value: u64) -> u64 {
     Random(sum.rotate_left(25) ^ value).next()
 }

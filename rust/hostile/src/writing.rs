@@ -1,6 +1,6 @@
-//! What a writer does to a store that was harmed: mend it, recover it, append to it.
+//! A writer on a harmed store: it repairs, recovers and appends.
 //!
-//! What was appended durably is there for whoever comes later, or an error says why it is not.
+//! A later reader must find each durable append, or get an error that says why not.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -27,8 +27,10 @@ pub fn mend(
     Ok(())
 }
 
-/// Open for writing, ask again, append, and ask a new reader. Where a reader was told of damage the log
-/// goes on behind it: offsets leap over what may be lost, and are not given out twice.
+/// Open for writing, ask again, append, and ask a new reader.
+///
+/// Where a reader met corruption, the log continues behind it. Offsets skip what may be lost and
+/// are not given twice.
 pub fn write_on(
     storage: &Arc<dyn Storage>,
     example: &Example,
@@ -56,7 +58,7 @@ pub fn write_on(
         }
         Err(error) => asking.error(&mut told, &error, "open for writing")?,
     }
-    // Whoever comes later finds what was there, and what was appended.
+    // A later reader finds what was there, and what was appended.
     let mut later = Told::default();
     let store = match Store::open_on(Arc::clone(storage), ROOT, &StoreOptions::reading()) {
         Ok(store) => store,
@@ -79,7 +81,7 @@ pub fn write_on(
     Ok(if told.is_same() && later.is_same() { ", write harmless" } else { ", write detected" })
 }
 
-/// What is appended to a harmed store.
+/// The value that is appended to a harmed store.
 const NEW: &[u8] = b"something new";
 
 fn append(

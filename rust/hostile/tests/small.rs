@@ -1,4 +1,5 @@
-//! A little of each campaign, so that the harness itself stays whole. `make test-proof` runs more.
+//! A little of each campaign, so that the harness itself keeps working; `make test-proof` runs
+//! more.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::path::PathBuf;
@@ -24,7 +25,7 @@ fn finds_nothing(arguments: &[&str]) {
     assert_eq!(code, Some(0), "{arguments:?}: {said}");
 }
 
-/// Left out where `make test-proof` runs beside this, as `make check` has it: it does more of each.
+/// Left out where `make test-proof` runs beside this, as in `make check`: that does more of each.
 mod small_budget {
     use super::finds_nothing;
 
@@ -44,7 +45,7 @@ mod small_budget {
     }
 }
 
-/// A machine may be so busy that the time is over before the first case was made.
+/// A machine may be so busy that the time is over before the first case is ready.
 #[test]
 fn however_short_the_time_something_is_run() {
     let (code, said) = run(&["flips", "--seconds", "0", "--threads", "1"]);
@@ -74,12 +75,12 @@ fn a_campaign_goes_on_where_it_was_interrupted() {
     finds_nothing(&order);
     let first = std::fs::read_to_string(&state).unwrap();
     let (_, said) = run(&order);
-    assert!(said.contains("30 cases"), "nothing is done twice: {said}");
+    assert!(said.contains("30 cases"), "no case runs twice: {said}");
     assert_eq!(std::fs::read_to_string(&state).unwrap(), first);
     std::fs::remove_dir_all(&dir).unwrap();
 }
 
-/// Threads of a store make calls too: how many a scene makes is another number each time.
+/// A store's threads make calls too, so the count of a scene's calls differs each time.
 #[test]
 fn failing_calls_go_on_with_the_numbers_that_they_began_with() {
     let dir = tempdir("faults");
@@ -93,7 +94,7 @@ fn failing_calls_go_on_with_the_numbers_that_they_began_with() {
     let mut first = told();
     let scene = &mut first["basis"]["scenes"][0];
     scene["total"] = json!(scene["total"].as_u64().unwrap() + 3);
-    // Nine ways to fail, once and for ever.
+    // Nine ways to fail, each once and always.
     first["to"] = json!(first["to"].as_u64().unwrap() + 3 * 18);
     std::fs::write(&state, first.to_string()).unwrap();
     finds_nothing(&order);
@@ -106,7 +107,7 @@ fn failing_calls_go_on_with_the_numbers_that_they_began_with() {
     let (code, said) = run(&order);
     assert_eq!(code, Some(2), "{said}");
 
-    // As it was kept when cases were run one scene after the other.
+    // The form of a file from when cases ran one scene after another.
     first["basis"] = first["basis"]["scenes"].take();
     std::fs::write(&state, first.to_string()).unwrap();
     let (code, said) = run(&order);

@@ -1,7 +1,7 @@
-//! Opening and closing again and again: one object for a log at a time, and nothing that stays behind.
+//! Opening and closing repeatedly: one object for a log at a time, and nothing is left behind.
 //!
-//! A program of its own, and one test of it at a time: one counts the threads of its process, and the
-//! others have such ones too.
+//! A program of its own that runs one test at a time: one test counts the process's threads, and
+//! the others start such threads too.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod stores;
@@ -19,7 +19,7 @@ use falaj::internals::topic::{NewRecord, SyncMode};
 
 use stores::{on_both, open, topic};
 
-/// Until it is dropped no other test of this program has a store open.
+/// Until it is dropped, no other test of this program has a store open.
 fn alone() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
@@ -52,15 +52,17 @@ fn a_process_has_one_object_for_a_log_at_a_time_also_while_one_is_being_dropped(
     });
 }
 
-/// Threads of this process that keep logs.
+/// Number of background threads in this process.
 fn keepers() -> usize {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
     let name = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("comm")).ok();
     tasks.filter_map(name).filter(|name| name.trim() == "falaj-keeper").count()
 }
 
-/// Where nobody can ring a keeper it used to sleep for a tenth of a second more, with all that the
-/// store had mapped in its hands: whoever opened and closed many had as many of them.
+/// If the bell cannot wake a background thread, it must still end with its store.
+///
+/// It used to sleep a tenth of a second more, with all the store's maps. A program that opened and
+/// closed many stores had as many such threads.
 #[test]
 fn the_thread_that_keeps_a_stores_logs_ends_with_the_store() {
     let _alone = alone();
@@ -73,13 +75,12 @@ fn the_thread_that_keeps_a_stores_logs_ends_with_the_store() {
         drop(store);
         most = most.max(keepers());
     }
-    // Each has its own moment to end in, which is what the scheduler makes it. Were they to sleep their
-    // nap out, as many would live as stores are opened in a tenth of a second.
+    // The scheduler decides when each ends. If they slept on, as many would live as stores are
+    // opened in a tenth of a second.
     assert!(most <= STORES / 8, "{most} keepers of {STORES} stores at once");
 }
 
-/// A disk that fails every sync and is full besides: a process that tries again keeps nothing open of
-/// what it tried.
+/// A disk fails every sync and is full: a process that tries again keeps nothing open of its tries.
 #[test]
 fn syncs_that_fail_on_a_full_disk_keep_no_descriptors() {
     let _alone = alone();
@@ -90,7 +91,7 @@ fn syncs_that_fail_on_a_full_disk_keep_no_descriptors() {
     let orders = topic(&store, "orders").with_sync(SyncMode::None);
     orders.append_to(0, &NewRecord::new(b"one"), None).unwrap();
     faulty.plan(Fault::at(1, FailureKind::Errno(libc::EIO)).only(Call::SyncData).forever());
-    // The first write of a sync is the lock's word, the next one the flag of the latch.
+    // The first write of a sync is the lock's word, the next one the failed-sync flag.
     let second = faulty.count(Call::Write) + 2;
     faulty.plan(Fault::at(second, FailureKind::Errno(libc::ENOSPC)).only(Call::Write).forever());
     for _ in 0..20 {

@@ -1,6 +1,7 @@
-//! What only the kernel can show: forked children, descriptors and numbers, links, FIFOs.
+//! Behaviour of the kernel itself: forked children, descriptors and their numbers, links, FIFOs.
 //!
-//! A program of its own: a forked child keeps what its parent has open, the locks of other tests too.
+//! A program of its own: a forked child keeps its parent's open files, and so the locks of other
+//! tests.
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used, reason = "helpers of tests may unwrap as tests do")]
 #![allow(unsafe_code, reason = "a test that calls the system the way other programs do")]
@@ -17,7 +18,7 @@ fn create(path: &Path) -> Arc<dyn File> {
     RealStorage::new().open(path, OpenMode::CreateNew(0o600)).unwrap()
 }
 
-/// A child inherits whatever is open: tests that fork take turns.
+/// A child inherits all open files, so tests that fork take turns.
 static FORKING: Mutex<()> = Mutex::new(());
 
 /// A forked child that runs `then`, reports, and sleeps until it is killed.
@@ -26,13 +27,14 @@ struct Child(libc::pid_t);
 impl Child {
     fn idle_after(then: impl FnOnce()) -> Self {
         let mut pipe = [0; 2];
-        // SAFETY: `pipe` has room for two descriptors.
+        // SAFETY: `pipe` has space for two descriptors.
         assert_eq!(unsafe { libc::pipe(pipe.as_mut_ptr()) }, 0);
-        // SAFETY: the child calls nothing but `then`, which makes system calls only, and these.
+        // SAFETY: the child calls only `then`, which makes only system calls, and the calls below.
         let child = unsafe { libc::fork() };
         assert!(child >= 0);
         if child == 0 {
-            // SAFETY: asks for a signal at the parent's end, so that a failing test leaves nobody.
+            // SAFETY: asks for a signal at the parent's end, so that a failing test leaves no
+            // child.
             unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
             then();
             // SAFETY: writes one byte of a live buffer.
@@ -46,7 +48,7 @@ impl Child {
         // SAFETY: reads one byte into a live buffer.
         assert_eq!(unsafe { libc::read(pipe[0], told.as_mut_ptr().cast(), 1) }, 1);
         for end in pipe {
-            // SAFETY: both are ours and not used again.
+            // SAFETY: both are ours, and not used again.
             unsafe { libc::close(end) };
         }
         Self(child)
@@ -55,9 +57,9 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // SAFETY: our own child, not yet waited for.
+        // SAFETY: our own child, and not yet waited for.
         unsafe { libc::kill(self.0, libc::SIGKILL) };
-        // SAFETY: as above; no status is asked for.
+        // SAFETY: as above; the status is not needed.
         unsafe { libc::waitpid(self.0, std::ptr::null_mut(), 0) };
     }
 }
@@ -72,14 +74,20 @@ fn a_child_that_closed_keeps_no_lock_when_the_parent_is_gone() {
     assert!(holder.try_lock(LockKind::Exclusive).unwrap());
     let idle = Child::idle_after(|| {});
     holder.close();
-    assert!(!other(&path).try_lock(LockKind::Exclusive).unwrap(), "the trap: its child holds it");
+    assert!(
+        !other(&path).try_lock(LockKind::Exclusive).unwrap(),
+        "the child holds it: this is the trap"
+    );
     drop(idle);
     assert!(other(&path).try_lock(LockKind::Exclusive).unwrap());
 
     let holder = other(&path);
     assert!(holder.try_lock(LockKind::Exclusive).unwrap());
     let _idle = Child::idle_after(|| holder.close());
-    assert!(!other(&path).try_lock(LockKind::Exclusive).unwrap(), "closing there frees nothing");
+    assert!(
+        !other(&path).try_lock(LockKind::Exclusive).unwrap(),
+        "closing there must free nothing"
+    );
     holder.close();
     assert!(other(&path).try_lock(LockKind::Exclusive).unwrap());
 }
@@ -107,7 +115,7 @@ fn a_child_forked_in_the_middle_of_calls_can_close() {
     busy.join().unwrap();
     holder.close();
     let other = RealStorage::new().open(&path, OpenMode::ReadWrite).unwrap();
-    assert!(other.try_lock(LockKind::Exclusive).unwrap(), "twenty idle children hold nothing");
+    assert!(other.try_lock(LockKind::Exclusive).unwrap(), "twenty idle children must hold nothing");
     drop(idle);
 }
 
@@ -152,7 +160,7 @@ fn descriptors_are_not_inherited_by_other_programs() {
     let listed = std::process::Command::new("ls").args(["-l", "/proc/self/fd"]).output().unwrap();
     let listed = String::from_utf8(listed.stdout).unwrap();
     assert!(!listed.contains(directory.path().to_str().unwrap()), "{listed}");
-    assert!(!listed.contains("-> /\n"), "the inert descriptor neither: {listed}");
+    assert!(!listed.contains("-> /\n"), "not even the inert descriptor: {listed}");
     drop((open, closed));
 }
 
@@ -168,7 +176,7 @@ fn symbolic_links_are_not_followed() {
     }
     let taken = storage.open(&link, OpenMode::CreateNew(0o600)).unwrap_err();
     assert_eq!(taken.raw_os_error(), Some(libc::EEXIST));
-    assert!(storage.stat(&link).unwrap().len != 6, "stat tells of the link itself");
+    assert!(storage.stat(&link).unwrap().len != 6, "stat must describe the link itself");
     std::os::unix::fs::symlink(directory.path(), directory.path().join("d")).unwrap();
     let refused = storage.list(&directory.path().join("d")).unwrap_err();
     assert_eq!(refused.raw_os_error(), Some(libc::ENOTDIR));
@@ -193,12 +201,12 @@ fn a_planted_fifo_is_refused_without_waiting_for_its_writer() {
 fn a_full_disk_tells_its_number() {
     let directory = tempfile::tempdir().unwrap();
     let file = create(&directory.path().join("huge"));
-    // More than any disk has: the kernel says "no space" or "too big", never "success" (trap 10).
+    // More than any disk has: the kernel returns "no space" or "too big", never success (trap 10).
     let refused = file.allocate(1 << 60).unwrap_err().raw_os_error();
     assert!(matches!(refused, Some(libc::ENOSPC | libc::EFBIG)), "{refused:?}");
 }
 
-/// How many pages of a file are in the page cache.
+/// Number of a file's pages in the page cache.
 fn cached_pages(file: &dyn File, len: u64) -> usize {
     let map = file.map(len, MapAccess::Read).unwrap();
     let mut pages = vec![0u8; len.div_ceil(4096) as usize];
@@ -209,8 +217,9 @@ fn cached_pages(file: &dyn File, len: u64) -> usize {
     pages.iter().filter(|page| **page & 1 == 1).count()
 }
 
-// What is read ahead lies in the page cache in large pieces, which each sync of a small append into
-// them writes whole.
+// Read-ahead puts large pieces into the page cache.
+//
+// If a small append goes into such a piece, each sync writes the whole piece.
 #[test]
 fn a_read_brings_nothing_in_from_behind_it_until_that_is_asked_for() {
     const LEN: u64 = 1 << 20;
@@ -223,13 +232,13 @@ fn a_read_brings_nothing_in_from_behind_it_until_that_is_asked_for() {
         file.read_at(&mut [0; 4096], at).unwrap();
     }
     let read = cached_pages(&*file, LEN);
-    assert!(read <= before + 4, "{before} pages were there, {read} are after four were read");
+    assert!(read <= before + 4, "{before} pages were cached, {read} after four were read");
     if file_system_reads_ahead(place.path()) {
         file.read_ahead();
         for at in [16384, 20480, 24576, 28672] {
             file.read_at(&mut [0; 4096], at).unwrap();
         }
-        assert!(cached_pages(&*file, LEN) > read + 4, "nothing was read ahead");
+        assert!(cached_pages(&*file, LEN) > read + 4, "more pages must be read ahead");
     }
 }
 

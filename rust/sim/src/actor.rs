@@ -1,7 +1,7 @@
-//! A process, as far as a log is concerned: who it is, and who of the others is dead.
+//! A process as a log sees it: its identity, and which other processes are dead.
 //!
-//! Stands in for a store's membership. All actors of one incarnation share the list of the dead; it
-//! plays the part of the kernel, which alone knows.
+//! Stands in for a store's membership. All actors of one incarnation share the list of the dead.
+//! The list plays the kernel's part: only the kernel knows which processes are dead.
 
 use std::any::Any;
 use std::collections::HashSet;
@@ -37,12 +37,12 @@ impl Actor {
         self.dead.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// True when a lock word names it so.
+    /// True when a lock word names this process.
     pub fn is(&self, identity: Identity) -> bool {
         self.identity == identity
     }
 
-    /// It will never run again.
+    /// Mark this process dead: it never runs again.
     pub fn dies(&self) {
         self.dead().insert(self.identity.bits());
     }

@@ -1,10 +1,12 @@
-//! What a log is asked in its middle: which record an offset has, and which offset a time.
+//! Questions to a log about places in its middle: the record at an offset, the first offset of a
+//! time.
 //!
 //! Owns the choice of the questions and the judgement of the answers. A read from the first offset
-//! asks no index; these questions do, and what an index leads to may lie behind what no reader may pass.
-//! Invariants: what is asked follows from the state, so that it is asked again when a site is replayed;
-//! and an answer never says more than the read of the same opener did, unless that one was told by
-//! `NeedsRecovery` that it may not know.
+//! uses no index; these questions do. An index may lead past a place that no reader may pass.
+//!
+//! Invariants: the state decides the questions, so a replay of a site asks the same ones. An answer
+//! never says more than the same opener's read did, unless that read ended with `NeedsRecovery`:
+//! then it did not know.
 
 use std::sync::Arc;
 
@@ -17,28 +19,28 @@ use crate::random::mix;
 use crate::reading::{Seen, brief, is_record, stopped_at};
 use crate::truth::{TOPICS, Truth};
 
-/// A log, what reading it from its beginning gave, and what it may hold.
+/// A log, what a read from its beginning found, and what it may hold.
 pub(crate) struct Asked<'a> {
     pub log: &'a Arc<Log>,
     pub truth: &'a Truth,
-    /// What was read, a topic after the other.
+    /// The findings of the read, one topic after the other.
     pub seen: &'a [Seen],
-    /// So many groups may be there; after recovery all of them are, and no others.
+    /// How many groups may be there; after recovery all of them are, and no others.
     pub groups: usize,
-    /// Of so many of them a compaction may have taken records, and so many may be trimmed.
+    /// How many groups may have lost records to compaction, and how many may be trimmed.
     pub compacted: usize,
     pub trimmed: usize,
-    /// Decides what is asked where there is a choice.
+    /// Chooses the question where there is a choice.
     pub draw: u64,
 }
 
-/// What was given for an offset.
+/// The answer to a question about an offset.
 enum Answer {
-    /// A block: the offset behind it, and where it begins; and whether the record is in it.
+    /// A block: the offset after its last record, its address, and whether it holds the record.
     Block { end: u64, begins: Address, is_there: bool },
-    /// Nothing yet.
+    /// The offset lies past the end.
     End,
-    /// None of that.
+    /// An error.
     Error(Error),
 }
 
@@ -56,10 +58,10 @@ impl Answer {
 }
 
 impl Asked<'_> {
-    /// Ask a log that was recovered: each answer is that of the read.
+    /// Question a recovered log: each answer must equal the read's.
     ///
     /// # Errors
-    /// The first other answer.
+    /// The first answer that differs.
     pub fn after_recovery(&self) -> Result<(), String> {
         for topic in 0..TOPICS {
             let seen = self.of(topic);
@@ -87,11 +89,13 @@ impl Asked<'_> {
         Ok(())
     }
 
-    /// Ask a log that may not be recovered yet: what the read has shown must be found, what it ended
-    /// before must not, and where it could not go on, what is found must be whole.
+    /// Question a log that may not be recovered yet.
+    ///
+    /// An answer must find what the read found, and nothing past the end that the read reported.
+    /// Where the read stopped at an error, any record found must be whole.
     ///
     /// # Errors
-    /// The first answer that is none of it.
+    /// The first answer that breaks one of these rules.
     pub fn before_recovery(&self) -> Result<(), String> {
         for topic in 0..TOPICS {
             for offset in self.offsets(topic) {
@@ -108,14 +112,15 @@ impl Asked<'_> {
         };
         let told = match self.offset_before(topic, offset)? {
             Answer::Block { is_there: true, .. } => return Ok(()),
-            // Behind damage, where who asks for the first offset, without an index, does not come.
+            // This lies behind corruption, where a read without an index does not come.
             Answer::Error(Error::NeedsRecovery { .. }) if offset == 0 => return Ok(()),
             other => other.told(),
         };
         Err(format!("asked for time {time}, topic {topic} gives offset {offset}, and there {told}"))
     }
 
-    /// True for what a lookup by time meets on its way before recovery: it comes by what was trimmed, too.
+    /// True for an error that a lookup by time may meet before recovery: it passes trimmed blocks
+    /// too.
     fn keeps_from(&self, topic: u32, wanted: Option<u64>, error: &Error) -> bool {
         let found = wanted.and_then(|offset| self.of(topic).block_of(offset));
         stopped_at(error).is_some_and(|met| found.is_none_or(|found| met < found))
@@ -132,7 +137,7 @@ impl Asked<'_> {
                 seen.ended.is_err()
             }
             Answer::End | Answer::Error(Error::NeedsRecovery { .. }) => true,
-            // Who was not told where a topic begins may ask for what was trimmed.
+            // A reader that does not know where a topic begins may ask for a trimmed offset.
             Answer::Error(Error::OffsetOutOfRange { .. }) => {
                 seen.ended.is_err() && offset < self.truth.count(topic, self.trimmed)
             }
@@ -141,8 +146,10 @@ impl Asked<'_> {
         if is_right { Ok(answer) } else { Err(self.wrong(topic, offset, &answer)) }
     }
 
-    /// Checks that who came to one topic's part of a group, in a block that begins there, comes to the
-    /// others too, or is told of damage that lies before the group.
+    /// Check that a reader that finds one topic's part of a group finds the others' too.
+    ///
+    /// This holds where a block begins with the group. The other topics may also report corruption
+    /// before the group.
     fn check_whole(&self, topic: u32, offset: u64, begins: Address) -> Result<(), String> {
         let Some(number) = self.truth.group_of(topic, offset) else { return Ok(()) };
         let group = &self.truth.0[number];
@@ -173,7 +180,8 @@ impl Asked<'_> {
         &self.seen[topic as usize]
     }
 
-    /// The last offset that there may be, the first of the last group, and any, the end too.
+    /// Offsets to ask for: the last possible one, the first of the last group, and a drawn one up
+    /// to the end.
     fn offsets(&self, topic: u32) -> impl Iterator<Item = u64> + use<> {
         let (first, end) = (self.of(topic).first, self.truth.count(topic, self.groups));
         let head = end - self.truth.last_of(topic, self.groups);
@@ -187,7 +195,7 @@ impl Asked<'_> {
         mix(self.draw, topic.into()) >> 8
     }
 
-    /// Any topic, and the time of any of its blocks that was read, or one behind it.
+    /// A drawn topic, with the time of one of the blocks that were read, or a later time.
     fn time(&self) -> (u32, i64) {
         let drawn = self.drawn(TOPICS);
         let (topic, later, any) = ((drawn >> 1) as u32 % TOPICS, (drawn & 1) as i64, drawn >> 32);
@@ -200,7 +208,7 @@ impl Asked<'_> {
         self.log.offset_at_time(topic, time, Check::Full)
     }
 
-    /// What a cursor at an offset gives, which must be what was appended there.
+    /// Ask a cursor for an offset: the record there must be the one that was appended.
     fn offset(&self, topic: u32, offset: u64) -> Result<Answer, String> {
         let mut cursor = match self.log.cursor_at(topic, offset, Check::Full) {
             Ok(cursor) => cursor,
@@ -231,7 +239,7 @@ impl Asked<'_> {
                 Err(asked(format!("{value}, {wanted} was appended")))
             }
             None if offset >= self.truth.count(topic, self.compacted.min(self.groups)) => {
-                Err(asked("a block without it, and it was not to be compacted".into()))
+                Err(asked("a block without the record, and compaction may not remove it".into()))
             }
             _ => {
                 let begins = Address::new(block.address().sequence(), block.position());
@@ -254,8 +262,8 @@ impl Asked<'_> {
 impl Seen {
     /// True when this is the answer for an offset that was read.
     fn has_shown(&self, offset: u64, answer: &Answer) -> bool {
-        // Not where it is: a segment that somebody made anew holds the same records once more, and who looks
-        // again may have come by it since.
+        // Addresses may differ: a segment that was created again holds the same records a second
+        // time, and a later reader may find those.
         let Answer::Block { is_there, .. } = answer else { return false };
         *is_there != self.missing.contains(&offset)
     }
@@ -333,12 +341,13 @@ mod tests {
             (0..DRAWS).filter(wrong).count()
         };
         assert_eq!(is_noticed(|seen| seen.missing.push(seen.records - 1)), DRAWS as usize);
-        assert!(is_noticed(|seen| seen.missing.push(0)) > 0, "any offset is asked for");
+        assert!(is_noticed(|seen| seen.missing.push(0)) > 0, "any offset must be asked for");
         let time = |seen: &mut Seen| seen.blocks.first_mut().unwrap().first = Some(1);
-        assert!(is_noticed(time) > 0, "any time is asked for");
+        assert!(is_noticed(time) > 0, "no question asked for the changed time");
     }
 
-    /// Where a read came to damage an index may lead behind it, and where it came to the end it may not.
+    /// An index may lead past corruption that stopped a read, but not past the end that a read
+    /// reported.
     #[test]
     fn behind_the_end_that_a_read_came_to_nothing_is_to_be_found_before_recovery() {
         let (log, truth, mut seen) = log_of(&OPS);

@@ -1,8 +1,9 @@
-//! A campaign of exploration: threads that take units, progress, and a file to go on from.
+//! A campaign of exploration: threads that work on units, progress lines, and a file to resume
+//! from.
 //!
-//! Owns nothing that decides what is tried (`plan`) or judged (`look`). After each unit it writes down
-//! which units of the round are done and what was counted, so an interrupted soak loses a unit of each
-//! thread at most. Shards share the units of each round among them.
+//! Decides neither what is tried (`plan`) nor how it is judged (`look`). After each unit it writes
+//! down which units of the round are done, and the counts. So an interrupted soak loses at most one
+//! unit of each thread. Shards divide the units of each round among them.
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -24,52 +25,52 @@ use crate::random::{Random, mix};
 use crate::seen::Seen;
 use crate::site::name_of;
 
-/// Time between two lines of progress, and between two looks at the file to go on from.
+/// Time between two progress lines, and between two writes of the file to resume from.
 const TURN: Duration = Duration::from_secs(2);
 
-/// What is asked for.
+/// The order of a campaign.
 #[derive(Clone, Debug)]
 pub struct Order {
-    /// Different states to visit; whole rounds are run, so it may be some more.
+    /// Different states to visit. Only whole rounds are run, so a campaign may visit more.
     pub states: u64,
-    /// Decides everything that is drawn.
+    /// Seed of everything that is drawn.
     pub seed: u64,
-    /// This shard and how many there are.
+    /// Number of this shard, and how many there are.
     pub shard: (usize, usize),
     /// Threads at work.
     pub threads: usize,
-    /// Judgements that are remembered one by one, so as not to be made again.
+    /// Judgements to remember one by one, so that they are not made again.
     pub remember: usize,
-    /// Whether a line on the standard error output tells how far it is.
+    /// Whether to print progress lines on the standard error output.
     pub progress: bool,
-    /// Where to go on from, and to write that down.
+    /// File to resume from, and to write progress to.
     pub resume: Option<PathBuf>,
-    /// End after this time, done or not.
+    /// Longest time to run, whether the work is done or not.
     pub limit: Option<Duration>,
-    /// So many violations are enough.
+    /// Number of violations after which to stop.
     pub enough: usize,
-    /// Which units are worked at; all of them if there is none.
+    /// Filter of the units to run; all of them if there is none.
     pub filter: Option<fn(&Unit) -> bool>,
 }
 
-/// What came of it.
+/// The result of a campaign.
 #[derive(Clone, Debug)]
 pub struct Summary {
-    /// What was counted, also before interruptions.
+    /// The counts, those before interruptions included.
     pub counts: Counts,
-    /// Different states, from the sketch where they were too many to remember.
+    /// Different states; an estimate by the sketch where they were too many to remember.
     pub distinct: u64,
     /// Seconds of work.
     pub seconds: f64,
     /// Whole rounds.
     pub rounds: u64,
-    /// True when the budget was reached.
+    /// True when the campaign reached its number of states.
     pub complete: bool,
-    /// What was broken.
+    /// The promises that were broken.
     pub violations: Vec<Violation>,
 }
 
-/// What changes while it runs.
+/// The parts that change while a campaign runs.
 #[derive(Default)]
 struct Progress {
     counts: Counts,
@@ -89,9 +90,9 @@ struct Campaign {
     seen: Seen,
     empty: [Machine; 2],
     began: Instant,
-    /// Set when states were looked at that nobody remembers one by one.
+    /// True when some states are no longer remembered one by one.
     resumed: OnceLock<()>,
-    /// Set when a unit was done.
+    /// True when a unit was done.
     worked: OnceLock<()>,
     progress: Mutex<Progress>,
 }
@@ -99,7 +100,7 @@ struct Campaign {
 /// Run a campaign.
 ///
 /// # Errors
-/// What is wrong with the order, or with the file to go on from.
+/// A mistake in the order, or in the file to resume from.
 pub fn run(order: &Order) -> Result<Summary, String> {
     let campaign = Campaign::new(order)?;
     let mut complete = false;
@@ -125,7 +126,7 @@ impl Campaign {
     fn new(order: &Order) -> Result<Self, String> {
         let (shard, shards) = order.shard;
         if shard >= shards {
-            return Err(format!("there is no shard {shard} of {shards}: they count from 0"));
+            return Err(format!("there is no shard {shard} of {shards}: shards count from 0"));
         }
         let units = units().into_iter().enumerate();
         let units = units.filter(|(number, _)| number % shards == shard);
@@ -151,12 +152,12 @@ impl Campaign {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The states that this shard is to visit.
+    /// How many states this shard is to visit.
     fn goal(&self) -> u64 {
         self.order.states.div_ceil(self.order.shard.1 as u64)
     }
 
-    /// Enough for the budget, all that is exhaustive being done.
+    /// True when the number of states is reached and the exhaustive part is done.
     fn is_reached(&self) -> bool {
         self.progress().round > 0 && self.distinct() >= self.goal()
     }
@@ -166,7 +167,7 @@ impl Campaign {
         late || self.progress().violations.len() >= self.order.enough
     }
 
-    /// Do a unit that nobody did; false when there is none left.
+    /// Do a unit that is not done yet; false when there is none left.
     fn work(&self) -> bool {
         let (place, round) = {
             let mut progress = self.progress();
@@ -177,7 +178,7 @@ impl Campaign {
             (progress.next - 1, progress.round)
         };
         let Some((_, unit)) = self.units.get(place) else { return false };
-        // However short the time, a piece of a soak gets on by a unit.
+        // However short the time is, each piece of a soak does at least one unit.
         if (self.is_over() && self.worked.get().is_some()) || self.is_reached() {
             return false;
         }
@@ -192,8 +193,8 @@ impl Campaign {
         progress.violations.extend(violation.map(|violation| *violation));
         self.tell(&mut progress);
         drop(progress);
-        // A piece of a soak may be killed the next moment: a violation is not to wait its turn.
-        // What cannot be written now is written at the end, or said there.
+        // A piece of a soak may be killed at any moment, so a violation is written at once. If that
+        // fails now, it is written or reported at the end.
         let _ = self.save(violated);
         true
     }
@@ -238,7 +239,7 @@ impl Campaign {
         Ok(())
     }
 
-    /// After all units: true when that was enough.
+    /// End a round after its last unit; true when the campaign is complete.
     fn end_round(&self) -> Result<bool, String> {
         let mut progress = self.progress();
         if progress.done.len() < self.units.len() {
@@ -250,7 +251,7 @@ impl Campaign {
         progress.next = 0;
         drop(progress);
         self.save(true)?;
-        // Of a small budget one round is all there is: its crash points were thinned out for it.
+        // A small budget is one round: its crash points were thinned out to fit.
         Ok(self.share < 1.0 || self.distinct() >= self.goal())
     }
 
@@ -279,11 +280,11 @@ impl Campaign {
             counts.deaths,
             progress.violations.len(),
         );
-        // Nobody is told where the line cannot be written.
+        // Ignored: the line only informs.
         let _ = writeln!(std::io::stderr(), "{line}");
     }
 
-    /// What decides the work: a file of another order is not gone on from.
+    /// The key of the work: a campaign resumes only from a file with the same key.
     fn key(&self) -> Value {
         let Order { states, seed, shard, .. } = &self.order;
         json!({ "states": states, "seed": seed, "shard": shard.0, "shards": shard.1,
@@ -353,7 +354,7 @@ impl Campaign {
 }
 
 impl Summary {
-    /// For files.
+    /// The summary as JSON, for files.
     pub fn json(&self, order: &Order) -> Value {
         json!({
             "harness": "explore", "version": env!("CARGO_PKG_VERSION"), "seed": order.seed,

@@ -1,8 +1,9 @@
-//! The canaries: each planted bug is let loose, and something must notice.
+//! The canaries: the harness plants each known bug, and something must notice it.
 //!
-//! Owns who is to catch which. The catchers know nothing of canaries: the explorer and the hostile
-//! bytes judge what they see, a test of the engine fails or does not. Each catcher must be content
-//! while no canary is alive, or its word means nothing. A canary that survives fails the run.
+//! Owns which catcher must notice which canary. Catchers know nothing of canaries: the explorer and
+//! the hostile bytes judge what they see, and a test of the engine passes or fails. With no canary
+//! planted, each catcher must find nothing; else its findings mean nothing. A canary that no
+//! catcher notices fails the run.
 
 use std::path::Path;
 use std::process::Command;
@@ -23,18 +24,18 @@ use crate::shared::{self, Shared};
 
 /// Longest time that the explorer gets for one canary.
 const LIMIT: Duration = Duration::from_secs(240);
-/// Different states that must be without fault while no canary is alive.
+/// Different states in which the explorer must find no fault while no canary is planted.
 const SOUND: u64 = 4_000;
 
-/// Rounds of processes that share something, in each of which another seed decides: for one canary at
-/// most, and while none is alive.
+/// Rounds of processes that share something, each with a seed of its own: the most for one canary,
+/// and the number without a canary.
 const SHARED: (u64, u64) = (4_000, 400);
 
-/// Who catches a canary.
+/// The check that must notice a canary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Catcher {
     Explorer,
-    /// The explorer's processes at once, alone: what needs two is found by nothing else.
+    /// Only the explorer's concurrent processes: a bug that needs two processes shows nowhere else.
     Crews,
     ChangedBytes,
     ForeignBlocks,
@@ -42,8 +43,9 @@ enum Catcher {
     Jobs,
     /// Processes that share a consumer.
     Members,
-    /// A test of crate `falaj`: its program, its name, and what it says when it notices. That it fails
-    /// is not enough: a busy machine can do that too.
+    /// A test of crate `falaj`: its program, its name, and what it says when it notices.
+    ///
+    /// A failure is not enough: a busy machine can cause that too.
     Test(&'static str, &'static str, &'static str),
     /// A model, by its name, and what loom says.
     Loom(&'static str, &'static str),
@@ -60,7 +62,7 @@ fn catcher(canary: Canary) -> Catcher {
         Canary::NoGeneration => Catcher::Test(
             "processes",
             "store_processes::a_killed_holder_is_dead_and_stays_dead_when_its_slot_is_taken_again",
-            "who took the slot of a dead one is taken for that",
+            "the next process in a dead one's slot counts as that one",
         ),
         Canary::SlotKeptByChild => Catcher::Test(
             "processes",
@@ -119,27 +121,27 @@ impl Catcher {
     }
 }
 
-/// What came of one canary.
+/// The result of one canary.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// Its name, or what was to be content without one.
+    /// Name of the canary, or of the check that must pass without one.
     pub canary: &'static str,
-    /// Who was to catch it.
+    /// Name of the catcher.
     pub catcher: String,
-    /// What was noticed.
+    /// The finding.
     pub noticed: Option<String>,
-    /// How many states or logs were judged until then; 1 for a test.
+    /// How many states or logs were judged before that; 1 for a test.
     pub judged: u64,
     /// How long it took.
     pub seconds: f64,
-    /// Whether that is as it should be.
+    /// Whether this is the expected result.
     pub good: bool,
 }
 
-/// Let all canaries loose, or those of which the name holds a word, one after the other.
+/// Plant each canary whose name contains a word, one after the other.
 ///
 /// # Errors
-/// What keeps a catcher from doing its work.
+/// A catcher that cannot run.
 pub fn run(
     word: &str,
     seed: u64,
@@ -217,15 +219,15 @@ fn explore(
     let Some(violation) = summary.violations.first() else {
         return Ok((summary.counts.judged(), None));
     };
-    // What was found must be found again by the name that it was given.
+    // A finding must show again when its site is replayed.
     let Violation { what, site } = violation;
     if replay::replay(site)?.is_none() {
-        return Err(format!("{site}: {what}; but nothing is wrong when it is done again"));
+        return Err(format!("{site}: {what}; but a replay of it finds nothing wrong"));
     }
     plant(None);
     match replay::replay(site) {
-        // Without the canary there may be no such place: the history is another.
-        Ok(Some(what)) if !sound => Err(format!("{site}: {what}, with no canary alive: a bug")),
+        // Without the canary the site may not exist, since the history differs.
+        Ok(Some(what)) if !sound => Err(format!("{site}: {what}, without a canary: a bug")),
         _ => Ok((summary.counts.judged(), Some(format!("{site}: {what}")))),
     }
 }
@@ -241,8 +243,9 @@ fn judge(judge: impl Fn(WriteMode) -> Result<u64, String>) -> (u64, Option<Strin
     (judged, None)
 }
 
-/// Run one test of the engine with a canary alive in it; all that it said. It is built where this program
-/// was, a model beside it.
+/// Run one test of the engine with a canary planted in it, and return all its output.
+///
+/// The test is built in this program's target directory, a model beside it.
 fn test(program: &str, name: &str, canary: &str, loom: bool) -> Result<String, String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
@@ -258,7 +261,7 @@ fn test(program: &str, name: &str, canary: &str, loom: bool) -> Result<String, S
     Ok((String::from_utf8_lossy(&done.stdout) + String::from_utf8_lossy(&done.stderr)).into_owned())
 }
 
-/// For files.
+/// The outcomes as JSON, for files.
 pub fn json(outcomes: &[Outcome]) -> Value {
     let outcomes: Value = outcomes
         .iter()

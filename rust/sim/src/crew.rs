@@ -1,8 +1,9 @@
-//! Processes at once: two or three write to one log, and change places after any store or call.
+//! Crews of concurrent processes: two or three write to one log, and take turns after any store or
+//! call.
 //!
-//! Owns what each process does, and what must have come of it. Whose turn it is [`Turns`] say. What came
-//! of all that is a [`History`]: the order of the groups is what the log holds in the end, and everything
-//! that was acknowledged must be there, where it was said to be.
+//! Owns what each process does, and the check of the result. [`Turns`] decides which process runs.
+//! The result is a [`History`]: the final log gives the order of the groups. Everything that was
+//! acknowledged must be there, at the offset that was returned.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -36,18 +37,18 @@ const STEPS: [Op; 12] = [
     Op::Append,
     Op::Expect,
 ];
-/// Processes that write at once.
+/// Several processes that write to one log at the same time.
 #[derive(Clone, Debug)]
 pub struct Crew {
     seed: u64,
-    /// What each does, and whether it closes its log in the end.
+    /// The steps of each process, and whether it closes its log at the end.
     scripts: Vec<(Vec<Op>, bool)>,
-    /// Who dies, and after how many steps of its own.
+    /// The process that dies, and after how many of its own steps.
     death: Option<(usize, usize)>,
 }
 
 impl Crew {
-    /// The crew of a seed.
+    /// Make the crew of a seed.
     pub fn drawn(seed: u64) -> Self {
         let mut random = Random::new(seed);
         let count = 2 + random.below(2);
@@ -60,20 +61,20 @@ impl Crew {
         Self { seed, scripts, death }
     }
 
-    /// What makes the same crew again.
+    /// The name that makes the same crew again.
     pub fn name(&self) -> String {
         format!("crew-{:x}", self.seed)
     }
 
-    /// The crew of a name, if it is one.
+    /// The crew of a name, if the name is valid.
     pub fn named(name: &str) -> Option<Self> {
         Some(Self::drawn(u64::from_str_radix(name.strip_prefix("crew-")?, 16).ok()?))
     }
 
-    /// Let it run.
+    /// Run the crew.
     ///
     /// # Errors
-    /// What went wrong without any crash of the machine: a violation.
+    /// A failure without a crash of the machine: a violation.
     pub fn run(&self, empty: &Machine) -> std::result::Result<History, String> {
         let machine = empty.again();
         let storage = machine.storage.clone();
@@ -96,7 +97,7 @@ impl Crew {
             }
             turns.await_all();
             let found = lock(&notes).found(&machine, &self.name(), self.scripts.len() as u16);
-            // The dead may run on now, with nobody looking: each call of theirs fails.
+            // The dead may run on now, since nothing is judged any more: each of their calls fails.
             turns.release();
             found
         })
@@ -116,24 +117,24 @@ impl Seat {
     }
 }
 
-/// What was begun and acknowledged, and when.
+/// Events at which appends began and were acknowledged.
 #[derive(Default)]
 struct Notes {
     groups: Vec<(Group, usize)>,
-    /// Event, group, offsets that were told.
+    /// Event, group, and the offsets that the append returned.
     acks: Vec<(usize, usize, Vec<u64>)>,
-    /// When syncs ended, and what they promise.
+    /// When each sync ended, and what it promises.
     syncs: Vec<(usize, Promise)>,
     /// When compactions began.
     compactions: Vec<usize>,
     wrong: Vec<String>,
 }
 
-/// What a sync that has ended says is on the medium.
+/// The groups that a finished sync promises to be on disk.
 enum Promise {
-    /// Whatever was acknowledged before this event.
+    /// Everything that was acknowledged before this event.
     Before(usize),
-    /// A group, and all before it: others may have appended since, and been acknowledged.
+    /// A group and all before it; other processes may have appended since.
     Group(usize),
 }
 
@@ -144,7 +145,7 @@ struct Hand<'a> {
     turns: &'a Turns,
     notes: &'a Mutex<Notes>,
     machine: &'a Machine,
-    /// All of them.
+    /// All processes of the crew.
     actors: &'a [Actor],
 }
 
@@ -215,7 +216,7 @@ impl Hand<'_> {
         loop {
             let expected = log.end_offset(0)?;
             match append_at(log, new, expected) {
-                // Somebody was faster: looked at anew.
+                // Another process was faster; the next step looks again.
                 Err(Error::OffsetConflict { .. }) => {}
                 Ok((_, first)) if first != expected => {
                     let what = format!("an append that expected offset {expected} went to {first}");
@@ -238,7 +239,8 @@ impl Hand<'_> {
         Ok(())
     }
 
-    /// Who finds the sync lock taken sleeps for real, which would be in vain here.
+    /// Try without waiting: a process that finds the sync lock held would sleep in real time, in
+    /// vain.
     fn when_free(&self, call: impl FnOnce() -> Result<()>) -> Result<()> {
         let path = Path::new(CONTROL);
         let mut held = [0; 8];
@@ -259,7 +261,7 @@ impl Hand<'_> {
 }
 
 impl Notes {
-    /// The history, once nobody runs any more.
+    /// Build the history once no process runs any more.
     fn found(
         &self,
         machine: &Machine,
@@ -275,11 +277,11 @@ impl Notes {
         let mut committed = Moments::new();
         for (time, number, firsts) in &self.acks {
             let place = place(*number)
-                .ok_or_else(|| format!("group {number} was acknowledged and is not there"))?;
+                .ok_or_else(|| format!("group {number} was acknowledged and is missing"))?;
             let group = &truth.0[place];
             let wanted: Vec<_> = group.0.iter().map(|(t, _)| truth.count(*t, place)).collect();
             if *firsts != wanted {
-                return Err(format!("group {number} stands at {wanted:?}, {firsts:?} was told"));
+                return Err(format!("group {number} is at {wanted:?}, not at {firsts:?}"));
             }
             committed.push((*time, place + 1));
         }
@@ -291,7 +293,8 @@ impl Notes {
         let mut durable: Moments =
             self.syncs.iter().map(|(ended, promise)| (*ended, promised(promise))).collect();
         rise(&mut durable);
-        // Which of them they took is not known: of what was there, what is not the last of its key.
+        // Which records they took is not known: of what was there, those that are not the last of
+        // their key.
         let mut compacted: Moments =
             self.compactions.iter().map(|time| (*time, order.len())).collect();
         rise(&mut compacted);
@@ -319,7 +322,7 @@ impl Notes {
         })
     }
 
-    /// Numbers of the groups in the order of the log. Each has records in topic 0, filled with a letter
+    /// Numbers of the groups in the log's order. Each has records in topic 0, filled with a letter
     /// of its own.
     fn order(&self, machine: &Machine) -> std::result::Result<Vec<usize>, String> {
         let failed = |e: Error| format!("read what the crew wrote: {e}");
@@ -327,7 +330,7 @@ impl Notes {
         let mut order = Vec::new();
         let mut cursor = reader.cursor_at(0, 0, Check::Full).map_err(failed)?;
         while let Some(block) = cursor.next_block().map_err(failed)? {
-            // Compaction leaves the record without a key, and blocks that hold none at all.
+            // Compaction leaves records without a key, and blocks that hold none.
             let mut records = block.records().map_err(failed)?;
             let mut letter = None;
             let damaged = |what| format!("a record: {what:?}");
@@ -361,7 +364,8 @@ fn rise(moments: &mut Moments) {
     }
 }
 
-/// Between processes it is decided as they append which sequence would come next: none is a producer's.
+/// A group without a producer's sequence: with several processes, the sequence is only known at the
+/// append.
 fn plain(op: Op) -> Op {
     if op == Op::Durable { Op::Append } else { op }
 }

@@ -1,8 +1,8 @@
 //! Crashes of a history: which are tried, what is done to each, and how the states are counted.
 //!
-//! A *state* is what is on the medium, by the hash of all names, lengths and bytes; each is judged
-//! once for each set of obligations. Invariant: which states are visited depends on the seed and the
-//! effort alone, not on threads or on the order of the work, so that a violation is found again.
+//! A *state* is what is on disk, identified by the hash of all names, lengths and bytes. Each state
+//! is judged once for each set of obligations. Invariant: the seed and the effort alone decide
+//! which states are visited, not threads or the order of the work. So a violation is found again.
 
 use falaj::internals::format::settings::WriteMode;
 use falaj::internals::storage::memory::{Crash, Journal, MemoryStorage};
@@ -15,22 +15,23 @@ use crate::random::{Random, mix};
 use crate::seen::Seen;
 use crate::site::{Again, Site};
 
-/// How much is looked at.
+/// How thoroughly to look.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
-    /// How likely a crash point is looked at.
+    /// Probability that a crash point is looked at.
     pub chance: f64,
-    /// Images of a crash point where there are more than `few` combinations.
+    /// Images of a crash point that has more than `few` combinations.
     pub images: usize,
-    /// Up to so many combinations are all tried.
+    /// Number of combinations up to which all are tried.
     pub few: usize,
-    /// Crashes inside the recovery and the append that follow, for each image: how many on average.
+    /// Average number of second crashes for each image, inside the recovery and the append that
+    /// follow.
     pub deeper: f64,
-    /// How likely a death at a crash point is looked at.
+    /// Probability that the death of all processes is looked at, for each crash point.
     pub deaths: f64,
 }
 
-/// What was done.
+/// Counts of what was done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Histories that were run.
@@ -39,23 +40,23 @@ pub struct Counts {
     pub points: u64,
     /// Judgements of a state after a first power cut.
     pub first: u64,
-    /// … after a second one, inside the recovery from a first, or after it.
+    /// … after a second one, during or after recovery from a first.
     pub second: u64,
-    /// Judgements of what is left when all processes die.
+    /// Judgements after the death of all processes.
     pub deaths: u64,
-    /// States that are different on the medium.
+    /// States that differ on disk.
     pub distinct: u64,
-    /// Judgements after a power cut that had to be gone through to their end: see [`look_again`].
+    /// Judgements after a power cut that ran to their end: see [`look_again`].
     pub whole: u64,
 }
 
 impl Counts {
-    /// Judgements in all.
+    /// All judgements together.
     pub fn judged(&self) -> u64 {
         self.first + self.second + self.deaths
     }
 
-    /// Add what somebody else did.
+    /// Add the counts of another thread.
     pub fn add(&mut self, other: &Self) {
         self.histories += other.histories;
         self.points += other.points;
@@ -67,30 +68,30 @@ impl Counts {
     }
 }
 
-/// A promise that was broken, and how to see it again.
+/// A promise that was broken, and how to reproduce it.
 #[derive(Clone, Debug)]
 pub struct Violation {
-    /// What was wrong.
+    /// The failure.
     pub what: String,
-    /// Where, for `falaj-sim explore --replay`.
+    /// The site, for `falaj-sim explore --replay`.
     pub site: String,
 }
 
-/// Tries the crashes of histories.
+/// Explores the crashes of histories.
 pub struct Explorer<'a> {
     seen: &'a Seen,
     seed: u64,
-    /// What it did so far.
+    /// Counts so far.
     pub counts: Counts,
 }
 
 impl<'a> Explorer<'a> {
-    /// An explorer that leaves out what others have seen.
+    /// An explorer that skips states that were seen before.
     pub fn new(seen: &'a Seen, seed: u64) -> Self {
         Self { seen, seed, counts: Counts::default() }
     }
 
-    /// Try crashes at the events of a history's last step.
+    /// Explore crashes at the events of a history's last step.
     ///
     /// # Errors
     /// The first violation.
@@ -139,7 +140,7 @@ impl<'a> Explorer<'a> {
         Ok(())
     }
 
-    /// As [`crate::look::look`], but for what equal bytes left by another look have shown already.
+    /// Judge as [`crate::look::look`] does, but skip what equal bytes have passed already.
     fn look(
         &mut self,
         image: &MemoryStorage,
@@ -158,8 +159,8 @@ impl<'a> Explorer<'a> {
         Ok(looked)
     }
 
-    /// A state and a seed for what follows from it, unless the same bytes with the same obligations
-    /// were looked at before.
+    /// A state, and a seed for what follows from it; `None` if the same bytes were judged before
+    /// with the same obligations.
     fn new_image(
         &mut self,
         crash: &Crash,
@@ -185,7 +186,7 @@ impl<'a> Explorer<'a> {
         new.then_some(mix(self.seed, obliged))
     }
 
-    /// Lose power again, inside what [`look_once`] did, and after a sync.
+    /// Cut the power again, at points inside what [`look_once`] did and after a sync.
     fn deeper(
         &mut self,
         image: &MemoryStorage,
@@ -242,7 +243,7 @@ impl<'a> Explorer<'a> {
         Ok(())
     }
 
-    /// All processes die after an event, but the machine goes on.
+    /// Kill all processes after an event, while the machine runs on.
     fn death(&mut self, history: &History, time: usize) -> Result<(), Box<Violation>> {
         for (actor, whose) in successors(history.heir()) {
             let survivor = history.journal.killed_at(time);
@@ -264,7 +265,7 @@ impl<'a> Explorer<'a> {
     }
 }
 
-/// What is known of the crash before a second one.
+/// The facts  about the crash before a second one.
 struct First<'a> {
     mode: WriteMode,
     before: Before<'a>,
@@ -282,14 +283,14 @@ fn died(
     take_over(&journal.killed_at(time), first.mode, heir, expected).map(drop)
 }
 
-/// Another process of the incarnation whose first one died while it recovered.
+/// A process of the same incarnation, after its first process died during recovery.
 pub(crate) fn heir_of_recovery(incarnation: u64) -> Actor {
     let dead = Actor::new(incarnation + 1);
     dead.dies();
     dead.beside(1)
 }
 
-/// What is to be found after a second crash.
+/// The groups that must be found after a second crash.
 pub(crate) fn expected_again<'a>(
     again: &Again,
     looked: &'a Looked,
@@ -314,16 +315,16 @@ fn violation(what: String, site: &Site, lost: &[(&Crash, &Selection)]) -> Box<Vi
     Box::new(Violation { what: what + &lost.collect::<String>(), site: site.to_string() })
 }
 
-/// A panic is a violation like any other.
+/// Run a call and report a panic as a violation.
 ///
 /// # Errors
-/// What the call says, or what it panicked with.
+/// The call's own error, or the message of its panic.
 pub fn guarded<T>(call: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(call));
     caught.unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-        Err(format!("a panic: {}", text.unwrap_or("of no words")))
+        Err(format!("panicked: {}", text.unwrap_or("no message")))
     })
 }
 

@@ -1,7 +1,7 @@
-//! What happened on a machine, frozen: the journal of its storage and what was promised when.
+//! The history of a machine, frozen: the journal of its storage, and what was promised when.
 //!
-//! A history is made by running a workload ([`crate::machine`]) or a crew of processes at once
-//! ([`crate::crew`]); what a crash at any of its events may leave is for [`crate::explore`] to try.
+//! A workload ([`crate::machine`]) or a crew of concurrent processes ([`crate::crew`]) makes a
+//! history. [`crate::explore`] then tries what a crash at any of its events may leave.
 
 use falaj::internals::format::settings::WriteMode;
 use falaj::internals::storage::memory::Journal;
@@ -11,7 +11,7 @@ use crate::machine::{Machine, with_patience};
 use crate::op::Op;
 use crate::truth::{Gone, Truth};
 
-/// Points of time, and how many groups were safe from then on.
+/// Events, and how many groups were safe from each on.
 pub type Moments = Vec<(usize, usize)>;
 
 /// How many groups were safe after an event.
@@ -19,33 +19,33 @@ pub fn at(moments: &Moments, time: usize) -> usize {
     moments.iter().rev().find(|(since, _)| *since <= time).map_or(0, |(_, groups)| *groups)
 }
 
-/// Trims: how many groups were trimmed away from which event on.
+/// Trims: from which event on how many groups were trimmed.
 #[derive(Clone, Debug, Default)]
 pub struct Trims {
-    /// May have been.
+    /// Groups that may have been trimmed.
     pub begun: Moments,
-    /// Were, and it is on the medium.
+    /// Groups that were trimmed, durably.
     pub done: Moments,
 }
 
 impl Trims {
-    /// How many groups must be trimmed away after an event, and how many may be.
+    /// How many groups must be trimmed after an event, and how many may be.
     pub fn at(&self, time: usize) -> (usize, usize) {
         (at(&self.done, time), at(&self.begun, time))
     }
 }
 
-/// Compactions: of how many groups they took what is not the last of its key.
+/// Compactions: from how many groups they removed records that are not the last of their key.
 #[derive(Clone, Debug, Default)]
 pub struct Compactions {
-    /// They may have, from an event on.
+    /// Groups that compaction may have reached, from an event on.
     pub begun: Moments,
-    /// What they took until an event, topics and offsets; that is on the medium.
+    /// Topics and offsets of the records that were removed durably until an event.
     pub done: Vec<(usize, Vec<(u32, u64)>)>,
 }
 
 impl Compactions {
-    /// What must be gone and what may be after an event, with what was trimmed.
+    /// Records that must be gone after an event, and those that may be; trimmed ones included.
     pub fn gone<'a>(&'a self, trims: &Trims, time: usize) -> Gone<'a> {
         let done = self.done.iter().rev().find(|(since, _)| *since <= time);
         let taken = done.map_or(&[][..], |(_, taken)| taken);
@@ -53,17 +53,17 @@ impl Compactions {
     }
 }
 
-/// What happened on a machine.
+/// The history of a machine.
 pub struct History {
-    /// What makes the same history again.
+    /// The name that makes the same history again.
     pub name: String,
     /// How the log is written.
     pub mode: WriteMode,
     /// Everything that was stored, and when.
     pub journal: Journal,
-    /// Events of earlier steps: crashes there belong to shorter histories.
+    /// Number of events of earlier steps: crashes there belong to shorter histories.
     pub from: usize,
-    /// What was appended in the end.
+    /// Everything that was appended.
     pub truth: Truth,
     /// The last incarnation.
     pub incarnation: u64,
@@ -75,17 +75,17 @@ pub struct History {
     pub committed: Moments,
     /// Groups that were acknowledged as durable.
     pub durable: Moments,
-    /// What was trimmed.
+    /// Its trims.
     pub trims: Trims,
-    /// What was compacted.
+    /// Its compactions.
     pub compactions: Compactions,
 }
 
 impl History {
-    /// Run a workload on a machine like `empty`. Crashes are looked for in its last step.
+    /// Run a workload on a machine like `empty`; crashes are explored in its last step.
     ///
     /// # Errors
-    /// What went wrong without any crash: a violation.
+    /// A failure without a crash: a violation.
     pub fn of(ops: &[Op], empty: &Machine) -> Result<Self, String> {
         let mut machine = empty.again();
         with_patience(&machine.storage);
@@ -97,7 +97,7 @@ impl History {
             from = machine.storage.events();
             step(&mut machine, op)?;
         }
-        // A death takes the machine back to before the step: then all of it is new.
+        // A death rewinds the machine to before the step, so all of the step is new.
         from = from.min(machine.storage.events());
         Ok(machine.into_history(Self::name_of(ops), from))
     }
@@ -107,23 +107,22 @@ impl History {
         ops.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
     }
 
-    /// Groups that must be found and those that may, when everything after an event is lost with the
-    /// power.
+    /// Groups that must be found, and those that may be, after a power cut at an event.
     pub fn after_power_loss(&self, time: usize) -> (usize, usize) {
         (at(&self.durable, time), at(&self.begun, time))
     }
 
-    /// … when all processes die after an event.
+    /// … after the death of all processes at an event.
     pub fn after_death(&self, time: usize) -> (usize, usize) {
         (at(&self.committed, time), at(&self.begun, time))
     }
 
-    /// What must be gone after an event, and what may be.
+    /// Records that must be gone after an event, and those that may be.
     pub fn gone(&self, time: usize) -> Gone<'_> {
         self.compactions.gone(&self.trims, time)
     }
 
-    /// A process of the same incarnation on a machine where all others of this one are dead.
+    /// A process of the same incarnation, on a machine where its other processes are dead.
     pub fn heir(&self) -> Actor {
         let first = Actor::new(self.incarnation);
         (0..=self.slots).for_each(|slot| first.beside(slot).dies());

@@ -1,8 +1,9 @@
-//! Bytes that nobody wrote there: what a disk or a file system may hand out instead of ours.
+//! Hostile bytes: what a disk or a file system may return instead of what we wrote.
 //!
-//! Two small judges beside the crash states, which cannot come to these: *changed* bytes of a log that
-//! is whole, and *foreign* blocks behind a log's end, as a file system shows that gives out blocks of a
-//! deleted file without clearing them. Whatever is read must be what was appended, or an error.
+//! Two small judges beside the crash states, which cannot produce these. *Changed* bytes are bit
+//! flips in a whole log. *Foreign* blocks lie behind a log's end, as on a file system that reuses a
+//! deleted file's blocks without clearing them. Each read must return what was appended, or an
+//! error.
 
 use crate::truth::NOTHING;
 use std::path::{Path, PathBuf};
@@ -15,17 +16,17 @@ use crate::look::{Expected, look};
 use crate::machine::{DIR, Machine, open_to_read};
 use crate::op::Op;
 
-/// What a byte is changed by: every change of the lowest bits, and some of the others.
+/// Masks that change a byte: every change of the lowest bits, and some others.
 const CHANGES: [u8; 9] = [1, 2, 3, 4, 5, 6, 7, 0x80, 0xff];
 
-/// Change each byte of each segment of a small log; returns how many logs were read.
+/// Change each byte of each segment of a small log; return how many logs were read.
 ///
 /// # Errors
-/// A change after which a reader gets anything but what was appended, without being told.
+/// A change after which a reader returns wrong records without an error.
 pub fn changed_bytes(mode: WriteMode) -> Result<u64, String> {
     let ops =
         [Op::Append, Op::Group, Op::DieUncommitted, Op::Roll, Op::Append, Op::Large, Op::Sync];
-    // Keys, so that something goes, in blocks of which something stays.
+    // The records have keys, so that compaction removes some of them from blocks that keep others.
     let compacted =
         [Op::Extend, Op::Durable, Op::Roll, Op::Extend, Op::Extend, Op::Roll, Op::Compact];
     Ok(changed_in(mode, &ops)? + changed_in(mode, &compacted)?)
@@ -54,11 +55,11 @@ fn changed_in(mode: WriteMode, ops: &[Op]) -> Result<u64, String> {
     Ok(reads)
 }
 
-/// Put blocks of another log's segment behind a log's end, sector by sector; returns how many logs were
-/// looked at.
+/// Put blocks of another log's segment behind a log's end, sector by sector; return how many logs
+/// were judged.
 ///
 /// # Errors
-/// A log that shows what was never appended to it, or that is lost by it.
+/// A log that shows records that were never appended to it, or loses its own.
 pub fn foreign_blocks(mode: WriteMode) -> Result<u64, String> {
     let ops = [Op::Append, Op::Append, Op::Group, Op::Extend, Op::Append, Op::Sync];
     let other = run(Machine::seeded(mode, 8), &ops)?;

@@ -1,11 +1,17 @@
-//! Processes at once that work off a queue: who has which job, which are done, and what a crash leaves.
+//! Concurrent processes that share a queue: which has which job, which jobs are done, what a crash
+//! leaves.
 //!
-//! Owns a model of what a queue promises, which knows nothing but what the calls answered, and the time
-//! before and after each: of a job one lease lives at a time; an ack counts while its lease lives, and
-//! once; what is done is not delivered again, and everything else is, whichever process dies and whatever
-//! the power takes; an attempt is what was begun or given back, and nothing else; a job that was begun and
-//! whose holder died or was late comes alone. A seed decides what each process does, whose turn it is,
-//! and which dies where.
+//! Owns a model of a queue's promises. The model knows only the answers of calls, and the time
+//! before and after each. It checks these promises:
+//!
+//! - A job has one valid lease at a time.
+//! - An ack counts only while its lease is valid, and only once.
+//! - A job that is done is not delivered again. Every other job is, whichever process dies and
+//!   whatever a power cut takes.
+//! - An attempt is work that began or was given back, and nothing else.
+//! - A job that was begun, and whose holder died or was late, is delivered alone.
+//!
+//! A seed decides what each process does, which one runs, and which one dies where.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -24,16 +30,16 @@ use crate::stores::{NOW_US, machine, settled, topic};
 use crate::turns::{Mortal, Turns, lock};
 
 const LEASE_US: u64 = 10_000;
-/// A lease that was extended ends later than it would have, whenever that is done.
+/// An extended lease ends later than it would have, whenever it is extended.
 const LONGER_US: u64 = 2 * LEASE_US;
 /// Longer than any lease lasts.
 const LONG_US: i64 = 1_000_000;
 const NAPS_US: [i64; 4] = [1_000, 4_000, 11_000, 21_000];
-/// Places of the queue at first: fewer than what is done may wait for the medium.
+/// Slots of the queue at first: fewer than the jobs that may be done and not durable yet.
 const OPTIONS: QueueOptions = QueueOptions { ordered: None, capacity: 64 };
-/// Power cuts of each round, and how many images of each are looked at.
+/// Power cuts of each round, and the images of each that are judged.
 const CUTS: (usize, usize) = (2, 3);
-/// Records that are appended where a power cut took some.
+/// Records that are appended after a power cut that took some.
 const ANOTHER: u64 = 6;
 
 #[derive(Clone, Copy)]
@@ -61,17 +67,17 @@ const STEPS: [Step; 11] = [
     Step::Nap,
 ];
 
-/// Let the processes of a seed work; how often they were given a job.
+/// Run the processes of a seed; return how often a job was delivered.
 ///
 /// # Errors
-/// What was promised and is not so.
+/// The promise that was broken.
 pub fn run(seed: u64, mode: WriteMode) -> std::result::Result<u64, String> {
     let failed = |error: Error| format!("make a queue: {error}");
     let machine = machine(seed);
     let mut random = Random::new(seed);
     let count = 2 + random.below(2);
     let records = 2 + random.below(5) as u64;
-    // The last ones may be lost with the power, the first ones not.
+    // A power cut may take the last ones, but not the first.
     let durable = random.below(records as usize + 1) as u64;
     let owner = filled(&machine, mode, records, durable).map_err(failed)?;
     let seats: Vec<_> = (0..count).map(|_| machine.process()).collect();
@@ -93,7 +99,7 @@ pub fn run(seed: u64, mode: WriteMode) -> std::result::Result<u64, String> {
         }
         turns.await_all();
         let judged = guarded(|| judge(&machine, mode, &lock(&notes), durable, (from, &mut random)));
-        // The dead may run on now, with nobody looking: each call of theirs fails.
+        // The dead may run on now, since nothing is judged any more: each of their calls fails.
         turns.release();
         judged
     })?;
@@ -118,7 +124,7 @@ fn open(storage: &MemoryStorage, mode: WriteMode) -> Result<(Topic, QueueFile)> 
     Ok((topic, queue))
 }
 
-/// What is left to do, in the order in which it is handed out.
+/// The jobs that are left, in the order of their delivery.
 fn drained(storage: &MemoryStorage, (topic, queue): &(Topic, QueueFile)) -> Result<Vec<u64>> {
     storage.set_now_us(storage.now_us() + LONG_US);
     let mut all = Vec::new();
@@ -133,7 +139,7 @@ fn drained(storage: &MemoryStorage, (topic, queue): &(Topic, QueueFile)) -> Resu
     }
 }
 
-/// Once nobody runs any more: what was seen, what is left, and what is left after a power cut.
+/// Judge the round once no process runs: what was seen, what is left, and what a power cut leaves.
 fn judge(
     machine: &MemoryStorage,
     mode: WriteMode,
@@ -147,7 +153,7 @@ fn judge(
     let journal = machine.journal();
     let heir = machine.process();
     let left = open(&heir, mode).and_then(|opened| drained(&heir, &opened));
-    let left = left.map_err(|error| format!("work off what is left: {error}"))?;
+    let left = left.map_err(|error| format!("take the jobs that are left: {error}"))?;
     notes.judge_left(&left)?;
     for _ in 0..CUTS.0 {
         let time = from + random.below(journal.len() - from + 1);
@@ -165,8 +171,9 @@ fn judge(
     Ok(())
 }
 
-/// Where the topic ends after a power cut, and what is left to do once it has other records behind that.
-/// The queue is opened before these come, or after.
+/// Where the topic ends after a power cut, and which jobs are left once other records follow.
+///
+/// The queue is opened before these records are appended, or after.
 fn after_a_cut(image: &MemoryStorage, mode: WriteMode, first: bool) -> Result<(u64, Vec<u64>)> {
     let early = first.then(|| open(image, mode)).transpose()?;
     let topic = topic(image, mode, 1)?;
@@ -178,35 +185,35 @@ fn after_a_cut(image: &MemoryStorage, mode: WriteMode, first: bool) -> Result<(u
     Ok((end, drained(image, &opened)?))
 }
 
-/// A lease, as far as those know who did not make it.
+/// A lease, as far as other processes know of it.
 struct Given {
     to: usize,
     delivery: u32,
-    /// When its holder had it.
+    /// When its holder learned of it.
     noted: usize,
-    /// Until when it lives at least, and at most.
+    /// Earliest and latest time at which it ends.
     until: (u64, u64),
-    /// Its holder may have ended it.
+    /// Whether its holder may have ended it.
     may_be_over: bool,
-    /// Its holder knows that it began to work.
+    /// Whether its holder knows that work began.
     is_begun: bool,
 }
 
-/// What was seen of a job.
+/// The observations of a job.
 #[derive(Default)]
 struct Seen {
     given: Vec<Given>,
-    /// By whom it was done, and when that was known.
+    /// The process that did it, and when that was known.
     done: Option<(usize, usize)>,
-    /// Acks that were not answered.
+    /// Acks whose answer is not known.
     unanswered: usize,
-    /// When it was known of each attempt that it counts.
+    /// When each counted attempt became known.
     attempts: Vec<usize>,
     /// Attempts that may count, those that do included.
     may_count: usize,
 }
 
-/// What all have seen.
+/// The observations of all processes.
 struct Notes {
     jobs: Vec<Seen>,
     now: usize,
@@ -230,18 +237,18 @@ impl Notes {
         self.wrong.get_or_insert(wrong);
     }
 
-    /// A process is about to go, which ends what it has.
+    /// Note that a process is about to leave, which ends its leases.
     fn goes(&mut self, me: usize) {
         let given = self.jobs.iter_mut().flat_map(|job| &mut job.given);
         given.filter(|given| given.to == me).for_each(|given| given.may_be_over = true);
     }
 
-    /// A process was given a job, alone or with others.
+    /// Note that a process was given a job, alone or with others.
     fn taken(&mut self, me: usize, job: &LeasedJob, span: Span, (turns, is_alone): (&Turns, bool)) {
         self.now += 1;
         let (offset, delivery, noted) = (job.lease.offset, job.lease.delivery, self.now);
         let Some(seen) = self.jobs.get_mut(offset as usize) else {
-            return self.say(format!("process {me} was handed job {offset}, which there is not"));
+            return self.say(format!("process {me} was given job {offset}, which does not exist"));
         };
         let lives = |given: &&Given| {
             let is_known = given.noted <= span.began && !given.may_be_over;
@@ -249,10 +256,10 @@ impl Notes {
         };
         let wrong = match (seen.done, seen.given.iter().find(lives)) {
             (Some((by, known)), _) if known <= span.began => {
-                Some(format!("job {offset} was handed to process {me} after process {by} did it"))
+                Some(format!("job {offset} went to process {me} after process {by} did it"))
             }
             (_, Some(Given { to, .. })) => {
-                Some(format!("job {offset} was handed to process {me} while process {to} had it"))
+                Some(format!("job {offset} went to process {me} while process {to} had it"))
             }
             _ => None,
         };
@@ -265,7 +272,7 @@ impl Notes {
                 .then(|| format!("job {offset} counts {before} attempts, not {counted} to {may}"))
         });
         let wrong = wrong.or_else(|| {
-            // The last of those that are known is the last: no other process had it since.
+            // The last known delivery is the last one: no other process had the job since.
             let last = seen.given.iter().max_by_key(|given| given.delivery)?;
             let is_suspect = last.is_begun && !last.may_be_over && last.delivery + 1 == delivery;
             let what = "was begun by a process that died or was late, and comes with others";
@@ -277,7 +284,7 @@ impl Notes {
         wrong.into_iter().for_each(|wrong| self.say(wrong));
     }
 
-    /// What the holder of a lease asked for was done, or refused.
+    /// Note that a request of a lease's holder was done or refused.
     fn answered(&mut self, me: usize, what: &str, job: &LeasedJob, span: Span, granted: bool) {
         self.now += 1;
         let (offset, delivery, known) = (job.lease.offset, job.lease.delivery, self.now);
@@ -285,26 +292,26 @@ impl Notes {
         let place = seen.given.iter().position(|g| (g.to, g.delivery) == (me, delivery));
         let Some(place) = place else { return };
         let until = seen.given[place].until;
-        // By deliveries: the process that got it first may hear of it last.
+        // Compare by deliveries: the process that got the job first may learn of it last.
         let later = seen.given.iter().filter(|given| given.delivery > delivery);
         let next = later.min_by_key(|given| given.delivery).map(|next| (next.to, next.noted));
         let story = |why| format!("{what} of job {offset} by process {me} {why}");
         let wrong = match (granted, next) {
             (true, Some((to, noted))) if noted <= span.began => {
-                Some(story(format!("counted after that was handed to process {to}")))
+                Some(story(format!("counted after process {to} got the job")))
             }
             (true, _) if until.1 <= span.clock.0 => {
-                Some(story("counted after its time".to_owned()))
+                Some(story("counted after its lease ended".to_owned()))
             }
             (false, None) if span.clock.1 < until.0 && seen.done.is_none() => {
-                Some(story("was refused in its time".to_owned()))
+                Some(story("was refused while its lease was valid".to_owned()))
             }
             _ => None,
         };
         if granted && what == EXTENSION {
             seen.given[place].until = (span.clock.0 + LONGER_US, span.clock.1 + LONGER_US);
         }
-        // What was begun before counts already.
+        // Work that began earlier counts already.
         let counts = matches!(what, BEGINNING | NACK) && !seen.given[place].is_begun;
         match granted {
             true if counts => seen.attempts.push(known),
@@ -317,17 +324,17 @@ impl Notes {
         wrong.or(twice).into_iter().for_each(|wrong| self.say(wrong));
     }
 
-    /// What was left in the end.
+    /// Judge which jobs were left at the end.
     fn judge_left(&self, left: &[u64]) -> std::result::Result<(), String> {
         for (offset, seen) in (0..).zip(&self.jobs) {
             match left.iter().filter(|other| **other == offset).count() {
                 0 if seen.done.is_none() && seen.unanswered == 0 => {
                     return Err(format!(
-                        "job {offset} is lost: nobody did it, nobody is handed it"
+                        "job {offset} is lost: it is not done, and no process gets it"
                     ));
                 }
                 1 if seen.done.is_some() => {
-                    return Err(format!("job {offset} was done, and is handed out again"));
+                    return Err(format!("job {offset} was done, and is delivered again"));
                 }
                 0 | 1 => {}
                 count => return Err(format!("job {offset} was left {count} times")),
@@ -336,7 +343,7 @@ impl Notes {
         Ok(())
     }
 
-    /// What was left after a power cut that left the topic with this end, and others behind it.
+    /// Judge what a power cut left: the topic with this end, and other records behind it.
     fn judge_cut(&self, durable: u64, end: u64, left: &[u64]) -> std::result::Result<(), String> {
         if end < durable || end > self.jobs.len() as u64 {
             return Err(format!("the topic ends at {end}, {durable} records were durable"));
@@ -366,7 +373,7 @@ struct Hand<'a> {
     notes: &'a Mutex<Notes>,
     machine: &'a MemoryStorage,
     random: Random,
-    /// What it was handed and has not ended, in time or not.
+    /// Jobs that it was given and has not ended, whether their leases are valid or not.
     mine: Vec<LeasedJob>,
 }
 
@@ -408,7 +415,7 @@ impl Hand<'_> {
         self.machine.now_us() as u64
     }
 
-    /// Do something, and tell when it was done; `None` for who died in it.
+    /// Do something and note when it was done; `None` for a process that died during it.
     fn timed<T>(&self, call: impl FnMut() -> Result<T>) -> Option<(Result<T>, Span)> {
         let (began, before) = (lock(self.notes).now, self.clock());
         let done = self.turns.patiently(self.me, call);
@@ -430,7 +437,7 @@ impl Hand<'_> {
         Ok(())
     }
 
-    /// Begin work on one of its jobs, whether it has it still or not.
+    /// Begin work on one of its jobs, whether its lease is still valid or not.
     fn begin(&mut self) -> Result<()> {
         if self.mine.is_empty() {
             return Ok(());
@@ -442,7 +449,7 @@ impl Hand<'_> {
         self.answer(BEGINNING, &job, done, span)
     }
 
-    /// Give one of its jobs back as it is.
+    /// Give one of its jobs back unchanged.
     fn put_back(&mut self) -> Result<()> {
         if self.mine.is_empty() {
             return Ok(());
@@ -453,7 +460,7 @@ impl Hand<'_> {
         done.map_or(Ok(()), |(done, _)| done)
     }
 
-    /// Ack one of its jobs or give it back, whether it has it still or not.
+    /// Ack one of its jobs or give it back, whether its lease is still valid or not.
     fn end(&mut self, what: &str) -> Result<()> {
         if self.mine.is_empty() {
             return Ok(());

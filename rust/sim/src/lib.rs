@@ -1,25 +1,27 @@
 //! The reliability harness of crate `falaj`: it tries to break every promise that can be tried in
-//! memory, and plants bugs to see that it would notice.
+//! memory.
+//!
+//! It also plants bugs, to see that it would notice them.
 //!
 //! | module | owns |
 //! |---|---|
-//! | [`op`], [`machine`] | workloads of one process after the other, on a machine in memory |
-//! | [`crew`] | processes at once that write to one log, switched after any store |
-//! | [`jobs`], [`members`] | processes at once that share the jobs of a queue, and the partitions of a consumer |
-//! | [`shared`], [`stores`] | rounds of these, and the stores that they share |
-//! | [`turns`] | which of them runs |
+//! | [`op`], [`machine`] | workloads of processes one after another, on a machine in memory |
+//! | [`crew`] | concurrent processes that write to one log, switched after any store |
+//! | [`jobs`], [`members`] | concurrent processes that share a queue's jobs, and a group's partitions |
+//! | [`shared`], [`stores`] | rounds of concurrent processes, and the stores that they share |
+//! | [`turns`] | which process runs |
 //! | [`history`] | what happened, frozen, and what was promised when |
-//! | [`truth`], [`look`] | the oracle, and what is done to each machine after a crash |
-//! | `reading`, `ask` | what it is asked: all from the beginning, offsets and times in the middle |
-//! | [`pick`] | what of the pending things reached the medium |
-//! | [`explore`], [`seen`] | the crashes of a history, and which of the states are new |
-//! | [`site`], [`mod@replay`] | how a crash is named, and done again |
-//! | [`hostile`] | bytes that nobody wrote there |
-//! | `canaries` | planted bugs, and who must find them; with `--cfg falaj_canaries` |
-//! | [`pool`] | memory that is used again and again |
-//! | [`plan`], [`campaign`] | how much is tried, by whom; progress, and going on |
+//! | [`truth`], [`look`] | the oracle, and the checks of a machine after a crash |
+//! | `reading`, `ask` | questions to a log: a read from its beginning, offsets and times in its middle |
+//! | [`pick`] | which pending changes reached the disk |
+//! | [`explore`], [`seen`] | the crashes of a history, and which states are new |
+//! | [`site`], [`mod@replay`] | the name of a crash, and its replay |
+//! | [`hostile`] | bytes that we did not write |
+//! | `canaries` | planted bugs, and what must notice them; with `--cfg falaj_canaries` |
+//! | [`pool`] | an allocator that reuses memory |
+//! | [`plan`], [`campaign`] | what a campaign consists of; its progress and resumption |
 //!
-//! What is checked and how to replay it stands in `docs/RELIABILITY.md`.
+//! `docs/RELIABILITY.md` says what is checked, and how to replay a finding.
 
 #![allow(missing_debug_implementations, reason = "nobody prints a harness")]
 

@@ -1,10 +1,11 @@
-//! What is done to every machine that comes up after a crash: the judge.
+//! The judge: what is done to every machine that comes up after a crash.
 //!
-//! Read before anybody recovered it, recover, read, append something as long as what was lost, read
-//! ([`look_once`]); a second reader, restart, recover again, read ([`look_again`], which is decided by
-//! the bytes that the first left: of equal ones it is enough to look at one). Invariant: each answer on the way is held against the truth; nothing
-//! here decides by what the engine says of itself, but for one thing: what a reader was told is
-//! durable before recovery must be there after it.
+//! The first half is [`look_once`]: read before recovery, recover, read, append as much as was
+//! lost, read. The second half is [`look_again`]: a second reader, a restart, a second recovery, a
+//! read. The bytes that the first half leaves decide the second, so one of equal ones is enough.
+//!
+//! Invariant: each answer is compared with the truth. The engine's own words count
+//! in one case only: records that a reader saw as durable before recovery must be there after it.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -19,30 +20,32 @@ use crate::machine::{
 };
 use crate::truth::{Found, Gone, Group, TOPICS, Truth};
 
-/// What a machine is expected to hold.
+/// The expected content of a machine.
 #[derive(Clone, Copy)]
 pub struct Expected<'a> {
-    /// What was appended.
+    /// All groups that were appended.
     pub truth: &'a Truth,
-    /// So many groups of it must be there.
+    /// How many groups must be there.
     pub least: usize,
-    /// So many may be.
+    /// How many groups may be there.
     pub most: usize,
-    /// What must be gone of it, and what may be.
+    /// Records that must be gone, and those that may be.
     pub gone: Gone<'a>,
-    /// The incarnation that ended.
+    /// The last incarnation.
     pub incarnation: u64,
-    /// What else a reader may see before recovery (`docs/GUARANTEES.md`, "Power failure").
+    /// Other content that a reader may see before recovery (`docs/GUARANTEES.md`, "Power failure").
     pub before: Option<Before<'a>>,
 }
 
-/// What a reader may see before recovery: by the index it may come to records behind the place where
-/// recovery will cut, and to a trim in a segment behind it.
+/// Content that a reader may see before recovery.
+///
+/// By the index it may find records behind the place where recovery will cut. A trim may be
+/// recorded in a segment behind that place too.
 #[derive(Clone, Copy)]
 pub struct Before<'a> {
-    /// What was appended before the first crash.
+    /// All groups that were appended before the first crash.
     pub truth: &'a Truth,
-    /// As [`Expected::gone`], then.
+    /// [`Expected::gone`] at that time.
     pub gone: Gone<'a>,
 }
 
@@ -66,26 +69,26 @@ impl Drop for Process {
     }
 }
 
-/// What came of looking.
+/// The result of looking once.
 pub struct Looked {
-    /// The process that recovered the log and appended to it; still there.
+    /// The process that recovered the log and appended to it; it still runs.
     pub process: Process,
-    /// What the log holds now: what was found, and a group more.
+    /// The log's content now: the groups that were found, and one more.
     pub truth: Truth,
-    /// Groups at the beginning that are trimmed away.
+    /// Groups at the beginning that are trimmed.
     pub trimmed: usize,
-    /// Of so many groups compaction may have taken records.
+    /// Groups that compaction may have reached.
     pub compacted: usize,
-    /// What it had taken when the log was recovered.
+    /// Records that compaction had removed when the log was recovered.
     pub taken: Vec<(u32, u64)>,
-    /// When it was recovered: nothing had been appended yet.
+    /// The event when recovery was done and nothing appended yet.
     pub recovered: usize,
-    /// The incarnation that recovered it.
+    /// The incarnation that recovered the log.
     pub incarnation: u64,
 }
 
 impl Looked {
-    /// What must be gone from now on, and what may be.
+    /// Records that must be gone from now on, and those that may be.
     pub fn gone(&self) -> Gone<'_> {
         let (trimmed, compacted) = ((self.trimmed, self.trimmed), self.compacted);
         Gone { trimmed, compacted, taken: &self.taken }
@@ -95,16 +98,16 @@ impl Looked {
 /// Start a process.
 ///
 /// # Errors
-/// Why the log does not open.
+/// The error of opening the log.
 pub fn start(storage: &MemoryStorage, mode: WriteMode, actor: Actor) -> Result<Process, String> {
     let log = open(storage, mode, actor.clone()).map_err(|e| format!("open: {e}"))?;
     Ok(Process { log, actor })
 }
 
-/// After a power cut: everything that an image must pass.
+/// Do everything that an image must pass after a power cut.
 ///
 /// # Errors
-/// What was wrong.
+/// The first check that failed.
 pub fn look(
     image: &MemoryStorage,
     mode: WriteMode,
@@ -115,10 +118,10 @@ pub fn look(
     Ok(looked)
 }
 
-/// The first half of [`look`]: all that happens before the next restart.
+/// The first half of [`look`]: everything before the next restart.
 ///
 /// # Errors
-/// What was wrong.
+/// The first check that failed.
 pub fn look_once(
     image: &MemoryStorage,
     mode: WriteMode,
@@ -141,7 +144,7 @@ pub fn look_once(
             ));
         }
     }
-    // As long as what was lost: where old bytes would come back, they do behind this.
+    // Append as much as was lost: if old bytes came back, they would come back behind this.
     let lost = truth.0.get(found).cloned();
     let new = lost.unwrap_or(Group::one(0, vec![vec![b'~'; 40]])).twin(b'~');
     let longer = truth.first(found).and(new);
@@ -153,11 +156,11 @@ pub fn look_once(
     Ok(looked)
 }
 
-/// The second half of [`look`]: a second reader on the machine, and what the next incarnation finds
-/// when it was restarted.
+/// The second half of [`look`]: a second reader, and what the next incarnation finds after a
+/// restart.
 ///
 /// # Errors
-/// What was wrong.
+/// The first check that failed.
 pub fn look_again(
     image: &MemoryStorage,
     restarted: &MemoryStorage,
@@ -196,11 +199,13 @@ fn read_before_recovery(
     })
 }
 
-/// After a death of all processes, the machine going on: everything committed is there for who comes
-/// next, and a sync makes it durable. Returns what the log holds then.
+/// Take over after the death of all processes, while the machine runs on.
+///
+/// Everything committed is there for the next process, and a sync makes it durable. Returns what
+/// the log holds then.
 ///
 /// # Errors
-/// What was wrong.
+/// The first check that failed.
 pub fn take_over(
     survivor: &MemoryStorage,
     mode: WriteMode,
@@ -225,8 +230,8 @@ pub fn take_over(
     Ok(looked)
 }
 
-/// Append the last group of what the log is to hold, and read all of it; where it was being compacted,
-/// finish that.
+/// Append the last group of `longer` and read everything; then finish a compaction that was under
+/// way.
 fn go_on(looked: &mut Looked) -> Result<(), String> {
     let (log, longer) = (&looked.process.log, &looked.truth);
     let all = longer.0.len();
@@ -256,7 +261,8 @@ fn knows_who_was_there(log: &Arc<Log>, truth: &Truth, groups: usize) -> Result<(
     knows_its_job(log, truth, groups)
 }
 
-/// A log that holds so many groups knows the token of its last job, and does not commit it again.
+/// Check that a log of so many groups knows the idempotency key of its last bulk load and does not
+/// commit it again.
 fn knows_its_job(log: &Arc<Log>, truth: &Truth, groups: usize) -> Result<(), String> {
     let version = truth.jobs(groups);
     let token = log.token_of(0, SERIES).map_err(|e| e.to_string())?;
@@ -273,7 +279,7 @@ fn knows_its_job(log: &Arc<Log>, truth: &Truth, groups: usize) -> Result<(), Str
     }
 }
 
-/// A log that holds so many groups knows the last sequence of the producer, and takes it for a repeat.
+/// Check that a log of so many groups knows the producer's last sequence and treats it as a repeat.
 fn knows_its_producer(log: &Arc<Log>, truth: &Truth, groups: usize) -> Result<(), String> {
     let last = truth.last_once(groups);
     let told = log.last_sequence(PRODUCER, 0..1).map_err(|e| e.to_string())?;
@@ -285,14 +291,12 @@ fn knows_its_producer(log: &Arc<Log>, truth: &Truth, groups: usize) -> Result<()
     let repeated = append_once(log, &truth.0[number], sequence);
     let (first, wanted) = (repeated.map_err(|e| e.to_string())?.first, truth.count(0, number));
     if first != wanted {
-        return Err(format!(
-            "sequence {sequence} stands at {wanted}, its repeat was put at {first}"
-        ));
+        return Err(format!("sequence {sequence} is at {wanted}, its repeat at {first}"));
     }
     Ok(())
 }
 
-/// The heir of the dead, and the first process of the next incarnation.
+/// The dead processes' heir, and the first process of the next incarnation.
 pub fn successors(heir: Actor) -> [(Actor, &'static str); 2] {
     let next = Actor::new(heir.incarnation() + 1);
     [(heir, "heir"), (next, "next")]

@@ -1,8 +1,8 @@
-//! One machine in memory with one log, the process at work, and what it did when.
+//! One machine in memory with one log, the process that runs, and a record of what it did when.
 //!
-//! Owns the run of a workload and, beside it, the *moments*: since which event how many groups were
-//! begun, committed, durable. From them follows what must be found after a crash at any event.
-//! What crashes leave is for [`falaj::internals::storage::memory`] to say.
+//! Owns the run of a workload. Beside it, it notes the *moments*: from which event on how many
+//! groups were begun, committed, durable. They decide what must be found after a crash at any
+//! event. [`falaj::internals::storage::memory`] decides what crashes leave.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -30,22 +30,22 @@ use crate::truth::{CURSOR, Gone, Group, JOB, KEYED, ONCE, TOMBSTONE, TOPICS, Tru
 /// Bytes of a segment: small, so that images are cheap and rolls frequent.
 pub const SEGMENT: u64 = 16 << 10;
 const GENERATION: [u8; 16] = [7; 16];
-/// Who appends what is to be appended once.
+/// Name of the producer whose appends are idempotent.
 pub const PRODUCER: &str = "p";
-/// The series that all jobs belong to.
+/// The key that all bulk loads share; a number tells them apart.
 pub const SERIES: &str = "j";
 /// The log's directory.
 pub const DIR: &str = "/log";
 /// The log's control page.
 pub const CONTROL: &str = "/log/control";
 
-/// One machine with one log, the process at work, and what it did.
+/// One machine with one log, the process that runs, and what it did.
 pub struct Machine {
-    /// What all its processes see.
+    /// The storage that all its processes see.
     pub storage: MemoryStorage,
     /// How the log is written.
     pub mode: WriteMode,
-    /// What was appended.
+    /// All groups that were appended.
     pub truth: Truth,
     incarnation: u64,
     slot: u16,
@@ -58,7 +58,7 @@ pub struct Machine {
     compactions: Compactions,
 }
 
-/// Who goes away leaves no process behind that would sync.
+/// Dropping a machine leaves no process behind that would sync.
 impl Drop for Machine {
     fn drop(&mut self) {
         self.all_die();
@@ -74,7 +74,7 @@ impl Machine {
         Self::seeded(mode, 7)
     }
 
-    /// As [`Machine::empty`], drawing other random numbers: salts, ids.
+    /// As [`Machine::empty`], with other random numbers for salts and ids.
     ///
     /// # Errors
     /// Those of the engine.
@@ -112,17 +112,17 @@ impl Machine {
         }
     }
 
-    /// The same machine once more.
+    /// Make the same machine again.
     ///
     /// # Panics
-    /// When something was done on it.
+    /// If the machine was used already.
     #[must_use]
     pub fn again(&self) -> Self {
         assert!(self.truth.0.is_empty() && self.log.is_none(), "the machine was used");
         Self::on(self.storage.restart(), self.mode)
     }
 
-    /// The log of the process at work, opened when it is needed first.
+    /// The log of the process that runs, opened at its first use.
     fn log(&mut self) -> Result<Arc<Log>> {
         if let Some(log) = &self.log {
             return Ok(Arc::clone(log));
@@ -133,7 +133,7 @@ impl Machine {
         Ok(log)
     }
 
-    /// The next process of this incarnation.
+    /// Start the next process of this incarnation.
     fn another(&mut self) -> Actor {
         self.slot += 1;
         let slot = self.slot;
@@ -144,7 +144,7 @@ impl Machine {
         self.first.get_or_insert_with(|| Actor::new(self.incarnation))
     }
 
-    /// What happened, with the crashes to be looked for behind `from`.
+    /// Freeze what happened; crashes are explored behind `from`.
     pub fn into_history(mut self, name: String, from: usize) -> History {
         let journal = self.storage.journal();
         History {
@@ -163,20 +163,20 @@ impl Machine {
         }
     }
 
-    /// The incarnation at work.
+    /// The current incarnation.
     pub fn incarnation(&self) -> u64 {
         self.incarnation
     }
 
-    /// What must be gone by now, and what may be.
+    /// Records that must be gone by now, and those that may be.
     pub fn gone(&self) -> Gone<'_> {
         self.compactions.gone(&self.trims, self.storage.events())
     }
 
-    /// Do one step.
+    /// Run one step.
     ///
     /// # Errors
-    /// Those of the engine: none is to be expected.
+    /// The engine's errors: none is expected.
     pub fn run(&mut self, op: Op) -> Result<()> {
         match op {
             Op::Append | Op::Expect | Op::Extend | Op::Group | Op::Large => {
@@ -228,7 +228,7 @@ impl Machine {
         }
     }
 
-    /// Trim away all groups, or all but the last: whichever makes their number odd or even.
+    /// Trim all groups, or all but the last: whichever makes their number odd or even.
     fn trim(&mut self) -> Result<()> {
         let log = self.log()?;
         let all = self.truth.0.len();
@@ -237,11 +237,11 @@ impl Machine {
         self.trims.begun.push((self.storage.events() + 1, groups));
         log.trim(&firsts)?;
         self.trims.done.push((self.storage.events(), groups));
-        // It also synced what came before it, if that was not removed already.
+        // The trim also synced what came before it, unless that was removed already.
         Ok(())
     }
 
-    /// What is gone then, must never be there again.
+    /// Records that are gone after this must never come back.
     fn compact(&mut self) -> Result<()> {
         let log = self.log()?;
         let all = self.truth.0.len();
@@ -250,7 +250,7 @@ impl Machine {
         let found = self.truth.found(&log, all..=all, self.gone());
         let found = found.map_err(|what| Error::InvalidArgument { what })?;
         self.compactions.done.push((self.storage.events(), found.taken));
-        // It begins with a sync.
+        // A compaction begins with a sync.
         self.is_durable();
         Ok(())
     }
@@ -263,7 +263,7 @@ impl Machine {
         self.log = None;
         self.first = None;
         self.incarnation += 1;
-        // Opening belongs to the step: recovery is where most can go wrong.
+        // The opening belongs to the step: most can go wrong in recovery.
         self.log().map(drop)
     }
 
@@ -279,10 +279,10 @@ impl Machine {
         Ok(appended)
     }
 
-    /// Die in an append of a group, at a certain point of it, and let another process append.
+    /// Die in the append of a group, at a given point of it; another process then appends.
     fn die_in_append(&mut self, op: Op) -> Result<()> {
         let log = self.log()?;
-        // So that nothing but the append itself happens next.
+        // So that the next events are the append's own.
         let group = group(Op::Group, self.truth.0.len());
         let start = self.storage.events();
         self.append(&log, group, false)?;
@@ -296,7 +296,7 @@ impl Machine {
         self.run(Op::Append)
     }
 
-    /// Die in the middle of a step, and let another process append.
+    /// Die in the middle of a step; another process then appends.
     fn die_in(&mut self, op: Op, part: u8) -> Result<()> {
         self.log()?;
         let (start, before) = (self.storage.events(), self.incarnation);
@@ -307,13 +307,13 @@ impl Machine {
             self.die_at(time, None)?;
         }
         if self.incarnation != before {
-            // Nobody is left, so the next incarnation begins anew.
+            // No process is left, so a new incarnation begins.
             self.end_incarnation()?;
         }
         self.run(Op::Append)
     }
 
-    /// True when the last group can be read by who comes after everybody was killed.
+    /// True when a process that comes after all were killed can read the last group.
     fn is_visible_at(&self, time: usize) -> bool {
         let machine = self.storage.journal().killed_at(time);
         let all = self.truth.0.len();
@@ -322,8 +322,10 @@ impl Machine {
         reader.is_ok_and(|reader| self.truth.found(&reader, all..=all, gone).is_ok())
     }
 
-    /// The event from which on the last group is visible, of those behind `start` up to `end`. A look
-    /// costs as much as a state: the first are where nearly all appends become visible.
+    /// Find the event from which on the last group is visible, between `start` and `end`.
+    ///
+    /// A look costs as much as a state, so it tries the first events first, where nearly all
+    /// appends become visible.
     fn visible_from(&self, start: usize, end: usize) -> usize {
         let mut time = end.min(start + VISIBLE);
         if self.is_visible_at(time) {
@@ -336,8 +338,9 @@ impl Machine {
         time
     }
 
-    /// All processes of this incarnation died after an event; whether the last group is visible then, if
-    /// that was looked at already.
+    /// Kill all processes of this incarnation after an event.
+    ///
+    /// Returns whether the last group is visible then, if that was looked at already.
     fn die_at(&mut self, time: usize, visible: Option<bool>) -> Result<()> {
         let all = self.truth.0.len();
         let unfinished = self.committed.last().is_some_and(|(since, _)| *since > time);
@@ -360,7 +363,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Nothing that the processes of this incarnation have open is closed in an orderly way.
+    /// Drop all processes of this incarnation, without an orderly close.
     fn all_die(&mut self) {
         let slot = self.slot;
         let first = self.first();
@@ -369,26 +372,26 @@ impl Machine {
     }
 }
 
-/// Events of an append of two topics' group until it is visible, where it rolls nothing and repairs
-/// nothing.
+/// Events until an append to two topics is visible, when it neither rolls nor repairs.
 const VISIBLE: usize = 10;
-/// Calls after which something goes round without an end: a thousand times what a machine needs.
+/// Calls after which a loop counts as endless: a thousand times what a machine needs.
 const ENDLESS: u64 = 100_000;
 
-/// See to it that what never ends on a machine ends in a panic.
+/// Make an endless loop on a machine panic.
 ///
 /// # Panics
-/// In those who call the machine, not here.
+/// In the thread that calls the machine, not here.
 pub fn with_patience(storage: &MemoryStorage) {
     let calls = AtomicU64::new(0);
     storage.watch(move |_| {
         let now = calls.fetch_add(1, Ordering::Relaxed) + 1;
-        // Again and again, as who is thrown out of one round may begin another; never while unwinding.
+        // More than once, since a caller that is thrown out of one loop may begin another. Never
+        // while unwinding.
         assert!(now % ENDLESS != 0 || std::thread::panicking(), "no end after {now} calls");
     });
 }
 
-/// The group that a step appends as the one with this number.
+/// The group that a step appends as number `number`.
 pub fn group(op: Op, number: usize) -> Group {
     let fill = b'a' + (number % 26) as u8;
     match op {
@@ -407,7 +410,8 @@ fn settings(mode: WriteMode) -> LogSettings {
         segment_bytes: SEGMENT,
         write_mode: mode,
         file_mode: 0o600,
-        // Nobody waits here for who is alive: an actor that holds a lock is not running.
+        // Don't wait for an answer whether a process lives: an actor that holds a lock is not
+        // running.
         lock_timeout: Some(Duration::ZERO),
         sync_interval: Duration::from_millis(100),
         reading: Reading::Map,
@@ -423,7 +427,7 @@ pub fn open(storage: &MemoryStorage, mode: WriteMode, actor: Actor) -> Result<Ar
     Log::open(storage, Path::new(DIR), settings(mode), Some(Arc::new(actor)))
 }
 
-/// Open the machine's log as somebody who reads.
+/// Open the machine's log as a reader.
 ///
 /// # Errors
 /// Those of the engine.
@@ -431,8 +435,9 @@ pub fn open_to_read(storage: &MemoryStorage, mode: WriteMode) -> Result<Arc<Log>
     Log::open(Arc::new(storage.clone()), Path::new(DIR), settings(mode), None)
 }
 
-/// Append the last group of what the log is to hold, as its producer or its job does if it is one's;
-/// returns where it went and the first offset in each topic.
+/// Append the last group, as its producer or its bulk load would.
+///
+/// Returns where it went, and its first offset in each topic.
 ///
 /// # Errors
 /// Those of the engine.
@@ -465,10 +470,10 @@ pub fn append_once(log: &Log, group: &Group, sequence: u64) -> Result<Appended> 
     log.append_if(&once, &[block], false, &mut [0])
 }
 
-/// Append a group if its first record gets an offset; returns where it went and the offset that it got.
+/// Append a group if its first record gets the expected offset; return its place and that offset.
 ///
 /// # Errors
-/// Those of the engine: `OffsetConflict` where somebody was faster.
+/// The engine's errors: `OffsetConflict` if another process was faster.
 pub fn append_at(log: &Log, group: &Group, expected: u64) -> Result<(Appended, u64)> {
     let body = encode(&group.0[0].1);
     let block = outgoing(group.0[0].0, &body, false);
@@ -477,8 +482,9 @@ pub fn append_at(log: &Log, group: &Group, expected: u64) -> Result<(Appended, u
     log.append_if(&expected, &[block], false, &mut first).map(|appended| (appended, first[0]))
 }
 
-/// Commit a group as the job with this version of its token; `None` where that is spent, else where it
-/// went and its first offset.
+/// Commit a group as the bulk load of this number.
+///
+/// Returns its place and first offset, or `None` if that load was committed already.
 ///
 /// # Errors
 /// Those of the engine.
@@ -490,7 +496,8 @@ pub fn commit(log: &Log, group: &Group, version: u64) -> Result<Option<(Appended
     Ok(committed.map(|appended| (appended, first[0])))
 }
 
-/// Append a group, and move the cursor with it if it does; returns where it went and the first offset in each topic.
+/// Append a group, and move the cursor if the group does so; return its place and its first offset
+/// in each topic.
 ///
 /// # Errors
 /// Those of the engine.
@@ -499,7 +506,7 @@ pub fn append(log: &Log, group: &Group, interval: bool) -> Result<(Appended, Vec
     let parts = group.0.iter().zip(&bodies);
     let blocks: Vec<_> = parts.map(|((topic, _), body)| outgoing(*topic, body, interval)).collect();
     let mut firsts = vec![0; blocks.len()];
-    // As a topic's append does: first the way that meets nothing, then the one that can wait.
+    // As a topic's append does: first the fast path, then the one that can wait.
     if let [block] = blocks[..] {
         if let Some(appended) = log.try_append(&block) {
             return Ok((appended, vec![appended.first]));
@@ -526,7 +533,8 @@ fn outgoing(topic: u32, body: &BodyWriter, interval: bool) -> NewBlock<'_> {
     }
 }
 
-/// Leave of each key's records the last one; `number` decides of which segments, and in how much memory.
+/// Keep the last record of each key; `number` decides which segments are compacted, and in how much
+/// memory.
 ///
 /// # Errors
 /// Those of the engine.

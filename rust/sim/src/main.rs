@@ -1,4 +1,5 @@
-//! The harness as a program: explores crash states, has processes share work, lets planted bugs loose.
+//! The harness as a program: `explore` crash states, `share` work among processes, plant
+//! `canaries`.
 //!
 //! ```text
 //! falaj-sim explore [--states N] [--seed S] [--shard I/N] [--threads T] [--seconds S]
@@ -20,10 +21,10 @@ use falaj_sim::shared::{self, Shared};
 #[global_allocator]
 static POOL: falaj_sim::pool::Pool = falaj_sim::pool::Pool;
 
-/// What a push tries.
+/// Different states that `make check` visits.
 const STATES: u64 = 2_000_000;
 const SEED: u64 = 20_260_101;
-/// Rounds of sharing, of which each takes some ten milliseconds.
+/// Rounds of sharing; each takes some ten milliseconds.
 const ROUNDS: u64 = 2_000;
 
 fn main() -> ExitCode {
@@ -125,8 +126,8 @@ fn share(mut words: impl Iterator<Item = String>) -> Result<bool, String> {
             other => return Err(format!("share knows no {other}")),
         }
     }
-    // The dead run on when a round is judged, and trip over what others did since; what a panic of the
-    // living says is part of the violation.
+    // The dead run on after a round is judged, and may stumble over later changes. So panics are
+    // silenced; a living process's panic is part of the violation.
     std::panic::set_hook(Box::new(|_| {}));
     let mut good = true;
     for what in [Shared::Queue, Shared::Consumer] {
@@ -153,7 +154,7 @@ fn canaries(mut words: impl Iterator<Item = String>) -> Result<bool, String> {
             other => return Err(format!("canaries knows no {other}")),
         }
     }
-    // What a planted bug makes of the engine is told in the table.
+    // The table says what each planted bug did.
     std::panic::set_hook(Box::new(|_| {}));
     println!(
         "{:<24} | {:<16} | {:>9} | {:>7} | noticed",

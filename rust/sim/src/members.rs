@@ -1,9 +1,14 @@
-//! Processes at once that share a consumer: who has which partition, and where each goes on.
+//! Concurrent processes that share a consumer group: which has which partition, and where each
+//! resumes.
 //!
-//! Owns a model of what a consumer promises, which knows nothing but what the calls answered: a partition
-//! has one living owner, who keeps it until it lets go; what was committed is not handed out again by who
-//! comes next; and in the end whoever is left gets all. A seed decides what each process does, whose turn
-//! it is, and who dies where.
+//! Owns a model of a group's promises. The model knows only the answers of calls. It checks these
+//! promises:
+//!
+//! - A partition has one living owner, which keeps it until it gives it back.
+//! - The next owner does not get committed records again.
+//! - At the end, the processes that are left have all partitions.
+//!
+//! A seed decides what each process does, which one runs, and which one dies where.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -32,10 +37,10 @@ enum Step {
 const STEPS: [Step; 6] =
     [Step::Look, Step::Look, Step::Look, Step::Commit, Step::Commit, Step::Rejoin];
 
-/// Let the processes of a seed read; how often they were seen to have a partition.
+/// Run the processes of a seed; return how often a process was seen to own a partition.
 ///
 /// # Errors
-/// What was promised and is not so.
+/// The promise that was broken.
 pub fn run(seed: u64, mode: WriteMode) -> std::result::Result<u64, String> {
     let failed = |error: Error| format!("make a topic: {error}");
     let machine = machine(seed);
@@ -60,7 +65,7 @@ pub fn run(seed: u64, mode: WriteMode) -> std::result::Result<u64, String> {
         }
         turns.await_all();
         let judged = guarded(|| judge(&machine, mode, &lock(&notes), partitions));
-        // The dead may run on now, with nobody looking: each call of theirs fails.
+        // The dead may run on now, since nothing is judged any more: each of their calls fails.
         turns.release();
         judged
     })?;
@@ -82,7 +87,7 @@ fn join(topic: &Topic) -> Result<GroupMember> {
     GroupMember::open(topic.store(), "readers", std::slice::from_ref(topic), Start::Earliest)
 }
 
-/// Once nobody runs any more: what was seen, and what the next one finds.
+/// Judge once no process runs: what was seen, and what the next process finds.
 fn judge(
     machine: &MemoryStorage,
     mode: WriteMode,
@@ -94,19 +99,19 @@ fn judge(
     }
     let heir = topic(&machine.process(), mode, partitions);
     let parts = heir.and_then(|topic| settled(|| join(&topic))).and_then(|heir| heir.parts());
-    let parts = parts.map_err(|error| format!("who comes when all are gone: {error}"))?;
+    let parts = parts.map_err(|error| format!("join after all have left: {error}"))?;
     if parts.len() != partitions as usize {
-        return Err(format!("who comes when all are gone has {parts:?} of {partitions}"));
+        return Err(format!("the member after all have left owns {parts:?} of {partitions}"));
     }
     parts.iter().try_for_each(|part| notes.expect_place(part))
 }
 
-/// What all have seen.
+/// The observations of all processes.
 #[derive(Default)]
 struct Notes {
-    /// Which partitions each has for certain.
+    /// Partitions that each process owns for certain.
     has: Vec<Vec<u32>>,
-    /// Where each partition was committed.
+    /// Offset that was committed for each partition.
     committed: BTreeMap<u32, u64>,
     seen: u64,
     wrong: Option<String>,
@@ -117,12 +122,12 @@ impl Notes {
         self.wrong.get_or_insert(wrong);
     }
 
-    /// A process is about to do what may take partitions from it: nothing of its is certain meanwhile.
+    /// Note that a call may take partitions from a process: until it returns, none is certain.
     fn may_change(&mut self, me: usize) -> Vec<u32> {
         std::mem::take(&mut self.has[me])
     }
 
-    /// A process has these now, and had those before.
+    /// Note that a process owns these partitions now, and owned those before.
     fn has(&mut self, me: usize, before: &[u32], parts: &[GroupPartition], turns: &Turns) {
         for GroupPartition { partition, .. } in parts {
             let others = (0..self.has.len()).filter(|other| *other != me && !turns.is_dead(*other));
@@ -139,14 +144,15 @@ impl Notes {
         self.has[me] = parts.iter().map(|part| part.partition).collect();
     }
 
-    /// Who takes a partition goes on behind what was committed of it, and not beyond its end.
+    /// Check that the next owner resumes at the committed offset or behind it, and not past the
+    /// end.
     fn expect_place(&self, part: &GroupPartition) -> std::result::Result<(), String> {
         let committed = self.committed.get(&part.partition).copied().unwrap_or(0);
         if (committed..=RECORDS).contains(&part.next) {
             return Ok(());
         }
         let GroupPartition { partition, next, .. } = part;
-        Err(format!("partition {partition} goes on at {next}, and was committed up to {committed}"))
+        Err(format!("partition {partition} resumes at {next}, and was committed up to {committed}"))
     }
 }
 
@@ -184,7 +190,7 @@ impl Hand<'_> {
                 }
             }
         }
-        // It is gone with its consumer.
+        // Its partitions are gone with its consumer.
         lock(self.notes).may_change(self.me);
         Ok(())
     }
@@ -203,7 +209,7 @@ impl Hand<'_> {
         Ok(())
     }
 
-    /// Commit a record more of one of its partitions, which it must have still.
+    /// Commit one more record of one of its partitions, which it must still own.
     fn commit(&mut self, consumer: &mut GroupMember) -> Result<()> {
         let parts = consumer.parts()?;
         let unread: Vec<_> = parts.iter().filter(|part| part.next < RECORDS).collect();
@@ -218,7 +224,7 @@ impl Hand<'_> {
         }
         if let Err(Error::PartitionNotAssigned { .. }) = &done {
             let what =
-                format!("partition {partition} was taken from process {}, who lives", self.me);
+                format!("partition {partition} was taken from process {}, which lives", self.me);
             lock(self.notes).say(what);
         }
         done?;

@@ -1,9 +1,9 @@
 //! Whether a test of the engine noticed a planted bug, judged by its words.
 //!
-//! That it failed is not enough: a busy machine or a broken build can do that too. It must say what
-//! the bug does.
+//! A failure is not enough: a busy machine or a broken build can cause that too. The output must
+//! name what the bug does.
 
-/// What a test noticed, of all that it said: nothing if it passed.
+/// Return the words by which a test noticed a bug; `None` if it passed.
 pub fn noticed(says: &str, said: &str) -> Result<Option<String>, String> {
     if said.contains("test result: ok. 1 passed") {
         return Ok(None);

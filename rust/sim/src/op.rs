@@ -1,4 +1,4 @@
-//! What a process can do, or what can happen to it: the letters that workloads are written in.
+//! Steps of a workload: what a process can do, and what can happen to it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,41 +14,41 @@ pub enum Op {
     Group,
     /// Append a record that spans sectors.
     Large,
-    /// Append one small record, only where the log is seen to end.
+    /// Append one small record if the log ends where it was seen to end.
     Expect,
-    /// Append as interval mode does, and let the interval's turn come.
+    /// Append in interval mode, then let the interval pass.
     Interval,
-    /// Append as durable mode does: on the medium before it returns.
+    /// Append in durable mode: the record is on disk before the call returns.
     Durable,
-    /// Commit a job with its token: on the medium before it returns.
+    /// Commit a bulk load with its idempotency key: it is on disk before the call returns.
     Job,
-    /// Go on in a new segment.
+    /// Roll to a new segment.
     Roll,
-    /// Flush: everything committed is on the medium.
+    /// Flush: everything committed is on disk.
     Sync,
-    /// What the background does in every mode: sync sealed segments.
+    /// Sync sealed segments, as the background thread does in every mode.
     Seal,
-    /// Trim all topics, to all that there is or to all but the last group.
+    /// Trim all topics, wholly or up to the last group.
     Trim,
-    /// Leave of each key's records the last one, in sealed segments or in all.
+    /// Keep the last record of each key, in sealed segments or in all.
     Compact,
-    /// Sync, leave a clean mark; the next incarnation begins.
+    /// Sync and leave a clean mark; the next incarnation begins.
     Close,
-    /// The next incarnation begins, without any sync.
+    /// The next incarnation begins, without a sync.
     Reopen,
     /// Another process of the same incarnation appends, and dies.
     Other,
-    /// The process dies while it appends, having stored the dirty end only; another takes over.
+    /// The process dies during an append, after it stored the dirty end only; another takes over.
     DieBegun,
-    /// … having stored everything but the commit word.
+    /// … after it stored everything but the commit word.
     DieUncommitted,
-    /// … having stored the commit word and nothing after it.
+    /// … after it stored the commit word, and nothing more.
     DieCommitted,
-    /// The process dies in the middle of something, after so many sixteenths of its events.
+    /// The process dies during another step, after so many sixteenths of its events.
     Die(Deadly, u8),
 }
 
-/// What a process may be doing when it dies.
+/// The step in which a process dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deadly {
     /// A large append.
@@ -59,20 +59,20 @@ pub enum Deadly {
     Sync,
     /// A durable append.
     Durable,
-    /// The commit of a job.
+    /// The commit of a bulk load.
     Job,
     /// A trim.
     Trim,
     /// A compaction.
     Compact,
-    /// The recovery of the next incarnation, after a clean end or a crash of all.
+    /// The recovery of the next incarnation, after a clean end.
     Close,
-    /// The same, after a crash of all.
+    /// The same, after a crash of all processes.
     Reopen,
 }
 
 impl Deadly {
-    /// The step that it is.
+    /// The same step without the death.
     pub fn op(self) -> Op {
         match self {
             Self::Large => Op::Large,
@@ -88,7 +88,7 @@ impl Deadly {
     }
 }
 
-/// The steps of which all short workloads are made.
+/// The steps of short workloads.
 pub const SHORT: [Op; 16] = [
     Op::Append,
     Op::Extend,
@@ -108,7 +108,7 @@ pub const SHORT: [Op; 16] = [
     Op::DieCommitted,
 ];
 
-/// What longer workloads have beside them.
+/// The steps in which a process of a longer workload may die.
 pub const DEADLY: [Deadly; 9] = [
     Deadly::Large,
     Deadly::Roll,
@@ -121,7 +121,7 @@ pub const DEADLY: [Deadly; 9] = [
     Deadly::Reopen,
 ];
 
-/// What workloads consist of that are about compaction: what has keys, and what makes segments.
+/// Steps of workloads about compaction: some have keys, some make segments.
 pub const COMPACTING: [Op; 8] =
     [Op::Extend, Op::Extend, Op::Durable, Op::Job, Op::Roll, Op::Compact, Op::Compact, Op::Reopen];
 
@@ -179,12 +179,12 @@ impl FromStr for Op {
     }
 }
 
-/// All workloads of a length, by number.
+/// The workload of a length with a number.
 pub fn workload(len: u32, number: usize) -> Vec<Op> {
     (0..len).map(|place| SHORT[number / SHORT.len().pow(place) % SHORT.len()]).collect()
 }
 
-/// How many there are.
+/// How many workloads of a length there are.
 pub fn workloads(len: u32) -> usize {
     SHORT.len().pow(len)
 }

@@ -1,8 +1,8 @@
-//! Which of the things that were pending have reached the medium: selections, drawn to hurt.
+//! Selections: which pending changes reached the disk, drawn to do harm.
 //!
-//! Where there are few combinations they are all tried. Where there are many, each draw follows one of
-//! the ways in which a real machine loses things: all but one, one alone, a prefix, the newest first,
-//! one file without the others. See [`falaj::internals::storage::memory::Crash`] for what a selection is.
+//! All combinations are tried when they are few. Otherwise each draw imitates a real machine's
+//! losses: all but one, one alone, a prefix, the newest first, one file without the others.
+//! [`falaj::internals::storage::memory::Crash`] says what a selection is.
 
 use falaj::internals::storage::memory::{Choice, Crash, Undecided};
 
@@ -51,14 +51,14 @@ fn draw(choices: &[Choice], random: &mut Random) -> Selection {
             // One file alone, all files but one; names stand for a file of their own.
             7 => there(choice.inode == inode),
             8 | 9 => there(choice.inode != inode),
-            // Names and lengths without bytes, bytes without names and lengths.
+            // Names and lengths without bytes, or bytes without names and lengths.
             10 => there(!matches!(choice.what, Undecided::Sector(_))),
             11 => there(matches!(choice.what, Undecided::Sector(_))),
-            // Nearly all, nearly none, a coin.
+            // Each with a probability: nearly all, nearly none, or half.
             12 => there(random.below(sparse) != 0),
             13 => there(random.below(sparse) == 0),
             14 => there(random.below(2) == 0),
-            // Any of the versions.
+            // Any version of each.
             _ => random.below(choice.arity),
         }
     };
@@ -70,7 +70,7 @@ fn lost(choice: &Choice) -> usize {
     usize::from(choice.latest == 0)
 }
 
-/// A selection in words short enough for a command line: what differs from everything.
+/// A selection as text, short enough for a command line: only what differs from "everything".
 pub fn written(crash: &Crash, selection: &[usize]) -> String {
     let choices = crash.choices().iter().zip(selection).enumerate();
     let lost = choices.filter(|(_, (choice, pick))| **pick != choice.latest);
@@ -78,16 +78,16 @@ pub fn written(crash: &Crash, selection: &[usize]) -> String {
     if lost.is_empty() { "all".into() } else { lost.join(",") }
 }
 
-/// What [`written`] wrote.
+/// Read what [`written`] wrote.
 ///
 /// # Errors
-/// What is wrong with it.
+/// A mistake in the text.
 pub fn read(crash: &Crash, text: &str) -> Result<Selection, String> {
     let mut selection = crash.everything();
     for part in text.split(',').filter(|part| *part != "all") {
         let numbers = part.split_once(':');
         let numbers = numbers.and_then(|(i, pick)| Some((i.parse().ok()?, pick.parse().ok()?)));
-        let (i, pick): (usize, usize) = numbers.ok_or_else(|| format!("{part:?} is no pick"))?;
+        let (i, pick): (usize, usize) = numbers.ok_or_else(|| format!("{part:?} is not a pick"))?;
         let arity = crash.choices().get(i).map_or(0, |choice| choice.arity);
         if pick >= arity {
             return Err(format!("there is no pick {pick} of choice {i}"));

@@ -1,10 +1,12 @@
-//! What a campaign consists of: rounds of units, each unit decided by the seed and its number.
+//! The plan of a campaign: rounds of units, each decided by the seed and its number.
 //!
-//! One *round* runs all workloads of up to four steps, longer random ones and crews, in both modes, and
-//! looks at every crash point of each. A round of the full effort visits about
-//! [`STATES_OF_A_ROUND`] different states; a smaller budget thins the crash points out, a larger one
-//! takes more rounds, the later ones with more images of each crash. What the short workloads leave on
-//! the medium is soon known, so that from the third round on few of them are run, and more of the others.
+//! One *round* runs all workloads of up to four steps, longer random ones, and crews, in both
+//! modes. It looks at every crash point of each. A round of full effort visits about
+//! [`STATES_OF_A_ROUND`] different states.
+//!
+//! A smaller budget thins the crash points out. A larger one runs more rounds, the later ones with
+//! more images of each crash. The states that short workloads leave are soon all known. So from the
+//! third round on few short workloads are run, and more of the others.
 
 use falaj::internals::format::settings::WriteMode;
 
@@ -12,18 +14,18 @@ use crate::explore::Effort;
 use crate::op::{COMPACTING, DEADLY, Deadly, Op, PARTS, SHORT, workloads};
 use crate::random::{Random, mix};
 
-/// Longest workloads of which all are run.
+/// Length up to which all workloads are run.
 pub const EXHAUSTIVE: u32 = 4;
-/// Different states that the first round of the full effort visits, about.
+/// Number of different states that the first round of full effort visits, about.
 pub const STATES_OF_A_ROUND: u64 = 2_000_000;
-/// Images of a crash in later rounds, for each one in the first.
+/// Images of a crash in later rounds, for each image in the first.
 const LATER: usize = 8;
 /// Short workloads of a unit.
 const CHUNK: usize = 256;
-/// Random workloads, and crews, of a unit: in the first round, which is mostly short workloads, in the
-/// second, and in later ones.
+/// Random workloads and crews of a unit: in the first round (mostly short workloads), in the
+/// second, in later ones.
 const DRAWN: [usize; 3] = [7, 20, 160];
-/// Share of the short workloads of more than two steps that is run in each of those later rounds.
+/// Share of the short workloads of more than two steps that each later round runs.
 const AGAIN: f64 = 0.125;
 /// Units of random workloads in a round, for each mode.
 const RANDOM: usize = 100;
@@ -35,11 +37,11 @@ const CREWS: usize = 100;
 pub struct Unit {
     /// How the log is written.
     pub mode: WriteMode,
-    /// What is run.
+    /// The workloads that are run.
     pub kind: Kind,
 }
 
-/// What a unit runs.
+/// The workloads of a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// All workloads of a length, from a number on.
@@ -55,7 +57,7 @@ pub enum Kind {
     Crew(usize),
 }
 
-/// All units of a round, of all kinds among each other.
+/// All units of a round, the kinds mixed.
 pub fn units() -> Vec<Unit> {
     let mut units = Vec::new();
     for mode in [WriteMode::Mapped, WriteMode::Pwrite] {
@@ -74,8 +76,9 @@ pub fn units() -> Vec<Unit> {
 }
 
 impl Unit {
-    /// Which share of a unit's workloads is run in a round with this share of the crash points: running
-    /// one costs as much as some states.
+    /// The share of its workloads that a unit runs, in a round with this share of the crash points.
+    ///
+    /// Running a workload costs as much as some states.
     pub fn run(&self, round: u64, share: f64) -> f64 {
         match (self.kind, round) {
             (Kind::Short { len: 3.., .. }, 0 | 1) => (share * 8.0).min(1.0),
@@ -84,7 +87,7 @@ impl Unit {
         }
     }
 
-    /// How much is looked at, in a round with this share of the crash points.
+    /// How thoroughly to look, in a round with this share of the crash points.
     pub fn effort(&self, round: u64, share: f64) -> Effort {
         let later = if round == 0 { 1 } else { LATER };
         let (images, few, deeper, deaths) = match self.kind {
@@ -98,7 +101,7 @@ impl Unit {
         Effort { chance, images: images * later, few: few * later, deeper, deaths }
     }
 
-    /// Whether it runs processes at once.
+    /// Whether it runs concurrent processes.
     pub fn is_crew(&self) -> bool {
         matches!(self.kind, Kind::Crew(_))
     }
@@ -140,7 +143,7 @@ fn long(random: &mut Random) -> Vec<Op> {
         .collect()
 }
 
-/// A workload in which much has keys, and goes.
+/// A workload in which many records have keys, so that compaction removes many.
 fn compacting(len: usize, random: &mut Random) -> Vec<Op> {
     (0..len)
         .map(|_| match random.below(12) {
@@ -168,7 +171,8 @@ mod tests {
                     "{unit:?} {round}"
                 );
             }
-            // A small budget runs more of them than its share, and looks at fewer of their points.
+            // A small budget runs more workloads than its share, and looks at fewer crash points of
+            // each.
             let (run, chance) = (unit.run(0, 0.01), unit.effort(0, 0.01).chance);
             assert!((0.01..=1.0).contains(&run) && (run * chance - 0.01).abs() < 1e-9, "{unit:?}");
         }

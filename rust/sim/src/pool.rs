@@ -1,11 +1,12 @@
-//! Memory that threads of the explorer use again and again.
+//! An allocator for the explorer's threads that reuses memory.
 //!
-//! A state is judged in some hundred microseconds and a thousand allocations, all of which are given
-//! back at its end; a quarter of the time went to the system's allocator. Here each thread that asked
-//! for it ([`keep`]) keeps what it frees in lists by size, and takes from them first. Invariant: a block
-//! comes from the system with the size of its class, whoever asks, and goes back with it; so it does
-//! not matter which thread frees what another allocated. What the lists of a thread hold is bounded,
-//! and given back when it ends.
+//! Judging a state takes some hundred microseconds and a thousand allocations, all freed at its
+//! end. A quarter of the time went to the system's allocator. A thread that called [`keep`] keeps
+//! the blocks that it frees in lists by size, and allocates from them first.
+//!
+//! Invariant: each block is allocated from the system with the size of its class, and returned with
+//! that size. So any thread may free what another allocated. A thread's lists are bounded, and
+//! returned when it ends.
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -13,13 +14,13 @@ use std::cell::Cell;
 use std::marker::PhantomData;
 use std::ptr::null_mut;
 
-/// Blocks up to this size come in steps of [`STEP`], larger ones in powers of two.
+/// Blocks up to this size have classes in steps of [`STEP`], larger ones in powers of two.
 const FINE: usize = 1024;
 const STEP: usize = 16;
 /// The largest block that is kept.
 const LARGEST: usize = 64 << 10;
 const CLASSES: usize = FINE / STEP + 1 + (LARGEST / FINE).ilog2() as usize;
-/// Bytes that one list holds at most.
+/// Most bytes that one list holds.
 const MOST: usize = 1 << 20;
 
 /// The allocator of the program.
@@ -39,7 +40,7 @@ thread_local! {
     };
 }
 
-/// Number of a layout's list, and what its blocks are; none for what is too large or special.
+/// The number of a layout's list, and the layout of its blocks; `None` if too large or special.
 fn class(layout: Layout) -> Option<(usize, Layout)> {
     if layout.align() > STEP || layout.size() > LARGEST {
         return None;
@@ -55,7 +56,7 @@ fn class(layout: Layout) -> Option<(usize, Layout)> {
 }
 
 impl List {
-    /// Where a free block has the address of the next one.
+    /// The place in a free block that holds the address of the next one.
     #[allow(clippy::cast_ptr_alignment, reason = "blocks are aligned to `STEP`")]
     fn link(block: *mut u8) -> *mut *mut u8 {
         let link = block.cast::<*mut u8>();
@@ -68,8 +69,8 @@ impl List {
         if first.is_null() {
             return None;
         }
-        // SAFETY: a block in a list is free, of at least `STEP` aligned bytes, and `put` stored the
-        // address of the next one in it; no other thread knows this list.
+        // SAFETY: a block in a list is free and has at least `STEP` aligned bytes. `put` stored the
+        // address of the next block in it. No other thread uses this list.
         self.first.set(unsafe { Self::link(first).read() });
         self.bytes.set(self.bytes.get() - size);
         Some(first)
@@ -78,13 +79,13 @@ impl List {
     /// False when the list is full.
     ///
     /// # Safety
-    /// The block is free, `size` bytes long, which are at least `STEP`, and aligned to it.
+    /// The block is free and aligned to `STEP`, and has `size` bytes, at least `STEP`.
     unsafe fn put(&self, block: *mut u8, size: usize) -> bool {
         let bytes = self.bytes.get() + size;
         if bytes > MOST {
             return false;
         }
-        // SAFETY: as the caller says, the block is nobody's, and has room for an address.
+        // SAFETY: by the caller's contract the block is free, and has space for an address.
         unsafe { Self::link(block).write(self.first.get()) };
         self.first.set(block);
         self.bytes.set(bytes);
@@ -92,26 +93,28 @@ impl List {
     }
 }
 
-// SAFETY: blocks come from the system's allocator with the layout of their class, which holds what was
-// asked for; a block is in no list while somebody has it, and in one list at most.
+// SAFETY: blocks come from the system's allocator with the layout of their class, which is at least
+// as large as the request. A block that is in use is in no list, and a free one in at most one.
 unsafe impl GlobalAlloc for Pool {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let Some((number, layout)) = class(layout) else {
-            // SAFETY: as the caller says.
+            // SAFETY: by the caller's contract.
             return unsafe { System.alloc(layout) };
         };
         let kept = LISTS.with(|lists| lists[number].take(layout.size()));
-        // SAFETY: the layout of a class has a size, but for that of nothing, which is not asked for.
+        // SAFETY: the layout of a class has a size, except for requests of size zero, which are not
+        // made.
         kept.unwrap_or_else(|| unsafe { System.alloc(layout) })
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         let Some((number, layout)) = class(layout) else {
-            // SAFETY: as the caller says; such a block came from the system.
+            // SAFETY: by the caller's contract; such a block came from the system.
             return unsafe { System.dealloc(block, layout) };
         };
         let keep = |lists: &[List; CLASSES]| {
-            // SAFETY: the caller gives the block up; it was allocated with the layout of its class.
+            // SAFETY: the caller no longer uses the block, which was allocated with the layout of
+            // its class.
             unsafe { lists[number].put(block, layout.size()) }
         };
         if KEEPS.get() && LISTS.with(keep) {
@@ -125,28 +128,29 @@ unsafe impl GlobalAlloc for Pool {
         let Ok(wanted) = Layout::from_size_align(size, layout.align()) else { return null_mut() };
         match (class(layout), class(wanted)) {
             (Some((old, _)), Some((new, _))) if old == new => return block,
-            // SAFETY: as the caller says; such a block came from the system, and stays one of these.
+            // SAFETY: by the caller's contract; such a block came from the system, and stays such a
+            // block.
             (None, None) => return unsafe { System.realloc(block, layout, size) },
             _ => {}
         }
-        // SAFETY: as the caller says, the size is not zero.
+        // SAFETY: by the caller's contract, the size is not zero.
         let moved = unsafe { self.alloc(wanted) };
         if !moved.is_null() {
             let len = layout.size().min(size);
-            // SAFETY: both blocks hold so many bytes, and a new block overlaps no old one.
+            // SAFETY: both blocks hold at least so many bytes, and a new block overlaps no old one.
             unsafe { std::ptr::copy_nonoverlapping(block, moved, len) };
-            // SAFETY: the caller gives the old block up.
+            // SAFETY: the caller no longer uses the old block.
             unsafe { self.dealloc(block, layout) };
         }
         moved
     }
 }
 
-/// Until this is dropped its thread keeps what it frees.
+/// While this lives, its thread keeps what it frees.
 #[derive(Debug)]
 pub struct Keeping(PhantomData<*mut u8>);
 
-/// Keep what this thread frees.
+/// Keep what this thread frees, until the guard is dropped.
 #[must_use]
 pub fn keep() -> Keeping {
     KEEPS.set(true);
@@ -196,12 +200,13 @@ mod tests {
         let keeping = keep();
         // SAFETY: the size is not zero.
         let block = unsafe { Pool.alloc(layout) };
-        // SAFETY: the block is ours, of this layout, and not used any more.
+        // SAFETY: this test owns the block, of this layout, and does not use it any more.
         unsafe { Pool.dealloc(block, layout) };
         // SAFETY: the size is not zero.
         let again = unsafe { Pool.alloc(Layout::from_size_align(208, 8).unwrap()) };
         assert_eq!(again, block);
-        // SAFETY: the block is ours, of a layout of the same class, and not used any more.
+        // SAFETY: this test owns the block, of a layout of the same class, and does not use it any
+        // more.
         unsafe { Pool.dealloc(again, layout) };
         drop(keeping);
         LISTS.with(|lists| assert!(lists.iter().all(|list| list.first.get().is_null())));

@@ -23,18 +23,18 @@ impl Random {
         (self.draw() % end as u64) as usize
     }
 
-    /// True in that share of the cases.
+    /// True with a probability of `share`.
     pub fn chance(&mut self, share: f64) -> bool {
         (self.below(1 << 30) as f64) < share * f64::from(1 << 30)
     }
 
-    /// One of several.
+    /// Draw one of several.
     pub fn pick<'a, T>(&mut self, among: &'a [T]) -> &'a T {
         &among[self.below(among.len())]
     }
 }
 
-/// Two numbers made one, such that either changes all of it.
+/// Mix two numbers, so that a change of either changes the whole result.
 pub fn mix(a: u64, b: u64) -> u64 {
     finish((a.rotate_left(23) ^ b).wrapping_add(STEP))
 }

@@ -1,8 +1,7 @@
-//! Reading a topic from its beginning, each record held against what was appended.
+//! A read of a topic from its beginning that compares each record with what was appended.
 //!
-//! Owns what a read has seen, which [`crate::truth`] then judges as a whole, and which answers to other
-//! questions are held against ([`crate::ask`]). Invariant: of all that it says was read, each byte is as
-//! the truth has it.
+//! Owns what a read has seen. [`crate::truth`] judges that as a whole, and [`crate::ask`] compares
+//! other answers with it. Invariant: each byte that counts as read equals the truth's.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,48 +14,48 @@ use falaj::internals::segment::Check;
 
 use crate::truth::{Truth, record_of};
 
-/// What reading one topic gave.
+/// The result of reading one topic.
 pub(crate) struct Seen {
-    /// Where the log says that it begins.
+    /// The offset at which the log says the topic begins.
     pub first: u64,
-    /// Records up to the last one that was read, those that were trimmed included; all that were read
-    /// are as the truth has them.
+    /// Records up to the last one that was read, trimmed ones included; each that was read equals
+    /// the truth's.
     pub records: u64,
-    /// Those of them that the log calls durable.
+    /// How many of these the log calls durable.
     pub durable: u64,
-    /// Offsets before that at which there is no record.
+    /// Offsets before that which have no record.
     pub missing: Vec<u64>,
-    /// Those that it came to.
+    /// The blocks that it read.
     pub blocks: Vec<SeenBlock>,
-    /// How it ended.
+    /// How the read ended.
     pub ended: Result<(), Error>,
 }
 
-/// What was read of a block.
+/// A block that was read.
 pub(crate) struct SeenBlock {
-    /// The offset behind it.
+    /// The offset after its last record.
     pub end: u64,
-    /// Where it begins.
+    /// Its address.
     pub begins: Address,
-    /// When it was appended: the time of its records, as none here has one of its own.
+    /// When it was appended: the time of its records, since none here has a time of its own.
     pub time_ns: i64,
-    /// The first of its records that is there and was not trimmed.
+    /// Its first record that is there and not trimmed.
     pub first: Option<u64>,
 }
 
 impl Seen {
-    /// Where the block with this offset begins, if it was read.
+    /// The address of the block with this offset, if the read came to it.
     pub fn block_of(&self, offset: u64) -> Option<Address> {
         self.blocks.iter().find(|block| block.end > offset).map(|block| block.begins)
     }
 
-    /// Where it could not be read any further.
+    /// The address where the read could not go on.
     pub fn stopped(&self) -> Option<Address> {
         self.ended.as_ref().err().and_then(stopped_at)
     }
 }
 
-/// Where a reader met what keeps it from going on before recovery.
+/// The address at which a reader stopped because it must wait for recovery.
 pub(crate) fn stopped_at(error: &Error) -> Option<Address> {
     let Error::NeedsRecovery { path, position, .. } = error else { return None };
     let sequence = path.file_stem()?.to_str()?.parse().ok()?;
@@ -64,7 +63,7 @@ pub(crate) fn stopped_at(error: &Error) -> Option<Address> {
 }
 
 impl Truth {
-    /// Read a topic from its beginning and compare each record.
+    /// Read a topic from its beginning, and compare each record.
     pub(crate) fn read(
         &self,
         log: &Arc<Log>,

@@ -1,4 +1,4 @@
-//! A crash by its name: what was found once is looked at again, and nothing else.
+//! Replay of a crash by its name: that crash alone is judged again.
 
 use falaj::internals::storage::memory::Crash;
 
@@ -12,10 +12,10 @@ use crate::op::Op;
 use crate::pick;
 use crate::site::{Again, Site};
 
-/// Do again what a site names; what is wrong there, if anything.
+/// Replay a site; return what is wrong there, if anything.
 ///
 /// # Errors
-/// What is wrong with the name.
+/// A mistake in the name.
 pub fn replay(text: &str) -> Result<Option<String>, String> {
     let site: Site = text.parse()?;
     let (mode, name) = site.history();
@@ -37,7 +37,7 @@ pub fn replay(text: &str) -> Result<Option<String>, String> {
     }
 }
 
-/// A crash of a history. `nowhere` gets why the site is none of it.
+/// A crash of a history; `nowhere` gets the reason if the site is not one of its crashes.
 fn crash(history: &History, site: &Site, nowhere: &mut Option<String>) -> Result<(), String> {
     let (Site::PowerLoss { time, .. } | Site::Death { time, .. }) = site;
     if *time > history.journal.len() {

@@ -1,8 +1,9 @@
-//! Which states were looked at, and how many are different.
+//! The states that were judged, and how many are different.
 //!
-//! Exact as long as they fit ([`Seen::of`]); beyond that a *sketch* estimates the number (a
-//! HyperLogLog of 65,536 registers: within 0.8 % in 95 of 100 cases), which survives interruptions
-//! and adds up over shards. The sketch is fed from the beginning, so both can be compared.
+//! Exact while they fit in memory ([`Seen::of`]). Beyond that a *sketch* estimates the number: a
+//! HyperLogLog of 65,536 registers, within 0.8 % in 95 of 100 cases. The sketch survives
+//! interruptions and adds up over shards. It is fed from the beginning, so both numbers can be
+//! compared.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -14,7 +15,7 @@ use crate::random::mix;
 const SHARDS: usize = 64;
 const REGISTERS: usize = 1 << 16;
 
-/// Takes a hash for what it is.
+/// A hasher that returns the number that it is given.
 #[derive(Default)]
 struct AsItIs(u64);
 
@@ -42,14 +43,14 @@ struct Shard {
     states: Hashes,
     /// By bytes and obligations.
     judged: Hashes,
-    /// What was left behind by looking once.
+    /// By the bytes that looking once left.
     left: Hashes,
 }
 
-/// The states that were looked at.
+/// The states that were judged.
 pub struct Seen {
     shards: Vec<Mutex<Shard>>,
-    /// Of a shard.
+    /// Most entries of a shard.
     limit: usize,
     sketch: Sketch,
 }
@@ -61,18 +62,19 @@ impl Default for Seen {
 }
 
 impl Seen {
-    /// How many states are remembered unless told otherwise.
+    /// Number of states that are remembered by default.
     pub const LIMIT: usize = 16 << 20;
 
-    /// One that remembers so many states at most, for up to 60 bytes each; then it begins anew, and
-    /// only the sketch goes on.
+    /// Remember at most so many states, at up to 60 bytes each.
+    ///
+    /// When full, it forgets them and starts over; only the sketch keeps everything.
     pub fn of(states: usize) -> Self {
         let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
         Self { shards, limit: states.div_ceil(SHARDS), sketch: Sketch::default() }
     }
 
-    /// Note a state by its bytes and its obligations. Whether it is to be looked at, and whether its
-    /// bytes were never seen.
+    /// Note a state by its bytes and its obligations; return whether to judge it, and whether its
+    /// bytes are new.
     pub fn insert(&self, print: u64, obliged: u64) -> (bool, bool) {
         let print = mix(print, 1);
         self.sketch.insert(print);
@@ -84,7 +86,7 @@ impl Seen {
         (new, new && shard.states.insert(print))
     }
 
-    /// Note what looking once left behind; false when the same was noted before.
+    /// Note what looking once left; false if the same was noted before.
     pub fn insert_left(&self, print: u64) -> bool {
         let print = mix(print, 3);
         let mut shard = self.shard(print);
@@ -99,13 +101,13 @@ impl Seen {
         shard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The sketch of all that was ever noted.
+    /// The sketch of everything that was ever noted.
     pub fn sketch(&self) -> &Sketch {
         &self.sketch
     }
 }
 
-/// How many different numbers there were, about.
+/// An estimate of how many different numbers there were.
 pub struct Sketch(Vec<AtomicU8>);
 
 impl Default for Sketch {
@@ -132,12 +134,12 @@ impl Sketch {
         (if small { m * (m / empty as f64).ln() } else { raw }) as u64
     }
 
-    /// Two letters for each register.
+    /// The sketch as text: two letters for each register.
     pub fn written(&self) -> String {
         self.0.iter().map(|register| format!("{:02x}", register.load(Ordering::Relaxed))).collect()
     }
 
-    /// Take in what [`Sketch::written`] wrote. False when it is nothing of the kind.
+    /// Merge what [`Sketch::written`] wrote; false if the text is not of that form.
     pub fn take_in(&self, text: &str) -> bool {
         let ranks: Option<Vec<u8>> = text
             .as_bytes()

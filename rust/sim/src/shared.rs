@@ -1,4 +1,4 @@
-//! Rounds of processes at once that share something: each decided by a seed of its own.
+//! Rounds of concurrent processes that share something, each decided by a seed of its own.
 
 use std::fmt;
 
@@ -6,12 +6,12 @@ use falaj::internals::format::settings::WriteMode;
 
 use crate::{jobs, members};
 
-/// What they share.
+/// The thing that they share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shared {
     /// The jobs of a queue.
     Queue,
-    /// The partitions of a consumer.
+    /// The partitions of a consumer group.
     Consumer,
 }
 
@@ -24,8 +24,9 @@ impl fmt::Display for Shared {
     }
 }
 
-/// Run so many rounds, or up to the first that ends badly: how many were run, and what was promised and is
-/// not so. The seed that it names is the one to begin with to see it again.
+/// Run rounds until one fails; return how many were run, and the broken promise.
+///
+/// The message names the seed to start from to see it again.
 pub fn rounds(what: Shared, seed: u64, count: u64) -> (u64, Option<String>) {
     for round in 0..count {
         let seed = seed.wrapping_add(round);
@@ -36,10 +37,11 @@ pub fn rounds(what: Shared, seed: u64, count: u64) -> (u64, Option<String>) {
     (count, None)
 }
 
-/// The round of a seed, which decides how the store is written, too; how much was handed out in it.
+/// Run the round of a seed, which decides how the store is written too; return how much was
+/// delivered in it.
 ///
 /// # Errors
-/// What was promised and is not so.
+/// The promise that was broken.
 pub fn one(what: Shared, seed: u64) -> Result<u64, String> {
     let mode = if seed % 2 == 0 { WriteMode::Mapped } else { WriteMode::Pwrite };
     match what {

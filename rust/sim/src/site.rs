@@ -1,4 +1,4 @@
-//! Where a promise was broken, written so that a command line can name it.
+//! Sites: where a promise was broken, as text for a command line.
 //!
 //! ```text
 //! mapped/append,roll,sync/57/3:0,8:1               power failed after event 57, but for two picks: all
@@ -20,27 +20,27 @@ use crate::pick;
 /// A second crash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Again {
-    /// After an event of the recovery and the append that followed the first.
+    /// After an event of the recovery and the append that followed the first crash.
     Within {
         /// The event.
         time: usize,
-        /// What was on the medium.
+        /// The picks that decide what was on disk.
         picks: Option<String>,
     },
-    /// The process that recovered died after an event, and another of its incarnation came.
+    /// The process that recovered died after an event, and another of its incarnation took over.
     Died {
         /// The event.
         time: usize,
     },
-    /// After a sync that followed these.
+    /// After a sync that followed the recovery and the append.
     Synced {
-        /// What was on the medium.
+        /// The picks that decide what was on disk.
         picks: Option<String>,
     },
 }
 
 impl Again {
-    /// After which event, of so many.
+    /// The event, given how many there are.
     pub fn time(&self, events: usize) -> usize {
         match self {
             Self::Within { time, .. } | Self::Died { time } => (*time).min(events),
@@ -48,7 +48,7 @@ impl Again {
         }
     }
 
-    /// What was on the medium.
+    /// The picks that decide what was on disk.
     pub fn picks(&self) -> &str {
         match self {
             Self::Within { picks, .. } | Self::Synced { picks } => {
@@ -58,7 +58,7 @@ impl Again {
         }
     }
 
-    /// The same with what was on the medium.
+    /// The same, with other picks.
     #[must_use]
     pub fn with(&self, picks: String) -> Self {
         let picks = Some(picks);
@@ -70,10 +70,10 @@ impl Again {
     }
 }
 
-/// A crash of a history, and perhaps another one behind it.
+/// A crash of a history, and perhaps a second one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Site {
-    /// Power was lost.
+    /// The power failed.
     PowerLoss {
         /// How the log is written.
         mode: &'static str,
@@ -81,7 +81,7 @@ pub enum Site {
         history: String,
         /// After which event.
         time: usize,
-        /// What was on the medium.
+        /// The picks that decide what was on disk.
         picks: String,
         /// The second crash.
         again: Option<Again>,
@@ -94,14 +94,14 @@ pub enum Site {
         history: String,
         /// After which event.
         time: usize,
-        /// Who came next.
+        /// The process that came next.
         whose: String,
         /// The second crash.
         again: Option<Again>,
     },
 }
 
-/// What a mode is called here.
+/// The name of a mode here.
 pub fn name_of(mode: WriteMode) -> &'static str {
     match mode {
         WriteMode::Mapped => "mapped",
@@ -127,7 +127,7 @@ impl Site {
         Self::Death { mode, history, time, whose: whose.into(), again }
     }
 
-    /// How the log is written, and the name of the history.
+    /// How the log is written, and the history's name.
     pub fn history(&self) -> (WriteMode, &str) {
         let (Self::PowerLoss { mode, history, .. } | Self::Death { mode, history, .. }) = self;
         let mode = if *mode == "pwrite" { WriteMode::Pwrite } else { WriteMode::Mapped };
@@ -174,7 +174,11 @@ impl FromStr for Site {
                 };
                 (mode, history, time, what, Some(again))
             }
-            _ => return Err("a site is mode/history/event/picks, or with /event/picks more".into()),
+            _ => {
+                return Err(
+                    "a site is mode/history/event/picks, or has a second /event/picks".into()
+                );
+            }
         };
         let mode =
             [WriteMode::Mapped, WriteMode::Pwrite].map(name_of).into_iter().find(|m| *m == mode);

@@ -1,8 +1,8 @@
-//! Stores on a machine in memory, for processes at once that share one.
+//! Stores on a machine in memory that concurrent processes share.
 //!
-//! Nobody waits for a lock here: who has it is not running. The threads that the engine starts for a
-//! store run beside the processes as they like; they find nothing to do, as nothing is appended while
-//! the turns change.
+//! No process waits for a lock here: the one that holds it is not running. The engine's own threads
+//! run freely beside the processes. They find nothing to do, since nothing is appended while the
+//! turns change.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,17 +13,17 @@ use falaj::internals::storage::memory::MemoryStorage;
 use falaj::internals::store::{Store, StoreOptions, TopicOptions};
 use falaj::internals::topic::Topic;
 
-/// When it is on such a machine, microseconds since 1970.
+/// Time on such a machine, in microseconds since 1970.
 pub const NOW_US: i64 = 1_767_225_600_000_000;
-/// Tries after which who is in the way is taken for one who stays.
+/// Tries after which a process that is in the way counts as one that stays.
 const TRIES: usize = 1_000;
 
-/// A machine with nothing on it.
+/// An empty machine.
 pub fn machine(seed: u64) -> MemoryStorage {
     MemoryStorage::with_capacity(1 << 20).seeded(seed)
 }
 
-/// The topic that everything is about, opened by a process, made where there is none.
+/// Open the topic that everything is about, and create it if needed.
 ///
 /// # Errors
 /// Those of the engine.
@@ -44,10 +44,10 @@ pub fn topic(storage: &MemoryStorage, mode: WriteMode, partitions: u32) -> Resul
     })
 }
 
-/// What comes of a call while nobody but the engine's own threads is in the way.
+/// Repeat a call while only the engine's own threads are in the way.
 ///
 /// # Errors
-/// Those of the call.
+/// The call's own errors.
 pub fn settled<T>(mut call: impl FnMut() -> Result<T>) -> Result<T> {
     for _ in 0..TRIES {
         match call() {

@@ -1,8 +1,8 @@
-//! What was appended, and what of it a log may and must hold: the oracle.
+//! The oracle: what was appended, and what of it a log may and must hold.
 //!
-//! Owns a model that is as plain as can be, a list of groups in the order of their appends, and the
-//! comparison of a log with it. It knows the engine's reading calls and nothing of how they work.
-//! Invariant: whatever a log answers is compared byte for byte; there is no answer that is not judged.
+//! Owns a model that is as plain as can be: a list of groups in the order of their appends. Owns
+//! also the comparison of a log with it. The model knows the engine's reading calls, and nothing of
+//! how they work. Invariant: every answer of a log is compared byte for byte.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -18,22 +18,22 @@ use crate::reading::Seen;
 /// Topics of the log under test.
 pub const TOPICS: u32 = 2;
 
-/// What of the groups is not there any more.
+/// Records of the groups that are gone.
 #[derive(Clone, Copy, Debug)]
 pub struct Gone<'a> {
-    /// So many groups at the beginning must be trimmed away, and so many may be.
+    /// How many groups at the beginning must be trimmed, and how many may be.
     pub trimmed: (usize, usize),
-    /// Of so many groups compaction may have taken what is not the last of its key.
+    /// How many groups compaction may have reached: it removes what is not the last of its key.
     pub compacted: usize,
-    /// Topics and offsets of records that it took for good.
+    /// Topics and offsets of records that compaction removed durably.
     pub taken: &'a [(u32, u64)],
 }
 
-/// Where neither a trim nor a compaction was asked for.
+/// Neither a trim nor a compaction was asked for.
 pub const NOTHING: Gone<'static> = Gone { trimmed: (0, 0), compacted: 0, taken: &[] };
 
 impl Gone<'_> {
-    /// A hash of it.
+    /// A hash of all of this.
     pub fn print(&self) -> u64 {
         let (least, most) = self.trimmed;
         let numbers = [least, most, self.compacted].into_iter().map(|number| number as u64);
@@ -42,14 +42,14 @@ impl Gone<'_> {
     }
 }
 
-/// What a log was found to hold.
+/// The content that was found in a log.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// So many groups.
+    /// Number of groups.
     pub groups: usize,
-    /// Of so many of them, at the beginning, nothing is left.
+    /// How many of them, at the beginning, are trimmed.
     pub trimmed: usize,
-    /// What compaction took of the others.
+    /// Records of the others that compaction removed.
     pub taken: Vec<(u32, u64)>,
 }
 
@@ -59,17 +59,18 @@ pub const CURSOR: &[u8] = b"reader";
 /// Bytes of a record that the producer appends.
 pub const ONCE: usize = 41;
 
-/// Bytes of a record that a job commits.
+/// Bytes of a record that a bulk load commits.
 pub const JOB: usize = 43;
 
-/// Bytes of a record of several that has a key.
+/// Bytes of a record with a key, among several.
 pub const KEYED: usize = 60;
 
-/// Bytes by which a tombstone is told.
+/// Bytes of a record that is a tombstone.
 pub const TOMBSTONE: usize = 33;
 
-/// Key and value of a record, by what stands for it in a group: the last of two bytes decides which of
-/// two keys it is, and a tombstone is about the other one.
+/// The key and the value of a record that a value of a group stands for.
+///
+/// The last of two bytes decides which of two keys it has. A tombstone has the other key.
 pub fn record_of(value: &[u8]) -> (Option<[u8; 2]>, Option<&[u8]>) {
     let letter = value.first().copied().unwrap_or(0);
     match value.len() {
@@ -81,10 +82,10 @@ pub fn record_of(value: &[u8]) -> (Option<[u8; 2]>, Option<&[u8]>) {
 
 const BEFORE: &str = "before recovery";
 
-/// Bytes that the header of a block in a group takes at most, and what its body is padded by.
+/// Most bytes that the header of a block in a group takes, and its body's padding.
 const HEADER_MAX: u64 = 48;
 
-/// One append: blocks that are there together or not at all.
+/// One append: blocks that are visible together or not at all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group(pub Vec<(u32, Vec<Vec<u8>>)>);
 
@@ -94,20 +95,21 @@ impl Group {
         Self(vec![(topic, values)])
     }
 
-    /// A group that takes the same bytes in a segment, with other values.
+    /// A group that takes as many bytes in a segment, with other values.
     #[must_use]
     pub fn twin(&self, fill: u8) -> Self {
         let twin = |values: &Vec<Vec<u8>>| values.iter().map(|v| vec![fill; v.len()]).collect();
         Self(self.0.iter().map(|(topic, values)| (*topic, twin(values))).collect())
     }
 
-    /// True for a group that the producer appends, with the sequence that comes next: known by its
-    /// length, so that a group that takes its place is one too.
+    /// True for a group that the producer appends with its next sequence.
+    ///
+    /// Its length tells: so a group that takes its place is one too.
     pub fn is_once(&self) -> bool {
         self.is_record_of(ONCE)
     }
 
-    /// True for a group that is a job's, with the version of the token that comes next; known likewise.
+    /// True for a group of a bulk load, with the next number; its length tells.
     pub fn is_job(&self) -> bool {
         self.is_record_of(JOB)
     }
@@ -116,13 +118,15 @@ impl Group {
         matches!(&self.0[..], [(0, values)] if matches!(&values[..], [value] if value.len() == len))
     }
 
-    /// Where the cursor stands after this group, if it moves with it: something of what the group holds.
+    /// Where this group moves the cursor, if it does: a number that the group's content gives.
     pub fn cursor(&self) -> Option<u64> {
         (self.0.len() > 1).then(|| Truth(vec![self.clone()]).print())
     }
 
-    /// A place at or before its beginning, and behind any other block's, from where its block of a topic
-    /// begins: what lies between takes so many bytes at most, and less than a block more.
+    /// A lower bound for the address of its block of a topic, and the most bytes that lie between.
+    ///
+    /// The bound is at or before the group's beginning, and past any other block's. The distance is
+    /// less than one block more.
     pub(crate) fn begins_behind(&self, topic: u32, block: Address) -> Address {
         let before = self.0.iter().take_while(|(other, _)| *other != topic);
         let bytes = |values: &Vec<Vec<u8>>| values.iter().map(|v| v.len() as u64 + 8).sum::<u64>();
@@ -144,17 +148,17 @@ impl Truth {
         self.0.iter().flat_map(move |group| group.of(topic))
     }
 
-    /// The value that stands for what was appended at an offset.
+    /// The value that stands for the record at an offset.
     pub(crate) fn value(&self, topic: u32, offset: u64) -> Option<&[u8]> {
         self.values(topic).nth(offset as usize).map(Vec::as_slice)
     }
 
-    /// The number of the group that an offset is of.
+    /// The number of the group that has an offset.
     pub(crate) fn group_of(&self, topic: u32, offset: u64) -> Option<usize> {
         (0..self.0.len()).find(|number| self.count(topic, number + 1) > offset)
     }
 
-    /// How many records of a topic the last of the first groups holds that holds any.
+    /// How many records of a topic the last non-empty one among the first groups holds.
     pub(crate) fn last_of(&self, topic: u32, groups: usize) -> u64 {
         let mut records = self.0[..groups].iter().rev().map(|group| group.of(topic).count() as u64);
         records.find(|records| *records > 0).unwrap_or(0)
@@ -165,23 +169,23 @@ impl Truth {
         self.0[..groups].iter().map(|group| group.of(topic).count() as u64).sum()
     }
 
-    /// The group of the producer's last sequence among the first ones, by number, and that sequence.
+    /// The last group of the producer among the first ones, by number, with its sequence.
     pub fn last_once(&self, groups: usize) -> Option<(usize, u64)> {
         let once = (0..groups).filter(|number| self.0[*number].is_once());
         once.zip(0..).last()
     }
 
-    /// How many jobs are among the first groups: the version of the last one's token.
+    /// How many bulk loads are among the first groups: the last one's number.
     pub fn jobs(&self, groups: usize) -> u64 {
         self.0[..groups].iter().filter(|group| group.is_job()).count() as u64
     }
 
-    /// Where the cursor stands after the first groups.
+    /// Where the cursor is after the first groups.
     fn cursor(&self, groups: usize) -> Option<u64> {
         self.0[..groups].iter().rev().find_map(Group::cursor)
     }
 
-    /// Checks that the cursor stands where one of so many groups left it.
+    /// Check that the cursor is where one of so many groups left it.
     fn check_cursor(
         &self,
         log: &Arc<Log>,
@@ -197,10 +201,10 @@ impl Truth {
         if allowed.any(|groups| self.cursor(groups) == stands) {
             return Ok(());
         }
-        Err(format!("{when} the cursor stands at {stands:?}, where none of {all:?} groups left it"))
+        Err(format!("{when} the cursor is at {stands:?}, where none of {all:?} groups left it"))
     }
 
-    /// A hash of what the groups are: each value is one byte again and again.
+    /// A hash of the groups: each value is one byte, repeated.
     pub fn print(&self) -> u64 {
         let blocks = self.0.iter().flat_map(|group| &group.0);
         blocks.fold(self.0.len() as u64, |sum, (topic, values)| {
@@ -211,7 +215,7 @@ impl Truth {
         })
     }
 
-    /// These groups, and no more.
+    /// The first groups alone.
     #[must_use]
     pub fn first(&self, groups: usize) -> Self {
         Self(self.0[..groups].to_vec())
@@ -225,11 +229,12 @@ impl Truth {
         longer
     }
 
-    /// How many groups a log holds that must hold so many of them, and nothing else, and what of them is
-    /// gone, which the last argument bounds.
+    /// Find how many groups a log holds that must hold an allowed number and nothing else.
+    ///
+    /// Also finds what is gone, within the bounds of the last argument.
     ///
     /// # Errors
-    /// What the log holds instead.
+    /// The other content that the log holds.
     pub fn found(
         &self,
         log: &Arc<Log>,
@@ -239,11 +244,12 @@ impl Truth {
         self.read_all(log, allowed, gone).map(|(found, _)| found)
     }
 
-    /// The same, and every fourth log is asked in its middle, too (see `rust/sim/src/ask.rs`); `draw` decides
-    /// which ones, and where.
+    /// The same, and question every fourth log in its middle too (see `rust/sim/src/ask.rs`).
+    ///
+    /// `draw` decides which logs, and where.
     ///
     /// # Errors
-    /// What the log holds instead, or says.
+    /// The other content that the log holds, or its wrong answer.
     pub fn found_and_asked(
         &self,
         log: &Arc<Log>,
@@ -290,7 +296,7 @@ impl Truth {
         let mut groups = 0;
         while sums != counts {
             let Some(group) = self.0.get(groups) else {
-                return Err(format!("{counts:?} records in the topics are no number of groups"));
+                return Err(format!("{counts:?} records are not those of whole groups"));
             };
             for topic in 0..TOPICS {
                 sums[topic as usize] += group.of(topic).count() as u64;
@@ -298,7 +304,7 @@ impl Truth {
             groups += 1;
         }
         if !allowed.contains(&groups) {
-            return Err(format!("{groups} groups, but {allowed:?} were to be found"));
+            return Err(format!("{groups} groups, but {allowed:?} were expected"));
         }
         self.check_cursor(log, groups..=groups, "with the records that are there")?;
         let mut taken = Vec::new();
@@ -309,9 +315,10 @@ impl Truth {
         Ok((Found { groups, trimmed, taken }, all))
     }
 
-    /// Checks that what is missing of a topic of so many groups is what compaction may have taken: of
-    /// each key what comes before its last record, and that one if it is a tombstone and nothing that it
-    /// hides is left; and that nothing came back.
+    /// Check that compaction could remove each record that is missing in a topic.
+    ///
+    /// It removes each record that is not the last of its key. It removes the last one too if it is
+    /// a tombstone that hides nothing any more. Nothing that was removed may come back.
     fn check_taken(
         &self,
         topic: u32,
@@ -334,7 +341,7 @@ impl Truth {
             let wrong = |what| Err(format!("topic {topic}, offset {at} is gone{what}"));
             let (_, (key, value)) = keyed[at as usize];
             if key.is_none() || at >= looked_at {
-                return wrong(", and was not to be compacted");
+                return wrong(", and compaction may not remove it");
             }
             let mut same = keyed.iter().filter(|(_, (other, _))| *other == key);
             let is_hidden = same.clone().any(|(other, _)| (at + 1..looked_at).contains(other));
@@ -346,7 +353,7 @@ impl Truth {
         Ok(())
     }
 
-    /// How many groups are trimmed away when the topics begin with these offsets.
+    /// How many groups are trimmed when the topics begin at these offsets.
     fn trimmed(
         &self,
         firsts: [u64; TOPICS as usize],
@@ -357,16 +364,18 @@ impl Truth {
         };
         let most = most.min(self.0.len());
         (least..=most).rev().find(begins).ok_or_else(|| {
-            format!("the topics begin at {firsts:?}, none of {least} to {most} groups trimmed")
+            format!("the topics begin at {firsts:?}: not {least} to {most} groups trimmed")
         })
     }
 
-    /// Checks what a reader finds in a log that may not be recovered yet: a prefix of whole groups, as
-    /// long as it must be, and an end that it may have; and what it is told in the middle, where `draw`
-    /// decides. Returns how many records of each topic the reader was told are durable.
+    /// Check what a reader finds in a log that may not be recovered yet.
+    ///
+    /// It must find a prefix of whole groups, long enough, and an end that is allowed. Where `draw`
+    /// decides, it is also questioned in the middle. Returns how many records of each topic the
+    /// reader saw as durable.
     ///
     /// # Errors
-    /// What the log holds instead.
+    /// The other content that the log holds.
     pub fn found_before_recovery(
         &self,
         log: &Arc<Log>,
@@ -395,7 +404,7 @@ impl Truth {
                 ));
             };
             self.check_taken(topic, &seen, groups, gone).map_err(|e| format!("{BEFORE}: {e}"))?;
-            // A page from before the crash may not know of the last trim yet.
+            // A page from before the crash may not show the last trim yet.
             if seen.first > self.count(topic, most_trimmed.min(self.0.len())) {
                 return Err(format!("before recovery topic {topic} begins at {}", seen.first));
             }
@@ -410,8 +419,10 @@ impl Truth {
         Ok(durable)
     }
 
-    /// Checks that no group is there for one topic and not for another, of which all before it was found.
-    /// But where that one cannot be read up to the group: the other may have come there by the index.
+    /// Check that no group is there for one topic and missing for another that was read so far.
+    ///
+    /// If the other topic cannot be read up to the group, nothing is wrong: the first may have come
+    /// there by the index.
     fn check_whole(&self, found: &[Seen], most: usize) -> Result<(), String> {
         for number in 0..most.min(self.0.len()) {
             let topics = || (0..TOPICS).filter(|topic| self.0[number].of(*topic).next().is_some());
@@ -433,11 +444,11 @@ impl Truth {
         Ok(())
     }
 
-    /// Checks that a log holds so many groups, or says what is wrong with it: whatever it gives is as
-    /// it was appended.
+    /// Check that a log holds so many groups, or reports an error: whatever it returns equals what
+    /// was appended.
     ///
     /// # Errors
-    /// What it gave instead.
+    /// The first wrong answer.
     pub fn found_or_told(
         &self,
         log: &Arc<Log>,
@@ -468,7 +479,7 @@ mod tests {
     /// Bytes of the shortest block: its header and a body of one record.
     const BLOCK_MIN: u64 = 40;
 
-    /// Else half a group would be taken for one that cannot be read up to, or the other way round.
+    /// Else half a group would count as one that cannot be read up to, or the other way round.
     #[test]
     fn where_a_group_begins_is_told_by_its_later_blocks_to_less_than_a_block() {
         for mode in [WriteMode::Mapped, WriteMode::Pwrite] {

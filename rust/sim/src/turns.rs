@@ -1,9 +1,9 @@
-//! Whose turn it is, of processes at once.
+//! Turns: which of several concurrent processes runs.
 //!
-//! Each process is a thread, but only the one whose turn it is runs; the storage asks after each step
-//! whether it still is. So a seed decides the interleaving, and time does not. One of the processes may
-//! die at a step: it never runs again while anybody looks. Threads that are none of these processes' run
-//! as they like.
+//! Each process is a thread, and only the one whose turn it is runs. The storage asks after each
+//! step whether that is still so. So a seed decides the interleaving, and time does not. One of the
+//! processes may die at a step: it does not run again while the round is judged. Threads of the
+//! engine itself run freely.
 
 use std::cell::Cell;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -15,13 +15,13 @@ use falaj::internals::storage::memory::MemoryStorage;
 use crate::explore::guarded;
 use crate::random::Random;
 
-/// Steps of a process that goes round without an end.
+/// Steps after which a process counts as endless.
 const ENDLESS: usize = 100_000;
-/// Steps after which a turn may end.
+/// Lengths of a turn, in steps.
 const TURNS: [usize; 8] = [1, 1, 2, 3, 5, 8, 20, 60];
 
 thread_local! {
-    /// Which of the processes this thread plays.
+    /// The process that this thread plays.
     static SEATED: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
@@ -33,7 +33,7 @@ enum Status {
 }
 
 struct Turn {
-    /// Whose it is; nobody's when all are done, or when everybody may run.
+    /// The process that runs; none when all are done, or when all may run.
     whose: Option<usize>,
     left: usize,
     steps: Vec<usize>,
@@ -55,22 +55,22 @@ impl Mortal {
     }
 }
 
-/// Whose turn it is.
+/// Which process runs.
 pub struct Turns {
     turn: Mutex<Turn>,
     changed: Condvar,
     mortals: Vec<Mortal>,
-    /// Who dies, and after how many steps of its own.
+    /// The process that dies, and after how many of its own steps.
     death: Option<(usize, usize)>,
 }
 
-/// Lock a mutex, whoever has panicked with it.
+/// Lock a mutex, even after a panic of its holder.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Turns {
-    /// The turns of so many processes, by the numbers of a seed. One may die after a step of its own.
+    /// Turns of so many processes, drawn from a seed; one process may die after one of its steps.
     pub fn new(seed: u64, mortals: Vec<Mortal>, death: Option<(usize, usize)>) -> Self {
         let count = mortals.len();
         let turn = Turn {
@@ -84,10 +84,10 @@ impl Turns {
         Self { turn: Mutex::new(turn), changed: Condvar::new(), mortals, death }
     }
 
-    /// A process did a step, or is about to: perhaps it is another's turn now.
+    /// Note that a process did a step, or is about to: perhaps the turn passes on.
     ///
     /// # Panics
-    /// In the thread of a process that does steps without an end.
+    /// In the thread of a process that never ends.
     pub fn step(&self, process: u64) {
         let number = |mortal: &Mortal| mortal.storage.process_number();
         let seat = self.mortals.iter().position(|mortal| number(mortal) == process);
@@ -115,7 +115,7 @@ impl Turns {
         self.wait(me, turn);
     }
 
-    /// Give the turn to one of those that run.
+    /// Give the turn to one of the processes that can run.
     fn pass(&self, turn: &mut Turn) {
         let runs = |i: &usize| turn.status[*i] == Status::Runs;
         let ready: Vec<_> = (0..turn.status.len()).filter(runs).collect();
@@ -130,16 +130,16 @@ impl Turns {
         }
     }
 
-    /// This thread plays a process from here on, when it is that one's turn.
+    /// Play a process on this thread from here on, once it is its turn.
     pub fn sit_down(&self, me: usize) {
         SEATED.set(Some(me));
         self.wait(me, lock(&self.turn));
     }
 
-    /// Call until nobody who lives is in the way.
+    /// Repeat a call until no living process is in the way.
     ///
     /// # Errors
-    /// Those of the call, but for `LockTimeout`.
+    /// The call's own errors, except `LockTimeout`.
     pub fn patiently<T>(&self, me: usize, mut call: impl FnMut() -> Result<T>) -> Result<T> {
         loop {
             match call() {
@@ -149,7 +149,7 @@ impl Turns {
         }
     }
 
-    /// Somebody else has what this process needs.
+    /// Pass the turn: another process has what this one needs.
     fn step_aside(&self, me: usize) {
         let mut turn = lock(&self.turn);
         let others = (0..turn.status.len()).filter(|i| *i != me);
@@ -168,8 +168,9 @@ impl Turns {
         lock(&self.turn).status[me] == Status::Dead
     }
 
-    /// Let a process have its turns, until it ends or dies and lets go of all that it holds. Who died is
-    /// not asked; what went wrong otherwise is what `says` is told.
+    /// Run a process in its turns, until it ends or dies and drops all that it holds.
+    ///
+    /// A dead process's result is ignored; any other error goes to `says`.
     pub fn play<H>(
         &self,
         me: usize,
@@ -189,7 +190,7 @@ impl Turns {
         self.leave(me);
     }
 
-    /// A process is done.
+    /// Note that a process is done.
     pub fn leave(&self, me: usize) {
         let mut turn = lock(&self.turn);
         if turn.status[me] == Status::Runs {
@@ -198,7 +199,7 @@ impl Turns {
         }
     }
 
-    /// Until nobody runs any more.
+    /// Wait until no process runs any more.
     pub fn await_all(&self) {
         let mut turn = lock(&self.turn);
         while turn.whose.is_some() {
@@ -206,7 +207,7 @@ impl Turns {
         }
     }
 
-    /// Everybody may run as he likes from here on.
+    /// Let all processes run freely from here on.
     pub fn release(&self) {
         lock(&self.turn).released = true;
         self.changed.notify_all();

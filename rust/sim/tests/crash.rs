@@ -1,4 +1,5 @@
-//! A few seconds of the explorer: what `make test-proof` runs in millions (`docs/RELIABILITY.md`).
+//! A few seconds of the explorer; `make test-proof` visits millions of states
+//! (`docs/RELIABILITY.md`).
 #![allow(clippy::print_stdout, reason = "how many states were seen is part of the result")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -22,7 +23,7 @@ fn order(states: u64, filter: fn(&Unit) -> bool) -> Order {
     Order { states, seed, shard, threads, remember, progress, resume, limit, enough, filter }
 }
 
-/// As if for a budget of so many states, those units alone that a filter takes.
+/// Explore with the units of a budget of so many states, those alone that a filter takes.
 fn explore(states: u64, filter: fn(&Unit) -> bool) -> Summary {
     let summary = run(&order(states, filter)).unwrap();
     println!("{} different states, {:?}", summary.distinct, summary.counts);
@@ -32,7 +33,7 @@ fn explore(states: u64, filter: fn(&Unit) -> bool) -> Summary {
     });
     assert_eq!(violation, None);
     assert!(summary.complete && summary.distinct > 100);
-    // Few leave what others left: the others are judged to the end.
+    // Few looks skip their second half: most bytes that a look leaves are new.
     let Counts { first, second, whole, .. } = summary.counts;
     assert!(whole <= first + second && whole > (first + second) / 2, "{whole}");
     summary
@@ -42,7 +43,7 @@ fn is_short(unit: &Unit) -> bool {
     matches!(unit.kind, Kind::Short { .. })
 }
 
-/// Left out where `make test-proof` runs beside this, as `make check` has it: it does more of each.
+/// Left out where `make test-proof` runs beside this, as in `make check`: that does more of each.
 mod small_budget {
     use super::{Kind, WriteMode, explore, is_short};
 
@@ -87,7 +88,7 @@ fn an_interrupted_campaign_goes_on_where_it_was() {
         let (resume, limit) = (Some(file.clone()), Some(Duration::ZERO));
         let summary = run(&Order { resume, limit, threads: 1, ..order(20_000, long) }).unwrap();
         pieces += 1;
-        assert!(pieces < 1000, "it does not get on");
+        assert!(pieces < 1000, "it makes no progress");
         if summary.complete {
             break summary;
         }
@@ -100,8 +101,8 @@ fn an_interrupted_campaign_goes_on_where_it_was() {
     assert!((0.97..1.03).contains(&(one / other)), "{one} and {other} different states");
 }
 
-/// By the index one topic's reader comes to a whole group behind what did not arrive; the other's does
-/// not get there, and is told.
+/// By its index, one topic's reader reaches a whole group behind a hole; the other's reader stops
+/// at the hole with an error.
 #[test]
 fn a_whole_group_behind_damage_is_not_taken_for_half_a_group() {
     for site in [
@@ -119,10 +120,11 @@ fn a_hole_in_the_newest_segment_ends_it_for_all_topics_before_recovery() {
     assert_eq!(replay(site), Ok(None), "{site}");
 }
 
-/// The page that the processes shared is from before the hole, and says that the log ends there.
+/// The shared page is older than the hole, and says that the log ends there.
 #[test]
 fn a_hole_where_an_old_page_ends_the_log_ends_it_for_all_topics_before_recovery() {
-    // Choice 11 is the page; the hole is in each of the sectors behind it, filled as each may be.
+    // Choice 11 is the page. The hole is in each of the sectors behind it, filled in each possible
+    // way.
     for (history, page) in
         [("mapped/group,roll,large,group/88", 18), ("pwrite/group,roll,large,group/80", 16)]
     {
@@ -134,8 +136,10 @@ fn a_hole_where_an_old_page_ends_the_log_ends_it_for_all_topics_before_recovery(
     }
 }
 
-/// Who died had carried a record over to a new segment, where a lookup finds it, and not told yet that the
-/// log goes on there; reading from the beginning still comes to it in the old one.
+/// The dead process had carried a record over to a new segment, where a lookup finds it.
+///
+/// It had not marked yet that the log continues there, so a read from the beginning finds the
+/// record in the old segment.
 #[test]
 fn a_record_that_was_carried_over_is_the_same_in_both_places() {
     let site = "mapped/die-committed,die-durable-15,die-uncommitted,die-sync-11,die-reopen-0,interval,\
@@ -143,10 +147,10 @@ fn a_record_that_was_carried_over_is_the_same_in_both_places() {
     assert_eq!(replay(site), Ok(None), "{site}");
 }
 
-/// A hole in a segment that another one follows: who reads before recovery is told, and not shown an end.
+/// A hole in a segment that has a successor: a reader before recovery gets an error, not an end.
 #[test]
 fn a_hole_before_the_end_of_a_segment_is_told() {
-    // Sites of the explorer's, where a reader that takes such a hole for the end is noticed.
+    // Sites of the explorer that notice a reader which treats such a hole as the end.
     for site in [
         "mapped/die-begun,roll,append,job/77/0:0,4:0,9:0,11:0,13:0,14:0,16:0,19:0",
         "mapped/die-committed,roll,group,die-committed/104/0:0,1:0,3:0,7:0,9:0,12:0,14:0,21:0,22:0",
@@ -156,8 +160,10 @@ fn a_hole_before_the_end_of_a_segment_is_told() {
     }
 }
 
-/// A death in compaction, whose removals nobody synced, and a trim: what was removed does not come back
-/// without what it continued (found with seed 358768149).
+/// A process dies in compaction before its removals are synced, and a trim follows.
+///
+/// Removed records do not come back without the records that they continued (found with seed
+/// 358768149).
 #[test]
 fn what_compaction_removed_does_not_come_back_behind_a_trim() {
     let ops = "group,append,die-compact-11,die-roll-8,group,die-compact-1,die-large-14,\

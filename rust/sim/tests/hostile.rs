@@ -1,10 +1,10 @@
-//! Bytes that nobody wrote there, on a small log of each mode.
+//! Hostile bytes on a small log of each mode.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use falaj::internals::format::settings::WriteMode;
 use falaj_sim::hostile::{changed_bytes, foreign_blocks};
 
-/// Left out where `make test-proof` runs beside this, as `make check` has it: it does more of each.
+/// Left out where `make test-proof` runs beside this, as in `make check`: that does more of each.
 mod small_budget {
     use super::{WriteMode, changed_bytes};
 

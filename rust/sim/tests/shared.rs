@@ -1,16 +1,17 @@
-//! Processes at once that share a queue or a consumer: some rounds of those that canaries are let loose on.
+//! Concurrent processes that share a queue or a group: a few of the rounds that must notice
+//! canaries.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use falaj_sim::shared::{Shared, one};
 
-/// How much was handed out in all.
+/// How much was delivered in all.
 fn rounds(what: Shared) -> u64 {
     (0..100)
         .map(|seed| one(what, seed).map_err(|wrong| format!("seed {seed}: {wrong}")).unwrap())
         .sum()
 }
 
-/// Left out where `make test-proof` runs beside this, as `make check` has it: it does more of each.
+/// Left out where `make test-proof` runs beside this, as in `make check`: that does more of each.
 mod small_budget {
     use super::{Shared, rounds};
 
@@ -25,7 +26,7 @@ mod small_budget {
     }
 }
 
-/// Who was handed a job first is told so last, after another who was handed it behind that.
+/// The process that got a job first may learn of it last, after another process got it behind that.
 #[test]
 fn who_is_told_late_what_it_was_handed_has_not_overtaken_anybody() {
     one(Shared::Queue, 867_522_420).unwrap();

@@ -1,8 +1,9 @@
-//! A writer's own account of what it did, outside of falaj.
+//! A writer's own account of what it did, kept outside of falaj.
 //!
-//! A shared map of a file of its own: before each call the writer notes what it *will* append, after
-//! it the offset that it was told. The kernel keeps what was stored when the process is killed. One
-//! line is 48 bytes; its state is stored last, so a line that says something says all of it.
+//! The account is a shared map of a file of its own. Before each call the writer notes what it
+//! *will* append; after it, the offset that the call returned. The kernel keeps what was stored
+//! when the process is killed. A line has 48 bytes; its state is stored last, so a line with a
+//! state is complete.
 //!
 //! ```text
 //! page 0   records, calls, lines begun, refused, forks, stop!, …   64: what was told to be durable
@@ -20,7 +21,7 @@ use crate::system;
 
 const HEADER: usize = 4096;
 const LINE: usize = 48;
-/// Lines that fit.
+/// Most lines of an account.
 pub const LINES: usize = 1 << 20;
 const LEN: u64 = (HEADER + LINES * LINE) as u64;
 const TOLD: usize = 64;
@@ -32,20 +33,20 @@ pub const RECORDS: usize = 0;
 pub const CALLS: usize = 8;
 /// Lines begun.
 pub const BEGUN: usize = 16;
-/// Calls that raised, so that nothing may be there of them.
+/// Calls that raised, so that none of their records may be there.
 pub const REFUSED: usize = 24;
 /// Children forked.
 pub const FORKS: usize = 32;
-/// Not zero: the writer is to close and end.
+/// Not zero: the writer must close and end.
 pub const STOP: usize = 40;
 
 /// Trims that returned.
 pub const TRIMS: usize = 48;
 
-/// What is known of a call.
+/// The known state of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// It began. What came of it nobody knows.
+    /// It began, and its result is not known.
     Intended = 1,
     /// It returned.
     Acknowledged = 2,
@@ -56,7 +57,7 @@ pub enum State {
 /// One block of one call.
 #[derive(Clone, Copy, Debug)]
 pub struct Line {
-    /// What is known.
+    /// The known state of its call.
     pub state: State,
     /// Records.
     pub count: u32,
@@ -64,12 +65,11 @@ pub struct Line {
     pub seq: u64,
     /// Its offset, once it is acknowledged.
     pub offset: u64,
-    /// Checksum over all of them.
+    /// Checksum over all its records.
     pub crc: u32,
     /// Topic and partition.
     pub place: (u16, u16),
-    /// 1 + the first line of the call it belongs to, if that has several; [`BARE`] for a record
-    /// without content.
+    /// 1 + the first line of its call, if that has several; [`BARE`] for a record without content.
     pub group: u64,
     /// Sync mode: 0 none, 1 interval, 2 durable.
     pub mode: u64,
@@ -80,12 +80,12 @@ pub struct Line {
 /// `group` of a record without content.
 pub const BARE: u64 = u64::MAX;
 
-/// The file, mapped.
+/// An account, mapped.
 #[derive(Debug)]
 pub struct Acks(MmapMut);
 
 impl Acks {
-    /// Map an account, new or not.
+    /// Map an account, new or existing.
     pub fn open(path: &Path) -> io::Result<Self> {
         system::map_shared(path, LEN).map(Self)
     }
@@ -107,7 +107,7 @@ impl Acks {
         self.set_word(at, self.word(at) + more);
     }
 
-    /// Note what is about to be appended; returns the line's number.
+    /// Note what a call will append; return the line's number.
     pub fn intend(&mut self, line: &Line) -> usize {
         let i = self.word(BEGUN) as usize;
         let at = HEADER + i * LINE;
@@ -132,7 +132,7 @@ impl Acks {
         compiler_fence(Ordering::SeqCst);
     }
 
-    /// Note that the call returned, and what it said.
+    /// Note that the call returned, and its offset.
     pub fn acknowledge(&mut self, i: usize, offset: u64, mode: u64, time_us: u64) {
         let at = HEADER + i * LINE;
         self.0[at + 16..at + 24].copy_from_slice(&offset.to_le_bytes());
@@ -147,19 +147,19 @@ impl Acks {
         self.add(REFUSED, 1);
     }
 
-    /// Note that everything before an offset was said to be on the medium.
+    /// Note that everything before an offset is on disk, as falaj reported.
     pub fn told_durable(&mut self, place: (u16, u16), offset: u64) {
         let at = told(place);
         let known = self.word(at);
         self.set_word(at, known.max(offset));
     }
 
-    /// Up to where this writer was told that everything is on the medium.
+    /// The offset up to which this writer knows everything to be on disk.
     pub fn durable(&self, place: (u16, u16)) -> u64 {
         self.word(told(place))
     }
 
-    /// A line; `None` behind the last one.
+    /// A line; `None` past the last one.
     pub fn line(&self, i: usize) -> Option<Line> {
         if i >= LINES {
             return None;
@@ -197,7 +197,7 @@ fn read(map: &MmapMut, at: usize) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// What a reader saw: one hash for every [`crate::payload::BLOCK`] offsets of a partition.
+/// The account of a reader: one hash for every [`crate::payload::BLOCK`] offsets of a partition.
 #[derive(Debug)]
 pub struct Seen(MmapMut);
 
@@ -206,7 +206,7 @@ pub const BLOCKS: usize = 1 << 16;
 const SEEN: usize = 1 << 63;
 
 impl Seen {
-    /// Map an account, new or not.
+    /// Map an account, new or existing.
     pub fn open(path: &Path) -> io::Result<Self> {
         system::map_shared(path, (HEADER + 3 * PARTITIONS_MAX * BLOCKS * 8) as u64).map(Self)
     }
@@ -216,24 +216,24 @@ impl Seen {
         read(&self.0, 0)
     }
 
-    /// Note that more were read.
+    /// Note how many more were read.
     pub fn add(&mut self, records: u64) {
         let all = self.records() + records;
         self.0[..8].copy_from_slice(&all.to_le_bytes());
     }
 
-    /// True when the reader is to end.
+    /// True when the reader must end.
     pub fn is_to_stop(&self) -> bool {
         compiler_fence(Ordering::SeqCst);
         read(&self.0, STOP) != 0
     }
 
-    /// Tell the reader to end.
+    /// Make the reader end.
     pub fn stop(&mut self) {
         self.0[STOP..STOP + 8].copy_from_slice(&1u64.to_le_bytes());
     }
 
-    /// Note the hash of a block. A second look must have seen the same.
+    /// Note the hash of a block; a second look must have seen the same.
     pub fn note(&mut self, place: (u16, u16), block: u64, crc: u32) -> Result<(), String> {
         let Some(at) = seen(place, block) else { return Ok(()) };
         let before = read(&self.0, at);

@@ -1,11 +1,16 @@
-//! The checker: what is in the store against what the writers say they did.
+//! The checker: compares the store with the writers' accounts.
 //!
-//! Goes through a store from where it was checked last, with the accounts of all who wrote since,
-//! all of them dead or closed. Every record must be one of theirs, as it was intended, at the offset
-//! that was acknowledged, in its writer's order, once; a call's records stand together, and those of
-//! one call are there all or not at all; what was acknowledged is there; what was refused is not.
+//! It reads a store from where the last check ended, with the accounts of all writers since; all of
+//! them are dead or closed. It checks:
+//!
+//! - Every record is a writer's, as intended, at the acknowledged offset, in its writer's order,
+//!   once.
+//! - Records of one call are adjacent, and there all or not at all.
+//! - Acknowledged records are there; refused ones are not.
+//! - Records that were checked once read the same ever after.
+//!
 //! After a power cut ([`Loss::Suffix`]) acknowledged records may be missing, but only a suffix, and
-//! none that was said to be on the medium. What was checked once must read the same ever after.
+//! none that was reported durable.
 
 mod before;
 pub mod shared;
@@ -22,21 +27,23 @@ use crate::acks::{Acks, BARE, Line, Seen, State};
 use crate::payload::{BLOCK, Made, Pool, crc_on, who};
 use crate::task::Layout;
 
-/// What may be missing of what was acknowledged.
+/// Which acknowledged records may be missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
-    /// Nothing: processes died, the machine went on.
+    /// None: processes died, and the machine went on.
     Nothing,
-    /// A suffix of each log, behind what was said to be durable. The power went at this moment, in
-    /// microseconds of the accounts' clock. What was acknowledged later does not count: a call that is
-    /// under way while a file system is shut down may return as if nothing were wrong.
+    /// A suffix of each log, past what was reported durable.
+    ///
+    /// The power failed at this moment, in microseconds of the accounts' clock. Later
+    /// acknowledgements do not count: a call may return normally while its file system is shut
+    /// down.
     Suffix(u64),
 }
 
-/// What is known of a partition from earlier checks.
+/// The results of earlier checks of a partition.
 #[derive(Clone, Debug, Default)]
 struct Known {
-    /// Highest offset that somebody was allowed to trim to.
+    /// Highest offset that a worker was allowed to trim to.
     may_trim: u64,
     next: u64,
     crc: u32,
@@ -44,18 +51,18 @@ struct Known {
     blocks: Vec<u32>,
 }
 
-/// What a check found, in numbers.
+/// The numbers of a check.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Found {
     /// Records that were acknowledged.
     pub acknowledged: u64,
     /// Records in the store that are new since the last check.
     pub records: u64,
-    /// Of those, how many nobody was told of.
+    /// How many of those were never acknowledged.
     pub unacknowledged: u64,
     /// Acknowledged records that the power cut took.
     pub lost: u64,
-    /// Age of the oldest of them that was in interval mode, milliseconds before the cut.
+    /// Age of the oldest of them in interval mode, in milliseconds before the cut.
     pub lost_age_ms: u64,
 }
 
@@ -66,7 +73,7 @@ pub struct Checker {
     known: BTreeMap<(u16, u16), Known>,
 }
 
-/// What a writer's account says of one partition, and how far it has been seen.
+/// A writer's account of one partition, and how much of it was found.
 #[derive(Default)]
 struct Column {
     lines: Vec<usize>,
@@ -86,12 +93,12 @@ struct Account<'a> {
 type Accounts<'a> = BTreeMap<u32, Account<'a>>;
 
 impl Checker {
-    /// Nothing is known yet of a store.
+    /// A checker that knows nothing of the store yet.
     pub fn new(layout: &Layout, seed: u64) -> Self {
         Self { layout: layout.clone(), pool: Pool::new(seed), known: BTreeMap::new() }
     }
 
-    /// Check what is new since the last time.
+    /// Check what is new since the last check.
     pub fn check(
         &mut self,
         writers: &BTreeMap<u32, Acks>,
@@ -120,7 +127,7 @@ impl Checker {
             let told = told.get(&place).copied().unwrap_or_default();
             if told > end {
                 return Err(format!(
-                    "{place:?}: somebody was told that everything before {told} is durable, and the \
+                    "{place:?}: everything before {told} was reported durable, and the \
                      log ends at {end}"
                 ));
             }
@@ -132,8 +139,10 @@ impl Checker {
         Ok(found)
     }
 
-    /// Read everything again from the beginning: it must be what it was. And hold what readers saw
-    /// against it. Returns how many blocks of theirs were compared.
+    /// Read everything again from the beginning, and compare it with earlier checks and with the
+    /// readers' accounts.
+    ///
+    /// Returns how many of the readers' blocks were compared.
     pub fn check_again(&self, readers: &[Seen], reading: Reading) -> Result<u64, String> {
         let mut compared = 0;
         let topics = self.open(reading)?;
@@ -157,7 +166,7 @@ impl Checker {
         Ok(compared)
     }
 
-    /// Allow to trim what was checked, but for the last record of each partition.
+    /// Allow trimming what was checked, except the last record of each partition.
     pub fn may_trim(&mut self) -> Vec<(u16, u16, u64)> {
         let limits = self.known.iter_mut().map(|(place, known)| {
             known.may_trim = known.next.saturating_sub(1);
@@ -172,7 +181,7 @@ impl Checker {
     }
 }
 
-/// The topics that are there; `None` for those that nobody came to make.
+/// Open the topics that are there; `None` for those that no worker created.
 fn open(path: &Path, options: &StoreOptions, topics: u16) -> Result<Vec<Option<Topic>>, Error> {
     let store = match Store::open_with(path, options) {
         Err(Error::StoreNotFound { .. } | Error::NotAStore { .. }) => {
@@ -187,16 +196,16 @@ fn open(path: &Path, options: &StoreOptions, topics: u16) -> Result<Vec<Option<T
     (0..topics).map(topic).collect()
 }
 
-/// Up to where somebody was told, before the cut, that everything is on the medium.
+/// The offset of each partition up to which a worker knew everything to be on disk, before the cut.
 pub type Told = BTreeMap<(u16, u16), u64>;
 
-/// What the accounts say of that now.
+/// The accounts' answer to that now.
 pub fn told(writers: &BTreeMap<u32, Acks>, layout: &Layout) -> Told {
     let highest = |place| writers.values().map(|acks| acks.durable(place)).max().unwrap_or(0);
     layout.places().map(|place| (place, highest(place))).collect()
 }
 
-/// True for an append that was acknowledged as durable, before the power went.
+/// True for an append that was acknowledged as durable before the power failed.
 fn is_durable(line: &Line, loss: Loss) -> bool {
     let in_time = match loss {
         Loss::Nothing => true,
@@ -205,7 +214,7 @@ fn is_durable(line: &Line, loss: Loss) -> bool {
     line.state == State::Acknowledged && line.mode == 2 && in_time
 }
 
-/// Records without content: offsets that were acknowledged, and how many might be there beside them.
+/// Records without content: the acknowledged offsets, and how many more may be there.
 #[derive(Default)]
 struct Bare {
     acknowledged: BTreeSet<u64>,
@@ -258,13 +267,13 @@ impl Check<'_> {
             let (offset, key) = (record.offset(), record.key());
             let value = record.value().ok_or_else(|| format!("a tombstone at {offset}"))?;
             if offset != self.known.next {
-                return Err(format!("offset {offset} where {} was due", self.known.next));
+                return Err(format!("offset {offset} instead of {}", self.known.next));
             }
             let acknowledged = match written_by(&record, self.pool, &mut made)? {
                 None => self.take_bare(offset)?,
                 Some((writer, seq)) => {
                     let account = accounts.get_mut(&writer).ok_or_else(|| {
-                        format!("at {offset} a record of writer {writer}, who is long gone")
+                        format!("at {offset} a record of writer {writer}, which ended long ago")
                     })?;
                     account
                         .take(self.place, seq, offset, &Piece(key, value))
@@ -287,8 +296,10 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// What was read last time is still there. (The end that the topic tells may lie before it, until
-    /// the next writer repairs what a dead one committed and could not say.)
+    /// Check that the last record of the previous check is still there.
+    ///
+    /// The end that the topic reports may lie before it, until the next writer publishes what a
+    /// dead one committed.
     fn expect_last(&self, topic: &Topic) -> Result<(), String> {
         let Some(last) = self.known.next.checked_sub(1) else { return Ok(()) };
         let record = topic.get_in(self.place.1.into(), last);
@@ -312,11 +323,11 @@ impl Check<'_> {
     }
 }
 
-/// The writer of a record and its number, if it is what that one made; `None` for one without content.
+/// The writer and the number of a record, if its content is right; `None` for one without content.
 fn written_by(record: &Record, pool: &Pool, made: &mut Made) -> Result<Option<(u32, u64)>, String> {
     let (offset, key) = (record.offset(), record.key());
     let value = record.value().ok_or_else(|| format!("a tombstone at {offset}"))?;
-    let told = who(key, value).map_err(|()| format!("a strange record at {offset}"))?;
+    let told = who(key, value).map_err(|()| format!("a record of no writer at {offset}"))?;
     let Some((writer, seq, len, rich)) = told else { return Ok(None) };
     made.fill(pool, writer, seq, len, rich);
     let header = record.headers().next().and_then(|(_, value)| value);
@@ -326,11 +337,11 @@ fn written_by(record: &Record, pool: &Pool, made: &mut Made) -> Result<Option<(u
     Ok(Some((writer, seq)))
 }
 
-/// Goes into the call's checksum.
+/// A record's part in its call's checksum.
 struct Piece<'a>(Option<&'a [u8]>, &'a [u8]);
 
 impl Account<'_> {
-    /// A record of this writer was found; true when it was acknowledged.
+    /// Match a record with this writer's account; true if it was acknowledged.
     fn take(
         &mut self,
         place: (u16, u16),
@@ -340,7 +351,8 @@ impl Account<'_> {
     ) -> Result<bool, String> {
         let column = self.columns.get_mut(&place).ok_or("it wrote nothing here")?;
         loop {
-            let i = *column.lines.get(column.at).ok_or("it stands behind its last, or twice")?;
+            let i =
+                *column.lines.get(column.at).ok_or("it is past its last record, or there twice")?;
             let line = self.acks.line(i).ok_or("a line is gone")?;
             if line.seq + u64::from(line.count) <= seq {
                 skip(column, &line)?;
@@ -348,7 +360,7 @@ impl Account<'_> {
                 continue;
             }
             if seq < line.seq || line.seq + u64::from(column.seen) != seq {
-                return Err(format!("it stands twice, or out of order: {line:?}"));
+                return Err(format!("it is there twice, or out of order: {line:?}"));
             }
             if line.state == State::Refused {
                 return Err(format!("its append raised: {line:?}"));
@@ -378,7 +390,7 @@ impl Account<'_> {
     }
 }
 
-/// A later line was found: this one is not in the log.
+/// Note that a later line was found: this one is not in the log.
 fn skip(column: &Column, line: &Line) -> Result<(), String> {
     if column.seen > 0 {
         return Err(format!("only {} records are there of {line:?}", column.seen));
@@ -389,7 +401,7 @@ fn skip(column: &Column, line: &Line) -> Result<(), String> {
     Ok(())
 }
 
-/// Everything that is in the log was seen: what of the account is missing, and may it be?
+/// Judge what is missing, once everything in the log was seen.
 fn settle(
     account: &Account<'_>,
     end: impl Fn((u16, u16)) -> u64,
@@ -423,13 +435,13 @@ fn settle(
         }
         lost_from.entry(line.place.0).or_insert(i);
         let Loss::Suffix(cut_us) = loss else {
-            return Err(format!("acknowledged and not there: {line:?}"));
+            return Err(format!("acknowledged and missing: {line:?}"));
         };
         if is_durable(&line, loss) {
-            return Err(format!("acknowledged as durable and not there: {line:?}"));
+            return Err(format!("acknowledged as durable and missing: {line:?}"));
         }
         if line.offset < end(line.place) {
-            return Err(format!("lost, and not behind the end {}: {line:?}", end(line.place)));
+            return Err(format!("lost, and not past the end {}: {line:?}", end(line.place)));
         }
         found.lost += u64::from(line.count);
         if line.mode == 1 {
@@ -445,26 +457,25 @@ fn settle_bare(bare: &Bare, end: u64, loss: Loss, found: &mut Found) -> Result<(
     }
     let left = &bare.acknowledged;
     if loss == Loss::Nothing || !bare.durable.is_empty() || left.iter().any(|o| *o < end) {
-        return Err(format!("empty records that were acknowledged are not there: {left:?}"));
+        return Err(format!("empty records that were acknowledged are missing: {left:?}"));
     }
     found.acknowledged += left.len() as u64;
     found.lost += left.len() as u64;
     Ok(())
 }
 
-/// Read a partition from the beginning and compare hashes.
-/// Where a partition begins: not behind what somebody was allowed to trim.
+/// The offset at which a partition begins: not past what a worker was allowed to trim.
 fn first_of(topic: &Topic, partition: u32, known: &Known) -> Result<u64, String> {
     let first = topic.first(partition).map_err(|e| e.to_string())?;
     if first <= known.may_trim {
         return Ok(first);
     }
-    Err(format!("it begins at {first}, and nobody was allowed to trim beyond {}", known.may_trim))
+    Err(format!("it begins at {first}, past the highest allowed trim, {}", known.may_trim))
 }
 
 fn reread(topic: &Topic, place: (u16, u16), known: &Known) -> Result<(), String> {
     let first = first_of(topic, place.1.into(), known)?;
-    // From the first whole block on; of what lies before only that it is there.
+    // Hash from the first whole block on; records before it need only be there.
     let mut next = first.next_multiple_of(BLOCK).min(known.next);
     for offset in first..next {
         topic.get_in(place.1.into(), offset).map_err(|e| e.to_string())?;
@@ -475,7 +486,7 @@ fn reread(topic: &Topic, place: (u16, u16), known: &Known) -> Result<(), String>
     let mut crc = 0;
     while let Some(record) = scan.next().transpose().map_err(|e| e.to_string())? {
         if record.offset() != next {
-            return Err(format!("offset {} where {next} was due", record.offset()));
+            return Err(format!("offset {} instead of {next}", record.offset()));
         }
         crc = crc_on(crc, record.key(), record.value().unwrap_or_default());
         next += 1;
@@ -487,7 +498,7 @@ fn reread(topic: &Topic, place: (u16, u16), known: &Known) -> Result<(), String>
         }
     }
     if next != known.next || (crc != known.crc && !is_cut) {
-        return Err(format!("what was {} records is {next}, or the last ones differ", known.next));
+        return Err(format!("{} records have become {next}, or the last ones differ", known.next));
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The kill storm: rounds, until there were enough kills and records.
+//! The kill storm: rounds until there were enough kills and records.
 
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use crate::round;
 use crate::system::{catch_interrupts, interrupted};
 use crate::totals::Totals;
 
-/// The worker in Python, for the interpreter.
+/// The source of the worker in Python.
 const WORKER: &str = include_str!("../../../tests/storm_worker.py");
 
 /// Run rounds.
@@ -32,7 +32,7 @@ pub fn run(options: &Options) -> ExitCode {
         let before = totals.clone();
         let result = one(options, number, &dir, &mut totals);
         if interrupted() {
-            // Half a round counts for nothing: it is run again.
+            // Half a round does not count: it is run again.
             totals = before;
             break;
         }

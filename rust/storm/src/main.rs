@@ -1,10 +1,11 @@
-//! The storm: falaj's processes killed, stopped, forked, and their power cut, for real.
+//! The storm: kills, stops and forks real processes that use falaj, and cuts their power.
 //!
-//! `falaj-storm kill` runs writers and readers, in Rust and Python, ends them at random moments and at
-//! named points of the protocols, and holds what is left against accounts that the writers keep
-//! outside. `falaj-storm power` does so on file systems that are cut off from their device. What is
-//! checked, and how to go on from a failure: `docs/RELIABILITY.md`. It does so only where the engine has its fail
-//! points: `--cfg falaj_failpoints`, which the Makefile sets.
+//! `falaj-storm kill` runs writers and readers, in Rust and Python. It ends them at random moments
+//! and at named points of the protocols. Then it compares what is left with accounts that the
+//! writers keep outside. `falaj-storm power` does so on file systems that are cut off from their
+//! device. `docs/RELIABILITY.md` says what is checked, and how to reproduce a failure.
+//!
+//! The engine must have its fail points: `--cfg falaj_failpoints`, which the Makefile sets.
 #![deny(unsafe_code)]
 #![cfg_attr(not(falaj_failpoints), allow(dead_code, reason = "refused in `main`"))]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program: this is how it tells")]

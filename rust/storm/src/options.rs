@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What is asked of a run.
+/// The options of a run.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Kills, or cuts, to reach.
@@ -12,17 +12,17 @@ pub struct Options {
     pub records: u64,
     /// Seed of all that is drawn.
     pub seed: u64,
-    /// The round to run, alone; all of them otherwise.
+    /// The only round to run; all of them otherwise.
     pub round: Option<u64>,
-    /// Where stores lie meanwhile.
+    /// Directory of the stores during the run.
     pub dir: PathBuf,
-    /// Where the summary goes.
+    /// File for the summary.
     pub json: Option<PathBuf>,
-    /// Where a run keeps how far it is, to be gone on with.
+    /// File of progress, to resume from.
     pub state: Option<PathBuf>,
-    /// When to end in any case.
+    /// Longest time to run.
     pub time: Option<Duration>,
-    /// An interpreter that knows falaj, for workers in Python.
+    /// An interpreter that can import falaj, for workers in Python.
     pub python: Option<PathBuf>,
     /// The file systems to cut.
     pub filesystems: Vec<String>,
@@ -30,7 +30,7 @@ pub struct Options {
     pub device: Option<PathBuf>,
 }
 
-/// What can be said on the command line.
+/// Help of the command line.
 pub const USAGE: &str = "\
 usage: falaj-storm kill  [--kills N] [--records N] [options]
        falaj-storm power [--cuts N] [--filesystems ext4,xfs] [options]
@@ -48,7 +48,7 @@ Ends with 0 when nothing was found, 1 when something was, 2 for a wrong command 
 machine cannot do it, 130 when interrupted.";
 
 impl Options {
-    /// Read the arguments behind the subcommand.
+    /// Read the arguments after the subcommand.
     pub fn read(mut args: impl Iterator<Item = String>) -> Result<Self, String> {
         let mut options = Self {
             events: 500,
@@ -65,7 +65,7 @@ impl Options {
         };
         let mut seed = None;
         while let Some(name) = args.next() {
-            let value = args.next().ok_or_else(|| format!("{name} wants a value"))?;
+            let value = args.next().ok_or_else(|| format!("{name} needs a value"))?;
             let number =
                 || value.replace('_', "").parse::<u64>().map_err(|e| format!("{name}: {e}"));
             match name.as_str() {
@@ -83,7 +83,7 @@ impl Options {
                 }
                 "--device" => options.device = Some(value.into()),
                 "--filesystems" => options.filesystems = value.split(',').map(Into::into).collect(),
-                _ => return Err(format!("{name} is not known")),
+                _ => return Err(format!("{name} is not an option")),
             }
         }
         options.seed = seed.unwrap_or_else(drawn);

@@ -1,15 +1,16 @@
-//! What the records hold: made from writer and number, so that the checker can make them again.
+//! The content of records: made from writer and number, so that the checker can make it again.
 //!
-//! A value begins with sixteen bytes, *writer, length, number*, and goes on with bytes of a pool that
-//! all processes of a run share. Values too short for that have the sixteen bytes as their key. Bare
-//! records have nothing at all. `worker.py` makes the same records; the checker holds both to it.
+//! A value begins with sixteen bytes, *writer, length, number*, and continues with bytes of a pool
+//! that all processes of a run share. Values too short for that have the sixteen bytes as their
+//! key. Bare records are empty. `worker.py` makes the same records; the checker compares both with
+//! the same rules.
 
 use crc32fast::Hasher;
 use falaj::internals::topic::NewRecord;
 
 use crate::random::Random;
 
-/// Bytes that tell who wrote a record.
+/// Bytes that identify the writer of a record.
 pub const ID: usize = 16;
 /// Flag of the length: key and header beside the value.
 const RICH: u32 = 1 << 31;
@@ -45,7 +46,7 @@ impl Pool {
     }
 }
 
-/// One record, as it is to be written or was read.
+/// The content of one record, to be written or as it was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Made {
     /// Its key.
@@ -79,7 +80,7 @@ impl Made {
         }
     }
 
-    /// Make it a record without any content.
+    /// Make it an empty record.
     pub fn fill_bare(&mut self) {
         *self = Self::default();
     }
@@ -97,7 +98,7 @@ impl Made {
     }
 }
 
-/// Who wrote a record; `None` for a bare one, an error for one that no writer of ours made.
+/// The writer of a record; `None` for a bare one, an error for a record of no writer.
 pub fn who(key: Option<&[u8]>, value: &[u8]) -> Result<Option<(u32, u64, usize, bool)>, ()> {
     let id = match key {
         None if value.is_empty() => return Ok(None),
@@ -111,7 +112,7 @@ pub fn who(key: Option<&[u8]>, value: &[u8]) -> Result<Option<(u32, u64, usize, 
     if len != value.len() { Err(()) } else { Ok(Some((word(0), seq, len, word(4) & RICH != 0))) }
 }
 
-/// Go on with a checksum over a record.
+/// Update a checksum with a record.
 pub fn crc_on(crc: u32, key: Option<&[u8]>, value: &[u8]) -> u32 {
     let mut hasher = Hasher::new_with_initial(crc);
     let mut lengths = [0; 8];
@@ -123,7 +124,7 @@ pub fn crc_on(crc: u32, key: Option<&[u8]>, value: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-/// How long the next value is to be: most about a hundred bytes, some nothing, a few very long.
+/// Length of the next value: most about a hundred bytes, some none, a few very many.
 pub fn length(random: &mut Random, limit: usize) -> usize {
     let drawn = match random.below(10_000) {
         0..8_000 => random.between(60, 140),

@@ -1,4 +1,4 @@
-//! What a round is to be like, drawn from seed and number: so a round can be run again.
+//! The plan of a round, drawn from seed and number, so that a round can be run again.
 
 use std::path::Path;
 
@@ -26,7 +26,7 @@ pub struct Plan {
     pub stop_ms: u64,
     /// Mean time between forks in a worker; 0 for none.
     pub fork_ms: u64,
-    /// Of a hundred kills, how many take all writers at once.
+    /// How many of a hundred kills take all writers at once.
     pub massacres: u64,
 }
 
@@ -59,7 +59,7 @@ impl Plan {
         let syncs =
             roles.iter().map(|_| if random.chance(2, 3) { mostly } else { random.below(3) });
         let syncs: Vec<u64> = syncs.collect();
-        // Who waits for the medium with each call gets less done.
+        // Writers that wait for the disk with each call get less done.
         let all_wait = roles.iter().zip(&syncs).all(|(role, sync)| !role.appends() || *sync == 2);
         let records = if all_wait { 20_000 } else { random.between(200_000, 800_000) };
         let mut plan = Self {
@@ -82,7 +82,7 @@ impl Plan {
     }
 }
 
-/// Points that are passed with every append, and how often at most before a trap there snaps.
+/// Points that are passed with every append, and the highest passing at which a trap is set.
 const APPEND: [Point; 7] = [
     Point::AppendLocked,
     Point::AppendDirty,
@@ -187,18 +187,18 @@ const SHARING: [Point; 17] = [
     Point::SyncFile,
 ];
 
-/// In which situation a worker is started.
+/// The situation in which a worker is started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
     /// There is no store yet.
     Creating,
-    /// Nobody has the store open for writing.
+    /// No process has the store open for writing.
     Alone,
-    /// Others are there.
+    /// Other workers are there.
     Among,
 }
 
-/// A trap for a worker that is about to start, or none.
+/// A trap for a worker that is about to start, if any.
 pub fn trap(random: &mut Random, role: Role, start: Start) -> Option<Trap> {
     if !matches!(role, Role::Writer | Role::Churner | Role::Sharer) || !random.chance(2, 3) {
         return None;
@@ -213,7 +213,7 @@ pub fn trap(random: &mut Random, role: Role, start: Start) -> Option<Trap> {
         _ => (&SELDOM, 4),
     };
     let point = *random.pick(list);
-    // What only follows from another's death comes seldom in one process's life.
+    // Points that are passed only after another's death come seldom in a process's life.
     let follows = ["repair-", "latch-", "lock-taken", "roll-of", "trim-"];
     let is_rare = follows.iter().any(|start| point.name().starts_with(start));
     let nth = if is_rare { 1 } else { random.magnitude(bits) };

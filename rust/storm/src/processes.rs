@@ -1,8 +1,9 @@
-//! The workers as processes: started, stopped, killed by their own numbers, and none left behind.
+//! The workers as processes: started, stopped and killed by their process ids, with none left
+//! behind.
 //!
-//! Each worker has the reading end of a pipe as standard input, which nobody ever writes to: its
-//! forked idle children end when the other end is dropped here, or with this process, however that
-//! ends. The workers themselves end with this process by the kernel's care.
+//! Each worker's standard input is a pipe that is never written to. Its forked idle children end
+//! when the other end is dropped here, or with this process, however that ends. The kernel ends the
+//! workers themselves with this process.
 
 use std::fs::File;
 use std::io;
@@ -18,30 +19,30 @@ use crate::task::{Snap, Task, Trap};
 
 /// A worker, alive or stopped.
 pub struct Worker {
-    /// What it was told.
+    /// Its task.
     pub task: Task,
     /// Its process.
     pub pid: Pid,
-    /// When a stopped one is let go on, or killed if the flag is set.
+    /// When a stopped one continues, or is killed if the flag is set.
     pub stopped: Option<(Instant, bool)>,
-    /// We killed it, and have not yet heard of its end.
+    /// We killed it, and have not seen its end yet.
     pub killed: bool,
     says: PathBuf,
     child: Child,
 }
 
-/// How a worker ended, or what else is new of it.
+/// News of a worker: how it ended, or that it stopped.
 #[derive(Debug)]
 pub enum News {
-    /// It ended in order.
+    /// It ended normally.
     Done,
-    /// It was killed: by us.
+    /// We killed it.
     Killed,
-    /// It came to its trap and died there.
+    /// It reached its trap and died there.
     Trapped(Trap),
-    /// It came to its trap and stopped there.
+    /// It reached its trap and stopped there.
     TrappedStopped(Trap),
-    /// It ended otherwise: what it said.
+    /// It ended otherwise, with this message.
     Failed(String),
 }
 
@@ -50,14 +51,14 @@ pub struct Workers {
     exe: PathBuf,
     python: Option<(PathBuf, PathBuf)>,
     logs: PathBuf,
-    /// Those that live.
+    /// The living ones.
     pub alive: Vec<Worker>,
-    /// Pipes of the dead, which keep their idle children until the end.
+    /// Pipes of the dead, which keep their idle children alive until the end.
     orphans: Vec<Child>,
 }
 
 impl Workers {
-    /// None yet. `python` is an interpreter that knows falaj, and a worker's source.
+    /// No workers yet. `python` is an interpreter that can import falaj, and a worker's source.
     pub fn new(logs: &Path, python: Option<(PathBuf, PathBuf)>) -> io::Result<Self> {
         set_child_subreaper(Some(rustix::process::getpid()))?;
         let exe = std::env::current_exe()?;
@@ -90,11 +91,12 @@ impl Workers {
     pub fn kill(&mut self, i: usize) {
         let worker = &mut self.alive[i];
         worker.killed = true;
-        // It may have ended this moment: then its number is still its own, as nobody waited for it.
+        // It may have ended this moment. Its number is still its own, since no one has waited for
+        // it.
         let _ = kill_process(worker.pid, Signal::KILL);
     }
 
-    /// Stop a worker for a while, and then let it go on or kill it.
+    /// Stop a worker for a while, and then continue or kill it.
     pub fn stop(&mut self, i: usize, until: Instant, then_kill: bool) {
         let worker = &mut self.alive[i];
         if worker.stopped.is_none() && kill_process(worker.pid, Signal::STOP).is_ok() {
@@ -102,7 +104,7 @@ impl Workers {
         }
     }
 
-    /// Let those go on, or kill those, whose time is over. Returns how many were killed.
+    /// Continue or kill the stopped workers whose time is over; return how many were killed.
     pub fn wake_stopped(&mut self, now: Instant) -> u64 {
         let mut killed = 0;
         for i in 0..self.alive.len() {
@@ -121,7 +123,7 @@ impl Workers {
         killed
     }
 
-    /// Let all go on that are stopped.
+    /// Continue all stopped workers.
     pub fn wake_all(&mut self) {
         for worker in &mut self.alive {
             if worker.stopped.take().is_some() {
@@ -130,7 +132,7 @@ impl Workers {
         }
     }
 
-    /// What is new: dead or stopped children. Idle orphans are laid to rest on the way.
+    /// Collect the news of dead and stopped children; orphans are reaped on the way.
     pub fn news(&mut self) -> io::Result<Vec<(Task, News)>> {
         let mut news = Vec::new();
         loop {
@@ -156,7 +158,7 @@ impl Workers {
         Ok(news)
     }
 
-    /// Kill all workers and wait until they are gone.
+    /// Kill all workers and wait until they have ended.
     pub fn kill_all(&mut self) -> io::Result<Vec<(Task, News)>> {
         for i in 0..self.alive.len() {
             self.kill(i);
@@ -174,7 +176,7 @@ impl Drop for Workers {
     fn drop(&mut self) {
         let _ = self.kill_all();
         self.orphans.clear();
-        // The idle children end now; nobody else is left to wait for.
+        // The idle children end now; no other child is left to wait for.
         while matches!(waitpid(None, WaitOptions::empty()), Ok(Some(_))) {}
     }
 }
@@ -188,7 +190,7 @@ fn ending(worker: &Worker, status: WaitStatus) -> News {
         return match worker.task.trap {
             _ if worker.killed => News::Killed,
             Some(trap) if trap.snap != Snap::Stops => News::Trapped(trap),
-            _ => News::Failed(format!("somebody else killed {}", said())),
+            _ => News::Failed(format!("another process killed {}", said())),
         };
     }
     if status.exit_status() == Some(0) { News::Done } else { News::Failed(said()) }

@@ -1,11 +1,11 @@
-//! Numbers that look random and come back for the same seed.
+//! Numbers that look random, and are the same for the same seed.
 
 /// SplitMix64: small, fast, and good enough to draw plans from.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// A stream for a seed and what it is for.
+    /// A stream for a seed and a purpose.
     pub fn new(seed: u64, purpose: u64) -> Self {
         let mut mixed = Self(seed ^ purpose.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         mixed.next();
@@ -41,7 +41,7 @@ impl Random {
         &list[self.below(list.len() as u64) as usize]
     }
 
-    /// From 1 to `2^bits`, each magnitude as likely as any other.
+    /// From 1 to `2^bits`, each magnitude with the same probability.
     pub fn magnitude(&mut self, bits: u64) -> u64 {
         let bits = self.below(bits + 1);
         1 + self.below(1 << bits)

@@ -22,12 +22,12 @@ use crate::task::{Role, Snap, Task};
 use crate::totals::Totals;
 
 const TICK: Duration = Duration::from_millis(4);
-/// Nobody was stopped for so long, and yet nothing was acknowledged.
+/// A round stalls when no worker was stopped for so long, and yet nothing was acknowledged.
 const STALL: Duration = Duration::from_secs(40);
-/// Most time of a round, if it does not get where it wants.
+/// Longest time of a round that does not reach its numbers.
 const ROUND: Duration = Duration::from_secs(60);
 
-/// A round under way.
+/// A round that is running.
 pub struct Round<'a> {
     plan: Plan,
     seed: u64,
@@ -44,7 +44,7 @@ pub struct Round<'a> {
     totals: &'a mut Totals,
 }
 
-/// Run a round in a directory of its own. The error is what was found.
+/// Run a round in a directory of its own; the error is the finding.
 pub fn run(
     plan: Plan,
     seed: u64,
@@ -127,7 +127,7 @@ impl Round<'_> {
         Duration::from_millis(self.random.below(2 * mean_ms + 1))
     }
 
-    /// Somebody ended or stopped: count it, and have a successor start soon.
+    /// Note that a worker ended or stopped: count it, and start a successor soon.
     fn hear(&mut self, is_end: bool) -> Result<(), String> {
         for (task, news) in self.workers.news().map_err(|e| e.to_string())? {
             self.take(&task, news, is_end)?;
@@ -217,7 +217,7 @@ impl Round<'_> {
             parent: std::process::id(),
         };
         if role.writes() {
-            // A churner's account has no lines, but it is told there to stop.
+            // A churner's account has no lines, but a word that stops it.
             self.writers.insert(id, Acks::open(&account).map_err(failed)?);
         } else {
             self.readers.push(Seen::open(&account).map_err(failed)?);
@@ -250,7 +250,7 @@ impl Round<'_> {
         }
     }
 
-    /// Kill all writers at once, and look at what they leave before anybody recovers it.
+    /// Kill all writers at once, and look at what they leave before recovery.
     fn massacre(&mut self) -> Result<(), String> {
         let mut kills = 0;
         for i in 0..self.workers.alive.len() {
@@ -269,7 +269,7 @@ impl Round<'_> {
         self.check("before recovery")
     }
 
-    /// All writers are gone: hold the store against their accounts.
+    /// Compare the store with the accounts, once all writers have ended.
     fn check(&mut self, when: &str) -> Result<(), String> {
         let reading = if self.random.chance(1, 4) { Reading::Pread } else { Reading::Map };
         for (id, acks) in &self.writers {
@@ -293,7 +293,8 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// End the round: in order or not, then check, go on with a writer, verify, read all again.
+    /// End the round, normally or by kills; then check, append with one more writer, verify, and
+    /// read all again.
     fn end(&mut self) -> Result<(), String> {
         if interrupted() {
             return Ok(());
@@ -320,7 +321,7 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// Have somebody do what is left of what was shared, and look whether that is all.
+    /// Let a last sharer finish what is left of the shared work, and check that all is done.
     fn check_shared(&mut self) -> Result<(), String> {
         let store = self.plan.layout.store.clone();
         let failed = |e: &dyn std::fmt::Display| format!("what was shared: {e}");
@@ -374,7 +375,7 @@ impl Round<'_> {
     }
 
     fn describe_stall(&self) -> String {
-        let mut said = format!("nothing was acknowledged for {} s; alive are", STALL.as_secs());
+        let mut said = format!("nothing was acknowledged for {} s; alive:", STALL.as_secs());
         for worker in &self.workers.alive {
             let pid = worker.pid.as_raw_nonzero();
             let proc = |name| std::fs::read_to_string(format!("/proc/{pid}/{name}"));

@@ -1,10 +1,12 @@
-//! What processes share, as they saw it themselves: who has which job, who reads which partition, and
-//! what was done. A shared map of a file of its own, outside of falaj; the kernel keeps what was stored
-//! when a process is killed.
+//! Notes of what processes share: which worker has which job, reads which partition, and what was
+//! done.
 //!
-//! Owns the rules that a queue and a consumer are held to, from what the calls answered and the time
-//! before and after each. Who is about to do what may take something from it says so first, so that
-//! whatever is noted here of a process that lives is so.
+//! The notes are a shared map of a file of its own, outside of falaj. The kernel keeps what was
+//! stored when a process is killed.
+//!
+//! Owns the rules for a queue and a group, from the calls' answers and the time before and after
+//! each. Before a call that may take something from a worker, the worker says so here. So
+//! everything that is noted here of a living process is true.
 //!
 //! ```text
 //! words 0 to 7   counts            words 8 to 16  partitions: owner, meant, committed
@@ -21,9 +23,9 @@ use memmap2::MmapMut;
 use crate::system;
 use crate::worker::now_us;
 
-/// Jobs that fit.
+/// Most jobs.
 pub const JOBS: u64 = 1 << 20;
-/// Partitions of the topic that is read.
+/// Partitions of the topic that the group reads.
 pub const PARTITIONS: u32 = 3;
 /// Keys of the topic that is compacted.
 pub const KEYS: u64 = 16;
@@ -34,15 +36,15 @@ pub const TAKEN: usize = 0;
 pub const ACKED: usize = 1;
 /// Count: records that were read and committed.
 pub const READ: usize = 2;
-/// Count: steps of the cursor by hand.
+/// Count: steps of the cursor that is kept by hand.
 pub const STEPS: usize = 3;
-/// Count: jobs of the sink that were committed.
+/// Count: bulk loads of the sink that were committed.
 pub const SUNK: usize = 4;
 /// Count: compactions.
 pub const COMPACTED: usize = 5;
-/// Count: partitions that changed hands.
+/// Count: partitions that changed owners.
 pub const HANDS: usize = 6;
-/// Count: jobs that were had again in a log that was carried over.
+/// Count: jobs that were delivered again in a log that was carried over.
 pub const AGAIN: usize = 7;
 /// Names of the counts, for the summary.
 pub const COUNTS: [&str; 8] = [
@@ -67,16 +69,16 @@ const HELD: u64 = 1;
 const ACKING: u64 = 2;
 const DONE: u64 = 3;
 
-/// What was done against the rules.
+/// A broken rule.
 pub type Found = Result<(), String>;
 
-/// A job, as its word says: what its last attempt that somebody noted came to.
+/// A job's word: the last attempt that was noted, and its state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Word {
     kind: u64,
     attempt: u32,
     worker: u32,
-    /// The lease lasts until then at least; 0 where nothing is certain.
+    /// The lease lasts at least until then; 0 where nothing is certain.
     until_ms: u64,
 }
 
@@ -97,7 +99,7 @@ impl Word {
 pub struct Held {
     /// Its offset.
     pub offset: u64,
-    /// How often it was handed out.
+    /// How often it was delivered.
     pub attempt: u32,
 }
 
@@ -106,7 +108,7 @@ pub fn now_ms() -> u64 {
     (now_us() / 1000) & 0xffff_ffff
 }
 
-/// The file, mapped, in the hands of one worker.
+/// The notes, mapped by one worker.
 #[derive(Debug)]
 pub struct Shared {
     map: MmapMut,
@@ -114,7 +116,7 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Map what all workers of a round note in this directory. Who only looks is nobody: 0.
+    /// Map the notes of a round's workers in this directory; the worker 0 only looks.
     pub fn open(accounts: &Path, me: u32) -> io::Result<Self> {
         let shared = Self { map: system::map_shared(&accounts.join("shared"), LEN)?, me };
         if let Some(at) = shared.pid_of(me) {
@@ -142,8 +144,10 @@ impl Shared {
         self.word(count).load(Ordering::SeqCst)
     }
 
-    /// Whether a worker lives for certain. A process that ends lets go of its memory, and so of its
-    /// command line, before it lets go of its locks; and a number that was given again tells another one.
+    /// Whether a worker lives for certain.
+    ///
+    /// A process that ends frees its memory, and so its command line, before its locks. A process
+    /// id that was reused belongs to another command line.
     fn is_alive(&self, worker: u32) -> bool {
         let Some(pid) = self.pid_of(worker).map(|pid| pid.load(Ordering::SeqCst)) else {
             return false;
@@ -156,9 +160,11 @@ impl Shared {
         self.word(JOBS_AT + offset as usize)
     }
 
-    /// A job was taken, by a call that began and ended then, with a lease that lasts so long. In a log
-    /// that was carried over, after the death of all in the middle of a sync, jobs that were done may
-    /// be had again, as never tried (docs/PROTOCOL.md, "Queues").
+    /// Note that a job was taken: by a call that began and ended then, with a lease that lasts so
+    /// long.
+    ///
+    /// If all processes die during a sync, the next ones carry the log over. Finished jobs may then
+    /// be delivered again as never tried (docs/PROTOCOL.md, "Queues").
     pub fn took(
         &self,
         held: Held,
@@ -174,7 +180,7 @@ impl Shared {
         });
         let before = match noted {
             Ok(before) => before,
-            // Somebody had it after this one, whose lease is over.
+            // Another worker had it after this one, whose lease is over.
             Err(_) if now_ms() >= until_ms => return Ok(()),
             Err(_) if is_carried_over() => {
                 let word = Word { kind: HELD, attempt, worker: self.me, until_ms };
@@ -188,23 +194,23 @@ impl Shared {
         };
         match before.kind {
             DONE if !is_carried_over() => {
-                Err(format!("job {offset} is taken, and was done: {before:?}"))
+                Err(format!("job {offset} was delivered, and was done: {before:?}"))
             }
             HELD | ACKING if before.until_ms > ended && self.is_alive(before.worker) => {
-                Err(format!("job {offset} is taken by {ended} ms, and is held: {before:?}"))
+                Err(format!("job {offset} was delivered by {ended} ms, and was held: {before:?}"))
             }
             _ => Ok(()),
         }
     }
 
-    /// Change a job's word; the error is the word that was not to be changed.
+    /// Change a job's word; the error is the word that must not change.
     fn change(&self, offset: u64, to: impl Fn(Word) -> Option<Word>) -> Result<Word, Word> {
         let change = |word| to(Word::of(word)).map(Word::encode);
         let changed = self.job(offset).fetch_update(Ordering::SeqCst, Ordering::SeqCst, change);
         changed.map(Word::of).map_err(Word::of)
     }
 
-    /// Change the word of a job that this worker has, if nobody took it since.
+    /// Change the word of a job that this worker has, unless another worker took it since.
     fn change_mine(&self, held: Held, kind: u64, until_ms: impl Fn(u64) -> u64) -> bool {
         let changed = self.change(held.offset, |word| {
             let until_ms = until_ms(word.until_ms);
@@ -213,32 +219,34 @@ impl Shared {
         changed.is_ok()
     }
 
-    /// A job is about to be acked; false where somebody took it since, so that it must be refused.
+    /// Note that a job is about to be acked.
+    ///
+    /// False if another worker took it since, so that the ack must be refused.
     pub fn acks(&self, held: Held) -> bool {
         self.change_mine(held, ACKING, |until_ms| until_ms)
     }
 
-    /// It was acked.
+    /// Note that it was acked.
     pub fn acked(&self, held: Held) -> Found {
         self.add(ACKED, 1);
         if self.change_mine(held, DONE, |until_ms| until_ms) {
             return Ok(());
         }
         let word = Word::of(self.job(held.offset).load(Ordering::SeqCst));
-        Err(format!("{held:?} was acked, and somebody took it: {word:?}"))
+        Err(format!("{held:?} was acked, but another worker had it: {word:?}"))
     }
 
-    /// A job is about to be given back, or left to who comes next.
+    /// Note that a job is about to be given back, or left for another worker.
     pub fn leaves(&self, held: Held) {
         self.change_mine(held, FREE, |_| 0);
     }
 
-    /// The lease of a job is about to be made longer: until then nothing is certain of it.
+    /// Note that a lease is about to be extended: until then nothing is certain of the job.
     pub fn extends(&self, held: Held) {
         self.change_mine(held, HELD, |_| 0);
     }
 
-    /// It was made longer, by a call that began then.
+    /// Note that it was extended, by a call that began then.
     pub fn extended(&self, held: Held, began: u64, lease_ms: u64) {
         self.change_mine(held, HELD, |_| began + lease_ms);
     }
@@ -253,20 +261,20 @@ impl Shared {
         [self.word(at), self.word(at + 1), self.word(at + 2)]
     }
 
-    /// A partition may be lost in what comes now.
+    /// Note that a partition may be lost in the next call.
     pub fn may_lose(&self, partition: u32) {
         let [owner, ..] = self.part(partition);
         let me = u64::from(self.me);
         let _ = owner.compare_exchange(me, 0, Ordering::SeqCst, Ordering::SeqCst);
     }
 
-    /// A partition is this worker's; one that was not before goes on at `next`.
+    /// Note that this worker owns a partition; a new one resumes at `next`.
     pub fn has(&self, partition: u32, next: Option<u64>) -> Found {
         let [owner, meant, committed] = self.part(partition);
         let before = owner.swap(self.me.into(), Ordering::SeqCst) as u32;
         if before != 0 && before != self.me && self.is_alive(before) {
             return Err(format!(
-                "partition {partition} is of {before}, who lives, and of {}",
+                "partition {partition} is owned by {before}, which lives, and by {}",
                 self.me
             ));
         }
@@ -276,30 +284,30 @@ impl Shared {
         if sure.contains(&next) {
             return Ok(());
         }
-        Err(format!("partition {partition} goes on at {next}, and was committed up to {sure:?}"))
+        Err(format!("partition {partition} resumes at {next}, and was committed up to {sure:?}"))
     }
 
-    /// A partition is about to be committed.
+    /// Note that a partition is about to be committed.
     pub fn commits(&self, partition: u32, offset: u64) {
         self.part(partition)[1].fetch_max(offset, Ordering::SeqCst);
     }
 
-    /// It was.
+    /// Note that it was committed.
     pub fn committed(&self, partition: u32, offset: u64) {
         self.part(partition)[2].fetch_max(offset, Ordering::SeqCst);
     }
 
-    /// Up to where it was.
+    /// The committed offset.
     pub fn is_committed_to(&self, partition: u32) -> u64 {
         self.part(partition)[2].load(Ordering::SeqCst)
     }
 
-    /// A record of a key was appended.
+    /// Note that a record of a key was appended.
     pub fn keyed(&self, key: u64, offset: u64) {
         self.word(KEYS_AT + key as usize).fetch_max(offset + 1, Ordering::SeqCst);
     }
 
-    /// One more than the highest offset of a key that was told; 0 for none.
+    /// One more than the highest acknowledged offset of a key; 0 for none.
     pub fn last_of(&self, key: u64) -> u64 {
         self.word(KEYS_AT + key as usize).load(Ordering::SeqCst)
     }

@@ -1,5 +1,7 @@
-//! What is asked of the kernel beyond safe Rust: shared maps, bare forks, signals, a file system's
-//! sudden end. The only file of this crate that holds unsafe.
+//! Calls to the kernel beyond safe Rust: shared maps, bare forks, signals, a file system's sudden
+//! shutdown.
+//!
+//! The only file of this crate with `unsafe`.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -11,31 +13,33 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use memmap2::{MmapMut, MmapOptions};
 use rustix::process::Signal;
 
-/// Map a file for reading and writing, shared: what is stored outlives this process, however it ends.
+/// Map a file for reading and writing, shared: what is stored outlives this process, however it
+/// ends.
 pub fn map_shared(path: &Path, len: u64) -> io::Result<MmapMut> {
     let mut options = File::options();
     let file = options.read(true).write(true).create(true).truncate(false).open(path)?;
     if file.metadata()?.len() < len {
         file.set_len(len)?;
     }
-    // SAFETY: the file is the storm's own, nobody shortens it; other processes store into it while
-    // we read, which the readers of these files expect: they look at each place after its state.
+    // SAFETY: the file is the storm's own, and no process shortens it. Other processes store into
+    // it while we read; readers expect that, and look at each place after its state.
     unsafe { MmapOptions::new().len(len as usize).map_mut(&file) }
 }
 
 /// The words of a shared map.
 pub fn words(map: &MmapMut) -> &[AtomicU64] {
-    // SAFETY: a map begins at a page, so it is aligned; it is as long as it says and lives as long as
-    // the slice; other processes load and store these words as atomics too, and nobody borrows its
+    // SAFETY: a map begins at a page, so it is aligned. It is as long as it says and lives as long
+    // as the slice. Other processes also access these words as atomics, and nothing borrows its
     // bytes otherwise.
     unsafe { std::slice::from_raw_parts(map.as_ptr().cast(), map.len() / 8) }
 }
 
-/// Fork a child that does nothing until standard input ends, and then ends without a word. It keeps
-/// everything that it inherited for that long.
+/// Fork a child that does nothing until standard input ends, and then exits silently.
+///
+/// Until then it keeps everything that it inherited.
 pub fn fork_idle() -> io::Result<i32> {
-    // SAFETY: the child calls nothing but `read` and `_exit`, which are safe after a fork in a
-    // process of many threads.
+    // SAFETY: the child calls only `read` and `_exit`, which are safe after a fork in a process of
+    // many threads.
     let child = unsafe { libc::fork() };
     if child != 0 {
         return if child > 0 { Ok(child) } else { Err(io::Error::last_os_error()) };
@@ -48,11 +52,11 @@ pub fn fork_idle() -> io::Result<i32> {
             break;
         }
     }
-    // SAFETY: ends the child at once, without running anything that the parent has noted down.
+    // SAFETY: ends the child at once, without running the parent's exit handlers.
     unsafe { libc::_exit(0) }
 }
 
-/// Leave an idle child behind and die, in the middle of whatever was going on.
+/// Leave an idle child behind and die, in the middle of whatever is running.
 pub fn orphan_and_die() {
     let _ = fork_idle();
     let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::KILL);
@@ -64,7 +68,7 @@ extern "C" fn note_interrupt(_: libc::c_int) {
     INTERRUPTED.store(true, Ordering::Relaxed);
 }
 
-/// From now on Ctrl-C and its like are only noted, so that children, mounts and files are put away.
+/// Only note Ctrl-C and the like from now on, so that children, mounts and files are cleaned up.
 pub fn catch_interrupts() {
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
         let handler = note_interrupt as extern "C" fn(libc::c_int);
@@ -73,7 +77,7 @@ pub fn catch_interrupts() {
     }
 }
 
-/// True once somebody wants this process to end.
+/// True once this process was asked to end.
 pub fn interrupted() -> bool {
     INTERRUPTED.load(Ordering::Relaxed)
 }
@@ -81,7 +85,8 @@ pub fn interrupted() -> bool {
 /// `EXT4_IOC_SHUTDOWN`, `XFS_IOC_GOINGDOWN`: `_IOR('X', 125, __u32)`.
 const SHUTDOWN: libc::c_ulong = 0x8004_587d;
 
-/// Cut the file system off on which an open directory lies, with its journal written out first or not.
+/// Cut off the file system of an open directory, with its journal written first or not.
+///
 /// Nothing reaches its device any more, and every call on it fails.
 pub fn shut_down(directory: &File, flush_journal: bool) -> io::Result<()> {
     let flags: u32 = if flush_journal { 1 } else { 2 };

@@ -1,4 +1,4 @@
-//! What a worker is told to do: one JSON object, the same for those in Rust and in Python.
+//! A worker's task: one JSON object, the same for workers in Rust and in Python.
 
 use std::path::PathBuf;
 
@@ -12,18 +12,19 @@ use serde_json::{Value, json};
 #[cfg(falaj_failpoints)]
 use crate::system;
 
-/// A worker's part.
+/// The role of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Appends, one record or many, to all topics.
+    /// Appends, one record or many a call, to all topics.
     Writer,
-    /// Reads from the beginning and goes on as the topics grow.
+    /// Reads from the beginning, and follows the topics.
     Follower,
-    /// Opens, reads from somewhere to the end, closes, again and again.
+    /// Opens, reads from somewhere to the end, and closes, repeatedly.
     Scanner,
-    /// Creates and deletes a topic, again and again.
+    /// Creates and deletes a topic, repeatedly.
     Churner,
-    /// Works off a queue, reads as a member of a consumer, and does some things once, among others.
+    /// Takes jobs of a queue, reads as a member of a group, and does idempotent steps, beside other
+    /// sharers.
     Sharer,
     /// As the writer, through the Python package.
     PythonWriter,
@@ -45,17 +46,17 @@ impl Role {
         }
     }
 
-    /// True for those who have the store open for writing.
+    /// True for roles that open the store for writing.
     pub fn writes(self) -> bool {
         matches!(self, Role::Writer | Role::Churner | Role::Sharer | Role::PythonWriter)
     }
 
-    /// True for those who keep an account of appends.
+    /// True for roles that keep an account of appends.
     pub fn appends(self) -> bool {
         matches!(self, Role::Writer | Role::PythonWriter)
     }
 
-    /// True for those that need an interpreter.
+    /// True for roles that need an interpreter.
     pub fn is_python(self) -> bool {
         matches!(self, Role::PythonWriter | Role::PythonFollower)
     }
@@ -71,25 +72,25 @@ const ROLES: [Role; 7] = [
     Role::PythonFollower,
 ];
 
-/// A point to arm, and what happens at it.
+/// A point to arm, and what happens there.
 #[derive(Clone, Copy, Debug)]
 pub struct Trap {
-    /// Where.
+    /// The point.
     pub point: Point,
-    /// At which passing, from 1.
+    /// The passing at which it snaps, from 1.
     pub nth: u64,
-    /// What happens there.
+    /// The effect.
     pub snap: Snap,
 }
 
-/// What a trap does.
+/// The effect of a trap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Snap {
     /// Kills.
     Kills,
     /// Stops.
     Stops,
-    /// Forks an idle child, and kills: the child has all that its parent had open at that moment.
+    /// Forks an idle child, and kills: the child keeps everything that its parent had open.
     Orphans,
 }
 
@@ -110,7 +111,7 @@ impl Trap {
     }
 }
 
-/// The store of a round: what all of its workers have in common.
+/// The store of a round, as all its workers see it.
 #[derive(Clone, Debug)]
 pub struct Layout {
     /// The store's directory.
@@ -166,36 +167,36 @@ impl Layout {
     }
 }
 
-/// All that a worker is told.
+/// All that a worker needs to know.
 #[derive(Clone, Debug)]
 pub struct Task {
-    /// Its part.
+    /// Its role.
     pub role: Role,
     /// The store.
     pub layout: Layout,
-    /// Its number in the run: who it is in records.
+    /// Its number in the run, which its records carry.
     pub id: u32,
     /// Seed of the round.
     pub seed: u64,
     /// Its account: of appends, or of what it saw.
     pub account: PathBuf,
-    /// The bytes that values are cut from.
+    /// The pool of bytes that values are cut from.
     pub pool: PathBuf,
     /// Sync mode of most appends: 0 none, 1 interval, 2 durable.
     pub sync: u64,
     /// A point at which it dies or stops.
     pub trap: Option<Trap>,
-    /// Milliseconds between forks, 0 for none.
+    /// Milliseconds between forks; 0 for none.
     pub fork_ms: u64,
-    /// Calls after which it ends, 0 for none.
+    /// Calls after which it ends; 0 for no limit.
     pub calls: u64,
-    /// Errors end it quietly: the disk is about to go away.
+    /// Errors end it silently: the disk is about to be cut off.
     pub tolerant: bool,
     /// Reads by `pread` instead of maps.
     pub pread: bool,
-    /// Topic, partition, and the highest offset that it may trim to: what lies before has been checked.
+    /// Topic, partition, and the highest offset that it may trim to: all before was checked.
     pub may_trim: Vec<(u16, u16, u64)>,
-    /// Process id of who started it, and must be there.
+    /// Process id of its parent, which must live.
     pub parent: u32,
 }
 

@@ -1,4 +1,4 @@
-//! What a run has done so far, in numbers that survive it: the summary, and the state file.
+//! The numbers of a run so far, for the summary and the state file.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-/// Counters by name, and the figures that are read off them.
+/// Counters by name.
 #[derive(Clone, Debug, Default)]
 pub struct Totals {
     counts: BTreeMap<String, u64>,
@@ -41,7 +41,7 @@ impl Totals {
         *self.points.entry(name.to_owned()).or_default() += 1;
     }
 
-    /// How many points somebody ended or stopped at.
+    /// Number of points at which a worker ended or stopped.
     pub fn points_met(&self) -> usize {
         self.points.len()
     }
@@ -66,7 +66,7 @@ impl Totals {
         std::fs::rename(&beside, path)
     }
 
-    /// Those of an earlier run with the same seed; none when there is no such file.
+    /// Read those of an earlier run with the same seed; none if there is no such file.
     pub fn resume(path: &Path, seed: u64) -> Option<Self> {
         let text = std::fs::read_to_string(path).ok()?;
         let kept: Value = serde_json::from_str(&text).ok()?;

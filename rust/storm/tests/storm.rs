@@ -1,6 +1,6 @@
 //! A short storm and a few cuts on every run of the tests, and deaths that a storm once found.
 //!
-//! The large ones are run by `make test-proof`; this shows that they would notice, and do.
+//! `make test-proof` runs the large ones; these show that they work.
 #![cfg(falaj_failpoints)]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -14,10 +14,10 @@ use falaj::internals::topic::{NewRecord, SyncMode, Topic};
 use serde_json::{Value, json};
 
 const STORM: &str = env!("CARGO_BIN_EXE_falaj-storm");
-/// Long enough for a busy machine; nothing here waits so long when all is well.
+/// Long enough for a busy machine; no wait here takes so long when all is well.
 const LONG: Duration = Duration::from_secs(60);
 
-/// A directory of a test's own, removed at its end.
+/// A test's own directory, removed at its end.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -47,7 +47,7 @@ fn storm(args: &[&str], dir: &Path) -> (Output, Value) {
     (output, serde_json::from_str(&text).unwrap_or_default())
 }
 
-/// The interpreter that the Makefile builds for, if the package is built already.
+/// The interpreter of the Makefile's environment, if the package is built for it.
 fn python() -> Option<String> {
     let python = std::env::var("PYO3_PYTHON").ok()?;
     let package = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../python");
@@ -60,7 +60,7 @@ fn python() -> Option<String> {
     None
 }
 
-/// Say that something did not run, where the harness cannot swallow it.
+/// Report that something did not run, where the harness cannot swallow it.
 fn not_run(what: &str, why: &str) {
     let line = format!("\n*** NOT RUN: {what}: {why} ***\n");
     std::io::stderr().write_all(line.as_bytes()).unwrap();
@@ -118,7 +118,7 @@ impl Worker {
         Self(command.stderr(Stdio::piped()).spawn().unwrap())
     }
 
-    /// Wait for its end; `None` when it was killed.
+    /// Wait for its end; `None` if it was killed.
     fn end(&mut self) -> Option<i32> {
         let began = Instant::now();
         loop {
@@ -126,7 +126,7 @@ impl Worker {
                 return status.code();
             }
             assert!(began.elapsed() < LONG, "a worker does not end");
-            // sleep: nobody is told when a child ends
+            // sleep: no event reports a child's end here
             std::thread::sleep(Duration::from_millis(2));
         }
     }
@@ -136,7 +136,7 @@ impl Worker {
     }
 }
 
-/// The idle child ends when the pipe that is its standard input is closed, with the worker's handle.
+/// The idle child ends when the pipe at its standard input is closed, with the worker's handle.
 fn an_orphan_keeps_no_lock(name: &str, pwrite: bool, point: &str) {
     let scratch = Scratch::new(name);
     let nothing = Value::Null;
@@ -170,8 +170,9 @@ fn an_idle_child_of_a_parent_killed_with_a_mapped_lock_does_not_keep_it() {
     an_orphan_keeps_no_lock("orphan-roll", false, "roll-locked");
 }
 
-/// What nobody synced stays so as long as somebody of the same incarnation lives: a process, or its
-/// child in the moment between the fork and its closing what it inherited.
+/// Unsynced records stay unsynced while a process of the incarnation lives.
+///
+/// That may be a child in the moment between the fork and its closing of inherited files.
 #[test]
 fn who_works_off_what_is_left_ends_though_nothing_is_synced() {
     let scratch = Scratch::new("unsynced");

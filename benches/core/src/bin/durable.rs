@@ -1,9 +1,9 @@
 //! Durable appends of one thread beside F, interleaved, as a line of JSON on standard output.
 //!
-//! F is a store into a mapped file, allocated as a segment is, followed by fdatasync. Each store goes
-//! where nothing was, as in a log: a page that was only allocated costs the file system more at its
-//! first sync than one that was written before, so a floor that goes round and round would be lower
-//! than what any log can reach. Figures are nanoseconds per record.
+//! F is a store into a mapped file, allocated as a segment is, followed by fdatasync. Each store
+//! goes into new space, as in a log. The first sync of a page that was only allocated costs the
+//! file system more than one of a page that was written before. So a wrapping file would be faster
+//! than any log can be. Figures are nanoseconds per record.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,18 +16,18 @@ use falaj::internals::topic::{NewRecord, SyncMode, Topic};
 
 /// Rounds in which both run once; one more before them is thrown away.
 const ROUNDS: usize = 7;
-/// Turns that each has in a round: a disk has good and bad moments, and both are to meet them all.
+/// Turns of each in a round: a disk has good and bad moments, and both must meet them all.
 const TURNS: usize = 10;
-/// A round ends early where the disk is so slow that it would take longer than this.
+/// A round ends early on a disk so slow that it would take longer than this.
 const ROUND_MAX: Duration = Duration::from_secs(1);
 /// Records that one turn appends.
 const RECORDS: u64 = 50;
 /// Bytes of a value, and of the block that it makes.
 const VALUE: usize = 100;
 const BLOCK: u64 = 136;
-/// Bytes of the floor's file: those of a segment.
+/// Bytes of F's file: those of a segment.
 const FILE: u64 = 64 << 20;
-/// Where its first block goes.
+/// Position of its first block.
 const FIRST: u64 = 4096;
 
 struct Floor {

@@ -1,10 +1,10 @@
-//! Opening a store and a topic of it, and the first append, as lines of JSON on standard output.
+//! Time to open a store and one of its topics and to append, as lines of JSON on standard output.
 //!
-//! The log that is opened holds as many topics as a log takes, partitions counted, each with a record
-//! appended before and one after the rest; or one, whose active segment is nearly full of records
-//! appended singly. The floor is the same with a log of one topic without records, in turns. The
-//! opening process is the only one, so each time the log is recovered. Closing is not clocked. Figures
-//! are nanoseconds an opening.
+//! One log holds as many topics as a log takes, partitions counted, each with a record before and
+//! one after the others. The other log has one topic, whose active segment is nearly full of
+//! records appended singly. The lower bound is a log of one topic without records, in turns. The
+//! process that opens is the only one, so it recovers the log each time. Closing is not timed.
+//! Figures are nanoseconds per opening.
 
 use std::hint::black_box;
 use std::path::{Path, PathBuf};

@@ -1,8 +1,8 @@
-//! Every decoder of the format, fed with bytes that anybody may have written.
+//! Every decoder of the format, fed with arbitrary bytes.
 //!
-//! Each function takes any bytes whatever. It must not panic, must not go on for ever, and what it
-//! decodes must be within its input and come back when it is encoded again. The fuzzer in
-//! `rust/log/fuzz` calls the same functions.
+//! Each function takes any bytes. It must neither panic nor loop without end. Its result must lie
+//! within its input, and must be the same bytes when encoded again. The fuzzer in `rust/log/fuzz`
+//! calls the same functions.
 
 use falaj::internals::format::block::{self, BlockHeader, CommitWord, Kind, PlainHeader};
 use falaj::internals::format::checksum::seed;
@@ -15,10 +15,10 @@ use falaj::internals::format::{consumer, control, index, names, part, queue, var
 use super::make::{self, LOG, POSITION, SALT};
 use crate::random::Random;
 
-/// Inputs of one case: a case is not worth less than a microsecond.
+/// Inputs of one case: one input alone takes less than a microsecond.
 pub const BATCH: u64 = 64;
 
-/// A decoder and what makes input for it.
+/// A decoder, and a generator of input for it.
 #[derive(Debug)]
 pub struct Target {
     pub name: &'static str,
@@ -86,7 +86,7 @@ pub fn staged_part(bytes: &[u8]) {
     match which % 3 {
         0 => {
             let Ok(manifest) = part::Manifest::decode(bytes) else { return };
-            assert_eq!(manifest.encode(), bytes, "a manifest comes back as it was");
+            assert_eq!(manifest.encode(), bytes, "a manifest is encoded as it was");
             let name = part::file_name(&manifest.part, manifest.owner.id, true);
             assert!(part::parse_file_name(&name).is_some() && !name.contains('/'));
         }
@@ -111,13 +111,13 @@ pub fn records(bytes: &[u8]) {
     let (mut last, mut seen) = (0, 0u64);
     loop {
         let (parts, spot) = (slow.next(body), quick.next_span(body));
-        assert_eq!(parts.is_ok(), spot.is_ok(), "two ways through one body");
+        assert_eq!(parts.is_ok(), spot.is_ok(), "both ways through a body must agree");
         let (Ok(parts), Ok(spot)) = (parts, spot) else { break };
         assert_eq!(parts.is_some(), spot.is_some());
         let (Some(parts), Some(spot)) = (parts, spot) else { break };
         assert_eq!((parts.offset_delta, &parts.value), (spot.offset_delta, &spot.value()));
         assert_eq!(walk.layout_of(body, &spot).unwrap(), parts);
-        assert!(parts.end >= last && parts.end <= body.len(), "it reads on, and within the body");
+        assert!(parts.end >= last && parts.end <= body.len(), "a record is behind the last one");
         for part in [&parts.value, &parts.key, &Some(parts.headers.clone())].into_iter().flatten() {
             assert!(part.start <= part.end && part.end <= body.len());
         }
@@ -131,7 +131,7 @@ pub fn records(bytes: &[u8]) {
     if walk.is_plain() && seen > 0 && seen < u64::from(count) {
         let mut skipping = walk;
         let skipped = skipping.skip_plain(body, seen as u32);
-        assert!(skipped, "what was walked can be skipped");
+        assert!(skipped, "records that were walked can be skipped");
     }
 }
 
@@ -197,7 +197,7 @@ pub fn entries(bytes: &[u8]) {
     assert!(state.topics().count() <= bytes.len() / 56 + 1);
     let body = state.encode_since(&LogState::default());
     let mut again = LogState::default();
-    again.apply_body(&body, |_, _| {}).expect("what is known can be written and read");
+    again.apply_body(&body, |_, _| {}).expect("decoded entries can be encoded and decoded");
     assert_eq!(format!("{:?}", state.topics().collect::<Vec<_>>()), {
         format!("{:?}", again.topics().collect::<Vec<_>>())
     });
@@ -226,7 +226,7 @@ pub fn name(bytes: &[u8]) {
         assert!(!text.is_empty() && text.len() <= names::MAX_NAME && text != "." && text != "..");
         assert!(!text.contains('/') && !text.contains('\0'));
         let dir = names::log_dir(text, &LOG);
-        assert!(dir.len() <= 255, "a name that a file system takes");
+        assert!(dir.len() <= 255, "a name that a file system accepts");
         assert!(names::parse_log_dir(&dir).is_some_and(|(_, id)| id == LOG));
     }
     if let Some(sequence) = names::parse_segment(text) {
@@ -241,7 +241,7 @@ pub fn name(bytes: &[u8]) {
     let _ = names::parse_log_dir(text);
 }
 
-/// The head of a consumer's file, cut to what is decoded, then an entry.
+/// The head of a group's file, cut to what is decoded, then an entry.
 pub fn consumer_file(bytes: &[u8]) {
     let _ = consumer::check_header(bytes, LOG);
     let Some(bytes) = bytes.get(consumer::HEADER_LEN..) else { return };
@@ -260,7 +260,7 @@ pub fn consumer_file(bytes: &[u8]) {
     let ours = entry.cursors.into_iter().flatten().filter(|cursor| {
         entry.named.is_none() || entry.of() == Some((cursor.generation, cursor.partition))
     });
-    // Serials go round.
+    // Serial numbers wrap around.
     let later = |a: u64, b: u64| if b.wrapping_sub(a) as i64 > 0 { b } else { a };
     let newest = ours.map(|cursor| cursor.serial).reduce(later);
     assert_eq!(entry.cursor().map(|cursor| cursor.serial), newest);

@@ -1,7 +1,7 @@
-//! Checksums made right again behind the harm, so that the checks behind them are reached.
+//! Forged checksums: made right again after the harm, so that the checks behind them are reached.
 //!
-//! Written from `docs/FORMAT.md`. Whoever can write the files can do this; no answer is right then, and
-//! what is asked for is that falaj says something, soon, and stays whole.
+//! Written from `docs/FORMAT.md`. A process that can write the files can do this, so no answer
+//! counts as right. Calls need only end soon, without a panic, and with a message in each error.
 
 use falaj::internals::format::checksum::{crc32, crc32_from, seed};
 use falaj::internals::format::crc32c::crc32c_from;
@@ -38,7 +38,7 @@ pub fn marks(bytes: &mut [u8], salt: u64) {
     }
 }
 
-/// Make the checksums and the tag of the block at a position right; false where none can be.
+/// Make the checksums and the tag of the block at a position right; false if that is impossible.
 pub fn block(bytes: &mut [u8], position: usize, salt: u64) -> bool {
     if position + block::HEADER_LEN > bytes.len() {
         return false;
@@ -62,7 +62,7 @@ pub fn block(bytes: &mut [u8], position: usize, salt: u64) -> bool {
     true
 }
 
-/// Positions of the blocks of a segment, as far as their lengths lead.
+/// Positions of a segment's blocks, as far as their lengths lead.
 pub fn blocks(bytes: &[u8]) -> Vec<usize> {
     let (mut found, mut position) = (Vec::new(), falaj::internals::format::FIRST_BLOCK as usize);
     while position + block::HEADER_LEN <= bytes.len() {
@@ -114,7 +114,7 @@ pub fn lock_file(bytes: &mut [u8]) {
     }
 }
 
-/// The header of a consumer's file, what its entries are of, and their cursors.
+/// The header of a group's file, its entries' subjects, and their cursors.
 pub fn consumer(bytes: &mut [u8]) {
     page(bytes);
     let entries = bytes.get_mut(consumer::HEAD_LEN as usize..).unwrap_or_default();
@@ -126,13 +126,14 @@ pub fn consumer(bytes: &mut [u8]) {
     }
 }
 
-/// How many places a queue's file says that it has, as far as any can have so many.
+/// The number of slots that a queue's file claims, if it is a possible one.
 pub fn places(bytes: &[u8]) -> u64 {
     let told = if bytes.len() < queue::HEADER_LEN { 0 } else { number(bytes, 40, 8) };
     told.clamp(queue::CAPACITY_MIN, 1 << 20).next_power_of_two()
 }
 
-/// The header of a queue's file, its ends, and its entries: of the offsets that they are of by the ends.
+/// The header of a queue's file, its ends, and its entries, for the offsets that the ends give
+/// them.
 pub fn queue(bytes: &mut [u8]) {
     if bytes.len() < 4096 {
         return;

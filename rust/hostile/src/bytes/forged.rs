@@ -1,7 +1,7 @@
-//! Files of a store forged: interesting numbers in them, and checksums made right again.
+//! Forged files of a store: interesting numbers in them, and checksums made right again.
 //!
-//! Owns what is changed in the files of logs and of the store itself; of those beside the logs see
-//! `state`.
+//! Owns the changes of logs' files and the store's own; `state` owns those of the files beside the
+//! logs.
 
 use falaj::internals::storage::Storage;
 
@@ -10,7 +10,7 @@ use super::{forge, make};
 use crate::example::{Example, read};
 use crate::random::Random;
 
-/// As somebody does it who knows the format.
+/// Forge a file as an attacker who knows the format would.
 pub fn forge_one(disk: &dyn Storage, example: &Example, random: &mut Random) -> Harm {
     let kind = *random
         .pick(&[".log", ".log", ".log", ".idx", "control", ".json", "presence", "wake", "slots/0"]);
@@ -52,7 +52,7 @@ pub fn forge_one(disk: &dyn Storage, example: &Example, random: &mut Random) -> 
     Harm::new("forged", path, &format!(" {what} in"))
 }
 
-/// Put an interesting number into a word, a half or a fourth of one, behind `from`.
+/// Put an interesting number into a word, or a half or a fourth of one, behind `from`.
 pub fn edge_word(bytes: &mut [u8], random: &mut Random, from: usize, align: usize) {
     let room = (bytes.len().min(from + 1024) - from) / align;
     if room == 0 {
@@ -107,7 +107,7 @@ fn forge_segment(bytes: &mut [u8], random: &mut Random) -> &'static str {
             body.resize(len, 0);
             bytes[at + 32..end].copy_from_slice(&body);
         }
-        // The same block once more, or a later one earlier.
+        // The same block a second time, or a later one earlier.
         _ => {
             let from = *random.pick(&blocks);
             let some = 512.min(bytes.len() - at.max(from));

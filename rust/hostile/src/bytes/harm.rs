@@ -1,6 +1,6 @@
-//! Files harmed as media, strangers and careless copies do it.
+//! Harmed files, as bad disks, other programs and careless copies leave them.
 //!
-//! Owns the ways, and what is said of each: by that a store is judged.
+//! Owns the ways of harm, and a description of each; the judgement of a store depends on it.
 
 use std::path::{Path, PathBuf};
 
@@ -18,7 +18,7 @@ pub fn put(disk: &dyn Storage, path: &Path, bytes: &[u8]) {
 }
 
 fn any_file<'a>(example: &'a Example, random: &mut Random) -> &'a Path {
-    // Most bytes are those of segments; most kinds of files are not.
+    // Most bytes belong to segments, but most kinds of files are small.
     loop {
         let (path, len) = random.pick(&example.files);
         if *len > 0 {
@@ -33,7 +33,7 @@ pub fn of_kind<'a>(example: &'a Example, random: &mut Random, end: &str) -> &'a 
     &random.pick(&all).0
 }
 
-/// What was done, and to which file.
+/// The harm that was done, and to which file.
 #[derive(Debug)]
 pub struct Harm {
     pub kind: &'static str,
@@ -47,7 +47,7 @@ impl Harm {
         Self { kind, file: file.to_path_buf(), story }
     }
 
-    /// True where a store looks like an older one, or a shorter one, and is one as far as falaj can know.
+    /// True where the store looks like an older or shorter one, so that falaj cannot know better.
     pub fn is_stale(&self) -> bool {
         self.kind.starts_with("stale") || self.kind.starts_with("missing")
     }
@@ -58,7 +58,7 @@ pub fn some_file<'a>(example: &'a Example, random: &mut Random) -> &'a Path {
     if random.once_in(2) { of_kind(example, random, ".log") } else { any_file(example, random) }
 }
 
-/// As media, strangers and careless copies do it.
+/// Harm a file as bad disks, other programs and careless copies do.
 pub fn harm(disk: &dyn Storage, example: &Example, random: &mut Random, path: &Path) -> Harm {
     let Ok(stat) = disk.stat(path) else { return Harm::new("missing", path, "") };
     if stat.len == 0 {
@@ -104,13 +104,13 @@ pub fn harm(disk: &dyn Storage, example: &Example, random: &mut Random, path: &P
         }
         8 | 9 => return copy_over(disk, example, random, path),
         _ => {
-            // What was written in the second half never arrived.
+            // Writes to the second half never arrived.
             bytes[at..].fill(0);
             "stale"
         }
     };
     put(disk, path, &bytes);
-    // Without its marks a segment's damage looks like a torn end: that is harm in two places.
+    // A segment without its marks looks like one with a torn end; so this harms two places.
     let is_segment = path.extension().is_some_and(|end| end == "log");
     let marks = is_segment && at < falaj::internals::format::FIRST_BLOCK as usize;
     let kind = if marks && what != "flip" { "stale marks:" } else { what };
@@ -130,7 +130,7 @@ fn swap_sectors(bytes: &mut [u8], random: &mut Random, at: usize) -> &'static st
     "swapped"
 }
 
-/// Another file of the same kind in a file's place, or beside it under the next number.
+/// Put another file of the same kind in a file's place, or beside it under the next number.
 fn copy_over(disk: &dyn Storage, example: &Example, random: &mut Random, path: &Path) -> Harm {
     let other = like(example, random, path).to_path_buf();
     let Ok(stat) = disk.stat(&other) else { return Harm::new("missing", &other, "") };

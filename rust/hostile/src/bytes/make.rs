@@ -1,4 +1,4 @@
-//! Input for decoders: well encoded, then damaged, or nothing but noise.
+//! Input for decoders: well encoded, then corrupted, or nothing but noise.
 
 use falaj::internals::format::block::{self, BlockHeader, Kind, Producer, flag};
 use falaj::internals::format::checksum::seed;
@@ -16,10 +16,10 @@ use crate::random::Random;
 /// Salt and generation of all that is made.
 pub const SALT: u64 = 0x0123_4567_89ab_cdef;
 pub const LOG: [u8; 16] = [7; 16];
-/// Where blocks are made to lie.
+/// Position at which blocks are made to lie.
 pub const POSITION: u64 = 8192;
 
-/// Change bytes as bad media and bad programs do.
+/// Change bytes as bad disks and bad programs do.
 pub fn damage(random: &mut Random, bytes: &mut Vec<u8>) {
     for _ in 0..1 + random.below(4) {
         let len = bytes.len() as u64;
@@ -69,7 +69,7 @@ fn put_number(random: &mut Random, bytes: &mut [u8], at: usize) {
     bytes[at..at + some].copy_from_slice(&text[..some]);
 }
 
-/// Mostly damaged, sometimes sound, sometimes noise.
+/// Mostly corrupted, sometimes valid, sometimes noise.
 fn perhaps(random: &mut Random, mut sound: Vec<u8>) -> Vec<u8> {
     match random.below(16) {
         0 => sound,
@@ -99,7 +99,7 @@ fn written(random: &mut Random) -> Written {
     }
 }
 
-/// Flags and count in front, 6 bytes, then the body.
+/// Six bytes of flags and count, then the body.
 pub fn records(random: &mut Random) -> Vec<u8> {
     let mut body = BodyWriter::default();
     let rich = random.once_in(2);

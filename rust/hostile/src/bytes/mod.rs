@@ -1,15 +1,15 @@
-//! Structured rubbish for every decoder, and for whole stores.
+//! Structured garbage for every decoder, and for whole stores.
 //!
 //! | file | what it feeds |
 //! |---|---|
-//! | `decoders` | functions of `falaj::internals::format`, one after the other |
-//! | `make` | what was encoded well, then damaged: input for them |
+//! | `decoders` | functions of `falaj::internals::format`, one after another |
+//! | `make` | input for them: encoded well, then corrupted |
 //! | `stores` | whole stores, harmed in one or several ways |
-//! | `harm` | the ways of media, strangers and careless copies |
-//! | `forged`, `state` | the ways of who knows the format: logs, and what stands beside them |
-//! | `forge` | checksums made right again behind the harm |
+//! | `harm` | harm by bad disks, other programs and careless copies |
+//! | `forged`, `state` | harm by an attacker who knows the format: logs, and the files beside them |
+//! | `forge` | checksums made right again after the harm |
 //!
-//! A case is a number: its seed makes the input, and so it is replayed.
+//! A case is a number: it seeds the input, so a case can be replayed alone.
 
 pub mod decoders;
 pub mod forge;
@@ -25,9 +25,9 @@ use crate::random::Random;
 use stores::Where;
 
 const SEED: u64 = 20_261_121;
-/// Stores whose consumers and queues are harmed below who is at work with them.
+/// The target that harms groups and queues while another process works with them.
 const AT_WORK: &str = "at-work";
-/// What is fed with more than bytes.
+/// Targets whose input is a whole store.
 pub const WHOLE: [&str; 2] = ["stores", AT_WORK];
 
 /// The program `bytes`.

@@ -1,8 +1,9 @@
-//! Files of consumers and queues forged, also below somebody who is at work with them.
+//! Forged files of groups and queues, also while a process works with them.
 //!
-//! Owns what is changed there. What a queue's file derives from its entries has no checksum, and is
-//! believed while somebody of its incarnation has it open: so a [`Neighbour`] comes first, and then its
-//! heap, its links and its lanes are another's. Whatever they say, takes end, and nobody panics.
+//! Owns the changes of these files. The parts of a queue's file that are derived from its entries
+//! have no checksum. A process believes them while one of its incarnation has the file open. So a
+//! [`Neighbour`] opens it first, and then its heap, links and lanes are forged. Whatever they hold,
+//! taking must end, and no process may panic.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -24,12 +25,12 @@ use crate::beside::{HOME, KEPT, QUEUE, READER, queue_options, take_until_empty, 
 use crate::example::{Example, ROOT, options, read};
 use crate::random::Random;
 
-/// No file gets longer than this by forging: the disk's hold 256 KiB.
+/// Forging makes no file longer than this: on the disk they hold 256 KiB.
 const LONG: usize = 160 << 10;
-/// Most places of a queue whose file fits the disk.
+/// Most slots of a queue whose file fits the disk.
 const PLACES_MAX: u64 = 1024;
 
-/// Forge one of these files: in its place, as a process with a bad pointer does it, or as a new file.
+/// Forge one of these files: in place, as a process with a bad pointer would, or as a new file.
 pub fn forge_one(disk: &dyn Storage, example: &Example, random: &mut Random) -> Harm {
     let is_queue = random.once_in(2);
     let name = if is_queue { QUEUE.0 } else { random.pick(&[READER, KEPT]).0 };
@@ -47,7 +48,7 @@ pub fn forge_one(disk: &dyn Storage, example: &Example, random: &mut Random) -> 
     Harm::new("forged", path, &format!(" {what} in"))
 }
 
-/// Change words of a part of a file: to what is at an edge, or to what another word there is.
+/// Change words of a part of a file: to an extreme value, or to another word of the part.
 fn muddle(bytes: &mut [u8], random: &mut Random, part: Range<u64>) {
     let part = part.start as usize..bytes.len().min(part.end as usize);
     let Some(part) = bytes.get_mut(part) else { return };
@@ -81,7 +82,7 @@ fn forge_consumer(bytes: &mut Vec<u8>, random: &mut Random) -> &'static str {
             "name"
         }
         3 => {
-            // More entries, some of the same partition.
+            // More entries, some of them for the same partition.
             let end = bytes.len().min((entry + consumer::ENTRY_LEN) as usize);
             let more = bytes[bytes.len().min(entry as usize)..end].to_vec();
             for _ in 0..random.below(100) {
@@ -108,7 +109,7 @@ fn forge_consumer(bytes: &mut Vec<u8>, random: &mut Random) -> &'static str {
 fn forge_queue(bytes: &mut Vec<u8>, random: &mut Random) -> &'static str {
     let places = forge::places(bytes);
     let what = if random.once_in(12) {
-        // Another size, or another order, and a file of that length.
+        // Another size or order, and a file of that length.
         let capacity = *random.pick(&[64, 128, PLACES_MAX]);
         bytes[40..48].copy_from_slice(&capacity.to_le_bytes());
         bytes[12] ^= random.below(2) as u8;
@@ -124,7 +125,7 @@ fn forge_queue(bytes: &mut Vec<u8>, random: &mut Random) -> &'static str {
     what
 }
 
-/// One of the parts that a queue's file has.
+/// One of the parts of a queue's file.
 fn part_of_queue(places: u64, random: &mut Random) -> (&'static str, Range<u64>) {
     const WORDS: [u64; 7] =
         [at::LOCK, at::BUSY, at::REPLACED, at::HEAP, at::IN_FLIGHT, at::DONE, at::CHANGES];
@@ -146,13 +147,13 @@ fn part_of_queue(places: u64, random: &mut Random) -> (&'static str, Range<u64>)
         }
         7 => ("holders", Parts::HOLDERS..Parts::HOLDERS + 64),
         8 => ("links", links..heap),
-        // Few of its places are in it, and the first ones decide.
+        // Few slots are in use, and the first ones decide.
         9 => ("heap", heap..heap + 16 * (1 + random.below(16))),
         _ => ("lanes", lanes..lanes + 16 * places),
     }
 }
 
-/// Another process, which came before the harm and stays.
+/// Another process, which opened the files before the harm and stays.
 #[derive(Debug)]
 pub struct Neighbour {
     orders: Topic,
@@ -163,7 +164,7 @@ pub struct Neighbour {
 }
 
 impl Neighbour {
-    /// Come, take some jobs, and become a member of the consumers.
+    /// Open the files, take some jobs, and join the groups.
     pub fn come(disk: &MemoryStorage, example: &Example) -> Result<Self, Error> {
         let storage = std::sync::Arc::new(disk.process());
         let store = Store::open_on(storage, ROOT, &options(example.variant.mode))?;
@@ -178,8 +179,10 @@ impl Neighbour {
         Ok(Self { orders, queue, jobs, readers, _store: store })
     }
 
-    /// Go on below the harm. What it is told is not judged, as what lies in the memory of processes has
-    /// no checksum; but all of it ends.
+    /// Continue on the harmed files.
+    ///
+    /// Its answers are not judged, since the memory that processes share has no checksum. But every
+    /// call must end.
     pub fn go_on(mut self, random: &mut Random) -> Result<(), String> {
         let (orders, queue) = (&self.orders, &self.queue);
         let leases: Vec<_> = self.jobs.iter().map(|job| job.lease).collect();

@@ -1,14 +1,14 @@
-//! Whole stores, harmed in one or several ways, half of the time with checksums made right again.
+//! Whole stores, harmed in one or several ways, half of the time with forged checksums.
 //!
-//! | harm | what is asked for |
+//! | harm | what must hold |
 //! |---|---|
 //! | one, honest | every answer is right, or an error |
-//! | several, honest | every record that is served is the right one |
-//! | forged | no panic, no hang, no memory without bound, no error that says nothing |
+//! | several, honest | every record that is returned is the right one |
+//! | forged | no panic, no hang, no unbounded memory, no error without a message |
 //!
-//! One case in four is of the files beside the logs alone, those of consumers and queues: there every
-//! record is the right one, whatever is harmed. In a target of its own another process is at work with
-//! them meanwhile, so that what they say of this moment is believed.
+//! One case in four harms only the files beside the logs, those of groups and queues. There every
+//! record must be right, whatever was harmed. In a target of its own, another process works with
+//! these files meanwhile, so their derived parts are believed.
 
 use std::sync::Arc;
 
@@ -28,12 +28,12 @@ use crate::writing::{mend, write_on};
 
 const EXAMPLES: u64 = 20_261_122;
 
-/// What is harmed.
+/// The place of the harm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Where {
-    /// A store that nobody has open.
+    /// A store that no process has open.
     Left,
-    /// Consumers and queues that another process is at work with.
+    /// Groups and queues that another process works with.
     AtWork,
 }
 
@@ -50,7 +50,8 @@ pub fn run(plan: &Plan, seed: u64, harmed: Where) -> Result<bool, String> {
         let random = &mut Random::of_case(seed, case);
         match harmed {
             Where::AtWork => beside(&examples, true, random),
-            // The others stay as they were before there were these: seeds of what was found are kept.
+            // The other cases stay as they were before these existed, since seeds of findings are
+            // kept.
             Where::Left if case % 4 == 2 => beside(&examples, false, random),
             Where::Left => anywhere(&examples, random),
         }
@@ -72,7 +73,7 @@ fn anywhere(examples: &[(Example, Truths)], random: &mut Random) -> Outcome {
             harm(&*disk, example, random, path)
         });
     }
-    // What looks like an older or a shorter log is one, as far as falaj can know.
+    // A log that looks older or shorter counts as one: falaj cannot know better.
     let single = count == 1 && !harms[0].is_stale();
     let trust = match (forged, single) {
         (true, _) => Trust::Nothing,
@@ -95,23 +96,23 @@ fn anywhere(examples: &[(Example, Truths)], random: &mut Random) -> Outcome {
     told(example, word(trust), &harms, asked)
 }
 
-/// How much may be asked of what stands beside the logs, for what was done there.
+/// How strictly to judge the files beside the logs, after this harm.
 fn trust_beside(harms: &[Harm]) -> Trust {
     let of_one = |harm: &Harm| match harm.kind {
         _ if !is_beside(&harm.file) => Trust::All,
         "nothing forged in" | "empty" | "flip" => Trust::All,
         "forged" => Trust::Nothing,
-        // What is not known of a queue is to be done, and all of it is.
+        // Jobs whose state is not known count as not done, and all are delivered.
         _ if harm.file.ends_with(QUEUE.0) => Trust::Behind,
         "noise" | "longer" | "foreign" => Trust::Behind,
-        // Of a consumer that is gone, or an entry that is, nobody knows that there was one; and an entry
-        // with the cursors of another one looks as if its own had never reached the medium.
+        // If a group or an entry is gone, falaj cannot know that it existed. An entry with another
+        // one's cursors looks as if its own had never reached the disk.
         _ => Trust::Values,
     };
     harms.iter().map(of_one).min().unwrap_or(Trust::All)
 }
 
-/// Of the files beside the logs alone.
+/// Harm only files beside the logs.
 fn beside(examples: &[(Example, Truths)], lives: bool, random: &mut Random) -> Outcome {
     let (example, truths) = random.pick(examples);
     let disk = example.disk.restart();
@@ -155,7 +156,8 @@ fn ask_beside(
         neighbour.go_on(random)?;
         return ask(&storage, example, asking, random);
     }
-    // It stays, so that who comes is of its incarnation, and believes the file.
+    // The neighbour stays open, so that the next process is of its incarnation and believes the
+    // file.
     let found = ask(&storage, example, asking, random)?;
     neighbour.go_on(random).map(|()| found)
 }

@@ -1,13 +1,13 @@
-//! What must be true after a call failed.
+//! Checks after a call failed.
 //!
 //! | when | what |
 //! |---|---|
 //! | at once | the error is typed, names a path, and says what helps |
-//! | for others, at once | everything acknowledged is there, and nothing else |
-//! | after a power cut | everything that was told to be durable is there |
-//! | once the machine is well | the same process appends, or another one does, or `repair` helps |
-//! | after another power cut | what was told to be durable before and since is there |
-//! | in the end | no temporary name is left, and `verify` finds nothing wrong |
+//! | for other processes, at once | everything acknowledged is there, and nothing else |
+//! | after a power cut | everything that was acknowledged as durable is there |
+//! | once the machine works again | the same process or another one appends, or `repair` helps |
+//! | after another power cut | everything that was acknowledged as durable, before and since, is there |
+//! | at the end | no temporary name is left, and `verify` finds nothing wrong |
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::example::{ROOT, walk};
 
 type Judged = Result<(), String>;
 
-/// What is said of bytes that the disk does not give back.
+/// Errors about bytes that the disk does not return.
 const UNREADABLE: [&str; 3] = [
     "the disk could not read these bytes",
     "the commit word's tag is not this place's",
@@ -45,19 +45,19 @@ pub fn judge_error(error: &Error, how: FailureKind) -> Judged {
         _ => false,
     };
     let said = error.to_string();
-    // The store's directory lies in `/`, which is synced when it is created.
+    // The store's directory is in `/`, which is synced when the directory is created.
     let names = said.contains(ROOT) || said.contains(COPY) || said.contains(" /: ");
     // A log that awaits recovery may be read later.
     let waits = matches!(source, Error::NeedsRecovery { .. }) && error.remedy() == Remedy::Retry;
     let helps = waits || matches!(error.remedy(), Remedy::FixMachine | Remedy::Repair);
-    // A read that stops early is read on.
+    // A reader whose read ended early reads on later.
     if fits && names && helps && how != FailureKind::ShortRead {
         return Ok(());
     }
-    Err(format!("no error for a machine that fails: {said} ({:?})", error.remedy()))
+    Err(format!("not an error for a failing machine: {said} ({:?})", error.remedy()))
 }
 
-/// Values of a partition, up to where it ends well.
+/// Values of a partition, up to a regular end.
 fn values(topic: &Topic, partition: u32) -> Result<Vec<Vec<u8>>, Error> {
     let mut scan = topic.scan_partition(partition, 0, None)?;
     let mut found = Vec::new();
@@ -68,7 +68,7 @@ fn values(topic: &Topic, partition: u32) -> Result<Vec<Vec<u8>>, Error> {
 }
 
 fn all_of(store: &Store, name: &str, partition: u32) -> Result<Option<Vec<Vec<u8>>>, Error> {
-    // Who may write would create it.
+    // A writer would create it.
     if !store.topics()?.iter().any(|(there, _)| there == name) {
         return Ok(None);
     }
@@ -84,7 +84,7 @@ fn held(found: &[Vec<u8>], right: &[Entry]) -> bool {
         && found.iter().zip(right).all(|(found, entry)| *found == entry.value)
 }
 
-/// Everything acknowledged is there, and nothing else.
+/// Check that everything acknowledged is there, and nothing else.
 fn all_there(store: &Store, ledger: &Ledger, who: &str) -> Judged {
     for ((name, partition), right) in &ledger.records {
         let found = all_of(store, name, *partition);
@@ -101,7 +101,7 @@ fn all_there(store: &Store, ledger: &Ledger, who: &str) -> Judged {
     Ok(())
 }
 
-/// Another process, whose machine is well, reads at once.
+/// Read at once in another process, whose machine works.
 pub fn read_by_others(machine: &MemoryStorage, ledger: &Ledger) -> Judged {
     if ledger.records.is_empty() {
         return Ok(());
@@ -112,7 +112,7 @@ pub fn read_by_others(machine: &MemoryStorage, ledger: &Ledger) -> Judged {
     all_there(&store, ledger, "another process")
 }
 
-/// The power fails now, and nothing that was not synced has reached the medium.
+/// Cut the power now: nothing that was not synced has reached the disk.
 pub fn after_power_cut(machine: &MemoryStorage, ledger: &Ledger) -> Judged {
     let crash = machine.journal().crash_at_end();
     for image in [crash.nothing(), crash.everything()] {
@@ -144,7 +144,7 @@ fn recovered(storage: &Arc<dyn Storage>, ledger: &Ledger) -> Judged {
     Ok(())
 }
 
-/// The machine is well again: the same process goes on, then one that comes later.
+/// Let the machine work again: the same process continues, then another one comes.
 pub fn goes_on(machine: &MemoryStorage, storage: &Arc<dyn Storage>, ledger: &mut Ledger) -> Judged {
     if let Some((store, topics)) = ledger.open.take() {
         for topic in &topics {
@@ -153,14 +153,14 @@ pub fn goes_on(machine: &MemoryStorage, storage: &Arc<dyn Storage>, ledger: &mut
         all_there(&store, ledger, "the same process, afterwards,")?;
         drop((store, topics));
     } else {
-        // It came to nothing: so it is tried again.
+        // It came to nothing, so try again.
         let again = open(storage, ledger).map_err(|error| format!("opening again: {error}"))?;
         for topic in &again {
             go_on_with(topic, ledger)?;
         }
         ledger.open = None;
     }
-    // Everybody is gone; the next one finds all of it and sweeps.
+    // All processes have ended; the next one finds everything and sweeps.
     let next: Arc<dyn Storage> = Arc::new(machine.process());
     let mended = repair(Arc::clone(&next), Path::new(ROOT), &options(), false);
     let mended = mended.map_err(|error| format!("repair: {error}"))?;
@@ -194,14 +194,14 @@ pub fn goes_on(machine: &MemoryStorage, storage: &Arc<dyn Storage>, ledger: &mut
 fn go_on_with(topic: &Topic, ledger: &mut Ledger) -> Judged {
     match ledger.append(topic, 0, SyncMode::Durable) {
         Ok(_) => Ok(()),
-        // It is on its way out, or out.
+        // The topic is being deleted, or is gone.
         Err(_) if ledger.doomed.as_deref() == Some(topic.name()) => Ok(()),
-        Err(error) => Err(format!("the machine is well, and {} says: {error}", topic.name())),
+        Err(error) => Err(format!("the machine works again, and {} fails: {error}", topic.name())),
     }
 }
 
 fn nothing_is_left(machine: &MemoryStorage, storage: &Arc<dyn Storage>, deleting: bool) -> Judged {
-    // Opened and closed once more, alone: who is alone sweeps.
+    // Open and close once more, alone: a process that is alone sweeps.
     let mut ledger = Ledger::default();
     open(storage, &mut ledger).map_err(|error| format!("to sweep: {error}"))?;
     ledger.open = None;
@@ -209,7 +209,7 @@ fn nothing_is_left(machine: &MemoryStorage, storage: &Arc<dyn Storage>, deleting
     walk(machine, Path::new("/"), &mut files);
     let left = |path: &Path| {
         let text = path.to_string_lossy();
-        // A copy that could be neither finished nor removed lies beside the store, not in it.
+        // A copy that could be neither finished nor removed is beside the store, not in it.
         text.starts_with(ROOT) && (text.contains(".tmp") || text.contains(".deleted"))
     };
     if let Some((path, _)) = files.iter().find(|(path, _)| left(path)) {
@@ -218,7 +218,7 @@ fn nothing_is_left(machine: &MemoryStorage, storage: &Arc<dyn Storage>, deleting
     let found = verify(storage, Path::new(ROOT), None, &mut |_, _| Ok(()));
     let found = found.map_err(|error| format!("verify: {error}"))?;
     let worst = found.all_findings().max_by_key(|finding| finding.severity);
-    // Of a log whose removal failed half-way something may be left, which `verify` calls by its name.
+    // Parts of a log whose removal failed half-way may be left; `verify` reports them.
     let remains = |what: &str| deleting && what.starts_with("no topic names this log");
     if !found.is_sound() && !worst.is_some_and(|finding| remains(&finding.what)) {
         return Err(format!("verify finds {worst:?}"));

@@ -1,4 +1,4 @@
-//! What a process was told of its appends, which is what must be true afterwards.
+//! A process's account of its appends: what must be true afterwards.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ pub struct Entry {
     pub durable: bool,
 }
 
-/// What there must be, by topic and partition; and the handles of who was told.
+/// The records that must be there, by topic and partition, and the handles of the process.
 #[derive(Clone, Debug, Default)]
 pub struct Ledger {
     pub records: BTreeMap<(String, u32), Vec<Entry>>,
@@ -24,7 +24,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// A value that nobody else writes.
+    /// A value that is written once only.
     fn value(&self, name: &str, partition: u32, i: u64) -> Vec<u8> {
         let next = self.count(name, partition) + i;
         let mut value = format!("{name} {partition} {next} ").into_bytes();
@@ -43,8 +43,10 @@ impl Ledger {
             .push(Entry { value, durable });
     }
 
-    /// Append one record and write down what came of it. What comes before a durable record of the
-    /// same log is durable as well, which is checked by what a power cut leaves.
+    /// Append one record, and note the result.
+    ///
+    /// A durable record makes all earlier records of its log durable too; a power cut later checks
+    /// that.
     pub fn append(&mut self, topic: &Topic, partition: u32, sync: SyncMode) -> Result<u64> {
         let (name, value) = (topic.name().to_owned(), self.value(topic.name(), partition, 0));
         let appended = topic.append_to(partition, &NewRecord::new(&value), Some(sync));
@@ -81,7 +83,7 @@ impl Ledger {
         appended.map(|_| ())
     }
 
-    /// A flush came back: all of these topics' records are on the medium.
+    /// A flush returned: all records of these topics are on disk.
     pub fn flushed(&mut self, topic: &Topic) {
         let of_topic = self.records.iter_mut().filter(|((name, _), _)| name == topic.name());
         of_topic.flat_map(|(_, all)| all).for_each(|entry| entry.durable = true);

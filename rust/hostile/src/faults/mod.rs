@@ -1,15 +1,15 @@
-//! The k-th storage call of a scene fails, for every k: once, for ever, or for ever in its kind.
+//! Failing calls: the k-th storage call of a scene fails, for every k: once, always from then on,
+//! or always for its kind.
 //!
 //! | file | owns |
 //! |---|---|
-//! | `scenes` | what a process is doing when its machine fails |
-//! | `ledger` | what it was told: acknowledged, durable, failed |
-//! | `after` | what must be true then: read, written again, recovered, swept |
+//! | `scenes` | what a process does when its machine fails |
+//! | `ledger` | the results of its calls: acknowledged, durable, failed |
+//! | `after` | the checks afterwards: read, append again, recover, sweep |
 //!
-//! Every scene is run with every number of call, every way to fail and every length of it: nothing is
-//! sampled unless `--share N` asks for one in N, another set for another `--seed`. A case is a place in an
-//! order in which each beginning has something of everything; what it is numbered by is kept with
-//! `--state`.
+//! Each scene runs with each number of call, each way to fail and each duration of the failure.
+//! `--share N` samples one in N, another set for another `--seed`. Any beginning of the order of
+//! cases has something of everything. `--state` keeps what the numbers of cases depend on.
 
 mod after;
 mod ledger;
@@ -59,7 +59,7 @@ const KINDS: [Call; 16] = [
     Call::Random,
 ];
 
-/// One plan of failure.
+/// A planned failure.
 #[derive(Clone, Copy, Debug)]
 struct Planned {
     how: FailureKind,
@@ -98,7 +98,7 @@ impl Counted {
         json!({ "scene": name, "total": self.total, "kinds": self.kinds })
     }
 
-    /// What was counted before, if it was of this scene.
+    /// Read earlier counts, if they are of this scene.
     fn from_json(told: &Value, name: &str) -> Option<Self> {
         let kinds =
             told["kinds"].as_array()?.iter().map(Value::as_u64).collect::<Option<Vec<_>>>()?;
@@ -106,8 +106,9 @@ impl Counted {
         Some(Self { total: told["total"].as_u64()?, kinds }).filter(|_| is_its)
     }
 
-    /// All plans for a scene: it makes calls of its own threads too, so that a few more are tried than
-    /// were counted.
+    /// All plans for a scene.
+    ///
+    /// Its store's own threads make calls too, so a few more are tried than were counted.
     fn plans(&self) -> Vec<Planned> {
         let mut plans = Vec::new();
         for how in HOWS {
@@ -126,8 +127,9 @@ impl Counted {
     }
 }
 
-/// In which order cases are run: by steps that meet each of them once. Wherever a campaign ends, it has
-/// run something of each scene, and of each way to fail.
+/// The order in which cases run: by steps that meet each of them once.
+///
+/// Wherever a campaign ends, it has run something of each scene, and of each way to fail.
 #[derive(Clone, Copy, Debug)]
 struct Order {
     from: u64,
@@ -137,7 +139,7 @@ struct Order {
 
 impl Order {
     fn of(count: u64, seed: u64) -> Self {
-        // By the golden section: of all steps that whose multiples lie most evenly.
+        // By the golden section: of all steps its multiples lie most evenly.
         let is_coprime = |step: &u64| gcd(*step, count) == 1;
         let step = (count * 618_034 / 1_000_000..).find(is_coprime).unwrap_or(1);
         Self { from: Random::new(seed).below(count), step, count }
@@ -152,12 +154,13 @@ fn gcd(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// How many calls each scene makes. Threads of a store make some of them, so that two runs count a few
-/// more or fewer: a campaign that goes on has the numbers that it began with, or its cases would be
-/// others.
+/// Count the calls of each scene.
+///
+/// A store's threads make some of them, so two runs count a few more or fewer. A resumed campaign
+/// uses the counts that it began with; else its cases would be others.
 fn counted(scenes: &[Scene], kept: Option<&Value>) -> Result<Vec<Counted>, String> {
     let told = kept.and_then(|kept| kept["scenes"].as_array());
-    // What has another order is found to be of another campaign when it is to go on.
+    // A file with another order of cases is refused as another campaign's on resumption.
     let Some(told) = told else { return Ok(scenes.iter().map(Counted::of).collect()) };
     let told = Some(told).filter(|told| told.len() == scenes.len());
     let told = told.into_iter().flatten().zip(scenes);
@@ -189,8 +192,8 @@ pub fn main(words: impl Iterator<Item = String>) -> Result<bool, String> {
     let order = Order::of(cases.len() as u64, seed);
     let mut plan = Plan::of("faults".into(), &arguments, order.count / share)?;
     let numbers = scenes.iter().zip(&counted).map(|(s, counted)| counted.to_json(&s.name));
-    // A case opens a store a dozen times, and on a busy machine each one's threads keep its maps for a while.
-    // Nothing here is as long as somebody forged it: how much is used is limited as everywhere.
+    // A case opens a store a dozen times, and on a busy machine each store's threads keep its maps
+    // for a while. No file here is forged to be long. Memory in use is limited as everywhere.
     plan.room *= 8;
     plan.basis = json!({ "seed": seed, "scenes": Vec::from_iter(numbers) });
     campaign::run(
@@ -198,7 +201,8 @@ pub fn main(words: impl Iterator<Item = String>) -> Result<bool, String> {
         || (),
         |(), case| {
             let (scene, planned) = &cases[order.case(case)];
-            // Calls of a store's own threads shift the numbers: a panic is told with what was planned.
+            // Calls of a store's own threads shift the numbers, so a panic is reported with its
+            // plan.
             let caught = catch_unwind(AssertUnwindSafe(|| one(&scenes[*scene], *planned)));
             caught.unwrap_or_else(|panic| {
                 let said = panic.downcast_ref::<String>().cloned().unwrap_or_default();
@@ -228,8 +232,8 @@ fn one(scene: &Scene, planned: Planned) -> Outcome {
     after::after_power_cut(&machine, &ledger).map_err(told)?;
     faulty.heal();
     after::goes_on(&machine, &storage, &mut ledger).map_err(told)?;
-    // What a failed sync left in doubt, and a later one was to save, is on the medium by now.
-    let told = |what: String| told(format!("all goes on, and {what}"));
+    // Records that a failed sync left in doubt are on disk by now, by a later sync.
+    let told = |what: String| told(format!("all works again, and {what}"));
     after::after_power_cut(&machine, &ledger).map_err(told)?;
     let word = match (struck, ended.is_ok()) {
         (false, _) => "not struck",
@@ -251,7 +255,7 @@ mod tests {
             let order = Order::of(count, seed);
             let all: BTreeSet<_> = (0..count).map(|place| order.case(place)).collect();
             assert_eq!(all.len() as u64, count, "{order:?}");
-            // A hundredth of them has some of each two-hundredth.
+            // A hundredth of the cases has some of each two-hundredth.
             let some: Vec<_> = (0..count / 100).map(|place| order.case(place)).collect();
             let meets = |part: u64| {
                 let within = |case: &&usize| **case as u64 * 200 / count == part;

@@ -1,4 +1,4 @@
-//! What a process is doing when its machine fails.
+//! Scenes: what a process does when its machine fails.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,12 +16,12 @@ use falaj::internals::topic::{SyncMode, Topic};
 use super::ledger::Ledger;
 use crate::example::ROOT;
 
-/// Where backups go.
+/// Directory of backups.
 pub const COPY: &str = "/copy";
 
 type Act = fn(&Arc<dyn Storage>, &mut Ledger) -> Result<()>;
 
-/// A scene: a machine as it was left, what is known to be on it, and what is done now.
+/// A scene: a machine as it was left, what is known to be on it, and the acts to run.
 pub struct Scene {
     pub name: String,
     left: MemoryStorage,
@@ -30,7 +30,7 @@ pub struct Scene {
 }
 
 impl Scene {
-    /// The machine, anew.
+    /// A fresh copy of the machine.
     pub fn machine(&self) -> MemoryStorage {
         self.left.survivor()
     }
@@ -146,7 +146,7 @@ fn close(storage: &Arc<dyn Storage>, ledger: &mut Ledger) -> Result<()> {
     ledger.append(&orders, 0, SyncMode::None).map(|_| ())
 }
 
-/// A machine after these acts of one process, which was then killed, or closed what it had.
+/// A machine after these acts of one process, which was then killed or closed its store.
 fn left(mode: WriteMode, acts: &[Act], closed: bool) -> (MemoryStorage, Ledger) {
     let machine = MemoryStorage::with_capacity(256 << 10).seeded(7);
     let storage: Arc<dyn Storage> = Arc::new(machine.process());
@@ -163,7 +163,7 @@ fn left(mode: WriteMode, acts: &[Act], closed: bool) -> (MemoryStorage, Ledger) 
     (survivor, ledger)
 }
 
-/// As [`left`], killed while a sync had failed.
+/// As [`left`], killed after a sync had failed.
 fn latched(mode: WriteMode) -> (MemoryStorage, Ledger) {
     let (machine, mut ledger) = left(mode, &[write_some], true);
     let faulty = FaultyStorage::over_memory(machine.process());

@@ -1,4 +1,4 @@
-//! Room and pages made ahead of the writer: by a helper that takes no lock and may fail.
+//! Space and pages prepared ahead of the writer, by a helper that takes no lock and may fail.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ fn place_of(mode: WriteMode, segment_bytes: u64) -> (Place, Arc<Log>) {
     let settings = LogSettings { segment_bytes, ..settings(mode) };
     let (storage, member) = (Arc::new(faulty.clone()), TestMember::new(0, 1));
     let log = Log::open(storage, &dir, settings, Some(Arc::new(member))).unwrap();
-    // The test is the helper itself: it looks when it wants to.
+    // The test plays the helper: it looks when the test wants.
     log.set_helper(std::thread::current());
     (Place { _root: root, faulty, dir }, log)
 }
@@ -104,10 +104,10 @@ fn a_segment_that_was_sealed_meanwhile_grows_no_more() {
     assert!(room.sequence() > sealed);
 }
 
-/// A log that was appended to until its next segment is prepared; says how many records it has.
+/// A log with appends until its next segment is prepared; returns how many records it has.
 fn with_next_prepared(place: &Place, log: &Log) -> usize {
     let prepared = place.dir.join(names::prepared(0));
-    // How fast a writer is depends on the machine: it has some segments to show it in.
+    // How fast the writer is depends on the machine, so it gets some segments to try.
     for count in 1..320 {
         append(log, 0, &[&vec![7; 1 << 20]]).unwrap();
         if place.faulty.stat(&prepared).is_ok() {
@@ -128,8 +128,11 @@ fn a_fast_writer_finds_room_in_the_next_segment_too() {
         append(&log, 0, &[&vec![7; 1 << 20]]).unwrap();
         count += 1;
     }
-    assert!(place.faulty.stat(&place.dir.join(names::prepared(0))).is_err(), "it was taken");
-    assert_eq!(place.faulty.count(Call::SyncAll), syncs, "the helper had synced it");
+    assert!(
+        place.faulty.stat(&place.dir.join(names::prepared(0))).is_err(),
+        "the prepared segment must be in use"
+    );
+    assert_eq!(place.faulty.count(Call::SyncAll), syncs, "the helper must have synced it");
     assert_eq!(place.allocated().position(), 16 << 20);
     assert_eq!(read_all(&log, 0, 0).0.len(), count);
 }
@@ -148,11 +151,12 @@ fn a_sync_that_failed_for_the_helper_is_told_to_the_writer_and_not_taken_for_don
     assert!(matches!(error, Some(Error::SystemCallFailed { .. })), "{error:?}");
     assert_eq!(place.allocated().sequence(), active);
     append(&log, 0, &[&vec![7; 1 << 20]]).unwrap();
-    assert!(place.allocated().sequence() > active, "in one made anew");
+    assert!(place.allocated().sequence() > active, "the writer must create another segment");
     assert_eq!(read_all(&log, 0, 0).0.len(), count + 1);
 }
 
-// Whoever has stopped between the look at the room and the allocation finds the segment full and sealed.
+// A helper that pauses between its look at the space and the allocation finds the segment full and
+// sealed.
 #[test]
 fn a_helper_that_comes_too_late_takes_nothing_from_a_segment_that_others_filled() {
     let memory = MemoryStorage::with_capacity(2 * LARGE);
@@ -182,7 +186,7 @@ fn a_helper_that_comes_too_late_takes_nothing_from_a_segment_that_others_filled(
     stopped.store(true, Ordering::SeqCst);
     log.prefault();
     let count = count.load(Ordering::SeqCst);
-    assert!(count > 8 && !stopped.load(Ordering::SeqCst), "nobody filled the segment meanwhile");
+    assert!(count > 8 && !stopped.load(Ordering::SeqCst), "the segment must be full meanwhile");
     let (found, ended) = read_all(&log, 0, 0);
     ended.unwrap();
     assert_eq!(found.len() as u64, count);

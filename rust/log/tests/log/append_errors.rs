@@ -1,4 +1,5 @@
-//! Appends that are refused or fail: whatever raises was not appended, and what was is not lost.
+//! Appends that are refused or fail: an append that raises left no record, and no other record is
+//! lost.
 
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -40,7 +41,7 @@ fn the_fast_path_takes_nothing_that_the_slow_one_refuses() {
         let block = block_of(topic, count, body);
         log.try_append(&block)
     };
-    assert_eq!(fast(0, 1, b"\x01a"), None, "nothing is known of the log's end yet");
+    assert_eq!(fast(0, 1, b"\x01a"), None, "the log's end is not known yet");
     append(&log, 0, &[b"one"]).unwrap();
     let appended = fast(0, 1, b"\x01a").unwrap();
     assert_eq!((appended.first, Some(appended.end)), (1, log.committed()));
@@ -68,7 +69,7 @@ fn the_fast_path_takes_any_topic_and_any_number_of_records() {
         let records = 1 + i % 4;
         let body = encode(&vec![&long[..i as usize % 300]; records as usize]);
         let block = NewBlock { interval: i % 5 == 0, ..block_of(topic, records, body.body()) };
-        // A value alone as it lies, with its length in front, or as a body with a checksum or without.
+        // A value alone is stored with its length in front. A body has a checksum, or none.
         let value = &long[..i as usize % 300];
         let mut room = RecordLead::empty();
         let lead = room.encode(&NewRecord::new(value)).unwrap();
@@ -79,7 +80,7 @@ fn the_fast_path_takes_any_topic_and_any_number_of_records() {
         };
         let first = match log.try_append(&block) {
             Some(appended) => appended.first,
-            // Out of the pages that were touched, or the segment is full.
+            // The pages that were touched are used up, or the segment is full.
             None => log.append(&[block], &mut [0]).unwrap().first,
         };
         assert_eq!(first, expected[topic as usize]);
@@ -147,7 +148,7 @@ fn what_is_no_group_is_refused_before_anything_is_stored() {
     append_groups(&log, &[(1, &[b"one"]), (0, &[b"x"])]).unwrap();
 }
 
-/// Each write of an append fails, in a store where stores are writes.
+/// Each write of an append fails, in a store that writes by `pwrite`.
 #[test]
 fn an_append_that_raises_was_not_appended() {
     let mut writes = 0;
@@ -163,7 +164,7 @@ fn an_append_that_raises_was_not_appended() {
         p.faulty.heal();
         let seen = read_all(&reader, 0, 0).0.len();
         assert_eq!(seen, if failed { 1 } else { 2 }, "write {nth}");
-        // And the log goes on, for this process and for another one.
+        // The log still takes appends, from this process and from another one.
         let more = p.open(TestMember::new(0, 1).beside(1));
         assert_eq!(append(&log, 0, &[b"two"]).unwrap().first, seen as u64, "write {nth}");
         assert_eq!(append(&more, 0, &[b"three"]).unwrap().first, seen as u64 + 1);
@@ -177,7 +178,7 @@ fn an_append_that_raises_was_not_appended() {
     assert!(writes > 4, "dirty end, body, header, word, tail: {writes}");
 }
 
-/// The tail could not be stored, so the ends say less than is there: a sync knows better.
+/// The tail could not be stored, so the ends show less than there is; a sync still finds it.
 #[test]
 fn what_a_durable_append_was_told_is_true_although_the_tail_stayed_behind() {
     for nth in 1..40 {
@@ -201,7 +202,7 @@ fn what_a_durable_append_was_told_is_true_although_the_tail_stayed_behind() {
     panic!("an append does not write that often");
 }
 
-/// The end block is there, and the words of the page are not: the log has rolled.
+/// The end block is stored, but not the words of the page: the log has rolled.
 #[test]
 fn a_roll_that_fails_anywhere_is_finished_or_done_again() {
     for nth in 1..80 {
@@ -229,7 +230,8 @@ fn a_roll_that_fails_anywhere_is_finished_or_done_again() {
     panic!("a roll does not write that often");
 }
 
-/// A failed append may have wanted more than there is: the interval has nothing to do then.
+/// A failed append may have wanted a sync of something that is not there: the interval has nothing
+/// to do then.
 #[test]
 fn an_append_that_failed_leaves_no_interval_behind_that_never_ends() {
     let p = Place::new(1, WriteMode::Mapped);

@@ -1,4 +1,4 @@
-//! Cursors and followers while the log under them is cut, carried over, rolled and recovered.
+//! Cursors and followers while their log is cut, carried over, rolled and recovered.
 
 use std::sync::mpsc::channel;
 use std::time::Duration;
@@ -32,7 +32,7 @@ fn a_cursor_that_has_read_nothing_outlives_the_clearing_of_a_latch() {
     assert_eq!(next.unwrap(), Some(0));
 }
 
-/// Who asks for an offset that nobody has written gets what comes next, also behind a cut.
+/// A cursor at an offset that is not written yet gets the next record, also after a cut.
 #[test]
 fn a_cursor_at_the_end_misses_nothing_behind_a_cut() {
     for offset in [1, 7, u64::MAX] {
@@ -69,7 +69,7 @@ fn a_follower_goes_on_after_its_whole_segment_was_superseded() {
     assert_eq!(cursor.next_block().unwrap().map(falaj::internals::log::DataBlock::first), Some(2));
 }
 
-/// The process that recovers puts away what was superseded; a reader knows the old names.
+/// Recovery moves superseded segments away; a reader still knows their old names.
 #[test]
 fn a_reader_goes_on_after_the_segments_ahead_of_it_were_superseded_and_put_away() {
     let p = Place::new(1, WriteMode::Mapped);
@@ -93,7 +93,7 @@ fn a_reader_goes_on_after_the_segments_ahead_of_it_were_superseded_and_put_away(
     assert_eq!((firsts, p.segments()), (vec![1, 2, 3, 4], vec![0, 4]));
 }
 
-/// A roll that failed behind the rename leaves a segment under a name that another file gets.
+/// A roll that failed after the rename leaves a segment under a name that another file then gets.
 #[test]
 fn an_orphan_seen_once_does_not_hide_its_successor() {
     let p = Place::new(1, WriteMode::Pwrite);
@@ -150,7 +150,7 @@ fn a_follower_that_came_before_the_control_page_hears_of_news() {
     assert_eq!(reader.committed(), log.committed());
 }
 
-/// Nobody is told by a writer that is dead, and what it committed is there for who looks.
+/// A dead writer wakes no follower, but its committed record is there for a follower that looks.
 #[test]
 fn a_follower_finds_what_a_writer_committed_that_died_before_the_tail() {
     let p = Place::new(1, WriteMode::Mapped);
@@ -169,7 +169,7 @@ fn a_follower_finds_what_a_writer_committed_that_died_before_the_tail() {
     assert_eq!(cursor.next_block().unwrap().map(falaj::internals::log::DataBlock::first), Some(0));
 }
 
-/// Who read it and comes back asks for the offset behind it.
+/// A reader that has read a block asks for the offset after it.
 #[test]
 fn a_block_that_was_read_lies_before_the_end_also_when_its_writer_died_before_the_tail() {
     let p = Place::new(1, WriteMode::Mapped);
@@ -189,7 +189,7 @@ fn a_block_that_was_read_lies_before_the_end_also_when_its_writer_died_before_th
     assert_eq!(reader.end_offset(0).unwrap(), 3);
 }
 
-/// It was read, so it was committed, and a flush says that all that was committed is on the medium.
+/// The block was read, so it was committed; a flush makes all committed blocks durable.
 #[test]
 fn a_flush_covers_a_block_that_was_read_although_its_writer_died_before_the_tail() {
     let p = Place::new(1, WriteMode::Mapped);
@@ -212,7 +212,7 @@ fn replace_control(p: &Place) {
     p.storage.open(&control, OpenMode::CreateNew(0o600)).unwrap();
 }
 
-/// Nobody would ever wake it: every process looks at the other page.
+/// No process would ever wake it: all others look at the other page.
 #[test]
 fn a_follower_is_told_when_its_control_page_was_replaced() {
     let p = Place::new(1, WriteMode::Mapped);
@@ -225,7 +225,7 @@ fn a_follower_is_told_when_its_control_page_was_replaced() {
     assert!(matches!(wait, Err(Error::LockFileReplaced { .. })), "{wait:?}");
 }
 
-/// Python waits so, to look at signals in between.
+/// Python waits in this way, to check for signals in between.
 #[test]
 fn a_follower_that_waits_in_short_turns_is_told_as_well() {
     let p = Place::new(1, WriteMode::Mapped);
@@ -238,7 +238,7 @@ fn a_follower_that_waits_in_short_turns_is_told_as_well() {
     assert!(matches!(told, Some(Error::LockFileReplaced { .. })), "{told:?}");
 }
 
-/// In a log of several topics the next record of a topic may lie far behind an address.
+/// In a log of several topics, a topic's next record may lie far behind an address.
 #[test]
 fn an_address_told_in_offsets_counts_nothing_behind_it() {
     let p = Place::new(2, WriteMode::Mapped);

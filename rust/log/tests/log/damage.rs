@@ -1,5 +1,5 @@
-//! Damage below the durable mark: no offset is given again, whichever block it hits, and whoever
-//! comes afterwards.
+//! Corruption below the durable mark: no offset is used again, whichever block is corrupt and
+//! whichever process comes next.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -18,7 +18,7 @@ use falaj::internals::storage::{OpenMode, Storage};
 
 const TOPICS: u32 = 3;
 
-/// What is done to the header of a block.
+/// Changes to the header of a block.
 const HURTS: [(&str, u64, &[u8]); 5] = [
     ("its commit word is zero", 0, &[0; 8]),
     ("its commit word is another", 0, &[0xa5; 8]),
@@ -27,7 +27,7 @@ const HURTS: [(&str, u64, &[u8]); 5] = [
     ("its whole header", 0, &[0x77; 36]),
 ];
 
-/// A closed log of several topics, one of them with a block or two only, in two segments.
+/// A closed log of several topics, one with only a block or two, in two segments.
 fn closed(mode: WriteMode) -> (Place, BTreeMap<u32, u64>) {
     let p = Place::new(TOPICS, mode);
     let log = p.open(TestMember::new(0, 1));
@@ -76,7 +76,7 @@ fn hurt(storage: &Arc<dyn Storage>, p: &Place, sequence: u64, position: u64, byt
     storage.open(&path, OpenMode::ReadWrite).unwrap().write_at(bytes, position).unwrap();
 }
 
-/// Offsets of a topic as a reader finds them who steps over all damage.
+/// Offsets of a topic that a reader finds when it skips all corruption.
 fn offsets(log: &Arc<Log>, topic: u32) -> Vec<u64> {
     let mut cursor = log.cursor_at(topic, 0, Check::Full).unwrap();
     let mut found = Vec::new();
@@ -87,16 +87,16 @@ fn offsets(log: &Arc<Log>, topic: u32) -> Vec<u64> {
             Err(_) => drop(cursor.skip_damage()),
         }
     }
-    panic!("a reader of topic {topic} goes round: {found:?}");
+    panic!("a reader of topic {topic} loops: {found:?}");
 }
 
-/// Append to every topic in turn, and check that nothing is given again.
+/// Append to every topic in turn, and check that no offset is used again.
 fn append_beyond(log: &Arc<Log>, ends: &BTreeMap<u32, u64>, what: &str) -> BTreeMap<u32, u64> {
     let mut after = BTreeMap::new();
     for (topic, end) in ends {
         let first = append(log, *topic, &[b"new", b"new"]).unwrap().first;
-        assert!(first >= *end, "{what}: topic {topic} gives {first} again, it was at {end}");
-        assert!(first < end + 1000, "{what}: topic {topic} leaps from {end} to {first}");
+        assert!(first >= *end, "{what}: topic {topic} uses {first} again, its end was {end}");
+        assert!(first < end + 1000, "{what}: topic {topic} jumps from {end} to {first}");
         after.insert(*topic, first + 2);
     }
     after
@@ -127,19 +127,19 @@ fn damage_in_any_header_never_makes_an_offset_be_given_again() {
                     assert!(found.is_sorted_by(|a, b| a < b), "{what}: {found:?}");
                     assert_eq!(found.last(), Some(&(after[&topic] - 1)), "{what}");
                 }
-                // Whoever comes later finds what it left.
+                // A later process finds what this one left.
                 drop(log);
                 let log = open_as(&image, &p.dir, TestMember::new(0, 3), mode).unwrap();
                 let again = append_beyond(&log, &after, &what);
                 assert!(again.iter().all(|(topic, end)| after[topic] + 2 == *end), "{what}");
             }
         }
-        assert_eq!(refused, 0, "every block's damage leaves a log that can go on");
-        assert!(exact > 60, "{exact}: what is known beyond the damage is made use of");
+        assert_eq!(refused, 0, "a log with a corrupt block must take appends");
+        assert!(exact > 60, "{exact}: later blocks must give exact offsets");
     }
 }
 
-/// Where each block of records lies: topic, offsets, position, and whether it is alone, in no group.
+/// The place of each block of records: topic, offsets, position, and whether it is in no group.
 fn places(p: &Place, log: &Arc<Log>, sequence: u64) -> Vec<(u32, Range<u64>, u64, bool)> {
     let segment =
         Segment::open_to_read(&*p.storage, &p.dir, LOG, sequence, 0, Reading::Pread).unwrap();
@@ -169,7 +169,8 @@ fn damage_in_a_header_hides_what_is_in_that_block_and_nothing_behind_it() {
         let log = open_to_read(&image, &p.dir).unwrap();
         for (topic, offsets, position, _) in &places {
             let what = format!("{} at {}: topic {topic}, {offsets:?}", how.0, damaged.2);
-            // With its first record a topic begins, and where that lies only the way there tells.
+            // The first record introduces a topic. If it is corrupt, only the way there tells where
+            // the topic is.
             for offset in offsets.clone().filter(|offset| *offset > 0) {
                 let cursor = log.cursor_at(*topic, offset, Check::Full);
                 match cursor.and_then(|mut cursor| Ok(cursor.next_block()?.cloned())) {
@@ -198,7 +199,7 @@ fn damage_in_a_header_hides_what_is_in_that_block_and_nothing_behind_it() {
 #[test]
 fn damage_in_any_body_costs_no_offset_at_all() {
     let (p, mut ends) = closed(WriteMode::Mapped);
-    // Not closed in order, so that recovery checks bodies too.
+    // The log was not closed, so recovery checks bodies too.
     let log = p.open(TestMember::new(0, 2));
     append(&log, 0, &[b"one more"]).unwrap();
     log.sync().unwrap();
@@ -228,10 +229,11 @@ fn a_process_that_comes_after_the_damage_gives_no_offset_again() {
         let member = TestMember::new(0, 2);
         let (other, third) = (member.beside(1), member.beside(2));
         let first = p.open(member);
-        // It knows the end; the others find the damage between the last recovery and the end.
+        // The first process knows the end; the others find the corruption between the last recovery
+        // and the end.
         let positions = blocks(&p, 1);
         append(&first, 0, &[b"known to the first"]).unwrap();
-        // The last block of topic 1, behind which comes only the one of topic 0.
+        // The last block of topic 1; only the one of topic 0 follows it.
         hurt(&p.storage, &p, 1, positions[positions.len() - 1] + at, bytes);
         let second = p.open(other);
         assert!(append(&second, 0, &[b"the block behind tells"]).unwrap().first >= ends[&0]);
@@ -262,12 +264,15 @@ fn a_log_of_one_topic_goes_on_with_the_next_offset_behind_damage() {
             let found = offsets(&log, 0);
             assert_eq!(found.len(), 10, "block {i}, {name}: one is lost, one is new");
             let (_, ended) = read_all(&log, 0, 0);
-            assert!(matches!(ended, Err(Error::CorruptData { .. })), "it is told: {ended:?}");
+            assert!(
+                matches!(ended, Err(Error::CorruptData { .. })),
+                "the reader must get an error: {ended:?}"
+            );
         }
     }
 }
 
-/// A reader that came before the damage was noticed is told of the gap, and can step over it.
+/// A reader that came before the corruption was noticed gets an error for the gap, and can skip it.
 #[test]
 fn a_leap_over_what_may_be_lost_is_told_to_readers() {
     let p = Place::new(1, WriteMode::Mapped);
@@ -291,7 +296,7 @@ fn a_leap_over_what_may_be_lost_is_told_to_readers() {
         log.cursor_at(0, first - 1, Check::Full).unwrap().next_block().map(drop).unwrap_err();
     assert!(
         matches!(lost, Error::CorruptData { .. }),
-        "what was never there is no other record: {lost}"
+        "a lost offset must not give another record: {lost}"
     );
 }
 
@@ -307,7 +312,7 @@ fn what_a_recovery_will_go_on_with_is_told_before() {
     assert!(leaps.iter().all(|step| step.position == last));
     let log = p.open(TestMember::new(0, 2));
     let done = log.mend_offsets().unwrap();
-    assert_eq!(told.steps, done, "what is told is what is done");
+    assert_eq!(told.steps, done, "a dry run must list what a repair does");
     assert!(log.mend_offsets().unwrap().is_empty());
     for (topic, next) in told.ends {
         assert!(next >= ends[&topic]);
@@ -315,7 +320,7 @@ fn what_a_recovery_will_go_on_with_is_told_before() {
     }
 }
 
-/// Which topics there are stands nowhere else in a log: without it nothing is made up.
+/// Only the first snapshot says which topics a log has. Without it falaj does not guess.
 #[test]
 fn a_log_whose_first_snapshot_is_damaged_is_refused_and_not_emptied() {
     let p = Place::new(1, WriteMode::Mapped);
@@ -329,7 +334,7 @@ fn a_log_whose_first_snapshot_is_damaged_is_refused_and_not_emptied() {
     assert!(matches!(error, Error::CorruptData { position: FIRST_BLOCK, .. }), "{error}");
     let error = mend(&p.storage, &p.dir, &settings(p.mode), &TestMember::new(0, 2)).unwrap_err();
     assert!(matches!(error, Error::CorruptData { position: FIRST_BLOCK, .. }), "{error}");
-    assert_eq!(before, p.storage.list(&p.dir).unwrap(), "nothing was done to it");
+    assert_eq!(before, p.storage.list(&p.dir).unwrap(), "the log must be unchanged");
 }
 
 #[test]
@@ -349,7 +354,8 @@ fn what_was_durable_is_not_given_again_where_its_segments_are_lost() {
         let log = open(&p.storage, &p.dir, TestMember::new(0, 2)).unwrap();
         assert_eq!(append(&log, 0, &[b"new"]).unwrap().first, 20, "without {lost:?}");
     }
-    // Nothing is left that tells how much there was: beyond what a segment can number.
+    // Nothing is left that says how many records there were, so the next offset is past all that a
+    // segment can hold.
     let p = Place::new(1, WriteMode::Mapped);
     let log = p.open(TestMember::new(0, 1));
     append_values(&log, 5);
@@ -363,15 +369,16 @@ fn what_was_durable_is_not_given_again_where_its_segments_are_lost() {
     assert_eq!(append(&log, 0, &[b"new"]).unwrap().first, 5 + (1 << 32));
 }
 
-/// What changed since a snapshot was prepared stands in a second one. Without that, the first would
-/// give every record of the segment the offset of another.
+/// A second snapshot holds what changed since the first was prepared.
+///
+/// Without the second, the first would give every record of the segment a wrong offset.
 #[test]
 fn a_segment_without_its_second_snapshot_is_not_read_with_wrong_offsets() {
     for (name, at, bytes) in HURTS {
         let p = Place::new(1, WriteMode::Mapped);
         let log = p.open(TestMember::new(0, 1));
         append(&log, 0, &[b"zero"]).unwrap();
-        // Meets the latch with the next segment prepared, and keeps that.
+        // Sets the failed-sync state with the next segment prepared, and keeps that segment.
         p.set_latch();
         log.roll_now().unwrap();
         append(&log, 0, &[b"one"]).unwrap();

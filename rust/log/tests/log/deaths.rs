@@ -1,7 +1,7 @@
-//! Processes that die one after the other, each in the end block of a roll.
+//! Processes that die one after the other, each while it writes the end block of a roll.
 //!
-//! Every such death costs the segment some bytes of the room that is kept free behind its tail, and
-//! that room has an end. The log has none: whoever comes next goes on.
+//! Each such death uses some bytes of the space that is kept free behind the segment's tail. That
+//! space is limited. The log must still take appends from the next process.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,11 +19,11 @@ use crate::common::{LOG, TestMember, append, create_log_of, read_all, settings};
 const DIR: &str = "/log";
 /// Bytes of a segment.
 const SEGMENT: u64 = 16 << 10;
-/// Deaths in a row: twice what the room behind the tail is good for.
+/// Deaths in a row: twice as many as the space behind the tail allows.
 const DEATHS: u16 = 150;
-/// That room: a page and an end block.
+/// That space: a page and an end block.
 const RESERVE: u64 = 4096 + 64;
-/// Records that are appended afterwards, by an heir and after a restart.
+/// Records that are appended afterwards, by the next process and after a restart.
 const MORE: usize = 300;
 
 fn word(storage: &MemoryStorage, file: &str, position: u64) -> Address {
@@ -37,15 +37,15 @@ fn end(storage: &MemoryStorage, which: u64) -> Address {
     word(storage, "control", which)
 }
 
-/// True when a death at this time of a roll leaves its end block begun, and not committed.
+/// True if a death at this time of a roll leaves an end block that was begun and not committed.
 fn in_end_block(image: &MemoryStorage) -> bool {
     let (tail, dirty) = (end(image, at::TAIL), end(image, at::DIRTY));
     let begun = dirty > tail && dirty.sequence() == tail.sequence();
     begun && word(image, &names::segment(tail.sequence()), tail.position()) == Address(0)
 }
 
-/// A log in whose first segment all is used that was allocated, and one process after the other that
-/// dies in the end block of its roll, having stored more or less of it.
+/// A log whose first segment has used all its allocated space. Process after process dies there in
+/// the end block of its roll, at different steps.
 fn dying(mode: WriteMode, segment_bytes: u64) {
     let settings = LogSettings { segment_bytes, generation: LOG, ..settings(mode) };
     let open = |storage: &MemoryStorage, member: Option<TestMember>| {
@@ -69,7 +69,7 @@ fn dying(mode: WriteMode, segment_bytes: u64) {
         let journal = storage.journal();
         obituary();
         drop(log);
-        // The last of these times: the first are still those of the one that died before.
+        // The last of these times: earlier ones belong to the process that died before.
         let times = (start..=journal.len()).rev();
         let mut times = times.filter(|time| in_end_block(&journal.killed_at(*time)));
         storage = journal.killed_at(times.nth(usize::from(death % 3)).unwrap()).restart();
@@ -90,7 +90,7 @@ fn dying(mode: WriteMode, segment_bytes: u64) {
     }
 }
 
-/// Append until nothing more fits behind the tail without allocating; tells how many records.
+/// Append until nothing more fits behind the tail without an allocation; return how many records.
 fn use_up(storage: &MemoryStorage, log: &Arc<Log>) -> usize {
     for records in 0.. {
         let room = end(storage, at::ALLOCATED).position() - end(storage, at::TAIL).position();
@@ -110,7 +110,7 @@ fn a_log_outlives_any_number_of_deaths_at_one_end_block_written_through() {
     dying(WriteMode::Pwrite, SEGMENT);
 }
 
-/// Where the segment can grow, it does.
+/// A segment that can grow does so.
 #[test]
 fn a_segment_outlives_any_number_of_deaths_where_its_allocation_ends() {
     dying(WriteMode::Mapped, (1 << 20) + SEGMENT);

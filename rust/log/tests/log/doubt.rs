@@ -1,4 +1,5 @@
-//! Damage that may hide how cursors, tokens and producers moved on: none of them is believed in silence.
+//! Corruption that may hide moves of cursors, idempotency keys and producers: none of these is
+//! believed in silence.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -37,7 +38,7 @@ fn once(log: &Log, sequence: u64) -> Result<u64> {
     log.append_if(&of, &[block_of(0, 1, body.body())], false, &mut [0]).map(|it| it.first)
 }
 
-/// Everything that may be asked of a log's facts, and whether it is told.
+/// Everything that a log can be asked about these, and whether it answers.
 fn asked(log: &Log) -> Vec<Result<()>> {
     vec![
         log.cursor_of(NAME).map(drop),
@@ -47,7 +48,8 @@ fn asked(log: &Log) -> Vec<Result<()>> {
     ]
 }
 
-/// A closed log of which the last moves of a cursor, a token and a producer are hurt; the place of that.
+/// A closed log in which the last moves of a cursor, an idempotency key and a producer are corrupt;
+/// returns the place.
 fn hurt(mode: WriteMode) -> (Place, u64) {
     let p = Place::new(1, mode);
     let log = p.open(TestMember::new(0, 1));
@@ -87,7 +89,7 @@ fn what_damage_may_have_set_back_is_refused_until_repair() {
     for mode in [WriteMode::Mapped, WriteMode::Pwrite] {
         let (p, position) = hurt(mode);
         is_refused(asked(&open_to_read(&p.storage, &p.dir).unwrap()), position);
-        // Also in segments that come later, and after each opening.
+        // Also in later segments, and after each opening.
         for incarnation in 2..5 {
             let log = p.open(TestMember::new(0, incarnation));
             is_refused(asked(&log), position);
@@ -103,7 +105,7 @@ fn what_damage_may_have_set_back_is_refused_until_repair() {
         let told = plan(&p.storage, &p.dir, &settings(mode), 9).unwrap().steps;
         let log = p.open(TestMember::new(0, 9));
         let done = log.mend_offsets().unwrap();
-        assert_eq!(told, done, "what is told is what is done");
+        assert_eq!(told, done, "a dry run must list what a repair does");
         assert_eq!(done.iter().map(|step| step.mend).collect::<Vec<_>>(), [RepairKind::AsKnown]);
         assert_eq!((done[0].position, log.mend_offsets().unwrap()), (position, vec![]));
         assert!(
@@ -128,7 +130,8 @@ fn what_damage_may_have_set_back_is_refused_until_repair() {
     }
 }
 
-/// Whoever knew the log before goes on, and its next segment tells all others.
+/// A process that knew the log before still has these facts, and its next segment records them for
+/// all.
 #[test]
 fn a_process_that_knows_what_damage_hides_says_it_anew() {
     let p = Place::new(1, WriteMode::Mapped);
@@ -172,7 +175,7 @@ fn what_stands_in_a_lost_segment_is_doubted_too() {
     assert_eq!(log.cursor_of(NAME).unwrap(), Some(at(1)));
 }
 
-/// A torn end is no damage: what was not on the medium was promised to nobody.
+/// A torn end is not corruption: records that were not on disk had no promise.
 #[test]
 fn behind_a_torn_end_nothing_is_doubted() {
     let p = Place::new(1, WriteMode::Mapped);

@@ -1,4 +1,5 @@
-//! The log on real files: appends come back, across rolls, processes, deaths and reopening.
+//! The log on real files: appended records are there after rolls, process changes, deaths and
+//! reopening.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! A segment of more bytes than a reader without maps keeps in memory: it begins afresh on the way, and
-//! nobody notices.
+//! A segment larger than the cache of a reader without maps: it drops the cache on the way, with
+//! the same result.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use falaj::internals::storage::real::RealStorage;
 
 const SEGMENT: u64 = 256 << 20;
 const RECORD: usize = 2 << 20;
-/// More than twice what is kept.
+/// More than twice the size of the cache.
 const RECORDS: u64 = 70;
 
 fn open(
@@ -30,14 +30,14 @@ fn open(
     Log::open(Arc::clone(storage), dir, settings, member).unwrap()
 }
 
-/// Values have their number in front.
+/// Values begin with their number.
 fn value(i: u64) -> Vec<u8> {
     let mut value = vec![i as u8; RECORD];
     value[..8].copy_from_slice(&i.to_le_bytes());
     value
 }
 
-/// A log of one large segment, whose writer was killed and of which only the beginning has a mark.
+/// A log of one large segment with a mark near its beginning; its writer was killed.
 fn killed(root: &Path) -> (Arc<dyn Storage>, PathBuf) {
     let storage: Arc<dyn Storage> = Arc::new(RealStorage::new());
     let dir = log_dir(root);
@@ -60,7 +60,7 @@ fn whoever_reads_much_without_a_map_begins_afresh_and_finds_the_same() {
     let segment =
         |reading| Segment::open_to_read(&*storage, &dir, LOG, 0, SEGMENT, reading).unwrap();
 
-    // Who walks, and who builds an index.
+    // A walk, and the building of an index.
     let mapped = segment(Reading::Map);
     let mut whole = SegmentWalker::new();
     while whole.step(&mapped, Check::Header).unwrap().is_some() {}
@@ -70,12 +70,15 @@ fn whoever_reads_much_without_a_map_begins_afresh_and_finds_the_same() {
     walk.go_to(&mut unmapped, whole.position).unwrap();
     assert_eq!((walk.position, &walk.state), (whole.position, &whole.state));
     assert!(walk.is_sure());
-    assert!(first.exceeds_cache() && !unmapped.exceeds_cache(), "another one went on");
-    assert!(!mapped.exceeds_cache(), "a map costs nothing");
+    assert!(
+        first.exceeds_cache() && !unmapped.exceeds_cache(),
+        "another reader must have replaced it"
+    );
+    assert!(!mapped.exceeds_cache(), "a mapped reader has no such cache");
     let [index, other] = [&mapped, &segment(Reading::Pread)].map(|s| Index::build(s).encode(s));
     assert!(index == other);
 
-    // Recovery reads all of it, bodies too, and so does a cursor.
+    // Recovery reads everything, bodies too; so does a cursor.
     let log = open(&storage, &dir, Reading::Pread, Some(TestMember::new(0, 2)));
     let mut cursor = log.cursor_at(0, 0, Check::Full).unwrap();
     for i in 0..RECORDS {

@@ -1,4 +1,4 @@
-//! A failed sync, and everything that may go wrong until what it left in doubt is saved.
+//! The failed-sync state, and everything that may go wrong until the records in doubt are saved.
 
 use std::any::Any;
 use std::io;
@@ -19,7 +19,8 @@ use falaj::internals::log::{Log, LogSettings, Member, Watch, mark_deleted};
 use falaj::internals::segment::{Check, Reading, Segment};
 use falaj::internals::storage::faulty::Call;
 
-/// The append lock is taken over from a writer that died between its commit word and the tail.
+/// A process takes the append lock over from a writer that died between its commit word and the
+/// tail.
 #[test]
 fn clearing_a_latch_keeps_what_readers_have_seen() {
     let p = Place::new(1, WriteMode::Mapped);
@@ -38,15 +39,15 @@ fn clearing_a_latch_keeps_what_readers_have_seen() {
     dead();
     std::mem::forget(log_a);
     let (seen, _) = read_all(&log_b, 0, 0);
-    assert_eq!(seen.len(), 2, "a reader sees both");
+    assert_eq!(seen.len(), 2, "a reader must see both");
     append(&log_b, 0, &[b"three"]).unwrap();
     let (now, _) = read_all(&log_b, 0, 0);
-    assert_eq!(now[..2], seen[..], "and what it saw stays");
+    assert_eq!(now[..2], seen[..], "records that were seen must stay");
     assert_eq!(now.len(), 3);
 }
 
-/// As a kill leaves it between the new segment's name and the lowered flag, in whatever order the
-/// words of the page are stored.
+/// A kill between the new segment's name and the cleared flag, with the page's words stored in any
+/// order.
 #[test]
 fn a_death_in_the_middle_of_clearing_a_latch_is_mended() {
     let words = [at::ALLOCATED, at::INDEXED, at::TAIL, at::DIRTY, at::DURABLE];
@@ -76,7 +77,7 @@ fn a_death_in_the_middle_of_clearing_a_latch_is_mended() {
     }
 }
 
-/// The segment got its name, and what follows failed: the next clearing goes on from there.
+/// The segment got its name, and a later step failed: the next attempt continues from there.
 #[test]
 fn an_error_in_the_middle_of_clearing_a_latch_is_mended() {
     for (call, nth) in [(Call::SyncDir, 1), (Call::Rename, 2), (Call::Open, 3), (Call::Stat, 2)] {
@@ -94,7 +95,7 @@ fn an_error_in_the_middle_of_clearing_a_latch_is_mended() {
     }
 }
 
-/// A process that tells which of its threads wait for a lock.
+/// A process that reports which of its threads wait for a lock.
 #[derive(Debug)]
 struct Watched {
     member: TestMember,
@@ -128,7 +129,7 @@ impl Member for Watched {
     }
 }
 
-/// Threads of one process share one identity in the lock word: a mutex stands before it.
+/// Threads of one process share one identity in the lock word, so a mutex guards it.
 #[test]
 fn one_thread_of_a_process_at_a_time_waits_for_the_append_lock() {
     let p = Place::new(1, WriteMode::Mapped);
@@ -149,7 +150,7 @@ fn one_thread_of_a_process_at_a_time_waits_for_the_append_lock() {
         while !p.is_latched() {
             std::thread::yield_now();
         }
-        // Each of these is 10 ms of waiting, in which the other thread would ask as well.
+        // Each of these is 10 ms of waiting, in which the other thread would ask too.
         for _ in 0..10 {
             assert_eq!(asked.recv().unwrap(), appending.thread().id());
         }
@@ -160,7 +161,7 @@ fn one_thread_of_a_process_at_a_time_waits_for_the_append_lock() {
     assert_eq!(read_all(&log, 0, 0).0.len(), 2);
 }
 
-/// A's sync fails, A is told so and dies before it can set the latch.
+/// A process's sync fails. It gets the error, and dies before it can set the flag.
 #[test]
 fn the_death_of_a_syncer_is_not_forgotten_by_who_needs_no_sync() {
     for mode in [WriteMode::Mapped, WriteMode::Pwrite] {
@@ -184,28 +185,32 @@ fn the_death_of_a_syncer_is_not_forgotten_by_who_needs_no_sync() {
         p.open(c).sync().unwrap();
         let after = p.after_power_cut();
         let log = open_as(&after, &p.dir, TestMember::new(0, 2), mode).unwrap();
-        assert_eq!(read_all(&log, 0, 0).0.len(), 2, "what was called durable is there: {mode:?}");
+        assert_eq!(
+            read_all(&log, 0, 0).0.len(),
+            2,
+            "records reported as durable must be there: {mode:?}"
+        );
     }
 }
 
-/// The flag cannot be stored either, in a store that is written by `pwrite`: the lock says so.
+/// In a store written by `pwrite`, the flag cannot be stored either: the lock word shows it.
 #[test]
 fn a_latch_that_could_not_be_set_is_not_forgotten() {
     let p = Place::new(1, WriteMode::Pwrite);
     let log = p.open(TestMember::new(0, 1));
     append(&log, 0, &[b"one"]).unwrap();
     p.fail_next_sync();
-    // The first write of the sync is the lock's word, the next one the flag.
+    // The first write of the sync is the lock's word, the next one is the flag.
     p.fail(Call::Write, 2, libc::ENOSPC);
     log.sync().unwrap_err();
     assert!(!p.is_latched());
     log.sync().unwrap();
     let after = p.after_power_cut();
     let log = open_as(&after, &p.dir, TestMember::new(0, 2), WriteMode::Pwrite).unwrap();
-    assert_eq!(read_all(&log, 0, 0).0.len(), 1, "what was called durable is there");
+    assert_eq!(read_all(&log, 0, 0).0.len(), 1, "records reported as durable must be there");
 }
 
-/// The sync of a clean mark is a sync: who is told of an error is told once.
+/// The sync of a clean mark is a sync too, and its error is reported once.
 #[test]
 fn a_sync_that_fails_while_closing_latches_the_log() {
     let p = Place::new(1, WriteMode::Mapped);
@@ -223,7 +228,7 @@ fn a_failed_sync_does_not_undo_a_deletion() {
         let p = Place::new(1, mode);
         let log = p.open(TestMember::new(0, 1));
         append(&log, 0, &[b"one"]).unwrap();
-        // A directory of this name is what says which generation it is.
+        // A directory's name says which generation it is.
         let named =
             std::path::Path::new("/").join(falaj::internals::format::names::log_dir("shop", &LOG));
         p.storage.rename_new(&p.dir, &named).unwrap();
@@ -256,7 +261,7 @@ fn a_latch_is_cleared_across_a_clock_that_jumped() {
     assert_eq!(block.appended_ns(), today * 1000, "the latest keeps its time");
 }
 
-/// A roll waits until the latch is cleared, and ends when the log was deleted.
+/// A roll waits until the failed-sync state is cleared, and ends when the log is deleted.
 #[test]
 fn a_roll_of_a_latched_log_ends() {
     let p = Place::new(1, WriteMode::Mapped);
@@ -269,7 +274,7 @@ fn a_roll_of_a_latched_log_ends() {
     assert!(matches!(log.roll_now(), Err(Error::TopicDeleted { .. })));
 }
 
-/// What a cleared latch left behind is no part of the log, and recovery moves it away.
+/// Segments that were superseded are not part of the log, and recovery moves them away.
 #[test]
 fn superseded_segments_are_put_away_by_the_next_recovery() {
     let p = Place::new(1, WriteMode::Mapped);
@@ -289,8 +294,9 @@ fn superseded_segments_are_put_away_by_the_next_recovery() {
     assert_eq!(read_all(&log, 0, 0).0, seen);
 }
 
-/// Also where its marks say that all of it is on the medium since: recovery looks as far back as the
-/// last incarnation wrote, not only to the newest mark.
+/// This holds although their marks say that all of it is on disk.
+///
+/// Recovery looks back to what the last incarnation wrote, not only to the newest mark.
 #[test]
 fn superseded_segments_are_put_away_although_newer_ones_were_synced() {
     let p = Place::new(1, WriteMode::Mapped);
@@ -320,7 +326,7 @@ fn superseded_segments_are_put_away_although_newer_ones_were_synced() {
     assert_eq!(read_all(&log, 0, 0).0, seen);
 }
 
-/// However many segments lie before those that the last incarnation wrote.
+/// This holds for any number of segments before those that the last incarnation wrote.
 #[test]
 fn recovery_opens_no_segment_that_an_earlier_incarnation_had_done_with() {
     let opened = |segments: u64| {
@@ -342,7 +348,7 @@ fn recovery_opens_no_segment_that_an_earlier_incarnation_had_done_with() {
     assert_eq!(opened(40), opened(4));
 }
 
-/// Nobody tried to save anything: that is to be told, and not that it could not be saved.
+/// No process tried to save anything: the error must say that, not that saving failed.
 #[test]
 fn who_does_not_get_the_lock_to_clear_a_latch_is_told_that() {
     let p = Place::new(1, WriteMode::Mapped);
@@ -361,7 +367,8 @@ fn who_does_not_get_the_lock_to_clear_a_latch_is_told_that() {
     assert_eq!(read_all(&log_a, 0, 0).0.len(), 2);
 }
 
-/// A syncer that dies behind the mark and before the durable end has proven what the mark says.
+/// A process that dies after the mark and before the durable end has made everything before the
+/// mark durable.
 #[test]
 fn a_latch_is_never_cleared_by_a_cut_before_a_mark() {
     let p = Place::new(1, WriteMode::Mapped);
@@ -381,7 +388,7 @@ fn a_latch_is_never_cleared_by_a_cut_before_a_mark() {
     assert_eq!(read_all(&log, 0, 0).0.len(), 4);
 }
 
-/// Nobody who keeps to the protocol removes the segment that a log ends in.
+/// No process that keeps to the protocol removes the log's last segment.
 #[test]
 fn a_sync_of_a_segment_that_was_removed_raises_for_all_and_says_nothing_is_durable() {
     for mode in [WriteMode::Mapped, WriteMode::Pwrite] {

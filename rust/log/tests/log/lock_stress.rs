@@ -1,8 +1,7 @@
-//! The lock and the wake words under real threads and real futexes.
+//! Stress tests of the lock and the wake words, with real threads and real futexes.
 //!
-//! Threads stand for processes: each has an identity of its own. Nothing here depends on how fast
-//! the machine is; a promise that breaks shows as a wrong count, a wrong answer, or a test that
-//! does not end.
+//! Each thread plays a process with an identity of its own. No test depends on the machine's speed:
+//! a broken promise shows as a wrong count, a wrong answer, or a test that does not end.
 #![allow(
     unsafe_code,
     reason = "the test shares plain memory between threads, as processes share a page"
@@ -23,11 +22,11 @@ use falaj::internals::{publish, wake};
 use rustix::io::Errno;
 use rustix::thread::futex;
 
-// ---- what stands for a mapped page and for the slots -------------------------------------------
+// ---- stand-ins for a mapped page and for the slots ----------------------------------------------
 
 struct StdWord {
     value: AtomicU64,
-    /// Its wakes never arrive: sleepers go on by their bounds only.
+    /// Its wakes never arrive: sleepers continue only at the end of their sleep.
     drowsy: bool,
 }
 
@@ -38,7 +37,7 @@ impl StdWord {
 
     fn low_half(&self) -> &AtomicU32 {
         // SAFETY: the low half of an aligned word (little-endian machines only) that `self` keeps
-        // alive; the kernel compares it and nobody stores through this reference.
+        // alive. The kernel compares it, and no thread stores through this reference.
         unsafe { AtomicU32::from_ptr(self.value.as_ptr().cast::<u32>()) }
     }
 }
@@ -88,7 +87,7 @@ impl SharedWord for StdWord {
     }
 }
 
-/// A mutex a process stands for its slot's flock: held while it lives.
+/// A mutex for each process stands in for its slot's flock: held while the process lives.
 struct Slots(Vec<Mutex<bool>>);
 
 impl Slots {
@@ -108,7 +107,7 @@ impl<'a> Holders for &'a Slots {
     }
 }
 
-/// Nothing can be found out about anybody.
+/// Nothing can be found out about any process.
 struct Unknown;
 
 impl Holders for Unknown {
@@ -118,7 +117,7 @@ impl Holders for Unknown {
     }
 }
 
-/// Asking is itself a bug.
+/// To ask is itself a bug.
 struct Panics;
 
 impl Holders for Panics {
@@ -136,17 +135,17 @@ fn is_free(word: &StdWord) -> bool {
     decode(word.load(Ordering::SeqCst)).unwrap().is_none()
 }
 
-/// What a lock protects: a number that is not atomic in its parts.
+/// The data that a lock protects: a number that is not atomic.
 struct Protected(std::cell::UnsafeCell<[u64; 2]>);
 
-// SAFETY: only touched under the lock under test; that is what the test is about.
+// SAFETY: only touched under the lock under test; this is what the test checks.
 unsafe impl Sync for Protected {}
 
 impl Protected {
     const fn new() -> Self {
         Self(std::cell::UnsafeCell::new([0, 0]))
     }
-    /// One step, in two halves that only an owner alone sees equal.
+    /// Count one step in two halves, which only a sole owner sees equal.
     fn step(&self) -> u64 {
         // SAFETY: the caller has the lock.
         let both = unsafe { &mut *self.0.get() };
@@ -173,8 +172,8 @@ fn eight_hammering_threads_never_overlap_and_each_gets_its_share() {
             let (word, slots, protected, unfinished) = (&word, &slots, &protected, &unfinished);
             move || {
                 let mut had = 0;
-                // Go on hammering until the last one has its share: whoever is slow must get the
-                // lock from those that are fast.
+                // All threads continue until the last one has its share: slow threads must get the
+                // lock from fast ones.
                 while unfinished.load(Ordering::Relaxed) > 0 {
                     let got = lock::lock(word, process(slot), &slots, None, stopwatch()).unwrap();
                     assert_eq!(got, Acquired::Clean);
@@ -197,8 +196,10 @@ fn eight_hammering_threads_never_overlap_and_each_gets_its_share() {
     assert!(counts.iter().all(|had| *had >= EACH), "{counts:?}");
 }
 
-/// The owner lets go for some nanoseconds in every fraction of a millisecond. Only heirs can get the
-/// lock then: whoever has to hit that moment by itself waits for ever.
+/// The owner unlocks for some nanoseconds in every fraction of a millisecond.
+///
+/// Only heirs can get the lock then: a thread that must hit that moment by itself waits without
+/// end.
 #[test]
 fn waiters_get_the_lock_from_one_that_lets_go_only_for_an_instant() {
     const WAITERS: usize = 3;
@@ -220,7 +221,7 @@ fn waiters_get_the_lock_from_one_that_lets_go_only_for_an_instant() {
         }
         let mut rounds = 0;
         while served.load(Ordering::SeqCst) < WAITERS as u32 && rounds < ROUNDS_MAX {
-            // sleep: the owner works for a while, longer than an heir waits
+            // sleep: the owner works longer than an heir waits
             thread::sleep(Duration::from_micros(300));
             assert!(lock::unlock(&word, owner));
             let got = lock::lock(&word, owner, &&slots, None, stopwatch()).unwrap();
@@ -289,8 +290,7 @@ fn a_dead_heir_costs_a_wait_but_not_the_lock() {
             assert!(lock::unlock(&word, waiter));
             got
         });
-        // Long enough for the waiter to have asked about the living owner.
-        // sleep: the waiter asks about the living owner meanwhile
+        // sleep: long enough for the waiter to ask about the living owner
         thread::sleep(3 * lock::ASK_EVERY);
         assert_eq!(decode(word.load(Ordering::SeqCst)).unwrap().unwrap().owner, owner);
         assert!(lock::unlock(&word, owner));
@@ -365,7 +365,7 @@ fn waiters_that_give_up_all_the_time_leave_the_lock_to_the_others() {
         for slot in 0..THREADS {
             let (word, slots, protected, had) = (&word, &slots, &protected, &had);
             scope.spawn(move || {
-                // Half of them give up around the time at which they become heirs.
+                // Half of them give up about when they become heirs.
                 let timeout =
                     (slot % 2 == 0).then_some(lock::HEIR_AFTER + Duration::from_micros(50));
                 for round in 0..EACH {
@@ -377,7 +377,7 @@ fn waiters_that_give_up_all_the_time_leave_the_lock_to_the_others() {
                     protected.step();
                     had.fetch_add(1, Ordering::Relaxed);
                     if round % 16 == 0 {
-                        // sleep: now and then an owner holds the lock long enough for heirs
+                        // sleep: at times an owner keeps the lock long enough for heirs
                         thread::sleep(Duration::from_micros(600));
                     }
                     assert!(lock::unlock(word, process(slot)));
@@ -445,7 +445,7 @@ fn notify(counter: &StdWord, flag: &StdWord) {
 fn followers_that_sleep_without_a_bound_see_every_publish() {
     const FOLLOWERS: usize = 3;
     const NEWS: u64 = 20_000;
-    // A lost wake-up ends this test by this bound, and the assertion by it.
+    // A lost wake-up ends this test by this bound, with a failed assertion.
     const BOUND: Duration = Duration::from_secs(20);
     let (commit, counter, flag) = (StdWord::new(0), StdWord::new(0), StdWord::new(0));
     thread::scope(|scope| {
@@ -486,7 +486,7 @@ fn nobody_following_costs_no_wake() {
 
 #[test]
 fn a_follower_that_was_killed_costs_one_wake() {
-    // It set the flag, slept and is gone.
+    // It set the flag, slept, and ended.
     let (counter, flag) = (StdWord::new(0), StdWord::new(1));
     for _ in 0..5 {
         notify(&counter, &flag);
@@ -496,7 +496,7 @@ fn a_follower_that_was_killed_costs_one_wake() {
 
 #[test]
 fn a_watcher_that_was_killed_costs_one_ring_of_the_bell_and_no_wake_of_followers() {
-    // It left its bit with two logs, slept and is gone.
+    // It left its bit with two logs, slept, and ended.
     let (bell, counter) = (StdWord::new(0), StdWord::new(0));
     let flags = [StdWord::new(wake::WATCHERS), StdWord::new(wake::WATCHERS)];
     for _ in 0..5 {
@@ -540,7 +540,7 @@ fn a_writer_that_dies_before_it_wakes_costs_the_followers_bound() {
             while flag.load(Ordering::SeqCst) == 0 {
                 thread::yield_now();
             }
-            publish::publish(&commit, 1); // and no more
+            publish::publish(&commit, 1); // and no wake
         });
         // Ends by the bound or never.
         while publish::observe(&commit) == 0 {
@@ -556,5 +556,5 @@ fn a_writer_that_dies_before_it_wakes_costs_the_followers_bound() {
             );
         }
     });
-    assert_eq!(counter.load(Ordering::SeqCst), 0, "somebody did wake");
+    assert_eq!(counter.load(Ordering::SeqCst), 0, "no thread may be woken");
 }

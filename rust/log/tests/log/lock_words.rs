@@ -1,8 +1,8 @@
-//! The lock word, one step after the other: what a waiter, a giver and a heir each find when the word
-//! changes between two of their steps.
+//! The lock word, step by step: what each process finds when the word changes between two of its
+//! steps.
 //!
-//! Races that real threads meet once in a while and `tests/loom` meets all of are played here, so that
-//! each has its own claim; nothing waits, the clock and the dead are the test's.
+//! Real threads meet these races rarely, and `tests/loom` meets all of them. Here each has a test
+//! of its own. Nothing waits: the test owns the clock and decides which processes are dead.
 
 use std::cell::{Cell, RefCell};
 use std::error::Error;
@@ -23,22 +23,22 @@ fn process(slot: u16) -> Identity {
     Identity::new(slot, 3).unwrap()
 }
 
-/// A word as the table in `lock.rs` draws it.
+/// A word as the table in `lock.rs` shows it.
 fn word_of(owner: Identity, heir: Option<Identity>, sleepers: bool) -> u64 {
     let heir = heir.map_or(0, |heir| u64::from(heir.bits()) << 2);
     u64::from(owner.bits()) << 32 | heir | u64::from(sleepers) << 1 | 1
 }
 
-/// What is about to be done to the word.
+/// The next step on the word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Load,
-    /// An exchange, and what it would store.
+    /// An exchange, and the word that it would store.
     Exchange(u64),
     Sleep,
 }
 
-/// What others do to the word before the given step of ours.
+/// The change that other processes make to the word before a given step of ours.
 type Others<'a> = Box<dyn FnMut(Step, &Cell<u64>) + 'a>;
 
 struct Word<'a> {
@@ -60,7 +60,7 @@ impl<'a> Word<'a> {
         Self { bits: Cell::new(bits), others, steps, sleeps, wakes }
     }
 
-    /// A word to which somebody does this once, before the first step for which `when` holds.
+    /// A word that others change once, before the first step for which `when` holds.
     fn changed_once(bits: u64, when: impl Fn(Step) -> bool + 'a, to: u64) -> Self {
         let mut done = false;
         Self::among(bits, move |step, word| {
@@ -73,7 +73,7 @@ impl<'a> Word<'a> {
 
     fn before(&self, step: Step) {
         self.steps.set(self.steps.get() + 1);
-        assert!(self.steps.get() < 10_000, "a waiter that goes round for ever");
+        assert!(self.steps.get() < 10_000, "a waiter that loops without end");
         self.others.borrow_mut()(step, &self.bits);
     }
 
@@ -114,7 +114,7 @@ impl SharedWord for Word<'_> {
     }
 }
 
-/// Answers what became of a holder.
+/// The state of a lock's holder.
 struct Fates<F>(F);
 
 impl<F: Fn(Identity) -> io::Result<Fate<()>>> Holders for Fates<F> {
@@ -132,7 +132,7 @@ fn dead() -> Fates<impl Fn(Identity) -> io::Result<Fate<()>>> {
     Fates(|_| Ok(Fate::Dead(())))
 }
 
-/// A clock that moves on by this much each time it is read.
+/// A clock that advances by this much each time it is read.
 fn steps_of(step: Duration) -> impl FnMut() -> Duration {
     let mut now = Duration::ZERO;
     move || {
@@ -143,13 +143,13 @@ fn steps_of(step: Duration) -> impl FnMut() -> Duration {
 
 const MS: Duration = Duration::from_millis(1);
 
-// ---- giving back -------------------------------------------------------------------------------
+// ---- unlocking ---------------------------------------------------------------------------------
 
 #[test]
 fn who_gives_back_wakes_nobody_one_or_the_heir_as_the_word_says() {
     let me = process(1);
     let heir = process(35);
-    // The word before and after, and who is woken: how many, under which bits.
+    // The word before and after, and the wake: how many, under which bits.
     type Case<'a> = (u64, u64, &'a [(u32, u32)]);
     let cases: [Case<'_>; 4] = [
         (held_by(me), FREE, &[]),
@@ -236,7 +236,7 @@ fn a_lock_that_others_are_faster_to_take_is_waited_for() {
     let (me, other) = (process(1), process(2));
     let (looks, lost) = (Cell::new(0), Cell::new(0));
     let word = Word::among(held_by(other), |step, word| match step {
-        // Free after every sleep, and somebody else's once more before it is taken.
+        // Free after every sleep, and taken by another process once more before this one gets it.
         Step::Sleep => word.set(FREE),
         Step::Exchange(new) if word.get() == FREE && lost.get() < 2 => {
             assert_eq!(decode(new).unwrap().unwrap().owner, me);
@@ -248,7 +248,11 @@ fn a_lock_that_others_are_faster_to_take_is_waited_for() {
     let got = lock(&word, me, &alive(), None, steps_of(Duration::ZERO));
     assert_eq!(got.unwrap(), Acquired::Clean);
     assert_eq!(lost.get(), 2);
-    assert_eq!(word.bits.get(), word_of(me, None, true), "who slept keeps the bit for the others");
+    assert_eq!(
+        word.bits.get(),
+        word_of(me, None, true),
+        "a waiter that slept must keep the bit for the others"
+    );
 }
 
 #[test]
@@ -279,7 +283,7 @@ fn an_heir_that_is_there_already_stays_and_who_waits_does_not_write_for_nothing(
     let got = lock(&word, me, &alive(), Some(ASK_EVERY), steps_of(HEIR_AFTER));
     assert!(matches!(got, Err(LockError::Timeout { holder }) if holder == other), "{got:?}");
     assert_eq!(word.bits.get(), word_of(other, Some(first), true));
-    assert_eq!(writes.get(), 1, "the one of the first try");
+    assert_eq!(writes.get(), 1, "only the first try may write");
 }
 
 #[test]
@@ -293,7 +297,7 @@ fn a_word_that_changes_while_a_waiter_marks_it_is_looked_at_anew() {
     );
     let got = lock(&word, me, &alive(), Some(MS), steps_of(MS));
     assert!(got.is_err());
-    assert_eq!(word.held().unwrap().heir, Some(heir), "the heir that came first is not lost");
+    assert_eq!(word.held().unwrap().heir, Some(heir), "the first heir must stay");
 }
 
 #[test]
@@ -306,7 +310,7 @@ fn the_owner_is_asked_for_as_often_as_it_is_time_to() {
     let word = Word::new(held_by(process(2)));
     let got = lock(&word, process(1), &fates, Some(ASK_EVERY * 4), steps_of(ASK_EVERY / 4));
     assert!(matches!(got, Err(LockError::Timeout { .. })), "{got:?}");
-    assert_eq!(asked.get(), 4, "at each of its times, and at the last of them when time is up");
+    assert_eq!(asked.get(), 4, "once at each interval, and at the timeout");
 }
 
 // ---- taking over -------------------------------------------------------------------------------
@@ -395,7 +399,7 @@ fn who_gives_up_is_nobodys_heir_also_if_the_word_changes_meanwhile() {
         |step| step == Step::Exchange(without),
         word_of(next, Some(me), true),
     );
-    // It is late from the first look on: an heir at once, and none after that.
+    // It is late from the first look on: it becomes heir at once, and stops being one after that.
     let got = lock(&word, me, &alive(), Some(ASK_EVERY), || ASK_EVERY);
     assert!(matches!(got, Err(LockError::Timeout { .. })), "{got:?}");
     assert_eq!(word.bits.get(), word_of(next, None, true));
@@ -440,7 +444,7 @@ fn who_looks_once_has_a_free_lock_and_sleeps_for_another_one_as_long_as_it_may()
     let word = Word::new(held_by(other));
     assert!(!try_lock_or_sleep(&word, me, MS));
     assert_eq!(*word.sleeps.borrow(), [(held_by(other) as u32, EVERYONE, MS)]);
-    assert_eq!(word.bits.get(), held_by(other), "and leaves nothing in the word");
+    assert_eq!(word.bits.get(), held_by(other), "the word must be unchanged");
 }
 
 #[test]
@@ -450,7 +454,7 @@ fn who_looks_once_does_not_sleep_for_a_lock_that_was_given_back_meanwhile() {
     assert!(word.sleeps.borrow().is_empty());
 }
 
-// ---- words for people --------------------------------------------------------------------------
+// ---- error messages ----------------------------------------------------------------------------
 
 #[test]
 fn an_error_names_the_holder_the_word_or_what_the_machine_said() {

@@ -1,5 +1,5 @@
-//! The locks of a log as whoever waits for them meets them: what is told of a holder that lives, of a
-//! word that nobody writes, and of one of whom nothing can be found out.
+//! The locks of a log, as a waiter meets them: a living holder, an invalid word, and a holder whose
+//! state cannot be found out.
 
 use std::any::Any;
 use std::io;
@@ -43,7 +43,7 @@ impl Member for Blind {
     }
 }
 
-/// Open a log whose locks are waited for no longer than a test can wait.
+/// Open a log whose lock timeout is short enough for a test.
 fn open(p: &Place, member: impl Member + 'static) -> Arc<Log> {
     let settings = LogSettings { lock_timeout: Some(SHORT), ..settings(p.mode) };
     Log::open(Arc::clone(&p.storage), &p.dir, settings, Some(Arc::new(member))).unwrap()
@@ -62,7 +62,11 @@ fn a_lock_that_a_living_process_keeps_is_not_had_and_its_holder_is_named() {
         assert_eq!((path, *waited), (&p.dir.join("control"), SHORT));
         assert_eq!(holder, "process in slot 5 (generation 1)");
         let left = falaj::internals::lock::decode(p.page().load(word)).unwrap().unwrap();
-        assert_eq!((left.owner.slot(), left.heir), (5, None), "nobody is robbed, nobody inherits");
+        assert_eq!(
+            (left.owner.slot(), left.heir),
+            (5, None),
+            "the lock must stay with its owner, without an heir"
+        );
     }
 }
 
@@ -116,7 +120,8 @@ fn the_lock_file_of_a_pwrite_store_is_waited_for_no_longer_than_asked() {
     }
 }
 
-/// The word of a sync lock whose holder died says so until somebody made sure of what it left.
+/// The word of a sync lock keeps its dead holder's identity until another process has made sure of
+/// what it left.
 #[test]
 fn a_death_with_the_sync_lock_is_not_forgotten_where_the_word_cannot_be_stored() {
     let p = Place::new(1, WriteMode::Pwrite);
@@ -124,11 +129,11 @@ fn a_death_with_the_sync_lock_is_not_forgotten_where_the_word_cannot_be_stored()
     append(&log, 0, &[b"a"]).unwrap();
     let dead = lock_word(5);
     p.page().store(at::SYNC_LOCK, dead).unwrap();
-    // The store that would name the new holder; what is stored after it arrives.
+    // The store of the new holder fails; later stores arrive.
     p.fail(Call::Write, 1, libc::EIO);
     log.sync().unwrap_err();
     assert_eq!(p.faulty.failed(), 1);
-    assert_eq!(p.page().load(at::SYNC_LOCK), dead, "who comes next doubts what was synced");
+    assert_eq!(p.page().load(at::SYNC_LOCK), dead, "the next process must doubt the sync");
     log.sync().unwrap();
     assert_eq!(p.page().load(at::SYNC_LOCK), 0);
     assert_eq!(log.durable(), log.committed());

@@ -1,8 +1,10 @@
-//! Tests of one log: what it takes, keeps and gives back, alone and among several processes of which
-//! each is a thread here, on real files, in memory, and on a storage that fails as planned.
+//! Tests of one log: appends and reads, alone and among several processes (each is a thread).
 //!
-//! One program, as a program for each room would be linked alone. So nothing here may change or count
-//! what belongs to the whole process; what has to is in `tests/processes`, or in a program of its own.
+//! They run on real files, in memory, and on a storage with planned faults.
+//!
+//! All are one program, since each program is linked alone. So no test may change or count what
+//! belongs to the whole process. Such tests are in `tests/processes`, or are a program of their
+//! own.
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used, reason = "helpers of tests may unwrap as tests do")]
 

@@ -1,4 +1,4 @@
-//! Reading without maps: the same records, and an error where a map would be a signal.
+//! Reading without maps: the same records, and an error where a map would raise a signal.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ fn open_unmapped(storage: &Arc<dyn Storage>, dir: &Path) -> Arc<Log> {
     Log::open(Arc::clone(storage), dir, unmapped(), None).unwrap()
 }
 
-/// Run a test on the memory twin and on real files.
+/// Run a test on the memory storage and on real files.
 fn on_both(test: impl Fn(Arc<dyn Storage>, &Path)) {
     test(Arc::new(MemoryStorage::new()), Path::new("/"));
     let directory = tempfile::tempdir().unwrap();
@@ -134,7 +134,7 @@ fn a_file_that_ends_before_its_length_is_an_error_and_no_end_of_the_log() {
     let (tail, whole, path) =
         (log.committed().unwrap().position(), read(), dir.join(names::segment(0)));
     drop(log);
-    // A place where there was nothing is looked at in a way of its own.
+    // Empty space is read in a way of its own.
     assert!(whole.block(tail, Check::Full).unwrap().is_none());
     let cut = |len| std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(len);
     cut(tail).unwrap();

@@ -1,4 +1,4 @@
-//! Appends under a condition: nothing twice, and nothing where somebody was faster.
+//! Conditional appends: no record twice, and none where another writer was faster.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -157,7 +157,7 @@ fn a_producers_sequence_runs_over_all_partitions() {
     assert_eq!(commit(&parts, 7).unwrap(), [0..2, 0..1]);
     assert_eq!(commit(&parts, 7).unwrap(), [0..2, 0..1]);
     assert_eq!(commit(&[(1, &one)], 8).unwrap().first(), Some(&(0..2)));
-    // What went to 0 and 2 comes before what went to 1.
+    // Records in partitions 0 and 2 come before those in 1.
     assert_eq!(commit(&parts, 7).unwrap(), [0..2, 0..1]);
     let told = commit(&[(0, &one)], 10).unwrap_err();
     assert!(matches!(told, Error::OutOfOrderSequence { next: 9, .. }), "{told}");
@@ -184,7 +184,7 @@ fn an_append_to_several_partitions_may_expect_the_end_of_each() {
             "{told}"
         );
     }
-    // A partition that nothing is appended to.
+    // A partition without a record in this append.
     assert_eq!(commit([(1, 0), (2, 1)]).unwrap(), [2..4, 1..2]);
     assert!(matches!(
         commit([(1, 1), (2, 2)]),
@@ -198,7 +198,7 @@ fn an_append_to_several_partitions_may_expect_the_end_of_each() {
 fn a_span_of_sequences_is_appended_once_and_the_next_follows_its_last() {
     let place = tempfile::tempdir().unwrap();
     for turn in 0..2 {
-        // Known again from the blocks, and from a snapshot.
+        // The repeat is recognised from the blocks, and from a snapshot.
         let topic = topic(place.path(), 1);
         let append = |span: std::ops::RangeInclusive<u64>| {
             let span = [topic.expect_sequence("p", span)?];
@@ -246,9 +246,9 @@ fn a_repeat_is_one_whatever_else_it_requires() {
         log.append_if(&preconditions, &[block_of(0, 1, body.body())], false, &mut [0])
     };
     assert_eq!(append("p", 0, CursorState::NONE).unwrap().first, 0);
-    // Neither the offset nor the cursor is there any more.
+    // Neither the offset nor the cursor exists any more.
     assert_eq!(append("p", 0, CursorState::NONE).unwrap().first, 0);
-    // Of what is not met the first is reported, and nothing of it happens.
+    // The first condition that fails is reported, and nothing is done.
     assert!(matches!(
         append("q", 0, CursorState::NONE),
         Err(Error::OffsetConflict { next: 1, .. })
@@ -284,7 +284,7 @@ fn a_producer_that_was_forgotten_is_new_and_stays_forgotten() {
         once(&jobs, "p", sequence).unwrap();
     }
     assert_eq!(once(&jobs, "q", 0).unwrap(), 3);
-    // Through another process's eyes, too, which had seen the producer.
+    // Another process that had seen the producer learns of it too.
     let other = topic(place.path(), 1);
     assert_eq!(once(&other, "p", 7).unwrap(), 2);
     assert!(jobs.forget_producer("p").unwrap());
@@ -295,9 +295,9 @@ fn a_producer_that_was_forgotten_is_new_and_stays_forgotten() {
     let jobs = topic(place.path(), 1);
     assert_eq!(jobs.last_sequence("p").unwrap(), None);
     let end = jobs.end(0).unwrap();
-    assert_eq!(once(&jobs, "p", 7).unwrap(), end, "what was a repeat is appended");
+    assert_eq!(once(&jobs, "p", 7).unwrap(), end, "the former repeat must be appended");
     assert_eq!(once(&jobs, "p", 7).unwrap(), end);
-    assert_eq!(once(&jobs, "q", 0).unwrap(), 3, "others are remembered");
+    assert_eq!(once(&jobs, "q", 0).unwrap(), 3, "other producers must still be known");
 }
 
 #[test]
@@ -373,8 +373,8 @@ fn a_power_cut_leaves_a_producer_known_or_forgotten_and_forgotten_for_good_once_
             let known = log.last_sequence("p", 0..1).unwrap();
             seen.insert(known);
             let done = crash.time() == journal.len();
-            assert!(!done || known.is_none(), "it was said to be forgotten");
-            // It is the one or the other for appends, too.
+            assert!(!done || known.is_none(), "the forgetting was reported as done");
+            // Appends must agree with that.
             let first = append_sequence(&log, 2);
             assert_eq!(first, if known.is_some() { 2 } else { 3 });
         }
@@ -421,7 +421,7 @@ fn what_a_power_cut_took_is_appended_again_and_what_it_left_is_not() {
     let image: Arc<dyn Storage> = Arc::new(crash.image(&crash.nothing()));
     let log = open_as(&image, &p.dir, TestMember::new(0, 2), WriteMode::Mapped).unwrap();
     assert_eq!(append_sequence(&log, 2), 2);
-    assert_eq!(read_all(&log, 0, 0).0.len(), 3, "power took the last one alone");
+    assert_eq!(read_all(&log, 0, 0).0.len(), 3, "the power cut must take the last one alone");
     (0..2).for_each(|_| assert_eq!(append_sequence(&log, 3), 3));
     let values: Vec<_> = read_all(&log, 0, 0).0.into_iter().map(|(_, value)| value).collect();
     assert_eq!(values, [b"0", b"1", b"2", b"3"]);

@@ -1,5 +1,5 @@
-//! Promises of `docs/GUARANTEES.md` that no other test shows: damage, full and failing disks, deleted
-//! topics, replaced files, views, clocks, copies.
+//! Promises of `docs/GUARANTEES.md` that no other test covers: corruption, full and failing disks,
+//! deleted topics, replaced files, views, clocks, copies.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,7 +35,7 @@ fn place(mode: WriteMode) -> Place {
     Place { memory, faulty, storage, dir }
 }
 
-/// From the next call of this kind on, all of them fail.
+/// All calls of this kind fail from now on.
 fn break_down(place: &Place, call: Call, errno: i32) {
     let nth = place.faulty.count(call) + 1;
     place.faulty.plan(Fault::at(nth, FailureKind::Errno(errno)).only(call).forever());
@@ -197,7 +197,7 @@ fn deleted_while_open(mode: WriteMode) {
     let view = log.cursor_at(0, 0, Check::Full).unwrap().next_block().unwrap().unwrap().clone();
     mark_deleted(&*p.storage, &p.dir).unwrap();
     for name in p.storage.list(&p.dir).unwrap() {
-        // The directory in it stays.
+        // The test's directory in it stays.
         let _ = p.storage.unlink(&p.dir.join(name));
     }
     let error = append(&log, 0, &[b"four"]).unwrap_err();
@@ -218,13 +218,13 @@ fn a_reader_that_needs_more_of_a_deleted_topic_is_told_that_it_was_deleted() {
     let mut cursor = reader.cursor_at(0, 0, Check::Full).unwrap();
     mark_deleted(&*p.storage, &p.dir).unwrap();
     for name in p.storage.list(&p.dir).unwrap() {
-        // The directory in it stays.
+        // The test's directory in it stays.
         let _ = p.storage.unlink(&p.dir.join(name));
     }
-    // What it has open it reads on.
+    // It reads on in the files that it has open.
     let error = loop {
         match cursor.next_block() {
-            Ok(block) => assert!(block.is_some(), "a deleted topic is not at its end"),
+            Ok(block) => assert!(block.is_some(), "a deleted topic has no end"),
             Err(error) => break error,
         }
     };
@@ -280,8 +280,8 @@ fn sealed_segments_get_to_the_medium_in_every_mode() {
     }
     let began = std::time::Instant::now();
     while log.durable().unwrap().sequence() < 3 {
-        assert!(began.elapsed() < Duration::from_secs(30), "nobody syncs what is sealed");
-        // sleep: the keeper comes round ten times a second
+        assert!(began.elapsed() < Duration::from_secs(30), "the sealed segment must be synced");
+        // sleep: the background thread looks ten times a second
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -295,7 +295,7 @@ fn a_log_is_closed_when_its_last_handle_is_gone_whatever_its_helpers_do() {
         let store = Store::open_with(&path, &StoreOptions::default()).unwrap();
         let topic = Topic::open(&store, "orders", &options).unwrap();
         let began = std::time::Instant::now();
-        // Long enough for the helpers to have the log in their hands at any moment.
+        // Long enough for the helpers to use the log at any moment.
         while began.elapsed() < Duration::from_micros(500 + 37 * round) {
             topic.append_to(0, &NewRecord::new(b"one"), Some(SyncMode::Interval)).unwrap();
         }
@@ -373,8 +373,8 @@ fn copy_all(from: &Path, to: &Path) {
     }
 }
 
-/// Who may go on: the writer up to its `from`th call, then the deleter up to its `to`th, then the writer
-/// to its end.
+/// Which thread runs: the writer up to its `from`th call, then the deleter up to its `to`th, then
+/// the writer to its end.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Turn {
     Writer,
@@ -400,7 +400,7 @@ impl Turns {
     }
 }
 
-/// Delete a topic while somebody else rolls: what that one was told, and how many calls each of both made.
+/// Delete a topic during a roll: the writer's result, and how many calls each of both made.
 fn deleted_in_a_roll(from: u64, to: u64) -> (Result<u64, Error>, [u64; 2]) {
     let machine = MemoryStorage::new();
     let store = || Store::open_on(Arc::new(machine.process()), "/store", &StoreOptions::default());
@@ -437,7 +437,7 @@ fn deleted_in_a_roll(from: u64, to: u64) -> (Result<u64, Error>, [u64; 2]) {
         told
     });
     let left = machine.list(Path::new("/store/logs")).unwrap();
-    assert!(left.is_empty(), "writer at {from}, deleter at {to}: {left:?} stays");
+    assert!(left.is_empty(), "writer at {from}, deleter at {to}: {left:?} is left");
     let calls = [0, 1].map(|who: usize| steps[who].load(Ordering::Relaxed));
     (told, calls)
 }
@@ -457,5 +457,8 @@ fn who_rolls_while_the_topic_is_deleted_is_told_or_was_first_and_leaves_no_file_
             other => panic!("writer at {from}, deleter at {to}: {other:?}"),
         }
     }
-    assert!(were_first > 0 && were_told > 0, "{were_first} were first, {were_told} were told");
+    assert!(
+        were_first > 0 && were_told > 0,
+        "{were_first} finished first, {were_told} got an error"
+    );
 }

@@ -1,4 +1,4 @@
-//! Rolls: what happens under the append lock, and what is left to do afterwards.
+//! Rolls: the work under the append lock, and the work that is left for later.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -63,12 +63,12 @@ fn who_sees_to_retention_is_told_of_a_roll_when_what_it_sealed_is_on_the_medium(
         append(&log, 0, &[b"sealed"]).unwrap();
         let sealed = log.committed();
         log.roll_now().unwrap();
-        assert!(!log.take_retention_due(), "round {round}: limits count from what is durable");
+        assert!(!log.take_retention_due(), "round {round}: limits count only durable records");
         log.sync_sealed().unwrap();
         assert!(log.durable() >= sealed, "round {round}");
         assert!(log.take_retention_due() && !log.take_retention_due(), "round {round}: once");
         log.sync_sealed().unwrap();
-        assert!(!log.take_retention_due(), "round {round}: nothing new");
+        assert!(!log.take_retention_due(), "round {round}: nothing new may be due");
     }
 }
 
@@ -97,7 +97,7 @@ fn a_roll_that_dies_before_its_index_is_made_leaves_that_to_whoever_appends() {
             assert_ne!(entry, [0; 32], "{mode:?}, event {time}");
             assert_eq!(read_all(&log, 0, 0).0.len(), 2);
         }
-        assert!(without > 0, "there is such a time");
+        assert!(without > 0, "there must be such a time");
     }
 }
 
@@ -116,13 +116,13 @@ fn a_lookup_before_there_is_an_index_does_not_do_without_for_ever() {
         p.faulty.count(Call::Open) - before
     };
     opened(1);
-    assert_eq!(opened(1), 1, "it looks again");
+    assert_eq!(opened(1), 1, "it must look again");
     p.storage.rename_new(&aside, &index).unwrap();
     append(&log, 0, &[b"after"]).unwrap();
-    assert_eq!((opened(1), opened(1)), (1, 0), "it has found it");
+    assert_eq!((opened(1), opened(1)), (1, 0), "it must have found it");
 }
 
-/// Else the next segment of that number would begin with the index of another one.
+/// Otherwise the next segment of that number would begin with the index of another one.
 #[test]
 fn an_index_without_its_segment_does_not_outlive_a_recovery() {
     let p = Place::new(1, WriteMode::Mapped);

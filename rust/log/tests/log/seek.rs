@@ -1,4 +1,4 @@
-//! Lookups: what is passed over on the way is not believed, and what is found is checked.
+//! Lookups: skipped blocks are not believed, and the block that is found is checked.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -51,12 +51,12 @@ fn no_flipped_bit_of_a_header_leads_a_lookup_to_another_record() {
             for offset in [0, HURT - 2, HURT - 1, HURT, HURT + 1, HURT + 9, RECORDS - 1] {
                 match look_up(&log, offset, check) {
                     Ok(found) => {
-                        assert_ne!(offset, HURT, "bit {bit} is noticed");
+                        assert_ne!(offset, HURT, "bit {bit} must be noticed");
                         assert_eq!(found, value(offset), "bit {bit}");
                     }
                     Err(Error::CorruptData { position, .. }) => {
                         assert_eq!(position, hurt, "bit {bit}, offset {offset}");
-                        assert_eq!(offset, HURT, "what is sound is found, bit {bit}");
+                        assert_eq!(offset, HURT, "a valid record must be found, bit {bit}");
                     }
                     Err(other) => panic!("bit {bit}: {other}"),
                 }
@@ -90,8 +90,9 @@ fn a_damaged_index_entry_costs_time_and_nothing_else() {
     }
 }
 
-/// A log of two topics in which 1 is rare: it has one record, then many of the other, and so on, `rolls`
-/// times with the log rolled in between. Returns where the others' segments lie.
+/// A log of two topics in which topic 1 is rare: one record of it, many of the other, repeatedly.
+///
+/// The log rolls `rolls` times in between. Returns the segments of the other topic.
 fn with_a_rare_topic(storage: &Arc<dyn Storage>, dir: &Path, segments: u64) -> Arc<Log> {
     create_log(&**storage, dir, 2, WriteMode::Mapped);
     let log = open(storage, dir, TestMember::new(0, 1)).unwrap();
@@ -134,11 +135,11 @@ fn who_reads_a_rare_topic_passes_over_whole_segments_of_others_unseen() {
     }
     let log = open_to_read(&storage, &dir).unwrap();
     let (found, ended) = told(&log, 1);
-    ended.expect("damage among records of others that nobody has to look at is nothing to be told");
+    ended.expect("corrupt records of another topic must not be read");
     assert_eq!(found, [0, 1, 2]);
     let (found, ended) = told(&log, 0);
     assert!(matches!(ended, Err(Error::CorruptData { .. })), "{ended:?}");
-    assert!((900..1800).contains(&found.len()), "all that lies before is read");
+    assert!((900..1800).contains(&found.len()), "all records before must be read");
 }
 
 #[test]
@@ -150,7 +151,7 @@ fn who_reads_a_rare_topic_jumps_within_a_segment_too() {
     hurt(&storage, &dir, 0);
     let log = open_to_read(&storage, &dir).unwrap();
     let (found, ended) = read_all(&log, 1, 0);
-    ended.expect("the index leads from one to the next");
+    ended.expect("the index must lead from one to the next");
     assert_eq!(found.len(), 3);
 }
 
@@ -166,7 +167,7 @@ fn what_is_passed_over_is_what_would_have_been_and_nothing_else() {
     for i in 0..4000 {
         state =
             state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        // Topic 0 has most, 4 nearly nothing.
+        // Topic 0 has most records, topic 4 nearly none.
         let topic = ((state >> 40) % 4096).checked_ilog2().map_or(4, |bits| 11 - bits.min(11));
         let topic = topic.min(4) as usize;
         append(&log, topic as u32, &[&value(i)]).unwrap();

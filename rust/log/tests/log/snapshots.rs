@@ -1,4 +1,4 @@
-//! What a segment begins with: large snapshots in small segments, and snapshots that are torn.
+//! The snapshot at a segment's beginning: large ones in small segments, and torn ones.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ fn latch(storage: &Arc<dyn Storage>, dir: &Path) {
     file.map(4096, MapAccess::Write).unwrap().store(at::FLAGS, flag::LATCHED).unwrap();
 }
 
-/// The snapshot is most of a segment, and so is what changed since it was prepared.
+/// The snapshot takes most of a segment, and so does what changed since it was prepared.
 #[test]
 fn many_topics_fit_small_segments() {
     for mode in [WriteMode::Mapped, WriteMode::Pwrite] {
@@ -35,7 +35,8 @@ fn many_topics_fit_small_segments() {
                 append(&logs[round % 2], topic, &[b"some value"]).unwrap();
             }
             if round % 2 == 0 {
-                // Meets the latch with the next segment prepared, and keeps that.
+                // Sets the failed-sync state with the next segment prepared, and keeps that
+                // segment.
                 latch(&storage, &dir);
             }
             logs[1].roll_now().unwrap();
@@ -64,14 +65,16 @@ fn segments_with_large_snapshots_hold_as_much_beside_them() {
     assert!(segments <= 5, "{segments} segments for 2000 records");
 }
 
-/// Only the bulk of a snapshot is synced before a roll. Where a power cut takes the rest, the offsets
-/// that go on in the segment are not known, so the log goes on from the one before.
+/// A roll syncs only most of a snapshot before the rename.
+///
+/// If a power cut takes the rest, the segment's offsets are unknown. The log then continues from
+/// the segment before.
 #[test]
 fn a_snapshot_that_is_torn_never_takes_offsets_back() {
     let p = Place::new(1, WriteMode::Mapped);
     let log = p.open(TestMember::new(0, 1));
     append(&log, 0, &[b"one"]).unwrap();
-    // Meets the latch with the next segment prepared, and keeps that.
+    // Sets the failed-sync state with the next segment prepared, and keeps that segment.
     p.set_latch();
     log.roll_now().unwrap();
     append(&log, 0, &[b"two"]).unwrap();
@@ -86,7 +89,11 @@ fn a_snapshot_that_is_torn_never_takes_offsets_back() {
     let segment = Segment::open(&*p.storage, &p.dir, LOG, newest, MapAccess::Read, reach).unwrap();
     let mut walk = SegmentWalker::new();
     walk.step(&segment, Check::Full).unwrap().unwrap();
-    assert_eq!(walk.state.topic(0).unwrap().next, 1, "the bulk is from before the second record");
+    assert_eq!(
+        walk.state.topic(0).unwrap().next,
+        1,
+        "the synced part is older than the second record"
+    );
     for torn in [vec![0; 8], vec![0xff; 8], vec![0; 4096]] {
         let image: Arc<dyn Storage> = Arc::new(p.memory.survivor());
         let path = p.dir.join(falaj::internals::format::names::segment(newest));

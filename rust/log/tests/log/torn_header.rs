@@ -1,5 +1,4 @@
-//! A power cut that takes what a segment begins with, or a part of it, and leaves those that follow.
-//! And one that takes what stands in the middle.
+//! Power cuts that take a segment's beginning, or bytes in its middle, and leave later segments.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,8 +16,9 @@ use falaj::internals::storage::memory::{MemoryStorage, Undecided};
 
 const SEGMENTS: u64 = 4;
 
-/// What is there after a process did something to a new log and power was lost: all that was pending, but
-/// what is named here (by its path, and what of it).
+/// The disk after a process worked on a new log and the power failed.
+///
+/// Everything pending arrived, except what is named here: a path, and which of its bytes.
 fn power_lost_after(
     topics: u32,
     mode: WriteMode,
@@ -50,8 +50,9 @@ fn is_segment(path: &str, number: u64) -> bool {
     path.ends_with(&names::segment(number))
 }
 
-/// A record that was synced and one in each of the segments that were begun since, when power takes the
-/// headers of some segments, or their names.
+/// Power takes the headers or names of some segments.
+///
+/// The log has a synced record, and one in each segment that was begun since.
 fn without_beginnings_of(lost: &[u64], names_too: bool) -> Arc<dyn Storage> {
     let work = |log: &Log| {
         append(log, 0, &[b"0"]).unwrap();
@@ -100,8 +101,10 @@ fn the_log_ends_before(names_too: bool) {
     }
 }
 
-/// A process prepares a segment, another one appends and syncs, and the first goes on with its roll. Of
-/// the new segment there is afterwards what was synced while it was prepared, its header and its name.
+/// A process prepares a segment, another one appends and syncs, and the first then rolls.
+///
+/// Only the parts of the new segment that were synced then arrive: its preparation, its header, its
+/// name.
 #[test]
 fn a_torn_beginning_behind_the_mark_hides_nothing_that_lies_before_it() {
     let machine = MemoryStorage::new().seeded(3);
@@ -139,8 +142,10 @@ fn a_torn_beginning_behind_the_mark_hides_nothing_that_lies_before_it() {
     assert_eq!(read_all(&log, 0, 0).0, kept);
 }
 
-/// Of the newest segment the beginning is torn, and still only it says that the one before it is part of
-/// the log: the block that names that one did not arrive.
+/// The beginning of the newest segment is torn, and yet only it proves that the one before belongs
+/// to the log.
+///
+/// The block that names that segment did not arrive.
 #[test]
 fn a_recovery_that_dies_leaves_the_next_one_all_that_it_had_found() {
     for mode in [WriteMode::Mapped, WriteMode::Pwrite] {
@@ -170,8 +175,11 @@ fn a_recovery_that_dies_leaves_the_next_one_all_that_it_had_found() {
     }
 }
 
-/// A record that was synced, one that reaches into the next sector, and one in the next segment, when power
-/// takes the sector in which the second begins, or the page too that the processes shared.
+/// Power takes the sector in which the second record begins, or also the page that the processes
+/// shared.
+///
+/// The first record was synced. The second reaches into the next sector, and a third is in the next
+/// segment.
 fn with_a_hole(mode: WriteMode, page_too: bool) -> Arc<dyn Storage> {
     let work = |log: &Log| {
         append(log, 0, &[b"0"]).unwrap();
@@ -185,7 +193,7 @@ fn with_a_hole(mode: WriteMode, page_too: bool) -> Arc<dyn Storage> {
     }))
 }
 
-/// The one in which the second record of a log begins here.
+/// The sector in which the second record of a log begins here.
 fn is_second_sector(path: &str, what: &Undecided) -> bool {
     is_segment(path, 0) && matches!(what, Undecided::Sector(16))
 }
@@ -220,14 +228,13 @@ fn a_hole_that_another_segment_follows_is_no_end_for_who_reads_before_recovery()
     }
 }
 
-/// Where a hole is taken for the end, an index entry that leads one topic past it would show what another
-/// topic is not shown: half of a group.
+/// If a reader treats a hole as the end, an index entry past it must not show half a group.
 #[test]
 fn the_index_leads_nobody_past_a_hole_that_ends_the_log_before_recovery() {
     for mode in [WriteMode::Mapped, WriteMode::Pwrite] {
         let work = |log: &Log| {
             append(log, 0, &[&[b'0'; 600]]).unwrap();
-            // So many that the index notes some of them.
+            // So many records that the index notes some of them.
             for _ in 0..200 {
                 append(log, 1, &[&[b'1'; 200]]).unwrap();
             }

@@ -1,4 +1,4 @@
-//! Retention: what is trimmed is gone for every reader, and nothing else is.
+//! Retention: trimmed records are gone for every reader, and no others are.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use falaj::internals::storage::memory::{Choice, Undecided};
 
 const MODES: [WriteMode; 2] = [WriteMode::Mapped, WriteMode::Pwrite];
 
-/// A log with segments of ten records of each topic, so many of them, the last one active.
+/// A log with this many segments, each with ten records of each topic; the last one is active.
 fn filled(p: &Place, topics: u32, segments: u64) -> Arc<Log> {
     let log = p.open(TestMember::new(0, 1));
     fill(&log, topics, segments);
@@ -46,7 +46,7 @@ fn indexes(storage: &dyn Storage, dir: &Path) -> Vec<u64> {
     storage.list(dir).unwrap().iter().filter_map(|name| names::parse_index(name)).collect()
 }
 
-/// The error for an offset that is gone: what it says that the topic holds.
+/// The error for an expired offset: the offsets that it says the topic holds.
 fn bounds(error: &Error) -> (u64, u64) {
     match error {
         Error::OffsetOutOfRange { first, end, .. } => (*first, *end),
@@ -65,7 +65,11 @@ fn whole_segments_go_that_every_topic_was_trimmed_past_and_no_others() {
     for mode in MODES {
         let p = Place::new(2, mode);
         let log = filled(&p, 2, 5);
-        assert_eq!(log.trim(&[(0, 35)]).unwrap(), Removed::default(), "topic 1 needs them");
+        assert_eq!(
+            log.trim(&[(0, 35)]).unwrap(),
+            Removed::default(),
+            "topic 1 needs these segments"
+        );
         assert_eq!(segments(&*p.storage, &p.dir), [0, 1, 2, 3, 4]);
         let removed = log.trim(&[(1, 25)]).unwrap();
         assert_eq!(removed.segments, 2);
@@ -121,7 +125,11 @@ fn another_process_learns_of_a_trim_at_once_also_within_a_segment() {
         }
         append(&beside, 0, &[b"more"]).unwrap();
         beside.roll_now().unwrap();
-        assert_eq!((reader.trimmed(0), log.trimmed(0)), (20, 20), "a segment begins with it");
+        assert_eq!(
+            (reader.trimmed(0), log.trimmed(0)),
+            (20, 20),
+            "a segment's snapshot must record it"
+        );
         beside.trim(&[(0, 21)]).unwrap();
         assert_eq!((reader.trimmed(0), log.trimmed(0)), (21, 21));
         assert_eq!(segments(&*p.storage, &p.dir), [2]);
@@ -177,7 +185,7 @@ fn a_cursor_whose_next_segment_was_removed_is_told_so_and_skips_nothing() {
             assert_eq!(cursor.next_block().unwrap().unwrap().first(), wanted);
         }
         log.trim(&[(0, 31)]).unwrap();
-        // What it has in its hands it reads to the end.
+        // It reads what it holds to the end.
         for wanted in standing + 1..10 {
             assert_eq!(cursor.next_block().unwrap().unwrap().first(), wanted);
         }
@@ -261,7 +269,7 @@ fn what_a_removal_left_undone_the_next_one_does() {
             log.remove_trimmed().unwrap();
             let first = log.first_offset(0).unwrap();
             let oldest = segments(&*storage, &p.dir)[0];
-            // Where the death was one in a sync, all that it left in doubt stands in a new segment.
+            // If the death was in a sync, all records in doubt are in a new segment.
             let expected: &[u64] = if first == 0 { &[0] } else { &[3, 5] };
             assert!(expected.contains(&oldest), "event {time}: {oldest}");
             assert_eq!(indexes(&*storage, &p.dir).first(), Some(&oldest));
@@ -282,7 +290,7 @@ fn a_log_that_was_put_in_the_place_of_another_loses_nothing_to_that_ones_trim() 
     assert_eq!(segments(&*p.storage, &p.dir), [0, 1, 2]);
 }
 
-// Both continue what is removed: the one that was cut away must not be left to look like the log.
+// Both segments continue a removed one. The one that was cut away must not look like the log's.
 #[test]
 fn a_segment_that_was_cut_away_goes_before_what_it_continued() {
     for mode in MODES {
@@ -295,7 +303,7 @@ fn a_segment_that_was_cut_away_goes_before_what_it_continued() {
         p.fail(Call::SyncData, 1, libc::EIO);
         log.sync().unwrap();
         assert_eq!(append(&log, 0, &[b"2"]).unwrap().first, 2);
-        assert_eq!(segments(&*p.storage, &p.dir), [0, 1, 2], "nothing was cut away");
+        assert_eq!(segments(&*p.storage, &p.dir), [0, 1, 2], "no segment may be cut away yet");
         log.trim(&[(0, 1)]).unwrap();
         assert_eq!(segments(&*p.storage, &p.dir), [2]);
         let fresh = Log::open(p.storage.clone(), &p.dir, settings(mode), None).unwrap();
@@ -305,8 +313,9 @@ fn a_segment_that_was_cut_away_goes_before_what_it_continued() {
     }
 }
 
-// Its name went, and nobody synced that: were it there again when what it continued is gone, and the
-// log with it that goes on behind both, it would be taken for the log.
+// Its name was removed, and the removal not synced. Suppose the name came back, while the segment
+// that it continued is gone. The log that continues both is gone too. Then it would count as the
+// log.
 #[test]
 fn what_somebody_removed_before_a_trim_does_not_come_back_without_what_it_continued() {
     for mode in MODES {

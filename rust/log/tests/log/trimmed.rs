@@ -1,4 +1,4 @@
-//! What readers are told of a trim while nobody has recovered the log, or its latch, yet.
+//! Reports of a trim before the log is recovered, or while it is in the failed-sync state.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,8 +15,9 @@ use falaj::internals::storage::memory::MemoryStorage;
 
 const MODES: [WriteMode; 2] = [WriteMode::Mapped, WriteMode::Pwrite];
 
-/// The first offset, and that all records and the end can be asked for, as far as anything is told: an unrecovered log may say no more
-/// than that.
+/// The first offset, as far as it is known: an unrecovered log may not know more.
+///
+/// All records and the end must be readable from there.
 fn told(storage: &Arc<dyn Storage>, dir: &Path, mode: WriteMode) -> Option<u64> {
     let log = Log::open(Arc::clone(storage), dir, settings(mode), None).unwrap();
     let needs_recovery = |error: &Error| matches!(error, Error::NeedsRecovery { .. });
@@ -32,8 +33,10 @@ fn told(storage: &Arc<dyn Storage>, dir: &Path, mode: WriteMode) -> Option<u64> 
     Some(first)
 }
 
-/// Somebody died between the name of the segment that saves what is in doubt and its publication: what
-/// the trim says stands behind that segment's beginning, and the page knows of none of it.
+/// A process died after it named the segment that saves the records in doubt, and before it
+/// published it.
+///
+/// The trim is recorded behind that segment's beginning, and the page does not show it.
 #[test]
 fn a_trim_stays_known_when_who_clears_a_latch_dies_before_the_new_end_is_published() {
     let words = [at::ALLOCATED, at::INDEXED, at::TRIMMED, at::TAIL, at::DIRTY, at::DURABLE];
@@ -62,9 +65,10 @@ fn a_trim_stays_known_when_who_clears_a_latch_dies_before_the_new_end_is_publish
     }
 }
 
-/// Each thing that was pending lost alone, at each moment of a trim, behind a record of several sectors
-/// that ends near the end of one: what is told before recovery is no later beginning than the one
-/// that recovery finds, and nothing is called the work of a newer version.
+/// Loses each pending change alone, at each moment of a trim.
+///
+/// A record of several sectors ends near the end of one. A reader before recovery must not see a
+/// later beginning than recovery finds. No byte may count as a newer version's.
 #[test]
 fn no_more_is_told_of_a_trim_before_recovery_than_recovery_finds() {
     for mode in MODES {
@@ -74,7 +78,8 @@ fn no_more_is_told_of_a_trim_before_recovery_than_recovery_finds() {
             append(&log, 0, &[b"first"]).unwrap();
             log.sync().unwrap();
             append(&log, 0, &[&vec![b'l'; 1200 + filler]]).unwrap();
-            // Of one sector as it is; of two from where its last bytes lie in the next one.
+            // The beginnings of one record's sector, and of the next one where the record's last
+            // bytes are.
             if (9..456).contains(&(log.committed().unwrap().position() % 512)) {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! What follows a writer that died with the lock, while readers read.
+//! A writer that died with the lock: its successor, and readers meanwhile.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The durable end: whoever sees it finds everything before it on the medium; and one sync for all.
+//! The durable end: a process that sees it finds everything before it on disk; one sync serves all.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use crate::log::{Broken, Log, ONE_A_SEGMENT, Process, Shape, THREE_A_SEGMENT};
 use crate::world::thread;
 use crate::{every, model};
 
-/// One process appends and syncs; another looks how far that is, at any moment.
+/// One process appends and syncs; another looks at the durable end, at any moment.
 fn look_at_the_durable_end(shape: Shape, records: u64) {
     every(move || {
         let log = Arc::new(Log::new(shape));
@@ -51,7 +51,7 @@ fn broken_sync_without_the_directory_loses_a_segment() {
     look_at_the_durable_end(Shape { broken: Some(Broken::NoDirectorySync), ..ONE_A_SEGMENT }, 2);
 }
 
-/// A writer goes on while another process syncs what is there.
+/// A writer appends while another process syncs.
 fn append_while_syncing(broken: Option<Broken>) {
     every(move || {
         let log = Arc::new(Log::new(Shape { broken, ..THREE_A_SEGMENT }));
@@ -70,12 +70,12 @@ fn a_sync_promises_no_more_than_what_was_there_when_it_began() {
 }
 
 #[test]
-#[should_panic(expected = "not on the medium")]
+#[should_panic(expected = "not on the disk")]
 fn broken_sync_that_promises_what_came_meanwhile() {
     append_while_syncing(Some(Broken::DurableTooFar));
 }
 
-/// Processes that append durably, each one record: all are served, whoever syncs.
+/// Processes append durably, one record each: all are served, whichever syncs.
 fn append_durably_together(processes: u16, broken: Option<Broken>) {
     model(move || {
         let log = Arc::new(Log::new(Shape { broken, ..THREE_A_SEGMENT }));

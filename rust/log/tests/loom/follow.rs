@@ -1,4 +1,4 @@
-//! Followers that sleep and writers that wake them.
+//! Followers that sleep, and writers that wake them.
 
 use std::sync::Arc;
 
@@ -46,7 +46,7 @@ impl Log {
     }
 }
 
-/// One turn of a follower: true if the block is there, else it slept.
+/// One turn of a follower: true if the block is there; otherwise it slept.
 type Turn = fn(&Log, usize) -> bool;
 
 pub fn turn(log: &Log, block: usize) -> bool {
@@ -100,7 +100,7 @@ fn notify_without_fence(log: &Log) {
     }
 }
 
-/// Followers wait for all blocks; each writer appends one. Sleeps have no bound.
+/// Followers wait for all blocks; each writer appends one. Sleeps have no time limit.
 fn follow(turn: Turn, notify: fn(&Log), writers: usize, followers: usize) {
     let run = move || {
         let log = Arc::new(Log::new());
@@ -193,8 +193,10 @@ fn closing_wakes_a_follower_that_has_no_news() {
     });
 }
 
-/// An append and a sync, by two processes, and one who sleeps until the second; a bit that others
-/// left has the append notify. Block 0 stands for the append, block 1 for what the sync makes durable.
+/// One process appends, another syncs, and a third sleeps until the sync.
+///
+/// A bit of others makes the append notify. Block 0 is the append; block 1 is what the sync makes
+/// durable.
 fn wait_for_a_sync(notify: fn(&ModelWord, &ModelWord, Option<&ModelWord>)) {
     model(move || {
         let log = Arc::new(Log::new());
@@ -228,7 +230,7 @@ fn who_waits_for_a_sync_is_woken_by_it_although_an_append_rings_for_others() {
     wait_for_a_sync(wake::notify_appended);
 }
 
-/// Takes all bits, and wakes only those whom an append concerns.
+/// Takes all bits, and wakes only processes that wait for an append.
 fn ring_that_takes_all(counter: &ModelWord, flag: &ModelWord, _: Option<&ModelWord>) {
     flag.swap(0, Ordering::Acquire);
     counter.fetch_add(1, Ordering::Release);

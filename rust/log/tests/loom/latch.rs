@@ -1,4 +1,5 @@
-//! The latch: a sync that failed is never believed again, and nothing that was seen is lost.
+//! The failed-sync state: a failed sync is never believed later, and no record that was seen is
+//! lost.
 
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ fn log(broken: Option<Broken>) -> Arc<Log> {
     Arc::new(Log::new(Shape { failing: 1, broken, ..THREE_A_SEGMENT }))
 }
 
-/// Two processes append; both want it durable, or only one. The first sync fails.
+/// Two processes append; both or one of them durably. The first sync fails.
 fn fail_a_sync(both: bool, broken: Option<Broken>) {
     model(move || {
         let log = log(broken);
@@ -43,24 +44,24 @@ fn an_append_in_the_middle_of_a_failed_sync_is_in_the_log() {
 }
 
 #[test]
-#[should_panic(expected = "not on the medium")]
+#[should_panic(expected = "not on the disk")]
 fn broken_failed_sync_that_is_tried_again_believes_the_kernel() {
     fail_a_sync(false, Some(Broken::SyncedAgain));
 }
 
 #[test]
-#[should_panic(expected = "appended to a latched log")]
+#[should_panic(expected = "appended in the failed-sync state")]
 fn broken_latch_that_waits_for_nobody_loses_who_is_in_the_middle() {
     fail_a_sync(false, Some(Broken::Unsettled));
 }
 
 #[test]
-#[should_panic(expected = "appended to a latched log")]
+#[should_panic(expected = "appended in the failed-sync state")]
 fn broken_append_that_does_not_look_at_the_latch_is_lost() {
     fail_a_sync(false, Some(Broken::LatchUnseen));
 }
 
-/// Readers stand in the segment that is superseded, at its end or before it.
+/// Readers are in the superseded segment, at its end or before it.
 #[test]
 fn a_reader_goes_on_behind_the_cut_with_the_next_record() {
     model(|| {

@@ -23,13 +23,13 @@ impl Shared {
         Arc::new(Self { lock: ModelWord::new(word), count: Bytes::new(), slots: Slots::new() })
     }
 
-    /// Wait without bounds: a lost wake-up is a deadlock.
+    /// Wait without a time limit: a lost wake-up is a deadlock.
     fn lock(&self, me: Identity, waited_ms: u64) {
         let got = lock::lock(&self.lock, me, &Nobody, None, always(waited_ms)).unwrap();
         assert_eq!(got, Acquired::Clean);
     }
 
-    /// Wait in sleeps that always end by their bound, asking each time whether the owner lives.
+    /// Wait in sleeps that always time out, and ask each time whether the owner lives.
     fn lock_asking(&self, me: Identity) -> Acquired {
         lock::lock(&Impatient(&self.lock), me, &&self.slots, None, ticking(10)).unwrap()
     }
@@ -45,7 +45,7 @@ impl Shared {
 
 type Unlock = fn(&Shared, Identity);
 
-/// Every process counts once under the lock; sleeps have no bound.
+/// Every process counts once under the lock; sleeps have no time limit.
 fn count_under_the_lock(processes: u16, waited_ms: u64, unlock: Unlock) {
     let run = move || {
         let shared = Shared::new(0);
@@ -109,7 +109,7 @@ fn broken_unlock_that_ignores_sleepers_leaves_one_asleep() {
     count_under_the_lock(2, 0, |shared, _| shared.lock.store(0, Ordering::Release));
 }
 
-/// The owner lets go when it sees an heir; nobody can come between.
+/// The owner unlocks when it sees an heir; no other process can come between.
 #[test]
 fn unlock_hands_over_to_the_heir() {
     static HANDED_OVER: Tally = Tally::new(0);
@@ -143,8 +143,9 @@ fn unlock_hands_over_to_the_heir() {
 
 type TakeOver = fn(&Shared, Identity) -> Acquired;
 
-/// One process died holding the lock; two wait. What the dead one did is there, and exactly one of
-/// the two is told.
+/// One process died holding the lock; two wait.
+///
+/// The dead one's stores are visible, and exactly one of the two learns of the death.
 fn take_over_from_the_dead(word: fn() -> u64, dead: Identity, take: TakeOver) {
     model(move || {
         let shared = Shared::new(word());
@@ -173,7 +174,7 @@ fn exactly_one_of_two_waiters_takes_over_from_a_dead_owner() {
 
 #[test]
 fn a_dead_owner_whose_heir_is_dead_too_is_taken_over_from() {
-    // The first to take over hands over to the dead heir; so the second takes over as well.
+    // The first to take over hands over to the dead heir, so the second takes over as well.
     model(|| {
         let (dead, dead_heir) = (process(0), process(3));
         let shared = Shared::new(word_of(dead, Some(dead_heir), true));
@@ -201,7 +202,7 @@ fn broken_take_over_by_store_makes_two_owners() {
         || word_of(process(0), None, false),
         process(0),
         |shared, me| {
-            // Proof first, but no second look at the word and no exchange.
+            // Check the owner first, but neither look at the word again nor exchange it.
             let seen = decode(shared.lock.load(Ordering::Acquire)).unwrap();
             let Some(seen) = seen else { return shared.lock_asking(me) };
             match (&shared.slots).fate(seen.owner).unwrap() {
@@ -215,7 +216,7 @@ fn broken_take_over_by_store_makes_two_owners() {
     );
 }
 
-/// The owner may also unlock before it dies: then it is not taken over from.
+/// The owner may also unlock before it dies; then the lock is not taken over.
 fn owner_that_ends(dies_holding: bool) {
     every(move || {
         let shared = Shared::new(0);
@@ -279,8 +280,9 @@ fn a_dead_heir_is_taken_over_from_as_a_dead_owner_is() {
     });
 }
 
-/// An heir that gives up either withdraws or finds that it was handed the lock; either way nobody
-/// is left holding it.
+/// An heir that gives up either withdraws, or finds that it was given the lock.
+///
+/// Either way no process is left holding it.
 #[test]
 fn an_heir_that_gives_up_leaves_no_lock_behind() {
     static GAVE_UP: Tally = Tally::new(0);
@@ -319,7 +321,7 @@ fn an_heir_that_gives_up_leaves_no_lock_behind() {
     assert!(GAVE_UP.load(Counted) > 0 && WAS_HANDED_IT.load(Counted) > 0);
 }
 
-/// `unlock` wakes one sleeper. If that one gives up, the other must not be forgotten.
+/// `unlock` wakes one sleeper. If that one gives up, the other must still be woken.
 #[test]
 fn a_sleeper_that_gives_up_passes_its_wake_on() {
     model(|| {
@@ -329,7 +331,7 @@ fn a_sleeper_that_gives_up_passes_its_wake_on() {
         let other = Arc::clone(&shared);
         let other = thread::spawn(move || {
             let _life = other.slots.live(hasty);
-            // Below the time of heirs, so that unlock frees the lock and wakes one.
+            // Shorter than the time to become heir, so `unlock` frees the lock and wakes one.
             let timeout = Some(Duration::from_micros(300));
             let mut times = [Duration::from_micros(100), Duration::from_micros(400)].into_iter();
             let clock = || times.next().unwrap_or(Duration::from_micros(450));

@@ -1,11 +1,11 @@
-//! Every interleaving of the lock-free rooms: of two threads all, of more as far as two preemptions
-//! reach, or three where all is asked for.
+//! Every interleaving of the lock-free modules: of two threads all, of more threads those with up
+//! to two preemptions, or three on request.
 //!
-//! The functions under test are the shipped ones, compiled over a word of loom's; `log` puts them
-//! together to a log in small, with rolls, syncs and latches. Run with `make test-loom`;
-//! `FALAJ_LOOM=all make test-loom` is all of it, and takes ten times as long. A model that cannot fail
-//! proves nothing, so next to the models stand broken copies of single steps, which must fail, with the
-//! fewer preemptions too.
+//! The functions under test are the shipped ones, compiled over a word of loom's. `log` combines
+//! them into a small log, with rolls, syncs and failed syncs. Run `make test-loom`; `FALAJ_LOOM=all
+//! make test-loom` explores everything, and takes ten times as long. A model that cannot fail shows
+//! nothing. So each model has broken copies of single steps beside it, which must fail, also with
+//! fewer preemptions.
 #![cfg(loom)]
 
 mod deaths;
@@ -13,7 +13,7 @@ mod durable;
 mod follow;
 mod latch;
 mod lock;
-#[allow(dead_code, reason = "some of it is for shuttle")]
+#[allow(dead_code, reason = "parts of it are used by shuttle only")]
 mod log;
 mod processes;
 mod publish;
@@ -32,38 +32,39 @@ use crate::follow::{Log, turn};
 use crate::processes::{Nobody, always, process};
 use crate::world::thread;
 
-/// As far as three threads are gone through in `make test`: each broken step was found with one less.
+/// Preemptions of three threads in `make test`: each broken step fails with one less.
 const PREEMPTIONS: usize = 2;
-/// The same where all is asked for; and as far as two threads are that have very many interleavings.
+/// The same if everything is explored, and for two threads with very many interleavings.
 const MORE_PREEMPTIONS: usize = 3;
 const FOREVER: Duration = Duration::from_secs(3600);
 
-/// Whether models that take long are to do so.
+/// Whether slow models explore everything.
 fn all() -> bool {
     std::env::var("FALAJ_LOOM").is_ok_and(|told| told == "all")
 }
 
-/// Every interleaving. For two threads, where that can be waited for.
+/// Every interleaving, for two threads that allow it in reasonable time.
 fn every(body: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = None;
     builder.check(body);
 }
 
-/// Every interleaving with up to so many preemptions: of three threads there are too many others. A
-/// thread that sleeps or ends is none.
+/// Every interleaving with up to so many preemptions; three threads have too many others.
+///
+/// A thread that sleeps or ends is not preempted.
 fn bounded(preemptions: usize, body: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
     builder.check(body);
 }
 
-/// [`bounded`], as is usual.
+/// [`bounded`], with the usual number.
 fn model(body: impl Fn() + Sync + Send + 'static) {
     bounded(if all() { MORE_PREEMPTIONS } else { PREEMPTIONS }, body);
 }
 
-/// [`every`], or where not all is asked for, [`bounded`]: for two threads that take long.
+/// [`every`] on request, else [`bounded`]: for two threads that take long.
 fn nearly_every(body: impl Fn() + Sync + Send + 'static) {
     if all() { every(body) } else { bounded(MORE_PREEMPTIONS, body) }
 }

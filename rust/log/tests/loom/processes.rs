@@ -1,4 +1,4 @@
-//! Threads that stand for processes: who they are, whether they live, what time it is for them.
+//! Threads that play processes: their identities, whether they live, and their clocks.
 
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst}; // the file's, which no model looks into
@@ -8,8 +8,10 @@ use falaj::internals::lock::{Fate, Holders, Identity};
 
 use crate::world::{Mutex, MutexGuard};
 
-/// The slots of processes. A mutex is held for life and let go of by death: what the kernel's flock is.
-/// Beside it stands how often the slot was claimed, as in its file.
+/// The slots of processes.
+///
+/// A mutex is held for life and released by death, like the kernel's flock. Beside it is how often
+/// the slot was claimed, as in its file.
 #[derive(Debug)]
 pub struct Slots([(Mutex<()>, AtomicU32); 4]);
 
@@ -20,7 +22,8 @@ impl Slots {
     /// Live until the guard is dropped.
     pub fn live(&self, who: Identity) -> MutexGuard<'_, ()> {
         let (flock, generation) = &self.0[usize::from(who.slot())];
-        // A waiter that asks about a process that is not born yet finds nobody, as in a real store.
+        // A waiter that asks about a process that does not exist yet finds none, as in a real
+        // store.
         let life = flock.lock().unwrap();
         generation.store(who.generation(), SeqCst);
         life
@@ -39,7 +42,7 @@ impl<'a> Holders for &'a Slots {
     }
 }
 
-/// Nobody may be asked: in these models nobody waits long enough.
+/// No process may be asked about: in these models none waits long enough.
 pub struct Nobody;
 
 impl Holders for Nobody {
@@ -58,12 +61,12 @@ pub fn word_of(owner: Identity, heir: Option<Identity>, sleepers: bool) -> u64 {
     u64::from(owner.bits()) << 32 | u64::from(heir) << 2 | u64::from(sleepers) << 1 | 1
 }
 
-/// A clock that always shows the same.
+/// A clock that always shows the same time.
 pub fn always(millis: u64) -> impl FnMut() -> Duration {
     move || Duration::from_millis(millis)
 }
 
-/// A clock that goes on each time it is read.
+/// A clock that advances each time it is read.
 pub fn ticking(millis: u64) -> impl FnMut() -> Duration {
     let mut now = Duration::ZERO;
     move || {

@@ -1,4 +1,5 @@
-//! Rolls: a writer makes the next segment, readers go on in it, nobody goes on in the old one.
+//! Rolls: a writer makes the next segment, readers continue in it, and no writer continues in the
+//! old one.
 
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ fn log(broken: Option<Broken>) -> Arc<Log> {
     Arc::new(Log::new(Shape { broken, ..ONE_A_SEGMENT }))
 }
 
-/// Appends so many records in a thread of its own.
+/// Append so many records in a thread of its own.
 fn writer(log: &Arc<Log>, slot: u16, records: u64) -> thread::JoinHandle<()> {
     let log = Arc::clone(log);
     thread::spawn(move || {
@@ -21,7 +22,7 @@ fn writer(log: &Arc<Log>, slot: u16, records: u64) -> thread::JoinHandle<()> {
     })
 }
 
-/// In a segment that is full a writer rolls and appends; a reader looks, and does not wait.
+/// In a full segment a writer rolls and appends; a reader looks once, without waiting.
 fn read_across_a_roll(broken: Option<Broken>) {
     nearly_every(move || {
         let log = log(broken);
@@ -82,7 +83,7 @@ fn a_reader_goes_on_while_the_lock_is_taken_and_given_back() {
     });
 }
 
-/// Both find the segment full, or one of them finds that it no longer is the last.
+/// Both find the segment full, or one of them finds that it is no longer the last.
 #[test]
 fn of_two_writers_that_want_to_roll_one_does() {
     model(|| {
@@ -96,7 +97,7 @@ fn of_two_writers_that_want_to_roll_one_does() {
     });
 }
 
-/// The helper of another process has allocated more of the segment that just ends.
+/// Another process's helper has allocated more of the segment that is ending.
 fn make_room_while_rolling(broken: Option<Broken>) {
     every(move || {
         let log = Arc::new(Log::new(Shape { room: 3, allocated: 2, broken, ..ONE_A_SEGMENT }));
@@ -114,7 +115,7 @@ fn room_made_late_is_no_room_in_the_next_segment() {
 }
 
 #[test]
-#[should_panic(expected = "room in a segment that ended")]
+#[should_panic(expected = "space in a segment that ended")]
 fn broken_room_that_is_stored_and_not_raised_leads_back() {
     make_room_while_rolling(Some(Broken::RoomStored));
 }

@@ -1,4 +1,4 @@
-//! Processes that want the same sync: one does it for all, the others see that it is done.
+//! Processes that want the same sync: one does it for all, and the others see that it is done.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ struct Syncing {
 
 type Unlock = fn(&ModelWord, Identity) -> bool;
 
-/// One sync reaches everything that was appended, which is once before each process begins.
+/// One sync covers everything that was appended; each process appends once before it begins.
 fn sync_to_end(shared: &Syncing, me: Identity, unlock: Unlock) {
     while shared.durable.load(Ordering::Acquire) == 0 {
         if lock::try_lock_or_sleep(&shared.lock, me, FOREVER) {
@@ -41,7 +41,8 @@ fn sync_together(processes: u16, one_in_line: bool, unlock: Unlock) {
             .map(|(me, shared)| thread::spawn(move || sync_to_end(&shared, me, unlock)))
             .collect();
         if one_in_line {
-            // As who lost patience, or leaves a clean mark: in line, and done without a sync.
+            // As a process whose timeout passed, or that leaves a clean mark: it waits for the
+            // lock, and is done without a sync.
             let got = lock::lock(&shared.lock, process(0), &Nobody, None, always(0)).unwrap();
             assert_eq!(got, Acquired::Clean);
             assert!(unlock(&shared.lock, process(0)));

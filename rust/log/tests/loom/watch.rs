@@ -47,7 +47,7 @@ impl Store {
     }
 }
 
-/// Leave word with every log of which news is missing; true when there is some.
+/// Leave a bit with each log that has no news yet; true if some has.
 type Ask = fn(&Store, usize, u64) -> bool;
 
 fn ask(store: &Store, log: usize, who: u64) -> bool {
@@ -67,7 +67,7 @@ fn ask_only_before(store: &Store, log: usize, who: u64) -> bool {
     news
 }
 
-/// Wait on the bell for each of some logs, until all of them had news.
+/// Wait on the bell until all of some logs had news.
 fn watch(store: &Store, logs: &[usize], who: u64, ask: Ask) {
     let mut missing = logs.to_vec();
     loop {
@@ -138,7 +138,7 @@ fn a_watcher_and_a_keeper_of_a_log_are_both_woken() {
     });
 }
 
-/// As a task of asyncio does: it leaves word itself, while the thread that will wake it sleeps.
+/// As an asyncio task does: it leaves the bit itself, while another thread sleeps to wake it.
 #[test]
 fn word_left_by_one_thread_wakes_another_that_sleeps() {
     model(|| {
@@ -150,7 +150,7 @@ fn word_left_by_one_thread_wakes_another_that_sleeps() {
                 wanted.store(1, Ordering::Release);
                 if ask(store, 0, WATCHERS) {
                     wanted.store(2, Ordering::Release);
-                    wake::wake_all(&store.bell); // stands for: it needs nobody
+                    wake::wake_all(&store.bell); // no other thread is needed
                 }
             }
         });

@@ -1,7 +1,6 @@
-//! The shared word as the models see it: one whose sleepers are woken or sleep for ever.
+//! The shared word of the models: its sleepers are woken, or sleep without end.
 //!
-//! The same file is part of the models that loom explores and of those that shuttle does; `world`
-//! is what differs.
+//! Loom's models and shuttle's use the same file; `world` is what differs.
 
 use std::sync::Arc; // loom's own cannot be dropped in the panic that a deadlock is
 use std::time::Duration;
@@ -10,8 +9,9 @@ use falaj::internals::sync::{AtomicU64, Ordering, SharedWord, Slept};
 
 use crate::world::{Mutex, Turns, thread};
 
-/// A word whose sleepers are woken or sleep for ever: a lost wake-up is a deadlock, which loom
-/// reports. The queue under the mutex is what the kernel's hash bucket is to a futex.
+/// A word whose sleepers are woken or sleep without end: loom reports a lost wake-up as a deadlock.
+///
+/// The queue under the mutex stands for the kernel's hash bucket of a futex.
 pub struct ModelWord {
     value: AtomicU64,
     turns: Turns,
@@ -39,7 +39,7 @@ impl ModelWord {
         }
     }
 
-    /// The bound of all who sleep under this mask is reached.
+    /// Time out all sleepers under this mask.
     pub fn expire(&self, mask: u32) {
         self.end(u32::MAX, mask, Slept::TimedOut);
     }
@@ -96,7 +96,7 @@ impl SharedWord for ModelWord {
     }
 }
 
-/// The same word, slept on with a bound that is always reached at once.
+/// The same word, with sleeps that always time out at once.
 pub struct Impatient<'a>(pub &'a ModelWord);
 
 impl SharedWord for Impatient<'_> {

@@ -1,4 +1,4 @@
-//! What loom puts in place of threads, mutexes and plain memory.
+//! Loom's replacements for threads, mutexes and plain memory.
 #![allow(
     unsafe_code,
     reason = "the models share plain memory between threads, as processes share a page"
@@ -9,13 +9,13 @@ use loom::cell::UnsafeCell;
 pub use loom::sync::{Mutex, MutexGuard};
 pub use loom::thread;
 
-/// Makes loom see that two uses of a word depend on one another.
+/// Makes loom see that two uses of a word depend on each other.
 ///
-/// Of each atomic loom remembers the last use alone. So where one thread loads a word and then stores
-/// to it, loom does not notice that another's load before these races with the store, and never tries
-/// them the other way round: a durable end stored with relaxed ordering passed. A relaxed exchange of
-/// a number that nobody looks at, before each use, brings all uses of a word into one row, in which
-/// each two neighbours are tried both ways; it orders nothing else.
+/// Loom remembers only the last use of each atomic. Suppose one thread loads a word and then stores
+/// to it. Loom does not notice that another thread's earlier load races with the store, and never
+/// tries the other order. So a durable end with relaxed ordering passed. A relaxed exchange of an
+/// unused number before each use puts all uses of a word in one sequence. Loom tries each two
+/// neighbours both ways; the exchange orders nothing else.
 pub struct Turns(AtomicU64);
 
 impl Turns {
@@ -27,7 +27,7 @@ impl Turns {
     }
 }
 
-/// Bytes that one thread writes while no other looks; loom reports it if one does.
+/// Bytes that one thread writes while no other looks; loom reports a violation.
 pub struct Bytes(UnsafeCell<u64>);
 
 // SAFETY: every access goes through loom's cell, which fails the model when two of them race.
@@ -40,15 +40,15 @@ impl Bytes {
         Self(UnsafeCell::new(0))
     }
     pub fn write(&self, value: u64) {
-        // SAFETY: loom checks that nobody reads or writes meanwhile.
+        // SAFETY: loom checks that no thread reads or writes meanwhile.
         self.0.with_mut(|cell| unsafe { *cell = value });
     }
     pub fn read(&self) -> u64 {
-        // SAFETY: loom checks that nobody writes meanwhile.
+        // SAFETY: loom checks that no thread writes meanwhile.
         self.0.with(|cell| unsafe { *cell })
     }
     pub fn add_one(&self) {
-        // SAFETY: loom checks that nobody reads or writes meanwhile.
+        // SAFETY: loom checks that no thread reads or writes meanwhile.
         self.0.with_mut(|cell| unsafe { *cell += 1 });
     }
 }

@@ -1,7 +1,9 @@
-//! Disks, inode tables and limits that run out: an error that says which, nothing lost, and going on
-//! as soon as there is room, without opening anything anew.
+//! Disks, inode tables and limits that run out.
 //!
-//! Small file systems are mounted for it where this user may; where not, the test says so loudly.
+//! The error says which, no record is lost, and open stores work again as soon as there is space.
+//!
+//! Small file systems are mounted for it where this user may. Otherwise the test reports that it
+//! did not run.
 
 use std::fs;
 use std::io::Write as _;
@@ -21,7 +23,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use crate::children::{not_run, play};
 use crate::stores::{assert_holds, fill, open_to_read, quietly, topic, value};
 
-/// A small file system, unmounted in the end.
+/// A small file system, unmounted at the end.
 struct Mounted {
     at: PathBuf,
     _dir: tempfile::TempDir,
@@ -75,7 +77,7 @@ fn open_as(path: &Path, write_mode: WriteMode) -> Store {
     Store::open_with(path, &StoreOptions { write_mode, ..StoreOptions::default() }).unwrap()
 }
 
-/// Append until the disk is full; returns how many records there are, and the error.
+/// Append until the disk is full; return how many records there are, and the error.
 fn append_until_full(topic: &Topic, mut next: u64) -> (u64, Error) {
     loop {
         match topic.append_to(0, &NewRecord::new(&value(next)), None) {
@@ -83,7 +85,7 @@ fn append_until_full(topic: &Topic, mut next: u64) -> (u64, Error) {
             Err(error) => return (next, error),
         }
         next += 1;
-        assert!(next < 1_000_000, "a disk without an end");
+        assert!(next < 1_000_000, "the disk does not fill");
     }
 }
 
@@ -98,7 +100,7 @@ fn assert_no_room(error: &Error, path: &Path, helps: &str) {
     assert!(said.contains(&*path.to_string_lossy()) && said.contains(helps), "{said}");
 }
 
-/// Fill the disk with appends, look whether all is there, make room, go on.
+/// Fill the disk with appends, check that all records are there, make space, append again.
 fn fill_up(root: &Path, write_mode: WriteMode) {
     let storage: Arc<dyn Storage> = Arc::new(RealStorage::new());
     let ballast = root.join("ballast");
@@ -109,7 +111,7 @@ fn fill_up(root: &Path, write_mode: WriteMode) {
     let (end, error) = append_until_full(&orders, 0);
     assert_no_space(&error, &path);
     assert!(end > 100, "{end}");
-    // Also for those who come now: reading, a backup, another topic.
+    // New readers, backups and topics must work too.
     assert_holds(&orders, end);
     let reader = open_to_read(&storage, &path).unwrap();
     assert_holds(&Topic::open(&reader, "orders", &Default::default()).unwrap(), end);
@@ -118,7 +120,7 @@ fn fill_up(root: &Path, write_mode: WriteMode) {
     let left: Vec<_> =
         fs::read_dir(root).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert!(left.iter().all(|name| !name.to_string_lossy().starts_with("copy")), "{left:?}");
-    // A new topic is smaller than what a log grows by.
+    // A new topic is smaller than a log's next allocation.
     let rest = root.join("rest");
     let mut left = fs::File::create(&rest).unwrap();
     while left.write_all(&[1; 4096]).is_ok() {}
@@ -171,7 +173,7 @@ fn a_store_that_cannot_be_created_for_lack_of_room_is_created_when_there_is() {
     Store::open_with(&path, &StoreOptions::default()).unwrap();
 }
 
-/// Use up the inodes, with empty files, while a store is in use.
+/// Use up the inodes with empty files while a store is open.
 fn without_inodes(root: &Path) {
     let path = root.join("store");
     let store = Store::open_with(&path, &StoreOptions::default()).unwrap();
@@ -214,7 +216,7 @@ fn a_file_system_that_turns_read_only_is_an_error_and_reading_goes_on() {
         let mount = Command::new("mount").args(["-o", "remount,ro"]).arg(&disk.at).output();
         let done = mount.unwrap().status.success();
         // The kernel refuses while a child that another test forks has our files open.
-        // sleep: until it has become its program.
+        // sleep: until the child has started its program
         std::thread::sleep(Duration::from_millis(if done { 0 } else { 10 }));
         done
     };
@@ -230,7 +232,7 @@ fn a_file_system_that_turns_read_only_is_an_error_and_reading_goes_on() {
     assert!(reader.info().unwrap().topics[0].partitions.is_ok());
 }
 
-/// Lower a limit of this process; only for roles.
+/// Lower a limit of this process; only in roles.
 fn limit(resource: Resource, to: u64) {
     let now = getrlimit(resource);
     setrlimit(resource, Rlimit { current: Some(to), maximum: now.maximum }).unwrap();
@@ -275,13 +277,13 @@ fn descriptor_limit(path: &Path) {
     assert_holds(&orders, end + 300);
 }
 
-/// Not a test of its own: what the others start this program for.
+/// Not a test of its own: the entry point for the roles of the other tests.
 #[test]
 fn role() {
     match crate::children::role() {
         Some((role, path)) if role == "file size" => file_size_limit(&path),
         Some((role, path)) if role == "descriptors" => descriptor_limit(&path),
-        Some((role, _)) => panic!("no role {role}"),
+        Some((role, _)) => panic!("unknown role {role}"),
         None => {}
     }
 }

@@ -1,8 +1,8 @@
-//! Memory that runs out, and a disk that no longer writes: real ones, with real processes.
+//! Memory that runs out, and a disk that stops writing: real ones, with real processes.
 //!
-//! The disk is an ext4 in a file whose own file system stops writing: what the kernel writes back then
-//! fails as on a dying disk. It is mounted where nobody else sees it; where this user may not mount, the
-//! test says so loudly.
+//! The disk is an ext4 in a file whose own file system stops writing. So the kernel's write-back
+//! fails as on a dying disk. It is mounted in a namespace of its own. Where this user may not
+//! mount, the test reports that it did not run.
 
 use std::fs;
 use std::io::Write as _;
@@ -30,7 +30,7 @@ fn open_as(path: &Path, write_mode: WriteMode) -> Store {
     Store::open_with(path, &StoreOptions { write_mode, ..StoreOptions::default() }).unwrap()
 }
 
-/// Run a program; why it could not.
+/// Run a program; the error says why that failed.
 fn run(program: &str, arguments: &[&str]) -> Result<(), String> {
     match Command::new(program).args(arguments).output() {
         Ok(done) if done.status.success() => Ok(()),
@@ -38,7 +38,7 @@ fn run(program: &str, arguments: &[&str]) -> Result<(), String> {
     }
 }
 
-/// Address space of this process, bytes.
+/// Address space of this process, in bytes.
 fn address_space() -> u64 {
     let text = fs::read_to_string("/proc/self/status").unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix("VmSize:")).unwrap();
@@ -57,14 +57,16 @@ fn assert_no_memory(error: &Error, path: &Path) {
     assert!(said.contains(&*path.to_string_lossy()), "{said}");
 }
 
-/// Tell the parent.
+/// Print a line for the parent.
 fn say(what: &str) {
-    // Not `eprintln!`: what a test prints is kept from who reads this.
+    // Not `eprintln!`: the harness captures what a test prints that way.
     std::io::stderr().write_all(format!("{what}\n").as_bytes()).unwrap();
 }
 
-/// Room for what the program itself needs, and for no segment. The store's directory is named after its
-/// mode: each mode is a process of its own, so that no thread and no map of another one ends meanwhile.
+/// Leave memory for the program itself, and for no segment.
+///
+/// The store's directory is named after its mode. Each mode has a process of its own, so that no
+/// thread or map of another mode ends meanwhile.
 fn memory_limit(path: &Path) {
     const SEGMENT: u64 = 64 << 20;
     let big = TopicOptions { segment_bytes: Some(SEGMENT), ..TopicOptions::default() };
@@ -72,10 +74,10 @@ fn memory_limit(path: &Path) {
     let store = open_as(path, mode);
     let orders = Topic::open(&store, "orders", &big).unwrap().with_sync(SyncMode::None);
     fill(&orders, 0, 100);
-    // In use, so that it is not closed to make room for another one.
+    // In use, so that it is not closed to free memory for another one.
     let held = orders.get_in(0, 99).unwrap();
     limit_memory(address_space() + (16 << 20));
-    // What is open goes on; what needs a map of its own is told.
+    // Open logs still work; a call that needs a new map gets an error.
     fill(&orders, 100, 200);
     assert_holds(&orders, 200);
     assert_no_memory(&orders.log().roll_now().unwrap_err(), path);
@@ -98,7 +100,7 @@ fn memory_limit(path: &Path) {
     assert!(store.verify(None, &mut quietly).unwrap().is_sound());
 }
 
-/// Bytes of a segment of the long log, of a record in it, and how many records there are.
+/// Bytes of a segment of the long log, bytes of a record in it, and its number of records.
 const LONG: (u64, usize, u64) = (4 << 20, 100 << 10, 1600);
 
 fn long_value(i: u64) -> Vec<u8> {
@@ -107,7 +109,7 @@ fn long_value(i: u64) -> Vec<u8> {
     value
 }
 
-/// A log of 40 segments and more.
+/// A log of more than 40 segments.
 fn make_long(path: &Path) {
     let store = Store::open_with(path, &StoreOptions::default()).unwrap();
     let options = TopicOptions { segment_bytes: Some(LONG.0), ..TopicOptions::default() };
@@ -129,7 +131,7 @@ fn resident() -> u64 {
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
 }
 
-/// Read a long log from its beginning, with an eye on the memory that it takes.
+/// Read a long log from its beginning, and watch how much memory that takes.
 fn scan_long(path: &Path) {
     let topic = open_long(path);
     let (before, mut most) = (resident(), 0);
@@ -143,15 +145,15 @@ fn scan_long(path: &Path) {
         }
     }
     assert!(scan.next().transpose().unwrap().is_none());
-    // That of the first record, which is held, the one that is read, and the one before it.
+    // The segment of the first record, which is held, of the current record, and the one before.
     assert!(most <= 4 * LONG.0, "{most} bytes of {} were resident", LONG.2 * LONG.1 as u64);
-    assert!(first.unwrap().value() == Some(&long_value(0)), "a view outlives its pages");
+    assert!(first.unwrap().value() == Some(&long_value(0)), "a view must outlive its pages");
 }
 
-/// Read a long log where there is room for a few of its maps, more than once and in any order.
+/// Read a long log with memory for a few of its maps, repeatedly and in any order.
 fn few_maps(path: &Path) {
     let topic = open_long(path);
-    // The process finds out what it may keep before it may keep next to nothing.
+    // The process learns how many maps it may keep before it may keep nearly none.
     topic.get_in(0, 0).unwrap();
     limit_memory(address_space() + 10 * LONG.0);
     let held = topic.get_in(0, 1).unwrap();
@@ -163,8 +165,9 @@ fn few_maps(path: &Path) {
     assert!(held.value() == Some(&long_value(1)));
 }
 
-/// Open, append and roll with so little memory that anything may be refused; each append that was
-/// acknowledged is a byte in a file beside the store.
+/// Open, append and roll with so little memory that any call may fail.
+///
+/// Each acknowledged append is a byte in a file beside the store.
 fn starved(path: &Path) {
     let (told, spare) = (path.with_extension("told"), path.with_extension("spare"));
     let spare: u64 = fs::read_to_string(spare).unwrap().parse().unwrap();
@@ -181,7 +184,7 @@ fn starved(path: &Path) {
         }
         Ok(())
     };
-    // In a thread of its own: a stack that cannot grow is a signal, whoever asks for it.
+    // In a thread of its own: a stack that cannot grow raises a signal, whichever call needs it.
     let ended = std::thread::scope(|scope| scope.spawn(work).join()).unwrap();
     limit_memory(1 << 40);
     if let Err(error) = ended {
@@ -192,19 +195,19 @@ fn starved(path: &Path) {
     }
 }
 
-/// Two ways for a disk to stop writing.
+/// The ways in which a disk stops writing.
 #[derive(Clone, Copy, Debug)]
 enum Failing {
-    /// It has no more room behind what it promised: `ENOSPC`, when it is too late.
+    /// It has no space left for what it promised: `ENOSPC`, when it is too late.
     Full,
-    /// Everything that is sent to it is refused: `EIO`.
+    /// It refuses everything that is sent to it: `EIO`.
     Dead,
 }
 
-/// An ext4 in a file on a small tmpfs, which gets full, or on an xfs, which is shut down.
+/// An ext4 in a file on a small tmpfs, which fills up, or on an xfs, which is shut down.
 struct Disk {
     failing: Failing,
-    /// What lies below, mounted first.
+    /// The file system below, mounted first.
     below: PathBuf,
     outer: PathBuf,
     image: PathBuf,
@@ -218,7 +221,7 @@ impl Disk {
             root.join(name)
         };
         let (below, outer, at) = (dir("below"), dir("outer"), dir("disk"));
-        // An xfs has a log of 64 MiB at least.
+        // An xfs has a log of at least 64 MiB.
         let (image, size) = match failing {
             Failing::Full => (below.join("image"), "size=32m"),
             Failing::Dead => (outer.join("image"), "size=160m"),
@@ -245,7 +248,7 @@ impl Disk {
         run("mount", &["-o", "loop", &text(&self.image), &text(&self.at)])
     }
 
-    /// From now on it writes nothing that it has not written before.
+    /// Stop writing anything that was not written before.
     fn break_down(&self) -> Result<(), String> {
         match self.failing {
             Failing::Full => {
@@ -257,7 +260,7 @@ impl Disk {
         }
     }
 
-    /// A machine that is started again, its disk well: file systems go through their journals.
+    /// Restart the machine with a working disk: file systems replay their journals.
     fn replace(&self) {
         unmount(&self.at);
         match self.failing {
@@ -272,13 +275,13 @@ impl Disk {
     }
 }
 
-/// Unmount what nobody uses any more but threads that are about to end, and the kernel.
+/// Unmount what only ending threads and the kernel still use.
 fn unmount(at: &Path) {
     let mut tries = 0;
     while let Err(why) = run("umount", &[&text(at)]) {
         assert!(tries < 500, "{why}");
         tries += 1;
-        // sleep: nobody tells when a file system is let go of
+        // sleep: no event reports that a file system is no longer used
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
 }
@@ -287,7 +290,7 @@ fn text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
-/// A topic whose log lies in one segment: it is appending that meets the disk first.
+/// A topic whose log is one segment, so that an append is the first call to meet the disk.
 fn large(store: &Store) -> Topic {
     let options = TopicOptions { segment_bytes: Some(8 << 20), ..TopicOptions::default() };
     Topic::open(store, "orders", &options).unwrap()
@@ -320,7 +323,7 @@ fn failing_disks(path: &Path) {
     }
 }
 
-/// Append until a sync fails, and go on trying; how many records were told to be durable.
+/// Append until a sync fails, and keep trying; return how many records were reported durable.
 fn fail(disk: &Disk, path: &Path, mode: WriteMode) -> u64 {
     let store = open_as(path, mode);
     let orders = large(&store).with_sync(SyncMode::Durable);
@@ -330,11 +333,14 @@ fn fail(disk: &Disk, path: &Path, mode: WriteMode) -> u64 {
     let mut failures = Vec::new();
     while failures.len() < 20 {
         let next = orders.end(0).unwrap();
-        assert!(next < 50_000, "{mode:?}: the disk does not fail");
+        assert!(next < 50_000, "{mode:?}: the disk must fail");
         match orders.append_to(0, &NewRecord::new(&value(next)), None) {
             Ok(offset) => {
                 assert_eq!(offset, next);
-                assert!(failures.is_empty(), "{mode:?}: durable behind what is in doubt");
+                assert!(
+                    failures.is_empty(),
+                    "{mode:?}: records behind those in doubt were reported durable"
+                );
                 durable = next + 1;
             }
             Err(error) => failures.push(error),
@@ -347,15 +353,16 @@ fn fail(disk: &Disk, path: &Path, mode: WriteMode) -> u64 {
     }
     let (first, last) = (&failures[0], &failures[19]);
     say(&format!("{:?}, {mode:?}: {durable} durable; {first}; then {last}", disk.failing));
-    // The latch: nothing is appended behind what is in doubt, in no mode and by no handle, and no later
-    // sync says that all is well.
+    // The failed-sync state: no mode and no handle appends behind the records in doubt, and no
+    // later sync succeeds.
     let end = orders.end(0).unwrap();
     let lazy = large(&store).with_sync(SyncMode::None);
     lazy.append_to(0, &NewRecord::new(b"x"), None).unwrap_err();
-    // The keeper may have met the disk first: then nothing is in doubt, and nothing was appended since.
+    // The background thread may have met the disk first. Then nothing is in doubt, and nothing was
+    // appended since.
     assert_eq!(orders.flush().is_ok(), end == durable);
     assert_eq!(orders.durable(0).unwrap(), durable, "of {end}");
-    // What is visible is readable, for who is there and for who comes.
+    // Visible records are readable, for open and for new readers.
     assert_holds(&orders, end);
     for reading in [Reading::Map, Reading::Pread] {
         let options = StoreOptions { reading, ..StoreOptions::reading() };
@@ -365,7 +372,7 @@ fn fail(disk: &Disk, path: &Path, mode: WriteMode) -> u64 {
     durable
 }
 
-/// Not a test of its own: what the others start this program for.
+/// Not a test of its own: the entry point for the roles of the other tests.
 #[test]
 fn role() {
     match crate::children::role() {
@@ -374,7 +381,7 @@ fn role() {
         Some((role, path)) if role == "scan long" => scan_long(&path),
         Some((role, path)) if role == "few maps" => few_maps(&path),
         Some((role, path)) if role == "failing disks" => failing_disks(&path),
-        Some((role, _)) => panic!("no role {role}"),
+        Some((role, _)) => panic!("unknown role {role}"),
         None => {}
     }
 }
@@ -384,7 +391,8 @@ fn a_memory_limit_is_an_error_and_memory_is_all_that_is_needed() {
     let dir = tempfile::tempdir().unwrap();
     for mode in MODES {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        // A heap of its own for each thread, 64 MiB of addresses, would come beside the limit at any time.
+        // A heap of its own for each thread, 64 MiB of addresses, could break the limit at any
+        // time.
         command.env("MALLOC_ARENA_MAX", "1");
         let path = dir.path().join(mode.name());
         let (ended, said) = perform(command, "bad_machine", "memory", &path);
@@ -413,11 +421,13 @@ fn where_no_more_maps_can_be_had_reading_goes_on_with_fewer() {
     of_a_long_log("few maps");
 }
 
-/// What a program in Rust says that ends for want of memory: in any thread, or in one that just starts.
+/// Messages of a Rust program that ends for lack of memory: in any thread, or in one that is
+/// starting.
 const ENDS: [&str; 2] = ["memory allocation of", "failed to allocate an alternative stack"];
 
-/// Where even the allocator gets nothing a program in Rust ends; it ends so, and in no other way, and
-/// all that was acknowledged is there.
+/// When even the allocator gets no memory, a Rust program ends.
+///
+/// It must end in this way and no other, and all acknowledged records are there.
 #[test]
 fn however_little_memory_there_is_what_was_acknowledged_is_there() {
     let dir = tempfile::tempdir().unwrap();
@@ -443,11 +453,11 @@ fn however_little_memory_there_is_what_was_acknowledged_is_there() {
         let reader = open_to_read(&storage, &path).unwrap();
         let orders = Topic::open(&reader, "orders", &Default::default()).unwrap();
         let end = orders.end(0).unwrap();
-        // One more where the process ended between the record and the telling of it.
-        assert!((told..=told + 30).contains(&end), "{spare}: {end} records, {told} told");
+        // One more where the process ended between the record and its acknowledgement.
+        assert!((told..=told + 30).contains(&end), "{spare}: {end} records, {told} acknowledged");
         assert_holds(&orders, end);
     }
-    assert!(refused > 0, "{refused} were refused something, {aborted} ended");
+    assert!(refused > 0, "{refused} got an error, {aborted} ended");
 }
 
 #[test]

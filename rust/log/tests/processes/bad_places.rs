@@ -1,4 +1,4 @@
-//! Places where a store cannot be used: no permission, file systems that keep no promises, no slot.
+//! Places where a store cannot be used: no permission, network file systems, no free slot.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -17,13 +17,13 @@ use falaj::internals::topic::Topic;
 use crate::children::{not_run, play};
 use crate::stores::{assert_holds, fill, open, open_to_read, quietly, topic};
 
-/// Some user who is not root and owns nothing here.
+/// A user who is not root and owns nothing here.
 const STRANGER: u32 = 65_534;
 
-/// A store of root's with these permission bits, and the way to it open for all.
+/// A store of root's with these permission bits; everyone may enter its directory.
 fn store_for_strangers(what: &str, mode: u32) -> Option<tempfile::TempDir> {
     if !rustix::process::getuid().is_root() {
-        not_run(what, "only root can play another user");
+        not_run(what, "only root can act as another user");
         return None;
     }
     let dir = tempfile::tempdir().unwrap();
@@ -66,13 +66,13 @@ fn stranger_who_may_nothing(path: &Path) {
     assert_not_permitted(&error, &beside);
 }
 
-/// Not a test of its own: what the others start this program for.
+/// Not a test of its own: the entry point for the roles of the other tests.
 #[test]
 fn role() {
     match crate::children::role() {
         Some((role, path)) if role == "may read" => stranger_who_may_read(&path),
         Some((role, path)) if role == "may nothing" => stranger_who_may_nothing(&path),
-        Some((role, _)) => panic!("no role {role}"),
+        Some((role, _)) => panic!("unknown role {role}"),
         None => {}
     }
 }
@@ -101,13 +101,16 @@ fn network_file_systems_and_fuse_are_refused_unless_forced() {
         assert!(matches!(error, Error::UnsupportedFilesystem { .. }), "{error}");
         let said = error.to_string();
         assert!(said.contains(kind) && said.contains("/store") && said.contains("force"), "{said}");
-        assert!(storage.stat(path).is_err(), "nothing is made before it is refused");
+        assert!(storage.stat(path).is_err(), "a refused store must not be created");
         let forced = StoreOptions { allow_network_fs: true, ..StoreOptions::default() };
         let store = Store::open_on(Arc::clone(&storage), path, &forced).unwrap();
         assert_eq!(store.settings().write_mode, WriteMode::Pwrite);
         fill(&topic(&store, "orders"), 0, 10);
         let error = open_to_read(&storage, path).unwrap_err();
-        assert!(matches!(error, Error::UnsupportedFilesystem { .. }), "readers too: {error}");
+        assert!(
+            matches!(error, Error::UnsupportedFilesystem { .. }),
+            "readers must be refused too: {error}"
+        );
     }
 }
 
@@ -129,7 +132,7 @@ fn when_all_slots_are_taken_that_is_said_and_one_that_gets_free_is_enough() {
     );
     assert!(error.to_string().contains("/store/slots"), "{error}");
     assert_eq!(error.remedy(), Remedy::FixMachine);
-    assert!(open_to_read(&storage, path).is_ok(), "readers need none");
+    assert!(open_to_read(&storage, path).is_ok(), "readers need no slot");
     let info = stores[0].info().unwrap();
     let alive = info.slots.iter().filter(|slot| slot.alive == Some(true)).count();
     assert_eq!(alive, usize::from(SLOTS));

@@ -1,8 +1,8 @@
-//! Tests that start processes: members of a store that die, limits and users of their own, threads
-//! that nobody else has.
+//! Tests that start processes: members of a store that die, limits and users of their own, private
+//! threads.
 //!
-//! They are a program of their own because a process that is being started holds, for a moment, what
-//! its parent has open, and every lock on it: here each test bears that of the others.
+//! They are a program of their own. A process that is being started briefly holds all its parent's
+//! open files, and their locks. Each test here tolerates that of the others.
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used, reason = "helpers of tests may unwrap as tests do")]
 

@@ -1,4 +1,4 @@
-//! Waiting for many logs at once, and the threads that wait for something to do.
+//! Waiting for many logs at once, and background threads that wait for work.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,14 +17,14 @@ use falaj::internals::wake::{KEEPERS, WATCHERS};
 
 use crate::stores::{on_both, open, open_to_read, topic};
 
-/// Longer than any wait here may take on a busy machine.
+/// Longer than any wait here takes on a busy machine.
 const SOON: Duration = Duration::from_secs(60);
 
 fn append(topic: &Topic, sync: SyncMode) {
     topic.append_to(0, &NewRecord::new(b"one"), Some(sync)).unwrap();
 }
 
-/// Which of some logs has something behind what was seen of it; sleeps until one has.
+/// Return which of some logs has news; sleep until one has.
 fn wait_for_any(store: &Store, logs: &[Arc<Log>], seen: &[Address]) -> usize {
     let (bell, began) = (store.bell(), Instant::now());
     for turn in 0.. {
@@ -37,7 +37,7 @@ fn wait_for_any(store: &Store, logs: &[Arc<Log>], seen: &[Address]) -> usize {
         assert!(began.elapsed() < SOON, "nothing comes");
         bell.sleep(ticket, turn);
     }
-    unreachable!("turns without end")
+    unreachable!("the loop has no end")
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn one_thread_hears_of_news_in_any_of_many_logs() {
             let seen: Vec<_> = logs.iter().map(|log| log.committed().unwrap()).collect();
             std::thread::scope(|scope| {
                 let writer = scope.spawn(|| wait_for_any(&writing, &logs, &seen));
-                // Who may not leave word looks by itself.
+                // A waiter that may not leave its bit looks by itself.
                 let reader = scope.spawn(|| wait_for_any(&reading, &again, &seen));
                 append(&topics[i], SyncMode::None);
                 assert_eq!((writer.join().unwrap(), reader.join().unwrap()), (i, i));
@@ -87,7 +87,7 @@ fn the_bell_is_rung_once_for_each_asking() {
     }
 }
 
-/// Who may be asleep for a log's sake, by the word in its control page.
+/// The kinds of sleepers on a log, by the word in its control page.
 fn waiting(topic: &Topic) -> u64 {
     let page = std::fs::read(topic.log().dir().join("control")).unwrap();
     let word = falaj::internals::format::control::at::WAITING as usize;
@@ -98,7 +98,7 @@ fn wait_until(done: impl Fn() -> bool, what: &str) {
     let began = Instant::now();
     while !done() {
         assert!(began.elapsed() < SOON, "{what}");
-        // sleep: another thread has to have its turn
+        // sleep: another thread needs a turn
         std::thread::sleep(Duration::from_millis(2));
     }
 }
@@ -120,7 +120,7 @@ fn who_waits_on_the_bell_is_told_that_a_topic_was_deleted() {
                             Err(error) => return error,
                         }
                     }
-                    assert!(began.elapsed() < SOON, "nobody says so");
+                    assert!(began.elapsed() < SOON, "the waiter must get an error");
                     bell.sleep(ticket, 0);
                 }
             });
@@ -149,29 +149,30 @@ fn sleeps_of(name: &str) -> u64 {
     sleeps
 }
 
-/// By itself in a process: the other tests here have keepers too. Run by the next test.
+/// Runs alone in a process, since the other tests have background threads too. Started by the next
+/// test.
 #[test]
-#[ignore = "a part of the next test"]
+#[ignore = "run by the next test"]
 fn child_whose_keeper_has_nothing_to_do() {
     let root = tempfile::tempdir().unwrap();
     let store = Store::open_with(root.path().join("store"), &StoreOptions::default()).unwrap();
     let orders = topic(&store, "orders");
     append(&orders, SyncMode::Durable);
-    wait_until(|| waiting(&orders) & KEEPERS != 0, "the keeper does not leave word");
+    wait_until(|| waiting(&orders) & KEEPERS != 0, "the background thread must leave its bit");
     let began = Instant::now();
     loop {
         let before = sleeps_of("falaj-keeper");
         assert_ne!(before, 0);
-        // sleep: the time over which its rest is looked at
+        // sleep: the time in which it should sleep
         std::thread::sleep(Duration::from_millis(1500));
         let slept = sleeps_of("falaj-keeper") - before;
-        // It first brings the mark to the medium, which takes as long as it takes.
+        // It first brings the mark to the disk, which takes some time.
         if slept <= 6 {
             break;
         }
         assert!(began.elapsed() < SOON, "{slept} times in 1.5 s");
     }
-    // And it is woken when there is something to do.
+    // It wakes when there is work.
     append(&orders, SyncMode::Interval);
     let target = orders.log().committed().unwrap();
     wait_until(|| orders.log().durable().unwrap() >= target, "nobody syncs");
@@ -186,7 +187,7 @@ fn a_keeper_with_nothing_to_do_sleeps_until_somebody_appends() {
     assert!(child.status.success(), "{}", String::from_utf8_lossy(&child.stdout));
 }
 
-/// What the newest mark in a segment's file says.
+/// The newest mark in a segment's file.
 fn marked(dir: &Path, log: &Log) -> u64 {
     let (storage, settings) = (RealStorage::new(), log.settings());
     let (generation, bytes) = (settings.generation, settings.segment_bytes);
@@ -205,6 +206,6 @@ fn the_mark_of_a_log_that_rests_says_all_that_is_durable() {
             append(&orders, SyncMode::Durable);
         }
         let end = log.committed().unwrap().position();
-        wait_until(|| marked(log.dir(), log) == end, "the mark stays behind");
+        wait_until(|| marked(log.dir(), log) == end, "the mark must reach the end");
     }
 }

@@ -1,4 +1,4 @@
-//! Files that somebody removes while a process has them open: real files, and a real `rm -r`.
+//! Files that are removed while a process has them open: real files, and a real `rm -r`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,7 +12,7 @@ use falaj::internals::store::{Store, StoreOptions, TopicOptions};
 use falaj::internals::topic::{NewRecord, SyncMode, Topic, Transaction};
 
 const MODES: [WriteMode; 2] = [WriteMode::Mapped, WriteMode::Pwrite];
-/// Longer than any wait here may take on a busy machine.
+/// Longer than any wait here takes on a busy machine.
 const SOON: Duration = Duration::from_secs(60);
 
 /// A store with one topic of one durable record.
@@ -32,7 +32,7 @@ impl Place {
         Self { _root: root, path, store, topic }
     }
 
-    /// What a person or a script does.
+    /// As a person or a script does.
     fn remove_store(&self) {
         remove(&self.path);
     }
@@ -136,11 +136,11 @@ fn the_background_sync_notices_and_the_next_append_raises() {
     let before = place.topic.log().committed().unwrap();
     place.remove_store();
     let began = Instant::now();
-    // Until the thread that syncs in interval mode came by.
+    // Until the background thread of interval mode has synced.
     let told = loop {
         match append(&place.topic, SyncMode::Interval) {
             Err(error) => break Err::<u64, _>(error),
-            Ok(_) => assert!(began.elapsed() < SOON, "no sync noticed"),
+            Ok(_) => assert!(began.elapsed() < SOON, "the background sync must notice"),
         }
         let nap = Some(Duration::from_millis(50));
         let seen = place.topic.log().committed().unwrap();
@@ -148,7 +148,7 @@ fn the_background_sync_notices_and_the_next_append_raises() {
     };
     expect_removed(told);
     let after = place.topic.log().committed().unwrap();
-    assert_eq!(after.sequence(), before.sequence(), "the segment did not end");
+    assert_eq!(after.sequence(), before.sequence(), "the segment must not end");
     assert_eq!(place.topic.durable(0).unwrap(), 1);
 }
 
@@ -159,7 +159,7 @@ fn the_end_of_a_segment_notices_where_nothing_is_synced() {
         place.remove_store();
         let told = (0..10_000).find_map(|_| append(&place.topic, SyncMode::None).err());
         expect_removed(told.map_or(Ok(()), Err));
-        assert!(!place.path.exists(), "no file was made where the store was");
+        assert!(!place.path.exists(), "no file may be created where the store was");
     }
 }
 
@@ -215,7 +215,7 @@ fn a_store_that_was_moved_keeps_what_is_synced_until_a_segment_ends() {
             expect_removed(told.map_or(Ok(()), Err));
             place.topic.flush().unwrap();
         } else {
-            // Its lock is a file, which is opened by its path.
+            // Its lock is a file that is opened by its path.
             expect_removed(append(&place.topic, SyncMode::Durable));
         }
         let end = place.topic.end(0).unwrap();
@@ -238,7 +238,7 @@ fn readers_and_followers_of_a_removed_store_are_told() {
         expect_removed(log.wait_for_durable(more, Some(SOON), &|| false));
     }
     let record = reading.scan_partition(0, 0, None).unwrap().next().transpose().unwrap().unwrap();
-    assert_eq!(record.value(), Some(&b"two coffees"[..]), "what is open stays readable");
+    assert_eq!(record.value(), Some(&b"two coffees"[..]), "open records must stay readable");
 }
 
 #[test]
@@ -267,7 +267,7 @@ fn a_topic_that_was_deleted_is_told_as_that() {
     }
 }
 
-/// Retention removes files too, of segments that are durable and sealed.
+/// Retention removes files of durable, sealed segments too.
 #[test]
 fn segments_that_are_trimmed_beside_durable_appends_alarm_nobody() {
     for mode in MODES {

@@ -1,10 +1,10 @@
-//! Stores between real processes: slots, deaths, forks, races.
+//! Stores shared by real processes: slots, deaths, forks, races.
 //!
-//! Each test starts this same program again, with a role in the environment ([`role`] plays it), and
-//! talks with it by lines. Processes are killed by the numbers that they had when they were started
-//! here, never by name.
+//! Each test starts this same program again, with a role in the environment ([`role`] plays it),
+//! and exchanges lines with it. Processes are killed by the process ids of their start, never by
+//! name.
 #![allow(unsafe_code)]
-#![allow(clippy::print_stdout, reason = "how a child tells its parent how far it is")]
+#![allow(clippy::print_stdout, reason = "how a child reports to its parent")]
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
@@ -19,7 +19,7 @@ use falaj::internals::store::{Store, StoreOptions, TopicOptions};
 
 const ROLE: &str = "FALAJ_TEST_ROLE";
 const STORE: &str = "FALAJ_TEST_STORE";
-/// Long enough for a busy machine; nothing here waits so long when all is well.
+/// Long enough for a busy machine; no wait here takes so long when all is well.
 const LONG: Duration = Duration::from_secs(20);
 
 /// Another process of this program.
@@ -45,12 +45,12 @@ impl Actor {
         Self { process, says, hears }
     }
 
-    /// The words of the next line that the role says.
+    /// The words of the next line from the role.
     fn line(&mut self) -> Vec<String> {
         loop {
             let mut line = String::new();
             assert_ne!(self.says.read_line(&mut line).unwrap(), 0, "the other process ended");
-            // The test harness says things too, also before ours on a line.
+            // The test harness prints too, even before ours on the same line.
             if let Some((_, said)) = line.split_once("@@") {
                 return said.split_whitespace().map(str::to_owned).collect();
             }
@@ -74,7 +74,7 @@ impl Drop for Actor {
     }
 }
 
-/// What a role says of its membership.
+/// A role's report of its membership.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Place {
     identity: Identity,
@@ -111,11 +111,12 @@ fn wait_for_word() {
     std::io::stdin().read_line(&mut line).unwrap();
 }
 
-/// Runs `in_child` in a forked child, which then ends without unwinding into the test harness.
-/// Returns the child's process number.
+/// Run `in_child` in a forked child, which then ends without unwinding into the test harness;
+/// return its process id.
 fn fork(in_child: impl FnOnce()) -> libc::pid_t {
-    // SAFETY: the child uses the C library's memory allocator, which glibc keeps usable after a fork
-    // of a process with threads, and locks that no other thread of a role holds; it ends in `_exit`.
+    // SAFETY: the child uses the C library's allocator, which glibc keeps usable after a fork of a
+    // process with threads. It uses only locks that no other thread of a role holds, and ends in
+    // `_exit`.
     let child = unsafe { libc::fork() };
     assert!(child >= 0);
     if child == 0 {
@@ -127,11 +128,11 @@ fn fork(in_child: impl FnOnce()) -> libc::pid_t {
 }
 
 fn kill(process: libc::pid_t) {
-    // SAFETY: the number of a process that a role of this test forked, and told us.
+    // SAFETY: the process id of a child that a role of this test forked and reported.
     unsafe { libc::kill(process, libc::SIGKILL) };
 }
 
-/// What the other processes do. In an ordinary run of the tests it does nothing.
+/// The roles of other processes. In an ordinary run of the tests it does nothing.
 #[test]
 fn role() {
     let (Ok(role), Ok(path)) = (std::env::var(ROLE), std::env::var(STORE)) else { return };
@@ -144,7 +145,7 @@ fn role() {
         "clone past the handlers" => clone_past_the_handlers(path),
         "fork amid openings" => fork_amid_openings(path),
         "come and go" => come_and_go(path),
-        other => panic!("no role {other:?}"),
+        other => panic!("unknown role {other:?}"),
     }
 }
 
@@ -196,7 +197,7 @@ fn fork_a_working_child(path: &Path) {
         assert_eq!(Place::of(&store), mine);
     });
     assert!(ended_well(child));
-    // The parent has lost nothing by its child's closing and opening.
+    // The parent lost nothing when its child closed and opened the store.
     inherited.verify().unwrap();
     assert_eq!(Place::of(&store), parents);
     store.topic_settings("of-the-child").unwrap();
@@ -204,11 +205,11 @@ fn fork_a_working_child(path: &Path) {
     wait_for_word();
 }
 
-/// A process made by the bare system call, of which the C library and its handlers know nothing.
+/// A process made by the bare system call, unknown to the C library and its handlers.
 fn clone_past_the_handlers(path: &Path) {
     let store = open(path);
     let member = store.membership().unwrap();
-    // SAFETY: as `fork`, but for the handlers; the child only looks at memory and ends.
+    // SAFETY: as `fork`, except for the handlers; the child only reads memory and ends.
     let child = unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) };
     assert!(child >= 0);
     if child == 0 {
@@ -222,7 +223,7 @@ fn clone_past_the_handlers(path: &Path) {
     wait_for_word();
 }
 
-/// Forks again and again while other threads are in the middle of joining and leaving.
+/// Fork repeatedly while other threads are joining and leaving.
 fn fork_amid_openings(path: &Path) {
     let stop = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -260,12 +261,13 @@ fn come_and_go(path: &Path) {
     }
 }
 
-/// Asks until the answer is that it is dead: the kernel takes a moment to close a dead one's files.
+/// Ask until the answer is that it is dead: the kernel takes a moment to close a dead process's
+/// files.
 fn await_death(store: &Store, identity: Identity) -> Duration {
     dies(store, identity).expect("still alive")
 }
 
-/// As [`await_death`]; nothing when it is still alive after a long time.
+/// As [`await_death`]; `None` if it still counts as alive after a long time.
 fn dies(store: &Store, identity: Identity) -> Option<Duration> {
     let member = store.membership().unwrap();
     let began = Instant::now();
@@ -275,14 +277,15 @@ fn dies(store: &Store, identity: Identity) -> Option<Duration> {
             Fate::Alive if began.elapsed() > LONG => return None,
             Fate::Alive => {}
         }
-        // sleep: asks again until the kernel has let go, with a bound above
+        // sleep: asks again until the kernel has closed the files, with a bound above
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
-/// A directory for one test, and its turn: they run one after the other. A program that another
-/// thread is just starting has copies of all our descriptors until it begins, and our locks with
-/// them; what is asserted here is what holds when there is none.
+/// A directory for one test, and its turn: these tests run one after the other.
+///
+/// A program that another thread is starting has copies of all our descriptors until it begins, and
+/// our locks with them. The assertions hold only when there is none.
 struct Turn(tempfile::TempDir, #[allow(dead_code, reason = "held")] MutexGuard<'static, ()>);
 
 fn store_dir() -> (Turn, std::path::PathBuf) {
@@ -326,10 +329,10 @@ fn a_killed_holder_is_dead_and_stays_dead_when_its_slot_is_taken_again() {
     let mut next = Actor::start("hold", &path);
     let alive = Place::heard(&next.line()).identity;
     assert_eq!(alive.slot(), dead.slot());
-    // What counts comes first: the number is only how it is done.
+    // Check the result first: the number is only how it is done.
     let fate = store.membership().unwrap().fate(dead);
     let is_dead = matches!(fate, Ok(Fate::Dead(_)));
-    assert!(is_dead, "who took the slot of a dead one is taken for that");
+    assert!(is_dead, "the next process in a dead one's slot counts as that one");
     assert_eq!(alive.generation(), dead.generation() + 1);
     assert!(matches!(store.membership().unwrap().fate(alive), Ok(Fate::Alive)));
 }
@@ -345,15 +348,15 @@ fn an_idle_child_of_a_killed_parent_does_not_keep_its_slot() {
     parent.kill();
     if dies(&store, dead).is_none() {
         kill(child);
-        // A machine that is only slow is another thing.
+        // A slow machine is another matter.
         await_death(&store, dead);
         panic!("an idle child kept the slot of its parent");
     }
-    // And it was the child's doing, not its end.
+    // The child caused it, not its end.
     assert!(Path::new(&format!("/proc/{child}")).exists());
     drop(store);
     let alone = Actor::start("hold", &path).line();
-    assert_eq!(Place::heard(&alone).identity.slot(), 0, "presence was kept by the idle child");
+    assert_eq!(Place::heard(&alone).identity.slot(), 0, "the idle child must not keep the slot");
     kill(child);
 }
 
@@ -377,7 +380,7 @@ fn a_child_forked_in_the_middle_of_other_threads_openings_can_open() {
     let (_dir, path) = store_dir();
     assert_eq!(Actor::start("fork amid openings", &path).line(), ["done"]);
     let alone = Actor::start("hold", &path).line();
-    assert_eq!(Place::heard(&alone).identity.slot(), 0, "somebody kept a slot");
+    assert_eq!(Place::heard(&alone).identity.slot(), 0, "no process may keep a slot");
 }
 
 #[test]
@@ -409,7 +412,7 @@ fn an_incarnation_lasts_as_long_as_one_of_its_members_whoever_is_killed() {
                 assert_eq!(place.incarnation, ours.incarnation);
                 assert_ne!(place.identity, ours.identity);
             }
-            // In the middle of whatever it is doing.
+            // During whatever it is doing.
             actor.kill();
         }
     }

@@ -1,4 +1,4 @@
-//! Writers, followers, rolls, syncs, deaths and a disk that fails, many of them at once.
+//! Writers, followers, rolls, syncs, deaths and a failing disk, many of them at once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -11,11 +11,11 @@ const WRITERS: u16 = 3;
 const RECORDS: u64 = 20;
 const FOLLOWERS: usize = 2;
 
-/// Seven records a segment, of which three are allocated at first; no deaths, no errors.
+/// Seven records a segment, three of them allocated at first; no deaths, no errors.
 const SHAPE: Shape =
     Shape { segments: 24, room: 8, allocated: 4, failing: 0, mortal: false, broken: None };
 
-/// Writers append, every other record durably, in turns of their own; followers read to the end.
+/// Writers append by turns, every other record durably; followers read to the end.
 fn work(shape: Shape) {
     long(move || {
         let log = Arc::new(Log::new(shape));
@@ -33,7 +33,10 @@ fn work(shape: Shape) {
                         let (record, end) = log.append(&who);
                         if (n + u64::from(slot)) % 2 == 0 {
                             log.sync_to(&who, end);
-                            assert!(log.survives() >= record, "acknowledged as durable");
+                            assert!(
+                                log.survives() >= record,
+                                "an acknowledged durable record must survive"
+                            );
                         }
                     }
                 })
@@ -60,13 +63,13 @@ fn syncs_that_fail_now_and_then_lose_nothing_that_was_acknowledged_or_seen() {
 }
 
 #[test]
-#[should_panic(expected = "not on the medium")]
+#[should_panic(expected = "not on the disk")]
 fn broken_failed_syncs_that_are_tried_again_lose_what_was_acknowledged() {
     work(Shape { failing: 6, broken: Some(Broken::SyncedAgain), ..SHAPE });
 }
 
 #[test]
-#[should_panic(expected = "appended to a latched log")]
+#[should_panic(expected = "appended in the failed-sync state")]
 fn broken_latch_that_waits_for_nobody_loses_an_append() {
     work(Shape { failing: 6, broken: Some(Broken::Unsettled), ..SHAPE });
 }
@@ -89,8 +92,11 @@ fn broken_rolls_that_name_their_segment_last_are_found_out() {
     work(Shape { broken: Some(Broken::EndBeforeName), ..SHAPE });
 }
 
-/// Two processes append as long as a third one and its successors die with the lock, each in another
-/// way; one segment holds it all, since a roll that dies is an orphan, which is a matter of files.
+/// Two processes append as long as a third one and its successors die with the lock, each in
+/// another way.
+///
+/// One segment holds everything, since a roll that dies leaves an orphan, which is a matter of
+/// files.
 fn die_in_turn(broken: Option<Broken>) {
     const DEATHS: [Death; 4] = [Death::Committed, Death::Locked, Death::Written, Death::Dirty];
     long(move || {

@@ -1,23 +1,24 @@
-//! Long random schedules of the lock-free rooms, with more threads and steps than loom can bear.
+//! Long random schedules of the lock-free modules, with more threads and steps than loom can
+//! explore.
 //!
-//! The functions under test are the shipped ones and the same log in small that loom goes through
-//! (`tests/loom/log`). Shuttle gives every step to a thread that it draws; it knows one order of all
-//! steps alone, so what a weaker ordering would show is loom's to find. Half of the schedules are
-//! uniformly random, half give threads priorities that change a few times, which finds what needs one
-//! thread to stand still for long.
+//! The functions under test are the shipped ones, and the small log that loom explores
+//! (`tests/loom/log`). Shuttle gives each step to a random thread. It has one order of all steps,
+//! so only loom finds what weaker orderings show. Half of the schedules are uniformly random. The
+//! other half give threads priorities that change a few times; these find bugs that need one thread
+//! to pause for long.
 //!
-//! Run with `make test-shuttle`. A failure prints its seed: `FALAJ_SHUTTLE_SEED=… make test-shuttle` is
-//! the same schedules again, `FALAJ_SHUTTLE_SCHEDULES=…` is how many a model gets.
+//! Run `make test-shuttle`. A failure prints its seed. `FALAJ_SHUTTLE_SEED=… make test-shuttle`
+//! runs the same schedules again; `FALAJ_SHUTTLE_SCHEDULES=…` is the number for each model.
 #![cfg(shuttle)]
 
-#[allow(dead_code, reason = "some of it is for loom")]
+#[allow(dead_code, reason = "parts of it are used by loom only")]
 #[path = "../loom/log/mod.rs"]
 mod log;
 mod long;
-#[allow(dead_code, reason = "some of it is for loom")]
+#[allow(dead_code, reason = "parts of it are used by loom only")]
 #[path = "../loom/processes.rs"]
 mod processes;
-#[allow(dead_code, reason = "some of it is for loom")]
+#[allow(dead_code, reason = "parts of it are used by loom only")]
 #[path = "../loom/word.rs"]
 mod word;
 mod world;
@@ -25,7 +26,7 @@ mod world;
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::{Config, FailurePersistence, MaxSteps, Runner};
 
-/// The schedules of every run that is not told another seed.
+/// The seed of the schedules unless another is given.
 const SEED: u64 = 20_251_121;
 /// How many schedules a model gets in `make test`.
 const SCHEDULES: usize = 1_000;
@@ -37,7 +38,7 @@ fn asked(name: &str, otherwise: u64) -> u64 {
     told.map_or(otherwise, |told| told.replace('_', "").parse().expect(name))
 }
 
-/// As many schedules as are asked for.
+/// Run as many schedules as the environment says.
 fn long(body: impl Fn() + Send + Sync + Clone + 'static) {
     let schedules = asked("FALAJ_SHUTTLE_SCHEDULES", SCHEDULES as u64) as usize;
     let seed = asked("FALAJ_SHUTTLE_SEED", SEED);

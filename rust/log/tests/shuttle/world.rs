@@ -1,11 +1,11 @@
-//! What shuttle puts in place of threads, mutexes and plain memory.
+//! Shuttle's replacements for threads, mutexes and plain memory.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 
 pub use shuttle::sync::{Mutex, MutexGuard};
 pub use shuttle::thread;
 
-/// Loom's models need this; shuttle may go on with another thread at each use anyway.
+/// Loom's models need this; shuttle may switch threads at each use anyway.
 pub struct Turns;
 
 impl Turns {
@@ -15,8 +15,10 @@ impl Turns {
     pub fn take(&self) {}
 }
 
-/// Bytes that one thread writes while no other looks. Writing and reading take a while, in which
-/// others run; the atomics are none of shuttle's, so that they give nobody a turn.
+/// Bytes that one thread writes while no other looks.
+///
+/// Writing and reading take a while, in which other threads run. The atomics are not shuttle's, so
+/// they switch no threads.
 pub struct Bytes {
     value: AtomicU64,
     readers: AtomicUsize,

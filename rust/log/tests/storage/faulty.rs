@@ -1,4 +1,4 @@
-//! The faulty storage fails what was planned, and nothing else.
+//! The faulty storage fails the planned calls, and no others.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -130,12 +130,12 @@ fn reads_can_be_cut_short_and_writes_stop_half_way() {
     assert_eq!(file.read_some(&mut bytes, 0).unwrap(), 4);
     assert_eq!(&bytes, b"0123----");
     faulty.plan(Fault::at(2, FailureKind::ShortRead).only(Call::Read).forever());
-    assert_eq!(file.read_at(&mut bytes, 0).unwrap(), 8, "it is read on");
+    assert_eq!(file.read_at(&mut bytes, 0).unwrap(), 8, "the read must continue");
     assert_eq!(&bytes, b"01234567");
     let mut more = [b'-'; 16];
-    assert_eq!(file.read_at(&mut more, 3).unwrap(), 5, "up to the end of the file");
+    assert_eq!(file.read_at(&mut more, 3).unwrap(), 5, "the read must end with the file");
     assert_eq!(&more[..6], b"34567-");
-    // 8 bytes come as 4, 2, 1 and 1; of 16 those 5 that are there, and then none.
+    // 8 bytes are read as 4, 2, 1 and 1. A read of 16 returns the 5 that exist, then none.
     assert_eq!(faulty.count(Call::Read), 1 + 4 + 2);
 }
 
@@ -155,7 +155,7 @@ fn stores_through_pwrite_can_fail_and_stores_into_memory_cannot() {
     assert_eq!(faulty.count(Call::Write), 2);
 }
 
-/// As a store's own threads do, between the journal and the question.
+/// A store's own threads may store more, between the journal and the question.
 #[test]
 fn a_power_cut_at_a_journals_end_knows_nothing_of_what_came_after_it() {
     let memory = MemoryStorage::new();
@@ -172,7 +172,7 @@ fn a_power_cut_at_a_journals_end_knows_nothing_of_what_came_after_it() {
     assert_eq!(&seen, b"old");
 }
 
-/// Trap 12: the next sync returns success, and what was dirty is not on the disk.
+/// Trap 12: the next sync succeeds, and the dirty bytes are not on the disk.
 #[test]
 fn after_a_failed_sync_the_next_one_succeeds_and_writes_nothing() {
     let (memory, faulty) = fresh();
@@ -186,11 +186,11 @@ fn after_a_failed_sync_the_next_one_succeeds_and_writes_nothing() {
     file.sync_data().unwrap();
     let mut seen = [0; 3];
     file.read_at(&mut seen, 0).unwrap();
-    assert_eq!(&seen, b"new", "the page cache still has it");
+    assert_eq!(&seen, b"new", "the page cache must still have it");
     let crash = memory.journal().crash_at_end();
     let image = crash.image(&crash.nothing());
     image.open(Path::new("/a"), OpenMode::Read).unwrap().read_at(&mut seen, 0).unwrap();
-    assert_eq!(&seen, b"old", "and the disk has not");
+    assert_eq!(&seen, b"old", "and the disk must not");
 }
 
 #[test]
@@ -203,7 +203,7 @@ fn a_failed_sync_is_told_once_to_each_descriptor_that_was_open() {
     file.write_at(b"x", 0).unwrap();
     assert_eq!(errno(file.sync_data()), libc::EIO);
     let later = faulty.open(path, OpenMode::ReadWrite).unwrap();
-    later.sync_data().expect("opened after the error: never told");
+    later.sync_data().expect("a descriptor opened after the error");
     file.sync_data().expect("told already");
     assert_eq!(errno(other.sync_all()), libc::EIO);
     other.sync_all().expect("told once");

@@ -1,5 +1,6 @@
-//! Tests of the storages: one suite that each of them passes, and what only one of them does. What
-//! only the kernel can show forks, and is a program of its own: `tests/storage_real.rs`.
+//! Tests of the storages: one suite that each must pass, and the behaviour of single ones.
+//!
+//! Tests of the kernel itself fork, and are a program of their own: `tests/storage_real.rs`.
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used, reason = "helpers of tests may unwrap as tests do")]
 

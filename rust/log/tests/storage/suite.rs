@@ -1,5 +1,7 @@
-//! One suite that every storage passes: the kernel's, the memory twin, and the faulty one without
-//! faults. What differs between them would be a difference between tests and the world.
+//! One suite that every storage must pass: the kernel's, the one in memory, and the faulty one
+//! without faults.
+//!
+//! A difference between them would be one between tests and real use.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -15,7 +17,7 @@ use falaj::internals::sync::{EVERYONE, SharedWord, Slept};
 
 const PAGE: u64 = 4096;
 
-/// Run each claim on every storage.
+/// Run each test on every storage.
 macro_rules! on_every_storage {
     ($($claim:ident)*) => {
         mod real {
@@ -87,7 +89,7 @@ fn create(storage: &dyn Storage, path: &Path) -> Arc<dyn File> {
 }
 
 fn errno<T: std::fmt::Debug>(result: std::io::Result<T>) -> i32 {
-    result.expect_err("this must be refused").raw_os_error().expect("the kernel's number is kept")
+    result.expect_err("this must be refused").raw_os_error().expect("the kernel's error number")
 }
 
 fn bytes(file: &dyn File, position: u64, len: usize) -> Vec<u8> {
@@ -157,7 +159,7 @@ fn rename_over_replaces_the_target(storage: &dyn Storage, base: &Path) {
     storage.rename_over(&from, &to).unwrap();
     assert_eq!(storage.list(base).unwrap(), ["to"]);
     assert_eq!(bytes(&*storage.open(&to, OpenMode::Read).unwrap(), 0, 9), b"new");
-    assert_eq!(bytes(&*old, 0, 9), b"old", "who had it open keeps what was replaced");
+    assert_eq!(bytes(&*old, 0, 9), b"old", "an open handle must keep the replaced file");
     storage.create_dir(&base.join("d"), 0o700).unwrap();
     assert_eq!(errno(storage.rename_over(&to, &base.join("d"))), libc::EISDIR);
     assert_eq!(errno(storage.rename_over(&base.join("d"), &to)), libc::ENOTDIR);
@@ -230,7 +232,7 @@ fn writing_beyond_the_end_makes_the_file_longer(storage: &dyn Storage, base: &Pa
     assert_eq!(file.stat().unwrap().len, 10_003);
     assert_eq!(bytes(&*file, 9_999, 9), b"\0end");
     file.write_at(b"", 90_000).unwrap();
-    assert_eq!(file.stat().unwrap().len, 10_003, "nothing written moves nothing");
+    assert_eq!(file.stat().unwrap().len, 10_003, "an empty write must not move the end");
 }
 
 fn reading_stops_at_the_end(storage: &dyn Storage, base: &Path) {
@@ -277,7 +279,7 @@ fn a_punched_range_reads_zero_and_the_length_stays(storage: &dyn Storage, base: 
 
 fn next_data_skips_holes(storage: &dyn Storage, base: &Path) {
     let file = create(storage, &base.join("f"));
-    assert_eq!(file.next_data(0).unwrap(), None, "an empty file holds nothing");
+    assert_eq!(file.next_data(0).unwrap(), None, "an empty file has no data");
     file.write_at(b"x", 20 * PAGE).unwrap();
     let found = file.next_data(0).unwrap().unwrap();
     assert!(found > 0 && found <= 20 * PAGE, "{found}");
@@ -286,7 +288,7 @@ fn next_data_skips_holes(storage: &dyn Storage, base: &Path) {
     assert_eq!(file.next_data(0).unwrap(), None);
     file.write_at(b"x", 0).unwrap();
     assert_eq!(file.next_data(0).unwrap(), Some(0));
-    assert_eq!(file.next_data(5).unwrap(), Some(5), "the position itself when it holds data");
+    assert_eq!(file.next_data(5).unwrap(), Some(5), "a position with data must be returned");
     assert_eq!(file.next_data(1 << 40).unwrap(), None);
 }
 
@@ -302,7 +304,7 @@ fn a_file_opened_for_reading_refuses_stores(storage: &dyn Storage, base: &Path) 
     assert!(!map.writable());
     let store = std::panic::AssertUnwindSafe(|| map.store(0, 1));
     assert!(std::panic::catch_unwind(store).is_err(), "a store into a read-only map panics");
-    assert!(file.try_lock(LockKind::Exclusive).unwrap(), "as flock allows");
+    assert!(file.try_lock(LockKind::Exclusive).unwrap(), "flock allows this");
 }
 
 fn a_map_may_reach_beyond_the_end(storage: &dyn Storage, base: &Path) {
@@ -449,13 +451,13 @@ fn an_exclusive_lock_excludes_other_opens_of_the_file(storage: &dyn Storage, bas
     let one = create(storage, &base.join("f"));
     let two = storage.open(&base.join("f"), OpenMode::ReadWrite).unwrap();
     assert!(one.try_lock(LockKind::Exclusive).unwrap());
-    assert!(one.try_lock(LockKind::Exclusive).unwrap(), "who holds it, holds it");
+    assert!(one.try_lock(LockKind::Exclusive).unwrap(), "the holder may lock again");
     assert!(!two.try_lock(LockKind::Exclusive).unwrap());
     assert!(!two.try_lock(LockKind::Shared).unwrap());
     two.unlock().unwrap();
-    assert!(!two.try_lock(LockKind::Shared).unwrap(), "nobody unlocks for another");
+    assert!(!two.try_lock(LockKind::Shared).unwrap(), "a handle must not release another's lock");
     let elsewhere = create(storage, &base.join("g"));
-    assert!(elsewhere.try_lock(LockKind::Exclusive).unwrap(), "each file has its own lock");
+    assert!(elsewhere.try_lock(LockKind::Exclusive).unwrap(), "each file must have its own lock");
 }
 
 fn shared_locks_go_together_and_keep_writers_out(storage: &dyn Storage, base: &Path) {
@@ -480,7 +482,7 @@ fn a_lock_ends_with_unlock_with_close_and_with_the_last_handle(storage: &dyn Sto
     assert!(other.try_lock(LockKind::Exclusive).unwrap());
     let kept = other.clone();
     other.close();
-    assert!(holder.try_lock(LockKind::Exclusive).unwrap(), "whoever else keeps the handle");
+    assert!(holder.try_lock(LockKind::Exclusive).unwrap(), "an open handle must keep it");
     drop(kept);
     drop(holder);
     assert!(open().try_lock(LockKind::Exclusive).unwrap());
@@ -492,7 +494,7 @@ fn a_refused_change_of_kind_gives_the_old_lock_up(storage: &dyn Storage, base: &
     assert!(one.try_lock(LockKind::Shared).unwrap());
     assert!(two.try_lock(LockKind::Shared).unwrap());
     assert!(!one.try_lock(LockKind::Exclusive).unwrap());
-    assert!(two.try_lock(LockKind::Exclusive).unwrap(), "nobody else holds it any more");
+    assert!(two.try_lock(LockKind::Exclusive).unwrap(), "no other handle may hold it");
 }
 
 fn a_map_keeps_the_lock_of_its_open_file(storage: &dyn Storage, base: &Path) {
@@ -502,7 +504,7 @@ fn a_map_keeps_the_lock_of_its_open_file(storage: &dyn Storage, base: &Path) {
     assert!(holder.try_lock(LockKind::Exclusive).unwrap());
     let map = holder.map(PAGE, MapAccess::Read).unwrap();
     holder.close();
-    assert!(!other.try_lock(LockKind::Exclusive).unwrap(), "so lock files are never mapped");
+    assert!(!other.try_lock(LockKind::Exclusive).unwrap(), "the map must keep the lock");
     drop(map);
     assert!(other.try_lock(LockKind::Exclusive).unwrap());
 }
@@ -542,6 +544,6 @@ fn syncs_of_files_and_directories_succeed(storage: &dyn Storage, base: &Path) {
 
 fn the_kind_of_file_system_is_told(storage: &dyn Storage, base: &Path) {
     let kind = storage.filesystem(base).unwrap();
-    assert!(!matches!(kind, Filesystem::Remote(_)), "tests run on a local disk: {kind:?}");
+    assert!(!matches!(kind, Filesystem::Remote(_)), "tests need a local disk: {kind:?}");
     assert_eq!(errno(storage.filesystem(&base.join("none"))), libc::ENOENT);
 }

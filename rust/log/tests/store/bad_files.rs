@@ -1,9 +1,9 @@
-//! Files of a store that are not what falaj wrote: cut off, emptied, swapped, flipped, foreign,
-//! replaced, missing, of a newer version.
+//! Files of a store with foreign content: cut off, emptied, swapped, flipped, foreign, replaced,
+//! missing, of a newer version.
 //!
-//! For each file and each harm: whoever opens, reads, appends or verifies gets what is right, or an
-//! error that names a path in the store; nothing hangs, nothing crashes. With the file put back
-//! everything is there, so that nothing was lost on the way.
+//! For each file and each harm, opening, reading, appending and verifying give the right result, or
+//! an error that names a path in the store. Nothing hangs or crashes. With the file put back, all
+//! records are there: none was lost on the way.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -44,7 +44,7 @@ fn put(storage: &Arc<dyn Storage>, path: &Path, bytes: &[u8]) {
     file.write_at(bytes, 0).unwrap();
 }
 
-/// What can become of a file.
+/// The ways to harm a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Harm {
     Missing,
@@ -68,7 +68,7 @@ const HARMS: [Harm; 9] = [
     Harm::Swapped,
 ];
 
-/// Do it; false where this file cannot suffer it.
+/// Harm a file; false if the file cannot be harmed in this way.
 fn harm(storage: &Arc<dyn Storage>, path: &Path, twin: &Path, how: Harm) -> bool {
     let bytes = read(storage, path);
     match how {
@@ -84,7 +84,7 @@ fn harm(storage: &Arc<dyn Storage>, path: &Path, twin: &Path, how: Harm) -> bool
     true
 }
 
-/// Everything that a user may do; each either goes well or fails with an error that helps.
+/// Do everything that a user may do: each call succeeds, or fails with a useful error.
 fn use_it(storage: &Arc<dyn Storage>, path: &Path, story: &str) -> Vec<Error> {
     let mut errors = Vec::new();
     for reading in [Reading::Map, Reading::Pread] {
@@ -95,8 +95,11 @@ fn use_it(storage: &Arc<dyn Storage>, path: &Path, story: &str) -> Vec<Error> {
             Ok(topic) => {
                 let (found, error) = read_until_error(&topic);
                 let expected: Vec<u64> = (0..found.len() as u64).collect();
-                assert_eq!(found, expected, "{story}: a gap before the error");
-                assert!(error.is_some() || found.len() as u64 >= RECORDS, "{story}: a silent end");
+                assert_eq!(found, expected, "{story}: a gap without an error");
+                assert!(
+                    error.is_some() || found.len() as u64 >= RECORDS,
+                    "{story}: an end without an error"
+                );
                 errors.extend(error);
             }
             Err(error) => errors.push(error),
@@ -114,7 +117,7 @@ fn use_it(storage: &Arc<dyn Storage>, path: &Path, story: &str) -> Vec<Error> {
     errors.extend(appended.err());
     for error in &errors {
         let said = error.to_string();
-        assert!(said.contains(&*path.to_string_lossy()), "{story}: no path in {said:?}");
+        assert!(said.contains(&*path.to_string_lossy()), "{story}: no path in the error {said:?}");
         assert!(!said.contains("Some(") && !said.contains("Error"), "{story}: {said:?}");
         let helps =
             matches!(error.remedy(), Remedy::Repair | Remedy::FixInput | Remedy::FixMachine)
@@ -124,7 +127,7 @@ fn use_it(storage: &Arc<dyn Storage>, path: &Path, story: &str) -> Vec<Error> {
     errors
 }
 
-/// Harm a file of a fresh copy of the same store, use it, verify it, and put the file back.
+/// Harm a file of a fresh copy of the store, use it, verify it, and put the file back.
 fn suffer(file: impl Fn(&Arc<dyn Storage>, &Path) -> PathBuf, twin: impl Fn(&Path) -> PathBuf) {
     on_both(|storage, root| {
         let original = prepare(storage, root);
@@ -177,7 +180,7 @@ fn of_others(hurt: &Path) -> PathBuf {
     let logs = dir.parent().unwrap();
     let storage: Arc<dyn Storage> = Arc::new(falaj::internals::storage::real::RealStorage::new());
     if storage.stat(logs).is_err() {
-        // The memory twin: its other log is found by nobody here, so the settings stand in.
+        // In the memory storage its other log cannot be found, so the settings stand in.
         return PathBuf::from("/nothing");
     }
     log_dir(&storage, logs.parent().unwrap(), "others").join(name)
@@ -313,7 +316,11 @@ fn a_reader_that_skips_damage_is_told_what_it_lost() {
                 Ok(None) => break,
                 Err(error) => {
                     let again = scan.next().transpose().unwrap_err();
-                    assert_eq!(again.to_string(), error.to_string(), "it stays where it is");
+                    assert_eq!(
+                        again.to_string(),
+                        error.to_string(),
+                        "the scan must stay where it is"
+                    );
                     let lost = scan.skip_damage().unwrap();
                     assert_eq!(lost.path, hurt);
                     assert_eq!(lost.offsets.end - lost.offsets.start, 1, "{lost:?}");

@@ -1,4 +1,5 @@
-//! Any flipped bit of a control page that nobody has open: harmless, or an error, for whoever comes.
+//! Any flipped bit of a control page that no process has open: harmless, or an error, for each
+//! process that comes.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -38,7 +39,7 @@ fn orders(store: &Store) -> falaj::internals::error::Result<Topic> {
     Topic::open(store, "orders", &Default::default())
 }
 
-/// Bits of the words that mean something; the others mean nothing to anybody.
+/// Bits of the words that are used; the other bits have no meaning.
 fn bits() -> impl Iterator<Item = (u64, u8)> {
     control::WORDS
         .into_iter()
@@ -79,13 +80,18 @@ fn a_writer_recovers_and_appends_whatever_bit_of_the_page_flipped() {
     let worker = std::thread::spawn(work);
     for (position, bit) in bits() {
         let ended = told.recv_timeout(Duration::from_secs(20));
-        assert_eq!(ended, Ok((position, bit, true)), "bit {bit} of byte {position}: no end to it");
+        assert_eq!(
+            ended,
+            Ok((position, bit, true)),
+            "bit {bit} of byte {position}: the call must end"
+        );
     }
     worker.join().unwrap();
 }
 
-/// A bit says that the log was deleted, and `topic.json` that it was not, which a deletion takes away
-/// before it raises that bit.
+/// The page's bit says that the log was deleted, and `topic.json` that it was not.
+///
+/// A deletion removes `topic.json` before it sets the bit.
 #[test]
 fn a_flag_of_deletion_is_believed_only_of_a_topic_that_is_gone() {
     for write_mode in [WriteMode::Mapped, WriteMode::Pwrite] {
@@ -101,7 +107,7 @@ fn a_flag_of_deletion_is_believed_only_of_a_topic_that_is_gone() {
             RECORDS,
             "{write_mode:?}"
         );
-        // In use already: nobody looks again, until somebody opens it anew.
+        // In use already: no process looks again, until one opens it again.
         flip(&storage, at::FLAGS, 1);
         assert!(matches!(
             topic.append_to(0, &NewRecord::new(b"y"), None),
@@ -110,7 +116,7 @@ fn a_flag_of_deletion_is_believed_only_of_a_topic_that_is_gone() {
         drop(topic);
         let topic = orders(&store).unwrap();
         assert_eq!(topic.append_to(0, &NewRecord::new(b"z"), None).unwrap(), RECORDS + 1);
-        // Of a topic that was deleted it is believed.
+        // If the topic was deleted, the bit is believed.
         store.delete_topic("orders").unwrap();
         assert!(matches!(
             topic.append_to(0, &NewRecord::new(b"y"), None),
@@ -119,8 +125,9 @@ fn a_flag_of_deletion_is_believed_only_of_a_topic_that_is_gone() {
     }
 }
 
-/// A flag that this version does not know, raised while a process has the log open: an error for who
-/// appends, and no endless loop.
+/// A flag that this version does not know appears while a process has the log open.
+///
+/// Appends raise an error, and do not loop.
 #[test]
 fn an_unknown_flag_in_a_page_in_use_is_an_error_and_no_endless_loop() {
     let storage: Arc<dyn Storage> = Arc::new(prepare());
@@ -133,7 +140,7 @@ fn an_unknown_flag_in_a_page_in_use_is_an_error_and_no_endless_loop() {
     std::thread::spawn(move || {
         tell.send(other.append_to(0, &NewRecord::new(b"x"), None).map(drop))
     });
-    let ended = told.recv_timeout(Duration::from_secs(20)).expect("no end to it");
+    let ended = told.recv_timeout(Duration::from_secs(20)).expect("the call must end");
     let said = ended.unwrap_err().to_string();
     assert!(said.contains("an unknown flag is set") && said.contains("control"), "{said}");
     flip(&storage, at::FLAGS, 5);

@@ -1,4 +1,4 @@
-//! Appending to a log of which a part is damaged or does not answer: no offset is given out twice.
+//! Appends to a log with a corrupt or unreadable part: no offset is used twice.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ fn behind_any_flipped_byte_of_a_closed_log_no_offset_is_given_out_twice() {
             .map(|value| NewRecord { event_time_ns, ..NewRecord::new(&value[..100]) });
         orders.extend_to(0, &records, None).unwrap();
     }
-    // What is durable already still needs its mark.
+    // Records that are durable already still need their mark.
     orders.flush().unwrap();
     drop(orders);
     let closed = machine.restart();
@@ -44,7 +44,7 @@ fn behind_any_flipped_byte_of_a_closed_log_no_offset_is_given_out_twice() {
     }
 }
 
-/// A machine on which a process was killed that had appended four records, not all of them durable.
+/// A machine with a killed process that had appended four records, not all of them durable.
 fn killed() -> MemoryStorage {
     let machine = MemoryStorage::new();
     let storage: Arc<dyn Storage> = Arc::new(machine.process());
@@ -58,8 +58,9 @@ fn killed() -> MemoryStorage {
     machine.survivor()
 }
 
-/// Recover what was [`killed`] on a machine that fails so, and again when it is well: whether it
-/// failed, and whether the first recovery came to its end all the same.
+/// Recover after [`killed`] on a machine with these faults, and again without them.
+///
+/// Returns whether it failed, and whether the first recovery finished all the same.
 fn recovered_in_spite_of(faults: &[Fault]) -> (bool, bool) {
     let faulty = FaultyStorage::over_memory(killed().process());
     faults.iter().for_each(|fault| faulty.plan(*fault));
@@ -76,7 +77,7 @@ fn recovered_in_spite_of(faults: &[Fault]) -> (bool, bool) {
     (struck, ended)
 }
 
-/// What a process that was killed had appended is there however the next one's looking fails, once.
+/// All records of a killed process are there, although the next one's recovery fails once.
 #[test]
 fn a_recovery_that_is_refused_a_look_loses_nothing() {
     for errno in [libc::EIO, libc::EMFILE, libc::ENOSPC] {
@@ -89,7 +90,8 @@ fn a_recovery_that_is_refused_a_look_loses_nothing() {
     }
 }
 
-/// Asked twice in a row, the disk fails; later it does not. What was not seen is not taken for torn.
+/// The disk fails several times in a row, and then works: bytes that were not read do not count as
+/// torn.
 #[test]
 fn a_recovery_that_is_refused_several_reads_in_a_row_loses_nothing() {
     for row in 2..5 {
@@ -117,8 +119,10 @@ fn a_recovery_whose_reads_stop_early_reads_on() {
     }
 }
 
-/// Opening a log whose end cannot be read changes nothing of it. Who repairs it is told first, loses what
-/// lies behind the bad place, and gets no offset from there again.
+/// Opening a log whose end cannot be read changes nothing.
+///
+/// A repair lists its steps first. It loses what is behind the bad place, and uses no offset from
+/// there again.
 #[test]
 fn only_repair_cuts_what_cannot_be_read_and_gives_no_offset_behind_it_again() {
     let machine = MemoryStorage::new();
@@ -160,8 +164,8 @@ fn only_repair_cuts_what_cannot_be_read_and_gives_no_offset_behind_it_again() {
     }
 }
 
-/// A disk that refuses one read, and gives the bytes when it is asked again: nothing is lost by that, also
-/// not by who may cut what cannot be read.
+/// A disk refuses one read, and returns the bytes at the second try: not even a repair loses
+/// anything.
 #[test]
 fn a_repair_that_is_refused_a_read_once_cuts_nothing() {
     let repaired = |fault: Option<Fault>| {
@@ -188,7 +192,7 @@ fn a_repair_that_is_refused_a_read_once_cuts_nothing() {
     }
 }
 
-/// The word that tells the tail could not be written; the record is there all the same.
+/// The word of the tail could not be stored; the record is there all the same.
 #[test]
 fn a_flush_covers_a_record_behind_which_the_tail_could_not_be_stored() {
     for nth in 1..60 {

@@ -1,8 +1,9 @@
-//! Tests of whole stores within one process: topics, consumers, sinks, retention, compaction, and those
-//! who look after a store.
+//! Tests of whole stores within one process: topics, groups, sinks, retention, compaction,
+//! administration.
 //!
-//! One program, as a program for each room would be linked alone. So nothing here may change or count
-//! what belongs to the whole process; what has to is in `tests/processes`, or in a program of its own.
+//! All are one program, since each program is linked alone. So no test may change or count what
+//! belongs to the whole process. Such tests are in `tests/processes`, or are a program of their
+//! own.
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used, reason = "helpers of tests may unwrap as tests do")]
 

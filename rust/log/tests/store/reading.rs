@@ -1,5 +1,5 @@
-//! Reading by records, by batches and by several partitions at once: each record once, and damage where
-//! it stands.
+//! Reading by records, by batches, and from several partitions at once: each record once, and
+//! corruption at its place.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ fn draw(state: &mut u64) -> u64 {
     *state
 }
 
-/// Three partitions of records, some with times of their own, which rise in each.
+/// Three partitions of records, some with times of their own, which rise in each partition.
 fn partitioned(store: &Store, seed: u64) -> Topic {
     let options = TopicOptions {
         partitions: Some(3),
@@ -73,7 +73,7 @@ fn a_merge_has_all_records_in_the_order_of_their_times() {
     let mut wanted: Vec<_> = each.map(|record| place(&record.unwrap())).collect();
     wanted.sort_unstable();
     assert!(wanted.len() > 500);
-    assert_eq!(found, wanted, "of the same time the lower partition is first");
+    assert_eq!(found, wanted, "at equal times the lower partition comes first");
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn what_a_merge_did_not_return_is_read_from_where_its_ranges_say() {
         let ranges: Vec<_> = merge.ranges().collect();
         let rest = clicks.scan_ranges(&ranges).unwrap().map(|record| place(&record.unwrap()));
         assert_eq!(rest.collect::<Vec<_>>(), all[returned..], "{returned}");
-        // And by batches, which go through a partition at a time.
+        // Also by batches, which read one partition at a time.
         let mut rest = Vec::new();
         while let Some(batch) = merge.next_batch(7).unwrap() {
             rest.extend(batch.offsets().map(|offset| (batch.partition(), offset)));
@@ -145,7 +145,7 @@ fn a_batch_that_cannot_be_looked_up_again_passes_over_nothing_that_was_read_ahea
     assert_eq!(scan.next().unwrap().unwrap().offset(), 1);
 }
 
-/// A topic of 40 records, each in its block, with damage in one of them; where that is.
+/// A topic of 40 records, each in its block, one of them corrupt; returns its place.
 fn damaged(at: u64) -> (Store, Topic, u64) {
     let (storage, store) = memory();
     let orders = topic(&store, "orders");
@@ -209,7 +209,7 @@ fn damage_in_one_partition_is_stepped_over_and_the_others_lose_nothing() {
             None => break,
         }
     }
-    // A block that cannot be read may be of either partition: both scans come by it.
+    // An unreadable block may belong to either partition, so both scans meet it.
     assert!(lost.iter().all(|(_, skipped)| skipped.position == position), "{lost:?}");
     assert_eq!(found[0], (0..30).collect::<Vec<_>>());
     assert_eq!(found[1], (0..30).filter(|offset| *offset != 10).collect::<Vec<_>>());
@@ -220,7 +220,7 @@ fn a_record_that_its_writer_cut_off_is_told_where_it_stands_and_its_block_is_ste
     let (_, store) = memory();
     let orders = topic(&store, "orders");
     orders.extend_to(0, &[NewRecord::new(b"a"), NewRecord::new(b"b")], None).unwrap();
-    // Two values, and a third of which there is no more than its length.
+    // Two values, and a third with no more than its length.
     let (mut body, mut bytes) = (BodyWriter::default(), Vec::new());
     body.begin(false, None);
     [b"c", b"d"].iter().for_each(|value| body.push_value(*value));
@@ -268,7 +268,7 @@ fn a_follower_returns_what_is_appended_while_it_sleeps() {
                     record.offset()
                 };
             let found: Vec<_> = follow.by_ref().take(9).map(offset).collect();
-            // Where nothing comes it ends after the timeout; and then it goes on.
+            // Without news it ends after the timeout; then it continues.
             let mut follow = follow.with_timeout(Some(Duration::ZERO));
             assert!(follow.next().is_none());
             (found, follow)

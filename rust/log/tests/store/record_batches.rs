@@ -1,4 +1,4 @@
-//! Runs: the same records as one by one, wherever a run begins and ends.
+//! Batches: the same records as one by one, wherever a batch begins and ends.
 
 use std::os::unix::fs::FileExt;
 
@@ -8,7 +8,7 @@ use falaj::internals::topic::{NewRecord, PartitionScan, RecordBatch, RecordRefs,
 
 type Told = (u64, Option<Vec<u8>>, Option<Vec<u8>>, i64);
 
-/// Blocks of one and of many records, plain and rich ones, over several segments.
+/// Blocks of one and of many records, plain and with keys or headers, over several segments.
 fn filled(root: &std::path::Path) -> Topic {
     let store = Store::open_with(root.join("store"), &StoreOptions::default()).unwrap();
     let options = TopicOptions { segment_bytes: Some(1 << 16), ..TopicOptions::default() };
@@ -69,11 +69,11 @@ fn runs_hold_the_records_that_a_scan_hands_out_one_by_one() {
             runs += 1;
         }
         assert_eq!(found, wanted, "from {from} until {until:?}");
-        assert!(runs * (size + 3) >= found.len(), "no run is much larger than asked for");
+        assert!(runs * (size + 3) >= found.len(), "a batch is much larger than requested");
     }
     let mut scan = topic.scan_partition(0, 0, None).unwrap();
     scan.next().transpose().unwrap();
-    assert_eq!(scan.next_batch(1).unwrap().unwrap().offsets(), 1..3, "what is left of a block");
+    assert_eq!(scan.next_batch(1).unwrap().unwrap().offsets(), 1..3, "the rest of a block");
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn a_run_ends_before_damage_and_the_next_call_tells_of_it() {
     let run = scan.next_batch(1000).unwrap().unwrap();
     assert_eq!(run.offsets(), 0..at);
     drop(topic);
-    assert_eq!(tell(&run).len() as u64, at, "a run outlives its topic");
+    assert_eq!(tell(&run).len() as u64, at, "a batch must outlive its topic");
     for _ in 0..2 {
         let error = scan.next_batch(1000).unwrap_err();
         assert!(matches!(error, Error::CorruptData { position: there, .. } if there == position));

@@ -1,10 +1,10 @@
-//! The bytes of a store after recorded operations are those that were recorded.
+//! The bytes of a store after recorded operations equal the recorded bytes.
 //!
-//! Operations are drawn from a seed and run on a machine whose clock and random numbers are ours:
-//! the memory twin, where stores pass through a sink, and real files, where they go to mapped
-//! memory. Of each file that others may read for years a checksum is kept in `recorded.txt`: block
-//! bodies and headers, indexes, cursors, settings. A change of the encoder that moves one byte fails
-//! here. Where the format is meant to change, `FALAJ_RECORD=1` writes the checksums again.
+//! Operations are drawn from a seed and run on a machine whose clock and random numbers the test
+//! sets. One machine is in memory, where stores pass through a sink; the other has real files,
+//! which are mapped. `recorded.txt` has a checksum of each file that others may read for years:
+//! block bodies and headers, indexes, cursors, settings. An encoder that changes one byte fails
+//! here. When the format is meant to change, `FALAJ_RECORD=1` writes the checksums again.
 
 use std::fmt::Write as _;
 use std::io;
@@ -27,14 +27,14 @@ use falaj::internals::topic::{
 
 use super::stores::{open, quietly, snapshot};
 
-/// Where the clock begins: 2026-01-01, microseconds.
+/// Start of the clock: 2026-01-01, in microseconds.
 const NOW_US: i64 = 1_767_225_600_000_000;
 const SEEDS: u64 = 8;
 const STEPS: u64 = 300;
-/// Bytes at the beginning of a segment's page that say what the segment is; marks lie behind them.
+/// Bytes at the beginning of a segment's page that identify the segment; marks follow them.
 const IDENTITY: usize = 288;
 
-/// A machine whose clock stands still and whose random numbers are counted.
+/// A machine whose clock stands still, and whose random numbers are counted.
 #[derive(Debug)]
 struct Fixed {
     inner: Arc<dyn Storage>,
@@ -105,7 +105,7 @@ impl Draw {
     }
 }
 
-/// A record that owns what it is made of.
+/// A record that owns its data.
 struct Owned {
     value: Option<Vec<u8>>,
     key: Option<Vec<u8>>,
@@ -115,7 +115,7 @@ struct Owned {
 
 impl Owned {
     fn plain(draw: &mut Draw) -> Self {
-        // Both sides of where a value is checksummed with its header, and of each length prefix.
+        // Both sides of the limits for checksums within the header, and for each length prefix.
         let longest = [0, 5, 60, 127, 128, 1000, 1030, 3000][draw.below(8) as usize];
         let value = Some(draw.bytes(longest));
         Self { value, key: None, headers: Vec::new(), event_time_ns: None }
@@ -158,7 +158,7 @@ impl Owned {
     }
 }
 
-/// A log of its own, two topics that share a log, and one that is compacted.
+/// A topic with its own log, two topics that share a log, and a compacted one.
 fn topics(store: &Store) -> [Topic; 4] {
     let open = |name: &str, log: Option<&str>, partitions: u32, compacted: bool| {
         let options = TopicOptions {
@@ -178,7 +178,7 @@ fn topics(store: &Store) -> [Topic; 4] {
     ]
 }
 
-/// What changes from step to step.
+/// The state that changes from step to step.
 struct Running {
     machine: Arc<Fixed>,
     path: PathBuf,
@@ -199,7 +199,7 @@ impl Running {
         Self { machine, path, store, topics, producer: [7; 4], cursor: 0 }
     }
 
-    /// One step; what it does is drawn alone, never read from the store.
+    /// One step, drawn from the seed alone, never from the store's content.
     fn step(&mut self, draw: &mut Draw) {
         let number = draw.below(4) as usize;
         let topic = self.topics[number].clone();
@@ -262,7 +262,7 @@ impl Running {
         });
     }
 
-    /// Records for up to two topics of the shared log, and a cursor, at once.
+    /// Append records for up to two topics of the shared log, and move a cursor, at once.
     fn transact(&mut self, draw: &mut Draw, sync: Option<SyncMode>) {
         let [_, wide, beside, _] = &self.topics;
         let mut bodies = [BodyWriter::default(), BodyWriter::default()];
@@ -325,7 +325,7 @@ impl Running {
         (self.store, self.topics) = (other, topics);
     }
 
-    /// Close, and name each file with the checksum of what lasts.
+    /// Close, and list each file with the checksum of its lasting part.
     fn finish(self) -> Vec<(String, u32)> {
         let Self { machine, path, store, topics, .. } = self;
         topics.iter().for_each(|topic| topic.flush().unwrap());
@@ -362,7 +362,7 @@ fn block<'a>(topic: &Topic, partition: u32, body: &'a BodyWriter, interval: bool
     }
 }
 
-/// Marks tell when somebody synced, which a background thread decides.
+/// Marks are excluded: they depend on when a background thread synced.
 fn segment_crc(bytes: &[u8]) -> u32 {
     let body = &bytes[FIRST_BLOCK as usize..];
     let end = body.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
@@ -399,7 +399,7 @@ fn recorded_operations_leave_the_recorded_bytes() {
     let recorded = std::fs::read_to_string(recorded).unwrap();
     for (what, found) in [("memory", &in_memory), ("files", &in_files)] {
         let differs = found.lines().zip(recorded.lines()).find(|(found, old)| found != old);
-        assert_eq!(differs, None, "in {what}: what is there, and what was recorded");
+        assert_eq!(differs, None, "in {what}: found and recorded checksums");
         assert_eq!(found.lines().count(), recorded.lines().count(), "in {what}");
     }
 }

@@ -1,4 +1,4 @@
-//! Several topics in one log: each is as it would be alone, whatever becomes of the others.
+//! Several topics in one log: each behaves as if alone, whatever happens to the others.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -75,7 +75,7 @@ fn topics_of_a_log_have_offsets_of_their_own_and_one_directory() {
         assert_eq!(logs(&machine).len(), 1);
         let reader = open_on(Arc::new(machine.clone()), &StoreOptions::reading()).unwrap();
         assert_eq!(values(&shop(&reader, "audit")), ["x"]);
-        // Who had it open before the other came goes on with both.
+        // A process that had it open before the other topic came works with both.
         let many = TopicOptions { partitions: Some(3), ..in_shop() };
         let late = Topic::open(&store, "late", &many).unwrap();
         late.append_to(2, &NewRecord::new(b"z"), None).unwrap();
@@ -89,7 +89,7 @@ fn topics_of_a_log_have_offsets_of_their_own_and_one_directory() {
     }
 }
 
-/// The index leads to the head of the group, behind the entry that says where the topic begins.
+/// The index leads to the head of the group, past the entry that introduces the topic.
 #[test]
 fn a_topic_whose_first_records_came_in_a_group_is_read_by_whoever_opens_it_later() {
     let machine = machine();
@@ -123,7 +123,7 @@ fn what_a_log_has_in_common_is_taken_from_it_or_refused_by_name() {
     let larger = TopicOptions { segment_bytes: Some(1 << 20), ..in_shop() };
     let error = Topic::open(&store, "audit", &larger).unwrap_err();
     assert!(matches!(&error, Error::SettingsMismatch { setting: "segment_bytes", .. }), "{error}");
-    assert_eq!(store.topics().unwrap().len(), 1, "nothing was created");
+    assert_eq!(store.topics().unwrap().len(), 1, "nothing may be created");
     let as_it_is = TopicOptions { segment_bytes: None, ..in_shop() };
     let audit = Topic::open(&store, "audit", &as_it_is).unwrap();
     assert_eq!(audit.settings().segment_bytes, 64 << 10);
@@ -157,7 +157,7 @@ fn a_deleted_topic_is_gone_for_its_handles_and_the_others_stay() {
     put(&audit, &["y"]);
     assert_eq!(values(&shop(&reader, "audit")), ["x", "y"]);
     is_sound(&store);
-    // Made anew it begins anew, and the handles of the old one stay what they are.
+    // A topic that was created again starts empty, and handles of the old one stay invalid.
     let anew = shop(&store, "orders");
     put(&anew, &["new"]);
     assert_eq!(values(&anew), ["new"]);
@@ -166,7 +166,7 @@ fn a_deleted_topic_is_gone_for_its_handles_and_the_others_stay() {
     drop((handles, orders, anew));
     store.delete_topic("orders").unwrap();
     store.delete_topic("audit").unwrap();
-    assert!(logs(&machine).is_empty(), "the log went with the last topic");
+    assert!(logs(&machine).is_empty(), "the log must be deleted with the last topic");
 }
 
 #[test]
@@ -188,7 +188,10 @@ fn a_number_is_never_given_twice_whatever_happens_to_the_segments() {
             kept.trim(&[(0, kept.end(0).unwrap())]).unwrap();
         }
     }
-    assert!(kept.log().extent().unwrap().segments.len() == 1, "none is held by deleted topics");
+    assert!(
+        kept.log().extent().unwrap().segments.len() == 1,
+        "deleted topics must not keep segments"
+    );
     drop((kept, store));
     let store = open(&machine.restart());
     assert!(shop(&store, "passing").settings().number > last);
@@ -246,7 +249,7 @@ fn info_backup_and_repair_count_a_shared_log_once() {
     assert_eq!(ends, [("a", 2), ("c", 2)]);
 }
 
-/// What users do: topics come, share, and go.
+/// A typical use: topics are created, share, and are deleted.
 fn workload(storage: Arc<dyn Storage>) -> falaj::internals::error::Result<()> {
     let lock_timeout = std::time::Duration::from_millis(20);
     let store = open_on(storage, &StoreOptions { lock_timeout, ..StoreOptions::default() })?;
@@ -258,7 +261,7 @@ fn workload(storage: Arc<dyn Storage>) -> falaj::internals::error::Result<()> {
     store.delete_topic("passing")
 }
 
-/// Whoever comes next finds whole topics, and tidies up.
+/// Check that the next process finds whole topics, and sweeps.
 fn assert_works(storage: &MemoryStorage, story: &str) {
     let options = StoreOptions::default();
     let store = open_on(Arc::new(storage.clone()), &options)

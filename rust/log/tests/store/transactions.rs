@@ -1,4 +1,5 @@
-//! Transactions: records for several topics of one log, and cursors, are there together or not at all.
+//! Transactions: records for several topics of one log, and cursors, become visible together or not
+//! at all.
 
 use falaj::internals::error::Error;
 use falaj::internals::storage::memory::MemoryStorage;
@@ -42,7 +43,7 @@ fn what_is_in_a_transaction_is_there_when_it_commits_and_not_before() {
         assert_eq!(tx.append(&parts, record).unwrap(), parts.partition_of(key));
     }
     tx.append_to(&parts, 2, &NewRecord::new(b"x")).unwrap();
-    // More than a value, behind one.
+    // More than a value, after one.
     let headers = [("trace", Some(&b"t"[..]))];
     let rich = NewRecord { headers: &headers, event_time_ns: Some(7), ..NewRecord::new(b"2") };
     tx.append(&paid, rich).unwrap();
@@ -60,7 +61,7 @@ fn what_is_in_a_transaction_is_there_when_it_commits_and_not_before() {
     let all: usize = (0..3).map(|partition| values(&parts, partition).len()).sum();
     assert_eq!((all, values(&parts, 2).last().map(Vec::as_slice)), (4, Some(&b"x"[..])));
 
-    // Then it is empty, and begins again.
+    // Then it is empty, and starts over.
     assert_eq!((tx.records(), tx.commit().unwrap().parts().len()), (0, 0));
     tx.append(&paid, NewRecord::new(b"3")).unwrap();
     assert_eq!(tx.commit().unwrap().first(), 3);
@@ -87,7 +88,7 @@ fn what_cannot_be_written_at_once_is_refused_and_the_rest_can_be_committed() {
     refused(tx.keep_cursors_in(&elsewhere).map(|()| 0), "different logs");
     refused(tx.append_to(&paid, 1, &record).map(|()| 0), "no partition 1");
     assert_eq!(tx.commit().unwrap().offsets(&paid, 0), Some(0..1));
-    // Without records it has to know the log.
+    // Without records it needs the log.
     tx.move_cursor(CursorMove { name: b"c", to: at(1), from: None });
     refused(tx.commit().map(|_| 0), "has to know the log");
     tx.keep_cursors_in(&elsewhere).unwrap();

@@ -1,4 +1,5 @@
-//! Stores and files of other versions of the format: all who meet one refuse it by name and leave it as it is.
+//! Stores and files of other versions of the format: every process refuses them by name, and leaves
+//! them unchanged.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use falaj::internals::topic::{NewRecord, Topic};
 
 use crate::stores::{fill, log_dir, on_both, open, open_to_read, quietly, snapshot, topic};
 
-/// A closed store with a topic, a consumer and a queue.
+/// A closed store with a topic, a group and a queue.
 fn prepare(storage: &Arc<dyn Storage>, root: &Path) -> PathBuf {
     let path = root.join("store");
     let store = open(storage, &path).unwrap();
@@ -29,7 +30,7 @@ fn prepare(storage: &Arc<dyn Storage>, root: &Path) -> PathBuf {
     path
 }
 
-/// Give a file another version, under a checksum that is right.
+/// Give a file another version, with a valid checksum.
 fn set_version(storage: &Arc<dyn Storage>, path: &Path, header_len: usize, version: u8) {
     let file = storage.open(path, OpenMode::ReadWrite).unwrap();
     let mut bytes = vec![0; file.stat().unwrap().len as usize];
@@ -48,7 +49,7 @@ fn set_version(storage: &Arc<dyn Storage>, path: &Path, header_len: usize, versi
     file.write_at(&bytes, 0).unwrap();
 }
 
-/// The error says which file, both versions and what helps.
+/// Check that the error names the file, both versions, and a remedy.
 fn expect_refusal(error: &Error, path: &Path, version: u8) {
     let said = error.to_string();
     let is_right = match error {
@@ -117,7 +118,7 @@ fn a_file_of_another_version_is_refused_by_name_and_neither_repaired_nor_replace
                 expect_refusal(&use_all(storage, &path).unwrap_err(), &file, version);
                 let mended = repair(Arc::clone(storage), &path, &StoreOptions::default(), false);
                 drop(mended);
-                assert!(read(storage, &file) == changed, "{}: was changed", file.display());
+                assert!(read(storage, &file) == changed, "{}: must not change", file.display());
                 storage.open(&file, OpenMode::ReadWrite).unwrap().write_at(&sound, 0).unwrap();
             }
         }
@@ -137,7 +138,7 @@ fn read(storage: &Arc<dyn Storage>, path: &Path) -> Vec<u8> {
     bytes
 }
 
-/// Open the store, its topic, consumer and queue for writing, and append.
+/// Open the store, its topic, group and queue for writing, and append.
 fn use_all(storage: &Arc<dyn Storage>, path: &Path) -> Result<()> {
     let store = open(storage, path)?;
     let orders = Topic::open(&store, "orders", &TopicOptions::default())?;

@@ -1,4 +1,5 @@
-//! Readers of what is durable: they see nothing that a power cut takes back, and all that a sync adds.
+//! Readers of durable records: they see nothing that a power cut may take, and everything that a
+//! sync adds.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,14 +22,14 @@ const STORE: &str = "/store";
 const NOW: Option<Duration> = Some(Duration::ZERO);
 const SOON: Option<Duration> = Some(Duration::from_secs(60));
 
-/// A topic that is synced only by hand, and but for sealed segments never by itself.
+/// A topic that only the test syncs, except for sealed segments.
 fn by_hand(storage: &Arc<dyn Storage>, path: &Path) -> (Topic, Topic) {
     let topic = topic(&open(storage, path).unwrap(), "orders").with_sync(SyncMode::None);
     let durable = topic.with_visibility(Visibility::Durable);
     (topic, durable)
 }
 
-/// Read on to the end; how far it came.
+/// Read on to the end; return how far it came.
 fn drain(scan: &mut PartitionScan) -> u64 {
     while let Some(record) = scan.next().transpose().unwrap() {
         assert_eq!(record.value(), Some(value(record.offset()).as_slice()));
@@ -60,10 +61,13 @@ fn what_a_durable_reader_saw_no_power_cut_takes_back() {
             let after = topic(&open(&image, Path::new(STORE)).unwrap(), "orders");
             let survived = drain(&mut after.scan_partition(0, 0, None).unwrap());
             assert!(survived >= seen, "step {step}: saw {seen}, {survived} are left");
-            assert!(survived >= before_recovery, "step {step}: recovery cut what was seen");
+            assert!(
+                survived >= before_recovery,
+                "step {step}: recovery cut records that were seen"
+            );
         }
     }
-    assert!(orders.durable(0).unwrap() > 90, "there was something to see");
+    assert!(orders.durable(0).unwrap() > 90, "some records must be durable");
 }
 
 #[test]
@@ -82,7 +86,7 @@ fn all_that_a_durable_handle_says_ends_with_what_is_on_the_medium() {
         assert_eq!(durable.offset_at_time(0, last + 1).unwrap(), None);
         assert_eq!(durable.offset_at_time(0, 0).unwrap(), Some(0));
 
-        // However it is read on, and wherever it is told to end.
+        // However the reading continues, and wherever its upper limit is.
         let scan = |end| durable.scan_partition(0, 1, end).unwrap();
         let (mut records, mut slices, mut runs) = (scan(None), scan(Some(4)), scan(None));
         assert_eq!(drain(&mut records), 3);
@@ -114,7 +118,7 @@ fn a_durable_reader_without_the_right_to_write_sees_no_more() {
     });
 }
 
-/// The word of the control page that says who may be asleep.
+/// The word of the control page that says which sleepers there may be.
 fn waiting(topic: &Topic) -> u64 {
     let storage = topic.store().storage();
     let page = storage.open(&topic.log().dir().join("control"), OpenMode::ReadWrite).unwrap();
@@ -143,7 +147,7 @@ fn a_durable_follower_sleeps_through_appends_and_is_woken_by_a_sync() {
             }
             let before = log.wakes();
             fill(&orders, round * 50, round * 50 + 50);
-            assert_eq!(log.wakes(), before, "an append woke who waits for a sync");
+            assert_eq!(log.wakes(), before, "an append woke a reader that waits for a sync");
             // Nor when it wakes others.
             assert!(!log.request_notification(Visibility::Durable, seen).unwrap());
             assert_eq!(
@@ -174,7 +178,7 @@ fn behind_a_failed_sync_a_durable_reader_goes_on_at_the_same_offsets() {
         faulty.plan(Fault::at(faulty.count(call) + 1, FailureKind::Errno(5)).only(call).forever());
     }
     orders.flush().unwrap_err();
-    assert_eq!((drain(&mut scan), durable.end(0).unwrap()), (3, 3), "while it is latched");
+    assert_eq!((drain(&mut scan), durable.end(0).unwrap()), (3, 3), "in the failed-sync state");
     faulty.heal();
     orders.flush().unwrap();
     assert_eq!((drain(&mut scan), durable.end(0).unwrap()), (6, 6));

@@ -1,4 +1,4 @@
-//! What the tests of whole stores share: both storages, a store with something in it, and its files.
+//! Helpers for tests of whole stores: both storages, a store with records, and its files.
 #![allow(dead_code, reason = "each test program uses its own part")]
 
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use falaj::internals::storage::{OpenMode, Storage};
 use falaj::internals::store::{Store, StoreOptions, TopicOptions};
 use falaj::internals::topic::{NewRecord, Topic};
 
-/// Run a test on the memory twin and on real files, each time with an empty directory.
+/// Run a test on the memory storage and on real files, each time with an empty directory.
 pub fn on_both(test: impl Fn(&Arc<dyn Storage>, &Path)) {
     let memory: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
     memory.create_dir(Path::new("/t"), 0o700).unwrap();
@@ -36,7 +36,7 @@ pub fn topic(store: &Store, name: &str) -> Topic {
     Topic::open(store, name, &options).unwrap()
 }
 
-/// Append records `from..to` of 500 bytes, which tell their number.
+/// Append records `from..to` of 500 bytes with their numbers.
 pub fn fill(topic: &Topic, from: u64, to: u64) {
     for i in from..to {
         assert_eq!(topic.append_to(0, &NewRecord::new(&value(i)), None).unwrap(), i);
@@ -114,7 +114,7 @@ pub fn snapshot(storage: &Arc<dyn Storage>, path: &Path) -> Vec<(PathBuf, Vec<u8
     found
 }
 
-/// A progress that nobody looks at.
+/// A progress callback that does nothing.
 pub fn quietly(_done: u64, _total: u64) -> Result<()> {
     Ok(())
 }

@@ -1,8 +1,8 @@
-//! After a power cut, before anybody recovered: what a reader is shown then.
+//! The view of a reader after a power cut, before recovery.
 //!
-//! Everything that was said to be durable is there: what was checked before as it was, what is newer as
-//! its writer made it and where that was told. Behind it nothing is shown that no writer made, and nothing
-//! worse is said than that somebody should recover.
+//! Everything that was reported durable is there: checked records as they were, newer ones as their
+//! writer made them, at the acknowledged offset. Past it, every record is a writer's. The worst
+//! allowed error is `NeedsRecovery`.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::acks::{Acks, BARE, Line};
 use crate::payload::{BLOCK, Made, Pool, crc_on};
 
 impl Checker {
-    /// Look at all partitions so. Returns how often it was said that somebody should recover.
+    /// Look at all partitions before recovery; return how often a reader got `NeedsRecovery`.
     pub fn look_before_recovery(
         &self,
         writers: &BTreeMap<u32, Acks>,
@@ -49,7 +49,8 @@ impl Checker {
     }
 }
 
-/// What was acknowledged as durable in a partition: the writer and the line, by the first offset.
+/// Records of a partition that were acknowledged as durable: the writer and the line, by the first
+/// offset.
 fn durable_of(
     writers: &BTreeMap<u32, Acks>,
     place: (u16, u16),
@@ -75,7 +76,7 @@ struct Look<'a> {
 }
 
 impl Look<'_> {
-    /// True where it is said in the end that somebody should recover.
+    /// Read a partition; true if it ends in `NeedsRecovery`.
     fn partition(&mut self, topic: &Topic, partition: u32) -> Result<bool, String> {
         let stopped = match topic.scan_partition(partition, 0, None) {
             Ok(mut scan) => loop {
@@ -96,7 +97,7 @@ impl Look<'_> {
     fn record(&mut self, record: &Record) -> Result<(), String> {
         let offset = record.offset();
         if offset != self.next {
-            return Err(format!("offset {offset} where {} was due", self.next));
+            return Err(format!("offset {offset} instead of {}", self.next));
         }
         self.next += 1;
         let written = written_by(record, self.pool, &mut self.made)?;
@@ -106,7 +107,7 @@ impl Look<'_> {
         self.expect_acknowledged(offset, written)
     }
 
-    /// Below what was checked all is as it was.
+    /// Check that offsets below the last check's end are as they were.
     fn expect_known(&mut self, record: &Record) -> Result<(), String> {
         self.crc = crc_on(self.crc, record.key(), record.value().unwrap_or_default());
         let (next, known) = (self.next, self.known);
@@ -123,7 +124,7 @@ impl Look<'_> {
         Ok(())
     }
 
-    /// What was acknowledged as durable stands where that was told.
+    /// Check that a durable record is at its acknowledged offset.
     fn expect_acknowledged(&self, offset: u64, written: Option<(u32, u64)>) -> Result<(), String> {
         let line = self.durable.range(..=offset).next_back().map(|(_, line)| line);
         let Some((writer, line)) = line else { return Ok(()) };
@@ -134,7 +135,7 @@ impl Look<'_> {
         if written == due {
             return Ok(());
         }
-        Err(format!("at {offset} stands {written:?} where {due:?} was told to be: {line:?}"))
+        Err(format!("at {offset} is {written:?} instead of {due:?}: {line:?}"))
     }
 }
 
@@ -152,7 +153,7 @@ mod tests {
     const SEED: u64 = 7;
     const PLACE: (u16, u16) = (0, 0);
 
-    /// A place for a store and an account, removed at the end.
+    /// A directory for a store and an account, removed at the end.
     struct Place(PathBuf);
 
     impl Drop for Place {
@@ -175,7 +176,7 @@ mod tests {
             Layout { store, topics, partitions, segment_bytes, interval_ms, pwrite }
         }
 
-        /// Append the records with these numbers, all of them durable.
+        /// Append the records with these numbers, durably.
         fn append(&self, numbers: &[u64]) {
             let store = Store::open_with(self.layout().store, &StoreOptions::default()).unwrap();
             let topic = Topic::open(&store, &Layout::topic(0), &TopicOptions::default()).unwrap();
@@ -188,7 +189,7 @@ mod tests {
             }
         }
 
-        /// The account of who was told that it appended them.
+        /// The account of the writer that appended them.
         fn account(&self, numbers: &[u64]) -> BTreeMap<u32, Acks> {
             let _ = std::fs::remove_file(self.0.join("account"));
             let mut acks = Acks::open(&self.0.join("account")).unwrap();
@@ -220,7 +221,7 @@ mod tests {
         place.append(&[1, 2, 4]);
         assert_eq!(look(&place.checker(), &place.account(&[1, 2, 4])), Ok(0));
         let other = look(&place.checker(), &place.account(&[1, 2, 3])).unwrap_err();
-        assert!(other.contains("at 2 stands Some((1, 4)) where Some((1, 3))"), "{other}");
+        assert!(other.contains("at 2 is Some((1, 4)) instead of Some((1, 3))"), "{other}");
         let lost = look(&place.checker(), &place.account(&[1, 2, 4, 5])).unwrap_err();
         assert!(lost.contains("only 3 of 4 durable records"), "{lost}");
     }

@@ -1,4 +1,5 @@
-//! What processes shared, once all is done: nothing was left out, and what was to happen once did.
+//! The final check of what processes shared: nothing was left out, and each unique step was done
+//! once.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,14 +14,14 @@ use crate::worker::sharer::{NAME, OF_A_JOB, TOPICS};
 
 type Wrong = Box<dyn std::error::Error>;
 
-/// Hold a store that nobody writes to any more against what its sharers noted.
+/// Compare a store that no process writes to any more with the sharers' notes.
 pub fn check(store: &Path, shared: &Shared) -> Result<(), Wrong> {
     let store = Store::open_with(store, &StoreOptions::reading())?;
     let open = |name| Topic::open(&store, name, &TopicOptions::default());
     let [jobs, work, steps, sunk, keys] = TOPICS;
     let jobs = open(jobs)?;
     if let Some(left) = (0..jobs.end(0)?).find(|offset| !shared.may_be_done(*offset)) {
-        return Err(format!("the queue is done, and nobody acked job {left}").into());
+        return Err(format!("the queue is done, but no worker acked job {left}").into());
     }
     let work = open(work)?;
     for partition in 0..PARTITIONS {
@@ -38,23 +39,23 @@ fn number(value: Option<&[u8]>) -> Option<u64> {
     Some(u64::from_le_bytes(value?.get(..8)?.try_into().ok()?))
 }
 
-/// Each step is there once, and the cursor stands behind the last.
+/// Each step is there once, and the cursor is at the last one's end.
 fn check_steps(steps: &Topic) -> Result<(), Wrong> {
     let mut scan = steps.scan_partition(0, 0, None)?;
     let mut next = 0;
     while let Some(record) = scan.next().transpose()? {
         if number(record.value()) != Some(next) {
-            return Err(format!("where step {next} should be is {:?}", record.value()).into());
+            return Err(format!("instead of step {next} there is {:?}", record.value()).into());
         }
         next += 1;
     }
     match steps.cursor(NAME.as_bytes())?.map_or(0, |cursor| cursor.offset) {
         at if at == next => Ok(()),
-        at => Err(format!("there are {next} steps, and the cursor stands at {at}").into()),
+        at => Err(format!("there are {next} steps, and the cursor is at {at}").into()),
     }
 }
 
-/// Each job of the series is there once, whole, in order.
+/// Each bulk load of the series is there once, whole, in order.
 fn check_sunk(sunk: &Topic) -> Result<(), Wrong> {
     let mut scan = sunk.scan_partition(0, 0, None)?;
     let mut found = Vec::new();
@@ -66,10 +67,10 @@ fn check_sunk(sunk: &Topic) -> Result<(), Wrong> {
     if wanted.eq(found.iter().copied()) {
         return Ok(());
     }
-    Err(format!("jobs up to {last} were committed, and these are there: {found:?}").into())
+    Err(format!("loads up to {last} were committed, and these are there: {found:?}").into())
 }
 
-/// Of each key there is a record that is no older than the newest that was told.
+/// Each key has a record no older than the newest that was acknowledged.
 fn check_keys(keys: &Topic, shared: &Shared) -> Result<(), Wrong> {
     let mut newest = BTreeMap::new();
     let mut scan = keys.scan_partition(0, 0, None)?;
@@ -89,7 +90,7 @@ fn check_keys(keys: &Topic, shared: &Shared) -> Result<(), Wrong> {
     Ok(())
 }
 
-/// True where no sharer ever came to the point of making its topics.
+/// True if no sharer ever began to make its topics.
 pub fn is_empty(store: &Path) -> Result<bool, Error> {
     let store = Store::open_with(store, &StoreOptions::reading())?;
     let names: Vec<_> = store.topics()?.into_iter().map(|(name, _)| name).collect();

@@ -1,9 +1,9 @@
 //! A block device that can be cut, by the kernel's device mapper.
 //!
-//! A part of a device of our own, under a name of its own. It passes everything on until it is cut: then
-//! writes are dropped, or fail, or for a moment fail in places and arrive in others, as where a disk was
-//! in the middle of them. Invariant: from a cut on no flush arrives, so whatever a file system says
-//! to be on the medium after it is nothing that counts.
+//! It maps a part of a device of our own, under a name of its own. It passes everything on until it
+//! is cut. Then writes are dropped or fail. Or for a moment they fail in places and arrive in
+//! others, as when a disk was in the middle of them. Invariant: no flush arrives after a cut, so a
+//! file system's later promises of durability do not count.
 
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
@@ -14,7 +14,7 @@ use std::time::Duration;
 use super::mount::{Cut, run};
 use crate::random::Random;
 
-/// Sectors of a stripe that arrives, or fails, in a torn moment.
+/// Sectors of a stripe that arrives or fails as a whole, in a torn moment.
 const STRIPE_BITS: u64 = 9;
 /// Sectors that are left free at the beginning of a device.
 const ALIGNED: u64 = 2048;
@@ -42,12 +42,12 @@ impl Mapped {
         Ok(device)
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> PathBuf {
         Path::new("/dev/mapper").join(&self.name)
     }
 
-    /// A stripe that passes writes on, or does with them what the feature says.
+    /// A stripe that passes writes on, or treats them as the feature says.
     fn stripe(&self, begin: u64, sectors: u64, feature: Option<&str>) -> String {
         let at =
             format!("{begin} {sectors} flakey {} {}", self.below.display(), self.begin + begin);
@@ -57,7 +57,7 @@ impl Mapped {
         }
     }
 
-    /// Begin anew, passing everything on; what the kernel had of it in memory is gone.
+    /// Start over, passing everything on; the kernel forgets what it had in memory.
     pub fn renew(&mut self) -> Result<(), String> {
         self.remove()?;
         let table = self.stripe(0, self.sectors, None);
@@ -84,7 +84,8 @@ impl Mapped {
         self.swap(&self.stripe(0, self.sectors, Some(feature)))
     }
 
-    /// Another table, from one moment to the next: what is under way is waited for, nothing is flushed.
+    /// Swap the table, from one moment to the next: requests under way are awaited, nothing is
+    /// flushed.
     fn swap(&self, table: &str) -> Result<(), String> {
         let name = self.name.as_str();
         dmsetup(&["load", name], Some(table))?;

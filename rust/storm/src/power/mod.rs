@@ -1,4 +1,4 @@
-//! Real power cuts: file systems on loop devices, cut off while processes append.
+//! Real power cuts: file systems on loop devices are cut off while processes append.
 
 mod device;
 mod mount;
@@ -18,21 +18,21 @@ use crate::totals::Totals;
 use mount::Image;
 use session::Session;
 
-/// This machine cannot do it: what test programs return that did not run.
+/// Exit code for "this machine cannot do it", as of test programs that did not run.
 const SKIPPED: u8 = 77;
 
 /// Cut until there were enough.
 pub fn run(options: &Options) -> ExitCode {
     if mount::is_inside() {
         catch_interrupts();
-        // Who started us may be killed; then everything is put away all the same.
+        // The parent may be killed; then everything is cleaned up all the same.
         let _ = set_parent_process_death_signal(Some(Signal::TERM));
         return inside(options);
     }
     if !rustix::process::geteuid().is_root() {
         return skip_all(options, "only root may mount");
     }
-    // The one inside gets the same signals, and puts everything away.
+    // The process inside gets the same signals, and cleans up.
     catch_interrupts();
     match mount::enter() {
         Ok(code) => ExitCode::from(code as u8),
@@ -86,7 +86,7 @@ fn inside(options: &Options) -> ExitCode {
     }
 }
 
-/// The error is the round in which something was found, and what.
+/// Run the cuts; the error is the round of a finding, and the finding.
 fn cut_all(
     options: &Options,
     images: &mut [Image],
@@ -106,7 +106,7 @@ fn cut_all(
         let before = totals.clone();
         let done = one(image, dir, seed, totals);
         if interrupted() {
-            // Half a round counts for nothing, nor does what the same signal did to its workers.
+            // Half a round does not count, nor do ends of workers by the same signal.
             *totals = before;
             break;
         }
@@ -136,7 +136,7 @@ fn cut_all(
     None
 }
 
-/// A store, from its creation through a few cuts.
+/// Take a store from its creation through a few cuts.
 fn one(image: &mut Image, dir: &Path, seed: u64, totals: &mut Totals) -> Result<(), String> {
     let turns = Random::new(seed, 6).between(1, 5);
     let mut session = Session::begin(image, dir, seed, totals)?;

@@ -1,9 +1,9 @@
-//! A file system in a file or on a part of a device, mounted where nobody else sees it, and always put
-//! away.
+//! A file system in a file or on a part of a device, mounted where no other process sees it, and
+//! always removed.
 //!
-//! The mounts live in a namespace of this process's own, the loop devices let go of their file with
-//! the last mount: however this process ends, the kernel takes both back. What is mapped of a device
-//! ends with the machine, which is a guest ([`super::device`]).
+//! The mounts live in a namespace of this process's own, and loop devices release their file with
+//! the last mount. So the kernel takes both back however this process ends. Mapped parts of a
+//! device end with the machine, which is a guest ([`super::device`]).
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ pub fn is_inside() -> bool {
     std::env::var_os(INSIDE).is_some()
 }
 
-/// Run this very program again, where mounts are its own; its exit code.
+/// Run this very program again in a mount namespace of its own; return its exit code.
 pub fn enter() -> Result<i32, String> {
     let exe = std::env::current_exe().map_err(|e| e.to_string())?;
     let mut command = Command::new("unshare");
@@ -39,7 +39,7 @@ pub fn enter() -> Result<i32, String> {
             return Ok(status.code().unwrap_or(130));
         }
         if interrupted() && !told {
-            // Ctrl-C reaches both; who kills by number means both as well.
+            // Ctrl-C reaches both; a signal to the parent's number alone is passed on.
             let _ = kill_process(Pid::from_child(&child), Signal::TERM);
             told = true;
         }
@@ -47,18 +47,19 @@ pub fn enter() -> Result<i32, String> {
     }
 }
 
-/// How a file system is cut off from its device.
+/// A way to cut a file system off from its device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
-    /// By its own shutdown, its journal written out first: names and sizes are there, data may be missing.
+    /// By its own shutdown, with its journal written first: names and sizes are there, data may be
+    /// missing.
     LogFlushed,
-    /// By its own shutdown; nothing more is written: as if the power were gone.
+    /// By its own shutdown, with nothing more written: as if the power failed.
     NoLogFlush,
-    /// The device drops all writes, and says that it wrote.
+    /// The device drops all writes, and reports success.
     Dropped,
     /// The device fails all writes.
     Failed,
-    /// The same, but for a moment it only fails those to some sectors, and no flush arrives.
+    /// The same, but for a moment only writes to some sectors fail, and no flush arrives.
     Torn,
 }
 
@@ -85,8 +86,9 @@ pub struct Image {
 }
 
 impl Image {
-    /// Make the file system and the mount, on one of the parts of a device or else in a file; the error
-    /// is why this machine cannot.
+    /// Make the file system and its mount, on a part of a device or in a file.
+    ///
+    /// The error says why this machine cannot.
     pub fn make(
         kind: &str,
         dir: &Path,
@@ -107,7 +109,7 @@ impl Image {
         Ok(image)
     }
 
-    /// Which file system.
+    /// The kind of file system.
     pub fn kind(&self) -> &str {
         &self.kind
     }
@@ -117,7 +119,7 @@ impl Image {
         &self.at
     }
 
-    /// Mount it; the file system goes through its journal.
+    /// Mount it; the file system replays its journal.
     pub fn mount(&mut self) -> Result<(), String> {
         if let Some(device) = &mut self.device {
             device.renew()?;
@@ -128,7 +130,7 @@ impl Image {
         Ok(())
     }
 
-    /// A way to cut it.
+    /// Draw a way to cut it.
     pub fn a_cut(&self, random: &mut Random) -> Cut {
         let rare = random.chance(1, 4);
         match &self.device {
@@ -148,7 +150,7 @@ impl Image {
         shut_down(&directory, how == Cut::LogFlushed).map_err(failed)
     }
 
-    /// Unmount it. All who used it are gone, the kernel may still be closing their files.
+    /// Unmount it. Its users have ended, but the kernel may still be closing their files.
     pub fn unmount(&mut self) -> Result<(), String> {
         let mut last = Ok(());
         for _ in 0..100 {

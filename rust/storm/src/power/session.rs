@@ -1,9 +1,9 @@
 //! One store on one file system, through several power cuts.
 //!
-//! Each turn: processes append until the file system is cut off from its device; they are killed, the
-//! file system is mounted again and goes through its journal. A reader that comes before recovery is
-//! not fooled; recovery, cut short at times too, keeps all that was said to be durable; what is lost
-//! is a suffix; and appending goes on.
+//! In each turn, processes append until the file system is cut off from its device. They are
+//! killed, and the file system is mounted again and replays its journal. The checks: a reader
+//! before recovery sees nothing wrong. Recovery, itself cut short at times, keeps all that was
+//! reported durable. A loss is a suffix. Appending continues.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -24,10 +24,10 @@ use crate::task::{Layout, Role, Task};
 use crate::totals::Totals;
 use crate::worker::now_us;
 
-/// Nothing here takes so long, on a busy machine either.
+/// Nothing here takes so long, not even on a busy machine.
 const LONG: Duration = Duration::from_secs(60);
-/// A record of interval mode that is older was forgotten: intervals are 100 ms at most, and a busy machine
-/// was half a second late.
+/// An older lost record of interval mode was forgotten: intervals are at most 100 ms, and a busy
+/// machine was half a second late.
 const INTERVAL_LOST_MS: u64 = 10_000;
 
 /// A store and what is known of it.
@@ -46,7 +46,7 @@ pub struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    /// Begin with a new store on an image. Accounts lie in `dir`, which keeps its power.
+    /// Begin with a new store on an image. Accounts are in `dir`, which keeps its power.
     pub fn begin(
         image: &'a mut Image,
         dir: &Path,
@@ -68,7 +68,7 @@ impl<'a> Session<'a> {
             partitions: *random.pick(&[1, 1, 3]),
             segment_bytes: *random.pick(&[64 << 10, 256 << 10, 1 << 20, 4 << 20]),
             interval_ms: *random.pick(&[5, 20, 100]),
-            // Where blocks are copied when they are written, falaj refuses to map.
+            // On file systems that copy blocks on write, falaj refuses to map.
             pwrite: image.kind() == "btrfs" || random.chance(1, 4),
         };
         let checker = Checker::new(&layout, seed);
@@ -87,14 +87,14 @@ impl<'a> Session<'a> {
             next_id: 1,
             totals,
         };
-        // Whether the store survives its first cut is a matter of luck otherwise.
+        // Otherwise it is a matter of luck whether the store survives its first cut.
         if session.random.chance(3, 4) {
             session.alone(0)?;
         }
         Ok(session)
     }
 
-    /// One cut, and all that follows from it.
+    /// Do one cut and everything that follows from it.
     pub fn turn(&mut self) -> Result<(), String> {
         self.append_for_a_while()?;
         let how = self.image.a_cut(&mut self.random);
@@ -120,7 +120,7 @@ impl<'a> Session<'a> {
         told(&self.writers, &self.layout)
     }
 
-    /// Processes append in all modes for a moment.
+    /// Let processes append in all modes for a moment.
     fn append_for_a_while(&mut self) -> Result<(), String> {
         for mode in [0, 1, 2] {
             if mode > 0 || self.random.chance(1, 2) {
@@ -138,7 +138,7 @@ impl<'a> Session<'a> {
         }
         std::thread::sleep(Duration::from_millis(self.random.magnitude(9)));
         if self.random.chance(1, 4) {
-            // A dead one among them: others sync what it appended.
+            // One of them may be dead: others sync what it appended.
             self.workers.kill(0);
             self.totals.add("kills", 1);
             std::thread::sleep(Duration::from_millis(self.random.magnitude(8)));
@@ -146,7 +146,7 @@ impl<'a> Session<'a> {
         self.expect_alive()
     }
 
-    /// Before the cut nobody has a reason to end.
+    /// Before the cut no process has a reason to end.
     fn expect_alive(&mut self) -> Result<(), String> {
         for (task, news) in self.workers.news().map_err(|e| e.to_string())? {
             if !matches!(news, News::Killed) {
@@ -158,7 +158,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// The power goes, and comes back.
+    /// Cut the power and restore it.
     fn cut(&mut self, how: Cut) -> Result<(), String> {
         self.image.cut(how, &mut self.random)?;
         self.totals.add("cuts", 1);
@@ -169,7 +169,7 @@ impl<'a> Session<'a> {
         self.image.mount()
     }
 
-    /// A process that only reads comes first. What it sees below what was durable is all there.
+    /// Look first with a process that only reads: everything below the durable offset is there.
     fn look_before_recovery(&mut self, told: &Told, loss: Loss) -> Result<(), String> {
         let reading = if self.random.chance(1, 2) { Reading::Pread } else { Reading::Map };
         let asked = self.checker.look_before_recovery(&self.writers, told, loss, reading)?;
@@ -177,7 +177,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// The power goes again while somebody recovers.
+    /// Cut the power again during recovery.
     fn cut_recovery(&mut self) -> Result<(), String> {
         self.start(Role::Writer, 2, true, Some(0))?;
         std::thread::sleep(Duration::from_millis(self.random.magnitude(5)));
@@ -186,8 +186,9 @@ impl<'a> Session<'a> {
         self.cut(if how == Cut::LogFlushed { Cut::NoLogFlush } else { how })
     }
 
-    /// A process opens everything for writing, makes some calls, and closes. With no calls it only
-    /// recovers.
+    /// Run a process that opens everything for writing, makes some calls, and closes.
+    ///
+    /// With no calls it only recovers.
     fn alone(&mut self, calls: u64) -> Result<(), String> {
         self.start(Role::Writer, 2, false, Some(calls))?;
         let began = Instant::now();
@@ -205,7 +206,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Start a worker: for ever, for some calls, or only to open everything and close it.
+    /// Start a worker: without an end, for some calls, or only to open everything and close it.
     fn start(
         &mut self,
         role: Role,
@@ -253,7 +254,7 @@ impl<'a> Session<'a> {
         self.totals.raise("oldest_interval_record_lost_ms", found.lost_age_ms);
         if found.lost_age_ms > INTERVAL_LOST_MS {
             return Err(format!(
-                "a record of interval mode was lost that was {} ms old, with an interval of {} ms",
+                "a record of interval mode was lost after {} ms, with an interval of {} ms",
                 found.lost_age_ms, self.layout.interval_ms
             ));
         }

@@ -1,5 +1,6 @@
-//! The churner: creates a topic, uses it, deletes it; one with a log of its own, or one in a log that
-//! keeps the number of each topic that there ever was.
+//! The churner: creates a topic, uses it, deletes it.
+//!
+//! The topic has a log of its own, or is in a log that keeps the numbers of all its former topics.
 
 use falaj::internals::error::Error;
 use falaj::internals::store::{Store, TopicOptions};
@@ -10,11 +11,11 @@ use crate::acks::{Acks, STOP};
 use crate::random::Random;
 use crate::task::Task;
 
-/// A name that a writer never uses. What a killed churner left there is gone on with or deleted.
+/// Names that no writer uses. A topic that a killed churner left is used or deleted.
 const NAMES: [&str; 2] = ["passing", "passing-in-a-log"];
 const PRODUCER: &str = "passer";
 
-/// Create, append, read back, delete, until told to stop.
+/// Create, append, read back, delete, until stopped.
 pub fn churn(task: &Task) -> Result<(), Wrong> {
     let acks = Acks::open(&task.account)?;
     let store = Store::open_with(&task.layout.store, &task.layout.store_options())?;
@@ -39,14 +40,14 @@ pub fn churn(task: &Task) -> Result<(), Wrong> {
             store.delete_topic(name)?;
             match topic.append_to(0, &NewRecord::new(b"too late"), None) {
                 Err(Error::TopicDeleted { .. }) => {}
-                other => return Err(format!("a deleted topic said {other:?}").into()),
+                other => return Err(format!("a deleted topic returned {other:?}").into()),
             }
         }
     }
     Ok(())
 }
 
-/// Append something once, say it twice, and have the producer forgotten.
+/// Append a record, repeat the append, and forget the producer.
 fn pass_once(topic: &Topic) -> Result<(), Wrong> {
     let sequence = topic.last_sequence(PRODUCER)?.map_or(0, |last| last + 1);
     let say = || {
@@ -55,7 +56,7 @@ fn pass_once(topic: &Topic) -> Result<(), Wrong> {
     };
     let first = say()?;
     if say()? != first || topic.end(0)? != first + 1 {
-        return Err("what was said twice is there twice".into());
+        return Err("a repeated append is there twice".into());
     }
     if sequence > 4 {
         topic.forget_producer(PRODUCER)?;

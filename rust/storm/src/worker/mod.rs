@@ -1,7 +1,7 @@
-//! The workers: programs that use falaj as anybody would, and keep an account of it outside.
+//! The workers: programs that use falaj normally, and keep an account of it outside.
 //!
-//! A worker ends with its parent (the kernel sees to it), reports an error that should not have been
-//! on standard error, and then ends with a number that is not zero.
+//! A worker ends with its parent; the kernel sees to it. It prints an unexpected error on standard
+//! error, and then ends with a non-zero code.
 
 mod churner;
 mod reader;
@@ -22,14 +22,14 @@ use crate::random::Random;
 use crate::system;
 use crate::task::{Layout, Role, Task};
 
-/// What ends a worker that found something wrong.
+/// An error that ends a worker because something is wrong.
 pub type Wrong = Box<dyn std::error::Error>;
 
-/// Play a part.
+/// Play a role.
 pub fn run(task: &Task) -> ExitCode {
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
     if getppid().is_none_or(|parent| parent.as_raw_nonzero().get() != task.parent as i32) {
-        // The one who would kill us is gone already.
+        // The parent that would kill us has ended already.
         return ExitCode::SUCCESS;
     }
     if let Some(trap) = task.trap {
@@ -44,7 +44,7 @@ pub fn run(task: &Task) -> ExitCode {
         Role::Sharer => sharer::share(task),
         Role::Follower => reader::follow(task),
         Role::Scanner => reader::scan_again_and_again(task),
-        Role::PythonWriter | Role::PythonFollower => Err("a part for Python".into()),
+        Role::PythonWriter | Role::PythonFollower => Err("a role for Python".into()),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -59,7 +59,7 @@ pub fn run(task: &Task) -> ExitCode {
     }
 }
 
-/// Forks in the middle of whatever the other threads do. The children are idle and outlive us.
+/// Fork at times, while other threads run. The children are idle and outlive this process.
 fn fork_now_and_then(task: &Task) {
     let mut random = Random::new(task.seed ^ u64::from(task.id), 3);
     let (every_ms, account) = (task.fork_ms, task.account.clone());

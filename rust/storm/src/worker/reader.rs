@@ -1,4 +1,4 @@
-//! Readers: they take what falaj gives them, see that offsets are dense, and hash what they saw.
+//! Readers: they read, check that offsets are dense, and hash what they saw.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::payload::{BLOCK, crc_on};
 use crate::random::Random;
 use crate::task::{Layout, Task};
 
-/// Where a reader is in a partition, and the hash of the block that it is in.
+/// A reader's place in a partition, and the hash of its current block.
 struct Stand {
     place: (u16, u16),
     scan: PartitionScan,
@@ -23,7 +23,7 @@ struct Stand {
 }
 
 impl Stand {
-    /// At an offset, or at the first one that is left.
+    /// Begin at an offset, or at the first one that is left.
     fn begin(topic: &Topic, place: (u16, u16), from: u64) -> Result<Self, Error> {
         let mut from = from;
         let scan = loop {
@@ -35,8 +35,9 @@ impl Stand {
         Ok(Self { place, scan, next: from, crc: 0, whole: from % BLOCK == 0 })
     }
 
-    /// Read on to the end as of now; returns how many records there were. Where what comes next was
-    /// trimmed, from there on what is left.
+    /// Read on to the current end; return the number of records.
+    ///
+    /// If the next ones were trimmed, continue at the first that is left.
     fn read_on(&mut self, topic: &Topic, seen: &mut Seen) -> Result<u64, Wrong> {
         match self.try_read_on(seen) {
             Err(wrong) => match wrong.downcast_ref::<Error>() {
@@ -55,7 +56,7 @@ impl Stand {
         while let Some(record) = self.scan.next().transpose()? {
             if record.offset() != self.next {
                 let (next, found, place) = (self.next, record.offset(), self.place);
-                return Err(format!("{place:?}: offset {found} came where {next} was due").into());
+                return Err(format!("{place:?}: offset {found} came instead of {next}").into());
             }
             self.crc = crc_on(self.crc, record.key(), record.value().unwrap_or_default());
             self.next += 1;
@@ -95,7 +96,7 @@ pub fn follow(task: &Task) -> Result<(), Wrong> {
     Ok(())
 }
 
-/// Open, read from somewhere to the end, close.
+/// Open, read from somewhere to the end, close; repeatedly.
 pub fn scan_again_and_again(task: &Task) -> Result<(), Wrong> {
     let mut seen = Seen::open(&task.account)?;
     let mut random = Random::new(task.seed, u64::from(task.id));
@@ -107,13 +108,13 @@ pub fn scan_again_and_again(task: &Task) -> Result<(), Wrong> {
             let back = random.magnitude(17).min(end);
             Stand::begin(topic, place, end - back)?.read_on(topic, &mut seen)?;
         }
-        // Others want to write.
+        // Give writers a chance.
         std::thread::sleep(Duration::from_millis(random.below(40)));
     }
     Ok(())
 }
 
-/// Open for reading, once a writer has made store and topics; `None` when told to stop before.
+/// Open for reading once a writer has made the store and its topics; `None` if stopped before.
 fn patiently(task: &Task, seen: &Seen) -> Result<Option<(Store, Vec<Topic>)>, Wrong> {
     let reading = if task.pread { Reading::Pread } else { Reading::Map };
     let options = StoreOptions { reading, ..StoreOptions::reading() };

@@ -1,8 +1,10 @@
-//! The sharer: works off a queue and reads as a member of a consumer, among others who do the same,
-//! and counts on what is to happen once: a cursor that moves with a record, a job of a sink with its
-//! token, a compaction.
+//! The sharer: takes jobs of a queue and reads as a member of a group, beside others who do the
+//! same.
 //!
-//! Every step is noted in [`Shared`], which says whether it was against the rules.
+//! It also does steps that must happen once: a cursor that moves with a record, a sink's bulk load
+//! with its idempotency key, a compaction.
+//!
+//! Every step is noted in [`Shared`], which reports a broken rule.
 
 use std::path::Path;
 use std::time::Duration;
@@ -23,16 +25,17 @@ use crate::random::Random;
 use crate::shared::{COMPACTED, Held, JOBS, KEYS, PARTITIONS, READ, STEPS, SUNK, Shared, now_ms};
 use crate::task::{Layout, Task};
 
-/// Where the jobs are, what is read, where the cursor by hand is, where the sink goes, what is compacted.
+/// The topics: with the jobs, for the group, with the cursor kept by hand, of the sink, to be
+/// compacted.
 pub const TOPICS: [&str; 5] = ["jobs", "work", "steps", "sunk", "keys"];
-/// The queue, the consumer, the cursor, the series of the sink.
+/// Name of the queue, the group, the cursor, and the series of bulk loads.
 pub const NAME: &str = "shared";
-/// Records of a job of the sink.
+/// Records of a bulk load.
 pub const OF_A_JOB: u64 = 4;
-/// Jobs, or records of a partition, that nobody has had yet: enough to go on.
+/// As many jobs, or records of a partition, that no worker has had yet are enough.
 const ENOUGH: u64 = 300;
 const LEASES_MS: [u64; 3] = [20, 100, 400];
-/// Between two steps: the others are to be heard too.
+/// Pause between two steps, so that other processes get a turn.
 const PAUSE: Duration = Duration::from_micros(500);
 
 /// Options of the topics that are shared.
@@ -53,14 +56,14 @@ struct Sharer<'a> {
     topics: [Topic; 5],
     queue: QueueFile,
     reader: Option<GroupMember>,
-    /// Partitions that it had when it looked last.
+    /// Partitions that it owned at the last look.
     mine: Vec<u32>,
-    /// Jobs that were taken and left as they are.
+    /// Jobs that it took and left open.
     forgotten: Vec<Held>,
     random: Random,
 }
 
-/// Share until told to stop; with calls to make, until nothing is left to be done.
+/// Share until stopped; with a number of calls, until nothing is left to do.
 pub fn share(task: &Task) -> Result<(), Wrong> {
     let acks = Acks::open(&task.account)?;
     let accounts = task.account.parent().unwrap_or(Path::new("."));
@@ -88,7 +91,7 @@ pub fn share(task: &Task) -> Result<(), Wrong> {
     sharer.close()
 }
 
-/// True when a segment of the topic's log took the place of what lay behind a cut.
+/// True when a segment of the topic's log replaced the records behind a cut.
 fn was_carried_over(topic: &Topic) -> bool {
     let files = std::fs::read_dir(topic.log().dir()).into_iter().flatten().flatten();
     let segments = files.filter(|file| file.path().extension().is_some_and(|end| end == "log"));
@@ -104,7 +107,7 @@ fn durable(random: &mut Random) -> SyncMode {
 impl Sharer<'_> {
     fn is_all_done(&mut self) -> Result<bool, Wrong> {
         let info = self.queue.info(&self.topics[0])?;
-        // Not the floor: it waits for what is on the medium, which without a sync nothing ever is.
+        // Not the lower bound of the queue: that waits for records to be on disk, which needs a\n        // sync.
         if info.ready + info.in_flight + info.delayed > 0 {
             return Ok(false);
         }
@@ -117,7 +120,7 @@ impl Sharer<'_> {
         Ok(true)
     }
 
-    /// Take jobs, and do this or that with each.
+    /// Take jobs, and settle each in some way.
     fn work(&mut self) -> Result<(), Wrong> {
         let jobs = &self.topics[0];
         let end = jobs.end(0)?;
@@ -141,7 +144,7 @@ impl Sharer<'_> {
         let [acked, given, longer, left] = sorted;
         self.extend(longer)?;
         if lease_ms == LEASES_MS[0] && self.random.chance(1, 10) {
-            // Too late: others have them, or nobody has had them yet.
+            // Too late: other workers have them, or they are to be delivered.
             std::thread::sleep(Duration::from_millis(2 * lease_ms));
         }
         self.give_back(&given)?;
@@ -162,7 +165,7 @@ impl Sharer<'_> {
         let acks: Vec<_> = sure.iter().map(|(_, job)| job.to_ack()).collect();
         match self.queue.ack(&self.topics[0], &acks) {
             Ok(()) => Ok(sure.iter().try_for_each(|(held, _)| self.shared.acked(*held))?),
-            // Some of them: which, nobody is told.
+            // Some of them were acked; which ones is not reported.
             Err(Error::LeaseExpired { .. }) if now_ms() >= until_ms => Ok(()),
             Err(error) => Err(error.into()),
         }
@@ -178,7 +181,7 @@ impl Sharer<'_> {
         }
     }
 
-    /// Make a lease longer, and then ack within it.
+    /// Extend a lease, and then ack within it.
     fn extend(&mut self, jobs: Vec<(Held, LeasedJob)>) -> Result<(), Wrong> {
         let lease_ms = *self.random.pick(&LEASES_MS);
         for job in jobs {
@@ -190,7 +193,7 @@ impl Sharer<'_> {
                 Ok(()) => {
                     self.shared.extended(held, began, lease_ms);
                     if lease_ms > LEASES_MS[1] && self.random.chance(1, 4) {
-                        // Longer than the shorter ones are.
+                        // Longer than the shorter leases.
                         std::thread::sleep(Duration::from_millis(LEASES_MS[1]));
                     }
                     self.ack(&[job], began + lease_ms)?;
@@ -202,7 +205,7 @@ impl Sharer<'_> {
         Ok(())
     }
 
-    /// Read on, as a member among others; leave now and then.
+    /// Read on as a member of the group; leave it at times.
     fn read(&mut self) -> Result<(), Wrong> {
         let work = self.topics[1].clone();
         if self.task.calls == 0 {
@@ -257,14 +260,12 @@ impl Sharer<'_> {
             let Some(record) = scan.next().transpose()? else { break };
             if record.offset() != next {
                 let found = record.offset();
-                return Err(
-                    format!("partition {partition}: {found} came where {next} was due").into()
-                );
+                return Err(format!("partition {partition}: {found} came instead of {next}").into());
             }
             next += 1;
         }
         reader.handed_out(&GroupPartition { next, ..part });
-        // Where it may lose the partition otherwise, and else now and then.
+        // Where it might lose the partition otherwise, and at times.
         if next > part.next && (self.task.calls > 0 || self.random.chance(3, 4)) {
             self.shared.commits(partition, next);
             reader.commit(work.name(), partition, next, self.random.chance(1, 20))?;
@@ -280,7 +281,7 @@ impl Sharer<'_> {
         Ok(reader.close()?)
     }
 
-    /// One step further: a record and the cursor beside it, or neither, each once.
+    /// Do one more step: a record and the cursor with it, both or neither, each once.
     fn count(&mut self) -> Result<(), Wrong> {
         let steps = &self.topics[2];
         let from = steps.cursor(NAME.as_bytes())?;
@@ -301,7 +302,8 @@ impl Sharer<'_> {
         Ok(())
     }
 
-    /// The next job of a series, which others commit too; small, or as large as a segment.
+    /// Commit the next bulk load of a series, which other workers commit too; small, or as large as
+    /// a segment.
     fn sink(&mut self) -> Result<(), Wrong> {
         let sunk = &self.topics[3];
         let version = sink::last_idempotency_key(sunk, NAME)?.map_or(1, |token| token.version + 1);
@@ -318,7 +320,7 @@ impl Sharer<'_> {
             }
             match part.finish() {
                 Ok(manifest) => manifests.push(manifest),
-                // Who was faster removed what was staged with the token.
+                // A faster worker removed what was staged with the key.
                 Err(Error::NotStaged { .. }) => return Ok(()),
                 Err(error) => return Err(error.into()),
             }
@@ -328,7 +330,7 @@ impl Sharer<'_> {
         Ok(())
     }
 
-    /// Append under keys, and now and then compact; change a setting.
+    /// Append under keys, at times compact, or change a setting.
     fn tidy(&mut self) -> Result<(), Wrong> {
         let keys = &self.topics[4];
         for _ in 0..self.random.magnitude(6) {
@@ -351,7 +353,7 @@ impl Sharer<'_> {
     }
 
     fn close(mut self) -> Result<(), Wrong> {
-        // From here on others may take what was only left.
+        // From here on other workers may take what was only left.
         self.forgotten.iter().for_each(|held| self.shared.leaves(*held));
         match self.reader.take() {
             Some(reader) => self.leave(reader),

@@ -1,4 +1,4 @@
-//! The writer: half of its records one a call, the others in batches of any size.
+//! The writer: appends half of its records singly, the others in batches of any size.
 
 use falaj::internals::error::Error;
 use falaj::internals::topic::{NewRecord, Topic};
@@ -9,7 +9,7 @@ use crate::payload::{Made, Pool, crc_on, length};
 use crate::random::Random;
 use crate::task::Task;
 
-/// Room for the headers of a record.
+/// The place for the headers of a record.
 type Headers<'a> = [(&'a str, Option<&'a [u8]>); 1];
 
 struct Writer<'a> {
@@ -23,7 +23,7 @@ struct Writer<'a> {
     calls: u64,
 }
 
-/// Append until told to stop, or for as many calls as wanted.
+/// Append until stopped, or for a number of calls.
 pub fn write(task: &Task) -> Result<(), Wrong> {
     let acks = Acks::open(&task.account)?;
     let (_store, topics) = open_for_writing(&task.layout)?;
@@ -62,7 +62,7 @@ impl Writer<'_> {
         (topic, self.random.below(layout.partitions.into()) as u16)
     }
 
-    /// Mostly this worker's own; a durable one now and then among the others.
+    /// Mostly this worker's own mode; at times a durable append among others.
     fn a_mode(&mut self) -> u64 {
         if self.random.chance(1, 2_000) { 2 } else { self.task.sync }
     }
@@ -91,7 +91,7 @@ impl Writer<'_> {
         self.note(&[i], 1, mode, appended.map(|offset| vec![offset]))
     }
 
-    /// A batch to one partition, or to several of a topic at once.
+    /// Append a batch to one partition, or to several of a topic at once.
     fn append_many(&mut self, count: usize) -> Result<(), Wrong> {
         let (place, mode) = (self.a_place(), self.a_mode());
         let count = self.make(count);
@@ -117,7 +117,7 @@ impl Writer<'_> {
         self.note(&lines, count as u64, mode, appended)
     }
 
-    /// Make records that fit one call; returns how many.
+    /// Make records that fit one call; return how many.
     fn make(&mut self, count: usize) -> usize {
         let mut room = self.task.layout.batch_max();
         for i in 0..count {
@@ -153,7 +153,7 @@ impl Writer<'_> {
                 self.acks.add(RECORDS, records);
                 Ok(())
             }
-            // Visible, and nobody knows for how long: the line stays as it is.
+            // Visible, and perhaps not for long: the line stays as it is.
             Err(Error::DurabilityUnknown { source, .. }) => match *source {
                 Error::LockTimeout { .. } => Ok(()),
                 other => Err(other.into()),
@@ -166,7 +166,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Let go of some of what was checked already.
+    /// Trim some of what was checked already.
     fn trim(&mut self, place: (u16, u16)) -> Result<(), Wrong> {
         let of_it = |limit: &&(u16, u16, u64)| (limit.0, limit.1) == place;
         let limit = self.task.may_trim.iter().find(of_it).map_or(0, |limit| limit.2);
@@ -182,7 +182,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Now and then: what was acknowledged last is there, and what is told to be durable is noted.
+    /// At times, check that the last acknowledged record is there, and note what is durable.
     fn look_back(&mut self) -> Result<(), Wrong> {
         let place = self.a_place();
         let topic = &self.topics[usize::from(place.0)];
@@ -194,7 +194,7 @@ impl Writer<'_> {
                 self.acks.told_durable(place, end);
             }
             1..4 => self.acks.told_durable(place, topic.durable(partition)?),
-            // Files go with it now and then, or are left by who dies of it.
+            // This deletes files at times, or leaves them if the process dies of it.
             5 => self.trim(place)?,
             4 => {
                 let last = self.acks.line((self.acks.word(crate::acks::BEGUN) as usize).max(1) - 1);
@@ -208,7 +208,7 @@ impl Writer<'_> {
                     crc = crc_on(crc, record.key(), record.value().unwrap_or_default());
                 }
                 if crc != last.crc {
-                    return Err(format!("what was acknowledged reads otherwise: {last:?}").into());
+                    return Err(format!("an acknowledged record reads otherwise: {last:?}").into());
                 }
             }
             _ => {}

@@ -1,4 +1,4 @@
-//! What the tests of one log share: a member of a store that does not exist, and a log on top.
+//! Helpers for tests of one log: a member of a store that does not exist, and a log.
 
 pub mod place;
 
@@ -25,7 +25,7 @@ use falaj::internals::storage::Storage;
 pub const LOG: [u8; 16] = [7; 16];
 pub const SEGMENT: u64 = 64 << 10;
 
-/// A process, as far as a log is concerned.
+/// A process as a log sees it.
 #[derive(Debug)]
 pub struct TestMember {
     identity: Identity,
@@ -99,7 +99,7 @@ pub fn settings(write_mode: WriteMode) -> LogSettings {
     }
 }
 
-/// Make a log with this many topics at `dir`, synced, its name included.
+/// Create a log with this many topics at `dir`, synced, name included.
 pub fn create_log(storage: &dyn Storage, dir: &Path, topics: u32, write_mode: WriteMode) {
     create_log_of(storage, dir, topics, write_mode, SEGMENT);
 }
@@ -155,7 +155,7 @@ pub fn append_groups(log: &Log, groups: &[(u32, &[&[u8]])]) -> Result<(Appended,
         .zip(&bodies)
         .map(|((topic, _), body)| block_of(*topic, body.count(), body.body()))
         .collect();
-    // As a topic does it: what meets nothing in its way takes the fast path.
+    // As a topic appends: without an obstacle it takes the fast path.
     if let [block] = blocks.as_slice() {
         if let Some(appended) = log.try_append(block) {
             return Ok((appended, vec![appended.first]));
@@ -199,7 +199,7 @@ pub fn values(block: &DataBlock) -> Vec<(u64, Vec<u8>)> {
         .collect()
 }
 
-/// Everything that a reader finds in a topic, from an offset to the end, and how it ended.
+/// Everything that a reader finds in a topic from an offset to the end, and how the read ended.
 pub fn read_all(log: &Arc<Log>, topic: u32, from: u64) -> (Vec<(u64, Vec<u8>)>, Result<()>) {
     let mut found = Vec::new();
     let mut cursor = match log.cursor_at(topic, from, Check::Full) {

@@ -1,4 +1,4 @@
-//! One log on the memory twin, with faults to plan and its control page to look at and to spoil.
+//! One log in the memory storage, with planned faults and a control page to inspect and change.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// A new log with this many topics, never opened.
+    /// A new log with this many topics that was never opened.
     pub fn new(topics: u32, mode: WriteMode) -> Self {
         let memory = MemoryStorage::new();
         let faulty = FaultyStorage::over_memory(memory.clone());
@@ -37,7 +37,7 @@ impl Place {
         open_as(&self.storage, &self.dir, member, self.mode).unwrap()
     }
 
-    /// The control page, for who pretends to be a process that died or a sync that failed.
+    /// The control page, to imitate a process that died or a sync that failed.
     pub fn page(&self) -> Map {
         let file = self.storage.open(&self.dir.join("control"), OpenMode::ReadWrite).unwrap();
         file.map(4096, MapAccess::Write).unwrap()
@@ -47,7 +47,7 @@ impl Place {
         self.page().load(at::FLAGS) & flag::LATCHED != 0
     }
 
-    /// As a sync that failed leaves it.
+    /// Set the failed-sync state, as a failed sync would.
     pub fn set_latch(&self) {
         let page = self.page();
         page.store(at::FLAGS, page.load(at::FLAGS) | flag::LATCHED).unwrap();
@@ -72,14 +72,14 @@ impl Place {
         self.fail(Call::SyncData, 1, libc::EIO);
     }
 
-    /// What a power cut leaves that keeps nothing but what was synced.
+    /// The storage after a power cut that keeps only what was synced.
     pub fn after_power_cut(&self) -> Arc<dyn Storage> {
         let crash = self.memory.journal().crash_at_end();
         Arc::new(crash.image(&crash.nothing()))
     }
 }
 
-/// The word of a lock that the first process in this slot has.
+/// The lock word of the first process in this slot.
 pub fn lock_word(slot: u16) -> u64 {
     falaj::internals::lock::held_by(Identity::new(slot, 1).unwrap())
 }

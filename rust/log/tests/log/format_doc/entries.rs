@@ -66,7 +66,7 @@ fn snapshot_entries_are_as_their_tables_say() {
     for (name, payload) in &kept {
         let body = entry(number_of(name), payload);
         let read = apply(&state, &body).unwrap();
-        assert_eq!(read.encode_since(&state), body, "{name} comes back as it was");
+        assert_eq!(read.encode_since(&state), body, "{name} must be encoded as it was");
     }
     let wide = [word(1), word(1 << 40 | 7), vec![4, 0], b"name".to_vec()].concat();
     let body = entry(number_of("cursor"), &wide);
@@ -102,7 +102,10 @@ fn snapshot_entries_are_as_their_tables_say() {
     assert_eq!(apply(&doubted, &entry(number_of("doubt"), &word(0))).unwrap(), state);
     assert_eq!(state.encode_since(&doubted), state::encode_trust());
     let finished = apply(&state, &entry(number_of("finished"), &half(1)));
-    assert!(matches!(finished, Err(DecodeError::Unknown(_))), "refused by name until it is known");
+    assert!(
+        matches!(finished, Err(DecodeError::Unknown(_))),
+        "an unknown entry must be refused by name"
+    );
     assert_eq!(rows.len(), 5 + kept.len());
     let newer = apply(&state, &entry(rows.len() as u64 + 1, b""));
     assert!(matches!(newer, Err(DecodeError::Unknown(_))));

@@ -1,4 +1,4 @@
-//! The worked example of `docs/FORMAT.md`: made by the code, compared with the page, read back.
+//! The worked example of `docs/FORMAT.md`: written by the code, compared with the page, read back.
 
 use super::*;
 
@@ -57,7 +57,7 @@ fn segment_file() -> Vec<u8> {
     file
 }
 
-/// Sixteen bytes a line; lines of zeros become one `*`.
+/// Sixteen bytes a line; runs of zero lines become one `*`.
 fn dump(bytes: &[u8]) -> String {
     let mut out = String::new();
     let mut skipped = false;

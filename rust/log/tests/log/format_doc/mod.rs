@@ -1,9 +1,8 @@
-//! `docs/FORMAT.md` held against the code: each of its tables, and its worked example.
+//! `docs/FORMAT.md` compared with the code: each of its tables, and its worked example.
 //!
-//! A table there is marked by a comment, `<!-- table: name -->`. Here each is compared with what the
-//! code really lays out: samples whose fields all differ are encoded, and every row is looked up in
-//! them. A number that is changed on one side only makes a test fail; so does a table that nobody
-//! here looks at.
+//! A comment, `<!-- table: name -->`, marks each table. The tests compare it with the code's
+//! layout: they encode samples whose fields all differ, and look up every row in them. A number
+//! that changes on one side only fails a test; so does a table that no test reads.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -32,7 +31,7 @@ mod example;
 mod parts;
 mod readers;
 
-/// Tables that are held by a test beside the code they tell of.
+/// Tables that are compared by a test beside the code they describe.
 const HELD_ELSEWHERE: [&str; 1] = ["wake page"];
 
 fn page() -> String {
@@ -40,7 +39,7 @@ fn page() -> String {
     std::fs::read_to_string(path).unwrap()
 }
 
-/// True if the page has this text, wherever its lines end.
+/// True if the page has this text, wherever its lines break.
 fn says(text: &str) -> bool {
     page().split_whitespace().collect::<Vec<_>>().join(" ").contains(text)
 }
@@ -80,7 +79,7 @@ fn numbers(text: &str) -> Vec<u64> {
     words.filter(|w| w.starts_with(|c: char| c.is_ascii_digit())).map(number).collect()
 }
 
-/// Hold a table of (offset, size, name, content) against a sample, byte for byte and gap for gap.
+/// Compare a table of (offset, size, name, content) with a sample, byte for byte and gap for gap.
 fn assert_layout(name: &str, sample: &[u8], fields: &[(&str, Vec<u8>)]) {
     let mut end = 0;
     let mut seen = Vec::new();
@@ -105,7 +104,11 @@ fn assert_layout(name: &str, sample: &[u8], fields: &[(&str, Vec<u8>)]) {
         if field == "crc" {
             let covered = numbers(row[3].split("bytes").nth(1).unwrap());
             let others = if offset > 0 { [0, offset - 1] } else { [end, sample.len() - 1] };
-            assert_eq!(covered, others.map(|at| at as u64), "{name}: what the checksum covers");
+            assert_eq!(
+                covered,
+                others.map(|at| at as u64),
+                "{name}: the bytes that the checksum covers"
+            );
         }
         seen.push(field.clone());
     }
@@ -113,7 +116,7 @@ fn assert_layout(name: &str, sample: &[u8], fields: &[(&str, Vec<u8>)]) {
     assert_eq!(seen.len(), fields.len(), "{name}: fields {seen:?}");
 }
 
-/// Hold a table of (bit, name, …) against constants.
+/// Compare a table of (bit, name, …) with constants.
 fn assert_bits(name: &str, known: &[(&str, u64)]) {
     let rows = table(name);
     let named: Vec<_> = rows.iter().filter(|row| row[1] != "–").collect();
@@ -128,7 +131,7 @@ fn assert_bits(name: &str, known: &[(&str, u64)]) {
     }
     for row in rows.iter().filter(|row| row[1] == "–") {
         let bits = numbers(&row[0]);
-        assert_eq!(all, bits_between(0, bits[0] - 1), "{name}: what is left");
+        assert_eq!(all, bits_between(0, bits[0] - 1), "{name}: the remaining bits");
         assert_eq!((bits[1] + 1) % 8, 0, "{name}: where the field ends");
     }
 }
@@ -369,7 +372,7 @@ fn a_block_header_is_as_its_tables_say() {
         ],
     );
     let at = block::at::FLAGS as u64;
-    assert_eq!(number(&table("block header")[6][0]), at, "where the code says it is");
+    assert_eq!(number(&table("block header")[6][0]), at, "the code's position of the field");
 
     let flags = table("flags");
     let contents = [half(42), half(4096), half(9), [word(7), word(8), half(9), half(1)].concat()];

@@ -1,4 +1,4 @@
-//! What jobs stage: the tables of "Staged parts" in `docs/FORMAT.md`.
+//! The files that a bulk load stages: the tables of "Staged parts" in `docs/FORMAT.md`.
 
 use falaj::internals::format::part::{self, Frame, Manifest, Owner, PartHeader};
 

@@ -1,4 +1,5 @@
-//! The tables of what readers leave beside the logs: queues and consumers.
+//! The files that readers keep beside the logs: the tables of queues and groups in
+//! `docs/FORMAT.md`.
 
 use falaj::internals::format::{consumer, queue};
 

@@ -1,4 +1,4 @@
-//! Power cuts: what arrived on the medium, and what did not.
+//! Power cuts: which writes reached the disk, and which did not.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -11,8 +11,9 @@ use falaj::internals::segment::Check;
 use falaj::internals::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
 use falaj::internals::storage::memory::{MemoryStorage, Undecided};
 
-/// A machine whose power goes when one record is in the first segment and one in the next, none of
-/// them synced; `lost` says which sectors of which segment did not arrive.
+/// A power cut with one record in the first segment and one in the next, neither synced.
+///
+/// `lost` chooses, by segment, the sectors that did not arrive.
 fn cut(lost: impl Fn(u64, u64) -> bool) -> (Arc<dyn Storage>, std::path::PathBuf) {
     let machine = MemoryStorage::new().seeded(5);
     let storage: Arc<dyn Storage> = Arc::new(machine.clone());
@@ -37,7 +38,8 @@ fn cut(lost: impl Fn(u64, u64) -> bool) -> (Arc<dyn Storage>, std::path::PathBuf
 
 #[test]
 fn a_block_that_did_not_arrive_ends_the_log_also_where_the_next_segment_did() {
-    // Where the second record's commit word lies: zero is not the end of what follows, nor sound.
+    // The place of the second record's commit word: a zero there is neither the end of the rest nor
+    // valid.
     let (whole, dir) = cut(|_, _| false);
     let first = segment_of(&whole, &dir, 0);
     let mut position = FIRST_BLOCK;
@@ -53,7 +55,7 @@ fn a_block_that_did_not_arrive_ends_the_log_also_where_the_next_segment_did() {
         assert!(told.steps.iter().any(|step| step.mend == RepairKind::SetAside) || kept == 3);
         let log = open(&image, &dir, TestMember::new(0, 2)).unwrap();
         let found = values_of(&log, 0);
-        // A sector holds the end of what lies before it as well.
+        // The sector also holds the end of the record before.
         assert!(found.len() <= kept, "{lost}: {}", found.len());
         assert!(found.iter().zip([b'a', b'b', b'c']).all(|(value, c)| *value == [c; 2000]));
         let next = found.len() as u64;
@@ -79,9 +81,10 @@ fn a_commit_word_that_did_not_arrive_is_told_as_what_the_log_stops_before() {
     assert_eq!(append(&log, 0, &[b"new"]).unwrap().first, 0);
 }
 
-/// A process prepares a segment, another one appends, and the first goes on with its roll: of the new
-/// segment all arrives but what changed since it was prepared. A disk that refuses a look meanwhile
-/// does not make half a beginning a whole one.
+/// A process prepares a segment, another one appends, and the first then rolls.
+///
+/// Everything of the new segment arrives, except what changed since it was prepared. A disk that
+/// refuses a read must not make that half a beginning count as a whole one.
 #[test]
 fn half_a_beginning_is_not_believed_by_who_is_refused_a_look_at_it() {
     let image = with_half_a_beginning();
@@ -138,7 +141,7 @@ fn with_half_a_beginning() -> MemoryStorage {
     crash.image(&selection.collect::<Vec<_>>())
 }
 
-/// From any read on the disk answers no more: what could not be looked at is not taken for torn.
+/// The disk fails all reads from one of them on: bytes that could not be read do not count as torn.
 #[test]
 fn a_disk_that_stops_answering_during_a_recovery_costs_no_record() {
     let p = Place::new(1, WriteMode::Mapped);

@@ -1,4 +1,4 @@
-//! Segments that supersede: what is carried over into them.
+//! Superseding segments, and the blocks that are carried over into them.
 
 use super::*;
 use crate::common::open;
@@ -19,7 +19,7 @@ fn a_block_that_was_damaged_after_it_was_checked_is_not_carried_over() {
     let log = p.open(TestMember::new(0, 1));
     append(&log, 0, &[b"seen and sound"]).unwrap();
     let durable = log.durable().unwrap();
-    assert_eq!(values_of(&log, 0).len(), 2, "each block is checked once by this process");
+    assert_eq!(values_of(&log, 0).len(), 2, "this process must have checked each block once");
     p.segment(0).write_at(b"X", durable.position() + 40).unwrap();
     p.set_latch();
     let names = p.storage.list(&p.dir).unwrap();
@@ -27,7 +27,7 @@ fn a_block_that_was_damaged_after_it_was_checked_is_not_carried_over() {
     assert!(matches!(error, Error::SyncFailed { .. }), "{error}");
     assert!(error.to_string().contains("cannot be carried over"), "{error}");
     assert!(p.is_latched());
-    assert_eq!(p.storage.list(&p.dir).unwrap(), names, "what was begun is removed");
+    assert_eq!(p.storage.list(&p.dir).unwrap(), names, "the begun segment must be removed");
 }
 
 #[test]
@@ -40,13 +40,13 @@ fn a_segment_that_does_not_get_its_name_leaves_the_log_as_it_was() {
     p.fail(Call::Rename, 1, libc::EIO);
     let error = append(&log, 0, &[b"three"]).unwrap_err();
     assert!(matches!(error, Error::SyncFailed { .. }), "{error}");
-    assert_eq!(p.storage.list(&p.dir).unwrap(), names, "what was begun is removed");
+    assert_eq!(p.storage.list(&p.dir).unwrap(), names, "the begun segment must be removed");
     append(&log, 0, &[b"three"]).unwrap();
     assert!(!p.is_latched());
     assert_eq!(values_of(&log, 0), [b"one".to_vec(), b"two".to_vec(), b"three".to_vec()]);
 }
 
-/// The topic's last durable record is damaged, and what is carried over tells where it went on.
+/// The topic's last durable record is corrupt; the carried blocks show where its offsets continue.
 #[test]
 fn what_is_carried_over_tells_with_which_offset_a_damaged_topic_goes_on() {
     let p = Place::new(2, WriteMode::Mapped);
@@ -71,7 +71,7 @@ fn what_is_carried_over_tells_with_which_offset_a_damaged_topic_goes_on() {
     ended.unwrap();
     let found: Vec<_> = found.into_iter().map(|(offset, _)| offset).collect();
     assert_eq!(found, [1, 2, 3]);
-    assert!(read_all(&log, 0, 0).1.is_err(), "the lost one is told");
+    assert!(read_all(&log, 0, 0).1.is_err(), "the lost record must be an error");
 }
 
 #[test]
@@ -87,10 +87,14 @@ fn a_mark_of_a_superseding_segment_claims_what_is_on_the_medium_and_no_more() {
     assert!(mark.position > FIRST_BLOCK && mark.control != 0, "{mark:?}");
     let image = p.after_power_cut();
     let log = open(&image, &p.dir, TestMember::new(0, 2)).unwrap();
-    assert_eq!(values_of(&log, 0), [b"one".to_vec(), b"two".to_vec()], "as the clearing synced");
+    assert_eq!(
+        values_of(&log, 0),
+        [b"one".to_vec(), b"two".to_vec()],
+        "both records must be durable"
+    );
 }
 
-/// Nothing that is carried over tells where the damaged topic went on: it leaps.
+/// No carried block shows where the corrupt topic continues, so its offsets jump.
 #[test]
 fn a_damaged_topic_of_which_nothing_is_carried_over_goes_on_beyond_the_damage() {
     let p = Place::new(2, WriteMode::Mapped);
@@ -106,12 +110,12 @@ fn a_damaged_topic_of_which_nothing_is_carried_over_goes_on_beyond_the_damage() 
     p.segment(0).write_at(&[0xee; 8], hurt).unwrap();
     drop(log);
     let log = p.open(other);
-    assert_eq!(append(&log, 1, &[b"new"]).unwrap().first, 2, "sure of it");
+    assert_eq!(append(&log, 1, &[b"new"]).unwrap().first, 2, "this offset is certain");
     let given = append(&log, 0, &[b"new"]).unwrap().first;
     assert!((1..100).contains(&given), "{given}");
 }
 
-/// A fact that a log notes between its records; this version writes none, and carries all.
+/// A fact that the log noted between records: this version writes none, and carries all over.
 #[test]
 fn what_the_log_noted_between_its_records_is_carried_over_with_them() {
     let p = left();
@@ -121,7 +125,7 @@ fn what_the_log_noted_between_its_records_is_carried_over_with_them() {
     append(&log, 0, &[b"two"]).unwrap();
     let tail = log.committed().unwrap();
     drop(log);
-    // As a newer writer of this format would: topic 0 is trimmed to offset 1.
+    // As a newer version of this format would do: topic 0 is trimmed to offset 1.
     let trim = [&[3, 12][..], &0u32.to_le_bytes(), &1u64.to_le_bytes()].concat();
     let segment =
         Segment::open(&*p.storage, &p.dir, LOG, 0, MapAccess::Write, tail.position()).unwrap();
@@ -140,7 +144,7 @@ fn what_the_log_noted_between_its_records_is_carried_over_with_them() {
     let log = p.open(other);
     append(&log, 0, &[b"three"]).unwrap();
     let made = log.committed().unwrap();
-    assert!(made.sequence() > 0, "a new segment");
+    assert!(made.sequence() > 0, "there must be a new segment");
     let mut segment = Arc::new(segment_of(&p.storage, &p.dir, made.sequence()));
     let mut walk = segment.opening().unwrap().clone();
     walk.go_to(&mut segment, made.position()).unwrap();
@@ -148,7 +152,7 @@ fn what_the_log_noted_between_its_records_is_carried_over_with_them() {
     assert_eq!((topic.first, topic.next), (1, 3));
 }
 
-/// However much it knows and carries: it holds all that, and no more than the next append needs besides.
+/// However much it carries: it fits that, and no more than the next append needs.
 #[test]
 fn a_superseding_segment_is_as_long_as_what_it_carries_and_what_comes_next() {
     let p = Place::new(200, WriteMode::Mapped);
@@ -157,7 +161,7 @@ fn a_superseding_segment_is_as_long_as_what_it_carries_and_what_comes_next() {
     let log = p.open(member);
     append(&log, 0, &[b"durable"]).unwrap();
     log.sync().unwrap();
-    // More than a segment of its own takes.
+    // More than a segment of its own.
     for _ in 0..12 {
         append(&log, 0, &[&[b'x'; 8000]]).unwrap();
     }
@@ -197,7 +201,7 @@ fn what_is_carried_over_was_appended_when_it_was() {
     }
 }
 
-/// What covers it is nobody's, and has no checksum to compare.
+/// Half an append is covered by no valid checksum.
 #[test]
 fn what_somebody_left_half_done_when_he_died_is_not_carried_over() {
     let p = left();

@@ -1,4 +1,4 @@
-//! Damage to what a segment begins with: marks, snapshots, headers.
+//! Corruption at the beginning of a segment: marks, snapshots, headers.
 
 use super::*;
 use crate::common::{open, settings};
@@ -56,8 +56,8 @@ fn two_segments() -> (Place, [Vec<u64>; 2]) {
 #[test]
 fn what_a_damaged_snapshot_said_is_made_up_from_nothing_less_than_certainty() {
     let (sound, [before, after]) = two_segments();
-    // What is hurt beside the snapshot (in which segment, where), and whether the log can still be told
-    // where it went on.
+    // The bytes that are corrupt besides the snapshot (segment, position), and whether the next
+    // offsets can still be found.
     type Case<'a> = (&'a str, &'a [(u64, u64)], bool);
     let index_of_1 = sound.dir.join(names::index(1));
     let cases: [Case<'_>; 6] = [
@@ -79,7 +79,7 @@ fn what_a_damaged_snapshot_said_is_made_up_from_nothing_less_than_certainty() {
             hurts.iter().for_each(|(sequence, position)| flip(*sequence, *position));
             let first_is_there = hurts.iter().all(|hurt| *hurt != (1, after[2] + 12));
             if forged_index {
-                // It says of a sound block that it has another offset than the segment before tells.
+                // It gives a valid block another offset than the segment before does.
                 let salt = segment_of(&image, &sound.dir, 1).salt();
                 let entry = IndexEntry { topic: 0, offset: 7, position: after[2], highest_ns: 1 };
                 rewrite(&image, &index_of_1, 64, &entry.encode(salt));
@@ -94,13 +94,13 @@ fn what_a_damaged_snapshot_said_is_made_up_from_nothing_less_than_certainty() {
             let log = log.unwrap_or_else(|error| panic!("{what}, {forged_index}: {error}"));
             for topic in 0..2 {
                 let given = append(&log, topic, &[b"new"]).unwrap().first;
-                assert!((2..1000).contains(&given), "{what}: topic {topic} goes on with {given}");
+                assert!((2..1000).contains(&given), "{what}: topic {topic} continues with {given}");
             }
         }
     }
 }
 
-/// All that was in it is damaged, so that only its mark tells how much there was.
+/// All its blocks are corrupt, so only its mark shows how many records there were.
 #[test]
 fn a_segment_of_which_nothing_is_left_gives_no_offset_again() {
     let (p, [_, after]) = two_segments();
@@ -110,7 +110,7 @@ fn a_segment_of_which_nothing_is_left_gives_no_offset_again() {
     let log = open(&p.storage, &p.dir, TestMember::new(0, 2)).unwrap();
     for topic in 0..2 {
         let given = append(&log, topic, &[b"new"]).unwrap().first;
-        assert!(given >= 2, "topic {topic} goes on with {given}");
+        assert!(given >= 2, "topic {topic} continues with {given}");
     }
 }
 
@@ -127,7 +127,8 @@ fn closed() -> Place {
     p
 }
 
-/// Wherever it stands: an older falaj that took it for damage would put the end of the log aside.
+/// This holds wherever it is. An older falaj that treated it as corruption would move the log's end
+/// aside.
 #[test]
 fn a_segment_of_a_newer_version_is_refused_by_name_and_left_where_it_is() {
     for sequence in 0..4 {
@@ -146,7 +147,7 @@ fn a_segment_of_a_newer_version_is_refused_by_name_and_left_where_it_is() {
         };
         newer(plan(&p.storage, &p.dir, &settings(p.mode), 2).unwrap_err());
         if sequence >= 2 {
-            // The others lie before what the last incarnation wrote: who reads them is told.
+            // The others lie before what the last incarnation wrote; their readers get an error.
             let member = TestMember::new(0, 2);
             newer(mend(&p.storage, &p.dir, &settings(p.mode), &member).unwrap_err());
             newer(open(&p.storage, &p.dir, member).unwrap_err());
@@ -168,10 +169,10 @@ fn a_newest_segment_without_a_header_is_named_and_what_it_held_is_told() {
         "{:?}",
         told.steps
     );
-    assert_eq!(told.ends, [(0, 3 + (1 << 32))], "beyond what the lost one can have held");
+    assert_eq!(told.ends, [(0, 3 + (1 << 32))], "past all that the lost segment could hold");
 }
 
-/// Entries of an index are a hint here as anywhere: one that leads to no record of its topic says nothing.
+/// An index entry is only a hint: one that leads to no record of its topic says nothing.
 #[test]
 fn an_index_entry_of_another_topic_neither_proves_nor_disproves() {
     let (p, [_, after]) = two_segments();
@@ -188,7 +189,7 @@ fn an_index_entry_of_another_topic_neither_proves_nor_disproves() {
 fn a_segment_before_that_does_not_end_where_it_should_tells_nothing() {
     for (salt, end) in [(1, 0), (0, 8)] {
         let p = closed();
-        // The newest mark is that of segment 2, whose snapshot is hurt.
+        // The newest mark is in segment 2, whose snapshot is corrupt.
         let newest = p.dir.join(names::segment(3));
         MARKS.iter().for_each(|at| rewrite(&p.storage, &newest, *at, &[0; MARK_LEN]));
         let path = p.dir.join(names::segment(2));
@@ -205,7 +206,7 @@ fn a_segment_before_that_does_not_end_where_it_should_tells_nothing() {
     }
 }
 
-/// What is left over behind a lost segment tells how far the topics came, if all of it can be walked.
+/// A segment that is left behind a lost one shows how far the topics came, if it can be walked.
 #[test]
 fn where_a_left_over_segment_is_hurt_too_offsets_go_on_beyond_what_any_can_number() {
     for (snapshot_too, next) in [(false, 4), (true, 4 + (1 << 32))] {
@@ -213,7 +214,7 @@ fn where_a_left_over_segment_is_hurt_too_offsets_go_on_beyond_what_any_can_numbe
         let end = segment_of(&p.storage, &p.dir, 3).header().previous.unwrap().end;
         p.storage.unlink(&p.dir.join(names::segment(1))).unwrap();
         let path = p.dir.join(names::segment(2));
-        // Its end names the last one no more: both are left over.
+        // Its end names the last segment no more, so both are left over.
         rewrite(&p.storage, &path, end, &[0xee; 8]);
         if snapshot_too {
             rewrite(&p.storage, &path, FIRST_BLOCK + 40, &[0xee; 4]);
@@ -224,7 +225,7 @@ fn where_a_left_over_segment_is_hurt_too_offsets_go_on_beyond_what_any_can_numbe
     }
 }
 
-/// A reader that has no control page to ask knows of nothing that could be mended.
+/// Without a control page a reader cannot see what could be repaired.
 #[test]
 fn a_log_without_a_control_page_has_no_offsets_to_mend() {
     let p = left();

@@ -1,5 +1,7 @@
-//! What recovery decides before it changes anything: what a dry run tells is what is done, no more and
-//! no less; what is swept, freed and put away; and that who dies in between costs nothing.
+//! Recovery's decisions before it changes anything: which steps a dry run lists, and what is swept,
+//! freed and moved away.
+//!
+//! A death in between loses nothing.
 
 use super::*;
 use crate::common::{create_log_of, log_dir, open};
@@ -7,8 +9,10 @@ use falaj::internals::format::control::{at, flag};
 use falaj::internals::format::names;
 use falaj::internals::storage::memory::{MemoryStorage, Undecided};
 
-/// Of a block below the mark the header is hurt, so it may have held records of either topic. What lies
-/// behind the mark says where one of them went on; where that is torn, the cut tells both.
+/// A corrupt header below the mark may have held records of either topic.
+///
+/// Blocks behind the mark show where one topic continues. If these are torn, the cut jumps for
+/// both.
 #[test]
 fn a_leap_is_told_once_whatever_else_has_to_be_done() {
     for (torn, in_doubt, leaps) in
@@ -34,14 +38,14 @@ fn a_leap_is_told_once_whatever_else_has_to_be_done() {
         let found = kinds(&told).into_iter().filter(|mend| *mend == RepairKind::GoBeyond).count();
         assert_eq!(found, leaps, "{torn}, {in_doubt}: {told:?}");
         let (done, log) = repaired(&image, &p);
-        assert_eq!(told, done, "what is told is what is done");
+        assert_eq!(told, done, "a dry run must list what a repair does");
         for (topic, end) in ends {
             assert_eq!(append(&log, topic, &[b"new"]).unwrap().first, end, "{torn}, {in_doubt}");
         }
     }
 }
 
-/// The index of the segment in which the log goes on is made anew by every recovery.
+/// Every recovery builds the index of the active segment again.
 #[test]
 fn of_bad_indexes_those_of_sealed_segments_are_told() {
     let p = left();
@@ -63,8 +67,8 @@ fn of_bad_indexes_those_of_sealed_segments_are_told() {
     assert_eq!(values_of(&log, 0).len(), 3);
 }
 
-/// The page is latched, and something lies behind the mark: one without the other is no reason to write
-/// anything anew.
+/// The page is in the failed-sync state, or a block lies behind the mark: one alone is no reason to
+/// write anything again.
 #[test]
 fn nothing_is_saved_unless_it_is_in_doubt_and_not_on_the_medium() {
     for (latched, behind, saves) in [(true, false, false), (false, true, false), (true, true, true)]
@@ -87,8 +91,8 @@ fn nothing_is_saved_unless_it_is_in_doubt_and_not_on_the_medium() {
     }
 }
 
-/// A latch was seen to, and bits that nobody knows are damage or of a version that is gone. A deletion
-/// stays one.
+/// The failed-sync state was cleared. Unknown bits are corrupt, or from a version that is gone. A
+/// deletion stays.
 #[test]
 fn of_the_flags_only_that_of_a_deletion_outlives_a_recovery() {
     let p = left();
@@ -118,8 +122,9 @@ fn what_the_dead_left_behind_is_told_and_removed_and_what_is_not_ours_stays() {
     assert!(others.iter().all(|path| p.storage.stat(path).is_ok()));
 }
 
-/// The end of a segment did not arrive, nor did the block that names this segment; what connects it with
-/// the log is the one behind it, which is to be put away.
+/// The end of a segment did not arrive, nor did the block that names this segment.
+///
+/// Only the segment behind it, which must be moved away, connects it with the log.
 #[test]
 fn a_whole_segment_behind_the_end_stays_until_something_else_holds_the_chain() {
     let machine = MemoryStorage::new().seeded(3);
@@ -153,14 +158,14 @@ fn a_whole_segment_behind_the_end_stays_until_something_else_holds_the_chain() {
     };
     let found = recovered(&image);
     assert_eq!(found, [b"durable".to_vec(), b"found".to_vec()]);
-    assert!(image.stat(&dir.join(names::segment(2))).is_err(), "put away in the end");
+    assert!(image.stat(&dir.join(names::segment(2))).is_err(), "it must be moved away in the end");
     let recovery = image.journal();
     for time in 0..=recovery.len() {
         assert_eq!(recovered(&recovery.killed_at(time)), found, "dead after event {time}");
     }
 }
 
-/// As a copy leaves it that was made by something that keeps no room: the file ends with its last block.
+/// A copy without reserved space: the file ends with its last block.
 #[test]
 fn a_segment_that_goes_on_gets_room_for_more_than_its_last_block() {
     const LARGE: u64 = 4 << 20;
@@ -186,7 +191,7 @@ fn a_segment_that_goes_on_gets_room_for_more_than_its_last_block() {
     storage.unlink(&path).unwrap();
     storage.open(&path, OpenMode::CreateNew(0o600)).unwrap().write_at(&bytes, 0).unwrap();
     let log = open(2);
-    // What each append leaves behind it, for who mends after a death and for the block that ends the segment.
+    // Space that each append leaves behind it, for repairs after a death and for the end block.
     assert!(storage.stat(&path).unwrap().len >= end + 4096);
     append(&log, 0, &[b"new"]).unwrap();
     assert_eq!(values_of(&log, 0).len(), 6);

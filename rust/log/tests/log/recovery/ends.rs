@@ -1,5 +1,5 @@
-//! Where recovery finds the end of a log: what is torn behind the mark, what only could not be read, and
-//! what lies behind the end and belongs to nothing.
+//! Where recovery finds the end of a log: torn or unreadable bytes behind the mark, and bytes that
+//! belong to nothing.
 
 use super::*;
 use crate::common::{SEGMENT, append_groups, encode, open};
@@ -16,11 +16,12 @@ use falaj::internals::storage::MapAccess;
 use falaj::internals::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
 use falaj::internals::storage::memory::MemoryStorage;
 
-/// Each of these records takes pages that no other one lies in whole.
+/// Each of these records has pages to itself.
 const LONG: usize = 8000;
 
-/// A log with a record below the mark and three behind it, as its processes left it when they were
-/// killed; and where these begin, and where they end.
+/// A log with a record below the mark and three behind it, as killed processes left it.
+///
+/// Also where these three begin, and where they end.
 fn killed() -> (Place, [u64; 4]) {
     let p = left();
     let log = p.open(TestMember::new(0, 1));
@@ -52,13 +53,15 @@ fn the_cut(p: &Place) -> RepairStep {
     cut
 }
 
-/// A body behind the mark is hurt.
+/// Corrupt a body behind the mark.
 fn tear(p: &Place, sequence: u64, position: u64) {
     rewrite(&p.storage, &path_of(p, sequence), position + 100, &[0xee; 4]);
 }
 
-/// What cannot be read may be sound, and acknowledged: in the second of the records behind the mark, or
-/// far behind all of them, where nothing ever was.
+/// Bytes that cannot be read may be valid and acknowledged.
+///
+/// They are in the second record behind the mark, or far behind all records, in space that was
+/// never used.
 #[test]
 fn what_cannot_be_read_behind_the_mark_is_an_end_for_repair_alone() {
     for (record, kept) in [(Some(1), 2), (None, 4)] {
@@ -73,9 +76,9 @@ fn what_cannot_be_read_behind_the_mark_is_an_end_for_repair_alone() {
             matches!(refused, Error::CorruptData { .. } | Error::SystemCallFailed { .. }),
             "{refused}"
         );
-        assert_eq!(p.storage.list(&p.dir).unwrap(), names, "nothing is changed");
+        assert_eq!(p.storage.list(&p.dir).unwrap(), names, "nothing may change");
         let well: Arc<dyn Storage> = Arc::new(p.memory.survivor());
-        assert!(told(&well, &p).steps.is_empty(), "nor is anything lost");
+        assert!(told(&well, &p).steps.is_empty(), "nothing may be lost");
 
         let cut = the_cut(&p);
         let end = at[record.unwrap_or(3)];
@@ -86,15 +89,17 @@ fn what_cannot_be_read_behind_the_mark_is_an_end_for_repair_alone() {
         assert_eq!(told.steps, done);
         let next = append(&log, 0, &[b"new"]).unwrap().first;
         assert_eq!(told.ends, [(0, next)]);
-        assert!(next >= 1 << 32, "{next}: beyond all that may lie there");
+        assert!(next >= 1 << 32, "{next}: it must be past all that may be there");
         let (found, ended) = read_all(&log, 0, 0);
         assert_eq!(found.len(), kept);
-        assert!(ended.is_err(), "what is lost is told");
+        assert!(ended.is_err(), "the lost record must be an error");
     }
 }
 
-/// A disk that refuses a few reads in a row, and then gives the bytes: nobody takes for torn, or for the
-/// end, what was not seen, also where it was seen a moment later.
+/// A disk refuses a few reads in a row, and then returns the bytes.
+///
+/// Bytes that were not read count neither as torn nor as the end, even if they were read a moment
+/// before.
 #[test]
 fn a_read_that_is_refused_for_a_moment_costs_no_record() {
     for row in 1..4 {
@@ -115,7 +120,7 @@ fn a_read_that_is_refused_for_a_moment_costs_no_record() {
     }
 }
 
-/// What it begins with is such bytes, of a segment that was synced, before its mark arrived.
+/// The beginning of a segment cannot be read; the segment was synced before its mark arrived.
 #[test]
 fn a_segment_that_begins_with_bytes_that_cannot_be_read_is_left_out_by_repair_alone() {
     let p = left();
@@ -133,15 +138,15 @@ fn a_segment_that_begins_with_bytes_that_cannot_be_read_is_left_out_by_repair_al
         "{refused}"
     );
     let well: Arc<dyn Storage> = Arc::new(p.memory.survivor());
-    assert_eq!(told(&well, &p).ends, [(0, 3)], "nothing was lost by that");
+    assert_eq!(told(&well, &p).ends, [(0, 3)], "nothing may be lost by that");
     assert_eq!(the_cut(&p).path, path_of(&p, 0));
     let (_, log) = repaired(&p.storage, &p);
     assert_eq!(read_all(&log, 0, 0).0, [(0, b"one".to_vec()), (1, b"two".to_vec())]);
     let next = append(&log, 0, &[b"new"]).unwrap().first;
-    assert!(next >= 3, "{next}: an offset that was acknowledged is given again");
+    assert!(next >= 3, "{next}: an acknowledged offset is used again");
 }
 
-/// Where it is told how much lies behind a cut, and that cannot be read, only repair cuts.
+/// If the length behind a cut cannot be read, only repair cuts.
 #[test]
 fn a_torn_record_before_bytes_that_cannot_be_read_is_cut_off_by_repair_alone() {
     let (p, at) = killed();
@@ -151,13 +156,13 @@ fn a_torn_record_before_bytes_that_cannot_be_read_is_cut_off_by_repair_alone() {
     let names = p.storage.list(&p.dir).unwrap();
     let refused = open(&p.storage, &p.dir, TestMember::new(0, 2)).unwrap_err();
     assert!(matches!(refused, Error::SystemCallFailed { .. }), "{refused}");
-    assert_eq!(p.storage.list(&p.dir).unwrap(), names, "nothing is changed");
+    assert_eq!(p.storage.list(&p.dir).unwrap(), names, "nothing may change");
     let cut = the_cut(&p);
     assert_eq!((cut.position, cut.bytes), (at[0], SEGMENT - at[0]));
     assert_eq!(values_of(&repaired(&p.storage, &p).1, 0).len(), 1);
 }
 
-/// Verification tells it with the eyes of recovery.
+/// Verification reports it as recovery does.
 #[test]
 fn a_torn_record_is_where_the_log_ends_whoever_is_asked() {
     let (p, at) = killed();
@@ -173,8 +178,8 @@ fn a_torn_record_is_where_the_log_ends_whoever_is_asked() {
     assert_eq!(append(&log, 0, &[b"new"]).unwrap().first, 2);
 }
 
-/// The mark, clean or not, lies behind all that is in the next segment, so at its position there is
-/// nothing either: that says something of its own segment alone.
+/// Each mark lies behind everything in the next segment, so that segment has nothing at its
+/// position. A mark speaks of its own segment alone.
 #[test]
 fn a_mark_spares_the_bodies_of_no_segment_but_its_own() {
     for clean in [true, false] {
@@ -198,7 +203,7 @@ fn a_mark_spares_the_bodies_of_no_segment_but_its_own() {
     }
 }
 
-/// What it begins with did arrive: the log ends in it, and not before it.
+/// The segment's beginning did arrive: the log ends in it, and not before it.
 #[test]
 fn a_segment_whose_first_record_is_torn_is_cut_behind_its_beginning() {
     let p = left();
@@ -215,7 +220,7 @@ fn a_segment_whose_first_record_is_torn_is_cut_behind_its_beginning() {
     assert_eq!(append(&log, 0, &[b"new"]).unwrap().first, 1);
 }
 
-/// An old block could rise from the dead behind what is appended there.
+/// Otherwise an old block could come back behind what is appended there.
 #[test]
 fn a_log_goes_on_in_a_new_segment_where_anything_lies_behind_its_end() {
     let (p, at) = killed();
@@ -231,7 +236,7 @@ fn a_log_goes_on_in_a_new_segment_where_anything_lies_behind_its_end() {
     assert_eq!(values_of(&log, 0).len(), 5);
 }
 
-/// Store blocks behind the end of a log, as their writer would; where the last of them ends.
+/// Store blocks behind the end of a log, as their writer would; return where the last of them ends.
 fn store(p: &Place, mut position: u64, blocks: &[(block::BlockHeader, &[u8])]) -> u64 {
     let segment = Segment::open(&*p.storage, &p.dir, LOG, 0, MapAccess::Write, SEGMENT).unwrap();
     let (map, salt, seed) = (segment.map(), segment.salt(), segment.seed());
@@ -248,7 +253,7 @@ fn header(kind: Kind, flags: u16, body: &[u8]) -> block::BlockHeader {
     block::BlockHeader { flags, len, body_crc: crc32(body), ..block::BlockHeader::new(kind) }
 }
 
-/// It may be sound, and acknowledged by the version that wrote it.
+/// It may be valid, and acknowledged by the version that wrote it.
 #[test]
 fn a_block_of_a_newer_version_behind_the_mark_is_never_cut_off() {
     let (p, at) = killed();
@@ -264,7 +269,7 @@ fn a_block_of_a_newer_version_behind_the_mark_is_never_cut_off() {
     assert_eq!(p.segments(), [0]);
 }
 
-/// Of three groups of two topics the last may be torn, in any of its blocks.
+/// The last of three groups of two topics may be torn, in any of its blocks.
 #[test]
 fn a_group_behind_the_mark_is_there_as_a_whole_or_not_at_all() {
     for torn in [None, Some(0), Some(1)] {
@@ -294,7 +299,7 @@ fn a_group_behind_the_mark_is_there_as_a_whole_or_not_at_all() {
     }
 }
 
-/// Its blocks are sound, and yet the log cannot take one of them in: it knows no such topic.
+/// All its blocks are valid, but the log cannot accept one of them: it has no such topic.
 #[test]
 fn a_group_of_which_one_block_means_nothing_is_cut_off_as_a_whole() {
     let (p, at) = killed();

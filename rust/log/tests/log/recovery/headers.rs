@@ -1,4 +1,4 @@
-//! Segment headers of which one copy is corrupt, or both are.
+//! Segment headers with one corrupt copy, or two.
 
 use super::*;
 use crate::common::append_groups;
@@ -7,7 +7,7 @@ use falaj::internals::format::names;
 use falaj::internals::format::segment::{HEADER_LEN, HEADERS, Replaces, SegmentHeader};
 use falaj::internals::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
 
-/// Records of two topics in four segments, of which the last was closed.
+/// Records of two topics in four segments; the last segment was closed.
 fn four_segments() -> Place {
     let p = Place::new(2, WriteMode::Mapped);
     let log = p.open(TestMember::new(0, 1));
@@ -37,13 +37,13 @@ fn sector(p: &Place, sequence: u64, at: u64) -> Vec<u8> {
     bytes
 }
 
-/// The log reads as before, a dry run tells of the corrupt sector, and repair restores it.
+/// Check that the log reads as before, a dry run lists the corrupt sector, and repair restores it.
 fn is_restored(p: &Place, sequence: u64, at: u64, was: &SegmentHeader) {
     let steps = told(&p.storage, p).steps;
     assert_eq!(kinds(&steps), [RepairKind::RestoreHeader], "{steps:?}");
     assert_eq!((&steps[0].path, steps[0].position), (&path_of(p, sequence), at));
     let (done, log) = repaired(&p.storage, p);
-    assert_eq!(steps, done, "what is told is what is done");
+    assert_eq!(steps, done, "a dry run must list what a repair does");
     assert!(log.headers_to_restore().unwrap().is_empty());
     for copy in HEADERS {
         assert!(sector(p, sequence, copy)[..] == was.encode()[..], "at {copy}");
@@ -76,7 +76,7 @@ fn a_log_reads_on_by_the_valid_copy_of_a_header_and_repair_restores_the_other() 
     }
 }
 
-/// What they say is known to the header alone.
+/// Only the header holds these facts.
 #[test]
 fn headers_of_superseding_and_of_compacted_segments_are_restored_as_well() {
     for at in HEADERS {

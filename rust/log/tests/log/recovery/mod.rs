@@ -1,6 +1,7 @@
-//! Recovery where something stands in its way: a control page that is not the log's, marks that tell
-//! nothing, a disk that refuses a look, bytes that arrived without those before them; and what a dry
-//! run tells of all that before it is done.
+//! Recovery with an obstacle: a wrong control page, marks that say nothing, a disk that refuses
+//! reads, bytes that arrived alone.
+//!
+//! Also what a dry run lists before a repair.
 
 mod arrivals;
 mod carrying;
@@ -42,7 +43,7 @@ fn values_of(log: &Arc<Log>, topic: u32) -> Vec<Vec<u8>> {
     found.into_iter().map(|(_, value)| value).collect()
 }
 
-/// A log that a process has appended to, synced, and left, in incarnation 1.
+/// A log that a process of incarnation 1 has appended to, synced, and left.
 fn left() -> Place {
     let p = Place::new(1, WriteMode::Mapped);
     let log = p.open(TestMember::new(0, 1));
@@ -62,15 +63,15 @@ fn blocks_of(storage: &Arc<dyn Storage>, dir: &Path, sequence: u64) -> Vec<u64> 
     found
 }
 
-/// An incarnation of which nobody was yet when a log was left.
+/// An incarnation without any process when the log was left.
 const LATER: u64 = 9;
 
-/// What a repair would do to a log that was left.
+/// The steps that a repair of the log would do.
 fn told(storage: &Arc<dyn Storage>, p: &Place) -> Planned {
     plan(storage, &p.dir, &settings(p.mode), LATER).unwrap()
 }
 
-/// Repair it, in the order of `falaj repair`: all that was done, and the log.
+/// Repair the log, in the order of `falaj repair`; return all steps, and the log.
 fn repaired(storage: &Arc<dyn Storage>, p: &Place) -> (Vec<RepairStep>, Arc<Log>) {
     let member = TestMember::new(0, LATER);
     let mut steps = mend(storage, &p.dir, &settings(p.mode), &member).unwrap();

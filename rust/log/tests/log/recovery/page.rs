@@ -1,4 +1,4 @@
-//! The control page, and who comes to a log that another one recovers.
+//! The control page, and a process that meets another one's recovery.
 
 use std::any::Any;
 use std::io;
@@ -30,20 +30,23 @@ fn a_page_of_another_log_or_version_in_place_of_the_control_page_is_no_second_on
     let segments = p.segments();
     for (version, id) in [(VERSION, 77), (VERSION + 1, 77)] {
         rewrite(&p.storage, &path, 0, &page(version, id));
-        // Processes of this incarnation may have the page open that was there before.
+        // Processes of this incarnation may have the former page open.
         let error = open(&p.storage, &p.dir, TestMember::new(1, 1)).unwrap_err();
         if version > VERSION {
             assert!(matches!(error, Error::UnsupportedVersion { .. }), "{error}");
             let error = open(&p.storage, &p.dir, TestMember::new(0, 2)).unwrap_err();
-            assert!(matches!(error, Error::UnsupportedVersion { .. }), "never made anew: {error}");
+            assert!(
+                matches!(error, Error::UnsupportedVersion { .. }),
+                "it must not be replaced: {error}"
+            );
         } else {
             let replaced =
                 matches!(&error, Error::LockFileReplaced { path: named } if *named == path);
             assert!(replaced, "{error}");
         }
-        assert_eq!(p.segments(), segments, "nothing was done");
+        assert_eq!(p.segments(), segments, "nothing may be done");
     }
-    // In the next one nobody has.
+    // In the next incarnation no process has it open.
     rewrite(&p.storage, &path, 0, &page(VERSION, 77));
     let log = open(&p.storage, &p.dir, TestMember::new(0, 2)).unwrap();
     append(&log, 0, &[b"two"]).unwrap();
@@ -68,7 +71,7 @@ fn a_control_page_that_was_removed_is_made_anew_by_the_next_incarnation_only() {
     assert_eq!(values_of(&log, 0).len(), 2);
 }
 
-/// Whether a sync failed stands in the page alone; also that one was under way when all were gone.
+/// Only the page says that a sync failed, or that one was running when all processes ended.
 #[test]
 fn what_a_sync_left_in_doubt_is_written_anew_and_told_before() {
     for in_doubt in [at::FLAGS, at::SYNC_LOCK] {
@@ -87,16 +90,16 @@ fn what_a_sync_left_in_doubt_is_written_anew_and_told_before() {
         assert_eq!((save.mend, save.position), (RepairKind::Save, durable.position()));
         assert_eq!(save.path, p.dir.join(names::segment(durable.sequence())));
         let done = mend(&image, &p.dir, &settings(p.mode), &TestMember::new(0, 2)).unwrap();
-        assert_eq!(told.steps, done, "what is told is what is done");
+        assert_eq!(told.steps, done, "a dry run must list what a repair does");
         let log = open(&image, &p.dir, TestMember::new(0, 2)).unwrap();
-        assert_eq!(log.durable(), log.committed(), "the new segment is on the medium");
+        assert_eq!(log.durable(), log.committed(), "the new segment must be durable");
         assert_eq!(values_of(&log, 0), [b"one".to_vec(), b"two".to_vec(), b"three".to_vec()]);
         append(&log, 0, &[b"four"]).unwrap();
         assert_eq!(values_of(&log, 0).len(), 4);
     }
 }
 
-/// A process whose turn at the lock of recovery comes when another one is done.
+/// A process that gets the recovery lock when another one has finished.
 #[derive(Debug)]
 struct Late {
     member: TestMember,

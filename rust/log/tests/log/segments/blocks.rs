@@ -1,4 +1,4 @@
-//! Blocks, groups, and what is no block.
+//! Blocks, groups, and bytes that are neither.
 
 use super::*;
 use falaj::internals::error::Error;
@@ -137,7 +137,7 @@ fn a_file_cut_off_in_its_header_pages_is_not_mapped() {
         write_file(&made.memory, &path, &header.encode(), len, 0o600).unwrap();
         let file = made.memory.open(&path, OpenMode::ReadWrite).unwrap();
         if file.stat().unwrap().len != len {
-            // The twin allocates whole pages: this length cannot be had.
+            // The memory storage allocates whole pages, so this length is impossible there.
             continue;
         }
         for access in [MapAccess::Read, MapAccess::Write] {
@@ -156,7 +156,8 @@ fn a_file_cut_off_in_its_header_pages_is_not_mapped() {
     assert!(told, "{segment:?}");
 }
 
-/// A group of two blocks whose length is told as `told` more than it is, the second with these flags.
+/// A group of two blocks that claims `told` more bytes than it has, the second block with these
+/// flags.
 fn group(told: i64, second: u16) -> (Made, u64) {
     let mut draft = Draft::new();
     let own = |flags| data(1, 0, flags, b"\x01x");
@@ -180,7 +181,7 @@ fn a_group_is_its_members_up_to_its_end_and_nothing_else() {
         };
         assert_eq!(check(0, flag::MEMBER).0, Ok(()));
         let (stranger, blocks) = check(0, 0);
-        assert_eq!(stranger, Err(blocks[2]), "a block that is no member");
+        assert_eq!(stranger, Err(blocks[2]), "a block that is not a member");
         let (short, blocks) = check(-8, flag::MEMBER);
         assert_eq!(short, Err(blocks[2]), "a member that reaches beyond the group");
         let (long, blocks) = check(8, flag::MEMBER);
@@ -224,7 +225,7 @@ fn behind_damage_the_next_sound_block_is_found_wherever_one_begins_to_look() {
 #[test]
 fn a_sound_block_is_found_behind_pages_that_cannot_be_read() {
     let mut draft = Draft::new();
-    // In the next page, and in what is looked at at once.
+    // In the next page, and in the pages that are read at once.
     draft.data(0, 0, &[9; PAGE as usize + 2000]);
     let behind = draft.data(0, 1, b"\x01z");
     let made = draft.finish(None);
@@ -251,7 +252,7 @@ fn what_cannot_be_read_is_told_from_what_is_damaged() {
     faulty.plan(Fault::at(reads + 1, FailureKind::Errno(libc::EIO)).only(Call::Read).forever());
     let bad = segment.block(made.blocks[3], Check::Full).unwrap_err();
     assert_eq!((bad.position, bad.what), (made.blocks[3], CANNOT_READ));
-    assert!(segment.sound(made.blocks[3]).is_err(), "it may be sound");
+    assert!(segment.sound(made.blocks[3]).is_err(), "it may be valid");
     assert!(segment.read_mark().is_err() && segment.mark().is_none());
     faulty.heal();
     assert!(segment.sound(made.blocks[3]).unwrap().is_some());

@@ -1,4 +1,4 @@
-//! Indexes: built, kept in a file, damaged, full.
+//! Indexes: built, kept in a file, corrupt, full.
 
 use super::*;
 use falaj::internals::error::Error;
@@ -23,7 +23,7 @@ fn an_index_has_each_topics_first_block_and_one_in_so_many_bytes() {
     let segment = made.open(Reading::Map);
     let index = Index::build(&segment);
     let positions: Vec<_> = (0..index.len()).map(|i| index.position(i).unwrap()).collect();
-    assert_eq!(positions[..2], made.blocks[1..3], "of each topic the first");
+    assert_eq!(positions[..2], made.blocks[1..3], "the first block of each topic");
     let far = positions[1..].windows(2).map(|pair| pair[1] - pair[0]);
     assert!(far.clone().all(|bytes| bytes >= STRIDE), "{positions:?}");
     assert!(far.clone().all(|bytes| bytes < STRIDE + 1100), "{positions:?}");
@@ -55,7 +55,7 @@ fn an_index_in_its_file_says_what_the_one_in_memory_says() {
                     .filter_map(|position| segment.block(position, Check::Full).unwrap())
                     .find(|block| block.header.topic == topic);
                 let next = next.map(|block| 10 + u64::from(block.header.offset));
-                assert!(next.is_none_or(|next| next > offset), "the last one that fits");
+                assert!(next.is_none_or(|next| next > offset), "it must be the last one that fits");
             }
             assert_eq!(index.find(topic, |entry| entry.offset < 10), None);
         }
@@ -104,7 +104,7 @@ fn an_entry_that_there_is_no_room_for_is_left_out() {
     Index::replace(&made.memory, &made.dir, &segment, 0, &[], 0o600).unwrap();
     let open = || Index::open_file(&made.memory, &made.dir, &segment, MapAccess::Write).unwrap();
     let index = open();
-    assert_eq!(index.len(), 2, "as few as there can be");
+    assert_eq!(index.len(), 2, "an index has at least so many");
     let entry =
         |i: u64| IndexEntry { topic: 0, offset: i, position: made.blocks[1], highest_ns: 0 };
     let stored: Vec<_> = (0..4).map(|i| index.put(i, &entry(i)).unwrap()).collect();
@@ -155,6 +155,6 @@ fn entries_are_paced_by_bytes_and_by_topics_not_seen_yet() {
     assert!(!pacer.wants(70, 4100 + STRIDE - 1) && pacer.wants(70, 4100 + STRIDE));
     pacer.note(0, 20_000);
     pacer.note(0, 10_000);
-    assert!(!pacer.is_due(0, 20_000 + STRIDE - 1), "an older one takes nothing back");
+    assert!(!pacer.is_due(0, 20_000 + STRIDE - 1), "an older block must not reset the pace");
     assert!(pacer.is_due(0, 20_000 + STRIDE));
 }

@@ -1,4 +1,4 @@
-//! Segments that nobody sees yet.
+//! Segments in the making, which no reader sees yet.
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
-//! One segment, block by block: what is asked for beside its blocks, behind its end, through damage and
-//! on a disk that does not answer.
+//! One segment, block by block: reads beside its blocks, past its end, through corruption, and from
+//! a disk that fails.
 
 mod blocks;
 mod indexes;
@@ -23,7 +23,8 @@ const LOG: [u8; 16] = [7; 16];
 const LEN: u64 = 64 << 10;
 const BASE_US: i64 = 1_000_000;
 
-/// A segment in the making, beginning with a snapshot of topics 0 and 1, whose next offset is 10.
+/// A segment in the making, which begins with a snapshot of topics 0 and 1; their next offset is
+/// 10.
 struct Draft {
     memory: MemoryStorage,
     dir: PathBuf,

@@ -1,4 +1,4 @@
-//! What a walk knows, also behind damage.
+//! The knowledge of a walk, also behind corruption.
 
 use super::*;
 use falaj::internals::error::Error;
@@ -35,14 +35,14 @@ fn a_record_of_a_topic_that_the_segment_does_not_introduce_is_no_record() {
     let segment = made.open(Reading::Map);
     let mut walk = segment.opening().unwrap().clone();
     let bad = walk.step(&segment, Check::Full).unwrap_err();
-    assert_eq!((bad.position, walk.position), (stranger, stranger), "the walk stays");
-    // What went wrong before says no more of it: base known, topic not.
+    assert_eq!((bad.position, walk.position), (stranger, stranger), "the walk must not move");
+    // An earlier error adds nothing: the base is known, the topic is not.
     walk.bases.set(5, 0);
     let bad = walk.step(&segment, Check::Full).unwrap_err();
     assert_eq!(bad.position, stranger);
 }
 
-/// How far the topics go on, at most, after a walk over a hurt record with these flags.
+/// The highest next offset of each topic, after a walk over a corrupt record with these flags.
 fn beyond(replaces: Option<Replaces>, flags: u16) -> (Vec<(u32, u64)>, u64) {
     let mut draft = Draft::new();
     let hurt = draft.data(0, 0, b"\x01a");
@@ -55,7 +55,7 @@ fn beyond(replaces: Option<Replaces>, flags: u16) -> (Vec<(u32, u64)>, u64) {
     let unsure = walk.unsure().map(|(number, lost)| (number, lost.beyond)).collect();
     assert!(walk.unsure().all(|(_, lost)| lost.position == hurt));
     assert_eq!(walk.is_sure_of(0), walk.is_sure());
-    assert!(walk.is_sure_of(1), "a later record of it tells where it went on");
+    assert!(walk.is_sure_of(1), "a later record shows where it continues");
     let state = walk.state_beyond_damage();
     assert_eq!(state.topic(1).map(|topic| topic.next), Some(11));
     (unsure, made.blocks[2] - hurt)
@@ -106,7 +106,7 @@ fn a_topic_that_is_doubted_twice_goes_on_beyond_both() {
         assert_eq!(unsure, [(0, most)]);
         assert!(!walk.is_sure_of(0) && walk.is_sure_of(1) && !walk.is_sure());
     }
-    assert!(walk.state_beyond_damage().topic(0).is_none(), "a topic that nobody knows stays so");
+    assert!(walk.state_beyond_damage().topic(0).is_none(), "an unknown topic must stay unknown");
 }
 
 #[test]

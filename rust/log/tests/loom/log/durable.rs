@@ -1,4 +1,5 @@
-//! Syncs of the log in small, the durable end, the latch: `docs/PROTOCOL.md`, "Sync" and "Failed sync".
+//! Syncs of the small log, the durable end, the failed-sync state: `docs/PROTOCOL.md`, "Sync" and
+//! "Failed sync".
 
 use std::sync::atomic::Ordering::Relaxed as Counted;
 
@@ -15,7 +16,7 @@ impl Log {
         flags & LATCHED != 0 && !self.is(Broken::LatchUnseen)
     }
 
-    /// Return once everything before an address is on the medium.
+    /// Return once everything before an address is on the disk.
     pub fn sync_to(&self, who: &Process, target: u64) {
         while self.durable.load(Ordering::Acquire) < target {
             if !lock::try_lock_or_sleep(&self.sync_lock, who.me, FOREVER) {
@@ -76,7 +77,7 @@ impl Log {
         true
     }
 
-    /// What the kernel does: when it fails, what it did not write it takes for written from then on.
+    /// The kernel's part: after a failed sync, it treats what it did not write as written.
     fn fdatasync(&self, number: usize, first: usize, last: usize) -> bool {
         let failing = self.failing.load(Counted);
         if failing > 0 {
@@ -84,7 +85,7 @@ impl Log {
         }
         for here in &self.segments[number].blocks[first..last] {
             if publish::observe(&here.word) == 0 {
-                break; // behind an end block
+                break; // past an end block
             }
             let record = here.bytes.read();
             if failing > 0 {
@@ -99,7 +100,7 @@ impl Log {
         failing == 0
     }
 
-    /// Save what a failed sync left in doubt in a segment that supersedes it.
+    /// Save the records in doubt after a failed sync, in a segment that supersedes theirs.
     pub fn clear_latch(&self, who: &Process) {
         let got = lock::lock(&self.sync_lock, who.me, &Nobody, None, always(0));
         assert_eq!(got.unwrap(), Acquired::Clean);
@@ -138,8 +139,8 @@ impl Log {
         next.named.store(1, Ordering::Release);
         let end = at(sequence(tail) + 1, records.len());
         self.lock(me);
-        assert_eq!(self.tail.load(Ordering::Acquire), tail, "appended to a latched log");
-        assert_eq!(self.last.read(), last, "the last record is another one");
+        assert_eq!(self.tail.load(Ordering::Acquire), tail, "appended in the failed-sync state");
+        assert_eq!(self.last.read(), last, "the last record differs");
         self.allocated.store(at(sequence(end), self.shape.room), Ordering::Release);
         self.tail.store(end, Ordering::Release);
         self.dirty.store(end, Ordering::Release);
@@ -158,8 +159,10 @@ impl Log {
         base + records
     }
 
-    /// What a power cut at this moment would leave, at least: the last record that the medium has, with
-    /// all before it. For who has seen a durable end, which is where it looks.
+    /// The records that a power cut at this moment leaves at least: the last record on disk, and
+    /// all before it.
+    ///
+    /// For a process that has seen a durable end, and looks there.
     pub fn survives(&self) -> u64 {
         let end = self.durable.load(Ordering::Acquire);
         let (mut number, mut until) = (sequence(end), block(end));
@@ -183,7 +186,7 @@ impl Log {
                 match here.medium.read() {
                     VOID | END => {}
                     record => {
-                        assert_eq!(record, last + 1, "not on the medium");
+                        assert_eq!(record, last + 1, "not on the disk");
                         last = record;
                     }
                 }

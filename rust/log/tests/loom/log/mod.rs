@@ -1,13 +1,13 @@
-//! A log in small: segments of a few blocks, the words of its control page, and a medium.
+//! A small log: segments of a few blocks, the words of its control page, and a disk.
 //!
-//! Locking, publishing, waking, gathering and changing shared words are the shipped functions. What
-//! `src/log` does around files in between is written here once more over words, in the order that
-//! `docs/PROTOCOL.md` gives (Append, Repair, Roll, Sync, Failed sync, Read), so that models can go
-//! through it: with a few threads every interleaving, with many of them long random ones. Each order
-//! that matters can be [`Broken`], and then some model must fail.
+//! Locking, publishing, waking, gathering, and changing shared words are the shipped functions. The
+//! work of `src/log` on files in between is written here once more over words. It follows the order
+//! in `docs/PROTOCOL.md` (Append, Repair, Roll, Sync, Failed sync, Read). So models can explore it:
+//! with a few threads every interleaving, with many threads long random ones. Each step that
+//! matters can be [`Broken`], and then some model must fail.
 //!
-//! Here stand its parts, and appends, repairs and rolls; `read` and `durable` have the rest. One thread
-//! is one process. Every record is its own number, from 1, so density is all there is to
+//! This file has its parts, and appends, repairs and rolls; `read` and `durable` have the rest. One
+//! thread is one process. Every record is its own number, from 1, so density is the only thing to
 //! check. The kernel's part is in [`Segment::named`] (a rename) and `Log::fdatasync`.
 
 mod durable;
@@ -30,47 +30,47 @@ const END: u64 = u64::MAX;
 const VOID: u64 = u64::MAX - 1;
 const LATCHED: u64 = 1;
 
-/// A step left out or put elsewhere.
+/// A step that is left out or moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Broken {
     /// A roll ends the active segment before the next one has its name.
     EndBeforeName,
-    /// More room is stored, not raised: over the word that a roll left there.
+    /// More space is stored, not raised: over the word that a roll left there.
     RoomStored,
-    /// A reader takes zero for the end without having asked for the tail.
+    /// A reader treats zero as the end without a look at the tail.
     ZeroIsTheEnd,
     /// The tail is stored before the commit word.
     TailEarly,
-    /// The durable end is stored before the sync it speaks of.
+    /// The durable end is stored before its sync.
     DurableEarly,
     /// The durable end is stored without release ordering.
     DurableRelaxed,
-    /// A sync goes as far as the log reaches when it is done, not when it began.
+    /// A sync promises what is there when it is done, not what was there when it began.
     DurableTooFar,
     /// A sync after a roll leaves the directory out.
     NoDirectorySync,
     /// A failed sync is tried again.
     SyncedAgain,
-    /// A latch is cleared without waiting for who is in the middle of an append.
+    /// The failed-sync state is cleared without waiting for a process that appends.
     Unsettled,
-    /// Appends do not look at the flag.
+    /// Appends do not look at the failed-sync flag.
     LatchUnseen,
-    /// A sync is given back without waking those who want the same.
+    /// The sync lock is released without waking processes that want the same sync.
     CrowdAsleep,
-    /// Who follows a dead writer does not repair.
+    /// A process that takes over from a dead writer does not repair.
     Unrepaired,
 }
 
-/// How far a writer comes before it dies.
+/// The point at which a writer dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Death {
-    /// With the lock, having done nothing.
+    /// With the lock, before any store.
     Locked,
-    /// Having said where it would write.
+    /// After it stored where it would write.
     Dirty,
-    /// Having written, but not the commit word.
+    /// After it wrote, before the commit word.
     Written,
-    /// Behind the commit word, before the tail.
+    /// After the commit word, before the tail.
     Committed,
 }
 
@@ -83,26 +83,26 @@ struct Block {
 }
 
 struct Segment {
-    /// Whether the file has its name: the kernel orders what was written before a rename.
+    /// Whether the file has its name: the kernel orders earlier writes before a rename.
     named: ModelWord,
     name_on_medium: Bytes,
-    /// Header: how many records lie before it, and the address up to where it continues the log.
+    /// Header: how many records lie before it, and the address from which it continues the log.
     base: Bytes,
     cut: Bytes,
     blocks: Vec<Block>,
 }
 
-/// What may happen, and how large it is.
+/// The size of the log, and what may happen.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Shape {
     pub segments: usize,
-    /// Blocks of a segment, the end block among them.
+    /// Blocks of a segment, the end block included.
     pub room: usize,
-    /// Of these, how many are allocated when it is made; 0 for all.
+    /// How many of them are allocated when it is created; 0 for all.
     pub allocated: usize,
     /// How many calls of `fdatasync` fail.
     pub failing: usize,
-    /// Writers may die, so who waits asks.
+    /// Writers may die, so waiters ask.
     pub mortal: bool,
     pub broken: Option<Broken>,
 }
@@ -127,7 +127,7 @@ pub struct Log {
     flags: ModelWord,
     counter: ModelWord,
     waiting: ModelWord,
-    /// The last record, known to who has the append lock.
+    /// The last record, known to the holder of the append lock.
     last: Bytes,
     segments: Vec<Segment>,
 }
@@ -155,16 +155,16 @@ impl Process {
         Self::again(slot, 1)
     }
 
-    /// One that has claimed a slot for the so-many-th time.
+    /// A process that has claimed a slot for the nth time.
     pub fn again(slot: u16, generation: u32) -> Self {
         let group_commit = CommitDelay::default();
-        // Who gathers looks at the tail once more.
+        // A process that gathers looks at the tail once more.
         group_commit.timed(|| (), || 0, ticking(15));
         Self { me: Identity::new(slot, generation).unwrap(), group_commit }
     }
 }
 
-/// Where a reader stands, and the last record it saw.
+/// A reader's place, and the last record it saw.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Cursor {
     place: u64,
@@ -245,7 +245,7 @@ impl Log {
         assert!(lock::unlock(&self.append_lock, me));
     }
 
-    /// Append a record; its number and where it ends.
+    /// Append a record; return its number and where it ends.
     pub fn append(&self, who: &Process) -> (u64, u64) {
         self.append_or_die(who, None).unwrap()
     }
@@ -277,8 +277,9 @@ impl Log {
         }
     }
 
-    /// Roll at this end of the log and append a record, as the only writer, without the lock: what the
-    /// two store, and nothing else.
+    /// Roll at this end of the log and append a record, as the only writer, without the lock.
+    ///
+    /// The stores are those of a roll and an append, and no others.
     pub fn roll_and_append_alone(&self, tail: u64) {
         self.hand_over(tail);
         assert!(self.place(at(sequence(tail) + 1, 0), None).is_some());
@@ -307,7 +308,7 @@ impl Log {
         Some(record)
     }
 
-    /// Make sound what a dead writer left.
+    /// Repair what a dead writer left.
     fn settle(&self, taken_over: bool) {
         let mut tail = self.tail.load(Ordering::Acquire);
         let dirty = self.dirty.load(Ordering::Acquire);
@@ -338,7 +339,7 @@ impl Log {
         }
     }
 
-    /// Say that a segment is allocated further; the helper of a process does so without the lock.
+    /// Store that a segment is allocated further; a process's helper does so without the lock.
     pub fn more_room(&self, grown: u64) {
         if self.is(Broken::RoomStored) {
             return self.allocated.store(grown, Ordering::Release);
@@ -348,7 +349,7 @@ impl Log {
         });
     }
 
-    /// Go on in the next segment, if the log still ends where it did.
+    /// Continue in the next segment, if the log still ends where it did.
     pub fn roll(&self, who: &Process, before: u64) {
         let taken_over = self.lock(who.me);
         if self.is_latched() {
@@ -377,21 +378,20 @@ impl Log {
             next.named.store(1, Ordering::Release);
         }
         let first = at(sequence(tail) + 1, 0);
-        // The engine stores. Of a store and an exchange without an order loom lets the exchange read what
-        // was there before the store and be the later one all the same, which cannot be.
+        // The engine uses a store here. Given a store and an exchange without an ordering, loom
+        // lets the exchange read the older value and still come later, which is impossible.
         self.allocated.swap(first + self.shape.allocated as u64, Ordering::AcqRel);
         self.tail.store(first, Ordering::Release);
         self.dirty.store(first, Ordering::Release);
     }
 
-    /// How many blocks of records all segments up to the one that is allocated last have, which the
-    /// tail must lie in.
+    /// How many blocks of records all allocated segments have; the tail must lie in them.
     pub fn is_full_at(&self) -> u64 {
         let allocated = sequence(self.allocated.load(Ordering::Acquire));
         assert_eq!(
             allocated,
             sequence(self.tail.load(Ordering::Acquire)),
-            "room in a segment that ended"
+            "space in a segment that ended"
         );
         ((allocated + 1) * (self.shape.room - 1)) as u64
     }

@@ -1,4 +1,4 @@
-//! Reading and following the log in small: `docs/PROTOCOL.md`, "Read" and "Follow".
+//! Reading and following the small log: `docs/PROTOCOL.md`, "Read" and "Follow".
 
 use falaj::internals::sync::{Ordering, SharedWord};
 use falaj::internals::{publish, wake};
@@ -38,7 +38,7 @@ impl Log {
         }
     }
 
-    /// Where a reader found zero: the end, or not. It then stands where it goes on.
+    /// Decide whether a zero is the end; otherwise move to where reading continues.
     fn is_end(&self, cursor: &mut Cursor) -> bool {
         let here = cursor.place;
         let tail = self.tail.load(Ordering::Acquire);
@@ -48,7 +48,7 @@ impl Log {
         if tail <= here {
             return true;
         }
-        // Behind a cut the same records stand in the segment that continues from there.
+        // Behind a cut, the segment that continues from there holds the same records.
         let newest = (sequence(here) + 1..=sequence(tail)).rev();
         let next = newest.map(|next| (next, &self.segments[next])).find(|(_, next)| {
             next.named.load(Ordering::Acquire) == 1
@@ -60,7 +60,7 @@ impl Log {
         false
     }
 
-    /// Read up to a record, sleeping whenever there is nothing more.
+    /// Read up to a record; sleep whenever there is nothing more.
     pub fn follow(&self, cursor: &mut Cursor, last: u64) {
         while cursor.seen < last {
             let ticket = wake::observe(&self.counter);

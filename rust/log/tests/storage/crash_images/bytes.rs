@@ -1,4 +1,4 @@
-//! Bytes and lengths: which of them a power cut may leave.
+//! Bytes and lengths: what a power cut may leave of them.
 
 use super::*;
 
@@ -136,7 +136,11 @@ fn a_length_that_was_not_synced_may_be_short_and_what_lay_beyond_is_lost() {
         let file = image.open(path("/f"), OpenMode::ReadWrite).unwrap();
         if file.stat().unwrap().len == 300 {
             file.allocate(1000).unwrap();
-            assert_eq!(content(&image, "/f").unwrap()[300..], [0; 700], "no old bytes come back");
+            assert_eq!(
+                content(&image, "/f").unwrap()[300..],
+                [0; 700],
+                "old bytes may not come back"
+            );
         }
     });
 }

@@ -1,4 +1,4 @@
-//! The images themselves: points of the past, deaths of processes, exploring, fingerprints.
+//! The images themselves: moments of a crash, deaths of processes, selections, fingerprints.
 
 use super::*;
 
@@ -69,7 +69,7 @@ fn death_of_all_processes_keeps_stores_pending_and_frees_locks() {
     let again = survivor.open(path("/f"), OpenMode::ReadWrite).unwrap();
     assert!(again.try_lock(LockKind::Exclusive).unwrap());
     again.write_at(b"s", 0).unwrap();
-    assert_eq!(letters(&storage, "/f", 1), "n", "the two go apart");
+    assert_eq!(letters(&storage, "/f", 1), "n", "the image must be independent");
     assert_ne!(again.stat().unwrap().device, file.stat().unwrap().device);
 }
 
@@ -125,7 +125,7 @@ fn exploring_visits_each_combination_once_when_they_fit() {
     file.write_at(b"2", 0).unwrap();
     let mut selections = BTreeSet::new();
     let explored = now(&storage).explore(24, 0, |selection, _| {
-        assert!(selections.insert(selection.to_vec()), "{selection:?} comes twice");
+        assert!(selections.insert(selection.to_vec()), "{selection:?} was given twice");
     });
     assert_eq!((explored.images, explored.complete, selections.len()), (24, true, 24));
 }
@@ -160,7 +160,7 @@ fn a_sample_always_holds_all_none_and_each_choice_alone() {
     }
     let mut again = Vec::new();
     crash.explore(500, 7, |selection, _| again.push(selection.to_vec()));
-    assert_eq!(seen, again, "a seed can be replayed");
+    assert_eq!(seen, again, "a seed must give the same images");
     let few = crash.explore(1, 7, |_, _| {});
     assert_eq!(few.images, 82);
 }
@@ -281,7 +281,7 @@ fn a_mapped_store_beyond_the_end_panics() {
     file.map(8192, MapAccess::Write).unwrap().store(4096, 1).unwrap();
 }
 
-/// Numbers for the random history below.
+/// Random numbers for the histories below.
 struct Dice(u64);
 
 impl Dice {
@@ -291,7 +291,7 @@ impl Dice {
     }
 }
 
-/// One random call, through whatever handles there are. Refusals are fine.
+/// One random call, through any open handle; a refusal is fine.
 fn act(storage: &MemoryStorage, dice: &mut Dice) {
     const NAMES: [&str; 6] = ["/a", "/b", "/d/a", "/d/b", "/e", "/d"];
     let pick = |dice: &mut Dice| path(NAMES[dice.roll(6) as usize]);
@@ -338,7 +338,7 @@ fn whatever_happened_everything_arrived_is_what_processes_saw() {
             assert_eq!(journal.killed_at(time).fingerprint(), print, "seed {seed}, event {time}");
         }
     }
-    assert!(choices > 10_000, "the histories leave {choices} choices: too few to mean anything");
+    assert!(choices > 10_000, "the histories leave only {choices} choices");
 }
 
 #[test]
@@ -356,7 +356,7 @@ fn whatever_was_picked_a_file_has_one_name_and_the_fingerprint_is_the_images() {
                 for name in image.list(path(directory)).unwrap_or_default() {
                     let file = path(directory).join(name);
                     let told = image.stat(&file).unwrap();
-                    assert!(inodes.insert(told.inode), "two names in seed {seed}");
+                    assert!(inodes.insert(told.inode), "a file has two names in seed {seed}");
                     if let Ok(file) = image.open(&file, OpenMode::ReadWrite) {
                         file.map(4096, MapAccess::Read).unwrap();
                     }
@@ -381,7 +381,7 @@ fn after_syncing_everything_there_is_one_image() {
         for directory in ["/d", "/"] {
             for name in storage.list(path(directory)).unwrap_or_default() {
                 let file = storage.open(&path(directory).join(name), OpenMode::ReadWrite);
-                // What a failed sync has lost is lost: store it anew.
+                // A failed sync loses what was pending, so store it again.
                 if let Ok(file) = file {
                     let mut bytes = vec![0; file.stat().unwrap().len as usize];
                     file.read_at(&mut bytes, 0).unwrap();

@@ -1,5 +1,5 @@
-//! What the memory twin leaves after a power cut, a kill and a restart: the rules that every crash
-//! test of the engine stands on.
+//! The content of the memory storage after a power cut, a kill and a restart: every crash test of
+//! the engine relies on these rules.
 
 mod bytes;
 mod images;
@@ -24,7 +24,7 @@ fn create(storage: &MemoryStorage, name: &str) -> Arc<dyn File> {
     storage.open(path(name), OpenMode::CreateNew(0o600)).unwrap()
 }
 
-/// A file of that many bytes 'o', durable with its name.
+/// A file of that many bytes `o`, durable, name included.
 fn durable(storage: &MemoryStorage, name: &str, len: u64) -> Arc<dyn File> {
     let file = create(storage, name);
     file.allocate(len).unwrap();
@@ -45,7 +45,7 @@ fn now(storage: &MemoryStorage) -> Crash {
     storage.journal().crash_at_end()
 }
 
-/// Everything that may be there after power is lost now, as seen by a closure.
+/// Everything that may be there after a power cut at this moment, as a closure sees it.
 fn possible<T: Ord>(storage: &MemoryStorage, see: impl Fn(&MemoryStorage) -> T) -> BTreeSet<T> {
     let mut seen = BTreeSet::new();
     let explored = now(storage).explore(1 << 20, 1, |_, image| {
@@ -55,7 +55,7 @@ fn possible<T: Ord>(storage: &MemoryStorage, see: impl Fn(&MemoryStorage) -> T) 
     seen
 }
 
-/// First bytes of some sectors of a file.
+/// The first bytes of some sectors of a file.
 fn letters(storage: &MemoryStorage, name: &str, sectors: u64) -> String {
     let bytes = content(storage, name).unwrap();
     (0..sectors).map(|sector| char::from(bytes[(sector * SECTOR) as usize])).collect()

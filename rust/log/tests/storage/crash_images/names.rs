@@ -1,4 +1,4 @@
-//! Names in directories: which of them a power cut may leave.
+//! Names in directories: what a power cut may leave of them.
 
 use super::*;
 
@@ -12,7 +12,7 @@ fn a_created_name_may_vanish_until_its_directory_is_synced() {
     assert_eq!(
         seen,
         BTreeSet::from([None, Some(b"x".to_vec())]),
-        "a file's sync is not its name's"
+        "a file's sync does not cover its name"
     );
     storage.sync_dir(path("/")).unwrap();
     assert_eq!(

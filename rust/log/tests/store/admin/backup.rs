@@ -1,4 +1,4 @@
-//! Copies of a store that is written to.
+//! Copies of a store while processes write to it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -41,7 +41,7 @@ fn a_copy_holds_what_was_committed_verifies_and_goes_on() {
         let reader = open_to_read(storage, &copy).unwrap();
         let copied = Topic::open(&reader, "orders", &Default::default()).unwrap();
         assert_holds(&copied, 400);
-        assert_eq!(copied.durable(0).unwrap(), 400, "all of a copy is on the medium");
+        assert_eq!(copied.durable(0).unwrap(), 400, "a copy must be durable");
         let found = reader.verify(None, &mut quietly).unwrap();
         assert!(found.is_sound(), "{found:?}");
         let writer = open(storage, &copy).unwrap();
@@ -63,7 +63,8 @@ fn a_copy_knows_what_is_done_of_a_queue_and_gives_the_rest_to_who_opens_it() {
         let store = open(storage, &path).unwrap();
         let orders = topic(&store, "orders").with_sync(SyncMode::None);
         fill(&orders, 0, 150);
-        // Its ring has 64 places: what is open when it is copied lies across the end.
+        // The ring of its queue has 64 slots. The jobs that are open when it is copied lie across
+        // its end.
         let small = QueueOptions { capacity: 64, ..QueueOptions::default() };
         let queue = QueueFile::open(&orders, "jobs", small).unwrap();
         let minute = Duration::from_secs(60);
@@ -84,11 +85,11 @@ fn a_copy_knows_what_is_done_of_a_queue_and_gives_the_rest_to_who_opens_it() {
         let again = QueueFile::open(&copied, "jobs", QueueOptions::default()).unwrap();
         let jobs = again.take(&copied, 100, minute).unwrap();
         let found: Vec<_> = jobs.iter().map(|job| (job.lease.offset, job.lease.attempt)).collect();
-        // Work on none of them was begun, so the leases of before count as no attempt.
+        // Work began on none of them, so the earlier leases do not count as attempts.
         let expected: Vec<_> =
             (100..110).chain(120..135).chain(140..150).map(|offset| (offset, 1)).collect();
         assert_eq!(found, expected);
-        assert!(take(&queue, &orders, 100).len() == 10, "the leases of the store itself hold");
+        assert!(take(&queue, &orders, 100).len() == 10, "the store's own leases must hold");
     });
 }
 
@@ -123,7 +124,7 @@ fn a_backup_beside_busy_writers_is_a_prefix() {
     });
 }
 
-/// As between the commit word of an append and the tail, or when its writer died there.
+/// The moment between an append's commit word and the tail, or the death of its writer then.
 #[test]
 fn what_readers_have_seen_behind_the_tail_is_copied() {
     on_both(|storage, root| {
@@ -158,7 +159,7 @@ fn a_reader_backs_up_as_well_and_changes_nothing() {
         reader.backup(root.join("copy"), &mut quietly).unwrap();
         reader.backup(root.join("copy-2"), &mut quietly).unwrap();
         assert!(before == snapshot(storage, &path));
-        // A copy of a copy, which has no control page.
+        // A copy of a copy, without a control page.
         let copy = open_to_read(storage, &root.join("copy")).unwrap();
         copy.backup(root.join("copy-3"), &mut quietly).unwrap();
         let third = open_to_read(storage, &root.join("copy-3")).unwrap();
@@ -181,7 +182,7 @@ fn a_destination_that_is_taken_or_nested_is_refused() {
             assert!(matches!(error, Error::InvalidArgument { .. }), "{error}");
             assert!(error.to_string().contains(&*bad.to_string_lossy()), "{error}");
         }
-        assert!(before == snapshot(storage, root), "nothing is left behind");
+        assert!(before == snapshot(storage, root), "nothing may be left");
         let empty = root.join("empty");
         storage.create_dir(&empty, 0o700).unwrap();
         store.backup(&empty, &mut quietly).unwrap();
@@ -198,7 +199,7 @@ fn a_link_into_the_store_is_no_way_around_nesting() {
     std::os::unix::fs::symlink(path.join("logs"), &link).unwrap();
     let error = store.backup(link.join("copy"), &mut quietly).unwrap_err();
     assert!(matches!(error, Error::InvalidArgument { .. }), "{error}");
-    // And the other way round: a path through the store that leads out of it is fine.
+    // The other way round is allowed: a path through the store that leads out of it.
     store.backup(path.join("../beside"), &mut quietly).unwrap();
     assert!(directory.path().join("beside/falaj.json").exists());
 }
@@ -225,7 +226,8 @@ fn a_topic_that_is_deleted_while_it_is_copied_is_left_out() {
     });
 }
 
-/// As when what is copied was put aside by a recovery: not there, and not there when it is looked for.
+/// A recovery moved a segment away that is being copied: it is missing, and missing again at the
+/// second look.
 #[test]
 fn a_log_of_which_a_segment_goes_away_meanwhile_is_looked_at_anew() {
     let machine = MemoryStorage::new();
@@ -237,7 +239,7 @@ fn a_log_of_which_a_segment_goes_away_meanwhile_is_looked_at_anew() {
         let reader = open_to_read(&storage, "/store".as_ref()).unwrap();
         let (mut whole, mut gone) = (0, 0);
         let report = reader.backup("/copy", &mut |done, _| {
-            // Behind the first segment the next one is opened.
+            // The next segment is opened after the first.
             whole = whole.max(done);
             if done == whole && done > 60_000 && gone < times {
                 (gone, whole) = (gone + 1, 0);
@@ -320,7 +322,7 @@ fn a_backup_that_fails_at_any_call_leaves_no_half_copy_under_its_name() {
             let image: Arc<dyn Storage> = Arc::new(image);
             let there = image.stat(&root.join("copy")).is_ok();
             if let Err(error) = &outcome {
-                assert!(error.to_string().contains('/'), "no path: {error}");
+                assert!(error.to_string().contains('/'), "the error has no path: {error}");
             }
             if there {
                 let copy = open_to_read(&image, &root.join("copy")).unwrap();
@@ -360,7 +362,7 @@ fn a_backup_cut_short_by_a_power_cut_is_whole_or_not_there() {
     assert!(images > 100, "{images}");
 }
 
-/// Whenever it is killed: the kernel frees the lock that says who builds.
+/// At whatever moment it is killed, the kernel releases the lock of the builder.
 #[test]
 fn what_a_killed_backup_leaves_the_next_one_removes() {
     let machine = MemoryStorage::new();
@@ -396,12 +398,12 @@ fn what_somebody_builds_or_owns_is_not_swept() {
         storage.create_dir(&mine.join("mine"), 0o700).unwrap();
         let mut inner = None;
         let outer = store.backup(root.join("copy"), &mut |_, _| {
-            // In the middle of it another one comes, and is done first.
+            // In the middle of it another backup starts, and finishes first.
             inner.get_or_insert_with(|| store.backup(root.join("copy"), &mut quietly).unwrap());
             let names = storage.list(root).unwrap();
             let building =
                 names.iter().find(|name| name.ends_with(".tmp") && !mine.ends_with(name));
-            let building = root.join(building.expect("the outer one's is still there"));
+            let building = root.join(building.expect("the outer one's must still be there"));
             assert!(storage.stat(&building.join("logs")).is_ok());
             Ok(())
         });
@@ -411,7 +413,7 @@ fn what_somebody_builds_or_owns_is_not_swept() {
     });
 }
 
-/// A step of a pipeline: one record on, with the cursor in the log that is written to.
+/// A step of a pipeline: one record forward, with the cursor in the log of the results.
 fn step(consumer: &mut GroupMember, results: &Topic) {
     let mut part = consumer.parts().unwrap()[0];
     part.next += 1;
@@ -422,8 +424,9 @@ fn step(consumer: &mut GroupMember, results: &Topic) {
     consumer.moved(&moves, tx.commit().unwrap().end());
 }
 
-/// Two logs, each of which keeps the cursor of what reads the other, and goes on at each call that the
-/// backup makes.
+/// Two logs, each with the cursor of the pipeline that reads the other.
+///
+/// Both grow at each call that the backup makes.
 #[test]
 fn logs_that_keep_cursors_in_each_other_are_copied_up_to_ends_that_agree() {
     let machine = MemoryStorage::new();
@@ -450,7 +453,7 @@ fn logs_that_keep_cursors_in_each_other_are_copied_up_to_ends_that_agree() {
     let backup_thread = std::thread::current().id();
     machine.watch(move |_| {
         let is_backup = std::thread::current().id() == backup_thread;
-        // Not at the calls that the work itself makes.
+        // Not at the calls that the pipeline itself makes.
         let Ok(mut round) = round.try_lock() else { return };
         if is_backup && is_begun.load(Ordering::SeqCst) {
             round();
@@ -461,14 +464,14 @@ fn logs_that_keep_cursors_in_each_other_are_copied_up_to_ends_that_agree() {
     let copied = store.backup("/copy", &mut |_, _| Ok(()));
     begun.store(false, Ordering::SeqCst);
     copied.unwrap();
-    assert!(*turns.lock().unwrap() > 20, "nothing happened meanwhile");
+    assert!(*turns.lock().unwrap() > 20, "the logs did not grow meanwhile");
     let copy = open_at(&machine.process(), "/copy");
     let [a, b] = ["a", "b"].map(|name| topic(&copy, name));
     for (name, from, to) in [("there", &a, &b), ("back", &b, &a)] {
         let consumer = there(name, from, to, &copy);
         let next = consumer.parts().unwrap()[0].next;
         assert!(next >= 3 && next <= from.end(0).unwrap(), "{name} at {next}");
-        // Each result is there with its cursor, and no other.
+        // Each result is there with its cursor, and no others.
         let results = to.end(0).unwrap() - u64::from(name == "back");
         assert_eq!(results, next, "{name}");
     }

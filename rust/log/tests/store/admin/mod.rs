@@ -1,4 +1,4 @@
-//! Backup, verification, repair and information: what those who look after a store rely on.
+//! Backup, verification, repair and information: the tools of a store's administrator.
 
 mod backup;
 mod info;

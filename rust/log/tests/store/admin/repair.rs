@@ -1,4 +1,4 @@
-//! Repair says what it would do, does it, and throws nothing away.
+//! Repair lists its steps, does them, and throws nothing away.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,8 +22,9 @@ fn run(storage: &Arc<dyn Storage>, path: &Path, dry: bool) -> RepairReport {
     repair(Arc::clone(storage), path, &StoreOptions::default(), dry).unwrap()
 }
 
-/// A dry run, which must leave every file as it is but for the line in the claim. Where the store is
-/// open, its keeper leaves word with the logs meanwhile.
+/// Check that a dry run changes no file except `claim`.
+///
+/// The background thread of an open store may set its bit in control pages meanwhile.
 fn rehearse(storage: &Arc<dyn Storage>, path: &Path) -> RepairReport {
     let quiet = |files: Vec<(PathBuf, Vec<u8>)>| -> Vec<_> {
         let left = files.into_iter().filter(|(file, _)| *file != path.join("claim"));
@@ -78,7 +79,7 @@ fn a_torn_tail_is_told_cut_and_kept() {
     let image: Arc<dyn Storage> = Arc::new(machine.survivor());
     drop((orders, store));
     let torn = segment(&image, &path, "orders", 0);
-    // The last two records were not synced when everybody was killed and the power failed.
+    // The last two records were not synced when all processes were killed and the power failed.
     let file = image.open(&torn, OpenMode::ReadWrite).unwrap();
     let mut bytes = vec![0; 60_000];
     file.read_at(&mut bytes, 0).unwrap();
@@ -95,12 +96,12 @@ fn a_torn_tail_is_told_cut_and_kept() {
     let done = run(&image, &path, false);
     assert!(done.is_complete());
     let [told, done] = [&told, &done].map(|report| report.steps().cloned().collect::<Vec<_>>());
-    assert_eq!(told, done, "what is told is what is done");
+    assert_eq!(told, done, "a dry run must list what a repair does");
     let mut after = vec![0; 60_000];
     image.open(&torn, OpenMode::Read).unwrap().read_at(&mut after, 0).unwrap();
     let behind = cuts[0].position as usize;
     bytes[end as usize - 700] ^= 0x10;
-    assert!(bytes[behind..] == after[behind..], "the bytes behind the cut are kept");
+    assert!(bytes[behind..] == after[behind..], "the bytes behind the cut must be kept");
     let store = open(&image, &path).unwrap();
     let orders = topic(&store, "orders");
     assert_holds(&orders, 28);
@@ -143,7 +144,7 @@ fn a_writer_that_meets_a_bad_index_makes_it_anew() {
         let read =
             falaj::internals::topic::Topic::open(&reader, "orders", &Default::default()).unwrap();
         assert_eq!(read.get_in(0, 150).unwrap().offset(), 150);
-        assert!(storage.stat(&index).is_err(), "a reader writes nothing");
+        assert!(storage.stat(&index).is_err(), "a reader must not write");
         let store = open(storage, &path).unwrap();
         assert_eq!(topic(&store, "orders").get_in(0, 150).unwrap().offset(), 150);
         assert!(storage.stat(&index).is_ok());
@@ -178,9 +179,12 @@ fn a_lost_segment_stops_opening_and_repair_goes_on_beyond_it() {
         assert!(now.iter().any(|(path, bytes)| path.ends_with(name) && bytes == kept));
         let store = open(storage, &path).unwrap();
         let orders = topic(&store, "orders");
-        assert_eq!(done_end(&told), 600, "what was durable is not given again");
+        assert_eq!(done_end(&told), 600, "durable offsets must not be used again");
         let (found, error) = read_until_error(&orders);
-        assert!(matches!(error, Some(Error::CorruptData { .. })), "the gap is told: {error:?}");
+        assert!(
+            matches!(error, Some(Error::CorruptData { .. })),
+            "the gap must be an error: {error:?}"
+        );
         fill(&orders, 600, 700);
         let mut scan = orders.scan_partition(0, 0, None).unwrap();
         for i in 0..found.len() as u64 {
@@ -215,7 +219,7 @@ fn what_cannot_be_mended_is_told() {
     });
 }
 
-/// What a reader gets of a topic: offsets, times and values.
+/// A reader's view of a topic: offsets, times and values.
 fn all_of(topic: &Topic) -> Vec<(u64, i64, Vec<u8>)> {
     let mut scan = topic.scan_partition(0, 0, None).unwrap();
     let next = || scan.next().transpose().unwrap();
@@ -238,7 +242,7 @@ fn a_store_reads_on_without_a_segments_first_or_second_page_and_repair_restores_
             pages
         };
         let valid = pages();
-        // The sector, the page with its mark, magic, salt, what it continues, the time, the checksum.
+        // The sector, the page with its mark, magic, salt, predecessor, time, checksum.
         let zeros = [(0, 512), (0, 4096), (0, 4), (40, 8), (64, 8), (88, 8), (508, 4)];
         for (copy, (at, len)) in [0, 4096].into_iter().flat_map(|at| zeros.map(|zero| (at, zero))) {
             let file = storage.open(&harmed, OpenMode::ReadWrite).unwrap();
@@ -278,6 +282,6 @@ fn a_segment_without_both_headers_is_named_and_left_as_it_is() {
         }
         let mut pages = vec![1; FIRST_BLOCK as usize];
         file.read_at(&mut pages, 0).unwrap();
-        assert!(pages.iter().all(|byte| *byte == 0), "nothing is made up");
+        assert!(pages.iter().all(|byte| *byte == 0), "no header may be made up");
     });
 }

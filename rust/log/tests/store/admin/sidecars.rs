@@ -1,5 +1,5 @@
-//! What stands beside the logs: damage to the file of a consumer or a queue is found by whoever looks
-//! after the store, and what they say of it helps.
+//! Files beside the logs: verification finds corruption in a group's or a queue's file, and its
+//! remedy helps.
 
 use std::path::{Path, PathBuf};
 use std::slice::from_ref;
@@ -22,7 +22,7 @@ use crate::stores::{flip, on_both, open, open_to_read, quietly, snapshot, topic}
 
 const LEASE: Duration = Duration::from_secs(3600);
 
-/// A store with a consumer that has a file of its own, one whose cursor is in a log, and a queue.
+/// A store with a group that has a file of its own, one with its cursor in a log, and a queue.
 fn prepare(storage: &Arc<dyn Storage>, root: &Path) -> Result<PathBuf> {
     let path = root.join("store");
     let store = open(storage, &path)?;
@@ -45,7 +45,7 @@ fn prepare(storage: &Arc<dyn Storage>, root: &Path) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// What verification says of what lies beside the logs.
+/// Verification's findings about files beside the logs.
 fn look(storage: &Arc<dyn Storage>, path: &Path) -> Vec<Finding> {
     let found = verify(storage, path, None, &mut quietly).unwrap();
     let is_beside = |finding: &Finding| {
@@ -65,14 +65,14 @@ fn bytes_of(storage: &Arc<dyn Storage>, path: &Path) -> Vec<u8> {
     bytes
 }
 
-/// Have a file end earlier.
+/// Truncate a file.
 fn cut(storage: &Arc<dyn Storage>, path: &Path, len: usize) {
     let bytes = bytes_of(storage, path);
     storage.unlink(path).unwrap();
     storage.open(path, OpenMode::CreateNew(0o600)).unwrap().write_at(&bytes[..len], 0).unwrap();
 }
 
-/// Damage to both places of a cursor.
+/// Corrupt both slots of a cursor.
 fn tear(storage: &Arc<dyn Storage>, path: &Path) {
     for sector in [1, 2] {
         write(storage, path, consumer::entry(0) + sector * SECTOR, &[7; 8]);
@@ -123,8 +123,7 @@ fn every_flipped_byte_that_has_a_checksum_is_found_in_its_file() {
     assert_eq!(look(&storage, &path), []);
 }
 
-/// Each kind of damage with its file, the place that is told, a word of the remedy, and whether a person
-/// whose cursor or queue it is can do it.
+/// A kind of corruption: its file, the reported position, a word of the remedy, and the change.
 type Hurt = (&'static str, u64, &'static str, fn(&Arc<dyn Storage>, &Path));
 
 const HURT: [Hurt; 8] = [
@@ -162,7 +161,7 @@ fn whoever_looks_after_a_store_tells_of_what_is_hurt_and_what_they_say_helps() {
         assert_eq!((&found[0].path, found[0].position), (&hurt, position), "{found:?}");
         assert_eq!(found[0].severity, Severity::Damage);
         assert!(found[0].remedy.contains(remedy), "{found:?}");
-        assert!(snapshot(storage, &path) == before, "looking changed something");
+        assert!(snapshot(storage, &path) == before, "verification changed the store");
 
         let is_it = |problems: &[Error]| match problems {
             [Error::CorruptData { path, position: at, what }] => {
@@ -235,7 +234,7 @@ fn a_store_that_lost_its_settings_has_its_consumers_looked_at_all_the_same() {
     });
 }
 
-/// Its word is nobody's: whoever waited for it would wait for ever.
+/// Its word is invalid, so a process that waited for it would wait without end.
 #[test]
 fn a_lock_that_nobody_can_have_is_found_and_gone_when_all_have_closed() {
     on_both(|storage, root| {
@@ -263,7 +262,7 @@ fn a_lock_that_nobody_can_have_is_found_and_gone_when_all_have_closed() {
     });
 }
 
-/// Nobody can say where a topic that is gone goes on, and nobody needs it.
+/// Where a deleted topic would continue is unknown, and not needed.
 #[test]
 fn a_cursor_of_a_topic_that_was_deleted_is_nothing_to_tell_of() {
     on_both(|storage, root| {
@@ -280,7 +279,7 @@ fn a_cursor_of_a_topic_that_was_deleted_is_nothing_to_tell_of() {
     });
 }
 
-/// It may be this one's, and who began anew at the end would pass over what nobody has read.
+/// The lost entry may be this group's: starting at the end would skip records that were not read.
 #[test]
 fn a_consumer_of_whose_entry_nothing_is_left_does_not_begin_anew_by_itself() {
     on_both(|storage, root| {
@@ -335,7 +334,7 @@ fn a_store_whose_members_and_workers_are_busy_has_nothing_to_tell() {
     }
 }
 
-/// Of two places one is whole: what is half stored in the other may be somebody's who is at it.
+/// One of two slots is valid. The other may be half stored by a process that is writing it.
 #[test]
 fn what_a_living_process_may_be_storing_is_nothing_to_tell_of() {
     on_both(|storage, root| {

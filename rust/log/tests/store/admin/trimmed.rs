@@ -1,4 +1,4 @@
-//! Looking after a store of which the oldest segments went: it is whole, and says so.
+//! Administration of a store whose oldest segments were removed: it is whole, and verifies.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -41,7 +41,7 @@ fn a_trimmed_store_verifies_is_copied_recovered_and_repaired_whole() {
         let removed = orders.trim(&[(0, 777)]).unwrap();
         assert!(removed.segments > 2, "{removed:?}");
         assert_eq!(planned.sequences.len() as u64, removed.segments);
-        assert!(planned.bytes >= removed.bytes, "a sync gives back what a segment did not use");
+        assert!(planned.bytes >= removed.bytes, "a sync frees the unused end of a segment");
         holds(&orders, 777, 900);
         let found = store.verify(None, &mut quietly).unwrap();
         assert!(found.is_sound(), "{found:?}");
@@ -107,7 +107,8 @@ fn a_backup_and_a_verification_beside_trims_are_whole() {
             });
             for round in 0..5 {
                 let copy = root.join(format!("copy{round}"));
-                // Where segments go all the time it may give up, and then says which one went.
+                // If segments are removed all the time, it may give up, and then names the missing
+                // one.
                 if other.backup(&copy, &mut quietly).is_ok() {
                     let copied = open(storage, &copy).unwrap();
                     let copied = topic(&copied, "orders");

@@ -1,4 +1,4 @@
-//! Verification finds what is hurt, says where, and changes nothing.
+//! Verification finds corruption, says where, and changes nothing.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ fn prepare(storage: &Arc<dyn Storage>, root: &Path) -> std::path::PathBuf {
     path
 }
 
-/// Verify, and make sure that looking changed nothing.
+/// Verify, and check that nothing changed.
 fn look(storage: &Arc<dyn Storage>, path: &Path) -> Verification {
     let before = snapshot(storage, path);
     let found = verify(storage, path, None, &mut quietly).unwrap();
@@ -43,7 +43,8 @@ fn damage(found: &Verification) -> Vec<&Finding> {
     found.all_findings().filter(|finding| finding.severity == Severity::Damage).collect()
 }
 
-/// Its name is all that tells of it, and the next deletion of a topic of that name takes the name.
+/// Only its name shows that the topic was being deleted, and the next deletion of a topic of that
+/// name takes the name.
 #[test]
 fn a_deletion_that_died_is_finished_by_the_next_one_of_the_same_name() {
     on_both(|storage, root| {
@@ -121,12 +122,12 @@ fn every_flipped_bit_of_a_segment_is_found_or_lies_where_nothing_is() {
         let path = prepare(storage, root);
         for sequence in [0, 2] {
             let hurt = segment(storage, &path, "orders", sequence);
-            // The rest behind the end block was never written.
+            // The file past the end block was never written.
             let content = 60_000;
             for position in (0..content).step_by(673) {
                 flip(storage, &hurt, position);
                 let found = verify(storage, &path, None, &mut quietly).unwrap();
-                // Most of the header pages is room for later, and header and marks come twice.
+                // Most of the header pages is reserved space, and header and marks are there twice.
                 let in_pages = position < FIRST_BLOCK;
                 let least = if in_pages { Severity::Rebuildable } else { Severity::Damage };
                 let told = found.worst() >= Some(least);
@@ -165,7 +166,7 @@ fn a_segment_without_its_header_is_checked_with_what_its_neighbours_know() {
         let damage = damage(&found);
         assert_eq!(damage.len(), 1, "{damage:?}");
         assert_eq!((&damage[0].path, damage[0].position), (&hurt, 0));
-        assert_eq!(found.logs[0].records, 600, "its blocks are all there");
+        assert_eq!(found.logs[0].records, 600, "all its blocks must be found");
     });
 }
 
@@ -205,11 +206,12 @@ fn settings_that_cannot_be_read_hide_nothing_else() {
         assert!(damage.iter().any(|finding| finding.topic.as_deref() == Some("paid")));
         assert!(damage.iter().all(|finding| finding.remedy.contains("restore the file")));
         let records: u64 = found.logs.iter().map(|log| log.records).sum();
-        assert_eq!(records, 605, "the log of a topic that cannot be read is looked at, too");
+        assert_eq!(records, 605, "the log of an unreadable topic must be checked too");
     });
 }
 
-/// Nothing is lost with them, but who meets them is stopped, and told to look here.
+/// No record is lost with them, but they stop a process that meets them, and the error says to
+/// verify.
 #[test]
 fn shared_words_that_stop_who_meets_them_are_told_and_gone_when_all_have_closed() {
     let storage: &Arc<dyn Storage> = &(Arc::new(MemoryStorage::new()) as _);
@@ -227,7 +229,7 @@ fn shared_words_that_stop_who_meets_them_are_told_and_gone_when_all_have_closed(
         append(&store).unwrap();
         let hurt = storage.open(file, OpenMode::ReadWrite).unwrap();
         hurt.write_at(&word.to_le_bytes(), position).unwrap();
-        // Who opens the log for writing looks whether it was deleted, and lowers that flag.
+        // A writer that opens the log checks whether it was deleted, and clears that flag.
         let heals = (position, word) == (at::FLAGS, flag::DELETED);
         if *file == control && !heals {
             append(&store).unwrap_err();
@@ -247,7 +249,7 @@ fn shared_words_that_stop_who_meets_them_are_told_and_gone_when_all_have_closed(
     }
 }
 
-/// A backup of it fails, and a map of it ends in a signal.
+/// A backup of it fails, and a map of it raises a signal.
 #[test]
 fn what_a_disk_does_not_give_back_is_told_with_what_reads_the_rest() {
     let memory: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
@@ -320,7 +322,7 @@ fn verification_ends_when_its_progress_says_so() {
     });
 }
 
-/// What a store of a machine is whose power failed: records from 20 on are not known to be durable.
+/// A store whose machine lost power: records from 20 on are not known to be durable.
 fn unrecovered(hurt: u64) -> (Arc<dyn Storage>, std::path::PathBuf) {
     let machine = MemoryStorage::new();
     let storage: Arc<dyn Storage> = Arc::new(machine.clone());
@@ -357,7 +359,7 @@ fn the_end_of_a_log_is_told_as_recovery_will_leave_it() {
             .collect();
         assert_eq!(cut_off.len(), usize::from(last > hurt), "{found:?}");
         let store = open(&image, &path).unwrap();
-        assert_eq!(topic(&store, "orders").end(0).unwrap(), hurt, "recovery did what was told");
+        assert_eq!(topic(&store, "orders").end(0).unwrap(), hurt, "recovery must do as reported");
         let found = store.verify(None, &mut quietly).unwrap();
         assert!(found.is_sound() && found.logs[0].recovered.is_none(), "{found:?}");
     }
@@ -376,9 +378,9 @@ fn a_log_that_no_topic_names_is_damage_unless_nobody_ever_used_it() {
         assert_eq!(told.len(), 1, "{found:?}");
         assert_eq!(told[0].path, dir);
         assert!(told[0].remedy.contains("topic.json"), "{told:?}");
-        assert_eq!(found.logs[0].records, 600, "what is in it is checked all the same");
+        assert_eq!(found.logs[0].records, 600, "its records must be checked all the same");
         flip(storage, &segment(storage, &path, "orders", 1), 20_000);
-        assert_eq!(damage(&look(storage, &path)).len(), 2, "damage in it is found");
+        assert_eq!(damage(&look(storage, &path)).len(), 2, "corruption in it must be found");
         flip(storage, &segment(storage, &path, "orders", 1), 20_000);
 
         // A deletion that was cut short.
@@ -388,7 +390,7 @@ fn a_log_that_no_topic_names_is_damage_unless_nobody_ever_used_it() {
         storage.rename_new(&settings.with_extension("json.deleted"), &settings).unwrap();
         assert!(look(storage, &path).worst().is_none());
 
-        // A creation that was cut short: the log is whole, and its topic never came to be.
+        // A creation that was cut short: the log is whole, and its topic was never created.
         let store = open(storage, &path).unwrap();
         drop(store.open_topic("new", &Default::default()).unwrap());
         drop(store);
@@ -400,6 +402,6 @@ fn a_log_that_no_topic_names_is_damage_unless_nobody_ever_used_it() {
         assert_eq!(note.path, log_dir(storage, &path, "new"));
         assert!(note.what.contains("cut short") && note.remedy.contains("removed"), "{note:?}");
         drop(open(storage, &path).unwrap());
-        assert!(look(storage, &path).worst().is_none(), "it was swept, as told");
+        assert!(look(storage, &path).worst().is_none(), "it must be swept, as reported");
     });
 }

@@ -1,4 +1,4 @@
-//! Others read and write while a topic is compacted: what they stand in stays, and they go on.
+//! Readers and writers while a topic is compacted: their segments stay readable, and they continue.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -7,7 +7,7 @@ use falaj::internals::storage::OpenMode;
 
 use super::*;
 
-/// A store of two processes, the second of which has read the topic.
+/// A store with two processes; the second one has read the topic.
 fn two(memory: &MemoryStorage) -> (Store, Topic, Store, Topic, History) {
     let [one, two] = [memory.clone(), memory.process()].map(|it| Arc::new(it) as Arc<dyn Storage>);
     let store = open(&one, Path::new(STORE)).unwrap();
@@ -35,7 +35,7 @@ fn a_scan_that_stands_anywhere_goes_on_and_misses_no_last_record() {
         assert_eq!(
             view.value(),
             history[0].len.map(|len| value(0, len)).as_deref(),
-            "a view stays"
+            "a view must stay valid"
         );
         while let Some(record) = scan.next().transpose().unwrap_or_else(|e| panic!("{stands}: {e}"))
         {
@@ -44,7 +44,7 @@ fn a_scan_that_stands_anywhere_goes_on_and_misses_no_last_record() {
         }
         let wanted = last_of(&history, 2500);
         assert!(wanted.iter().all(|at| read.contains(at)), "{stands}: a last record was missed");
-        // And a scan of its own, with all that it knew of the segments before.
+        // And a new scan, with all that the process knew of the former segments.
         assert!(found(&others, &history, "other").len() >= wanted.len());
     }
 }
@@ -55,7 +55,7 @@ fn who_stands_at_the_end_of_the_newest_segment_goes_on_in_one_that_stands_for_it
     let store = open(&storage, Path::new(STORE)).unwrap();
     let (prices, mut history) = (topic(&store), History::new());
     fill(&prices, &mut history, 150, 90);
-    // Who may not write has no thread that would look at segments ahead of the scan.
+    // A reader has no background thread that would look at segments ahead of the scan.
     let process: Arc<dyn Storage> = Arc::new(memory.process());
     let other = open_to_read(&process, Path::new(STORE)).unwrap();
     let mut scan = topic(&other).scan_partition(0, 0, None).unwrap();
@@ -63,7 +63,7 @@ fn who_stands_at_the_end_of_the_newest_segment_goes_on_in_one_that_stands_for_it
     while let Some(record) = scan.next().transpose().unwrap() {
         read.push(record.offset());
     }
-    // What it stands in is sealed, and put together with the one that comes next.
+    // Its segment is sealed, and merged with the next one.
     topic(&store).log().roll_now().unwrap();
     fill(&prices, &mut history, 250, 90);
     seal(&prices);
@@ -162,7 +162,7 @@ fn of_two_that_compact_at_once_one_waits_and_both_are_right() {
 fn a_segment_that_went_meanwhile_is_not_brought_back() {
     let (memory, storage) = machine();
     let (_store, prices, _other, others, history) = two(&memory);
-    // Retention of the other process comes between the reading and the swap.
+    // Retention of the other process runs between the read and the swap.
     let mut trimmed = false;
     let mut between = |done: u64, total: u64| {
         if !trimmed && done * 2 > total {
@@ -187,7 +187,8 @@ fn of_two_that_compact_without_a_common_lock_one_gives_up_and_nothing_unfinished
     let (_store, prices, _other, _others, history) = two(&memory);
     let dir = log_dir(&storage, Path::new(STORE), "prices");
     let unfinished = dir.join(names::COMPACTED);
-    // Somebody removed the lock's file, so that another one could begin a file of the same name.
+    // Another program removed the lock's file, so a second compaction could start a file of the
+    // same name.
     let (begun, beside) = (AtomicBool::new(false), Arc::clone(&storage));
     memory.watch(move |_| {
         let is_there = || beside.stat(&unfinished).is_ok_and(|stat| stat.len > 4096);
@@ -224,7 +225,7 @@ fn an_index_of_what_was_replaced_leads_nobody_astray() {
     };
     let before: Vec<_> = indexes().map(|path| (read(&path), path)).collect();
     compact(&prices).unwrap();
-    // Who had begun to make one for the old segment ends when the new one is there.
+    // A process that was building an index of the old segment stops when the new segment is there.
     for (bytes, path) in before.iter().filter(|(_, path)| storage.stat(path).is_ok()) {
         let made = dir.join("made");
         let file = storage.open(&made, OpenMode::CreateNew(0o600)).unwrap();

@@ -1,4 +1,5 @@
-//! A number of records is one of records that are there, wherever compaction left offsets without any.
+//! Limits and seeks by a number of records count records that exist, wherever compaction left
+//! offsets without any.
 
 use std::ops::Range;
 use std::slice::from_ref;
@@ -14,7 +15,7 @@ use super::*;
 use crate::retention::rolling::until;
 use crate::stores::{flip, on_both, segment};
 
-/// A topic with four records, the last of which has the offset 5002.
+/// A topic with four records; the last one has the offset 5002.
 fn sparse(store: &Store) -> Topic {
     let prices = topic(store);
     let of = |key: u64, value: u64| {
@@ -43,7 +44,7 @@ fn records(limit: u64) -> RetentionChange {
     RetentionChange::default().records(limit)
 }
 
-/// What counting says of a topic, against the offsets that reading finds.
+/// Compare counts of a topic with the offsets that a read finds.
 fn counts_as_read(topic: &Topic, there: &[u64], story: &str) {
     let (first, end) = (topic.first(0).unwrap(), topic.end(0).unwrap());
     let below = |at: u64| there.partition_point(|offset| *offset < at);
@@ -73,7 +74,7 @@ fn counts_as_read(topic: &Topic, there: &[u64], story: &str) {
 #[test]
 fn counting_says_what_reading_finds_whatever_was_compacted_and_trimmed() {
     on_both(|storage, dir| {
-        // Small segments, and such as have many places in them.
+        // Small segments, and segments with many slots.
         for segment_bytes in [64 << 10, 512 << 10] {
             count_all(storage, &dir.join(segment_bytes.to_string()), segment_bytes);
         }
@@ -85,7 +86,7 @@ fn count_all(storage: &Arc<dyn Storage>, path: &Path, segment_bytes: u64) {
     let options = TopicOptions { segment_bytes: Some(segment_bytes), ..options(1) };
     let prices = Topic::open(&store, "prices", &options).unwrap().with_sync(SyncMode::None);
     let mut history = History::new();
-    // Others who have it open learn of compactions only by looking.
+    // Other processes that have it open learn of compactions only by looking.
     let other = Topic::open(&open_to_read(storage, path).unwrap(), "prices", &options);
     let other = other.unwrap();
     counts_as_read(&other, &[], "empty");
@@ -173,13 +174,13 @@ fn a_roll_keeps_as_many_records_on_a_compacted_topic() {
             topic.append_to(0, &NewRecord::new(&value), None).unwrap();
         }
     };
-    // Rolls that trim nothing of this topic, and at the same time something of the one beside it.
+    // Rolls that trim nothing of this topic, while they trim the one beside it.
     fill(&prices, 900);
     fill(&ticks, 1800);
-    until("a roll trimmed the topic beside it", || ticks.first(0).unwrap() > 0);
+    until("a roll has trimmed the topic beside it", || ticks.first(0).unwrap() > 0);
     assert_eq!(offsets(&prices)[..4], [0, 1, 2, 5002]);
     fill(&prices, 900);
-    until("the limit is kept", || prices.first(0).unwrap() > 5003);
+    until("the limit is reached", || prices.first(0).unwrap() > 5003);
     assert!(prices.count_in(0, 0, None).unwrap() >= 1000);
 }
 
@@ -235,13 +236,14 @@ fn what_was_counted_once_is_not_read_again() {
         faulty.count(Call::Read) - before
     };
     let (first, second) = (reads(), reads());
-    assert!(first > 100, "the store is too small to tell: {first}");
+    assert!(first > 100, "the store is too small for this test: {first}");
     // Each opens the log, and so reads the beginnings of its files.
     assert!(second * 2 < first, "{first}, then {second}");
 }
 
-/// Compacted, with a block in the middle of a sealed segment that cannot be read; the offsets that are
-/// there before and behind it in that segment, and the file.
+/// A compacted topic with an unreadable block in the middle of a sealed segment.
+///
+/// Returns the remaining offsets before and after the block in that segment, and the file.
 fn corrupt(storage: &Arc<dyn Storage>) -> (Store, Topic, Vec<u64>, Range<u64>, std::path::PathBuf) {
     let store = open(storage, Path::new(STORE)).unwrap();
     let (prices, mut history) = (topic(&store), History::new());
@@ -266,15 +268,19 @@ fn where_corruption_hides_how_many_there_are_nothing_is_deleted_and_the_file_is_
     let (_, storage) = machine();
     let (store, prices, there, lost, path) = corrupt(&storage);
     let behind = there.iter().filter(|at| **at >= lost.end).count() as u64;
-    // What lies behind it is found, and what depends on it is not guessed.
+    // Records after it are found, and numbers that depend on it are not guessed.
     let found = prices.start_of_last(0, behind, None).unwrap();
     assert_eq!(found, there[there.len() - behind as usize]);
     let error = prices.start_of_last(0, behind + 100, None).unwrap_err();
     let Error::CorruptData { path: named, .. } = &error else { panic!("{error}") };
     assert_eq!(*named, path);
     let many = there.len() as u64 * 10;
-    assert_eq!(prices.start_of_last(0, many, None).unwrap(), 0, "more than there are offsets");
-    // A lag is told all the same: each of those offsets counts.
+    assert_eq!(
+        prices.start_of_last(0, many, None).unwrap(),
+        0,
+        "more records than there are offsets"
+    );
+    // A lag is still reported: each of those offsets counts.
     let counted = prices.count_in(0, 0, None).unwrap();
     let known = there.iter().filter(|at| !lost.contains(at)).count() as u64;
     assert_eq!(counted, known + (lost.end - lost.start));
@@ -287,7 +293,7 @@ fn where_corruption_hides_how_many_there_are_nothing_is_deleted_and_the_file_is_
     let problem = done.logs[0].problem.as_ref().map(ToString::to_string).unwrap_or_default();
     assert!(problem.contains(&*path.to_string_lossy()), "{problem}");
     assert_eq!((done.logs[0].cuts.len(), prices.first(0).unwrap()), (0, 0));
-    // Another limit takes what it takes.
+    // Another limit removes as usual.
     let bytes = RetentionChange::default().bytes(1);
     store.configure_topic("prices", &bytes, None).unwrap();
     let done = store.maintain(false).unwrap();
@@ -313,7 +319,7 @@ fn a_compacted_file_whose_beginning_is_corrupt_is_named_and_the_newer_ones_are_c
     let found = prices.start_of_last(0, 1100, None).unwrap();
     assert_eq!(found, there[there.len() - 1100]);
     let many = there.len() as u64;
-    assert!(prices.count_in(0, 0, None).unwrap() > many, "an upper bound");
+    assert!(prices.count_in(0, 0, None).unwrap() > many, "the count must be an upper bound");
     let error = prices.start_of_last(0, many - 100, None).unwrap_err();
     assert!(error.to_string().contains(&*middle.to_string_lossy()), "{error}");
     store.configure_topic("prices", &records(many - 100), None).unwrap();

@@ -1,11 +1,11 @@
-//! Deaths and power cuts in the middle of a compaction: at each moment one version of each segment is the
+//! Deaths and power cuts during a compaction: at each moment one version of each segment is the
 //! log, and the next compaction finishes.
 
 use falaj::internals::storage::memory::{Choice, Undecided, every};
 
 use super::*;
 
-/// A store that is being compacted, when that began, and what was appended.
+/// A store that is being compacted, the event when that began, and what was appended.
 fn compacting(then: impl FnOnce(&Topic, &mut History)) -> (MemoryStorage, usize, History) {
     let (machine, storage) = machine();
     let store = open(&storage, Path::new(STORE)).unwrap();
@@ -20,7 +20,8 @@ fn compacting(then: impl FnOnce(&Topic, &mut History)) -> (MemoryStorage, usize,
     (machine, begun, history)
 }
 
-/// All that is the last of its key is there, nothing that is there is another; and it goes on.
+/// Check that the last record of each key is there, that no record differs, and that compaction
+/// finishes.
 fn look(image: MemoryStorage, history: &History, sealed: u64, story: &str) -> usize {
     let storage = Arc::new(image) as Arc<dyn Storage>;
     let store = open(&storage, Path::new(STORE)).unwrap_or_else(|error| panic!("{story}: {error}"));
@@ -115,7 +116,8 @@ fn a_power_cut_that_undoes_the_swap_finds_all_that_it_replaces_whatever_names_re
     };
     let (mut points, mut undone) = (0, 0);
     for crash in machine.journal().crashes_from(begun) {
-        // From the rename to the last sync of the directory each operation on a name is lost or not, by itself.
+        // From the rename to the last sync of the directory, each operation on a name may be lost
+        // by itself.
         if !crash.choices().iter().any(changes) {
             continue;
         }
@@ -141,7 +143,7 @@ fn what_a_finished_compaction_says_is_on_the_medium_also_where_one_before_it_die
     put(&prices, &mut history, 1, Some(8));
     prices.flush().unwrap();
     let begun = machine.events();
-    // One segment alone: nothing is left beside it that would tell that it was replaced.
+    // Only one segment: no other file shows that it was replaced.
     let done = compact(&prices).unwrap();
     assert_eq!((done.segments, done.segments_removed), (1, 0));
     std::mem::forget((prices, store));

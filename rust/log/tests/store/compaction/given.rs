@@ -1,4 +1,4 @@
-//! Compaction by what somebody else found out about keys.
+//! Compaction with a list of keys' last records that another program computed.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ fn what_others_found_out_leaves_what_would_be_found_out() {
     fill(&prices, &mut history, 3000, 100);
     seal(&prices);
     let how = |end| CompactOptions::default().last(BTreeMap::from([(0, told(&history, end))]));
-    // What they did not look at stays.
+    // Records that it did not look at stay.
     prices.compact(&how(1000), &mut quietly).unwrap();
     assert_eq!(found(&prices, &history, "1000"), last_of(&history, 1000));
     prices.compact(&how(3000), &mut quietly).unwrap();

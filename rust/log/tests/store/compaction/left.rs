@@ -1,4 +1,4 @@
-//! What a compaction leaves, and what it takes.
+//! Records that a compaction keeps, and those that it removes.
 
 use std::slice::from_ref;
 
@@ -30,10 +30,10 @@ fn of_each_key_the_last_record_stays_at_its_offset_and_all_else_is_gone() {
             assert!(after.segments.len() <= before.segments.len());
             assert_eq!(done.segments - done.segments_removed, after.segments.len() as u64 - 1);
             assert_eq!(prices.end(0).unwrap(), history.len() as u64);
-            assert_eq!(prices.first(0).unwrap(), 0, "the log begins where it did");
+            assert_eq!(prices.first(0).unwrap(), 0, "the log must begin where it did");
             drop(store.clone());
         }
-        // Who opens it anew finds the same, also without maps.
+        // A process that opens it again finds the same, also without maps.
         let there = found(&prices, &history, "before");
         drop((prices, store));
         for reading in
@@ -63,7 +63,7 @@ fn what_is_left_takes_less_room_and_fewer_segments() {
     assert!(before > 8 && segments(&storage).len() <= 3, "{before}");
     assert!(done.bytes_after * 10 < done.bytes_before, "{done:?}");
     assert_eq!(found(&prices, &history, ""), (1980..2000).collect::<Vec<_>>());
-    // Nothing to do is nothing done.
+    // A second compaction has nothing to do.
     let again = compact(&prices).unwrap();
     assert_eq!((again.records, again.removed, again.segments_removed), (20, 0, 0));
     assert_eq!(leftovers(&storage), [""; 0]);
@@ -87,7 +87,7 @@ fn records_keep_their_times_keys_headers_and_who_searches_by_time_finds_them() {
             headers: if i % 2 == 0 { &headers } else { &[] },
             event_time_ns: event,
         };
-        // Two at once, so that blocks are cut.
+        // Appended two at once, so that compaction splits blocks.
         prices.extend_to(0, &[record, NewRecord::new(b"no key")], None).unwrap();
         times.push((event.unwrap_or(now * 1000), now * 1000));
     }
@@ -109,7 +109,7 @@ fn records_keep_their_times_keys_headers_and_who_searches_by_time_finds_them() {
     for i in [0, 100, 569, 570, 599] {
         let at = prices.offset_at_time(0, times[i].1).unwrap().unwrap();
         let sought = if i < 570 { 2 * i as u64 + 1 } else { at };
-        assert_eq!(at, sought, "{i}: the first that is left");
+        assert_eq!(at, sought, "{i}: the first remaining record");
         assert!(prices.get_in(0, at).unwrap().timestamp_ns() >= times[i].1);
         assert!(at == 0 || at as usize / 2 <= i);
     }
@@ -142,7 +142,7 @@ fn positions_from_before_are_recognised_and_cursors_go_on() {
     seal(&prices);
     let open = || GroupMember::open(&store, "reader", from_ref(&prices), Start::Earliest).unwrap();
     let mut reader = open();
-    // Wherever it stands, what lies before it may be put together with other blocks.
+    // Wherever the cursor is, the records before it may be merged with other blocks.
     for at in (0..1500).step_by(83) {
         reader.commit("prices", 0, at, true).unwrap();
     }
@@ -150,7 +150,7 @@ fn positions_from_before_are_recognised_and_cursors_go_on() {
     drop(reader);
     compact(&prices).unwrap();
     let mut reader = open();
-    assert_eq!(reader.next("prices", 0).unwrap(), 700, "it was not taken back");
+    assert_eq!(reader.next("prices", 0).unwrap(), 700, "the cursor must not go back");
     for at in (701..1500).step_by(83) {
         reader.commit("prices", 0, at, true).unwrap();
         fill(&prices, &mut history, 30, 20);
@@ -298,8 +298,9 @@ fn retention_and_compaction_of_one_topic_get_along() {
     is_sound(&store, "all trimmed");
 }
 
-/// The sync before the segment is ended carries over what is in doubt, in a segment of its own: that is
-/// the one to end, and not the empty one before it.
+/// The sync before the segment ends carries records in doubt over, into a segment of its own.
+///
+/// That segment is the one to end, not the empty one before it.
 #[test]
 fn all_is_looked_at_also_where_a_latch_is_cleared_behind_a_roll() {
     let (_, storage) = machine();

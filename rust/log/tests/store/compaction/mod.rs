@@ -1,5 +1,5 @@
-//! Compaction: of all records with the same key the last one stays, at its offset, whoever looks and
-//! whatever happens meanwhile.
+//! Compaction keeps the last record of each key, at its offset, whatever readers and writers do
+//! meanwhile.
 
 mod beside;
 mod counting;
@@ -24,14 +24,14 @@ use crate::stores::{log_dir, open, open_to_read, quietly};
 
 const STORE: &str = "/store";
 
-/// What a record was when it was appended: its key, and how long its value is; no value: a tombstone.
+/// A record as it was appended: its key and the length of its value; `None` is a tombstone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Made {
     key: Option<u64>,
     len: Option<usize>,
 }
 
-/// All that was appended, by offset.
+/// All records that were appended, by offset.
 type History = Vec<Made>;
 
 fn options(partitions: u32) -> TopicOptions {
@@ -87,7 +87,7 @@ fn put_all(topic: &Topic, history: &mut History, made: &[Made]) {
     history.extend_from_slice(made);
 }
 
-/// Append so many records with keys below `keys`, most singly, some in blocks, a few without a key.
+/// Append so many records with keys below `keys`: most singly, some in blocks, a few without a key.
 fn fill(topic: &Topic, history: &mut History, records: u64, keys: u64) {
     let end = history.len() as u64 + records;
     while (history.len() as u64) < end {
@@ -103,7 +103,7 @@ fn fill(topic: &Topic, history: &mut History, records: u64, keys: u64) {
     }
 }
 
-/// Roll, and have all that was sealed on the medium.
+/// Roll, and sync everything that was sealed.
 fn seal(topic: &Topic) {
     topic.log().roll_now().unwrap();
     topic.flush().unwrap();
@@ -113,7 +113,7 @@ fn compact(topic: &Topic) -> Result<Compacted> {
     topic.compact(&CompactOptions::default(), &mut quietly)
 }
 
-/// Where the active segment begins: what is sealed lies before it.
+/// Where the active segment begins: everything before is sealed.
 fn sealed_end(topic: &Topic) -> u64 {
     let mut at = topic.first(0).unwrap();
     let active = topic.log().committed().unwrap().sequence();
@@ -127,7 +127,7 @@ fn sealed_end(topic: &Topic) -> u64 {
     topic.end(0).unwrap()
 }
 
-/// Which offsets are left when everything before `end` was compacted.
+/// The offsets that are left when everything before `end` was compacted.
 fn last_of(history: &History, end: u64) -> Vec<u64> {
     let mut last = HashMap::new();
     for (at, made) in (0..end).zip(history) {
@@ -140,7 +140,7 @@ fn last_of(history: &History, end: u64) -> Vec<u64> {
     (0..history.len() as u64).filter(stays).collect()
 }
 
-/// Offsets of what is there, by records and by runs of them.
+/// The offsets that are there, read as records and as batches.
 fn found(topic: &Topic, history: &History, story: &str) -> Vec<u64> {
     let found = scanned(topic, history, story);
     let (first, end) = (topic.first(0).unwrap(), topic.end(0).unwrap());
@@ -155,11 +155,11 @@ fn found(topic: &Topic, history: &History, story: &str) -> Vec<u64> {
         }
         assert_eq!(runs.len() - before, run.len(), "{story}");
     }
-    assert!(runs == found, "{story}: by runs others than by records");
+    assert!(runs == found, "{story}: batches and records differ");
     found
 }
 
-/// Offsets of what is there, each record compared with what was appended.
+/// The offsets that are there; each record is compared with what was appended.
 fn scanned(topic: &Topic, history: &History, story: &str) -> Vec<u64> {
     let (first, end) = (topic.first(0).unwrap(), topic.end(0).unwrap());
     let mut found = Vec::new();
@@ -176,15 +176,12 @@ fn scanned(topic: &Topic, history: &History, story: &str) -> Vec<u64> {
     found
 }
 
-/// Every offset: a record as it was, or that it is gone.
+/// Look up every offset: the record is as appended, or expired.
 fn look_up_all(topic: &Topic, history: &History, there: &[u64], story: &str) {
     for (at, made) in (0..).zip(history) {
         match topic.get_in(0, at) {
             Ok(record) => {
-                assert!(
-                    there.binary_search(&at).is_ok(),
-                    "{story}: {at} is there for lookups only"
-                );
+                assert!(there.binary_search(&at).is_ok(), "{story}: only a lookup finds {at}");
                 assert_eq!(record.key(), made.key.map(key).as_deref(), "{story}: {at}");
             }
             Err(Error::RecordCompacted { offset, .. }) => {
@@ -205,8 +202,9 @@ fn segments(storage: &Arc<dyn Storage>) -> Vec<u64> {
     names.iter().filter_map(|name| names::parse_segment(name)).collect()
 }
 
-/// Files of the log that are no segment, index, or one of those that always lie there; what is left of an
-/// index that could not be made is made use of by the next one.
+/// Files of the log other than segments, indexes, and files that are always there.
+///
+/// A leftover of an unfinished index does not count: the next one reuses it.
 fn leftovers(storage: &Arc<dyn Storage>) -> Vec<String> {
     let mut names = storage.list(&log_dir(storage, Path::new(STORE), "prices")).unwrap();
     let sequences = segments(storage);

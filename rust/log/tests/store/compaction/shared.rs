@@ -1,4 +1,4 @@
-//! Compaction of topics with several partitions, and of those that once shared their log.
+//! Compaction of topics with several partitions, and of topics that once shared their log.
 
 use super::*;
 
@@ -48,7 +48,7 @@ fn a_topic_that_was_added_to_a_log_is_compacted_once_it_is_there_alone() {
         first.log().roll_now().unwrap();
     }
     first.append_to(0, &NewRecord { key: Some(b"k"), ..NewRecord::new(&[7; 9000]) }, None).unwrap();
-    // It is known from the middle of a segment on that holds nothing of it.
+    // Its first segment with it introduces it in the middle, and has none of its records.
     let prices = Topic::open(&store, "prices", &shared).unwrap().with_sync(SyncMode::None);
     seal(&prices);
     let mut history = History::new();

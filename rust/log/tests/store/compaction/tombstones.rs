@@ -1,4 +1,4 @@
-//! A tombstone is seen by whoever reads from the beginning and is not too slow.
+//! A tombstone stays long enough for a reader that starts at the beginning and is not too slow.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ fn a_tombstone_takes_what_it_hides_with_it_at_once_and_goes_a_day_later() {
     let there: Vec<_> = last_of(&history, 512);
     assert_eq!(found(&prices, &history, "at once"), there);
     assert!(there.ends_with(&[500, 501, 511]));
-    // The day is counted from when the last of what it hides went.
+    // The day counts from the removal of the last record that it hides.
     for days in [0.5, 0.99] {
         at(&memory, days);
         assert_eq!(compact(&prices).unwrap().removed, 0, "{days}");
@@ -96,8 +96,8 @@ fn who_needs_no_tombstones_has_them_gone_at_once() {
 
 #[test]
 fn a_tombstone_stays_as_long_as_what_it_hides_cannot_go() {
-    // The segment with the old values takes more room without them: many small records, of which hardly
-    // any goes, and each of the others has to tell its offset then.
+    // The segment with the old values would take more space without them. It has many small
+    // records. Nearly all stay, and each would have to store its offset.
     let (memory, storage) = machine();
     memory.set_now_us(1_800_000_000_000_000);
     let store = open(&storage, Path::new(STORE)).unwrap();
@@ -120,10 +120,10 @@ fn a_tombstone_stays_as_long_as_what_it_hides_cannot_go() {
     let how = CompactOptions::default().tombstones(Duration::ZERO);
     let done = prices.compact(&how, &mut quietly).unwrap();
     assert_eq!(done.tombstones, 0, "{done:?}");
-    assert!(prices.get_in(0, tombstone).is_ok(), "what it hides would come back");
+    assert!(prices.get_in(0, tombstone).is_ok(), "the record that it hides would come back");
     assert!(
         hidden.iter().any(|at| *at != tombstone && prices.get_in(0, *at).is_ok()),
-        "nothing was blocked"
+        "no tombstone was kept"
     );
     let _ = found(&prices, &history, "");
 }
@@ -142,7 +142,7 @@ fn of_a_topic_that_rests_small_segments_become_one_and_tombstones_go() {
         prices.compact(&sealing, &mut quietly).unwrap();
         assert!(segments(&storage).len() <= 4, "{day}: {:?}", segments(&storage));
     }
-    // What was appended as the last of all is all that is left, and nothing of what was deleted.
+    // The very last record is all that is left, and no deleted key.
     let left: Vec<_> = last_of(&history, history.len() as u64);
     let left: Vec<_> = left.into_iter().filter(|at| history[*at as usize].len.is_some()).collect();
     assert_eq!(found(&prices, &history, ""), left);

@@ -1,4 +1,5 @@
-//! Members: a partition has one owner at a time, the dead are replaced, the living never robbed.
+//! Members of a group: a partition has one owner at a time, dead members are replaced, and living
+//! ones keep their partitions.
 
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use falaj::internals::storage::{File, LockKind};
 
 use super::*;
 
-/// A process of a machine, with the consumer open.
+/// A process of a machine, with the group open.
 struct Process {
     machine: MemoryStorage,
     store: Store,
@@ -33,7 +34,7 @@ impl Process {
         self.billing.parts().unwrap().iter().map(|part| part.partition).collect()
     }
 
-    /// As a poll does: hand out everything of a partition, or settle it.
+    /// As a poll does: deliver everything of a partition, or commit it.
     fn hands_out(&mut self, partition: u32, until: u64) {
         let parts = self.billing.parts().unwrap();
         let mut part = *parts.iter().find(|part| part.partition == partition).unwrap();
@@ -46,7 +47,7 @@ impl Process {
         std::mem::forget((self.billing, self.orders, self.store));
     }
 
-    /// Look until it has so many partitions.
+    /// Look until it owns so many partitions.
     fn waits_for(&mut self, partitions: usize) {
         for _ in 0..1000 {
             self.billing.refresh().unwrap();
@@ -59,7 +60,8 @@ impl Process {
     }
 }
 
-/// Have these look, one after the other, until it is so; the others do nothing meanwhile.
+/// Let these look, one after the other, until a condition holds; the other members do nothing
+/// meanwhile.
 fn look_until(members: &mut [&mut Process], is_so: impl Fn(&[&mut Process]) -> bool) {
     for _ in 0..1000 {
         for member in &mut *members {
@@ -73,7 +75,7 @@ fn look_until(members: &mut [&mut Process], is_so: impl Fn(&[&mut Process]) -> b
     panic!("{:?}", members.iter().map(|member| member.has()).collect::<Vec<_>>());
 }
 
-/// Three members that have two partitions of six each.
+/// Three members that own two of six partitions each.
 fn three_on(machine: &MemoryStorage, mode: WriteMode) -> [Process; 3] {
     drop(Process::on_with(machine, mode, 6));
     let mut all = [0; 3].map(|_| Process::on_with(machine, mode, 6));
@@ -100,7 +102,7 @@ fn members_divide_the_partitions_and_hand_over_what_is_settled() {
         let mut first = Process::on(&machine, mode);
         assert_eq!(first.has(), [0, 1, 2, 3]);
         let mut second = Process::on(&machine, mode);
-        assert!(second.has().is_empty(), "nobody is robbed");
+        assert!(second.has().is_empty(), "no partition may be taken");
         assert!(first.billing.is_stale());
         first.billing.refresh().unwrap();
         second.billing.refresh().unwrap();
@@ -128,13 +130,13 @@ fn a_partition_is_given_up_when_what_was_handed_out_is_committed_and_not_before(
         }
         assert_eq!((first.has().len(), second.has().len()), (4, 0));
         let parts = first.billing.parts().unwrap();
-        assert_eq!(parts.iter().filter(|part| part.open).count(), 2, "it reads on in its own only");
+        assert_eq!(parts.iter().filter(|part| part.open).count(), 2, "it must read its own only");
         first.billing.commit_all(false).unwrap();
         first.billing.refresh().unwrap();
         second.billing.refresh().unwrap();
         assert_eq!((first.has().len(), second.has().len()), (2, 2));
         for part in second.billing.parts().unwrap() {
-            assert_eq!(part.next, 3, "it goes on behind what was committed");
+            assert_eq!(part.next, 3, "it must resume at the committed offset");
         }
     }
 }
@@ -197,8 +199,9 @@ fn what_a_member_leaves_goes_to_who_looks_while_another_is_busy_and_nobody_loses
                 assert!(mine.iter().all(|partition| has.contains(partition)), "{has:?} {mine:?}");
                 left.iter().all(|partition| has.contains(partition))
             });
-            assert_eq!(busy.has(), its, "nobody is robbed");
-            // It comes back, and there is enough for both: only what is too much for one moves.
+            assert_eq!(busy.has(), its, "no partition may be taken");
+            // It comes back, and there are enough partitions for both: only the surplus of one
+            // moves.
             look_until(&mut [&mut busy, &mut idle], |all| {
                 let (its_now, has) = (all[0].has(), all[1].has());
                 assert!(its.iter().all(|partition| its_now.contains(partition)), "{its_now:?}");
@@ -218,11 +221,12 @@ fn who_joins_gets_a_share_of_those_who_look_and_who_asks_and_is_busy_holds_up_no
         look_until(&mut [&mut idle], |all| all[0].has().len() == 4);
         let mut late = Process::on_with(&machine, mode, 6);
         assert!(late.has().is_empty());
-        // Asked at its opening; it does not come for what is let go, and its wish is given up.
+        // It asked at its opening. It does not look again, so its request expires.
         let asks = idle.has();
         look_until(&mut [&mut idle], |all| all[0].has() != asks);
         look_until(&mut [&mut idle], |all| all[0].has() == asks);
-        // Who comes again gets it, however seldom it comes: each time more patience is had with it.
+        // A member that comes back gets a partition, however rarely it comes: each time the others
+        // wait longer for it.
         for _ in 0..40 {
             late.billing.refresh().unwrap();
             for _ in 0..8 {
@@ -254,7 +258,7 @@ fn a_partition_whose_taking_failed_is_taken_again_or_let_go_and_never_nobodys() 
         file.write_at(&[0xff; 512], *at).unwrap();
     }
     drop(first);
-    // Its word is on both, its hands on none.
+    // The word of both partitions names it, but it has neither open.
     let error = second.billing.refresh().unwrap_err();
     assert!(matches!(error, Error::CorruptData { .. }), "{error}");
     for (at, kept) in sectors.iter().zip(&kept) {
@@ -314,12 +318,13 @@ fn members_that_name_other_topics_are_refused_while_one_lives() {
 fn words_of_an_earlier_incarnation_name_nobody() {
     let machine = machine_with_orders(WriteMode::Mapped);
     std::mem::forget(Process::on(&machine, WriteMode::Mapped));
-    // All are gone, and the next process has the same slot and, in a copy, perhaps the same generation.
+    // All members have ended, and the next process has the same slot. In a copy of the store it may
+    // even have the same generation.
     let store = store(&machine.survivor());
     assert_eq!(open(&store, &topic(&store, 4)).parts().unwrap().len(), 4);
 }
 
-/// Somebody who has the store's claim, until dropped.
+/// Holds the store's claim until dropped.
 fn claimed(machine: &MemoryStorage) -> Arc<dyn File> {
     let claim = machine.process().open(Path::new("/store/claim"), OpenMode::ReadWrite).unwrap();
     assert!(claim.try_lock(LockKind::Exclusive).unwrap());
@@ -375,7 +380,7 @@ fn who_is_gone_and_could_not_leave_is_nobody_to_its_own_process() {
     }
     assert_eq!(stays.parts().unwrap().len(), 4);
     assert_eq!(list_groups(&store).unwrap()[0].members.len(), 1);
-    // Whoever comes next sees it too.
+    // The next process sees it too.
     let claim = claimed(&machine);
     drop(stays);
     drop(claim);

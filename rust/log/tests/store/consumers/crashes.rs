@@ -1,13 +1,13 @@
-//! What is left of a cursor when a process dies, and when power is lost, after any event.
+//! A cursor after the death of a process, and after a power cut, at any event.
 
 use falaj::internals::format::consumer::{CursorEntry, entry};
 
 use super::*;
 
-/// A clock that moves, as real ones do: after the crash it is later.
+/// The clock moves, as real ones do: after the crash it is later.
 const LATER_US: i64 = 1_800_000_000_000_000;
 
-/// Ten records of which six are on the medium, and a consumer that commits each of them.
+/// Ten records, six of them durable, and a group that commits each of them.
 fn committing(machine: &MemoryStorage, durable: bool) -> usize {
     let store = store(machine);
     let orders = topic(&store, 1);
@@ -37,12 +37,12 @@ fn after_a_power_cut_at_any_event_of_commits_no_record_is_left_out() {
             let store = store(&image);
             let orders = topic(&store, 1);
             let kept = orders.end(0).unwrap();
-            // The same records again, as many as were lost and more, before anybody looks.
+            // The same number of records again, or more, before any process looks.
             append(&orders, 0, 20);
             let next = open(&store, &orders).next("orders", 0);
             let story = crash.describe(selection);
             let next = next.unwrap_or_else(|error| panic!("{story}: {error}"));
-            assert!(next <= kept, "{story}: it goes on at {next}, the log kept {kept}");
+            assert!(next <= kept, "{story}: it resumes at {next}, the log kept {kept}");
             fell_back += u64::from(next < kept);
             goes_on_from(&image, &orders, next, &story);
         });
@@ -50,8 +50,9 @@ fn after_a_power_cut_at_any_event_of_commits_no_record_is_left_out() {
     assert!(images > 200 && fell_back > 0, "{images} images, {fell_back}");
 }
 
-/// Everybody says that it stands at `next`, it goes back there, and a commit of what it was on before the
-/// power cut, which are other records now, is one.
+/// Check that every view of the group says `next`, and that it resumes there.
+///
+/// Then commit the offset from before the power cut, which has another record now: it must count.
 fn goes_on_from(image: &MemoryStorage, orders: &Topic, next: u64, story: &str) {
     let listed = &list_groups(orders.store()).unwrap()[0];
     assert_eq!(listed.cursors.as_ref().unwrap()[0].committed, next, "{story}");
@@ -69,7 +70,7 @@ fn goes_on_from(image: &MemoryStorage, orders: &Topic, next: u64, story: &str) {
     assert_eq!(billing.committed("orders", 0).unwrap(), part.next, "{story}");
     drop(billing);
     let again = open(orders.store(), orders);
-    assert_eq!(again.next("orders", 0).unwrap(), part.next, "{story}: handed out twice");
+    assert_eq!(again.next("orders", 0).unwrap(), part.next, "{story}: delivered twice");
 }
 
 #[test]

@@ -1,15 +1,16 @@
-//! A consumer group forgets one topic: in all partitions or in none, whatever dies when.
+//! A consumer group forgets one topic: in all partitions or in none, whatever process dies and
+//! when.
 
 use falaj::internals::consumer::forget_topic;
 
 use super::*;
 
-/// A clock that moves, as real ones do: after the crash it is later.
+/// The clock moves, as real ones do: after the crash it is later.
 const LATER_US: i64 = 1_800_000_000_000_000;
 const READ: u64 = 4;
 const END: u64 = 6;
 
-/// Where the committed offsets of a group are.
+/// The place of a group's committed offsets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kept {
     InFile,
@@ -38,7 +39,7 @@ fn join(store: &Store, kept: Kept, topics: &[&str], start: Start) -> GroupMember
     .unwrap()
 }
 
-/// A group that read both topics, of which both committed offsets and records are on the disk.
+/// A group that read both topics; its committed offsets and the records are on the disk.
 fn having_read_both(machine: &MemoryStorage, mode: WriteMode, kept: Kept) -> Store {
     let store = store_in(machine, mode);
     for name in ["orders", "refunds"] {
@@ -56,7 +57,7 @@ fn having_read_both(machine: &MemoryStorage, mode: WriteMode, kept: Kept) -> Sto
     store
 }
 
-/// The committed offsets that the group has, as people see them.
+/// The committed offsets of the group, as listed for users.
 fn listed(store: &Store) -> Vec<(String, u32, u64)> {
     let listed = list_groups(store).unwrap();
     let cursors = listed[0].cursors.as_ref().unwrap().iter();
@@ -71,7 +72,7 @@ fn needs(store: &Store, name: &str) -> usize {
     store.needs(&named(store, name).settings().generation).unwrap().len()
 }
 
-/// Where a member begins that reads both topics, new ones at their ends.
+/// Where a member begins that reads both topics; new topics start at their ends.
 fn begins(store: &Store, kept: Kept) -> (Vec<u64>, Vec<u64>) {
     let billing = join(store, kept, &["orders", "refunds"], Start::Latest);
     let next = |name, partitions: u32| {
@@ -92,7 +93,7 @@ fn a_forgotten_topic_is_known_to_nothing_and_the_others_stay_where_they_are() {
         assert_eq!(begins(&store, kept), (vec![READ; 2], vec![END; 3]), "{mode:?}, {kept:?}");
         drop(store);
         let store = store_in(&machine.restart(), mode);
-        assert_eq!(begins(&store, kept), (vec![READ; 2], vec![END; 3]), "and it stays so");
+        assert_eq!(begins(&store, kept), (vec![READ; 2], vec![END; 3]), "and it must stay so");
     }
 }
 
@@ -119,7 +120,7 @@ fn a_topic_that_a_living_member_reads_is_not_forgotten_and_that_process_is_named
         let store = having_read_both(&machine, mode, Kept::InFile);
         let other = machine.process();
         let living = store_in(&other, mode);
-        // More members than partitions: the last of them has none, and reads the topics all the same.
+        // More members than partitions: the last one owns none, and still reads the topics.
         let members: Vec<_> = (0..6)
             .map(|_| join(&living, Kept::InFile, &["orders", "refunds"], Start::Earliest))
             .collect();
@@ -130,7 +131,7 @@ fn a_topic_that_a_living_member_reads_is_not_forgotten_and_that_process_is_named
         assert!(is_it && error.to_string().contains("reads topic \"refunds\""), "{error}");
         assert_eq!(listed(&store).len(), 5);
         drop(spare);
-        // One that died is none.
+        // A dead member does not count.
         let died = join(&living, Kept::InFile, &["orders", "refunds"], Start::Earliest);
         other.kill();
         std::mem::forget((died, living));
@@ -148,7 +149,7 @@ fn a_topic_that_the_living_members_do_not_read_is_forgotten_beside_them() {
         assert_eq!(forget_topic(&store, "billing", "refunds").unwrap(), 3);
         forget_topic(&store, "billing", "orders").unwrap_err();
         billing.commit("orders", 1, READ + 1, true).unwrap();
-        // Entries that are free again go to another topic, beside the members that have the rest.
+        // Freed entries go to another topic, beside members that own the others.
         drop(join(&store, kept, &["orders"], Start::Earliest));
         assert_eq!(billing.committed("orders", 1).unwrap(), READ + 1);
         drop(billing);
@@ -187,7 +188,7 @@ fn what_the_group_never_read_is_said_and_nothing_changes() {
     assert_eq!(listed(&store).len(), 5);
 }
 
-/// What a crash left: all of the topic's offsets, or none, and whoever opens the group agrees.
+/// A crash leaves all of the topic's offsets or none, and every opening of the group agrees.
 fn expect_all_or_none(image: &MemoryStorage, kept: Kept, story: &str) -> bool {
     image.set_now_us(LATER_US);
     let store = store(image);
@@ -203,7 +204,7 @@ fn expect_all_or_none(image: &MemoryStorage, kept: Kept, story: &str) -> bool {
     is_forgotten
 }
 
-/// Forget a topic; returns the events at which that began and ended.
+/// Forget a topic; return the events at which that began and ended.
 fn forgetting(machine: &MemoryStorage, kept: Kept) -> [usize; 2] {
     let store = having_read_both(machine, WriteMode::Mapped, kept);
     let began = machine.events();
@@ -242,7 +243,7 @@ fn a_power_cut_anywhere_in_forgetting_leaves_all_partitions_or_none_and_what_was
             crash.explore(12, 7, |selection, image| {
                 let story = format!("{kept:?}, {}", crash.describe(selection));
                 let forgotten = expect_all_or_none(&image, kept, &story);
-                assert!(forgotten || crash.time() < ended, "{story}: it had been said");
+                assert!(forgotten || crash.time() < ended, "{story}: it was reported done");
                 seen[usize::from(forgotten)] += 1;
             });
         }

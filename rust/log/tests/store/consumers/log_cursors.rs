@@ -1,4 +1,5 @@
-//! Cursors that are kept in a log: they move with what is appended there, from where they have to be.
+//! Cursors that are kept in a log: they move with the records that are appended there, from the
+//! expected offset.
 
 use falaj::internals::consumer::Move;
 use falaj::internals::format::address::Address;
@@ -6,7 +7,7 @@ use falaj::internals::topic::Transaction;
 
 use super::*;
 
-/// A clock that moves, as real ones do: after the crash it is later.
+/// The clock moves, as real ones do: after the crash it is later.
 const LATER_US: i64 = 1_800_000_000_000_000;
 
 fn in_log(store: &Store, name: &str, log: Option<&str>) -> Topic {
@@ -26,7 +27,7 @@ fn open_in(store: &Store, orders: &Topic, sums: &Topic) -> GroupMember {
     GroupMember::open_in(store, "billing", from_ref(orders), Start::Earliest, sums).unwrap()
 }
 
-/// As a poll does: hand out one more of a partition.
+/// As a poll does: deliver one more record of a partition.
 fn hand_out(billing: &mut GroupMember, partition: u32) {
     let parts = billing.parts().unwrap();
     let mut part = *parts.iter().find(|part| part.partition == partition).unwrap();
@@ -34,7 +35,7 @@ fn hand_out(billing: &mut GroupMember, partition: u32) {
     billing.handed_out(&part);
 }
 
-/// A result, and the cursors that move with it.
+/// Commit a result, and the cursors that move with it.
 fn commit(
     sums: &Topic,
     moves: &[Move],
@@ -54,7 +55,7 @@ fn work(billing: &mut GroupMember, sums: &Topic, sync: SyncMode) {
     billing.moved(&moves, end);
 }
 
-/// Six records that are on the medium, of which each makes a result.
+/// Six durable records; each makes a result.
 fn working(machine: &MemoryStorage, sync: impl Fn(u64) -> SyncMode) -> (usize, Vec<usize>) {
     let store = store(machine);
     let (orders, sums) = (topic(&store, 1), sums(&store));
@@ -74,18 +75,19 @@ fn working(machine: &MemoryStorage, sync: impl Fn(u64) -> SyncMode) -> (usize, V
     (began, done)
 }
 
-/// Where the consumer goes on, and how many results are there; what retention keeps lies before it.
+/// The offset at which the group resumes, and how many results are there; retention keeps all
+/// before it.
 fn left(image: &MemoryStorage, story: &str) -> (u64, u64) {
     let store = store(image);
     let (orders, sums) = (topic(&store, 1), sums(&store));
-    // As the consumer's file has it, which nobody took anything of yet.
+    // As the group's file has it, from which no partition was taken yet.
     let needs = store.needs(&orders.settings().generation).unwrap();
     let billing =
         GroupMember::open_in(&store, "billing", from_ref(&orders), Start::Earliest, &sums);
     let billing = billing.unwrap_or_else(|error| panic!("{story}: {error}"));
     let next = billing.next("orders", 0).unwrap_or_else(|error| panic!("{story}: {error}"));
     let kept = needs.iter().map(|need| need.offset).min();
-    assert!(kept.is_none_or(|kept| kept <= next), "{story}: {kept:?}, it goes on at {next}");
+    assert!(kept.is_none_or(|kept| kept <= next), "{story}: {kept:?}, it resumes at {next}");
     (next, sums.end(0).unwrap())
 }
 
@@ -131,7 +133,7 @@ fn a_durable_commit_with_its_cursor_survives_every_power_cut_after_it() {
     let mut billing = open_in(&store, &orders, &sums);
     hand_out(&mut billing, 0);
     hand_out(&mut billing, 0);
-    // Nobody synced what was read: a durable commit does, before.
+    // The input was not synced: a durable commit syncs it first.
     billing.commit_all(true).unwrap();
     let durable = machine.events();
     work(&mut billing, &sums, SyncMode::None);
@@ -166,7 +168,7 @@ fn a_late_transaction_of_a_former_owner_is_refused_and_nothing_of_it_is_appended
         assert_eq!(sums.end(0).unwrap(), 1);
         work(&mut second, &its_sums, SyncMode::None);
         assert!(commit(&sums, &late, SyncMode::None).is_err());
-        // Also where the offsets are once more what they were.
+        // Also where the offsets are the same as before.
         second.commit("orders", 0, 1, false).unwrap();
         assert!(commit(&sums, &late, SyncMode::None).is_err());
         assert_eq!((sums.end(0).unwrap(), second.committed("orders", 0).unwrap()), (2, 1));
@@ -225,7 +227,7 @@ fn one_partition_that_was_lost_takes_the_whole_transaction_with_it() {
     hand_out(&mut first, 0);
     hand_out(&mut first, 1);
     let late = first.moves().unwrap();
-    // What was handed out is put back, and half of the partitions go to another.
+    // The delivered records are returned, and half of the partitions move to the other member.
     first.rewind();
     let mut second = open_in(&store, &orders, &sums);
     first.refresh().unwrap();
@@ -294,7 +296,7 @@ fn a_consumer_keeps_its_cursors_where_it_first_did() {
     refused(Some(&in_log(&elsewhere, "sums", None)), "own store");
 }
 
-/// In which log its cursors are the file alone says.
+/// Only the group's file says which log has its cursors.
 #[test]
 fn a_consumer_whose_file_is_damaged_is_forgotten_with_its_cursors_wherever_they_are() {
     let machine = MemoryStorage::new();
@@ -348,7 +350,7 @@ fn a_cursor_in_a_log_is_listed_reset_and_forgotten_with_its_consumer() {
         };
         drop(billing);
         assert_eq!(seek_group(&other, "billing", &theirs, 0, Start::Offset(7)).unwrap(), 7);
-        assert!(commit(&sums, &late, SyncMode::None).is_err(), "a reset shuts out, too");
+        assert!(commit(&sums, &late, SyncMode::None).is_err(), "a reset must refuse it too");
         assert_eq!(open_in(&store, &orders, &sums).next("orders", 0).unwrap(), 7);
         assert_eq!(seek_group(&other, "billing", &theirs, 0, Start::Offset(3)).unwrap(), 3);
         assert_eq!(open_in(&store, &orders, &sums).next("orders", 0).unwrap(), 3);
@@ -449,7 +451,7 @@ fn an_input_that_was_rewound_is_told_although_the_cursor_is_elsewhere() {
             rewound += 1;
             let error = billing.parts().unwrap_err();
             assert!(matches!(error, Error::LogTruncated { offset: 8, .. }), "{story}: {error}");
-            // To the very offset that it had: it is another place.
+            // A seek to its very offset: it is another record.
             billing.seek("orders", 0, Start::Offset(8)).unwrap();
             billing.commit_all(false).unwrap();
             drop(billing);

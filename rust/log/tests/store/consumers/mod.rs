@@ -1,5 +1,5 @@
-//! Consumers: cursors that survive and are believed only where the log still knows them, and partitions
-//! that have one owner at a time.
+//! Consumer groups: cursors that survive and are believed only while the log knows them; partitions
+//! with one owner at a time.
 
 mod assignment;
 mod crashes;
@@ -43,7 +43,7 @@ fn topic(store: &Store, partitions: u32) -> Topic {
     Topic::open(store, "orders", &options).unwrap()
 }
 
-/// Records that are all the same.
+/// Append equal records.
 fn append(topic: &Topic, partition: u32, records: u64) {
     for _ in 0..records {
         topic.append_to(partition, &NewRecord::new(b"tick"), Some(SyncMode::None)).unwrap();
@@ -209,7 +209,7 @@ fn a_cursor_of_which_the_log_knows_nothing_any_more_is_an_error_until_somebody_s
     billing.commit("orders", 0, 20, true).unwrap();
     let cursors = bytes_of(&machine);
 
-    // An older copy of the log, beside the consumer's file as it was.
+    // An older copy of the log, beside the group's file as it was.
     let file = Path::new("/store/consumers/billing");
     let copied = older.open(file, OpenMode::CreateNew(0o600)).unwrap();
     copied.write_at(&cursors, 0).unwrap();
@@ -228,10 +228,10 @@ fn a_cursor_of_which_the_log_knows_nothing_any_more_is_an_error_until_somebody_s
     assert_eq!(billing.seek("orders", 0, Start::Offset(10)).unwrap(), 10);
     assert_eq!(billing.parts().unwrap()[0].next, 10);
     billing.rewind();
-    assert!(billing.parts().is_err(), "where it was committed nobody knows");
+    assert!(billing.parts().is_err(), "the committed offset must be unknown");
     drop(billing);
 
-    // To the very offset that it had: it is another place.
+    // A seek to its very offset: it is another record.
     let mut billing = open(&store, &topic(&store, 1));
     assert_eq!(billing.seek("orders", 0, Start::Offset(20)).unwrap(), 20);
     assert_eq!(billing.uncommitted().unwrap().len(), 1);
@@ -276,7 +276,8 @@ fn what_was_delivered_can_be_committed_also_when_a_trim_has_passed_it() {
     let beyond = billing.commit("orders", 0, 11, false).unwrap_err();
     assert!(matches!(beyond, Error::OffsetOutOfRange { offset: 11, end: 10, .. }));
     drop(billing);
-    // What it never read and what is gone is an error when it reads on, and no silent skip.
+    // Records that were not read and have expired are an error when it reads on, and not skipped
+    // silently.
     let next = open(&store, &orders).next("orders", 0).unwrap();
     let error = orders.scan_partition(0, next, None).unwrap_err();
     assert!(matches!(error, Error::OffsetOutOfRange { offset: 4, first: 6, end: 10, .. }));
@@ -339,7 +340,7 @@ fn damage_to_one_cursor_costs_that_commit_and_to_both_is_an_error_that_a_reset_e
     assert_eq!(open(&store, &orders).next("orders", 0).unwrap(), 3);
 }
 
-/// The name is for people: what an entry is of the cursors say as well.
+/// The name is for users: the cursors also say which topic an entry is for.
 #[test]
 fn damage_to_the_name_of_what_is_read_hides_no_cursor() {
     let machine = MemoryStorage::new();
@@ -376,7 +377,7 @@ fn a_cursor_that_is_being_stored_is_not_told_as_damage_and_one_that_stays_torn_i
     billing.commit("orders", 0, 5, true).unwrap();
     drop(billing);
     let path = Path::new("/store/consumers/billing");
-    // Its member, another process.
+    // The group's member, another process.
     let file = machine.process().open(path, OpenMode::ReadWrite).unwrap();
     let at = 8192 + 512;
     let mut cursors = [0; 1024];
@@ -407,9 +408,10 @@ fn a_cursor_that_is_being_stored_is_not_told_as_damage_and_one_that_stays_torn_i
         file.write_at(&torn, at).unwrap();
         calls.store(0, Ordering::Relaxed);
         assert!(matches!(look(), Some(Error::CorruptData { position: 8704, .. })));
-        assert!(calls.load(Ordering::Relaxed) > whole, "it looks again");
+        assert!(calls.load(Ordering::Relaxed) > whole, "it must look again");
     }
-    // With its first call behind those that a look at whole cursors takes, the look lets the member end.
+    // With its first call after those that a look at whole cursors takes, the look lets the member
+    // end.
     file.write_at(&cursors, at).unwrap();
     calls.store(0, Ordering::Relaxed);
     assert!(listed().is_none());

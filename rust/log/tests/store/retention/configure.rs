@@ -1,4 +1,4 @@
-//! Settings that change: whole, at any time, seen by everybody.
+//! Changes of settings: each is whole, possible at any time, and visible to all processes.
 
 use falaj::internals::error::Error;
 use falaj::internals::format::retention::MAX_LIMIT;
@@ -106,7 +106,7 @@ fn a_power_cut_or_a_death_leaves_the_settings_before_or_after_and_never_none() {
         assert!(found == changed || (found == made && time < topic_done), "{story}: {found:?}");
         let limit = store.settings().retention_bytes;
         assert!(limit == Some(9) || (limit.is_none() && time < done), "{story}: {limit:?}");
-        // What a death left beside the file is gone, and the next change goes through.
+        // A leftover of a death beside the file is removed, and the next change succeeds.
         assert_eq!(store.configure(Some(10)).unwrap().retention_bytes, Some(10), "{story}");
         store.configure_topic("orders", &age(6), None).unwrap();
         drop(store);

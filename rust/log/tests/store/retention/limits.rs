@@ -1,4 +1,4 @@
-//! What the limits mean.
+//! The meaning of each limit.
 
 use std::slice::from_ref;
 use std::time::Duration;
@@ -26,7 +26,7 @@ fn whole_segments_beyond_a_size_go_and_what_is_left_is_no_larger() {
         let before = segments(storage, &path, "orders");
         let (limit, held) = (taken(storage, &path, "orders") / 2, orders.get_in(0, 5).unwrap());
         store.configure_topic("orders", &bytes(limit), None).unwrap();
-        assert_eq!(segments(storage, &path, "orders"), before, "configuring removes nothing");
+        assert_eq!(segments(storage, &path, "orders"), before, "configuring must remove nothing");
         let planned = store.maintain(true).unwrap();
         assert_eq!((planned.dry_run, orders.first(0).unwrap()), (true, 0));
         let done = store.maintain(false).unwrap();
@@ -37,14 +37,14 @@ fn whole_segments_beyond_a_size_go_and_what_is_left_is_no_larger() {
         let size = taken(storage, &path, "orders");
         assert!(size <= limit && done.bytes == size, "{size} of {limit}");
         assert!(left.len() > 1 && left[..] == before[before.len() - left.len()..], "{left:?}");
-        // One more would have been too much: the next smaller cut.
+        // One more segment would have been too much: the next smaller cut.
         let own = |sequence| {
             let path = segment(storage, &path, "orders", sequence);
             let files = [path.with_extension("idx"), path];
             files.iter().map(|file| storage.stat(file).unwrap().allocated).sum::<u64>()
         };
-        assert!(size + own(left[0]) > limit, "too much went");
-        assert_eq!(held.value(), Some(value(5).as_slice()), "a view stays valid");
+        assert!(size + own(left[0]) > limit, "too much was deleted");
+        assert_eq!(held.value(), Some(value(5).as_slice()), "a view must stay valid");
         assert_whole(&orders);
         assert_eq!(store.maintain(false).unwrap().logs[0].removed, Removed::default());
     });
@@ -61,12 +61,12 @@ fn the_active_segment_stays_under_the_smallest_limits() {
         store.maintain(false).unwrap();
         assert_eq!(segments(storage, &path, "orders"), [active]);
         let first = orders.first(0).unwrap();
-        assert!(0 < first && first < 400, "its records are all there: {first}");
+        assert!(0 < first && first < 400, "all its records must be there: {first}");
         assert_whole(&orders);
     });
 }
 
-/// A store in memory, whose clock is to be set, and what time it is there.
+/// A store in memory with a clock that the test sets, and its time.
 fn on_a_clock() -> (MemoryStorage, i64, Store) {
     let memory = MemoryStorage::new();
     let storage: Arc<dyn Storage> = Arc::new(memory.clone());
@@ -94,9 +94,9 @@ fn a_limit_in_bytes_is_about_the_files_of_the_log_and_neighbours_fill_them_too()
         fill(&quiet, 5, 10);
         quiet.flush().unwrap();
         let taken = store.maintain(false).unwrap().bytes;
-        // Its own records take next to nothing, and those outside of the log's newest files go.
+        // Its own records take little space, and those outside the log's newest files are deleted.
         assert_eq!((quiet.first(0).unwrap(), quiet.end(0).unwrap()), (5, 10));
-        // The neighbour has no limit: it keeps all it has, and the files with it.
+        // The neighbour has no limit, so it keeps all its records, and the files with them.
         assert_eq!((loud.first(0).unwrap(), loud.end(0).unwrap()), (0, 600));
         assert!(taken > limit);
         store.configure_topic("loud", &bytes(limit), None).unwrap();
@@ -122,8 +122,8 @@ fn segments_of_which_every_record_is_too_old_go() {
         memory.set_now_us(began + 3 * DAY_US);
         store.maintain(false).unwrap();
         let first = orders.first(0).unwrap();
-        assert!(first <= oldest, "{most} days: a record that is young enough went: {first}");
-        assert!(first + 130 > oldest, "{most} days: a whole segment too many stays: {first}");
+        assert!(first <= oldest, "{most} days: a young record was deleted: {first}");
+        assert!(first + 130 > oldest, "{most} days: a whole segment too many was kept: {first}");
         assert_whole(&orders);
     }
 }
@@ -138,7 +138,7 @@ fn a_clock_that_ran_ahead_keeps_nothing_for_ever() {
         .unwrap();
     fill(&orders, 1, 300);
     store.configure_topic("orders", &age(1000), None).unwrap();
-    // Its file was written to last now.
+    // Its file was last written now.
     orders.flush().unwrap();
     memory.set_now_us(began + DAY_US);
     store.maintain(false).unwrap();
@@ -192,7 +192,7 @@ fn what_a_consumer_needs_stays_where_the_topic_waits_for_it() {
         }
         store.configure(Some(1)).unwrap();
         store.maintain(false).unwrap();
-        assert_eq!(orders.first(0).unwrap(), 333, "the store's limit waits, too");
+        assert_eq!(orders.first(0).unwrap(), 333, "the store's limit must wait too");
         let not = RetentionChange::default().waits(false);
         store.configure_topic("orders", &not, None).unwrap();
         store.maintain(false).unwrap();
@@ -208,14 +208,14 @@ fn what_a_queue_has_not_done_stays_where_the_topic_waits_for_it() {
         let waits = records(10).waits(true);
         store.configure_topic("orders", &waits, None).unwrap();
         store.maintain(false).unwrap();
-        assert_eq!(orders.first(0).unwrap(), 0, "nothing is done");
+        assert_eq!(orders.first(0).unwrap(), 0, "no job is done");
         let lease = Duration::from_secs(60);
         let jobs = queue.take(&orders, 400, lease).unwrap();
         let jobs: Vec<_> = jobs.iter().map(LeasedJob::to_ack).collect();
         queue.ack(&orders, &jobs[..200]).unwrap();
         queue.ack(&orders, &jobs[250..]).unwrap();
         store.maintain(false).unwrap();
-        assert_eq!(orders.first(0).unwrap(), 200, "what is out is not done");
+        assert_eq!(orders.first(0).unwrap(), 200, "a job in flight is not done");
         queue.ack(&orders, &jobs[200..250]).unwrap();
         store.maintain(false).unwrap();
         assert_eq!(orders.first(0).unwrap(), 400);
@@ -244,7 +244,7 @@ fn where_it_is_not_known_what_is_needed_nothing_goes_and_the_reason_is_told() {
         let not = RetentionChange::default().waits(false);
         store.configure_topic("orders", &not, None).unwrap();
         store.maintain(false).unwrap();
-        assert_eq!(orders.first(0).unwrap(), 890, "who does not wait does not ask");
+        assert_eq!(orders.first(0).unwrap(), 890, "a topic that does not wait needs no answer");
     });
 }
 
@@ -269,7 +269,7 @@ fn the_store_as_a_whole_stays_below_its_limit_and_the_oldest_records_go_first() 
     let done = store.maintain(false).unwrap();
     assert!(done.bytes <= all - 2 * one, "{} of {}", done.bytes, all - 2 * one);
     assert_eq!((kept.first(0).unwrap(), young.first(0).unwrap()), (0, 0), "younger, protected");
-    assert!(done.bytes + 2 * one > all - 2 * one, "too much went: {} of {all}", done.bytes);
+    assert!(done.bytes + 2 * one > all - 2 * one, "too much was deleted: {} of {all}", done.bytes);
     assert!(done.logs.iter().flat_map(|log| &log.cuts).all(|cut| cut.limit == Limit::Store));
     let after = old.first(0).unwrap();
     assert!(after > 0);
@@ -281,8 +281,10 @@ fn the_store_as_a_whole_stays_below_its_limit_and_the_oldest_records_go_first() 
     [&old, &young, &kept].into_iter().for_each(assert_whole);
 }
 
-/// The consumer needs all from a segment's first record on. So what lies before is deleted, and no more of
-/// this topic: the rest is deleted of a younger one, and the store is as small as its limit says.
+/// The group needs everything from a segment's first record on.
+///
+/// So the records before it are deleted, and no more of this topic. The rest is deleted from a
+/// younger topic, until the store is as small as its limit.
 #[test]
 fn what_a_consumer_needs_of_the_oldest_topic_is_deleted_of_a_younger_one_instead() {
     let memory = MemoryStorage::new();

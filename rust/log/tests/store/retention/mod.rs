@@ -1,4 +1,4 @@
-//! Retention by limits: what is beyond them goes by itself, and nothing else does.
+//! Retention by limits: records beyond a limit are deleted automatically, and no others.
 
 mod configure;
 mod limits;
@@ -18,8 +18,9 @@ use falaj::internals::topic::{SyncMode, Topic};
 
 use crate::stores::{fill, log_dir, open, topic, value};
 
-/// A store with a topic of so many records of 500 bytes, in segments of about 120; closed in order, and
-/// opened again, so that nobody has a roll to see to.
+/// A store with a topic of so many records of 500 bytes, in segments of about 120 records.
+///
+/// It was closed and opened again, so that no roll is waiting for retention.
 fn filled(storage: &Arc<dyn Storage>, path: &Path, records: u64) -> (Store, Topic) {
     let store = open(storage, path).unwrap();
     let orders = topic(&store, "orders").with_sync(SyncMode::None);
@@ -48,29 +49,29 @@ fn segments(storage: &Arc<dyn Storage>, store: &Path, topic: &str) -> Vec<u64> {
     names.iter().filter_map(|name| names::parse_segment(name)).collect()
 }
 
-/// Bytes that the segments of a log and their indexes take.
+/// Bytes of a log's segments and their indexes.
 fn taken(storage: &Arc<dyn Storage>, store: &Path, topic: &str) -> u64 {
     let dir = log_dir(storage, store, topic);
     let names = storage.list(&dir).unwrap();
     let counts =
         |name: &&String| names::parse_segment(name).is_some() || names::parse_index(name).is_some();
-    // Retention may be at it just now.
+    // Retention may be running now.
     let stats = names.iter().filter(counts).map(|name| storage.stat(&dir.join(name)));
     stats.map(|stat| stat.map_or(0, |stat| stat.allocated)).sum()
 }
 
-/// All that is there is what was appended, from the first offset on.
+/// Check that all records from the first offset on are as appended.
 fn assert_whole(topic: &Topic) {
     let (mut next, end) = (topic.first(0).unwrap(), topic.end(0).unwrap());
     while let Err(gone) = read_on(topic, &mut next, end) {
-        // Retention may be at it just now, and then it says from where to go on.
+        // Retention may be running now; then the error says where to resume.
         let Error::OffsetOutOfRange { first, .. } = gone else { panic!("{gone}") };
         assert!(next < first && first <= topic.first(0).unwrap(), "{gone}");
         next = first;
     }
 }
 
-/// Read from an offset, which goes along, to the end.
+/// Read from an offset, which advances, to the end.
 fn read_on(topic: &Topic, next: &mut u64, end: u64) -> Result<()> {
     let mut scan = topic.scan_partition(0, *next, None)?;
     for i in *next..end {

@@ -1,4 +1,4 @@
-//! Retention by whoever rolls: by itself, and no append fails or waits for it.
+//! Retention by a process that rolls: automatic, and no append fails or waits for it.
 
 use std::time::{Duration, Instant};
 
@@ -11,15 +11,15 @@ use super::*;
 use crate::stores::on_both;
 
 const LIMIT: u64 = 300 << 10;
-/// What may come beyond it until the next roll: a segment and its index.
+/// Bytes that may exceed it until the next roll: a segment and its index.
 const SEGMENT: u64 = 80 << 10;
 
-/// Wait for what another thread does.
+/// Wait for the work of another thread.
 pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
     let began = Instant::now();
     while !done() {
         assert!(began.elapsed() < Duration::from_secs(60), "never: {what}");
-        // sleep: nobody is told when files went
+        // sleep: no event reports that files were removed
         std::thread::sleep(Duration::from_millis(2));
     }
 }
@@ -48,13 +48,13 @@ fn a_process_that_lives_learns_of_other_limits_when_it_rolls() {
     on_both(|storage, root| {
         let path = root.join("store");
         let (store, orders) = filled(storage, &path, 200);
-        // Rolls while nothing has limits: that is remembered until something changes.
+        // It rolls while no limits are set; that is remembered until something changes.
         fill(&orders, 200, 500);
         let other = open(storage, &path).unwrap();
-        // Whoever sees to those rolls may do so before or after this.
+        // The process that handles those rolls may do so before or after this.
         other.configure_topic("orders", &records(20), None).unwrap();
         fill(&orders, 500, 700);
-        until("a limit that somebody else set is kept", || orders.first(0).unwrap() > 500);
+        until("a limit set by another process is reached", || orders.first(0).unwrap() > 500);
         assert_whole(&orders);
         drop(store);
     });
@@ -62,7 +62,7 @@ fn a_process_that_lives_learns_of_other_limits_when_it_rolls() {
 
 #[test]
 fn the_limit_of_the_store_is_kept_by_whoever_rolls_also_in_topics_it_has_not_open() {
-    // The clock of the other storage stands still, so that there nothing is older.
+    // The clock of the other storage stands still, so no record is older there.
     let storage: Arc<dyn Storage> = Arc::new(RealStorage::new());
     let storage = &storage;
     let directory = tempfile::tempdir().unwrap();
@@ -76,11 +76,11 @@ fn the_limit_of_the_store_is_kept_by_whoever_rolls_also_in_topics_it_has_not_ope
     store.configure(Some(LIMIT)).unwrap();
     fill(&busy, 0, 1200);
     let (mut end, mut pause) = (1200, Duration::from_millis(2));
-    until("the oldest went, of the idle one", || {
-        // What was not on the medium yet at the last roll goes with one of the next.
+    until("the idle topic's oldest segment is deleted", || {
+        // Records that were not durable at the last roll are deleted by a later roll.
         fill(&busy, end, end + 100);
         end += 100;
-        // sleep: however long a sync takes here, at last files go sooner than another is filled
+        // sleep: however long a sync takes here, files are deleted sooner than another is filled
         std::thread::sleep(pause);
         pause *= 2;
         let [idle, busy] = ["idle", "busy"].map(|name| taken(storage, &path, name));
@@ -101,16 +101,16 @@ fn what_goes_wrong_is_told_by_info_and_no_append_fails_until_it_goes_well_again(
     faulty.plan(Fault::at(1, FailureKind::Errno(libc::EACCES)).only(Call::Unlink).forever());
     fill(&orders, 0, 600);
     let problem = || store.info().unwrap().logs[0].retention_problem.clone();
-    until("the failure is told", || problem().is_some_and(|told| told.contains(".log")));
-    assert!(orders.first(0).unwrap() > 0, "what is said is said");
+    until("the failure is reported", || problem().is_some_and(|told| told.contains(".log")));
+    assert!(orders.first(0).unwrap() > 0, "the start offset must rise");
     assert_eq!(segments(&storage, path, "orders")[0], 0);
     for i in 600..650 {
         assert_eq!(orders.append_to(0, &NewRecord::new(&value(i)), None).unwrap(), i);
     }
     faulty.heal();
     fill(&orders, 650, 1000);
-    until("the failure is over", || problem().is_none());
-    until("what was left went", || segments(&storage, path, "orders")[0] > 4);
+    until("the report is cleared", || problem().is_none());
+    until("the remaining segments are deleted", || segments(&storage, path, "orders")[0] > 4);
     assert_whole(&orders);
 }
 
@@ -123,7 +123,7 @@ fn nothing_is_removed_of_topics_without_limits() {
         store.configure_topic("limited", &records(1), None).unwrap();
         fill(&kept, 0, 800);
         fill(&limited, 0, 800);
-        until("the limited one is cut", || limited.first(0).unwrap() > 0);
+        until("the limited topic is trimmed", || limited.first(0).unwrap() > 0);
         store.maintain(false).unwrap();
         assert_eq!(kept.first(0).unwrap(), 0);
         assert_eq!(segments(storage, &path, "kept")[0], 0);

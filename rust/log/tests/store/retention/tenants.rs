@@ -1,4 +1,4 @@
-//! Limits in logs that several topics share, each of them with its own partitions.
+//! Limits in logs that several topics share, each with its own partitions.
 
 use falaj::internals::storage::memory::MemoryStorage;
 use falaj::internals::store::TopicOptions;
@@ -22,7 +22,7 @@ fn shared(store: &Store, name: &str, partitions: u32) -> Topic {
     Topic::open(store, name, &options).unwrap().with_sync(SyncMode::None)
 }
 
-/// Append a record of 500 bytes, which is so many days old.
+/// Append a record of 500 bytes that is so many days old.
 fn put(topic: &Topic, partition: u32, now_us: i64, days: i64) {
     let event_time_ns = Some((now_us - days * DAY_US) * 1000);
     let value = value(u64::from(partition));
@@ -56,10 +56,10 @@ fn by_age_each_topic_of_a_log_goes_by_the_records_of_all_its_own_partitions_and_
         store.configure_topic(name, &age(DAY_US as u64 / 1000), None).unwrap();
     }
     store.maintain(false).unwrap();
-    assert_eq!(firsts(&mixed), [0, 0], "one of its partitions has young records");
+    assert_eq!(firsts(&mixed), [0, 0], "a partition with young records keeps the files");
     assert_eq!(firsts(&young), [0]);
     for topic in [&before, &between, &old] {
-        // All but what is in the newest file.
+        // All records outside the newest file.
         assert!(firsts(topic).iter().all(|first| *first > 350), "{topic:?}: {:?}", firsts(topic));
     }
 }

@@ -1,10 +1,10 @@
-//! Deaths and power cuts in the middle of retention: what is left is whole, and the next one finishes.
+//! Deaths and power cuts during retention: the log stays whole, and the next run finishes.
 
 use falaj::internals::storage::memory::{MemoryStorage, every};
 
 use super::*;
 
-/// A store of which retention takes most, and when that began.
+/// A store in which retention deletes most segments, and the event when that began.
 fn retaining() -> (MemoryStorage, usize) {
     let machine = MemoryStorage::new().seeded(7);
     let storage: Arc<dyn Storage> = Arc::new(machine.clone());
@@ -15,7 +15,8 @@ fn retaining() -> (MemoryStorage, usize) {
     (machine, begun)
 }
 
-/// It begins where it did or where it is to, and after the next maintenance where it is to.
+/// Check that it begins where it did or where it must, and after the next maintenance where it
+/// must.
 fn look(image: MemoryStorage, story: &str) {
     let (storage, path) = (Arc::new(image) as Arc<dyn Storage>, Path::new("/store"));
     let store = open(&storage, path).unwrap_or_else(|error| panic!("{story}: {error}"));

@@ -1,14 +1,16 @@
-//! What is left of a job when processes die, and when power is lost, after any event: all of it, or nothing.
+//! A bulk load after deaths and power cuts at any event: all of it is there, or nothing.
 
 use super::*;
 
-/// A clock that moves, as real ones do: after the crash it is later.
+/// The clock moves, as real ones do: after the crash it is later.
 const LATER_US: i64 = 1_800_000_000_000_000;
-/// As [`SIZES`], as few as will do.
+/// As [`SIZES`], with as few records as possible.
 const FEW: [u64; 2] = [12, 170];
 
-/// A topic with some records on the medium, and a job of this many that is staged, committed, and followed
-/// by an append. Returns when that began, and when the commit had returned.
+/// A topic with some durable records, and a bulk load of so many that is staged and committed; an
+/// append follows.
+///
+/// Returns when that began, and when the commit had returned.
 fn committing(machine: &MemoryStorage, mode: WriteMode, records: u64) -> (usize, usize) {
     let store = open_in(machine, mode);
     let flights = topic(&store, 2);
@@ -26,7 +28,8 @@ fn committing(machine: &MemoryStorage, mode: WriteMode, records: u64) -> (usize,
     (began, returned)
 }
 
-/// The job is there with its token or not at all; afterwards the job is run again, and is there once.
+/// Check that the load is there with its idempotency key, or not at all; run it again, and check
+/// that it is there once.
 fn look(image: &MemoryStorage, mode: WriteMode, records: u64, must: bool, story: &str) -> bool {
     let store = open_in(image, mode);
     let flights = topic(&store, 2);
@@ -37,18 +40,18 @@ fn look(image: &MemoryStorage, mode: WriteMode, records: u64, must: bool, story:
     let whole: Vec<_> = (0..4).chain(of_job(0)).collect();
     let (even, odd) = (found(0), found(1));
     if token.is_some() {
-        assert!(even.starts_with(&whole), "{story}: token, but not all records");
-        assert!(odd.iter().copied().eq(of_job(1)), "{story}: token, but not all records");
+        assert!(even.starts_with(&whole), "{story}: key, but not all records");
+        assert!(odd.iter().copied().eq(of_job(1)), "{story}: key, but not all records");
     } else {
-        assert!(!must, "{story}: a commit that had returned is gone");
-        assert_eq!((even, odd), (vec![0, 1, 2, 3], vec![]), "{story}: records without token");
+        assert!(!must, "{story}: a finished commit is gone");
+        assert_eq!((even, odd), (vec![0, 1, 2, 3], vec![]), "{story}: records without key");
     }
     let job = BulkLoad::new(&flights, "j").unwrap();
     let part = stage(&job, "a", 0..records);
     let done = job.commit(&[part], Some(("n", 1))).unwrap_or_else(|e| panic!("{story}: {e}"));
     assert_eq!(done.now, token.is_none(), "{story}");
     assert!(found(0).starts_with(&whole) && found(1).into_iter().eq(of_job(1)), "{story}");
-    assert_eq!(staged(&flights), NOTHING, "{story}: what was staged is left");
+    assert_eq!(staged(&flights), NOTHING, "{story}: staged parts are left");
     is_sound(&store);
     token.is_some()
 }
@@ -116,8 +119,9 @@ fn a_process_that_dies_in_a_commit_beside_others_leaves_a_log_that_they_go_on_wi
     }
 }
 
-/// A process commits a job beside another one, and dies at its nth event; returns how many there were, and
-/// whether the job is there.
+/// A process commits a load beside another process, and dies at its nth event.
+///
+/// Returns how many events there were, and whether the load is there.
 fn die_beside(mode: WriteMode, records: u64, nth: u64) -> (u64, bool) {
     use std::sync::atomic::{AtomicU64, Ordering};
     let machine = machine();
@@ -141,7 +145,7 @@ fn die_beside(mode: WriteMode, records: u64, nth: u64) -> (u64, bool) {
     }));
     let events = events.load(Ordering::SeqCst);
     std::mem::forget((job, theirs, store));
-    // Who only reads sees what the dead one had committed, before anybody repairs; that stays.
+    // A reader sees the dead one's committed records before any repair; they stay.
     let reading = Arc::new(machine.process()) as Arc<dyn Storage>;
     let reader = Store::open_on(reading, ROOT, &StoreOptions::reading()).unwrap();
     let read = held(&Topic::open(&reader, "flights", &TopicOptions::default()).unwrap(), 0);

@@ -1,4 +1,4 @@
-//! Jobs that are too large for a group: they become the log's next segment, whoever else is at it.
+//! Bulk loads too large for a group: each becomes the log's next segment, beside any other writers.
 
 use falaj::internals::error::Result;
 use falaj::internals::format::checksum::crc32;
@@ -8,7 +8,7 @@ use falaj::internals::storage::faulty::{FailureKind, Fault, FaultyStorage};
 
 use super::*;
 
-/// Blocks of ten records of 100 bytes for one topic number, and what happens before one of them is asked for.
+/// Blocks of ten records of 100 bytes for one topic, and an action before each block is delivered.
 struct Source<'a> {
     number: u32,
     blocks: u64,
@@ -41,8 +41,9 @@ impl Blocks for Source<'_> {
     }
 }
 
-/// Commit 400 records as a segment; something happens while it is filled, which is told how often that was
-/// begun. Returns the offsets.
+/// Commit 400 records as a segment, and run an action while it is filled.
+///
+/// The action gets the number of the attempt. Returns the offsets.
 fn commit(topic: &Topic, meanwhile: &mut dyn FnMut(u32)) -> Result<Option<std::ops::Range<u64>>> {
     let number = topic.settings().number;
     let mut source = Source { number, blocks: 40, at: 0, begun: 0, meanwhile };
@@ -117,7 +118,7 @@ fn a_segment_of_a_job_has_an_index_that_others_go_on_with() {
         let of = if number % 2 == 0 { &flights } else { &theirs };
         of.append_to(0, &NewRecord::new(&value(number)), None).unwrap();
     }
-    assert!(entries() > filled, "and none was written over");
+    assert!(entries() > filled, "no entry may be overwritten");
     is_sound(&store);
 }
 
@@ -180,8 +181,8 @@ fn what_does_not_fit_the_room_for_changes_begins_a_segment_anew() {
     is_sound(&store);
 }
 
-/// Commit 400 records under a token over a storage in which the k-th call fails; returns how many calls
-/// there were.
+/// Commit 400 records under an idempotency key, over a storage whose k-th call fails; return how
+/// many calls there were.
 fn with_fault(mode: WriteMode, nth: Option<u64>, how: FailureKind) -> u64 {
     let faulty = FaultyStorage::over_memory(machine());
     let options = StoreOptions { write_mode: Some(mode), ..StoreOptions::default() };
@@ -202,7 +203,7 @@ fn with_fault(mode: WriteMode, nth: Option<u64>, how: FailureKind) -> u64 {
     match &done {
         Ok(done) => assert!(done.now && committed, "call {nth:?}"),
         Err(Error::DurabilityUnknown { .. }) => assert!(committed, "call {nth:?}"),
-        Err(error) => assert!(!committed, "call {nth:?}: committed, and yet {error}"),
+        Err(error) => assert!(!committed, "call {nth:?}: committed, but it failed: {error}"),
     }
     let again = job.commit(&[&part], Some(("n", 1))).unwrap();
     assert_eq!(again.now, !committed, "call {nth:?}: {done:?}");

@@ -1,4 +1,4 @@
-//! What jobs leave that came to nothing: it goes, and nothing that somebody may need.
+//! Leftovers of bulk loads that failed: they are removed, except those that a process may need.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::*;
 const DAY_US: i64 = 24 * 60 * 60 * 1_000_000;
 const NOW_US: i64 = 1_767_225_600_000_000;
 
-/// A job of another process, which staged a part of this many records and is writing another.
+/// A load of another process, which staged a part of this many records and is writing another.
 fn half_way(
     machine: &MemoryStorage,
     name: &str,
@@ -45,7 +45,7 @@ fn what_nobody_touched_for_a_day_goes_unless_somebody_is_writing_it() {
     let left = staged(&flights);
     assert!(left.len() == 1 && left[0].to_string_lossy().contains("/open."), "{left:?}");
     drop(writing);
-    assert_eq!(staged(&flights).len(), 0, "who gives up removes it himself");
+    assert_eq!(staged(&flights).len(), 0, "a load that is given up must remove its parts");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Sinks: what many stage becomes visible at once, or not at all, and once.
+//! Sinks: the parts that many writers stage become visible at once or not at all, and once.
 
 mod crashes;
 mod large;
@@ -19,9 +19,9 @@ use falaj::internals::topic::{NewRecord, SyncMode, Topic};
 
 const MODES: [WriteMode; 2] = [WriteMode::Mapped, WriteMode::Pwrite];
 const ROOT: &str = "/store";
-/// Groups hold 16 KiB in segments of this size: what is larger becomes a segment.
+/// Groups hold 16 KiB in segments of this size; a larger load becomes a segment.
 const SEGMENT: u64 = 64 << 10;
-/// The two ways of a commit: records of a job, of 100 bytes each.
+/// The two ways of a commit, as numbers of records of 100 bytes.
 const SIZES: [u64; 2] = [40, 400];
 const NOTHING: [PathBuf; 0] = [];
 
@@ -47,7 +47,7 @@ fn topic(store: &Store, partitions: u32) -> Topic {
     Topic::open(store, "flights", &options).unwrap()
 }
 
-/// A record of 100 bytes that tells its number.
+/// A record of 100 bytes with its number.
 fn value(number: u64) -> Vec<u8> {
     let mut value = vec![number as u8; 100];
     value[..8].copy_from_slice(&number.to_le_bytes());
@@ -65,7 +65,7 @@ fn stage(job: &BulkLoad, part: &str, numbers: std::ops::Range<u64>) -> Vec<u8> {
     staged.finish().unwrap()
 }
 
-/// What a partition holds.
+/// The records of a partition.
 fn held(topic: &Topic, partition: u32) -> Vec<u64> {
     let mut scan = topic.scan_partition(partition, topic.first(partition).unwrap(), None).unwrap();
     let mut found = Vec::new();
@@ -83,7 +83,7 @@ fn is_sound(store: &Store) {
     assert!(found.is_sound(), "{all:?}");
 }
 
-/// All that is staged for a topic's log.
+/// All files that are staged for a topic's log.
 fn staged(topic: &Topic) -> Vec<PathBuf> {
     let storage = topic.store().storage();
     let root = staging_dir(topic.log().dir());
@@ -99,7 +99,7 @@ fn a_job_is_seen_as_a_whole_when_it_is_committed_and_not_before() {
         let store = open_in(&machine, mode);
         let flights = topic(&store, 3);
         flights.append_to(1, &NewRecord::new(&value(1_000_000)), None).unwrap();
-        // Parts of other processes, and of two attempts at the same one.
+        // Parts of other processes, and of two attempts at the same part.
         let theirs = topic(&open_in(&machine.process(), mode), 3);
         let (job, other) =
             (BulkLoad::new(&flights, "j").unwrap(), BulkLoad::new(&theirs, "j").unwrap());
@@ -121,9 +121,9 @@ fn a_job_is_seen_as_a_whole_when_it_is_committed_and_not_before() {
                 expected.insert(0, 1_000_000);
             }
             assert_eq!(held(&flights, partition), expected, "{mode:?}, {records} records");
-            assert_eq!(held(&theirs, partition), expected, "of another process");
+            assert_eq!(held(&theirs, partition), expected, "in another process");
         }
-        // On the medium, whatever the mode of the topic; and nothing of it is left.
+        // Durable, whatever the topic's mode, and no staged file is left.
         assert_eq!(flights.log().durable(), flights.log().committed());
         assert_eq!(staged(&flights), NOTHING);
         is_sound(&store);
@@ -187,7 +187,7 @@ fn topics_that_share_a_log_have_jobs_and_tokens_of_their_own() {
         let token = Some(("nightly", 1));
         assert!(matches!(other.commit(&[&first], token), Err(Error::InvalidManifest { .. })));
         assert!(one.commit(&[first], token).unwrap().now);
-        assert!(other.commit(&[second], token).unwrap().now, "another topic's token");
+        assert!(other.commit(&[second], token).unwrap().now, "another topic's key");
         assert_eq!(held(&paid, 0), (0..records).collect::<Vec<_>>());
         assert_eq!(held(&audit, 0), held(&paid, 0));
         store.delete_topic("paid").unwrap();
@@ -199,7 +199,7 @@ fn topics_that_share_a_log_have_jobs_and_tokens_of_their_own() {
         assert_eq!(
             last_idempotency_key(&paid, "nightly").unwrap(),
             None,
-            "a new topic knows of no job"
+            "a new topic has no loads"
         );
         assert_eq!(
             last_idempotency_key(&audit, "nightly").unwrap().map(|token| token.version),

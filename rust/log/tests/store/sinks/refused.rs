@@ -1,4 +1,4 @@
-//! What cannot be committed is refused before anything changes, and said.
+//! Bulk loads that cannot be committed are refused before anything changes.
 
 use falaj::internals::storage::OpenMode;
 
@@ -11,7 +11,7 @@ fn flip(topic: &Topic, path: &Path, position: u64) {
     file.write_at(&[byte[0] ^ 1], position).unwrap();
 }
 
-/// A commit is refused with it, and sends people to verification.
+/// A commit is refused with it, and its error points to verification.
 #[test]
 fn every_flipped_byte_of_a_staged_part_is_found_by_verification_with_what_helps() {
     let machine = machine();
@@ -19,7 +19,7 @@ fn every_flipped_byte_of_a_staged_part_is_found_by_verification_with_what_helps(
     let flights = topic(&store, 1);
     let job = BulkLoad::new(&flights, "j").unwrap();
     let part = stage(&job, "0", 0..4);
-    // One that is being written need not be whole.
+    // A part that is being written need not be whole.
     let _open = job.stage("1", None).unwrap();
     let is_whole = |path: &PathBuf| path.extension().is_some_and(|ending| ending == "part");
     let whole = staged(&flights).into_iter().find(is_whole).unwrap();
@@ -63,7 +63,7 @@ fn a_manifest_that_is_not_of_the_job_is_refused_and_nothing_changes() {
     refused(&[&of_another_job], "\"k\"");
     refused(&[&part, &part], "twice");
     assert_eq!((flights.end(0).unwrap(), last_idempotency_key(&flights, "n").unwrap()), (0, None));
-    assert!(job.commit(&[&part], Some(("n", 1))).unwrap().now, "the part is there as it was");
+    assert!(job.commit(&[&part], Some(("n", 1))).unwrap().now, "the part must be unchanged");
 
     let left = stage(&job, "0", 0..10);
     drop((job, flights));
@@ -73,7 +73,7 @@ fn a_manifest_that_is_not_of_the_job_is_refused_and_nothing_changes() {
     let error = job.commit(&[left], None).unwrap_err();
     assert!(error.to_string().contains("for another topic than the present"), "{error}");
     let logs = store.storage().list(&Path::new(ROOT).join("logs")).unwrap();
-    assert_eq!(logs.len(), 1, "what was staged went with the topic");
+    assert_eq!(logs.len(), 1, "the staged parts must go with the topic");
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn a_job_that_was_aborted_or_committed_cannot_be_committed_without_its_parts() {
         assert!(job.commit(&[&part], None).unwrap().now);
         gone(job.commit(&[&part], None).unwrap_err());
         job.abort().unwrap();
-        assert_eq!(flights.end(0).unwrap(), records, "an abort undoes nothing");
+        assert_eq!(flights.end(0).unwrap(), records, "an abort must undo nothing");
     }
 }
 

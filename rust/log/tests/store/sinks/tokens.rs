@@ -1,4 +1,4 @@
-//! Tokens: a job is committed once, whatever becomes of the log meanwhile.
+//! Idempotency keys: a bulk load is committed once, whatever happens to the log meanwhile.
 
 use falaj::internals::sink::forget_idempotency_key;
 
@@ -8,7 +8,7 @@ fn version(topic: &Topic, name: &str) -> Option<u64> {
     last_idempotency_key(topic, name).unwrap().map(|token| token.version)
 }
 
-/// Commit records of 100 bytes under a token.
+/// Commit records of 100 bytes under an idempotency key.
 fn commit(topic: &Topic, records: u64, token: (&str, u64)) -> BulkLoadReport {
     let job = BulkLoad::new(topic, &format!("{}-{}", token.0, token.1)).unwrap();
     let part = stage(&job, "0", 0..records);
@@ -26,7 +26,7 @@ fn a_version_that_is_not_higher_is_not_committed_again() {
             let done = commit(&flights, records, ("import", again));
             assert!(!done.now && done.records == 0 && done.offsets.is_empty(), "{again}");
         }
-        assert_eq!(staged(&flights), NOTHING, "of jobs that were there before, too");
+        assert_eq!(staged(&flights), NOTHING, "parts of earlier loads must be gone too");
         assert!(commit(&flights, records, ("export", 7)).now, "another series");
         assert!(commit(&flights, records, ("import", 9)).now);
         assert_eq!(flights.end(0).unwrap(), 3 * records);
@@ -34,11 +34,11 @@ fn a_version_that_is_not_higher_is_not_committed_again() {
         assert_eq!(version(&flights, "other"), None);
         let readers = Store::open_on(store.storage().clone(), ROOT, &StoreOptions::reading());
         let read = Topic::open(&readers.unwrap(), "flights", &TopicOptions::default()).unwrap();
-        assert_eq!(version(&read, "import"), Some(9), "readers know it, too");
+        assert_eq!(version(&read, "import"), Some(9), "readers must know it too");
     }
 }
 
-/// What was staged with a token is removed by whoever spends it first.
+/// The load that uses a key first removes what others staged with it.
 #[test]
 fn who_is_overtaken_with_the_same_token_is_told_that_it_was_committed() {
     for records in SIZES {
@@ -83,7 +83,7 @@ fn a_token_outlives_rolls_trims_restarts_and_a_backup() {
         }
         flights.flush().unwrap();
         let removed = flights.trim(&[(0, records + 1_500)]).unwrap();
-        assert!(removed.segments > 1, "with the segment of the job");
+        assert!(removed.segments > 1, "the load's segment must be among them");
         assert_eq!(version(&flights, "import"), Some(7));
         store.backup(Path::new("/copy"), &mut |_, _| Ok(())).unwrap();
         drop((flights, store));
@@ -101,7 +101,7 @@ fn a_log_says_when_it_remembers_no_more_tokens_and_has_room_for_those_that_are_f
     let machine = machine();
     let flights = topic(&open(&machine), 1);
     let limit = flights.log().max_tokens();
-    assert_eq!(limit, 15, "an eighth of a small segment");
+    assert_eq!(limit, 15, "keys take an eighth of a small segment");
     for n in 0..limit {
         assert!(commit(&flights, 1, (&format!("series-{n}"), 1)).now);
     }
@@ -111,9 +111,9 @@ fn a_log_says_when_it_remembers_no_more_tokens_and_has_room_for_those_that_are_f
         let refused = job.commit(&[&part], Some(("more", 1))).unwrap_err();
         assert!(refused.to_string().contains("remembers 15 idempotency keys"), "{refused}");
         assert!(refused.to_string().contains("forget"), "{refused}");
-        assert_eq!(flights.end(0).unwrap(), limit as u64, "nothing was committed");
+        assert_eq!(flights.end(0).unwrap(), limit as u64, "nothing may be committed");
     }
-    assert!(commit(&flights, 1, ("series-3", 2)).now, "one that is there goes on");
+    assert!(commit(&flights, 1, ("series-3", 2)).now, "a known series must continue");
     assert!(forget_idempotency_key(&flights, "series-3").unwrap());
     assert!(!forget_idempotency_key(&flights, "series-3").unwrap());
     assert_eq!(version(&flights, "series-3"), None);
