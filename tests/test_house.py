@@ -44,9 +44,7 @@ def test_files_written_in_the_test_tree_are_seen() -> None:
 
 
 def test_a_rule_that_looked_at_nothing_complains() -> None:
-    assert complaints(house.things_left_undone, {}) == [
-        "things_left_undone found no file to read"
-    ]
+    assert complaints(house.things_left_undone, {}) == ["things_left_undone found no file to read"]
 
 
 def test_patterns_match_files_at_any_depth_and_no_others() -> None:
