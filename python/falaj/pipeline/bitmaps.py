@@ -59,7 +59,7 @@ class Bitmap:
 
 
 def collect(records: DataFrame, *flags: str) -> list[dict[int, Bitmap]]:
-    """Bring the offsets of which something is true to the driver.
+    """Bring the offsets that have a flag to the driver.
 
     Args:
         records: With the columns `partition` and `offset`, and these.

@@ -26,24 +26,26 @@ from falaj.errors import InvalidArgument
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    import numpy
     from pyspark.sql import Column
 
-__all__ = ["DECIDED", "HASHED", "check", "decide", "id_of"]
+__all__ = ["DECIDED", "HASHED", "check", "columns", "decide", "id_of"]
 
 DECIDED = (
-    "partition INT, offset BIGINT, kept BOOLEAN, size BIGINT, dropped BIGINT, replaced BIGINT, "
-    "id BINARY"
+    "partition INT, offset BIGINT, left_out BOOLEAN, kept BIGINT, without_id BIGINT, "
+    "dropped BIGINT, replaced BIGINT, id BINARY"
 )
-"""Rows of `decide`: a record that is kept, without its id; or, not `kept`, an id with how many of
-its copies were dropped, and how many that earlier runs kept have got a newer one, beside the place
-of one of them."""
+"""Rows of `decide`, of three kinds. With `left_out` it is the place of a copy that is dropped. With
+an id it counts the copies that were dropped, and those that earlier runs kept and that have a newer
+one; its place is that of one of them. Others count what a task keeps, and what of it has no id."""
 
 _SCHEMA = pyarrow.schema(
     [
         ("partition", pyarrow.int32()),
         ("offset", pyarrow.int64()),
-        ("kept", pyarrow.bool_()),
-        ("size", pyarrow.int64()),
+        ("left_out", pyarrow.bool_()),
+        ("kept", pyarrow.int64()),
+        ("without_id", pyarrow.int64()),
         ("dropped", pyarrow.int64()),
         ("replaced", pyarrow.int64()),
         ("id", pyarrow.binary()),
@@ -53,7 +55,7 @@ HASHED = ("value", "key+value")
 """By what an id is a hash, and tells people nothing."""
 _WORDS = ("key", *HASHED)
 _ROUNDED = r"[0-9]\.[0-9]|Infinity|(?<![0-9.])0(?![0-9.])"
-"""What Spark may have made of a number with a fraction or an exponent, or of -0."""
+"""A number as Spark may have changed it: one with a fraction or an exponent, or of -0."""
 _DOUBLE = (
     r'\G((?:[^"0-9\-]++|"[^"\\]*+(?:\\.[^"\\]*+)*+"|(?!-0(?![0-9]))-?[0-9]++(?![.eE]))*+)'
     r"(-?[0-9][0-9.eE+\-]*+)"
@@ -63,7 +65,7 @@ _NAMED = re.compile(r"(header|json):(.+)", re.DOTALL)
 
 
 def check(by: str) -> None:
-    """Refuse what no record can be told by.
+    """Refuse words that name no id.
 
     Raises:
         InvalidArgument: It is none of the words, and no header or field.
@@ -73,6 +75,17 @@ def check(by: str) -> None:
             f"by is key, value, key+value, header:NAME or json:FIELD, not {by!r}: what two records "
             "have in common that are copies of each other"
         )
+
+
+def columns(by: str) -> str:
+    """Name the columns that an id is made of, with their types: only these are read for it."""
+    if by in ("key", "value"):
+        return f"{by} BINARY"
+    if by == "key+value":
+        return "key BINARY, value BINARY"
+    if by.startswith("header:"):
+        return "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
+    return "value BINARY"
 
 
 def id_of(by: str) -> Column:
@@ -137,7 +150,7 @@ class _Copies:
         self.kept.append(at)
 
     def replaced(self) -> int:
-        """Count what earlier runs kept, and of which a newer copy is kept now."""
+        """Count copies that earlier runs kept and that have a newer one now."""
         if not self.last or not self.kept:
             return 0
         if self.window is None:
@@ -153,7 +166,7 @@ def _near(times: list[int], at: int, window: int) -> bool:
 
 
 class _Rows:
-    """Columns of what is told."""
+    """Columns of what is decided."""
 
     def __init__(self) -> None:
         self.columns: list[list[int | bool | bytes | None]] = [[] for _ in _SCHEMA]
@@ -163,9 +176,10 @@ class _Rows:
             column.append(value)
 
     def end(self, copies: _Copies | None) -> None:
-        """Tell of copies of which no more come."""
+        """Add what is known of an id that has no more copies."""
         if copies is not None and (copies.dropped or copies.replaced()):
-            self.add(*copies.first, False, 0, copies.dropped, copies.replaced(), copies.id)
+            counts = (copies.dropped, copies.replaced())
+            self.add(*copies.first, False, None, None, *counts, copies.id)
 
     def batch(self) -> pyarrow.RecordBatch:
         arrays = [
@@ -178,12 +192,12 @@ class _Rows:
 def decide(
     batches: Iterable[pyarrow.RecordBatch], window: int | None, last: bool
 ) -> Iterator[pyarrow.RecordBatch]:
-    """Say which records are kept.
+    """Say which records are left out.
 
     Args:
         batches: Rows of `id`, `seen` (whether an earlier run kept it), `at` (its time),
-            `partition`, `offset` and `size`. Those of an id stand together: first the seen ones,
-            then the others in the order in which they are taken.
+            `partition` and `offset`. Those of an id stand together: first the seen ones, then the
+            others in the order in which they are taken. Those without an id are kept.
         window: In the unit of `at`; None for all times.
         last: Whether the last one wins.
 
@@ -193,8 +207,11 @@ def decide(
     copies: _Copies | None = None
     for batch in batches:
         rows = _Rows()
-        columns = (batch.column(n).to_pylist() for n in range(batch.num_columns))
-        for id_, seen, at, partition, offset, size in zip(*columns, strict=True):
+        alone, without = _alone(batch)
+        kept = int(alone.sum())
+        several = batch.filter(pyarrow.array(~alone))
+        columns = (several.column(n).to_pylist() for n in range(several.num_columns))
+        for id_, seen, at, partition, offset in zip(*columns, strict=True):
             if copies is None or copies.id != id_:
                 rows.end(copies)
                 copies = _Copies(id_, window, last)
@@ -205,10 +222,28 @@ def decide(
                 copies.first = partition, offset
             if copies.is_dropped(at):
                 copies.dropped += 1
+                rows.add(partition, offset, True, None, None, None, None, None)
             else:
                 copies.keep(at)
-                rows.add(partition, offset, True, size, 0, 0, None)
+                kept += 1
+        rows.add(None, None, False, kept, without, None, None, None)
         yield rows.batch()
     rows = _Rows()
     rows.end(copies)
     yield rows.batch()
+
+
+def _alone(batch: pyarrow.RecordBatch) -> tuple[numpy.ndarray, int]:
+    """Find the rows that are kept because no other has their id, and count those without an id.
+
+    The first and the last row may have copies in the batches before and behind.
+    """
+    import numpy
+    from pyarrow import compute
+
+    ids, count = batch["id"], len(batch)
+    same = compute.fill_null(compute.equal(ids.slice(0, max(count - 1, 0)), ids.slice(1)), False)
+    same = numpy.concatenate(([True], same.to_numpy(zero_copy_only=False), [True]))[: count + 1]
+    without = ids.is_null().to_numpy(zero_copy_only=False)
+    unseen = ~batch["seen"].to_numpy(zero_copy_only=False)
+    return unseen & (without | ~(same[:-1] | same[1:])), int(without.sum())

@@ -1,10 +1,10 @@
 """`dedupe`: a topic into another, with each record once.
 
-Which copies are kept is decided in Spark over ids, times and offsets alone (`copies`); then the
-records are read once more, and those that are kept go on as they come, so values are never sorted,
-and the target has the order of the source. Invariant: a run is a job with a token and a plan that
-is kept (`plans`), so it is in the target once, whoever dies when and however often it is started;
-what a run knows of those before it is what stands in the target.
+Spark decides over ids, times and offsets alone which copies are left out (`copies`). Then the
+records are read once more, and all others are appended in the order of the source, so values are
+never sorted. Invariant: a run is a bulk load with an idempotency key and a plan that is kept
+(`plans`), so it is in the target once, whichever process dies and however often it is started. All
+that a run knows of earlier runs is what stands in the target.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow
+from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812  # as every Spark program names it
 from pyspark.sql.types import StringType, StructField, StructType
 
@@ -24,7 +25,7 @@ import falaj
 from falaj.arrow import lanes
 from falaj.errors import InvalidArgument, OffsetOutOfRange, RecordCompacted, shown
 from falaj.pipeline import bitmaps, copies, places
-from falaj.pipeline.frame import Config, Result, watched
+from falaj.pipeline.frame import Config, Result, cores, watched
 from falaj.pipeline.plans import Plans
 from falaj.spark import sampling
 from falaj.spark.ranges import Range, open_raw
@@ -47,12 +48,14 @@ _COLUMNS = (
     "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 )
 _US = 1_000_000
+_SORTED = 1_000_000
+"""About how many ids a task sorts: they fit its memory."""
 _WINDOW_MAX = 10**9
 
 
 @dataclass(frozen=True, kw_only=True)
 class DedupeConfig(Config):
-    """What `dedupe` is asked for.
+    """Settings of `dedupe`.
 
     Attributes:
         topic: What is read.
@@ -68,7 +71,7 @@ class DedupeConfig(Config):
         end: Where a run ends: before an offset, or a time; None for the end as of now.
         on_loss: "fail" where records were trimmed before a run could read them, or "continue" to
             go on behind them.
-        top: How many of the ids with most copies are told.
+        top: How many of the ids with most copies are reported.
     """
 
     topic: str
@@ -96,7 +99,7 @@ class DedupeConfig(Config):
                 f"{shown(self.window)}"
             )
         if self.top < 0:
-            raise InvalidArgument(f"top is how many ids are told, 0 or more, not {self.top}")
+            raise InvalidArgument(f"top is how many ids are reported, 0 or more, not {self.top}")
 
 
 @dataclass(frozen=True)
@@ -118,14 +121,14 @@ class Repeated:
 
 @dataclass(frozen=True, kw_only=True)
 class DedupeResult(Result):
-    """What `dedupe` did; `records` are those that were read, `bytes` the values that were kept.
+    """The result of `dedupe`; `records` are those read, `bytes` the values that were kept.
 
     Attributes:
         kept: Records that were appended to the target.
         dropped: Copies that were left out.
         without_id: Of those that were kept, records that have no id.
-        replaced: With `keep="last"`, records that earlier runs appended, and of which this one has
-            appended a newer copy: both stand in the target.
+        replaced: With `keep="last"`, records that earlier runs appended and that this one
+            appended a newer copy of: both stand in the target.
         lost: Records that were trimmed before a run could read them.
         runs: How many runs that were: two, where one had been begun before and was not done.
         repeated: The ids with most copies that were left out.
@@ -169,20 +172,21 @@ def dedupe(
     many, else by their keys, one source partition after the other. They keep key, value, headers
     and time, to the microsecond.
 
-    A run is all or nothing, and goes on where the last one ended. What stands in the target counts
-    as seen, from whomever it is: a copy of it, less than a window away, is left out. So runs in
+    A run is all or nothing, and goes on where the last one ended. Every record in the target counts
+    as seen, whatever appended it: a copy of it, less than a window away, is left out. So runs in
     pieces give what a single one gives, if times do not go back from one to the next. With
     `keep="last"` nothing of the target can be taken back: a newer copy is appended behind it, and
     counted in `replaced`. Starting it again after it died, also twice at once, appends nothing
     twice.
 
-    Costs two readings of what is new, one of the ids in the target (with a window, of those that
-    are not too old), and a sort of ids; a bit of memory for each record that is read.
+    Costs one reading of the ids of what is new, one of the ids in the target (with a window, of
+    those that are not too old), a sort of ids, and one reading of whole records. Memory holds a bit
+    for each record that is read.
 
     Args:
         spark: The session.
-        config: What is asked for.
-        progress: Who is told how far it is.
+        config: The settings.
+        progress: Gets how far it is.
 
     Returns:
         What was done.
@@ -265,24 +269,20 @@ class _Run:
 
     def do(self, plan: Plan, plans: Plans) -> DedupeResult:
         """Append what is kept of a plan."""
-        whole = places.read(self.spark, self.source, plan.lanes, _COLUMNS)
         with (
-            self._decided(whole, plan) as decided,
+            self._decided(plan) as decided,
             watched(self.spark, self.progress, "finding copies"),
         ):
-            counts = decided.agg(
-                F.count_if("kept").alias("kept"),
-                F.count_if(F.col("kept") & F.col("dropped").isNull()).alias("without_id"),
-                F.coalesce(F.sum("size"), F.lit(0)).alias("bytes"),
-                F.coalesce(F.sum("dropped"), F.lit(0)).alias("dropped"),
-                F.coalesce(F.sum("replaced"), F.lit(0)).alias("replaced"),
-            ).collect()[0]
-            (kept,) = bitmaps.collect(decided, "kept")
+            names = ("kept", "without_id", "dropped", "replaced")
+            sums = [F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in names]
+            counts = decided.agg(*sums).collect()[0]
+            (left_out,) = bitmaps.collect(decided, "left_out")
             repeated = self._repeated(decided)
         with watched(self.spark, self.progress, "copying what is kept"):
-            self._write(whole, kept, plans.token, plan.number)
+            size = self._write(plan, left_out, plans.token)
         return DedupeResult(
             records=counts.kept + counts.dropped,
+            bytes=size,
             seconds=0.0,
             lost=plan.lost,
             runs=1,
@@ -291,51 +291,54 @@ class _Run:
         )
 
     @contextmanager
-    def _decided(self, whole: DataFrame, plan: Plan) -> Iterator[DataFrame]:
+    def _decided(self, plan: Plan) -> Iterator[DataFrame]:
         """Decide about every record: rows of `copies.DECIDED`."""
-        rows = self._rows(whole, seen=False)
-        told = rows.where("id IS NOT NULL")
-        if (lanes := self._seen(whole, plan)) is not None:
-            target = places.read(self.spark, self.into, lanes, _COLUMNS)
-            told = told.union(self._rows(target, seen=True).where("id IS NOT NULL"))
+        read = list(plan.lanes)
+        rows = self._rows(self.source, plan.lanes, seen=False)
+        if (lanes := self._seen(plan)) is not None:
+            target = self._rows(self.into, lanes, seen=True)
+            rows = rows.union(target.where("id IS NOT NULL"))
+            read += lanes
+        count = sum(end - start for _, start, end in read)
+        tasks = max(1, -(-count // _SORTED), min(cores(self.spark), count // (_SORTED // 10)))
         order = ["at", "partition", "offset"]
         window = None if self.config.window is None else round(self.config.window * _US)
         last = self.config.keep == "last"
+        # Records without an id have nothing in common: each goes to any task.
+        spread = F.when(F.col("id").isNull(), F.col("offset"))
         decided = (
-            told.repartition("id")
+            rows.repartition(tasks, "id", spread)
             .sortWithinPartitions(
                 "id", F.desc("seen"), *(F.desc(name) if last else F.asc(name) for name in order)
             )
             .mapInArrow(_decider(window, last), copies.DECIDED)
+            .persist()
         )
-        without = rows.where("id IS NULL").selectExpr(
-            *("partition", "offset", "true AS kept", "size"),
-            *("CAST(NULL AS BIGINT) AS dropped", "CAST(NULL AS BIGINT) AS replaced", "id"),
-        )
-        kept = decided.union(without).persist()
         try:
-            yield kept
+            yield decided
         finally:
-            kept.unpersist()
+            decided.unpersist()
 
-    def _rows(self, frame: DataFrame, *, seen: bool) -> DataFrame:
-        return frame.select(
+    def _rows(self, topic: Topic[Any], lanes: Iterable[Lane], *, seen: bool) -> DataFrame:
+        names = "partition INT, offset BIGINT, timestamp TIMESTAMP"
+        columns = f"{copies.columns(self.config.by)}, {names}"
+        return places.read(self.spark, topic, lanes, columns).select(
             copies.id_of(self.config.by).alias("id"),
             F.lit(seen).alias("seen"),
             F.unix_micros("timestamp").alias("at"),
             "partition",
             "offset",
-            F.coalesce(F.length("value"), F.lit(0)).cast("bigint").alias("size"),
         )
 
-    def _seen(self, whole: DataFrame, plan: Plan) -> list[Lane] | None:
+    def _seen(self, plan: Plan) -> list[Lane] | None:
         """Say which records of the target may have copies in what is new; None for none."""
         if not any(self.into.partition(p).end_offset for p in self.into.partitions):
             return None
         if self.config.window is None or not plan.offsets:
             return lanes(self.into, "earliest", None)
+        times = places.read(self.spark, self.source, plan.lanes, "timestamp TIMESTAMP")
         with watched(self.spark, self.progress, "looking at times"):
-            found = whole.agg(F.unix_micros(F.min("timestamp"))).first()
+            found = times.agg(F.unix_micros(F.min("timestamp"))).first()
         oldest = (found[0] if found and found[0] is not None else 0) / _US
         return lanes(self.into, datetime.fromtimestamp(oldest - self.config.window - 1, UTC), None)
 
@@ -358,20 +361,25 @@ class _Run:
             return places.shown(record.raw)
         return f"{places.shown(record.key)}: {places.shown(record.raw)}"
 
-    def _write(self, whole: DataFrame, kept: dict[int, Bitmap], token: str, number: int) -> None:
-        whole = whole.withColumn("headers", places.headers_or_empty())
-        rows = whole.mapInArrow(_keeper(kept), whole.schema)
-        columns = ["key", "value", "headers", "timestamp"]
+    def _write(self, plan: Plan, left_out: dict[int, Bitmap], token: str) -> int:
+        """Append what is not left out; return the bytes of its values."""
+        reading = places.Reading.of(self.spark, self.source, plan.lanes, _COLUMNS)
+        rows = reading.through(_keeper(left_out), _COLUMNS)
+        columns = ["key", "value", "timestamp"]
         if len(self.into.partitions) == len(self.source.partitions):
             columns.append("partition")
+        seen = Observation()
+        size = F.coalesce(F.sum(F.octet_length("value")), F.lit(0)).alias("bytes")
         (
-            rows.select(*columns)
+            rows.select(*columns, places.headers_or_empty().alias("headers"))
+            .observe(seen, size)
             .write.format("falaj")
             .mode("append")
             .options(store=str(self.store.path), topic=self.into.name)
-            .options(txnAppId=token, txnVersion=str(number))
+            .options(txnAppId=token, txnVersion=str(plan.number))
             .save()
         )
+        return int(seen.get["bytes"])
 
 
 def _decider(
@@ -381,21 +389,19 @@ def _decider(
 
 
 def _keeper(
-    kept: dict[int, Bitmap],
-) -> Callable[[Iterable[pyarrow.RecordBatch]], Iterator[pyarrow.RecordBatch]]:
-    """Make what lets through the records that are kept."""
+    left_out: dict[int, Bitmap],
+) -> Callable[[Range, Iterable[pyarrow.RecordBatch]], Iterator[pyarrow.RecordBatch]]:
+    """Make what passes all records but those that are left out."""
 
-    def keep(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-        import numpy
-
+    def keep(
+        bounds: Range, batches: Iterable[pyarrow.RecordBatch]
+    ) -> Iterator[pyarrow.RecordBatch]:
+        mine = left_out.get(bounds.partition)
         for batch in batches:
-            partitions = batch.column("partition").to_numpy()
-            offsets = batch.column("offset").to_numpy()
-            mask = numpy.zeros(len(offsets), dtype=bool)
-            for partition in numpy.unique(partitions):
-                if int(partition) in kept:
-                    rows = partitions == partition
-                    mask[rows] = kept[int(partition)].has(offsets[rows])
-            yield batch.filter(pyarrow.array(mask))
+            if mine is None:
+                yield batch
+            else:
+                left = mine.has(batch["offset"].to_numpy())
+                yield batch.filter(pyarrow.array(~left))
 
     return keep

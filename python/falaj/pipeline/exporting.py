@@ -2,13 +2,12 @@
 
 Owns which records a run exports: what came since the run before, as a stream of the connector finds
 it, with its rules for records that are gone. How a run survives its death is in `folders`, what its
-tasks write in `pieces`.
+tasks write in `pieces`, how small files of a date become one in `merging`.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import secrets
 import time
 from dataclasses import dataclass
@@ -17,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pyspark.errors import PySparkException
 from pyspark.sql.types import (
     BinaryType,
     DataType,
@@ -31,9 +29,9 @@ from pyspark.sql.types import (
 import falaj
 from falaj import arrow
 from falaj.errors import InvalidArgument, OffsetOutOfRange
-from falaj.pipeline import bad, lakes, steps
+from falaj.pipeline import bad, lakes, merging, steps
 from falaj.pipeline.folders import Commit, Folder, Plan
-from falaj.pipeline.frame import Config, Result, struct_of, watched
+from falaj.pipeline.frame import Config, Result, cores, struct_of, watched
 from falaj.pipeline.pieces import Work, date_of_path
 from falaj.spark import columns, places, ranges
 from falaj.spark.options import ReadOptions
@@ -50,10 +48,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ExportConfig", "ExportResult", "export"]
 
-_CHOICES = (
-    "export to another folder, or let it go on from what is there with on_loss='continue' "
-    "(--on-loss continue)"
-)
+_CHOICES = "export to another folder, or let it go on from what is there with on_loss='continue'"
 _RECORDS_MIN = 100_000
 """Fewest records that are worth a task of their own."""
 _TASKS_PER_CORE = 2
@@ -61,7 +56,7 @@ _TASKS_PER_CORE = 2
 
 @dataclass(frozen=True, kw_only=True)
 class ExportConfig(Config):
-    """What to export, where to, and how.
+    """Settings of `export`.
 
     Which records and columns there are, `columns` to `zone`, is fixed by the first run to a folder.
 
@@ -85,15 +80,16 @@ class ExportConfig(Config):
         start: Where the first run begins: "earliest", "latest", an offset, or a time.
         end: Where this run ends at the latest: an offset that each partition has, or a time; None
             for all there is.
-        visibility: "durable": no loss of power takes back what is exported; or "visible".
+        visibility: "durable": no power failure takes back what is exported; or "visible".
         on_loss: What to do where records are gone that were not exported, or the topic is another:
             "fail", or "continue" and report it.
-        on_corrupt: What to do with records that are damaged: "fail", or "skip" and report them.
+        on_corrupt: What to do with corrupt records: "fail", or "skip" and report them.
         on_bad: What to do with values that are not what `values` says: "fail"; "skip" and report
             them; or the name of a topic that they go to as they are, once, with headers that say
             where they stood. None: what `on_corrupt` says.
         compression: Parquet's: "zstd", "snappy", "gzip" or "none".
-        file_records: Most records of a task, and so of a file.
+        file_records: Most records of a file. A run writes one file a date; a date with more than
+            that, or with more than 64 MB, gets several.
     """
 
     paths: ClassVar[tuple[str, ...]] = ("store", "into")
@@ -151,10 +147,16 @@ class ExportConfig(Config):
         if self.file_records < 1:
             raise InvalidArgument(f"file_records is from 1 up, not {self.file_records}")
 
+    def expect(self) -> None:
+        """Check that there is such a topic, and that the folder can be exported to."""
+        super().expect()
+        with steps.told(Path(self.into)):
+            Folder(Path(self.into)).expect()
+
 
 @dataclass(frozen=True, kw_only=True)
 class ExportResult(Result):
-    """What a run exported; nothing where there was nothing new.
+    """The result of a run; empty if nothing was new.
 
     `records` is how many, `bytes` how large their files are.
 
@@ -216,9 +218,9 @@ def export(
         LockTimeout: Another run exports to the folder.
         SettingsMismatch: The folder was exported with other settings, or from another store.
         OffsetOutOfRange: Records that were not exported are gone.
-        TopicDeleted: The topic was deleted, or made anew.
+        TopicDeleted: The topic was deleted, or created again.
         LogTruncated: The topic's log lost its end, or is an older copy.
-        CorruptData: A record is damaged, or the folder's own state.
+        CorruptData: A record, or the folder's own state, is corrupt.
         Error: Store or folder cannot be used.
     """
     began = time.perf_counter()
@@ -289,7 +291,7 @@ class _Run:
     def go_on(self) -> list[Commit]:
         """Finish a run that died before its commit; give it up if its records are gone.
 
-        Nobody has seen anything of a run that is given up.
+        No reader has seen anything of a run that is given up.
         """
         plan = self._folder.plan()
         if plan is None:
@@ -327,7 +329,17 @@ class _Run:
         missing = [n for n in range(len(plan.tasks)) if self._folder.kept(plan.run, n) is None]
         if missing:
             run_tasks(self._spark, self._work(plan), missing, self._progress)
-        commit = self._folder.commit(plan, self._reader.loss.told)
+        written, said, bad_values = self._folder.written(plan)
+        files = merging.merge(
+            self._spark,
+            self._folder.staging(plan.run),
+            written,
+            self._config.file_records,
+            self._config.compression,
+            self._progress,
+        )
+        said.update(self._reader.loss.told)
+        commit = self._folder.commit(plan, files, said, bad_values)
         self._folder.publish(commit)
         self._keep_bad(commit)
         self._folder.clear()
@@ -342,7 +354,7 @@ class _Run:
         bad.make(config.store, into)
         with falaj.open(config.store, read_only=True) as store, _opened(store, config) as topic:
             generation = topic.generation
-        # Of a topic that was made anew since, these offsets are other records.
+        # In a topic that was created again since, these offsets are other records.
         whole = [each for each in commit.whole if each.generation == generation]
         bounds = {each.partition: (each.start, each.end) for each in whole}
         token = (f"export-{self._folder.settings()['id']}-bad", commit.number)
@@ -367,7 +379,7 @@ class _Run:
     def _tasks(self, records: int) -> int:
         """Say into how many tasks to cut: files of bounded size, and work for all cores."""
         bounded = -(-records // self._config.file_records)
-        return max(bounded, min(records // _RECORDS_MIN, _TASKS_PER_CORE * _cores(self._spark)), 1)
+        return max(bounded, min(records // _RECORDS_MIN, _TASKS_PER_CORE * cores(self._spark)), 1)
 
     def _bounded(self, start: dict[str, Any], end: dict[str, Any]) -> dict[str, Any]:
         """Go no further than `end` says, and not back."""
@@ -381,9 +393,9 @@ class _Run:
         ):
             standing = until.get(name)
             if standing is None or standing.generation != topic.generation:
-                return end  # it was made anew this moment: planning meets that
+                return end  # it was created again this moment: planning meets that
             before = begun.get(name)
-            # What was exported of a topic that had the name before says nothing of this one.
+            # Exports of a topic that had the name before say nothing about this one.
             is_same = before is not None and before.generation == topic.generation
             exported = before.partitions if before is not None and is_same else {}
             for number, _, stop in _bounds(topic, self._config.end):
@@ -422,13 +434,6 @@ def run_tasks(spark: SparkSession, work: Work, tasks: list[int], progress: Progr
     with watched(spark, progress, f"exporting up to {records:,} records"):
         frame = spark.range(0, len(tasks), 1, len(tasks))
         frame.mapInArrow(do, "records BIGINT, bytes BIGINT").collect()
-
-
-def _cores(spark: SparkSession) -> int:
-    try:
-        return spark.sparkContext.defaultParallelism
-    except PySparkException:  # Spark Connect does not tell
-        return len(os.sched_getaffinity(0))
 
 
 def _opened(store: falaj.Store, config: ExportConfig) -> falaj.Topic[Any]:

@@ -10,8 +10,8 @@ In the folder `_falaj` of the export, whose names readers pass over:
 
 A run writes its plan, then its tasks write files to staging, then one rename makes the commit, and
 only then are the files moved to where readers look. Invariant: a file that lies among the dates is
-named by a commit, and a commit's files are complete and on the medium. So a run that died is gone
-on with from its plan, or, where its commit is there, its files are moved on; whoever comes next
+named by a commit, and a commit's files are complete and on the disk. So a run that died is gone
+on with from its plan, or, where its commit is there, its files are moved on; the next run
 does so first. Each of these is one of `steps`.
 """
 
@@ -109,7 +109,7 @@ class Commit:
         whole: The records of each partition.
         files: What it wrote.
         records: How many records.
-        notes: What was reported meanwhile: losses, damage that was left out.
+        notes: What was reported meanwhile: losses, corrupt records that were left out.
         bad: How many records were left out because their values cannot be read.
     """
 
@@ -135,7 +135,7 @@ class Commit:
 
 
 class Folder:
-    """The folder of an export. What changes it needs `locked`."""
+    """The folder of an export. Methods that change it need `locked`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -160,7 +160,12 @@ class Folder:
         finally:
             os.close(descriptor)
 
-    def _make(self) -> None:
+    def expect(self) -> None:
+        """Refuse a folder that holds something else than an export.
+
+        Raises:
+            InvalidArgument: It does.
+        """
         if self.control.is_dir():
             return
         if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
@@ -168,7 +173,11 @@ class Folder:
                 f"{self.path} holds something that is no export: choose a folder that is empty or "
                 "not there yet"
             )
-        steps.make_folder(self.control)
+
+    def _make(self) -> None:
+        self.expect()
+        if not self.control.is_dir():
+            steps.make_folder(self.control)
 
     def _lock(self) -> int:
         path = self.control / "lock"
@@ -196,7 +205,7 @@ class Folder:
     # --- What is exported ------------------------------------------------------------------------
 
     def settings(self) -> dict[str, Any]:
-        """What the first run fixed.
+        """Read the settings that the first run fixed.
 
         Raises:
             InvalidArgument: This is no export.
@@ -246,7 +255,7 @@ class Folder:
         self._write(self.staging(run) / f"{task}.json", kept)
 
     def kept(self, run: str, task: int) -> tuple[list[Piece], list[str], int] | None:
-        """What a task wrote, reported and left out, if it is done and all of it is there."""
+        """Read what a task wrote, reported and left out, if it is done and all is there."""
         staging = self.staging(run)
         found = self._read(staging / f"{task}.json")
         if found is None:
@@ -255,15 +264,10 @@ class Folder:
         whole = all(_size(staging / piece.staged) == piece.bytes for piece in files)
         return (files, found["notes"], found["bad"]) if whole else None
 
-    def commit(self, plan: Plan, notes: list[str]) -> Commit:
-        """Make what the tasks wrote the export's, all of it at once.
-
-        Args:
-            plan: The run, whose tasks are done.
-            notes: What was reported by the driver.
-        """
+    def written(self, plan: Plan) -> tuple[list[Piece], set[str], int]:
+        """Say what the tasks of a run wrote, reported and left out, when all are done."""
         files: list[Piece] = []
-        said, bad = set(notes), 0
+        said, bad = set[str](), 0
         for task in range(len(plan.tasks)):
             done = self.kept(plan.run, task)
             if done is None:
@@ -271,6 +275,17 @@ class Folder:
             files += done[0]
             said.update(done[1])
             bad += done[2]
+        return files, said, bad
+
+    def commit(self, plan: Plan, files: list[Piece], notes: set[str], bad: int) -> Commit:
+        """Make files of a run the export's, all of them at once.
+
+        Args:
+            plan: The run.
+            files: All its files, which lie in staging.
+            notes: What was reported.
+            bad: How many records were left out because their values cannot be read.
+        """
         commit = Commit(
             number=plan.number,
             run=plan.run,
@@ -279,7 +294,7 @@ class Folder:
             whole=plan.whole,
             files=tuple(files),
             records=sum(piece.records for piece in files),
-            notes=tuple(sorted(said)),
+            notes=tuple(sorted(notes)),
             bad=bad,
         )
         steps.make_folder(self._place(plan.number).parent)

@@ -1,9 +1,9 @@
-"""What all pipelines share: configs that check themselves, results that tell, progress that moves.
+"""Parts of all pipelines: configs that check themselves, results, and progress that moves.
 
 Owns the base classes `Config` and `Result`, the protocol `Progress`, and `watched`, under which
 Spark's jobs move a bar and fail with falaj's own errors. A pipeline is a function
-`verb(spark, config, *, progress=None) -> result` in a room of its own; it knows neither the program
-`falaj` nor how anything is shown.
+`verb(spark, config, *, progress=None) -> result` in a module of its own; it knows neither the
+program `falaj` nor how anything is shown.
 """
 
 from __future__ import annotations
@@ -35,9 +35,11 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
+import falaj
 from falaj import errors
 from falaj._paths import local_path, scheme_of
 from falaj.errors import Error, InvalidArgument
+from falaj.spark.ranges import open_raw
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,11 +48,11 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-__all__ = ["SILENT", "Config", "Progress", "Result", "struct_of", "watched"]
+__all__ = ["SILENT", "Config", "Progress", "Result", "cores", "sentence", "struct_of", "watched"]
 
 
 class Progress(Protocol):
-    """Whoever wants to know how far a pipeline is; may be called from other threads.
+    """A listener that gets how far a pipeline is; may be called from other threads.
 
     A pipeline works in parts: `say` begins one, `total` tells how many steps it has, as soon as and
     whenever that is known, and `advance` that some more of them are done.
@@ -68,17 +70,17 @@ class Progress(Protocol):
 
 class _Silent:
     def say(self, text: str) -> None:
-        """Tell nobody."""
+        """Do nothing."""
 
     def total(self, steps: int) -> None:
-        """Tell nobody."""
+        """Do nothing."""
 
     def advance(self, steps: int) -> None:
-        """Tell nobody."""
+        """Do nothing."""
 
 
 SILENT: Progress = _Silent()
-"""The progress of whoever does not ask for one."""
+"""The progress of a caller that does not ask for one."""
 
 
 _READ_BY_SPARK = "source of import and table of join"
@@ -89,7 +91,7 @@ _READ_BY_SPARK = "source of import and table of join"
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """What a pipeline is asked for; each has a subclass, which checks the rest.
+    """Settings of a pipeline; each has a subclass, which checks the rest.
 
     A subclass is a frozen dataclass with keywords only, whose `__post_init__` calls this one's
     first. Types are held to its annotations, so these must be importable at run time.
@@ -129,6 +131,16 @@ class Config:
             return given
         instead = f"Only {_READ_BY_SPARK} may be URLs that Spark reads"
         return Path(os.path.abspath(local_path(given, name, instead)))
+
+    def expect(self) -> None:
+        """Check against the store and the files what can be checked without Spark.
+
+        Raises:
+            Error: The store, a topic, a folder or a file is not there, or is no such thing.
+        """
+        if (topic := getattr(self, "topic", None)) is not None:
+            with falaj.open(self.store, read_only=True) as store:
+                open_raw(store, topic).close()
 
     @classmethod
     def from_mapping(cls, given: Mapping[str, Any]) -> Self:
@@ -230,7 +242,7 @@ def struct_of(schema: str) -> StructType:
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """What a pipeline did; each has a subclass with more to tell.
+    """The result of a pipeline; each has a subclass with more.
 
     Attributes:
         records: Records that it is about.
@@ -281,7 +293,7 @@ def watched(spark: SparkSession, progress: Progress | None, text: str) -> Iterat
 
     Args:
         spark: The session.
-        progress: Who is told; None for nobody.
+        progress: Gets how far it is; or None.
         text: What is done, in a few words; Spark's own page shows them, too.
 
     Raises:
@@ -314,6 +326,12 @@ def _context(spark: SparkSession) -> SparkContext | None:
         return spark.sparkContext
     except PySparkException:  # Spark Connect has none
         return None
+
+
+def cores(spark: SparkSession) -> int:
+    """Say how many tasks run at a time."""
+    context = _context(spark)
+    return len(os.sched_getaffinity(0)) if context is None else context.defaultParallelism
 
 
 class _Watcher(threading.Thread):
@@ -362,15 +380,27 @@ def _tasks(context: SparkContext, group: str) -> tuple[int, int]:
         completed = sum(stage.numCompletedTasks for stage in stages if stage is not None)
         tasks = sum(stage.numTasks for stage in stages if stage is not None)
         done += completed
-        # A stage of which the result was there is never run.
+        # A stage is never run if its result was there.
         total += completed if job is not None and job.status == "SUCCEEDED" else tasks
     return done, total
+
+
+def sentence(error: Exception) -> str:
+    r"""Take the sentence out of what Spark says: without its name, its state and its plan.
+
+    Example:
+        >>> sentence(Exception("[UNRESOLVED] There is no `x`. SQLSTATE: 42703; line 1;\n'Project"))
+        'There is no `x`'
+    """
+    first = str(error).strip().partition("\n")[0]
+    bare = re.sub(r"^\[[\w.]+\] ", "", first)
+    return re.split(r"\s*SQLSTATE: ", bare)[0].rstrip(" .;")
 
 
 _OURS = re.compile(r"^(?:.*\b)?falaj\.errors\.([A-Z]\w+): (.+)$", re.MULTILINE)
 _SPOKEN = (
     ".option('onCorrupt', 'skip')",
-    'on_corrupt="skip" (--on-corrupt skip), where the pipeline takes it',
+    'on_corrupt="skip", where the pipeline takes it',
 )
 """How the connector names what to do, and how a pipeline does."""
 

@@ -1,30 +1,38 @@
 """Topics by the bytes of their records: what pipelines read, and what they write it to.
 
-Owns opening topics without running their codec, making a target that is like its source, and the
-words by which Spark is told a range of offsets.
+Owns opening topics without running their codec, making a target that is like its source, and two
+ways to read ranges of offsets in Spark. `read` gives rows to Spark. A `Reading` gives batches to
+Python in Spark's tasks, so that only what is left of them crosses to the JVM.
 """
 
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F  # noqa: N812  # as every Spark program names it
 
 from falaj import Topic
 from falaj.errors import InvalidArgument, UnknownTopic
+from falaj.pipeline.frame import struct_of
+from falaj.spark.options import ReadOptions
 from falaj.spark.ranges import open_raw
+from falaj.spark.source import FalajReader
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    import pyarrow
     from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.datasource import InputPartition
 
     from falaj import Store
     from falaj.arrow import Lane
 
 __all__ = [
     "JSON_READERS",
+    "Reading",
     "expect_codec",
     "expect_two",
     "headers_or_empty",
@@ -103,9 +111,9 @@ def _is_compacted(topic: Topic[Any]) -> bool | None:
 def headers_or_empty() -> Column:
     """The column `headers`, with an empty array where a record has none.
 
-    What goes to Python in Arrow batches must not have null there: Spark asks at every row how large
-    its batch has become, and for that Arrow's lists fill in all rows since the last that was not
-    null. That is quadratic in a batch of records without headers.
+    Rows that go to Python in Arrow batches must not have null there: Spark asks at every row how
+    large its batch has become, and for that Arrow's lists fill in all rows since the last that was
+    not null. That is quadratic in a batch of records without headers.
     """
     return F.coalesce("headers", F.array().cast("array<struct<key:string,value:binary>>"))
 
@@ -119,6 +127,56 @@ def read(spark: SparkSession, topic: Topic[Any], lanes: Iterable[Lane], schema: 
         lanes: Records of each partition; what is not named is not read.
         schema: The columns.
     """
+    return spark.read.format("falaj").options(**_options(topic, lanes)).schema(schema).load()
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Ranges of a topic, read in tasks of Spark by Python.
+
+    Attributes:
+        spark: The session.
+        reader: Reads what one task reads.
+        tasks: What each task reads, in the order of partitions and offsets.
+    """
+
+    spark: SparkSession
+    reader: FalajReader
+    tasks: Sequence[InputPartition]
+
+    @classmethod
+    def of(
+        cls, spark: SparkSession, topic: Topic[Any], lanes: Iterable[Lane], schema: str
+    ) -> Reading:
+        """Plan to read ranges of a topic, as `read` does."""
+        options = ReadOptions.parse(_options(topic, lanes), "batch")
+        reader = FalajReader(options, struct_of(schema))
+        return cls(spark, reader, reader.partitions())
+
+    def through(
+        self,
+        change: Callable[[Any, Iterator[pyarrow.RecordBatch]], Iterator[pyarrow.RecordBatch]],
+        schema: str,
+    ) -> DataFrame:
+        """Give Spark what a function makes of the batches of each task.
+
+        Args:
+            change: Called in a task with its `Range` and its batches.
+            schema: The columns that it makes.
+        """
+        reader, tasks = self.reader, self.tasks
+
+        def do(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+            for batch in batches:
+                for number in batch["id"].to_pylist():
+                    yield from change(tasks[number], reader.read(tasks[number]))
+
+        count = len(tasks)
+        return self.spark.range(0, count, 1, max(count, 1)).mapInArrow(do, schema)
+
+
+def _options(topic: Topic[Any], lanes: Iterable[Lane]) -> dict[str, str]:
+    """Say to the source which records it reads."""
     # Spark wants every partition named, and takes offsets that are there.
     named = {p: (start, end) for p, start, end in lanes}
     for partition in topic.partitions:
@@ -127,18 +185,13 @@ def read(spark: SparkSession, topic: Topic[Any], lanes: Iterable[Lane], schema: 
     offsets = [
         json.dumps({topic.name: {str(p): at[end] for p, at in named.items()}}) for end in (0, 1)
     ]
-    return (
-        spark.read.format("falaj")
-        .options(
-            store=str(topic.store.path),
-            subscribe=topic.name,
-            startingOffsets=offsets[0],
-            endingOffsets=offsets[1],
-            includeHeaders="true",
-        )
-        .schema(schema)
-        .load()
-    )
+    return {
+        "store": str(topic.store.path),
+        "subscribe": topic.name,
+        "startingOffsets": offsets[0],
+        "endingOffsets": offsets[1],
+        "includeHeaders": "true",
+    }
 
 
 def shown(raw: bytes | memoryview | None) -> str:

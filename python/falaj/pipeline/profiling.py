@@ -1,8 +1,9 @@
 """`profile`: what is in a topic, in figures: rates, sizes, keys, gaps, hours; as a page too.
 
 Spark counts, in three passes: over spans of time, partitions and sizes at once; over keys; and over
-times in the order of offsets. What is left of it fits this process, and `figures` sums it up;
-`profile_page` draws it. Nothing is estimated but compression, of which a sample tells.
+times in the order of offsets. Values and headers never reach the JVM: tasks send their lengths.
+The counts fit this process, and `figures` sums them up; `profile_page` draws them. Only compression
+is estimated, from a sample.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow
-from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812  # as every Spark program names it
 
 import falaj
@@ -29,14 +29,16 @@ from falaj.pipeline.frame import Config, Result, watched
 from falaj.spark.ranges import open_raw
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
-    from pyspark.sql import Column, DataFrame, Row, SparkSession
+    import numpy
+    from pyspark.sql import DataFrame, Row, SparkSession
 
     from falaj import Topic
     from falaj.arrow import Lane
     from falaj.pipeline.figures import Keys, Missing, Pause, Sizes, Slot
     from falaj.pipeline.frame import Progress
+    from falaj.spark.ranges import Range
 
 __all__ = ["ProfileConfig", "ProfileResult", "profile"]
 
@@ -44,6 +46,8 @@ _COLUMNS = (
     "key BINARY, value BINARY, partition INT, timestamp TIMESTAMP, "
     "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 )
+_MEASURED = "key BINARY, partition INT, us BIGINT, size BIGINT, bytes BIGINT"
+"""The figures of a record: its time, the length of its value, and that of all it has."""
 _SAMPLES, _SAMPLE_BYTES = 16, 64 << 10
 """Places of a topic that are tried with compression, and about how much of each."""
 _CODECS = ("lz4", "zstd")
@@ -51,13 +55,13 @@ _CODECS = ("lz4", "zstd")
 
 @dataclass(frozen=True, kw_only=True)
 class ProfileConfig(Config):
-    """What `profile` is asked for.
+    """Settings of `profile`.
 
     Attributes:
         topic: What is looked at.
         start: The first record: "earliest", an offset, or a time.
         end: Where to end: before an offset, or a time; None for the end as of now.
-        top: How many keys and pauses are told.
+        top: How many keys and pauses are reported.
         html: File for the page; None for none.
     """
 
@@ -78,13 +82,13 @@ class ProfileConfig(Config):
         super().__post_init__()
         if self.top < 1:
             raise InvalidArgument(
-                f"top is how many keys and pauses are told, at least 1, not {self.top}"
+                f"top is how many keys and pauses are reported, at least 1, not {self.top}"
             )
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProfileResult(Result):
-    """What is in a topic; `bytes` are those of keys, values and headers.
+    """The figures of a topic; `bytes` are those of keys, values and headers.
 
     Attributes:
         topic: Its name.
@@ -141,14 +145,14 @@ def profile(
 ) -> ProfileResult:
     """Count what is in a topic, or in a range of it.
 
-    Costs three readings in Spark, of which one is of values; a row in memory for each hour, or for
-    each 20,000th part of the time, for each size that a value has, and for each number of records
-    that a key has. Times that go back are found by a sort of each partition's offsets.
+    Costs four readings in Spark: two of whole records, two of times. Memory holds a row for each
+    hour or each 20,000th part of the time, for each size that a value has, and for each number of
+    records that a key has.
 
     Args:
         spark: The session.
-        config: What is asked for.
-        progress: Who is told how far it is.
+        config: The settings.
+        progress: Gets how far it is.
 
     Returns:
         The figures; the page is written, where one is asked for, whole or not at all.
@@ -156,7 +160,7 @@ def profile(
     Raises:
         UnknownTopic: There is no topic of this name.
         OffsetOutOfRange: `start` or `end` is not there.
-        CorruptData: A record is damaged.
+        CorruptData: A record is corrupt.
         SystemCallFailed: The page cannot be written.
         MissingExtra: A page is asked for, and matplotlib is not installed.
     """
@@ -197,7 +201,7 @@ def _write(file: Path, page: str) -> None:
 
 @dataclass(frozen=True)
 class _Counting:
-    """What Spark is asked, and what becomes of the answers."""
+    """The questions to Spark, and the sums of its answers."""
 
     spark: SparkSession
     topic: Topic[Any]
@@ -215,7 +219,7 @@ class _Counting:
             records = sum(row.records for row in by_partition)
             keys = self._keys(rows, records)
         with watched(self.spark, self.progress, "looking at times"):
-            late = {row.partition: row for row in self._late().collect()}
+            late = self._late()
         buckets = sorted(Bucket(r.bucket, r.records, r.bytes, r.first, r.last) for r in by_time)
         hours = figures.hours(buckets)
         slot_seconds, slots = figures.slots(buckets, step)
@@ -238,8 +242,8 @@ class _Counting:
             "keys": keys,
             "sizes": figures.sizes((r.size, r.records) for r in by_size if r.size is not None),
             "partitions": self._partitions(by_partition, late, records),
-            "late": sum(row.late for row in late.values()),
-            "latest": max((row.latest / figures.US for row in late.values()), default=0.0),
+            "late": sum(count for count, _ in late.values()),
+            "latest": max((us / figures.US for _, us in late.values()), default=0.0),
             "compression": _compression(self.topic, self.lanes),
         }
 
@@ -253,26 +257,13 @@ class _Counting:
         return (max(ends) - min(ends)) // 1_000 if ends else 0
 
     def _rows(self) -> DataFrame:
-        def length(of: Column) -> Column:
-            return F.coalesce(F.octet_length(of), F.lit(0)).cast("bigint")
-
-        headers = F.aggregate(
-            places.headers_or_empty(),
-            F.lit(0).cast("bigint"),
-            lambda sum_, each: sum_ + length(each["key"]) + length(each["value"]),
-        )
-        return places.read(self.spark, self.topic, self.lanes, _COLUMNS).select(
-            "key",
-            "partition",
-            F.unix_micros("timestamp").alias("us"),
-            F.octet_length("value").cast("bigint").alias("size"),
-            (length(F.col("key")) + length(F.col("value")) + headers).alias("bytes"),
-        )
+        reading = places.Reading.of(self.spark, self.topic, self.lanes, _COLUMNS)
+        return reading.through(_measure, _MEASURED)
 
     def _sets(self, rows: DataFrame, step: int) -> tuple[list[Row], list[Row], list[Row]]:
         """Count by time, by partition and by size in one pass."""
         bucket = F.expr(f"us - pmod(us, {step}L)").alias("bucket")
-        # What is grouped by is null in the other sets, so the size is counted under another name.
+        # A column is null in sets not grouped by it, so the size is counted under another name.
         by = rows.select("*", bucket, F.col("size").isNull().alias("tombstone"))
         sets = [["bucket"], ["partition"], ["size"]]
         counted = (
@@ -320,25 +311,27 @@ class _Counting:
         )
         return figures.keys(counted, records - keyed, top)
 
-    def _late(self) -> DataFrame:
-        """Compare each time with the latest before it, in the order of offsets."""
-        rows = places.read(
-            self.spark, self.topic, self.lanes, "partition INT, offset BIGINT, timestamp TIMESTAMP"
-        ).select("partition", "offset", F.unix_micros("timestamp").alias("us"))
-        before = (
-            Window.partitionBy("partition")
-            .orderBy("offset")
-            .rowsBetween(Window.unboundedPreceding, -1)
-        )
-        late = F.greatest(F.max("us").over(before) - F.col("us"), F.lit(0))
-        return (
-            rows.select("partition", late.alias("late"))
-            .groupBy("partition")
-            .agg(F.count_if(F.col("late") > 0).alias("late"), F.max("late").alias("latest"))
-        )
+    def _late(self) -> dict[int, tuple[int, int]]:
+        """Compare each time with the latest before it, in the order of offsets.
+
+        Returns:
+            By partition: how many records are late, and by how many microseconds at most.
+        """
+        reading = places.Reading.of(self.spark, self.topic, self.lanes, "timestamp TIMESTAMP")
+        before: dict[tuple[int, int], int] = {}
+        latest: dict[int, int] = {}
+        for row in sorted(reading.through(_newest, _NEWEST).collect()):
+            if row.partition in latest:
+                before[row.partition, row.start] = latest[row.partition]
+            latest[row.partition] = max(row.us, latest.get(row.partition, row.us))
+        late = dict.fromkeys(latest, (0, 0))
+        for row in reading.through(_lateness(before), _LATE).collect():
+            count, most = late[row.partition]
+            late[row.partition] = count + row.late, max(most, row.us)
+        return late
 
     def _partitions(
-        self, counted: list[Row], late: dict[int, Row], records: int
+        self, counted: list[Row], late: dict[int, tuple[int, int]], records: int
     ) -> tuple[Partition, ...]:
         rows = {row.partition: row for row in counted}
         told = []
@@ -348,11 +341,111 @@ class _Counting:
                 told.append(Partition(partition, 0, 0, 0.0, None, None, 0, 0.0))
                 continue
             times = figures.moment(row.first), figures.moment(row.last)
-            mine = late[partition].late, late[partition].latest / figures.US
+            mine = late[partition][0], late[partition][1] / figures.US
             told.append(
                 Partition(partition, row.records, row.bytes, row.records / records, *times, *mine)
             )
         return tuple(told)
+
+
+# --- In tasks ------------------------------------------------------------------------------------
+
+_NEWEST = "partition INT, start BIGINT, us BIGINT"
+_LATE = "partition INT, late BIGINT, us BIGINT"
+
+
+def _measure(_: Range, batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+    """Send the lengths of values and headers in place of these."""
+    from pyarrow import compute
+
+    def length(of: pyarrow.Array) -> pyarrow.Array:
+        return compute.fill_null(compute.binary_length(of), 0).cast(pyarrow.int64())
+
+    for batch in batches:
+        value, headers = batch["value"], batch["headers"]
+        each = headers.flatten()
+        sizes = compute.add(*(length(compute.struct_field(each, n)) for n in (0, 1)))
+        counts = compute.fill_null(compute.list_value_length(headers), 0).to_numpy()
+        payload = compute.add(length(batch["key"]), length(value)).to_numpy()
+        columns = {
+            "key": batch["key"],
+            "partition": batch["partition"],
+            "us": batch["timestamp"].cast(pyarrow.int64()),
+            "size": compute.binary_length(value).cast(pyarrow.int64()),
+            "bytes": payload + _sums(sizes.to_numpy(), counts),
+        }
+        yield pyarrow.RecordBatch.from_pydict(columns)
+
+
+def _sums(of: numpy.ndarray, counts: numpy.ndarray) -> numpy.ndarray:
+    """Add up as many numbers as each count says, one after the other.
+
+    Example:
+        >>> import numpy
+        >>> _sums(numpy.array([1, 2, 3]), numpy.array([2, 0, 1])).tolist()
+        [3, 0, 3]
+    """
+    import numpy
+
+    sums = numpy.concatenate(([0], numpy.cumsum(of, dtype=numpy.int64)))
+    ends = numpy.cumsum(counts)
+    found: numpy.ndarray = sums[ends] - sums[ends - counts]
+    return found
+
+
+def _newest(bounds: Range, batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+    """Find the latest time of a task's records."""
+    found = [int(_times(batch).max()) for batch in batches if len(batch)]
+    if found:
+        yield pyarrow.RecordBatch.from_pydict(
+            {
+                "partition": pyarrow.array([bounds.partition], pyarrow.int32()),
+                "start": [bounds.start],
+                "us": [max(found)],
+            }
+        )
+
+
+def _lateness(
+    before: dict[tuple[int, int], int],
+) -> Callable[[Range, Iterator[pyarrow.RecordBatch]], Iterator[pyarrow.RecordBatch]]:
+    """Make what compares times with the latest before them; `before` a task's first, if any."""
+
+    def compare(
+        bounds: Range, batches: Iterator[pyarrow.RecordBatch]
+    ) -> Iterator[pyarrow.RecordBatch]:
+        import numpy
+
+        latest = before.get((bounds.partition, bounds.start))
+        late = most = 0
+        for batch in batches:
+            times = _times(batch)
+            if not len(times):
+                continue
+            if latest is not None:
+                times = numpy.concatenate(([latest], times))
+            newest = numpy.maximum.accumulate(times)
+            behind = newest - times
+            late += int(numpy.count_nonzero(behind))
+            most = max(most, int(behind.max()))
+            latest = int(newest[-1])
+        yield pyarrow.RecordBatch.from_pydict(
+            {
+                "partition": pyarrow.array([bounds.partition], pyarrow.int32()),
+                "late": [late],
+                "us": [most],
+            }
+        )
+
+    return compare
+
+
+def _times(batch: pyarrow.RecordBatch) -> numpy.ndarray:
+    times: numpy.ndarray = batch["timestamp"].cast(pyarrow.int64()).to_numpy()
+    return times
+
+
+# --- In this process -----------------------------------------------------------------------------
 
 
 def _rate(records: int, first: int | None, last: int | None) -> float | None:

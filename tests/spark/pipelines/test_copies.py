@@ -17,12 +17,22 @@ from falaj.pipeline import copies
 class Row(NamedTuple):
     """A record as `decide` gets it."""
 
-    id: bytes
+    id: bytes | None
     seen: bool
     at: int
     partition: int
     offset: int
-    size: int = 1
+
+
+_ROWS = pyarrow.schema(
+    [
+        ("id", pyarrow.binary()),
+        ("seen", pyarrow.bool_()),
+        ("at", pyarrow.int64()),
+        ("partition", pyarrow.int32()),
+        ("offset", pyarrow.int64()),
+    ]
+)
 
 
 def decided(
@@ -31,19 +41,25 @@ def decided(
     """Places that are kept, how many of each id are dropped, and how many are replaced."""
     turn = -1 if last else 1
     ordered = sorted(
-        rows, key=lambda r: (r.id, not r.seen, turn * r.at, turn * r.partition, turn * r.offset)
+        rows,
+        key=lambda r: (r.id or b"", not r.seen, turn * r.at, turn * r.partition, turn * r.offset),
     )
     columns = list(map(list, zip(*ordered, strict=True))) or [[] for _ in Row._fields]
-    table = pyarrow.table(dict(zip(Row._fields, columns, strict=True)))
-    kept, dropped, replaced = set(), {}, 0
+    table = pyarrow.table(dict(zip(Row._fields, columns, strict=True)), _ROWS)
+    kept, dropped, replaced = {(r.partition, r.offset) for r in rows if not r.seen}, {}, 0
+    counted = without = 0
     for batch in copies.decide(table.to_batches(size), window, last):
         for row in batch.to_pylist():
-            if row["kept"]:
-                kept.add((row["partition"], row["offset"]))
+            if row["left_out"]:
+                kept.remove((row["partition"], row["offset"]))
+            elif row["id"] is None:
+                counted, without = counted + row["kept"], without + row["without_id"]
             else:
                 replaced += row["replaced"]
                 if row["dropped"]:
                     dropped[row["id"]] = row["dropped"]
+    assert counted == len(kept)
+    assert without == sum(row.id is None for row in rows)
     return kept, dropped, replaced
 
 
@@ -56,8 +72,11 @@ def told(
     def near(one: Row, two: Row) -> bool:
         return window is None or abs(one.at - two.at) < window
 
-    for id_, group in groupby(sorted(rows, key=lambda r: r.id), key=lambda r: r.id):
+    for id_, group in groupby(sorted(rows, key=lambda r: r.id or b""), key=lambda r: r.id):
         mine = list(group)
+        if id_ is None:
+            kept |= {(row.partition, row.offset) for row in mine}
+            continue
         seen = [row for row in mine if row.seen]
         new = sorted((r for r in mine if not r.seen), key=lambda r: (r.at, r.partition, r.offset))
         chosen: list[Row] = []
@@ -78,7 +97,7 @@ def topics(draw: st.DrawFn) -> list[Row]:
     rows = draw(
         st.lists(
             st.tuples(
-                st.sampled_from([b"a", b"b", b"c"]),
+                st.sampled_from([None, *(b"%d" % n for n in range(1, 20)), b"a", b"b", b"a"]),
                 st.booleans(),
                 st.integers(-5, 40),
                 st.integers(0, 1),
@@ -86,7 +105,10 @@ def topics(draw: st.DrawFn) -> list[Row]:
             max_size=30,
         )
     )
-    return [Row(id_, seen, at, part, n) for n, (id_, seen, at, part) in enumerate(rows)]
+    return [
+        Row(id_, seen and id_ is not None, at, part, n)
+        for n, (id_, seen, at, part) in enumerate(rows)
+    ]
 
 
 @settings(deadline=None)
@@ -109,6 +131,8 @@ def test_what_is_kept_is_a_window_apart_and_what_is_dropped_is_nearer_than_that_
         others = [
             o for o in kept if o.id == row.id and o is not row and abs(o.at - row.at) < window
         ]
+        if row.id is None:
+            others = []
         assert bool(others) != (row in kept)
 
 

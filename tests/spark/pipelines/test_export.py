@@ -28,7 +28,7 @@ from falaj.errors import (
     TopicDeleted,
     UnknownTopic,
 )
-from falaj.pipeline import ExportConfig, export, exported_files, exporting, read_exported
+from falaj.pipeline import ExportConfig, export, exported_files, exporting, merging, read_exported
 from falaj.pipeline.folders import Folder
 from falaj.pipeline.steps import told
 from falaj.spark.stream import FalajStreamReader
@@ -146,7 +146,10 @@ def test_json_is_exported_as_columns_and_dated_by_a_member(
     found = {(row[0], row[1]): row[2] for row in sums.agg(F.sum("value.distance")).collect()}
     assert found == expected
     assert result.records == len(taken)
-    assert told.said == [f"exporting up to {len(taken):,} records"]
+    assert told.said == [
+        f"exporting up to {len(taken):,} records",
+        f"merging small files into {result.files}",
+    ]
     assert told.done == told.totals[-1]
 
 
@@ -157,7 +160,8 @@ def test_json_is_exported_as_columns_and_dated_by_a_member(
 def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Small:
     """Export `t` of a small store to `lake`, with tasks that this process does."""
     monkeypatch.setattr(exporting, "run_tasks", in_this_process)
-    monkeypatch.setattr(exporting, "_cores", lambda _: 1)
+    monkeypatch.setattr(exporting, "cores", lambda _: 1)
+    monkeypatch.setattr(merging, "in_spark", merge_in_this_process)
     fill(tmp_path, 20)
 
     def run(**changed: Any) -> ExportResult:
@@ -170,6 +174,12 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Small:
 def in_this_process(_spark: object, work: Any, tasks: list[int], _progress: object) -> None:
     for task in tasks:
         work.do(task)
+
+
+def merge_in_this_process(
+    _spark: object, work: Any, todo: list[list[Any]], _progress: object
+) -> list[Any]:
+    return [work.do(group) for group in todo]
 
 
 def fill(folder: Path, count: int, topic: str = "t", start: int = 0) -> None:
@@ -246,6 +256,20 @@ def test_files_have_no_more_records_than_asked_for(small: Small, tmp_path: Path)
     assert committed(tmp_path / "lake") == list(range(20))
 
 
+def test_a_run_writes_one_file_a_date_whatever_its_tasks_were(
+    small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert small().files == 5
+    files = exported_files(tmp_path / "lake")
+    assert [path.parent.name for path in files] == [f"date=2026-11-2{n}" for n in range(5)]
+    assert [int(row["value"]) for row in rows_of(files[0])] == [0, 2, 1, 3]  # by partition
+    assert committed(tmp_path / "lake") == seen(tmp_path / "lake") == list(range(20))
+    fill(tmp_path, 4, start=20)
+    monkeypatch.setattr(merging, "MERGED_BYTES", 1)
+    assert small().files == 2  # both are too large to become one
+    assert committed(tmp_path / "lake") == list(range(24))
+
+
 def test_more_dates_than_open_files_are_exported_whole(
     small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -289,7 +313,7 @@ def make_anew(folder: Path) -> None:
     ("change", "error", "said", "left"),
     [
         (trim, OffsetOutOfRange, "records 10 to 12 were trimmed", [24, *range(21, 26, 2)]),
-        (make_anew, TopicDeleted, "deleted and made anew", [*range(100, 130)]),
+        (make_anew, TopicDeleted, "deleted and created again", [*range(100, 130)]),
     ],
 )
 def test_records_that_are_gone_fail_the_run_or_are_reported(
@@ -324,7 +348,7 @@ def test_an_end_in_a_topic_that_was_made_anew_is_one_of_that(
                 topic.append(
                     b"%d" % (100 + n), timestamp_ns=BEGIN * 10**9, partition=n % partitions
                 )
-    with pytest.raises(TopicDeleted, match=r"made anew.*on_loss='continue'"):
+    with pytest.raises(TopicDeleted, match=r"created again.*on_loss='continue'"):
         small(end=50)
     with pytest.raises(
         OffsetOutOfRange, match=r"up to, not including, 12: end=50 .* leave it away"
@@ -354,7 +378,7 @@ def test_a_topic_that_is_made_anew_while_a_run_is_planned_is_a_loss(
 
     with monkeypatch.context() as patch:
         patch.setattr(FalajStreamReader, "latestOffset", meanwhile)
-        with pytest.raises(TopicDeleted, match="made anew"):
+        with pytest.raises(TopicDeleted, match="created again"):
             small(end=4)
     assert committed(tmp_path / "lake") == list(range(20))
 
@@ -519,8 +543,8 @@ def test_the_result_tells_programs_and_people(small: Small, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("refused", "helps"),
     [
-        (errno.ENOSPC, "; make room and run it again"),
-        (errno.EDQUOT, "; make room within this user's quota"),
+        (errno.ENOSPC, "; free some space and run it again"),
+        (errno.EDQUOT, "; free some of this user's quota"),
         (errno.EFBIG, "; raise the limit on the size of files, `ulimit -f`, and run it again"),
     ],
 )

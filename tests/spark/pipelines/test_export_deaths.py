@@ -9,9 +9,15 @@ import pytest
 
 import falaj
 from falaj.errors import Error
-from falaj.pipeline import ExportConfig, export, exported_files, exporting, steps
+from falaj.pipeline import ExportConfig, export, exported_files, exporting, merging, steps
 from falaj.pipeline.folders import Folder
-from spark.pipelines.test_export import committed, fill, in_this_process, seen
+from spark.pipelines.test_export import (
+    committed,
+    fill,
+    in_this_process,
+    merge_in_this_process,
+    seen,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,7 +67,8 @@ class Deaths:
 @pytest.fixture
 def deaths(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Deaths:
     monkeypatch.setattr(exporting, "run_tasks", in_this_process)
-    monkeypatch.setattr(exporting, "_cores", lambda _: 1)
+    monkeypatch.setattr(exporting, "cores", lambda _: 1)
+    monkeypatch.setattr(merging, "in_spark", merge_in_this_process)
     fill(tmp_path, RECORDS)
     return Deaths(monkeypatch)
 
@@ -199,7 +206,7 @@ def test_a_strange_file_in_the_way_is_not_written_over(
         patch.setattr(steps, "move", lambda *_: die())
         with pytest.raises(Died):
             run(tmp_path, into)
-    staged = next(iter(into.glob("_falaj/staging/*/2026-11-20.part*")))
+    staged = min(into.glob("_falaj/staging/*/2026-11-20.part*"))
     target = into / "date=2026-11-20" / staged.name.removeprefix("2026-11-20.").rpartition(".")[0]
     target.write_bytes(b"mine")
     with pytest.raises(Error, match="is in the way"):

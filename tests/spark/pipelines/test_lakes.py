@@ -24,11 +24,11 @@ from pyiceberg.utils.config import Config as IcebergConfig
 
 import falaj
 from falaj.errors import CorruptData, MissingExtra, SettingsMismatch, SystemCallFailed
-from falaj.pipeline import ExportConfig, export, exporting, read_exported
+from falaj.pipeline import ExportConfig, export, exporting, merging, read_exported
 from falaj.pipeline.folders import Folder
 from falaj.pipeline.lakes import delta, iceberg, lake
 from spark.pipelines.conftest import TOPIC
-from spark.pipelines.test_export import committed, fill, in_this_process
+from spark.pipelines.test_export import committed, fill, in_this_process, merge_in_this_process
 from spark.pipelines.test_export_deaths import Deaths, Died
 
 if TYPE_CHECKING:
@@ -120,7 +120,8 @@ def made(
 ) -> Made:
     """An export that is not made yet, of a small topic; this process does its tasks."""
     monkeypatch.setattr(exporting, "run_tasks", in_this_process)
-    monkeypatch.setattr(exporting, "_cores", lambda _: 1)
+    monkeypatch.setattr(exporting, "cores", lambda _: 1)
+    monkeypatch.setattr(merging, "in_spark", merge_in_this_process)
     fill(tmp_path, RECORDS)
     return Made(request.param, tmp_path, tmp_path / "lake")
 
@@ -439,12 +440,12 @@ def test_a_torn_log_is_told_and_an_empty_end_of_it_is_written_again(made: Made) 
         SystemCallFailed, match=r"the Delta table .*; nothing that is exported is lost"
     ):
         made.run()
-    torn.write_bytes(b"")  # as a loss of power leaves what was not on the medium yet
+    torn.write_bytes(b"")  # as a power failure leaves what was not on the disk yet
     made.run()
     assert made.numbers() == list(range(RECORDS))
 
 
-# --- What readers are told of files --------------------------------------------------------------
+# --- The statistics of files ------------------------------------------------------------------
 
 
 @given(st.datetimes(datetime(1677, 9, 22), datetime(2262, 4, 11), timezones=st.just(UTC)))  # noqa: DTZ001
