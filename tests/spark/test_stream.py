@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 def kept(offset: Offset) -> Offset:
-    """What a checkpoint gives back."""
+    """Make what a checkpoint gives back."""
     again: Offset = json.loads(json.dumps(offset))
     return again
 
@@ -248,7 +248,7 @@ def make_anew(path: Path, *numbers: int) -> None:
 def goes_on(
     stream: Any, caplog: pytest.LogCaptureFixture, place: Offset
 ) -> tuple[list[Any], list[str]]:
-    """What a query reads that may lose records, in all batches to come, and what it says."""
+    """Read as a query that may lose records, in all batches to come; return what it says too."""
     reader = stream(failOnDataLoss="false")
     found, again = step(reader, place)
     assert step(reader, again)[0] == []
@@ -259,7 +259,7 @@ def goes_on(
 
 @pytest.fixture
 def read_three(path: Path, stream: Any) -> Offset:
-    """A place behind three records of which six are there."""
+    """A place behind three of six records."""
     fill(path, 1, 2, 3, 4, 5, 6)
     reader = stream()
     values, place = step(reader, kept(reader.initialOffset()), most=3)
@@ -325,7 +325,9 @@ def test_a_topic_made_anew(
     make_anew(path, 7, 8, 9, 10)
     with pytest.raises(TopicDeleted) as raised:
         stream().latestOffset(read_three, ReadAllAvailable())
-    sentence = "topic t was deleted and made anew, and what the query did not read of the old one"
+    sentence = (
+        "topic t was deleted and created again, and what the query did not read of the old one"
+    )
     assert str(raised.value).startswith(sentence)
     assert str(raised.value).endswith(CHOICES)
     values, [told] = goes_on(stream, caplog, read_three)
@@ -339,7 +341,7 @@ def test_a_topic_made_anew_between_the_end_of_a_batch_and_its_planning(
     reader, lenient = stream(), stream(failOnDataLoss="false")
     end = kept(reader.latestOffset(read_three, ReadAllAvailable()))
     make_anew(path, 7, 8)
-    with pytest.raises(TopicDeleted, match="topic t was deleted and made anew"):
+    with pytest.raises(TopicDeleted, match="topic t was deleted and created again"):
         reader.partitions(read_three, end)
     assert between(lenient, read_three, end) == []
     assert step(lenient, end)[0] == [b"7", b"8"]
@@ -383,7 +385,7 @@ def test_a_topic_that_is_left_out_may_be_deleted_and_is_missed_when_it_returns(
     with pytest.raises(TopicDeleted, match="topic t was deleted, and what the query did not"):
         step(stream(subscribe="other,t"), place)
     fill(path, 9, topic="t")
-    with pytest.raises(TopicDeleted, match="topic t was deleted and made anew"):
+    with pytest.raises(TopicDeleted, match="topic t was deleted and created again"):
         step(stream(subscribe="other,t"), place)
 
 
@@ -469,13 +471,6 @@ def test_available_now_ends_at_what_there_was(path: Path, stream: Any) -> None:
     assert (first, second, third) == ([b"1", b"2"], [b"3"], [])
     assert reader.latestOffset(place, ReadMaxRows(2)) == place
     assert step(stream(subscribePattern="orders-.*"), place)[0] == [b"4", b"5"]
-
-
-def test_progress_tells_how_far_topics_reach(path: Path, stream: Any) -> None:
-    fill(path, 1, 2, 3)
-    reported = stream().reportLatestOffset()
-    assert reported is not None
-    assert offsets(reported) == {"t": [3]}
 
 
 def test_a_micro_batch_is_cut_into_as_many_tasks_as_asked_for(path: Path, stream: Any) -> None:

@@ -1,11 +1,11 @@
 """`FalajStreamReader`: topics as a stream.
 
 Spark keeps one in a process of the driver for as long as a query runs, asks it how far to go and
-where the pieces lie, and pickles another to the workers, which read. Invariant: what was handed out
-up to a place is in no later batch, and what lies between two places is in the batch between them;
-where the log does not have it any more, `failOnDataLoss` decides, and nothing is passed over in
-silence. A topic that the query no longer reads keeps its place in the checkpoint. The reader keeps
-no file open between calls but the cursors'.
+where the pieces lie, and pickles another to the workers, which read. Invariant: records
+before a place are in no later batch, and those between two places are in the batch between them.
+Where the log does not have them any more, `failOnDataLoss` decides, and no loss is silent. A topic
+that the query no longer reads keeps its place in the checkpoint. Between calls the driver's reader
+keeps topics and cursors open; the others keep nothing.
 
 `latestOffset` takes a limit from PySpark 4.2 on. 4.1 calls it with nothing: where the stream stands
 is only known there when a batch is planned, and so cursors are a batch behind.
@@ -14,15 +14,16 @@ is only known there when a batch is planned, and so cursors are a batch behind.
 from __future__ import annotations
 
 from collections import deque
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 import falaj
-from falaj.errors import InvalidArgument, LogTruncated, TopicDeleted, UnknownTopic
+from falaj.errors import InvalidArgument, LogTruncated, TopicDeleted
 from falaj.spark import columns, places, ranges, sampling
 from falaj.spark.admission import admit
+from falaj.spark.held import HeldTopics
 from falaj.spark.lag import Cursors
 from falaj.spark.loss import STREAM_CHOICES, Loss, out_of_range
 from falaj.spark.places import Place, Places, Standing, is_there, place_of
@@ -76,8 +77,10 @@ class FalajStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.schema = schema
         self.loss = Loss(options.fails_on_loss, choices)
         self._target: dict[tuple[str, str, int], int] | None = None
+        self._topics = HeldTopics(options)
         self._cursors: Cursors | None = None
         self._recognised: dict[tuple[str, str, int], deque[Place]] = {}
+        self._planned: dict[tuple[str, int], int] = {}
         self._started = self._sampled = False
         self._initial: Places | None = None
         """Where the query begins, until its first batch is planned."""
@@ -109,58 +112,71 @@ class FalajStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Remember what there is now: the query ends there."""
-        with self._topics() as topics:
-            self._target = {
-                _lane(part): part.end_offset for topic in topics.values() for part in topic._parts()
-            }
+        self._target = {
+            _lane(part): part.end_offset
+            for topic in self._topics.now().values()
+            for part in topic._parts()
+        }
 
     def latestOffset(  # noqa: N802
         self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
     ) -> dict[str, Any]:
         """Find where the next batch ends: behind all there is, or where the limit is reached."""
-        with self._topics() as topics:
-            begun = self._begin(topics, {} if start is None else places.decode(start))
-            if start is not None:
-                self._follow(begun)
-            waiting = {
-                _lane(part): self._end(part, begun) - begun[name].partitions[number].offset
-                for name, topic in topics.items()
-                for number, part in enumerate(topic._parts())
-            }
-            if HAS_LIMITS and isinstance(limit, ReadMaxRows):
-                turn = sum(p.offset for s in begun.values() for p in s.partitions.values())
-                waiting = admit(waiting, limit.max_rows, turn)
-            end = self._left_out(start) | {
-                name: Standing(
-                    topic.generation,
-                    {
-                        number: _moved(part, begun[name].partitions[number], waiting)
-                        for number, part in enumerate(topic._parts())
-                    },
-                )
-                for name, topic in topics.items()
-            }
-            if start is not None and end == places.decode(start):
-                return start  # as a text, too, or Spark would take it for news
-            is_first = start is None or places.decode(start) == self._initial
-            return places.encode(end, self._initial if is_first else None)
+        topics = self._topics.now()
+        begun = self._begin(topics, {} if start is None else places.decode(start))
+        if start is not None:
+            self._follow(begun)
+        waiting = {
+            _lane(part): self._end(part, begun) - begun[name].partitions[number].offset
+            for name, topic in topics.items()
+            for number, part in enumerate(topic._parts())
+        }
+        if HAS_LIMITS and isinstance(limit, ReadMaxRows):
+            turn = sum(p.offset for s in begun.values() for p in s.partitions.values())
+            waiting = admit(waiting, limit.max_rows, turn)
+        end = self._left_out(start) | {
+            name: Standing(
+                topic.generation,
+                {
+                    number: _moved(part, begun[name].partitions[number], waiting)
+                    for number, part in enumerate(topic._parts())
+                },
+            )
+            for name, topic in topics.items()
+        }
+        self._planned = {
+            (name, number): place.offset
+            for name, standing in end.items()
+            for number, place in standing.partitions.items()
+        }
+        if start is not None and end == places.decode(start):
+            return start  # as a text, too, or Spark would take it for news
+        is_first = start is None or places.decode(start) == self._initial
+        return places.encode(end, self._initial if is_first else None)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """Tell the query's progress how far the topics reach."""
-        with self._topics() as topics:
-            return places.encode(
-                {
-                    name: Standing(
-                        topic.generation,
-                        {n: Place(part.end_offset) for n, part in enumerate(topic._parts())},
-                    )
-                    for name, topic in topics.items()
-                }
-            )
+        """Report to the query's progress where the topics end, and the lag behind that.
+
+        Spark takes no metrics from a source in Python. This is the only text of it that the
+        progress shows as it is. A lag is that of the batch which was planned last.
+        """
+        ends = {
+            name: {n: part.end_offset for n, part in enumerate(topic._parts())}
+            for name, topic in self._topics.now().items()
+        }
+        topics = {
+            name: {
+                str(n): {"offset": end, "lag": max(0, end - self._planned.get((name, n), end))}
+                for n, end in each.items()
+            }
+            for name, each in ends.items()
+        }
+        lag = sum(each["lag"] for parts in topics.values() for each in parts.values())
+        return {"lag": lag, "topics": topics}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[ranges.Range]:
         """Decide what each task of a batch reads."""
-        # Of a first batch that is planned again Spark tells only where it would begin now.
+        # When a first batch is planned again Spark says only where it would begin now.
         began = None if start == end else places.beginning(end)
         before, until = began or places.decode(start), places.decode(end)
         self._initial = None
@@ -209,20 +225,10 @@ class FalajStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._cursors.move({name: at[name] for name in at if self._reads(name)})
 
     def stop(self) -> None:
-        """Let go of the cursors."""
+        """Close what is open."""
+        self._topics.close()
         if self._cursors is not None:
             self._cursors.close()
-
-    @contextmanager
-    def _topics(self) -> Iterator[dict[str, falaj.Topic[Any]]]:
-        """Open what there is of the topics that are read."""
-        with falaj.open(self.options.store, read_only=True) as store, ExitStack() as opened:
-            found = {}
-            for name in self.options.chosen(list(store.topics)):
-                with suppress(UnknownTopic):
-                    topic = ranges.open_raw(store, name, self.options.visibility)
-                    found[name] = opened.enter_context(topic)
-            yield found
 
     def _begin(self, topics: dict[str, falaj.Topic[Any]], kept: Places) -> Places:
         """Find where to go on, in topics that are there, from what was kept of them.
@@ -339,6 +345,6 @@ def _deleted(name: str) -> TopicDeleted:
 
 def _made_anew(name: str) -> TopicDeleted:
     return TopicDeleted(
-        f"topic {name} was deleted and made anew, and what the query did not read of the old one "
-        "is gone"
+        f"topic {name} was deleted and created again, and what the query did not read of the old "
+        "one is gone"
     )
