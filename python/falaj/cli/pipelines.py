@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
@@ -99,6 +100,7 @@ def run(load: Callable[[], Loaded], given: dict[str, Any], *, needs_spark: bool 
     if "store" not in {**read, **named} and os.environ.get(VARIABLE):
         named["store"] = Access().path
     checked = kind.from_mapping({**read, **named})
+    checked.expect()  # before Spark starts, which takes seconds
     begin = _session(settings) if needs_spark else nullcontext(None)
     with begin as session, _shown() as progress:
         result = _done(work, session, checked, progress)
@@ -107,15 +109,31 @@ def run(load: Callable[[], Loaded], given: dict[str, Any], *, needs_spark: bool 
 
 def _done(work: Work, session: SparkSession | None, config: Config, progress: Progress) -> Result:
     from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
+    from pyspark.errors import AnalysisException, PySparkException
+
+    from falaj.pipeline.frame import sentence
 
     try:
         return work(session, config, progress=progress)
-    except Error:
+    except Error as error:
+        error.args = (_as_options(str(error), config),)
         raise
+    except AnalysisException as error:
+        raise Stop(sentence(error)) from None
     except (PySparkException, Py4JError) as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         raise Stop(f"Spark failed: {' '.join(lines[:3])[:500]}", Exit.MACHINE) from None
+
+
+def _as_options(said: str, config: Config) -> str:
+    """Name the program's options where a sentence names fields, `on_loss='continue'`."""
+
+    def option(match: re.Match[str]) -> str:
+        if not hasattr(config, match[1]):
+            return match[0]
+        return f"--{match[1].replace('_', '-')} {match[3]}"
+
+    return re.sub(r"\b([a-z_]+)=(['\"])([\w-]+)\2", option, said)
 
 
 def _tell(result: Result, as_json: bool) -> None:

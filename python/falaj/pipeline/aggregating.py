@@ -2,7 +2,7 @@
 
 One query with a watermark makes both. Invariant: a window that closed is there once in each, with
 the same figures, whatever was killed on the way; a record that came after its window closed is in
-none, and is counted. What makes that true is in `outputs`, who was late in `late`.
+none, and is counted. The module `outputs` makes that true, and `late` finds late records.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pyspark.sql.types import TimestampNTZType, TimestampType
 from falaj.errors import InvalidArgument
 from falaj.pipeline import late
 from falaj.pipeline.flow import BATCH, RECORD, FlowConfig, interval, named, part_rows
-from falaj.pipeline.frame import Result, watched
+from falaj.pipeline.frame import Result, sentence, watched
 from falaj.pipeline.runs import Run
 
 if TYPE_CHECKING:
@@ -42,10 +42,10 @@ _WINDOW_NAMES = ("window_start", "window_end")
 
 @dataclass(frozen=True, kw_only=True)
 class AggregateConfig(FlowConfig):
-    """What `aggregate` is asked for, beside what `FlowConfig` has.
+    """Settings of `aggregate`, beside those of `FlowConfig`.
 
     In SQL the value's fields go by their names, and the record's key, topic, partition, offset and
-    timestamp by `record.key` and so on. What is named with `AS` has that name in the results.
+    timestamp by `record.key` and so on. An expression with `AS` has that name in the results.
 
     Attributes:
         window: How long a window is, as `"1 hour"`.
@@ -134,7 +134,7 @@ def _sum(text: str) -> tuple[str, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class AggregateResult(Result):
-    """What a run of `aggregate` did; `bytes` are those of the results as JSON.
+    """The result of a run of `aggregate`; `bytes` are those of the results as JSON.
 
     Attributes:
         rows_written: How many results were written.
@@ -180,7 +180,7 @@ def aggregate(
     Args:
         spark: The session; not one of Spark Connect.
         config: What is wanted.
-        progress: Who is told how far it is, in records.
+        progress: Gets how far it is, in records.
 
     Returns:
         What this run did.
@@ -228,7 +228,7 @@ def timed(frame: DataFrame, config: AggregateConfig) -> DataFrame:
         kind = found.schema[_TIME].dataType
     except AnalysisException as error:
         raise InvalidArgument(
-            f"time is {config.time}, which Spark does not take: {error}"
+            f"time is {config.time}, which Spark does not take: {sentence(error)}"
         ) from None
     if not isinstance(kind, TimestampType | TimestampNTZType):
         raise InvalidArgument(
@@ -259,11 +259,11 @@ def summed(frame: DataFrame, config: AggregateConfig) -> DataFrame:
             *(F.col(f"`{name}`") for _, name in (*config.groups, *config.sums)),
         )
     except AnalysisException as error:
-        raise InvalidArgument(f"Spark does not take by and aggregates: {error}") from None
+        raise InvalidArgument(f"Spark does not take by and aggregates: {sentence(error)}") from None
 
 
 class _Tally:
-    """What a run did, as its batches come."""
+    """The sums of a run, as its batches come."""
 
     def __init__(self, run: Run, config: AggregateConfig) -> None:
         self.run, self.config = run, config

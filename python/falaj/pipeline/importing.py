@@ -47,7 +47,7 @@ _NAMED_MAX = 5
 
 @dataclass(frozen=True, kw_only=True)
 class ImportConfig(Config):
-    """What to import, into which topic, and how.
+    """Settings of `import_files`.
 
     Attributes:
         store: Directory of the store; made if it is not there.
@@ -111,9 +111,21 @@ class ImportConfig(Config):
             raise InvalidArgument("on_bad is a topic of its own, not the one that is imported into")
         expect_name(self.into)
 
+    def expect(self) -> None:
+        """Check that there are local files, and that Parquet files have the columns."""
+        files = sources.local([each for each in self.sources if not is_remote(each)])
+        if not files or self.schema is not None or self.options:
+            return
+        form = self.format or sources.form_of(files)
+        there = sources.names_in(files[0]) if form == "parquet" else []
+        if there:
+            one = (self.value, self.headers, self.partition, self.time)
+            for name in (*self.columns, *self.key, *self.order_by, *filter(None, one)):
+                sources.expected(name, there)
+
     @property
     def sources(self) -> tuple[str, ...]:
-        """What `source` names, always several."""
+        """The names in `source`, always several."""
         given = self.source if isinstance(self.source, tuple) else (str(self.source),)
         return tuple(each if is_remote(each) else local_path(each, "source") for each in given)
 
@@ -125,7 +137,7 @@ class ImportConfig(Config):
 
 @dataclass(frozen=True, kw_only=True)
 class ImportResult(Result):
-    """What was imported; nothing where there was no new file.
+    """The result of an import; empty if no file was new.
 
     `records` is how many, `bytes` how large their files are.
 
@@ -161,9 +173,9 @@ def import_files(
 ) -> ImportResult:
     """Append the rows of files that were not imported before, all of them at once or none.
 
-    A file is known by its path, size and time of change. What was imported into a topic is kept in
-    the topic `<into>.imports` of the store. An import that was killed has appended nothing, or all.
-    Takes the time of reading and sorting the files' rows.
+    A file is known by its path, size and time of change. The topic `<into>.imports` of the store
+    keeps which files were imported into a topic. An import that was killed has appended nothing, or
+    all. Takes the time of reading and sorting the files' rows.
 
     Args:
         spark: The session; its executors must see store and files.
@@ -200,7 +212,7 @@ def import_files(
 
 @dataclass
 class _Staged:
-    """What the tasks of a job staged.
+    """The records that tasks staged.
 
     Attributes:
         parts: The manifests of each topic, in the order of the records.
@@ -300,7 +312,7 @@ class _Run:
             raise InvalidArgument(
                 f"{len(changed)} file(s) changed since they were imported, and nothing tells their "
                 f"new rows from the old: {names}; give new rows a file of their own, or pass over "
-                "them with on_changed='skip' (--on-changed skip)"
+                "them with on_changed='skip'"
             )
         notes = [f"{file.path} changed since it was imported: passed over" for file in changed]
         return [file for file in files if file.path not in before], notes
@@ -310,8 +322,7 @@ class _Run:
             told = "; ".join(_told(path, staged) for path in sorted(staged.bad)[:_NAMED_MAX])
             raise InvalidArgument(
                 f"{staged.bad.total()} malformed row(s), and nothing was imported: {told}; mend "
-                "them, or import the others with on_bad='skip', or the name of a topic for them "
-                "(--on-bad)"
+                "them, or import the others with on_bad='skip' or the name of a topic for them"
             )
 
     def _expect_unchanged(self, files: Sequence[SourceFile]) -> None:
@@ -391,7 +402,7 @@ def _told(path: str, staged: _Staged) -> str:
 
 @dataclass(frozen=True)
 class _Work:
-    """What a task needs to stage records.
+    """The settings that a task stages records by.
 
     Attributes:
         target: The store.

@@ -17,12 +17,14 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F  # noqa: N812  # as every Spark program names it
 
+import falaj
 from falaj.errors import InvalidArgument
-from falaj.pipeline import bad
+from falaj.pipeline import bad, lookup
 from falaj.pipeline.flow import BATCH, RECORD, FlowConfig, Moment, part_rows
-from falaj.pipeline.frame import Result, watched
+from falaj.pipeline.frame import Result, sentence, watched
 from falaj.pipeline.lookup import Lookup, Source
 from falaj.pipeline.runs import Run
+from falaj.spark.ranges import open_raw
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -40,7 +42,7 @@ _EQUAL = re.compile(r"(.+?)(?<![<>=!])==?(?![<>=])(.+)")
 
 @dataclass(frozen=True, kw_only=True)
 class JoinConfig(FlowConfig):
-    """What `join` is asked for, beside what `FlowConfig` has.
+    """Settings of `join`, beside those of `FlowConfig`.
 
     In SQL the value's fields go by their names, the record's key, topic, partition, offset and
     timestamp by `record.key` and so on, and the table's columns by `table.name`. `trigger` may be
@@ -51,14 +53,14 @@ class JoinConfig(FlowConfig):
             second.
         table: A Parquet, CSV or JSON file, or a folder of such files: a path, or a URL that Spark
             reads.
-        table_topic: In its place: a topic of the store, of which each key's last value counts.
+        table_topic: In its place: a topic of the store; the last value of each key counts.
         table_schema: Fields of the values of `table_topic`, as `schema`.
         table_columns: SQL and names of the table's columns, `("carrier", "name AS airline")`; all
             there are if it is empty. Columns of CSV are text: `"CAST(temp AS DOUBLE) AS temp"`.
         null: What stands for a missing value in CSV.
         how: Whether records that fit nothing are kept, `"left"`, or left out, `"inner"`.
         select: SQL and names of a result's columns; if it is empty all of both.
-        reload: Whether the table is read anew when its files, or its topic, changed.
+        reload: Whether the table is read again when its files, or its topic, changed.
         broadcast: Whether the table is held whole by each executor; a table that is too large for
             that is sorted together with each batch.
         end: With the trigger `"batch"`: the offset of each partition that is not read any more, or
@@ -107,6 +109,15 @@ class JoinConfig(FlowConfig):
         if not self.on:
             raise InvalidArgument("on is missing: give the columns that have to be equal")
 
+    def expect(self) -> None:
+        """Check that there are such topics, or such a file or folder."""
+        super().expect()
+        if isinstance(self.table, Path):
+            lookup.expect(self.table)
+        elif self.table_topic is not None:
+            with falaj.open(self.store, read_only=True) as store:
+                open_raw(store, self.table_topic).close()
+
     @property
     def at_once(self) -> bool:
         """Whether it is one batch and no stream."""
@@ -138,7 +149,7 @@ def _sides(text: str) -> tuple[str, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class JoinResult(Result):
-    """What a run of `join` did; `bytes` are those of the results as JSON.
+    """The result of a run of `join`; `bytes` are those of the results as JSON.
 
     Attributes:
         rows_written: How many results were written: of a record as many as rows fit it.
@@ -182,7 +193,7 @@ def join(
     Args:
         spark: The session; not one of Spark Connect.
         config: What is wanted.
-        progress: Who is told how far it is: in records, of a batch in Spark's tasks.
+        progress: Gets how far it is: in records, of a batch in Spark's tasks.
 
     Returns:
         What this run did.
@@ -271,7 +282,7 @@ def enriched(config: JoinConfig, frame: DataFrame, table: DataFrame) -> DataFram
             joined = joined.orderBy(f"{RECORD}.partition", f"{RECORD}.offset")
         chosen = joined.selectExpr(RECORD, *_select(config, fields, table), _FITS)
     except AnalysisException as error:
-        raise InvalidArgument(f"Spark does not take on or select: {error}") from None
+        raise InvalidArgument(f"Spark does not take on or select: {sentence(error)}") from None
     for name in chosen.columns:
         if chosen.columns.count(name) > 1:
             raise InvalidArgument(
@@ -291,7 +302,7 @@ def _select(config: JoinConfig, fields: list[str], table: DataFrame) -> list[str
 
 
 class _Work:
-    """What is done with a batch, and what was written."""
+    """Does the work of a batch, and knows what was written."""
 
     def __init__(self, config: JoinConfig, lookup: Lookup, outputs: Outputs) -> None:
         self.config, self.lookup, self.outputs = config, lookup, outputs

@@ -2,7 +2,7 @@
 
 Owns how such a table is read, and when it is read again. A table is read when a job begins and
 kept; where it is to be reloaded, what it is made of is looked at before each batch, and it is read
-anew if that changed: names, sizes and times of files, ends of a topic.
+again if that changed: names, sizes and times of files, ends of a topic.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ import falaj
 from falaj.errors import InvalidArgument
 from falaj.pipeline import remote
 from falaj.pipeline.flow import RECORD, whole_rows
+from falaj.pipeline.frame import sentence
 from falaj.spark.ranges import open_raw
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["FORMATS", "Lookup", "Source", "files", "latest"]
+__all__ = ["FORMATS", "Lookup", "Source", "expect", "files", "latest"]
 
 Format = Literal["parquet", "csv", "json"]
 
@@ -91,7 +92,7 @@ class Lookup:
     Attributes:
         spark: The session.
         source: Where it comes from.
-        reload: Whether it is read anew when it changed.
+        reload: Whether it is read again when it changed.
         loads: How often it was read.
     """
 
@@ -110,14 +111,14 @@ class Lookup:
             return self._frame
         # Before it is read: what changes meanwhile is seen next time.
         self._state = self.source.state(self.spark)
-        # All of it, now: files may change. What is only cached is shared with whoever reads the
-        # same files, and read from them again when one of them lets go, or memory is short.
+        # All of it, now: files may change. A table that is only cached is shared with others that
+        # read the same files, and is read again when one of them frees it, or memory is short.
         self._frame = self.source.read(self.spark).localCheckpoint()
         self.loads += 1
         return self._frame
 
     def close(self) -> None:
-        """Let go of it; Spark frees it when nobody has it any more."""
+        """Drop it; Spark frees it when nothing refers to it any more."""
         self._frame = None
 
 
@@ -143,19 +144,15 @@ def files(
         found = [file.path for file in remote.listed(spark, [path])]
     else:
         found = [str(file) for file in _files(path)]
-    kinds = {_format(file) for file in found}
-    if len(kinds) > 1:
-        raise InvalidArgument(
-            f"{path} holds files of several kinds, {', '.join(sorted(kinds))}: name one"
-        )
-    reader = spark.read.format(kinds.pop())
-    if _format(found[0]) == "csv":
+    kind = _kind(path, found)
+    reader = spark.read.format(kind)
+    if kind == "csv":
         reader = reader.options(header="true", nullValue=null)
     try:
         frame = reader.load(list(map(remote.escaped, found)))
         return frame.selectExpr(*columns) if columns else frame
     except AnalysisException as error:
-        raise InvalidArgument(f"Spark does not read the table {path}: {error}") from None
+        raise InvalidArgument(f"Spark does not read the table {path}: {sentence(error)}") from None
 
 
 def latest(
@@ -193,8 +190,26 @@ def latest(
         return fields.selectExpr(*columns) if columns else fields.drop(RECORD)
     except AnalysisException as error:
         raise InvalidArgument(
-            f"Spark does not take the columns of the table {topic}: {error}"
+            f"Spark does not take the columns of the table {topic}: {sentence(error)}"
         ) from None
+
+
+def expect(path: Path) -> None:
+    """Refuse a path that is no table, without Spark.
+
+    Raises:
+        InvalidArgument: There is no file, or files of several kinds, or of none that is known.
+    """
+    _kind(path, [str(file) for file in _files(path)])
+
+
+def _kind(path: Path | str, found: list[str]) -> Format:
+    kinds = {_format(file) for file in found}
+    if len(kinds) > 1:
+        raise InvalidArgument(
+            f"{path} holds files of several kinds, {', '.join(sorted(kinds))}: name one"
+        )
+    return kinds.pop()
 
 
 def _files(path: Path) -> list[Path]:

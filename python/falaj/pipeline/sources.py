@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlparse
@@ -29,7 +30,18 @@ if TYPE_CHECKING:
 
     from falaj.pipeline.importing import ImportConfig
 
-__all__ = ["BAD", "FILE", "file_of", "form_of", "frame", "listed", "look"]
+__all__ = [
+    "BAD",
+    "FILE",
+    "expected",
+    "file_of",
+    "form_of",
+    "frame",
+    "listed",
+    "local",
+    "look",
+    "names_in",
+]
 
 BAD, FILE = "_falaj_bad", "_falaj_file"
 _BLOCK, _ROW = "_falaj_block", "_falaj_row"
@@ -47,9 +59,9 @@ def listed(spark: SparkSession, source: Iterable[str]) -> list[SourceFile]:
 
     Args:
         spark: The session, which lists what is behind URLs.
-        source: Files, folders, with all that lies in them, and patterns. What begins with `_` or
-            `.` in a folder is passed over, as Spark does: it is being written, or says something
-            about the files.
+        source: Files, folders, with all that lies in them, and patterns. A name that begins with
+            `_` or `.` in a folder is passed over, as Spark does: it is being written, or says
+            something about the files.
 
     Returns:
         The files, each once.
@@ -58,9 +70,9 @@ def listed(spark: SparkSession, source: Iterable[str]) -> list[SourceFile]:
         InvalidArgument: There is none of that name.
     """
     given = list(source)
-    local = _local([each for each in given if not is_remote(each)])
+    here = local([each for each in given if not is_remote(each)])
     there = remote.listed(spark, [each for each in given if is_remote(each)])
-    return sorted([*map(_look, local), *there], key=lambda file: file.path)
+    return sorted([*map(_look, here), *there], key=lambda file: file.path)
 
 
 def look(spark: SparkSession, files: Iterable[SourceFile]) -> list[SourceFile]:
@@ -71,7 +83,12 @@ def look(spark: SparkSession, files: Iterable[SourceFile]) -> list[SourceFile]:
     return [behind[path] if is_remote(path) else _look(path) for path in paths]
 
 
-def _local(source: Iterable[str]) -> set[str]:
+def local(source: Iterable[str]) -> list[str]:
+    """Find files on this machine, each once, in the order of their paths.
+
+    Raises:
+        InvalidArgument: There is none of that name.
+    """
     found: set[str] = set()
     for given in source:
         at = os.path.abspath(given)
@@ -84,7 +101,21 @@ def _local(source: Iterable[str]) -> set[str]:
             if not matches:
                 raise InvalidArgument(f"there is no file {given}: give files, folders or patterns")
             found.update(matches)
-    return found
+    return sorted(found)
+
+
+def names_in(path: str) -> list[str]:
+    """Name the columns of a Parquet file and of its folders, `name=value`.
+
+    Returns:
+        The names; none where the file cannot be read: Spark says why.
+    """
+    from pyarrow import ArrowException, parquet
+
+    try:
+        return [*parquet.read_schema(path).names, *re.findall(r"([^/=]+)=[^/]*/", path)]
+    except (ArrowException, OSError):
+        return []
 
 
 def _below(folder: Path) -> Iterable[str]:
@@ -169,7 +200,7 @@ def frame(spark: SparkSession, config: ImportConfig, paths: Sequence[str]) -> Da
         unread = made["timestamp"].isNull() & F.col(_quoted(config.time)).isNotNull()
         bad = F.coalesce(bad, F.when(unread, text))
     chosen = [column.alias(name) for name, column in made.items()]
-    order = [F.col(_quoted(_expected(name, columns))) for name in config.order_by]
+    order = [F.col(_quoted(expected(name, columns))) for name in config.order_by]
     return lazy.orderBy(*order, FILE, _BLOCK, _ROW).select(*chosen, bad.alias(BAD), FILE)
 
 
@@ -221,7 +252,7 @@ def _records(rows: DataFrame, columns: list[str], config: ImportConfig) -> dict[
     types = {field.name: field.dataType for field in rows.schema.fields}
     made: dict[str, Column] = {}
     if config.value is None:
-        chosen = [_expected(name, columns) for name in config.columns or columns]
+        chosen = [expected(name, columns) for name in config.columns or columns]
         members = F.struct(*(F.col(_quoted(name)) for name in chosen))
         made["value"] = F.to_json(members, {"ignoreNullFields": "false"})
     else:
@@ -229,16 +260,16 @@ def _records(rows: DataFrame, columns: list[str], config: ImportConfig) -> dict[
         made["value"] = F.col(_quoted(config.value))
     if config.key:
         for name in config.key:
-            _expected(name, columns)
+            expected(name, columns)
         made["key"] = _key([F.col(_quoted(name)) for name in config.key], types[config.key[0]])
     if config.headers is not None:
-        _expected(config.headers, columns)
+        expected(config.headers, columns)
         made["headers"] = F.col(_quoted(config.headers))
     if config.partition is not None:
-        _expected(config.partition, columns)
+        expected(config.partition, columns)
         made["partition"] = F.col(_quoted(config.partition)).cast("int")
     if config.time is not None:
-        _expected(config.time, columns)
+        expected(config.time, columns)
         made["timestamp"] = _time(F.col(_quoted(config.time)), types[config.time], config.time)
     return made
 
@@ -264,7 +295,7 @@ def _time(column: Column, kind: Any, name: str) -> Column:
 def _expect_type(
     name: str, columns: list[str], types: dict[str, Any], what: str, kinds: tuple[type, ...]
 ) -> None:
-    _expected(name, columns)
+    expected(name, columns)
     if not isinstance(types[name], kinds):
         raise InvalidArgument(
             f"{what}={name!r} is {types[name].simpleString()}, and is written as it is only where "
@@ -272,7 +303,12 @@ def _expect_type(
         )
 
 
-def _expected(name: str, columns: list[str]) -> str:
+def expected(name: str, columns: list[str]) -> str:
+    """Return the name of a column that there is.
+
+    Raises:
+        InvalidArgument: There is none.
+    """
     if name not in columns:
         raise InvalidArgument(f"the files have no column {name!r}: they have {', '.join(columns)}")
     return name

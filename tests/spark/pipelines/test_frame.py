@@ -1,4 +1,4 @@
-"""What pipelines share: configs refuse what cannot be right, jobs move a bar and fail clearly."""
+"""Parts of all pipelines: configs refuse what cannot be right, jobs move a bar and fail clearly."""
 
 from __future__ import annotations
 
@@ -120,4 +120,4 @@ def test_a_task_that_meets_damage_fails_with_the_place(spark: SparkSession, tmp_
     said = str(raised.value)
     assert said.startswith("topic t, partition 0, offsets 100 to 199: ")
     assert f"{log} is corrupt at byte" in said
-    assert said.endswith('with on_corrupt="skip" (--on-corrupt skip), where the pipeline takes it')
+    assert said.endswith('with on_corrupt="skip", where the pipeline takes it')

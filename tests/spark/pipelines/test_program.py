@@ -9,13 +9,16 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 import falaj
 from cli.shell import Shell, Terminal
 from falaj.cli import pipelines
 from falaj.cli.app import run
-from falaj.pipeline import exported_files
+from falaj.errors import OffsetOutOfRange
+from falaj.pipeline import ExportConfig, exported_files
 from spark.pipelines.test_export import fill
 
 if TYPE_CHECKING:
@@ -61,7 +64,7 @@ def test_an_export_tells_what_it_did(program: Program, tmp_path: Path) -> None:
     told = dict(line.split("\t") for line in out.splitlines())
     assert (code, err) == (0, "")
     assert (told["records"], told["dates"]) == ("4", "2026-11-20 to 2026-11-20")
-    assert len(exported_files(tmp_path / "lake")) == 2
+    assert len(exported_files(tmp_path / "lake")) == 1
     code, out, err = program("export", "-s", "s", "t", "lake", "--zone", "Asia/Muscat", "--json")
     assert (code, json.loads(out)["records"], err) == (0, 0, "")
 
@@ -131,6 +134,54 @@ def test_what_cannot_be_done_is_one_sentence(
     ended, out, err = program(*arguments)
     assert (ended, out, err.count("\n")) == (code, "", 1)
     assert sentence in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("export", "nothing", "lake"), "no topic"),
+        (("dedupe", "nothing", "into"), "no topic"),
+        (("export", "t", "full"), "holds something that is no export"),
+        (("import", "into", "none.csv"), "there is no file none.csv"),
+        (("import", "into", "a.parquet", "--key", "shop"), "the files have no column 'shop'"),
+        (("join", "t", "--table", "none.csv", "--on", "a"), "is no table"),
+    ],
+)
+def test_mistakes_that_need_no_spark_are_found_before_it_starts(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...],
+    sentence: str,
+) -> None:
+    def started(_: object) -> None:
+        raise AssertionError("Spark was started")
+
+    monkeypatch.setattr(pipelines, "_session", started)
+    monkeypatch.chdir(tmp_path)
+    fill(tmp_path, 1)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine").write_bytes(b"")
+    parquet.write_table(pyarrow.table({"item": ["tea"]}), tmp_path / "a.parquet")
+    more = ("--checkpoint", "point", "--into", "o", "--schema", "a INT")
+    join = more if arguments[0] == "join" else ()
+    assert run(["pipeline", arguments[0], "-s", "s", *arguments[1:], *join]) == 2
+    assert sentence in capfd.readouterr().err
+
+
+def test_a_message_names_an_option_once_and_as_the_program_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def lost(*_: object, **__: object) -> None:
+        raise OffsetOutOfRange("3 records are gone: go on with on_loss='continue'")
+
+    monkeypatch.chdir(tmp_path)
+    fill(tmp_path, 1)
+    given = {"store": "s", "topic": "t", "into": "lake", "config": None, "spark": None}
+    load = lambda: (ExportConfig, lost)  # noqa: E731
+    with pytest.raises(OffsetOutOfRange, match=r"go on with --on-loss continue$"):
+        pipelines.run(load, {**given, "as_json": False}, needs_spark=False)  # type: ignore[arg-type]
+    assert capfd.readouterr().out == ""
 
 
 @pytest.mark.parametrize("option", [("--allow-network-fs",), ("--lock-timeout", "1")])
