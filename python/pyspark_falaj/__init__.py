@@ -1,4 +1,4 @@
-"""What makes `spark.read.format("falaj")` work by itself.
+"""Lets `spark.read.format("falaj")` work by itself.
 
 Spark imports every top-level module whose name begins with `pyspark_` and registers its
 `DefaultSource`. The source itself is in `falaj.spark`.

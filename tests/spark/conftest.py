@@ -55,7 +55,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Words:
-    """What Spark's processes say on standard error: it is kept, and said on."""
+    """Words of Spark's processes on standard error: they are kept, and passed on."""
 
     def __init__(self) -> None:
         self._said = bytearray()
@@ -82,7 +82,7 @@ class Words:
         until = time.monotonic() + 60
         while wanted not in (said := self._said[start:].decode(errors="replace")):
             assert time.monotonic() < until, f"{wanted!r} was not said, but: {said}"
-            time.sleep(0.01)  # sleep: Java tells nobody what it passed on
+            time.sleep(0.01)  # sleep: Java does not say what it passed on
         return said
 
     def _listen(self) -> None:

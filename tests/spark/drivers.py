@@ -1,4 +1,4 @@
-"""What Spark's drivers of their own, and the shared session, are started with."""
+"""The environment of Spark's drivers of their own, and of the shared session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values that are no such JSON fail, are left out and counted, or kept; wrong names are told."""
+"""Values that are no such JSON fail, are left out and counted, or kept; wrong names are said."""
 
 from __future__ import annotations
 

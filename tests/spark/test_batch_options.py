@@ -230,9 +230,9 @@ def test_damage_fails_with_the_remedy_or_is_skipped_and_told(
         rows(failing)
     said = str(raised.value)
     assert said.startswith(f"topic t, partition 0, offset 2: {segment} is corrupt at byte")
-    assert said.endswith("go on behind what is damaged with .option('onCorrupt', 'skip')")
+    assert said.endswith("go on behind what is corrupt with .option('onCorrupt', 'skip')")
     assert values(batch(path, onCorrupt="skip")) == [b"record %d" % i for i in (0, 1, 3, 4)]
-    assert f"topic t, partition 0: offsets (2, 3) are damaged, in {segment}" in caplog.text
+    assert f"topic t, partition 0: offsets (2, 3) are corrupt, in {segment}" in caplog.text
 
 
 def test_what_was_handed_out_is_not_read_again_where_a_log_lost_its_end(
@@ -245,7 +245,7 @@ def test_what_was_handed_out_is_not_read_again_where_a_log_lost_its_end(
     whole = columns._reader
 
     class Losing:
-        """A reader that hands out some records, and then finds the others gone."""
+        """A reader that yields some records, and then finds the others gone."""
 
         skipped = ()
 
@@ -489,7 +489,7 @@ FILTERS: list[tuple[list[ds.Filter], list[int]]] = [
     ([ds.LessThanOrEqual(("timestamp",), at(1))], [0, 1, 3]),
     ([ds.LessThan(("timestamp",), at(1)), ds.EqualTo(("key",), b"k1")], [1, 3]),
     ([ds.GreaterThan(("timestamp",), at(0)), ds.LessThan(("timestamp",), at(0))], [0]),
-    # What is not understood, or says nothing, leaves everything to Spark.
+    # A filter that is not understood, or says nothing, leaves everything to Spark.
     ([ds.EqualNullSafe(("key",), None)], [0, 1, 2, 3, 4, 5]),
     ([ds.Not(ds.EqualTo(("offset",), 2))], [0, 1, 2, 3, 4, 5]),
     ([ds.IsNull(("key",)), ds.EqualTo(("headers", "key"), "x")], [0, 1, 2, 3, 4, 5]),

@@ -1,4 +1,4 @@
-"""Real Spark meets a damaged block in the midst of a topic: it fails with the remedy, or skips."""
+"""Real Spark meets a corrupt block in the midst of a topic: it fails with the remedy, or skips."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 GOOD = [*range(100), *range(200, 300)]
 DAMAGED = "topic t, partition 0, offsets 100 to 199: "
-REMEDY = "go on behind what is damaged with .option('onCorrupt', 'skip')"
+REMEDY = "go on behind what is corrupt with .option('onCorrupt', 'skip')"
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def damaged(path: Path) -> Path:
 
 def reported(store: Path) -> str:
     [log] = store.glob("logs/t@*/*0.log")
-    return f"topic t, partition 0: offsets (100, 200) are damaged, in {log}, and left out"
+    return f"topic t, partition 0: offsets (100, 200) are corrupt, in {log}, and left out"
 
 
 def test_a_batch_fails_with_the_offsets_and_the_remedy(spark: SparkSession, damaged: Path) -> None:
@@ -61,12 +61,12 @@ def test_a_batch_that_skips_has_all_other_records_and_says_which_it_left_out(
     assert [(row.offset, bytes(row.value)) for row in rows] == [
         (n, b"number %03d" % n) for n in GOOD
     ]
-    assert told_users(reported(damaged)).count("are damaged") == 1
+    assert told_users(reported(damaged)).count("are corrupt") == 1
 
 
 @pytest.fixture
 def start(spark: SparkSession, damaged: Path, tmp_path: Path) -> Start:
-    """Start a query from the damaged topic to files, with the one checkpoint of the test."""
+    """Start a query from the corrupt topic to files, with the one checkpoint of the test."""
 
     def start(**options: str) -> StreamingQuery:
         given = {"store": str(damaged), "subscribe": "t", "startingOffsets": "earliest", **options}
@@ -92,7 +92,7 @@ def test_a_stream_fails_with_the_remedy_and_goes_on_from_its_checkpoint_with_it(
     start: Start,
     told_users: Callable[[str], str],
 ) -> None:
-    # Where batches are bounded, one ends in the midst of what is damaged.
+    # Where batches are bounded, one ends in the midst of what is corrupt.
     failing = start(**limited(150))
     with pytest.raises(StreamingQueryException) as raised:
         failing.awaitTermination(100)
@@ -103,7 +103,7 @@ def test_a_stream_fails_with_the_remedy_and_goes_on_from_its_checkpoint_with_it(
     assert not list((tmp_path / "out").glob("*.parquet"))
     skipping = start(onCorrupt="skip", **limited(150))
     assert ended(skipping) == ([100, 100] if HAS_LIMITS else [200])
-    assert "are damaged, in " in told_users(f"are damaged, in {damaged}")
+    assert "are corrupt, in " in told_users(f"are corrupt, in {damaged}")
     with falaj.open(damaged) as store, store.topic("t") as topic:
         topic.append(b"number 300", sync="durable")
     assert sum(ended(start(onCorrupt="skip"))) == 1

@@ -1,4 +1,4 @@
-"""What `values=json` takes for a value of a type, without Spark: what is strict, what is cut."""
+"""The values that `values=json` takes for a type, without Spark: what is strict, what is cut."""
 
 from __future__ import annotations
 

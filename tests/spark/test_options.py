@@ -1,4 +1,4 @@
-"""What `format("falaj")` takes, and what it says about the rest."""
+"""Options that `format("falaj")` takes, and what it says about others."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 LIMITED = ("docs/guide/pipelines.md", "docs/guide/spark.md")
-"""What they say of streams is of PySpark 4.2 up; of 4.1 the table of versions tells."""
+"""They describe streams of PySpark 4.2 and newer; the table of versions describes 4.1."""
 
 
 @pytest.fixture

@@ -140,7 +140,9 @@ def test_a_topic_made_anew_between_planning_and_reading_is_noticed(
         (part,) = made.partitions()
         store.delete_topic("t")
         store.topic("t").append(b"new")
-        with pytest.raises(TopicDeleted, match="made anew after Spark planned to read it: give"):
+        with pytest.raises(
+            TopicDeleted, match="created again after Spark planned to read it: give"
+        ):
             list(made.read(part))
 
 

@@ -1,4 +1,4 @@
-"""What tasks and drivers do when Spark writes, called as Spark does, without it."""
+"""Tasks and drivers when Spark writes, called as Spark does, without it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What writing `format("falaj")` takes: options and frames, and what it says about the rest."""
+"""Writing with `format("falaj")`: options and frames, and what it says about the rest."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """Spark on a standalone cluster: a master and two workers, each a process of its own, on loopback.
 
-What `docs/guide/spark.md` says of a standalone cluster and one machine can show: both workers read
-and stage, and a worker that dies with all its processes changes nothing of what is written. Five
-Javas have to start, and for each push there is `test_cluster`: `make test-spark-all` runs this.
+The sentences of `docs/guide/spark.md` on a standalone cluster that one machine can show: both
+workers read and stage, and a worker that dies with all its processes changes nothing of what is
+written. Five Javas have to start, so `make test-spark-all` runs this; `test_cluster` runs on each
+push.
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ def test_what_is_gone_ends_the_query_or_is_passed_over_and_told(
         opened.delete_topic("t")
     put(store, range(100, 190), partitions=3)
     query = start()
-    with pytest.raises(StreamingQueryException, match="topic t was deleted and made anew"):
+    with pytest.raises(StreamingQueryException, match="topic t was deleted and created again"):
         query.awaitTermination(100)
     ended(start(failOnDataLoss="false"))
     assert written()[("t", b"100")] == 1
@@ -212,7 +212,7 @@ def test_a_killed_driver_leaves_a_checkpoint_from_which_every_record_comes_once(
     if not HAS_LIMITS:  # with PySpark 4.1 such a query ends with the batch that it repeats
         ended(start(consumer="killed"))
     assert written() == once(numbers)
-    assert sum(sizes) < len(numbers)  # it went on, and did not begin anew
+    assert sum(sizes) < len(numbers)  # it went on, and did not begin again
     with falaj.open(store, read_only=True) as opened:
         [consumer] = opened.info()["groups"]
     if HAS_LIMITS:
@@ -225,7 +225,7 @@ def wait_for(happened: Callable[[], bool], of: StreamingQuery | subprocess.Popen
             assert of.poll() is None
         else:
             assert of.isActive, of.exception()
-        time.sleep(0.002)  # sleep: Spark tells nobody of its files and batches
+        time.sleep(0.002)  # sleep: Spark does not announce its files and batches
 
 
 @pytest.mark.parametrize(

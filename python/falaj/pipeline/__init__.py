@@ -1,8 +1,8 @@
 """Jobs in Spark over topics: each a function, its config and its result.
 
 `falaj pipeline VERB` is the same from a shell. A pipeline takes a session, of `falaj.spark.session`
-or one of your own, and a config that has checked itself; it returns what it did. Each has a room of
-its own, and `frame` is what they share. Needs the extra `spark`: importing this package imports
+or one of your own, and a config that has checked itself; it returns what it did. Each has a module
+of its own, and `frame` is what they share. Needs the extra `spark`: importing this package imports
 PySpark.
 
 Example:

@@ -1,7 +1,7 @@
 """Bad values: records whose value is not what a pipeline reads it as. They are counted and kept.
 
 `on_bad` says what becomes of them: they fail the run, are left out, or go to a topic of their own,
-byte for byte, each once. Owns how they are told from good ones, and that topic's records.
+byte for byte, each once. Owns how they are recognized, and that topic's records.
 """
 
 from __future__ import annotations

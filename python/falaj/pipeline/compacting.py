@@ -32,14 +32,14 @@ _DAY = 86_400.0
 
 @dataclass(frozen=True, kw_only=True)
 class CompactConfig(Config):
-    """What to compact.
+    """Settings of `compact`.
 
     Attributes:
         store: Directory of the store.
         topic: Name of the topic; it has to be marked compacted, and to have its log to itself.
         delete_retention: For how many seconds a tombstone stays once all that it hides is gone.
         seal: Whether to begin a new file first, so that all that was appended is looked at: for a
-            topic that nobody writes to for a while.
+            topic that no process writes to for a while.
     """
 
     topic: str
@@ -57,7 +57,7 @@ class CompactConfig(Config):
 
 @dataclass(frozen=True, kw_only=True)
 class CompactResult(Result):
-    """What a compaction did.
+    """The result of a compaction.
 
     `records` is how many it looked at, `bytes` how many less the topic takes on the disk.
 
@@ -80,7 +80,7 @@ class CompactResult(Result):
         told = [
             ("keys", f"{self.keys:,}"),
             ("removed", f"{self.removed:,}, {self.tombstones:,} of them tombstones"),
-            ("files", f"{self.segments:,}, of which {self.segments_removed:,} are gone"),
+            ("files", f"{self.segments:,}, {self.segments_removed:,} of them deleted"),
         ]
         return [*told, *super().rows()]
 
@@ -107,7 +107,7 @@ def compact(
     Raises:
         InvalidArgument: The topic is not marked compacted, or shares its log with another one.
         UnknownTopic: There is none of this name.
-        CorruptData: Something of it is damaged: nothing went.
+        CorruptData: Something of it is corrupt: nothing was removed.
     """
     started = time.monotonic()
     told = progress or SILENT

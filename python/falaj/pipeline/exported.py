@@ -1,7 +1,7 @@
 """Reading what an export wrote: the files that are committed, and no others.
 
-Other programs read the folder as it is: a table that is partitioned by `date`. What they find
-there is of committed runs, too; the moment after a commit some of its files may not be in their
+Other programs read the folder as it is: a table that is partitioned by `date`. They find
+files of committed runs there, too; the moment after a commit some of its files may not be in their
 place yet, which is waited for here.
 """
 
@@ -41,7 +41,7 @@ def read_exported(spark: SparkSession, folder: str | os.PathLike[str]) -> DataFr
 
     Raises:
         InvalidArgument: It is no export's folder.
-        CorruptData: A file is gone, or the folder's state is damaged.
+        CorruptData: A file is gone, or the folder's state is corrupt.
         LockTimeout: A run died behind its commit, before its files were in their place.
     """
     root = Folder(Path(local_path(folder, "folder")).absolute())
@@ -64,7 +64,7 @@ def exported_files(folder: str | os.PathLike[str]) -> list[Path]:
 
     Raises:
         InvalidArgument: It is no export's folder.
-        CorruptData: A file is gone, or the folder's state is damaged.
+        CorruptData: A file is gone, or the folder's state is corrupt.
         LockTimeout: A run died behind its commit, before its files were in their place.
     """
     root = Folder(Path(local_path(folder, "folder")).absolute())

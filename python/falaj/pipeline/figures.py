@@ -1,4 +1,4 @@
-"""What `profile` finds out, as values: for programs as JSON, for the page and the terminal.
+"""The figures of `profile`, as values: for programs as JSON, for the page and the terminal.
 
 Owns the shapes, and the sums that need no Spark: rows that were aggregated there become hours,
 slots, pauses, quantiles and the inequality of keys. Times are aware, spans are seconds, bytes are
@@ -181,7 +181,7 @@ class Partition:
 
 @dataclass(frozen=True)
 class Compression:
-    """What a sample of values becomes: codec, bytes of the sample, and how many times smaller."""
+    """The size of a sample of values: codec, bytes of the sample, and how many times smaller."""
 
     codec: str
     sample_bytes: int

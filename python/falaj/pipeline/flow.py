@@ -1,4 +1,4 @@
-"""What `aggregate` and `join` share: the settings of a job that follows a topic, topics as rows.
+"""Parts of `aggregate` and `join`: settings of a job that follows a topic, topics as rows.
 
 Rows have the fields of the value, as the schema names them, and `record`, a struct of the key,
 topic, partition, offset and timestamp that the record has. How a job runs is in `runs`.
@@ -55,7 +55,7 @@ _NAMED = re.compile(r"(.+)\s+as\s+`?(\w+)`?\s*", re.IGNORECASE | re.DOTALL)
 
 @dataclass(frozen=True, kw_only=True)
 class FlowConfig(Config):
-    """What pipelines that follow a topic are asked for.
+    """Settings of pipelines that follow a topic.
 
     Attributes:
         topic: The topic that is read.
@@ -71,7 +71,7 @@ class FlowConfig(Config):
             `"latest"`.
         batch: Most records of a micro-batch; None for all there is. PySpark 4.2 or newer.
         key: SQL that makes the key of a result's record.
-        on_corrupt: Whether a record that is damaged fails the job or is left out and reported.
+        on_corrupt: Whether a corrupt record fails the job or is left out and reported.
         on_bad: What a value does that is not what the schema says, or not UTF-8: "fail"; "skip":
             it is left out and counted; or the name of a topic that it goes to as it is, once, with
             headers that say where it stood. None: what `on_corrupt` says.
@@ -81,7 +81,7 @@ class FlowConfig(Config):
 
     paths: ClassVar[tuple[str, ...]] = ("store", "checkpoint", "parquet")
     decisive: ClassVar[tuple[str, ...]] = ("store", "topic", "schema", "into", "parquet", "key")
-    """What decides what is written, and stays as it is from run to run."""
+    """Settings that decide what is written; they stay as they are from run to run."""
     reserved: ClassVar[tuple[str, ...]] = ()
     """Names that no field of the value may have, beside `record`."""
 

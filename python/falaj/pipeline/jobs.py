@@ -3,7 +3,7 @@
 A streaming pipeline keeps in one folder, its `checkpoint`, what Spark keeps of the query, and
 beside that `falaj.json`: a name that was drawn once, and the settings. By the name a batch that
 comes again is known in the topic and in the Parquet folder. Invariant: a job's name never changes,
-and settings that decide what it writes don't either; whoever asks for others is told which.
+and settings that decide what it writes don't either: a run with others is refused.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Job:
     """A job.
 
     Attributes:
-        name: Drawn once; nobody else has it.
+        name: Drawn once; no other job has it.
         folder: Its checkpoint.
         start: The offset of each partition where it began.
     """
@@ -90,7 +90,7 @@ class Job:
                 raise InvalidArgument(
                     f"the checkpoint {folder} is that of a job whose {name} is "
                     f"{json.dumps(known.get(name))}, not {json.dumps(asked.get(name))}: go on with "
-                    "the former setting, or begin a job anew with another checkpoint"
+                    "the former setting, or begin a new job with another checkpoint"
                 )
         return cls(kept["job"], folder, {int(part): at for part, at in kept["start"].items()})
 
@@ -113,7 +113,7 @@ def read(file: Path, *names: str) -> dict[str, Any]:
 
 
 def create(file: Path, document: Mapping[str, Any]) -> None:
-    """Make a small file of JSON, whole and on the medium; one that is there stays."""
+    """Make a small file of JSON, whole and on the disk; one that is there stays."""
     temporary = file.with_name(f"{file.name}.{uuid.uuid4().hex}.tmp")
     with temporary.open("x", encoding="utf-8") as opened:
         json.dump(document, opened)

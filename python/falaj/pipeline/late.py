@@ -63,7 +63,7 @@ def watermark_ms(query: Path, number: int) -> int:
 
 
 def among(rows: DataFrame, window: Column, ms: int) -> Late | None:
-    """Count the records of which a window was closed.
+    """Count the records that have a closed window.
 
     Args:
         rows: The records.

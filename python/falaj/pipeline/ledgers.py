@@ -66,7 +66,7 @@ class Entry:
 
 
 class Ledger:
-    """What was imported into a topic. `opened` makes it, and keeps others out meanwhile."""
+    """The files imported into a topic. `opened` makes it, and keeps others out meanwhile."""
 
     def __init__(self, topic: Topic[Any], entries: Topic[Any]) -> None:
         self._topic = topic

@@ -6,8 +6,8 @@ killed, each row of a batch is there once, and folder and topic agree. They do b
 comes first: a batch that is there is not made again, and what the topic lacks of it is taken from
 there. So also where a batch would be another one when made again, as with a table that changed.
 
-Spark's own file sink says which of its files count in a list that only Spark reads; here whoever
-reads the folder sees the right rows.
+Spark's own file sink says which of its files count in a list that only Spark reads; here every
+reader of the folder sees the right rows.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["Counts", "Outputs"]
 
 Counts = dict[str, int]
-"""What is told of a batch; `rows` is always there."""
+"""Counts of a batch; `rows` is always there."""
 
 _MARK, _STAGED, _COUNTS = "_falaj.json", "_staged", "_batch.json"
 
@@ -88,7 +88,7 @@ class Outputs:
             shutil.rmtree(self.folder / _STAGED, ignore_errors=True)
 
     def _claim(self, folder: Path) -> None:
-        """Make sure that the folder is this job's: numbers of two jobs would be taken for one's."""
+        """Make sure that the folder is this job's: numbers of two jobs would look like one's."""
         folder.mkdir(parents=True, exist_ok=True)
         mark = folder / _MARK
         if not mark.exists():
@@ -127,7 +127,7 @@ class Outputs:
         return rows.agg(F.count(size).alias("rows"), total, *named).first()
 
     def found(self, number: int) -> Counts | None:
-        """Say what is told of a batch that is in the folder; None if it is not there."""
+        """Read the counts of a batch that is in the folder; None if it is not there."""
         if self.folder is None:
             return None
         with suppress(FileNotFoundError):
@@ -142,10 +142,10 @@ class Outputs:
         Args:
             spark: The session.
             number: Of the batch.
-            make: Makes the rows and what is told of them; called only if the folder lacks them.
+            make: Makes the rows and their counts; called only if the folder lacks them.
 
         Returns:
-            What is told of the batch.
+            The counts of the batch.
         """
         counts = self.found(number)
         if counts is None:
@@ -163,7 +163,7 @@ class Outputs:
         return counts
 
     def _publish(self, folder: Path, number: int, rows: DataFrame, counts: Counts) -> None:
-        """Let the batch come into sight, whole and on the medium."""
+        """Let the batch come into sight, whole and on the disk."""
         staged = folder / _STAGED / f"{number}-{uuid.uuid4().hex}"
         rows.write.parquet(str(staged))
         jobs.create(staged / _COUNTS, counts)
@@ -173,7 +173,7 @@ class Outputs:
         except OSError:
             if self.found(number) is None:
                 raise
-            shutil.rmtree(staged)  # the same batch, by a run that was taken for dead
+            shutil.rmtree(staged)  # the same batch, by a run that seemed dead
         steps.sync(folder)
 
     def _append(self, topic: str, number: int, rows: DataFrame) -> None:
@@ -199,7 +199,7 @@ def _place(number: int) -> str:
 
 
 def _sync(folder: Path) -> None:
-    """Put the files of a folder on the medium, and their names."""
+    """Put the files of a folder on the disk, and their names."""
     for entry in folder.iterdir():
         descriptor = os.open(entry, os.O_RDONLY)
         try:

@@ -13,7 +13,7 @@ __all__ = ["WALL", "Clock", "Pace"]
 
 _NS = 1_000_000_000
 _NAP_NS = 500_000
-"""What is due within this time is not worth going to sleep for."""
+"""A record that is due within this time is not worth going to sleep for."""
 
 
 class Clock(Protocol):

@@ -1,4 +1,4 @@
-"""What a task of an export does: read a range of a topic, and write a file for each date.
+"""The work of a task of an export: read a range of a topic, and write a file for each date.
 
 Runs in executors. A task writes files under names of its own attempt and then says which they are,
 so that attempts that run twice, or outlive their driver, never mix. Memory is bounded: rows wait
@@ -192,7 +192,7 @@ class _Files:
             self._flush(max(self._waiting, key=lambda each: self._waiting[each].bytes))
 
     def finish(self) -> list[Piece]:
-        """Write what waits; return the files, which are on the medium."""
+        """Write what waits; return the files, which are on the disk."""
         for date in sorted(self._waiting):
             self._flush(date)
             self._close(date)

@@ -2,8 +2,8 @@
 
 For pipelines that write a topic by a job with a token. Before a run begins its *plan*, a range of
 offsets for each partition, is appended durably to a topic of its own beside the target, under the
-number that the job's token will have. Invariant: of each number there is one plan, so whoever comes
-after a death, or at the same time, does the same work under the same token, and the log takes it
+number that the idempotency key will have. Invariant: each number has one plan, so a run that comes
+after a death, or at the same time, does the same work under the same key, and the log takes it
 once. A run is over when the target's log has its token; then the next plan begins where it ended.
 """
 
@@ -28,7 +28,7 @@ __all__ = ["Plan", "Plans"]
 
 @dataclass(frozen=True)
 class Plan:
-    """What one run reads.
+    """The records that one run reads.
 
     Attributes:
         number: Number of its token.
@@ -81,7 +81,7 @@ class Plans:
             end: Where a run that begins now ends, as for `falaj.arrow.read`.
 
         Returns:
-            The plan, on the medium; None where there is nothing.
+            The plan, on the disk; None where there is nothing.
 
         Raises:
             InvalidArgument: Runs before had other settings.
@@ -132,7 +132,7 @@ class Plans:
                 last = plan if plan["run"] == number - 1 else None
                 break
         if last is not None and last["generation"] != self._source.generation:
-            last = None  # the topic was made anew since: it is another one, read from its beginning
+            last = None  # the topic was created again: it is another one, read from its beginning
         return None, last
 
     def _mine(self, end: int) -> Iterator[Any]:
@@ -157,7 +157,7 @@ class Plans:
         """Make a plan of what is kept: without what has gone since."""
         found, lost = [], 0
         for partition, (start, end) in kept["lanes"].items():
-            gone = end  # of a topic that was made anew since all of it
+            gone = end  # of a topic that was created again since all of it
             if kept["generation"] == self._source.generation:
                 gone = min(end, self._source.partition(int(partition)).start_offset)
             lost += max(gone, start) - start

@@ -1,4 +1,4 @@
-"""What `profile` found, in words: the rows of the terminal, and times as its page writes them."""
+"""The figures of `profile`, in words: rows of the terminal, and times as its page writes them."""
 
 from __future__ import annotations
 

@@ -2,12 +2,12 @@
 
 Runs in this process and not in Spark: a job of Spark's shows what it wrote when it is done, and a
 replay is watched while it goes on; one reader that sleeps until the next record is due takes less
-of the machine than any task; and times keep their nanoseconds, of which Spark knows the thousands.
+of the machine than any task; and times keep their nanoseconds; Spark's end at microseconds.
 
 Invariant: how far it is stands in the log that is written to, and moves in the same transaction as
-the records: the place of a consumer with `cursor_in`. So every record goes once, whoever is killed
-when; of two that replay the same at a time one is refused; records that compaction took leave no
-hole that somebody would have to know of, as numbers of a producer would.
+the records: the place of a consumer with `cursor_in`. So every record goes once, whichever process
+is killed; of two that replay the same at a time one is refused; records that compaction took leave
+no hole that somebody would have to know of, as numbers of a producer would.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ __all__ = ["ReplayConfig", "ReplayResult", "replay"]
 _PAUSE_MAX = 10**9
 _RECORDS_MAX = 1_000
 _BYTES_MAX = 1 << 20
-"""Of one transaction, which takes a quarter of a segment at most."""
+"""The bytes of a transaction, which takes a quarter of a segment at most."""
 _TAKEN_S = 1.0
 """Time in which the partitions of one that was killed are taken over; it takes 50 ms."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayConfig(Config):
-    """What `replay` is asked for.
+    """Settings of `replay`.
 
     Attributes:
         topic: What is read.
@@ -64,7 +64,7 @@ class ReplayConfig(Config):
         shift: Whether records get the time at which they are due now, in place of their own.
         longest_pause: Seconds after which a pause is over, whatever speed and times say; None for
             as long as they are.
-        resume: Whether it goes on where a replay of this name was left; else it begins anew, and
+        resume: Whether it goes on where a replay of this name was left; else it begins again, and
             what was replayed comes once more.
         name: Name of the consumer that keeps the place; `replay.TOPIC.INTO` by default.
     """
@@ -98,7 +98,7 @@ class ReplayConfig(Config):
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayResult(Result):
-    """What `replay` did; `records` are those that it appended, `bytes` their values.
+    """The result of `replay`; `records` are those that it appended, `bytes` their values.
 
     Attributes:
         before: Records of the range that earlier runs had appended.
@@ -137,8 +137,8 @@ def replay(
 
     Args:
         spark: Not used, and may be None: it is the first argument because it is of all pipelines.
-        config: What is asked for.
-        progress: Who is told how far it is, in records.
+        config: The settings.
+        progress: Gets how far it is, in records.
 
     Returns:
         What was done.
@@ -220,7 +220,7 @@ class _Replay:
         return found, before
 
     def _due(self, todo: list[Lane]) -> Iterator[list[Due]]:
-        """Wait, and hand out what is due, in pieces for a transaction."""
+        """Wait, and yield what is due, in pieces for a transaction."""
         parts = [self.source.partition(p)._records(start, end) for p, start, end in todo]
         ready: list[Due] = []
         size, wall = 0, time.time_ns()

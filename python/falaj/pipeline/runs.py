@@ -1,8 +1,8 @@
 """A run of a job that follows a topic: the query, its trigger, its progress, its end.
 
 Owns which records a run reads, in which batches Spark read them, and how a query ends: by itself,
-by an error, or by Ctrl-C. What a job keeps from run to run is in `jobs`, what it writes in
-`outputs`.
+by an error, or by Ctrl-C. The module `jobs` keeps the state from run to run, and `outputs`
+writes.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ class Run:
 
     Attributes:
         spark: The session.
-        config: What is asked for.
+        config: The settings.
         job: The job.
-        progress: Who is told.
+        progress: Gets how far it is.
         seen: Called with each batch, when Spark is done with it.
         records: How many records were read.
         bad: How many values could not be read.
@@ -97,9 +97,9 @@ class Run:
 
         Args:
             spark: The session.
-            config: What is asked for.
+            config: The settings.
             verb: Which pipeline it is.
-            progress: Who is told.
+            progress: Gets how far it is.
             check: Given the topic's columns, without rows; raises where they don't fit what is
                 asked for. Then nothing was made yet.
 
@@ -157,7 +157,7 @@ class Run:
     def count(self, start: dict[int, int], end: dict[int, int]) -> int:
         """Count the records between places, by partition.
 
-        What was trimmed since counts by its offsets, and so does all of a topic that is gone.
+        Records that were trimmed since count by offsets, and so does all of a deleted topic.
         """
         try:
             with (
@@ -211,7 +211,7 @@ class Run:
     def _bounds(self, start: Any, end: Any) -> tuple[dict[int, int], dict[int, int]]:
         """Find in what Spark kept where a batch began and ended in the topic.
 
-        One that was made anew in between was read from its beginning.
+        One that was created again in between was read from its beginning.
         """
         before, until = _kept(start), _kept(end)
         ended = places.decode(until).get(self.config.topic) if until else None

@@ -1,7 +1,7 @@
-"""The single steps by which a folder changes, each of which a crash leaves done or not done.
+"""The single steps by which a folder changes: a crash leaves each done or not done.
 
 Everything that outlives a run goes through here, so that a test can end a run before and after each
-of them. Files appear whole, under their name or not at all, and what returned is on the medium.
+of them. Files appear whole, under their name or not at all, and what returned is on the disk.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["make_folder", "move", "remove", "sync", "told", "write"]
 
 _FULL = {
-    errno.ENOSPC: "make room",
-    errno.EDQUOT: "make room within this user's quota, or have it raised,",
+    errno.ENOSPC: "free some space",
+    errno.EDQUOT: "free some of this user's quota, or have it raised,",
     errno.EFBIG: "raise the limit on the size of files, `ulimit -f`,",
 }
 
@@ -33,7 +33,7 @@ def told(folder: Path) -> Iterator[None]:
     """Raise what the operating system refuses in the body as falaj's errors.
 
     Raises:
-        NoSpace: There is no room.
+        NoSpace: There is no space.
         PermissionDenied: It is not allowed.
         SystemCallFailed: Anything else.
     """
@@ -104,7 +104,7 @@ def remove(path: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """Put a folder's names on the medium, or what a file holds."""
+    """Sync a folder's names, or what a file holds."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

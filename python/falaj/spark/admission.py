@@ -13,7 +13,7 @@ K = TypeVar("K", bound="Hashable")
 
 
 def admit(waiting: Mapping[K, int], limit: int, turn: int) -> dict[K, int]:
-    """Divide a limit in proportion to what waits, and leave nobody out for long.
+    """Divide a limit in proportion to what waits, and leave no partition out for long.
 
     Every partition gets one as long as the limit allows, so that a small one is not starved by a
     large one; where it does not even allow that, they take turns.

@@ -166,7 +166,7 @@ def batches(
         An iterator of batches.
 
     Raises:
-        CorruptData: A record is damaged.
+        CorruptData: A record is corrupt.
         InvalidArgument: A value is not what `values` says.
         OffsetOutOfRange: Records were trimmed since the range was planned.
     """
@@ -206,9 +206,9 @@ def _read(
     loss: Loss,
     pruning: Pruning | None,
 ) -> Iterator[pyarrow.RecordBatch]:
-    """Read what is there; go on behind what is damaged or gone, where that is wanted.
+    """Read what is there; go on behind what is corrupt or gone, where that is wanted.
 
-    Invariant: `start` is behind all that was handed out, so nothing comes twice.
+    Invariant: `start` is behind all that was yielded, so nothing comes twice.
     """
     where = f"topic {topic.name}, partition {topic.partitions[0]}"
     while start < end:
@@ -223,11 +223,11 @@ def _read(
         except CorruptData as error:
             error.args = (
                 f"{where}, {_damaged(topic, start, end, names)}: {error}: go on behind what is "
-                "damaged with .option('onCorrupt', 'skip')",
+                "corrupt with .option('onCorrupt', 'skip')",
             )
             raise
         except OffsetOutOfRange:
-            # What was read lies before what is gone, and that before the new beginning.
+            # The records read lie before those that are gone, and these before the new beginning.
             first, there = topic.start_offset, topic.end_offset
             if first > start:
                 lost = (
@@ -246,7 +246,7 @@ def _read(
         finally:
             for skipped in reader.skipped if reader else []:
                 loss.warn(
-                    f"{where}: offsets {skipped['offsets']} are damaged, in {skipped['path']}, and "
+                    f"{where}: offsets {skipped['offsets']} are corrupt, in {skipped['path']}, and "
                     "left out"
                 )
 
@@ -273,7 +273,7 @@ def _reader(
 
 
 def _damaged(topic: Topic[Any], start: int, end: int, names: Sequence[str]) -> str:
-    """Say which offsets are damaged: the first that are, of those that were not read."""
+    """Say which offsets are corrupt: the first that are, of those that were not read."""
     with suppress(Error):
         reader = _reader(topic, start, end, names, True)
         for _ in reader:
@@ -283,7 +283,7 @@ def _damaged(topic: Topic[Any], start: int, end: int, names: Sequence[str]) -> s
             first, behind = skipped["offsets"]
             if behind - first == 1:
                 return f"offset {first}"
-            if behind > first:  # not where the damage reaches to the log's end
+            if behind > first:  # not where the corruption reaches to the log's end
                 return f"offsets {first} to {behind - 1}"
     return f"from offset {start} on"
 

@@ -1,7 +1,7 @@
-"""What becomes of values that are not what `values` says: they fail, are left out, or are kept.
+"""Values that are not what `values` says: they fail, are left out, or are kept.
 
 Kept are they as Spark's JSON reader keeps them in the mode PERMISSIVE: as text in a member of the
-value. What is left out is counted and named once for each range that a task reads.
+value. Values that are left out are counted and named once for each range that a task reads.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Decoder:
         topic: The partition.
         kind: What the schema says of the value.
         options: What was asked for.
-        loss: Who is told of what is left out.
+        loss: Counts what is left out, and says so.
     """
 
     def __init__(self, topic: Topic[Any], kind: DataType, options: ReadOptions, loss: Loss) -> None:

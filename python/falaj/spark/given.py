@@ -1,9 +1,8 @@
-"""What users give as options: text under names in any case, read into checked values.
+"""Options as users give them: text under names in any case, read into checked values.
 
 Names and meanings are those of Spark's Kafka source and sink, so that a job moves over by changing
-the format and adding `store`. What is not known is an error and never passed over, but for Kafka's
-own, `kafka.*` and how its consumers ask: they speak to brokers, of which there are none, and get
-one warning.
+the format and adding `store`. An unknown name is an error. Only Kafka's own are ignored, `kafka.*`
+and how its consumers ask: they speak to brokers, and there are none. They get one warning.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ def shim(runtime: Path) -> Path:
     try:
         cache = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
         return _filled(Path(cache, "falaj", name), text)
-    except (OSError, RuntimeError):  # nobody's home, or one that is not to be written to
+    except (OSError, RuntimeError):  # there is no home, or one that is not to be written to
         folder = tempfile.mkdtemp(prefix="falaj-java-")
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
         return _filled(Path(folder), text)

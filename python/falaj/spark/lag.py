@@ -59,7 +59,7 @@ class Cursors:
             self._say(error)
 
     def close(self) -> None:
-        """Let go of the cursors; they stay where they are."""
+        """Close the cursors; they stay where they are."""
         member, store = self._member, self._store
         self._member, self._store, self._reads = None, None, {}
         with contextlib.suppress(Error):

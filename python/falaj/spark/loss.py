@@ -1,9 +1,9 @@
-"""What becomes of a query whose records are gone: `failOnDataLoss` decides, and it is always said.
+"""Queries whose records are gone: `failOnDataLoss` decides, and the loss is always reported.
 
-Records are gone where a topic was deleted, made anew or trimmed, or a log lost its end. The query
-then ends with an error that names the choices, or goes on from what is there with one warning for
-each loss, through the logger `falaj.spark`: on the driver's or the executor's standard error where
-nobody configured logging.
+Records are gone where a topic was deleted, created again or trimmed, or a log lost its end. The
+query then ends with an error that names the choices, or goes on from what is there with one warning
+for each loss, through the logger `falaj.spark`: on the driver's or the executor's standard error
+where logging is not configured.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Loss:
 
     @property
     def told(self) -> list[str]:
-        """What was said."""
+        """The sentences that were said."""
         return sorted(self._told)
 
     def warn(self, sentence: str) -> None:

@@ -4,7 +4,7 @@ As in Spark's Kafka source. `startingOffsets` and `endingOffsets` are `earliest`
 `{"topic": {"0": 42, "1": -2}}`, where -2 stands for earliest and -1 for latest and every partition
 has to be named. `…Timestamp` is one time for all, `…OffsetsByTimestamp` JSON with a time for each
 partition; of several the first of timestamp, by timestamp, offsets holds. A batch can't begin at
-latest or end at earliest: it would always be empty, which nobody means.
+latest or end at earliest: it would always be empty.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ def ending(options: Mapping[str, str]) -> Bound:
 def _bound(
     options: Mapping[str, str], which: str, default: str, senseless: int | None, *, lenient: bool
 ) -> Bound:
-    """Of the three options the first that was given."""
+    """Read the first of the three options that was given."""
     name = f"{which}Timestamp"
     if (text := options.get(name.lower())) is not None:
         return Bound(name, _read_time(name, text.strip()), {}, by_time=True, lenient=lenient)

@@ -77,7 +77,7 @@ _NOTHING_IN_A_BATCH = "maxOffsetsPerTrigger"
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What a read was asked for.
+    """Options of a read.
 
     Attributes:
         store: Directory of the store, absolute, because executors may run elsewhere.
@@ -91,7 +91,7 @@ class ReadOptions:
         fails_on_loss: Whether records that are gone end the query.
         values: As what the column `value` is read.
         visibility: How far partitions are read.
-        skips_damage: Whether what is damaged is left out and reported.
+        skips_damage: Whether corrupt records are left out and reported.
         mode: What becomes of a value that is not what `values` says, in words of Spark's readers.
             None: it is kept where the schema has a member for it, else `skips_damage` decides.
         corrupt_record: Name of the member of `value` that keeps the text of such a value.

@@ -9,7 +9,7 @@ its end or is an older copy. As JSON:
 
 Spark compares texts to see whether there is news, so the text is a function of the place; but the
 end of a query's first batch also says where that batch began, as `began`, in the same form as
-`topics`. Spark keeps only ends, and asks anew where a query begins whose first batch was not done:
+`topics`. Spark keeps only ends, and asks again where a query begins whose first batch was not done:
 behind "latest" there are other records by then.
 """
 
@@ -56,7 +56,7 @@ def place_of(part: Topic[Any], offset: int) -> Place:
         offset: Not before what is kept, and not behind the end.
 
     Returns:
-        The place; without a fingerprint where what lies before is damaged.
+        The place; without a fingerprint where what lies before is corrupt.
     """
     try:
         crc, time_us = position_of(part, part.partitions[0], offset)
@@ -68,8 +68,8 @@ def place_of(part: Topic[Any], offset: int) -> Place:
 def is_there(part: Topic[Any], place: Place) -> bool:
     """Say whether the log still has a place, by what lies before it.
 
-    Where compaction put that together anew there is nothing to tell it by; all of it was on the
-    medium by then, so nothing of it can have been taken back.
+    Where compaction rewrote that there is nothing to tell it by; all of it was on the
+    disk by then, so nothing of it can have been taken back.
     """
     try:
         known = position_of(part, part.partitions[0], place.offset)

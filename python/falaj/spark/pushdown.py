@@ -1,4 +1,4 @@
-"""What Spark's filters leave of a batch: fewer ranges, later beginnings, only some keys.
+"""The part of a batch that Spark's filters leave: fewer ranges, later beginnings, only some keys.
 
 Only prunes: Spark evaluates every filter again, so what is not understood here costs time and
 never a record. Filters on offset, partition, topic and from a timestamp on are cut on the driver;
@@ -36,7 +36,7 @@ _US = 1000
 
 @dataclass
 class Pruning:
-    """What is known of the records that Spark wants.
+    """The facts about the records that Spark wants.
 
     Attributes:
         first: Lowest offset.
@@ -66,7 +66,7 @@ class Pruning:
         return first, highest if self.until_ns is None else min(highest, self.until_ns // _US)
 
     def take(self, wanted: Filter) -> None:
-        """Learn from one filter, all of which hold."""
+        """Learn from one filter; all of them hold."""
         match wanted:
             case EqualTo((column,), value) | EqualNullSafe((column,), value):
                 self._one_of(column, [value])

@@ -2,7 +2,7 @@
 
 Every range is fixed before the first task runs, so that a task that is retried reads the same
 records, and records that come meanwhile are in no task. A range carries its topic's generation: a
-topic that was deleted and made anew between planning and reading is not taken for the old one.
+topic that was created again between planning and reading is not mistaken for the old one.
 """
 
 from __future__ import annotations
@@ -139,7 +139,9 @@ def opened(options: ReadOptions, bounds: Range, loss: Loss) -> Iterator[falaj.To
             if topic.generation == bounds.generation:
                 yield topic.partition(bounds.partition)
                 return
-            gone = f"topic {bounds.topic} was deleted and made anew after Spark planned to read it"
+            gone = (
+                f"topic {bounds.topic} was deleted and created again after Spark planned to read it"
+            )
             loss.meet(TopicDeleted(gone))
             yield None
 

@@ -70,7 +70,7 @@ def look(store: Path | str, ranges: Sequence[Range]) -> Seen:
     """Look at the first and the last records of ranges; what cannot be read is passed over."""
     seen = Seen()
     whole = [each for each in ranges if len(each)]
-    # Of many ranges some from everywhere: topics and partitions differ.
+    # Some of many ranges, from everywhere: topics and partitions differ.
     chosen = whole[:: max(1, -(-len(whole) // _RANGES))]
     with suppress(Error), falaj.open(store, read_only=True) as opened:
         for each in chosen:

@@ -1,13 +1,13 @@
-"""What Spark calls to write: tasks stage records, the driver commits them all at once, or none.
+"""The part that Spark calls to write: tasks stage records, the driver commits all of them or none.
 
-A task encodes what it is given into a part, which nobody sees, and hands its manifest to the driver
-in its message; the driver lets the engine splice the parts of all tasks into the log, in the order
-of Spark's partitions, in one append. Invariant: records of a job are in the log exactly once if its
-token was committed, and otherwise not at all; whatever tasks and drivers die or come twice.
+A task encodes what it is given into a part, which no reader sees, and hands its manifest to the
+driver in its message; the driver lets the engine splice the parts of all tasks into the log, in the
+order of Spark's partitions, in one append. Invariant: records of a job are in the log exactly once
+if its token was committed, and otherwise not at all; whatever tasks and drivers die or come twice.
 
 Spark makes a writer in a process of the driver's and pickles it to the tasks. For a batch the same
 one commits; for a stream another is made for that, so what it has to know of the job comes with the
-messages. Of a stream the token is (query id, batch id): both come again when a batch does.
+messages. A stream's idempotency key is (query id, batch id): both come again when a batch does.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ as its rows name."""
 
 @dataclass(frozen=True)
 class Staged(WriterCommitMessage):
-    """What a task staged.
+    """The records that a task staged.
 
     Attributes:
         query: Id of the streaming query; None in a batch.
@@ -157,7 +157,7 @@ class Target:
     def stage(
         self, job: str, token: tuple[str, int] | None, batches: Iterator[pyarrow.RecordBatch]
     ) -> dict[str, bytes]:
-        """Stage what a task is given; nobody sees it before it is committed.
+        """Stage what a task is given; no reader sees it before it is committed.
 
         Args:
             job: Name of the job.
@@ -194,7 +194,7 @@ class Target:
     def commit(self, job: str, staged: list[Staged], token: tuple[str, int] | None) -> None:
         """Append what was staged to each topic at once, unless its token was spent on it.
 
-        What this returned from is on the medium: Spark notes on its side that it is done, and
+        When this returns the records are on the disk: Spark notes on its side that it is done, and
         does not come again.
         """
         topics = _topics(staged, self.options)

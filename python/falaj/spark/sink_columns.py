@@ -1,8 +1,8 @@
 """The columns that are written to a topic, those of Spark's Kafka sink, and `timestamp`.
 
-Owns: which columns are written and of which types, checked before anything is, and to which topic a
-record goes. Other columns are passed over, as Spark's Kafka sink does. In which Arrow types Spark
-sends them, which its session's settings change, is left to `Part.append_arrow`.
+Owns the columns that are written and their types, checked before anything is; and the topic that a
+record goes to. Other columns are passed over, as Spark's Kafka sink does. `Part.append_arrow` deals
+with the Arrow types in which Spark sends them, which its session's settings change.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _TYPES: dict[str, tuple[DataType, ...]] = {
     "topic": (StringType(),),
 }
 NAMES = tuple(_TYPES)
-# What a frame has that was read from a topic, and what the log gives a record itself.
+# Columns of a frame that was read from a topic, which the log gives a record itself.
 _GIVEN_BY_THE_LOG = ("offset", "timestampType")
 
 

@@ -43,7 +43,7 @@ _VERSION_MAX = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """What a write was asked for.
+    """Options of a write.
 
     Attributes:
         store: Directory of the store, absolute, because executors may run elsewhere.

@@ -1,7 +1,7 @@
 """`FalajSource`: what Spark calls for `format("falaj")`.
 
 Spark makes it on the driver, pickles it, and calls `partitions` in a planning process and `read` in
-workers. It keeps nothing open between calls, so that it travels. What writes is in
+workers. It keeps nothing open between calls, so that it travels. Writing is in
 `falaj.spark.sink`.
 """
 

@@ -1,8 +1,8 @@
 """The column `value` as text or as JSON, and records whose value is neither.
 
-What becomes of a value that is not what the option `values` says is in `decoding`. JSON is read
+Values that are not what the option `values` says are in `decoding`. JSON is read
 by Arrow, a batch at a time; each value is put into a list of its own first, so that nothing that
-stands in one can be taken for a part of another.
+stands in one can become a part of another.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-//! Batches that threads fill ahead of whoever reads them.
+//! Batches that threads fill ahead of their reader.
 //!
-//! Lanes are cut into pieces. A thread takes the next piece that nobody has and fills its batches into a
+//! Lanes are cut into pieces. A thread takes the next piece that no thread has and fills its batches into a
 //! short queue of that piece; the reader empties the queues in the order of the pieces, so it gets what one
 //! thread alone would have given it. Invariant: a queue ends with a word that says so. One that ends without
 //! is a thread that died, and an error, never an end.
@@ -23,13 +23,13 @@ const WAITING: usize = 2;
 const BATCHES: u64 = 4;
 const PIECE_MIN: u64 = 1 << 16;
 
-/// What comes out of a piece.
+/// A batch of a piece, or its end.
 type Told = Result<Option<RecordBatch>>;
 
 /// Threads that fill batches, and what they filled.
 #[derive(Debug)]
 pub(crate) struct Ahead {
-    /// Locked by nobody: the lock is there because a queue's end may not be shared, and a reader may.
+    /// Never locked: the lock is there because a queue's end may not be shared, and a reader may.
     pieces: Mutex<VecDeque<Receiver<Told>>>,
     left: Pieces,
     workers: Vec<JoinHandle<()>>,
@@ -122,7 +122,7 @@ impl Drop for Ahead {
         }
         self.left.lock().unwrap_or_else(PoisonError::into_inner).clear();
         let pieces = self.pieces.get_mut().unwrap_or_else(PoisonError::into_inner);
-        pieces.clear(); // whoever waits to hand over a batch is told that nobody takes it
+        pieces.clear(); // a thread that waits to send a batch gets an error
         for worker in self.workers.drain(..) {
             let _ = worker.join();
         }

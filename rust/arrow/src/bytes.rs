@@ -2,7 +2,7 @@
 //!
 //! Two forms: [`Copied`] is what every reader of Arrow takes; [`Viewed`] holds sixteen bytes for each
 //! value, which stays where it is, in the mapped segment. Invariant of the latter: its buffers are
-//! committed bytes, which nobody writes again, and hold the map of their segment.
+//! committed bytes, which no process writes again, and hold the map of their segment.
 #![allow(unsafe_code)]
 
 use std::panic::AssertUnwindSafe;
@@ -26,7 +26,7 @@ pub enum Bytes {
 }
 
 impl Bytes {
-    /// An empty column with room for so many values.
+    /// An empty column with space for so many values.
     pub fn new(views: bool, rows: usize) -> Self {
         if views { Self::Viewed(Viewed::new(rows)) } else { Self::Copied(Copied::new(rows)) }
     }
@@ -82,14 +82,14 @@ pub struct Copied {
 }
 
 impl Copied {
-    /// With room for so many.
+    /// With space for so many.
     pub fn new(rows: usize) -> Self {
         let mut ends = Vec::with_capacity(rows + 1);
         ends.push(0);
         Self { ends, bytes: Vec::new(), nulls: NullBufferBuilder::new(rows) }
     }
 
-    /// One more; the sum of them stays below 2 GiB, which whoever fills a batch sees to.
+    /// One more; the sum of them stays below 2 GiB, which the code that fills a batch ensures.
     #[inline]
     pub fn push(&mut self, value: Option<&[u8]>) {
         match value {
@@ -199,8 +199,8 @@ impl Viewed {
     }
 }
 
-/// What is kept of sixteen bytes for a value that lies in its view, by its length: what stands behind
-/// it is none of it.
+/// The bits to keep of sixteen bytes for a value that lies in its view, by its length: the bytes after
+/// it are none of it.
 const FITTING: [u128; 13] = {
     let (mut masks, mut len) = ([0; 13], 0);
     while len < masks.len() {

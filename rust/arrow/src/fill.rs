@@ -1,7 +1,7 @@
 //! One batch: from blocks to columns.
 //!
 //! Owns the columns of a batch while they grow, and when it is full: after so many rows, or so many
-//! bytes. A block's records are decoded once for all columns; what nobody wants is passed over.
+//! bytes. A block's records are decoded once for all columns; columns that are not wanted are passed over.
 
 use std::sync::Arc;
 
@@ -30,14 +30,14 @@ pub struct Limits {
     /// Rows, at least 1.
     pub rows: usize,
     /// Bytes of bodies, after which no further record is added; those of records that a filter leaves
-    /// out count too, so that a batch of few is told in time.
+    /// out count too, so that a batch of few is returned in time.
     pub bytes: usize,
 }
 
 impl Limits {
     /// Most rows: Arrow counts the bytes of a column by 31 bits, that of the topic's name too.
     pub const ROWS_MAX: usize = 1 << 23;
-    /// Most bytes, for the same reason: behind them there is room for the last record.
+    /// Most bytes, for the same reason: beyond them there is space for the last record.
     pub const BYTES_MAX: usize = 1 << 30;
 
     /// Refuse what no batch can be made by.
@@ -60,7 +60,7 @@ impl Limits {
     }
 }
 
-/// What is still to come of a batch that was read.
+/// The rest of a batch that was read.
 #[derive(Debug)]
 pub struct Rest {
     batch: Run,
@@ -158,10 +158,10 @@ impl<'a> Fill<'a> {
         self.rows >= self.limits.rows || self.bytes >= self.limits.bytes
     }
 
-    /// Add records until this is full or nothing is left, which is told.
+    /// Add records until this is full, or nothing is left: then it returns true.
     ///
     /// # Errors
-    /// `CorruptData` where a record is damaged, `UnsupportedVersion`; what comes before it was added.
+    /// `CorruptData` where a record is corrupt, `UnsupportedVersion`; what comes before it was added.
     pub fn add(&mut self, rest: &mut Rest) -> Result<bool> {
         while !self.is_full() {
             if self.add_block(rest)? && !rest.next_block()? {
@@ -171,7 +171,7 @@ impl<'a> Fill<'a> {
         Ok(false)
     }
 
-    /// Add records of a block until the batch is full or nothing of it is left, which is told.
+    /// Add records of a block until the batch is full, or nothing of it is left: then it returns true.
     fn add_block(&mut self, rest: &mut Rest) -> Result<bool> {
         let (is_plain, block) = (rest.walk.is_plain(), rest.batch.block(rest.number));
         if is_plain && !self.has_plain(block) {
@@ -191,7 +191,7 @@ impl<'a> Fill<'a> {
         self.filter.is_none_or(|filter| filter.has_key(None) && filter.has_time(us))
     }
 
-    /// Of records that are values and nothing else, as many as there are in the block and room is for:
+    /// Add records that are values and nothing else, as many as the block has and there is space for:
     /// all that they have in common is added at once.
     fn add_plain(&mut self, rest: &mut Rest) -> Result<bool> {
         let Rest { batch, number, walk, next, until } = rest;

@@ -1,8 +1,8 @@
 //! Which records are wanted, of those that a lane holds.
 //!
 //! A [`Filter`] is looked at as records are decoded, before any of their bytes goes into a column, so
-//! what is left out costs its header alone. Invariant: it is exact. Whoever asks for times and keys gets
-//! the records that have them and no others; what cannot be said so is left to whoever reads the batches.
+//! what is left out costs its header alone. Invariant: it is exact. A caller that asks for times and keys gets
+//! the records that have them and no others; other conditions are left to the reader of the batches.
 
 use std::ops::RangeInclusive;
 

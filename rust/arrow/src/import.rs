@@ -1,4 +1,4 @@
-//! Record batches by the Arrow C data and stream interfaces, from whoever made them.
+//! Record batches by the Arrow C data and stream interfaces, from any maker.
 //!
 //! Owns the one place where foreign memory becomes a batch. Invariant: what was given is moved out of, so
 //! that its maker's release is called once, here; and its layout is checked before it is looked at.
@@ -21,9 +21,9 @@ use falaj::internals::error::{Error, Result};
 ///
 /// # Safety
 /// `schema` and `array` point to an `ArrowSchema` and an `ArrowArray` as the C data interface defines them,
-/// which nobody else uses meanwhile.
+/// which no other code uses meanwhile.
 pub unsafe fn batch(schema: NonNull<c_void>, array: NonNull<c_void>) -> Result<RecordBatch> {
-    // SAFETY: the caller's obligation. What is left behind is a released struct, so its maker's
+    // SAFETY: the caller's obligation. It leaves a released struct, so its maker's
     // destructor finds nothing to do.
     let array = unsafe { FFI_ArrowArray::from_raw(array.as_ptr().cast()) };
     // SAFETY: as above.
@@ -54,12 +54,12 @@ pub unsafe fn batch(schema: NonNull<c_void>, array: NonNull<c_void>) -> Result<R
 /// `InvalidArgument` for a stream that was consumed before, or whose schema is not understood.
 ///
 /// # Safety
-/// `stream` points to an `ArrowArrayStream` as the C stream interface defines it, which nobody else uses
+/// `stream` points to an `ArrowArrayStream` as the C stream interface defines it, which no other code uses
 /// meanwhile.
 pub unsafe fn stream(
     stream: NonNull<c_void>,
 ) -> Result<impl Iterator<Item = Result<RecordBatch>> + Send> {
-    // SAFETY: the caller's obligation. What is left behind is a released struct.
+    // SAFETY: the caller's obligation. It leaves a released struct.
     let stream = unsafe { FFI_ArrowArrayStream::from_raw(stream.as_ptr().cast()) };
     let reader = ArrowArrayStreamReader::try_new(stream).map_err(told)?;
     Ok(reader.map(|batch| batch.map_err(told)))

@@ -1,6 +1,6 @@
 //! Records of a topic as Arrow record batches: what Spark, Polars, DuckDB and pandas read.
 //!
-//! | room | owns |
+//! | module | owns |
 //! |---|---|
 //! | [`columns`] | which columns there are, their Arrow types, which of them somebody wants |
 //! | [`bytes`] | columns of byte strings: copied, or as views of the mapped segments |
@@ -12,7 +12,7 @@
 //! | [`import`] | such batches by the C interfaces |
 //!
 //! Nothing here knows Python: a [`reader::Reader`] is a [`RecordBatchReader`], which the Arrow C stream
-//! interface hands to whoever asks.
+//! interface hands to any caller.
 //!
 //! [`RecordBatchReader`]: arrow_array::RecordBatchReader
 

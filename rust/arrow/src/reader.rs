@@ -1,8 +1,8 @@
 //! One batch after the other.
 //!
 //! A [`Reader`] goes through ranges of partitions in turn: each batch holds records of one of them, in
-//! the order of their offsets. Invariant: the ranges are fixed when it is made, so whoever reads twice
-//! reads the same. What is damaged ends it with the error that names the place, or is stepped over and
+//! the order of their offsets. Invariant: the ranges are fixed when it is made, so a second reading
+//! gives the same. Corruption ends it with the error that names the place, or is stepped over and
 //! noted where that was asked for.
 
 use std::collections::VecDeque;
@@ -47,7 +47,7 @@ pub fn c_batch(batch: &Batch) -> Result<(FFI_ArrowArray, FFI_ArrowSchema)> {
 /// name. As many Arrow batches as the limits make of them.
 ///
 /// # Errors
-/// `CorruptData` where a record is damaged; as [`Limits::check`].
+/// `CorruptData` where a record is corrupt; as [`Limits::check`].
 pub fn of_batch(batch: &Run, topic: &str, columns: &Columns, limits: Limits) -> Result<Vec<Batch>> {
     limits.check()?;
     let (filter, mut made, mut told) = (Filter::ALL, Vec::new(), 0);
@@ -66,7 +66,7 @@ pub fn of_batch(batch: &Run, topic: &str, columns: &Columns, limits: Limits) -> 
     }
 }
 
-/// What was stepped over, as it is found.
+/// The offsets that were stepped over, as they are found.
 pub type Losses = Arc<Mutex<Vec<(u32, Skipped)>>>;
 
 /// Reads ranges of a topic's partitions as record batches.
@@ -78,7 +78,7 @@ pub struct Reader {
     schema: SchemaRef,
     limits: Limits,
     filter: Filter,
-    /// Where damage is stepped over, what is lost is noted here.
+    /// Where corruption is stepped over, the lost offsets are noted here.
     losses: Option<Losses>,
     now: Option<Place>,
     ahead: Option<Ahead>,
@@ -144,13 +144,13 @@ impl Reader {
         Ok(self)
     }
 
-    /// The same by the Arrow C stream interface: for whoever is not linked with this.
+    /// The same by the Arrow C stream interface: for code that is not linked with this.
     pub fn into_c_stream(self) -> FFI_ArrowArrayStream {
         FFI_ArrowArrayStream::new(Box::new(self))
     }
 
     /// The next batch; `None` at the end of the last lane. It has no rows where a filter left none of
-    /// as many bytes as a batch may have: so whoever waits for it can think of something else.
+    /// as many bytes as a batch may have: so a caller that waits for it can do something else.
     ///
     /// # Errors
     /// As [`PartitionScan::next_batch`]; `OffsetOutOfRange` for a lane that begins before the partition.
@@ -218,7 +218,7 @@ impl Place {
     #[cold]
     fn pass_damage(&mut self, losses: Option<&Losses>) -> Result<()> {
         let skipped = match self.rest.take() {
-            // A block that is what its writer committed, and of which a record cannot be read.
+            // A block that is what its writer committed, with a record that cannot be read.
             Some(rest) => {
                 let (lost, more) = rest.skip_block()?;
                 self.rest = more;

@@ -1,7 +1,7 @@
 //! Record batches that somebody gives, as records of a job's part: the way back of [`crate::fill`].
 //!
 //! Owns which columns a batch may have, by the names of Spark's Kafka sink, and in which types. Invariant: a
-//! batch is looked at as a whole before its first row is staged, so a column that nobody understands
+//! batch is looked at as a whole before its first row is staged, so a column that is not understood
 //! stages nothing.
 
 use arrow_array::cast::AsArray;

@@ -162,7 +162,7 @@ fn batches_hold_the_records_and_end_where_the_limits_say() {
         batches
     };
     let end = all.len() as u64;
-    // Who told no time has that of the append, which is another for each block: it is taken as it is.
+    // A record without a time has that of the append, which differs for each block: it is taken as it is.
     let most = Limits { rows: Limits::ROWS_MAX, bytes: Limits::BYTES_MAX };
     for (row, found) in all.iter_mut().zip(read(0..end, most, &Filter::ALL, false).concat()) {
         if row.us == i64::MIN {

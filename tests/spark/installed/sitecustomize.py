@@ -5,7 +5,7 @@ Spark puts in front: the same sources, but without bytecode. Each process would 
 half a second, and the tests have hundreds.
 
 PySpark collects garbage after each task, and each time goes through all that was ever imported: a
-tenth of the tests' time. What one collection left alive, the next ones here pass over.
+tenth of the tests' time. The next collections here pass over what one left alive.
 """
 
 import gc

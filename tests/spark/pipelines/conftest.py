@@ -76,7 +76,7 @@ def january(tmp_path_factory: pytest.TempPathFactory, january_flights: list[data
 
 
 class Told:
-    """A progress that remembers what it was told."""
+    """A progress that remembers its calls."""
 
     def __init__(self) -> None:
         self.said: list[str] = []

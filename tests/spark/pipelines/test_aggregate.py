@@ -93,7 +93,7 @@ def figures(flown: list[data.Flight]) -> dict[str, Any]:
         "minutes": sum(delays) if delays else None,
         "mean_dep_delay": sum(delays) / len(delays) if delays else None,
         "min_dep_delay": min(delays, default=None),
-        # Of so few Spark's approximate quantile is the exact one.
+        # For so few Spark's approximate quantile is the exact one.
         "p90_dep_delay": delays[math.ceil(0.9 * len(delays)) - 1] if delays else None,
     }
 
@@ -166,7 +166,7 @@ LATE = 60
 
 @pytest.fixture(scope="module")
 def week(tmp_path_factory: pytest.TempPathFactory, january_flights: list[data.Flight]) -> Flown:
-    """Some days' flights, of which the first come last: those are late."""
+    """Some days' flights; the first come last: those are late."""
     flights = [*january_flights[LATE:3_000], *january_flights[:LATE]]
     return fill(tmp_path_factory.mktemp("week") / "store", flights)
 
@@ -233,7 +233,7 @@ def test_a_job_that_stops_anywhere_writes_each_window_of_plain_python_once_and_c
     assert (told.said, told.totals) == ([f"reading {TOPIC}"], [told.done])
     assert 0 < result.records == told.done < week.records
     assert {(key or b"").decode() for key, _ in in_topic(config)} <= data.airlines().keys()
-    # What Spark knows of the last batch is lost: it comes again, and nothing is written.
+    # Spark's note of the last batch is lost: it comes again, and nothing is written.
     forget_the_last_commit(tmp_path / "checkpoint")
     going_on = AggregateConfig(**vars(config) | {"trigger": "1 second"})
     again = aggregate(spark, going_on, progress=Interrupting())

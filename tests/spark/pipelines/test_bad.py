@@ -61,7 +61,7 @@ def values(store: Path, topic: str = "u") -> list[Any]:
 
 
 def bad(store: Path) -> list[tuple[Any, ...]]:
-    """What stands in the topic of bad values: value, key, time and where it stood."""
+    """Read the topic of bad values: value, key, time and where it stood."""
     with falaj.open(store, read_only=True) as opened:
         return [
             (r.to_bytes(), r.key, r.timestamp.timestamp(), dict(r.headers))

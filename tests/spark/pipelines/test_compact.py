@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def planes(tmp_path: Path, january_flights: list[data.Flight]) -> Path:
-    """The flights of January, of which the last one of each plane and airport counts."""
+    """The flights of January; the last one of each plane and airport counts."""
     flown = fill(tmp_path / "store", january_flights)
     with falaj.open(flown.store) as store, store.topic(TOPIC) as flights:
         flights.configure(compacted=True)

@@ -41,7 +41,7 @@ def content(topic: falaj.Topic[Any]) -> list[list[tuple[Any, ...]]]:
 def kept_of(
     topic: falaj.Topic[Any], id_of: Any, window_ns: int, last: bool
 ) -> tuple[list[list[tuple[Any, ...]]], Counter[Any]]:
-    """What is kept, by partition, and how many copies of each id are not."""
+    """The records that are kept, by partition, and how many copies of each id are not."""
     order = sorted(
         (r for p in topic.partitions for r in topic.partition(p)),
         key=lambda r: (r.timestamp_ns, r.partition, r.offset),

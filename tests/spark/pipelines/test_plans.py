@@ -1,4 +1,4 @@
-"""Runs that go on where the last one ended, whoever dies and whoever else runs at the time."""
+"""Runs that go on where the last one ended, whatever dies and whatever else runs at the time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SETTINGS = {"by": "key"}
 
 
 class Ground:
-    """A source of two partitions, a target, and whoever makes plans."""
+    """A source of two partitions, a target, and makers of plans."""
 
     def __init__(self, store: falaj.Store) -> None:
         self.store = store

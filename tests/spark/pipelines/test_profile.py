@@ -1,4 +1,4 @@
-"""What a topic's profile tells, against the same by plain Python, and its page."""
+"""The figures of a topic's profile, against the same by plain Python, and its page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replays: all of a range once, as it was, in its rhythm, whoever is killed when."""
+"""Replays: all of a range once, as it was, in its rhythm, whichever process is killed."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def told(number: int, start: Any, end: Any, began: Any = None, *, form: Any) -> 
     ("batches", "seen"),
     [
         ([(("a", 4, 0), ("a", 7, 2))], [{0: 4, 1: 0}]),
-        # Made anew, with fewer records, with more and with fewer partitions.
+        # Created again, with fewer records, with more and with fewer partitions.
         ([(("a", 44, 0), ("b", 7, 2))], [{0: 0, 1: 0}]),
         ([(("a", 44), ("b", 7, 2))], [{0: 0, 1: 0}]),
         ([(("a", 44, 3), ("b", 7))], [{0: 0}]),

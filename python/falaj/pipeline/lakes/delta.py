@@ -38,7 +38,7 @@ _LOG = "_delta_log"
 _EXPORT = "falaj.export"
 """The table's property that holds the export's id."""
 _BOUNDED = ("partition", "offset", "timestamp")
-"""Columns whose bounds in a file readers are told, so that they can pass over it."""
+"""Columns whose bounds in a file are listed, so that readers can pass over it."""
 _MS = timedelta(milliseconds=1)
 
 
@@ -67,7 +67,7 @@ class Delta:
             kept = self._opened().metadata().configuration.get(_EXPORT)
         if kept != self._export:
             raise SettingsMismatch(
-                f"{self.name} was not made by this export, so nobody knows what it has: move "
+                f"{self.name} was not made by this export, which cannot know what it has: move "
                 f"{self._path / _LOG} away, or export to another folder"
             )
 
@@ -124,7 +124,7 @@ class Delta:
 
     @contextmanager
     def _synced(self) -> Iterator[None]:
-        """Put on the medium what the body writes to the log, which its writer does not.
+        """Sync what the body writes to the log, which its writer does not.
 
         And the entry before: who wrote it may have died before it came to this.
         """

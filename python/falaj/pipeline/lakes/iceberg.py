@@ -1,7 +1,7 @@
 """An export as an Iceberg table: its files, which a catalog's table names.
 
 Owns what a commit is in Iceberg's words: files that are added and a property of the table with the
-commit's number, in one transaction. The catalog is one that `pyiceberg` is told of, in
+commit's number, in one transaction. The catalog is one that `pyiceberg` knows from
 `.pyiceberg.yaml` or by its environment; the table's metadata lies where the catalog says, the files
 stay in the folder. They have a column `date`, from which the table takes what they are divided by.
 """

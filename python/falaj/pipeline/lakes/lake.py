@@ -1,7 +1,7 @@
-"""What tables over an export's files share: when they are made, and what they lack.
+"""Rules that tables over an export's files share: when they are made, and what they lack.
 
 Knows neither Delta nor Iceberg but by their names. Invariant: a table has a commit's files all or
-not at all, and says in the same transaction which commit of which export that was. So whatever dies
+not at all, and names the commit and its export in the same transaction. Whatever dies
 between the commit and the table, the next run adds what the table lacks, and nothing twice.
 """
 
@@ -33,7 +33,7 @@ __all__ = ["Lake", "add", "catch_up", "check", "of", "refusals"]
 
 _PACKAGES = {"delta": "deltalake", "iceberg": "pyiceberg"}
 _NO_PATH = "#%?"
-"""What a path that is written as a URI without quotes cannot have."""
+"""Characters that a path cannot have if it is written as a URI without quotes."""
 
 
 class Lake(Protocol):
