@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
     from spark.pipelines.conftest import Flown, Told
 
-BEGAN_NS = 1_000_000_123_456_789  # small enough for a float of seconds to keep nanoseconds
+BEGAN_NS = 1_000_000_123_456_789
 S = 1_000_000_000
 
 
@@ -100,7 +101,8 @@ def test_partitions_are_merged_by_time_where_the_target_has_others(store: falaj.
 
 def test_a_range_of_time_is_replayed(store: falaj.Store) -> None:
     filled(store)
-    start, end = (BEGAN_NS + 10 * S) / 1e9 - 0.5, (BEGAN_NS + 20 * S) / 1e9 - 0.5
+    began = datetime.fromtimestamp(BEGAN_NS // S, UTC)
+    start, end = began + timedelta(seconds=9.5), began + timedelta(seconds=19.5)
     done = replay(None, config(store, start=start, end=end))
     assert (done.records, done.before) == (10, 0)
     assert [r.value["n"] for r in store.topic("into")] == list(range(10, 20))
