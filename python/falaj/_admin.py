@@ -1,9 +1,9 @@
 """`verify` and `repair`, and the reports that they, `Store.info` and `skip_damage` return.
 
-Reports are plain dicts and lists, as for JSON. Beside a sentence about a problem stands
-`error_class`, the name of its class in `falaj.errors`. The base of that class says what helps.
-Verification and repair take a path, because the stores that need them may not open; `Store.backup`,
-`Store.verify` and `Store.info` stand beside.
+Reports are plain dicts and lists, as for JSON. Beside a sentence about a problem, `error_class`
+names its class in `falaj.errors`, whose base says what helps. Verification and repair take a path,
+because the stores that need them may fail to open. `Store.backup`, `Store.verify` and `Store.info`
+take an open store.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ Place = tuple[int, int]
 
 
 class BackupReport(TypedDict):
-    """What a backup copied.
+    """The parts that a backup copied.
 
-    `problems` is what is wrong with files of consumers and queues, which were copied as they are,
-    and `error_classes` names the class of each in `falaj.errors`.
+    `problems` lists errors in files of consumer groups and queues, which were copied as they are.
+    `error_classes` names the class of each in `falaj.errors`.
     """
 
     topics: int
@@ -61,7 +61,7 @@ class BackupReport(TypedDict):
 
 
 class TrimReport(TypedDict):
-    """What a trim did: the first offset of each partition, and the files that went with it."""
+    """The result of a trim: the first offset of each partition, and the files that were removed."""
 
     firsts: dict[int, int]
     segments: int
@@ -69,7 +69,7 @@ class TrimReport(TypedDict):
 
 
 class Finding(TypedDict):
-    """Something that a verification found: where, what, and what to do about it."""
+    """A finding of a verification: where, the problem, and the remedy."""
 
     severity: Severity
     path: str
@@ -83,7 +83,7 @@ class Finding(TypedDict):
 
 
 class Skipped(TypedDict):
-    """What a reader stepped over: where the damage begins, and the offsets that it took."""
+    """A corrupt part that a reader stepped over: where it begins, and the lost offsets."""
 
     path: str
     position: int
@@ -92,15 +92,15 @@ class Skipped(TypedDict):
 
 
 class SkippedOfTopic(Skipped):
-    """What a consumer stepped over, and of which of its topics."""
+    """A corrupt part that a consumer stepped over, with its topic."""
 
     topic: str
 
 
 class TopicReach(TypedDict):
-    """How far a partition of a topic reaches, as verification found it.
+    """The extent of a partition of a topic, as verification found it.
 
-    `found` is above `end` where recovery, which is due, will cut off what lies between.
+    `found` is above `end` if a recovery is due that will cut off the records in between.
     """
 
     topic: str
@@ -112,7 +112,7 @@ class TopicReach(TypedDict):
 
 
 class LogReport(TypedDict):
-    """What a verification says of a log; `recovered` is where a recovery that is due ends it."""
+    """The verification of a log; `recovered` is where a recovery that is due will end it."""
 
     path: str
     topics: list[TopicReach]
@@ -129,7 +129,7 @@ class LogReport(TypedDict):
 
 
 class Verification(TypedDict):
-    """What a verification found; `sound` is whether everything that was written is there."""
+    """The result of a verification; `sound` is true when all written data is there."""
 
     sound: bool
     worst: Severity | None
@@ -158,7 +158,7 @@ class Step(TypedDict):
 
 
 class LogRepair(TypedDict):
-    """What is done to one log, or why nothing can be."""
+    """The repair of one log, or why it cannot be repaired."""
 
     path: str
     topics: list[str]
@@ -169,10 +169,11 @@ class LogRepair(TypedDict):
 
 
 class RepairReport(TypedDict):
-    """What a repair did, or would do.
+    """The result of a repair, planned or done.
 
-    `problems` is what it cannot mend: settings, and the files of consumers and queues, of which
-    only the owner knows where to resume; `error_classes` names the class of each in `falaj.errors`.
+    `problems` lists errors that it cannot repair, in settings and in files of consumer groups and
+    queues. Only their owner knows where to resume. `error_classes` names the class of each in
+    `falaj.errors`.
     """
 
     dry_run: bool
@@ -184,7 +185,7 @@ class RepairReport(TypedDict):
 
 
 class SlotInfo(TypedDict):
-    """A slot for a writing process, and who took it last."""
+    """A slot for a writing process, and the process that took it last."""
 
     slot: int
     generation: int | None
@@ -194,7 +195,7 @@ class SlotInfo(TypedDict):
 
 
 class PartitionInfo(TypedDict):
-    """How far a partition reaches."""
+    """The extent of a partition."""
 
     partition: int
     first: int
@@ -220,7 +221,7 @@ class TopicInfo(TypedDict):
 
 
 class SegmentInfo(TypedDict):
-    """A segment: bytes of its content, and bytes that it takes on the disk with its index."""
+    """A segment: bytes of its content, and bytes on disk with its index."""
 
     sequence: int
     live: int
@@ -228,7 +229,7 @@ class SegmentInfo(TypedDict):
 
 
 class LockInfo(TypedDict):
-    """A lock of a log, and its holder where that is known."""
+    """A lock of a log, and its holder, if known."""
 
     held: bool
     slot: int | None
@@ -240,7 +241,7 @@ class LockInfo(TypedDict):
 class LogInfo(TypedDict):
     """A log: its ends, sizes and locks.
 
-    `retention_problem` is what went wrong with retention last, where the asking process did it.
+    `retention_problem` is the last error of retention, if this process ran it.
     """
 
     name: str
@@ -262,7 +263,7 @@ class LogInfo(TypedDict):
 
 
 class MemberInfo(TypedDict):
-    """A member of a consumer group: its process, where that is known, its slot and its handle."""
+    """A member of a consumer group: its process, if known, its slot and its handle."""
 
     process: int | None
     slot: int
@@ -273,8 +274,8 @@ class GroupPartitionInfo(TypedDict):
     """How far a group has read a partition, and which member owns it.
 
     `committed` is the committed offset. `safe` is where the group resumes after a power failure
-    that lost records before it. `lag` counts the records from `committed` on that are kept; it is
-    None where the topic is gone or cannot be read.
+    that lost records before it. `lag` counts the kept records from `committed` on; it is None if
+    the topic is gone or cannot be read.
     """
 
     topic: str
@@ -287,9 +288,9 @@ class GroupPartitionInfo(TypedDict):
 
 
 class GroupInfo(TypedDict):
-    """A consumer group: its living members and its partitions; `error` where its file is corrupt.
+    """A consumer group: its living members and its partitions; `error` if its file is corrupt.
 
-    `cursor_in` is the log that keeps its committed offsets, None where they are in their own file.
+    `cursor_in` is the log that keeps its committed offsets, None if they are in their own file.
     """
 
     name: str
@@ -323,19 +324,19 @@ def verify(
 ) -> Verification:
     """Check everything in a store, or in the log of one topic, and change nothing.
 
-    Every checksum, the chain of segments, offsets, indexes, control pages, settings, staged parts
-    and the files of consumers and queues; also in a store that no longer opens, or that others
-    write to. Reads by `pread` only, so that a dying disk is a finding and not a signal. Takes one
-    pass over the store's bytes.
+    This checks every checksum, the chain of segments, offsets, indexes, control pages, settings,
+    staged parts and the files of consumer groups and queues. The store may fail to open, and others
+    may write to it. It reads by `pread` only, so that a dying disk is a finding and not a signal.
+    Takes one pass over the store's bytes.
 
     Args:
         path: Directory of the store.
-        topic: Name of a topic, of which the log alone is looked at; all there is by default.
-        progress: Called with bytes done and bytes in all now and then; what it raises ends it.
+        topic: Name of a topic whose log alone is checked; all logs by default.
+        progress: Called with the bytes done and all bytes; its exception ends the call.
 
     Raises:
-        NotAStore: There is something else.
-        UnknownTopic: There is none of this name.
+        NotAStore: The directory holds something else.
+        UnknownTopic: There is no topic of this name.
 
     Example:
         >>> store.topic("orders").append(b"first")
@@ -355,10 +356,10 @@ def repair(
 ) -> RepairReport:
     """Find out what recovery would do to a store, or do it.
 
-    Nothing is thrown away: what is cut off stays in its file, or moves to `quarantine/` in the
-    directory of the log. Where opening gives up because something that was on the medium is lost,
-    repair goes on before it. Cursors and queues are never set anew: where the file of one is
-    damaged, `problems` says so, with what helps.
+    No bytes are deleted: what is cut off stays in its file, or moves to `quarantine/` in the log's
+    directory. If opening fails because data on disk is lost, repair ends the log before the loss
+    and continues. Committed offsets and queues are never reset: `problems` lists their corrupt
+    files, each with its remedy.
 
     Args:
         path: Directory of the store.
@@ -367,7 +368,7 @@ def repair(
         allow_network_fs: As in `falaj.open`.
 
     Raises:
-        NotAStore: There is something else.
+        NotAStore: The directory holds something else.
         LockTimeout: Others were opening or changing it all the time.
 
     Example:

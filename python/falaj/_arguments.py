@@ -1,4 +1,4 @@
-"""What arguments may be, for annotations: `Start`, `Sync`, `Visibility`, `Settings`, `Retention`.
+"""Types of arguments, for annotations: `Start`, `Sync`, `Visibility`, `Settings`, `Retention`.
 
 Needs `typing`, so nothing that `import falaj` loads imports this at run time.
 """
@@ -25,7 +25,7 @@ class Retention(TypedDict, total=False):
 
 
 class Settings(Retention, total=False):
-    """The keyword arguments of `Store.topic`, but for the codec."""
+    """The keyword arguments of `Store.topic`, without the codec."""
 
     log: str | None
     partitions: int | None
@@ -39,7 +39,7 @@ class Settings(Retention, total=False):
 
 
 class BulkLoadReport(TypedDict):
-    """What became of a bulk load, as `Topic.commit_bulk_load` returns it."""
+    """The result of a bulk load, as `Topic.commit_bulk_load` returns it."""
 
     committed: bool
     records: int

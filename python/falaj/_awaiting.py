@@ -1,7 +1,7 @@
 """Waiting for a topic that another process creates: `Store.wait_for_topic` and its async twin.
 
-A topic appears seldom, and looking costs one `stat`: so this looks again and again, and needs no
-place among those that wait for records. A store that was opened for reading waits likewise.
+A topic appears seldom, and a look costs one `stat`: so this looks repeatedly, and needs no flag as
+waiters for records do. It also works for a store that was opened for reading.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class _Wait:
         self._until = None if timeout is None else time.monotonic() + timeout
 
     def pause(self) -> float | None:
-        """Seconds to wait before the next look; None where the topic is there.
+        """Seconds to wait before the next look; None if the topic is there.
 
         Raises:
             UnknownTopic: The time is over.

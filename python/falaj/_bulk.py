@@ -1,7 +1,7 @@
 """`BulkLoad`: many records that become visible at once, or not at all.
 
-What one process writes in one go; `Topic.bulk_load` makes it. It stages a part and commits it.
-Several processes do the same with `Topic.stage` and `Topic.commit_bulk_load`.
+This is for records that one process writes; `Topic.bulk_load` makes it. It stages a part and
+commits it. Several processes do the same with `Topic.stage` and `Topic.commit_bulk_load`.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class BulkLoad:
     file beside the log as they come, so memory does not grow with the load.
 
     Attributes:
-        done: True where the idempotency key was committed before the block began. The work can be
-            skipped; what is appended nevertheless is not committed again.
+        done: True if the idempotency key was committed before the block began. The work can be
+            skipped; records appended nevertheless are not committed again.
     """
 
     __slots__ = ("_key", "_name", "_part", "_told", "_topic", "done")
@@ -43,7 +43,7 @@ class BulkLoad:
 
     @property
     def committed(self) -> bool | None:
-        """True when this committed it, False when its key was committed before, else None."""
+        """True when this call committed it, False when its key was committed before, else None."""
         return self._told.get("committed")
 
     @property
@@ -54,12 +54,12 @@ class BulkLoad:
 
     @property
     def offsets(self) -> dict[int, range]:
-        """The range of offsets of each partition that got records."""
+        """The range of offsets of each partition with records."""
         return {p: range(*found) for p, found in self._told.get("offsets", {}).items()}
 
     @property
     def part(self) -> Part:
-        """What is staged: `append` and `append_arrow` are its methods.
+        """The staged part: `append` and `append_arrow` are its methods.
 
         Raises:
             InvalidArgument: The `with` block has not begun, or is over.
@@ -84,7 +84,7 @@ class BulkLoad:
         self.part.append(value, **rest)
 
     def tombstone(self, key: Any, **rest: Any) -> None:
-        """Append a tombstone when the load ends: a key without a value, by which it is deleted.
+        """Append a tombstone when the load ends: a key without a value, which deletes the key.
 
         Args:
             key: As for `Topic.tombstone`.
@@ -111,13 +111,13 @@ class BulkLoad:
         if self._key is not None:
             last = self._topic.last_idempotency_key(self._key[0])
             self.done = last is not None and self._key[1] <= last
-        # Two of one name at once have nothing to do with each other.
+        # Two loads of one name at once are independent.
         self._name = f"{self._name}.{secrets.token_hex(4)}"
         self._part = self._topic.stage(self._name, "0", idempotency_key=self._key)
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
-        """Commit it, or abort it where the block ended with an exception."""
+        """Commit it, or abort it if the block ended with an exception."""
         part, self._part = self.part, None
         if kind is not None:
             part.abort()
@@ -129,7 +129,7 @@ class BulkLoad:
             raise
 
     def __repr__(self) -> str:
-        """Tell its name and state."""
+        """Show its name and state."""
         if self._part is not None:
             state = "open"
         elif self.committed is None:

@@ -1,8 +1,8 @@
-"""Compaction: what `Topic.compact` takes and returns.
+"""Compaction: the arguments and the result of `Topic.compact`.
 
-Owns how its arguments are told to the engine: a time is seconds or a timedelta, and goes on as
-microseconds; offsets go on as buffers of unsigned 64-bit numbers. What compaction means is in
-docs/guide/compaction.md.
+Owns how its arguments are passed to the engine: a time is seconds or a timedelta, and is passed as
+microseconds. Offsets are passed as buffers of unsigned 64-bit numbers. docs/guide/compaction.md
+explains compaction.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _MOST = 2**63 - 1
 
 
 class CompactReport(TypedDict):
-    """What a compaction did.
+    """The result of a compaction.
 
-    Records and files that it looked at and that went, `tombstones` of them because their time was
-    over, and the bytes that those files took before and after.
+    The numbers of examined and removed records and files, and of removed `tombstones` whose time
+    was over. Also the bytes of those files before and after.
     """
 
     records: int
@@ -45,12 +45,12 @@ class CompactReport(TypedDict):
 
 
 class Last(NamedTuple):
-    """Which records of a partition are the last of their keys, for `Topic.compact`.
+    """The last record of each key in a partition, for `Topic.compact`.
 
-    `offsets` are theirs, rising, of the records before `end`; a record with a key that is not among
-    them goes. `alone` are those of them, rising, before which no record has the key: only such a
-    tombstone may go. Both are buffers of unsigned 64-bit numbers, as `array("Q")` or an array of
-    numpy's. What lies at or behind `end` stays.
+    `offsets` are their offsets below `end`, rising; a record with a key that is not among them is
+    removed. `alone` are those of them, rising, that are also the first of their key: only such a
+    tombstone may be removed. Both are buffers of unsigned 64-bit numbers, as `array("Q")` or an
+    array of numpy's. Records from `end` on stay.
     """
 
     end: int
@@ -80,7 +80,7 @@ def compact(
 
 
 def _numbers(given: Any) -> memoryview:
-    """Look at a buffer of numbers; an empty one may lie anywhere, and the engine asks where."""
+    """Return address and length of a buffer of numbers; an empty one may lie anywhere."""
     view = memoryview(given)
     return view if view.nbytes else memoryview(array("Q", [0]))[:0]
 

@@ -1,7 +1,7 @@
 """`Consumer`: a member of a consumer group, which keeps committed offsets and shares partitions.
 
-What is called once a record (iteration, `commit`) is inherited from the compiled class. Here is
-what is called once a read.
+The compiled class has the calls that run once a record (iteration, `commit`). This module has those
+that run once a read.
 """
 
 from __future__ import annotations
@@ -88,14 +88,14 @@ class Consumer(_core.Consumer[T]):
         return self._store
 
     def follow(self, timeout: float | None = None) -> Consumed[T]:
-        """Iterate over the records that are there and those that come.
+        """Iterate over the records that are there and later ones.
 
         Args:
             timeout: Seconds without a record after which the iteration ends. None waits until the
-                consumer is closed; 0 ends where there is nothing more now.
+                consumer is closed; 0 ends when there is nothing more now.
 
         Returns:
-            An iterator. Leaving it changes nothing; go on with another.
+            An iterator. A loop may leave it at any time, and continue with another.
 
         Raises:
             CorruptData: The next record is corrupt: see `skip_damage`.
@@ -210,12 +210,12 @@ class Consumer(_core.Consumer[T]):
     def batches(self, size: int = _BATCH, timeout: float | None = None) -> Iterator[Batch[T]]:
         """Iterate over batches, thousands of records of one partition at a time.
 
-        The fastest way to read. What `commit` commits is whole batches.
+        This is the fastest way to read. `commit` commits whole batches.
 
         Args:
             size: About how many records a batch has, at most.
             timeout: Seconds without a batch after which the iteration ends. None waits until the
-                consumer is closed; 0 ends where there is nothing more now.
+                consumer is closed; 0 ends when there is nothing more now.
 
         Example:
             >>> _ = store.topic("orders").extend([b"one", b"two"])
@@ -245,11 +245,11 @@ class Consumer(_core.Consumer[T]):
         Args:
             to: "earliest", "latest", an offset (-10: the last ten records), or a time: the
                 first record at or after it.
-            topic: In this topic alone; in all by default.
-            partition: In this partition of it alone; by default in all that this member has.
+            topic: Only this topic; all topics by default.
+            partition: Only this partition of it; by default all partitions of this member.
 
         Raises:
-            OffsetOutOfRange: Nothing has this offset.
+            OffsetOutOfRange: No record has this offset.
             PartitionNotAssigned: Another member has the partition.
 
         Example:
@@ -284,18 +284,18 @@ def _expect_some(verb: str, what: str, records: int) -> None:
 
 
 def position_of(topic: Topic[Any], partition: int, offset: int) -> tuple[int, int]:
-    """Tell what lies before an offset, to recognise the place later; it costs a lookup.
+    """Return what identifies the place of an offset, to recognise it later; costs a lookup.
 
-    A log that lost its end, or an older copy of it, holds something else there, also where it has
-    as many records again.
+    A log that lost its end, or an older copy of it, has another block there, even if it has as many
+    records again.
 
     Args:
         topic: The topic.
-        partition: Which of its partitions.
+        partition: Its partition.
         offset: From the first that is kept to the end.
 
     Returns:
-        Checksum and time of the block before it; (0, 0) where none is kept.
+        Checksum and time of the block before it; (0, 0) if none is kept.
 
     Raises:
         OffsetOutOfRange: It lies before what is kept, or beyond the end.
@@ -312,7 +312,7 @@ def position_of(topic: Topic[Any], partition: int, offset: int) -> tuple[int, in
 
 
 def start_of(start: Start) -> tuple[str, int]:
-    """Tell the engine where to begin: a word and a number."""
+    """Convert a start for the engine: a word and a number."""
     start = plain(start)
     if start in ("earliest", "latest"):
         return str(start), 0
@@ -338,7 +338,7 @@ def open_consumer(
     auto_commit: bool | float,
     cursor_in: Topic[Any] | str | None,
 ) -> Consumer[Any]:
-    """Open the topics of a consumer, none of which is created, and become a member."""
+    """Open the topics of a consumer, without creating any, and become a member."""
     automatic = _AUTOMATIC_S if auto_commit is True else auto_commit
     if cursor_in is not None and automatic is not False:
         raise InvalidArgument(

@@ -1,4 +1,4 @@
-"""What the compiled half shows; `make lint` holds this against the module itself.
+"""The contents of the compiled half; `make lint` checks this against the module itself.
 
 Its classes are documented where they are public: `falaj.Store` and `falaj.Topic` derive from them.
 """
@@ -591,8 +591,8 @@ class Receipts:
 class Batch(Generic[_T]):
     """Consecutive records of one partition, as `Topic.batches` yields them.
 
-    It reads the columns that it is asked for, without an object for each record. A loop over it
-    gives records.
+    It reads only the requested columns, without an object for each record. A loop over it gives
+    records.
     """
 
     @property

@@ -1,4 +1,4 @@
-"""Rows of an outbox that cannot be records: why, and what is kept of them."""
+"""Rows of an outbox that cannot be records: the reason, and the dead letter."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _REASON_MAX = 500
 
 
 class Refusal(Exception):
-    """Why a row cannot be a record: its column, where that is known, and the error."""
+    """The reason why a row cannot be a record: its column, if known, and the error."""
 
     def __init__(self, column: str | None, error: Exception) -> None:
         """Keep them."""
@@ -29,7 +29,7 @@ class Refusal(Exception):
         self.error = error
 
     def __str__(self) -> str:
-        """Say it in some words, without half characters."""
+        """Describe it in a few words, without half characters."""
         why = f"{self.error}" or "it was refused"
         if not isinstance(self.error, ValueError | TypeError):
             why = f"{type(self.error).__name__}: {why}"
@@ -38,7 +38,7 @@ class Refusal(Exception):
         return why if self.column is None else f'column "{self.column}": {why}'
 
     def told(self, row: int, table: str, topic: str) -> str:
-        """Say which row it is, too."""
+        """Describe it with the row."""
         return f"row {shown(row)} of {table} cannot be a record of topic {topic!r}: {self}"
 
 
@@ -49,8 +49,8 @@ def letter(
 
     Args:
         row: The row.
-        tags: What else becomes a header.
-        codec: That of the topic of dead letters, json or bytes.
+        tags: Additional headers.
+        codec: The codec of the topic of dead letters, json or bytes.
         whole: Whether to keep the columns; else the value is JSON's null.
     """
     id_, *_ = row

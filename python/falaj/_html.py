@@ -1,7 +1,7 @@
-"""Tables of HTML that a notebook shows for topics and scans.
+"""HTML tables of topics and scans for notebooks.
 
-Invariant: what a record holds is escaped and cut off, so no record can put markup into a page, and
-showing never raises: an error is shown in the place of the table.
+Invariant: the contents of a record are escaped and cut off, so no record can put markup into a
+page. Showing never raises: an error is shown in place of the table.
 """
 
 from __future__ import annotations

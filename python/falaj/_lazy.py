@@ -1,7 +1,7 @@
-"""The names of the package that are imported when a program asks for them.
+"""The public names whose modules are imported when a program uses them.
 
-Importing all of falaj takes ten times as long as importing what every program needs. Leaves to
-`falaj/__init__.py` the list of all public names.
+Importing all of falaj takes ten times as long as importing what every program needs.
+`falaj/__init__.py` has the list of all public names.
 """
 
 import sys
@@ -60,7 +60,7 @@ LAZY = {
 
 
 def __getattr__(name: str) -> object:
-    """Import a public name of the package; Python calls this for one that is not there yet."""
+    """Import a public name of the package; Python calls this for a name that is not loaded yet."""
     if name != "logging" and name not in LAZY:
         raise AttributeError(f"module 'falaj' has no attribute {name!r}")
     from importlib import import_module  # few programs need it

@@ -1,7 +1,7 @@
 """The contents of a store, by name: `Store.topics`, `Store.groups` and `Store.queues`.
 
-A mapping reads the store whenever it is asked, so it always tells what is there now. Listing names
-reads one directory; only looking a name up reads about what has that name.
+A mapping reads the store at each call, so its answers are always current. Listing names reads one
+directory; looking a name up reads only the files of that name.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Named(Mapping[str, T]):
-    """A read-only mapping from names to what the store says about each."""
+    """A read-only mapping from names to a report about each."""
 
     __slots__ = ("_kind", "_look", "_names")
 

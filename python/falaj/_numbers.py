@@ -1,6 +1,7 @@
 """Whole numbers as arguments: offsets, partitions and counts.
 
-What Python can use as an index is one, such as a number of NumPy; a bool, a float and text are not.
+An object that Python can use as an index counts, such as a number of NumPy; a bool, a float and
+text do not.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ __all__ = ["number", "plain", "seconds"]
 
 
 def plain(value: Any) -> Any:
-    """Make a whole number one of Python's own; anything else stays as it is.
+    """Convert a whole number to one of Python's own; anything else stays as it is.
 
     Example:
         >>> plain(5), plain(True), plain("latest")
@@ -32,10 +33,10 @@ def plain(value: Any) -> Any:
 
 
 def number(value: Any, what: str) -> int:
-    """Take a whole number where nothing else will do.
+    """Convert a whole number; anything else is an error.
 
     Raises:
-        TypeError: It is none.
+        TypeError: It is no whole number.
     """
     found = plain(value)
     if isinstance(found, bool) or not isinstance(found, int):
@@ -44,7 +45,7 @@ def number(value: Any, what: str) -> int:
 
 
 def seconds(timeout: Duration | None) -> float | None:
-    """Turn a timeout into seconds; None waits as long as it takes.
+    """Turn a timeout into seconds; None waits without a limit.
 
     Raises:
         InvalidArgument: It is negative, or not finite.
@@ -54,7 +55,7 @@ def seconds(timeout: Duration | None) -> float | None:
         return None
     import math  # a program that only appends needs none of it
 
-    from falaj._time import seconds  # few give one, and datetime takes its time to import
+    from falaj._time import seconds  # rarely given, and datetime takes its time to import
 
     found = seconds(timeout, "a timeout")
     if math.isfinite(found) and found >= 0:

@@ -1,7 +1,7 @@
-"""The table that an outbox is: opening its database, and which tables can be relayed.
+"""The table of an outbox: opening its database, and checking that it can be relayed.
 
-Owns the connection's settings and the checks of the table. Invariant: a table that passes has ids
-that are integers and, where rows are deleted, never come again. Leaves the rows to `falaj.outbox`.
+Owns the connection's settings and the checks of the table. Invariant: a table that passes has
+integer ids, which never come again where rows are deleted. `falaj.outbox` handles the rows.
 """
 
 import os
@@ -38,9 +38,9 @@ def connect(
     """Open a database whose table can be relayed, with a table for the progress beside it.
 
     Args:
-        database: Path of a database that exists.
+        database: Path of an existing database.
         table: The outbox.
-        column: The column with the ids.
+        column: The column of the ids.
         timeout: Seconds to wait for a lock of the database.
         rising: Whether ids of deleted rows must not come again.
         value: Whether there must be a column "value".
@@ -67,8 +67,8 @@ def connect(
         raise _no_outbox(database, table, column, error) from error
     try:
         connection.row_factory = sqlite3.Row
-        # Were the number of a batch lost in a power failure, other rows would get it. FULL does not
-        # sync the directory that a rollback journal is deleted from: the journal, come back,
+        # If a power failure lost the number of a batch, other rows would get it. FULL does not
+        # sync the directory from which a rollback journal is deleted: a journal that comes back
         # would undo the commit.
         connection.execute("PRAGMA synchronous = EXTRA")
         name = quoted(table)
@@ -93,13 +93,13 @@ def _no_outbox(
 
 
 def _expect_key(connection: sqlite3.Connection, table: str, column: str, *, rising: bool) -> bool:
-    """Expect that the ids are integers, and rise also where rows are deleted."""
+    """Check that the ids are integers, and rise even when rows are deleted."""
     (is_key,) = connection.execute(
         "SELECT count(*) FROM pragma_table_info(?) WHERE pk AND name = ? COLLATE NOCASE",
         (table, column),
     ).fetchone()
-    # A primary key that SQLite keeps an index for is not the number of the row: it may be of
-    # any type, in spite of its declaration, or be several columns.
+    # A primary key with an index of its own is not the number of the row. It may be of any
+    # type, in spite of its declaration, or have several columns.
     (indexed,) = connection.execute(
         "SELECT count(*) FROM pragma_index_list(?) WHERE origin = 'pk'", (table,)
     ).fetchone()

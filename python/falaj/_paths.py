@@ -1,6 +1,6 @@
-"""`local_path`: what decides whether text names a path on this machine, a URL, or neither.
+"""`local_path`: decides whether text names a path on this machine, a URL, or neither.
 
-Every entry point that takes a path asks it, so that a URL never becomes a folder of that name.
+Every entry point that takes a path calls it, so that a URL never becomes a folder of that name.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _IN_A_SCHEME = _LETTERS | frozenset("0123456789+.-")
 
 
 def scheme_of(text: str) -> str | None:
-    """Name the scheme of a URL, in lower case; None where the text is a plain path.
+    """Return the scheme of a URL, in lower case; None for a plain path.
 
     A URL begins with a scheme of two letters or more, a colon and a slash. One slash suffices,
     because `pathlib` makes `s3:/bucket` of `s3://bucket`.
@@ -33,16 +33,16 @@ def scheme_of(text: str) -> str | None:
 
 
 def local_path(given: str | os.PathLike[str], what: str = "the path", instead: str = "") -> str:
-    """Return the path on this machine that is meant; a URL `file:///…` means one, too.
+    """Return the path on this machine; a URL `file:///…` names one, too.
 
     Args:
         given: A path, or the URL of one.
-        what: What it is called in a refusal.
-        instead: A sentence that a refusal of a URL ends with.
+        what: The name of the argument in an error.
+        instead: A sentence at the end of the error for a URL.
 
     Returns:
-        The path: of a URL with `%20` and its like decoded, else as it was given, with a leading
-        `~` as the home directory.
+        The path: a URL decoded (`%20` and the like), anything else as given, with a leading `~` as
+        the home directory.
 
     Raises:
         InvalidArgument: It is a URL of another scheme or of another machine, or a path of Windows.
@@ -72,7 +72,7 @@ def local_path(given: str | os.PathLike[str], what: str = "the path", instead: s
 
 def _path_of(url: str, what: str) -> str:
     """Return the path that a URL `file:…` names (RFC 8089)."""
-    from urllib.parse import unquote_to_bytes  # few give URLs, and this import takes its time
+    from urllib.parse import unquote_to_bytes  # URLs are rare, and this import takes its time
 
     rest = url.partition(":")[2]
     host = ""

@@ -1,9 +1,9 @@
-"""What a predicate leaves of a topic: offsets, times, partitions, topics and keys.
+"""Predicates as ranges: the offsets, times, partitions, topics and keys that a filter selects.
 
 Owns how the filters of Polars and of Arrow are read. A `Wanted` is a box: one bound or set for each
-column that the engine can look for. Invariant: no record that a predicate takes lies outside of its
-box; what is not understood here widens it. Where the box is the predicate and no more, it is
-`exact`, and nobody need look at the records again.
+column that the engine can look up. Invariant: every record that a predicate selects lies in its
+box; a part that is not understood widens the box. If the box selects exactly the same records, it
+is `exact`, and no library needs to filter again.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 __all__ = ["ALL", "NOTHING", "Wanted", "columns_of", "of_arrow", "of_polars"]
 
 LOWEST, HIGHEST = -(2**63), 2**63 - 1
-"""What a column of numbers can hold."""
+"""The range of a column of numbers."""
 
 SPANS = frozenset({"offset", "timestamp", "partition"})
-"""Columns of which a first and a last value are sought; times in microseconds since 1970."""
+"""Columns that are bounded by a first and a last value; times in microseconds since 1970."""
 
 SETS = frozenset({"topic", "key"})
-"""Columns of which single values are sought."""
+"""Columns that are looked up by single values."""
 
 Span = tuple[int, int]
 
@@ -39,9 +39,9 @@ class Wanted:
     """A box of records.
 
     Attributes:
-        spans: By column of `SPANS`, the first and the last value; what is not there is not bounded.
-        sets: By column of `SETS`, the values, None among the keys for records without one.
-        exact: Whether all that lie in it are wanted.
+        spans: By column of `SPANS`, the first and the last value; a missing column is not bounded.
+        sets: By column of `SETS`, the values; None among the keys stands for records without one.
+        exact: Whether all records in it are wanted.
         empty: Whether nothing is wanted.
     """
 
@@ -51,15 +51,15 @@ class Wanted:
     empty: bool = False
 
     def span(self, column: str) -> Span:
-        """Say the first and the last value of a column."""
+        """Return the first and the last value of a column."""
         return self.spans.get(column, (LOWEST, HIGHEST))
 
     def has(self, column: str, value: Any) -> bool:
-        """Say whether records with this value of a column of `SETS` may be wanted."""
+        """Return whether records with this value of a column of `SETS` may be wanted."""
         return column not in self.sets or value in self.sets[column]
 
     def __and__(self, other: Wanted) -> Wanted:
-        """Keep what both want."""
+        """Keep the records of both."""
         if self.empty or other.empty:
             return NOTHING
         spans, sets = dict(self.spans), dict(self.sets)
@@ -73,7 +73,7 @@ class Wanted:
         return Wanted(spans, sets, self.exact and other.exact)
 
     def __or__(self, other: Wanted) -> Wanted:
-        """Keep what either wants, and what lies between: a box has no hole."""
+        """Keep the records of either, and all in between: a box has no hole."""
         if self.empty or other.empty:
             return self if other.empty else other
         spans, sets = {}, {}
@@ -85,7 +85,7 @@ class Wanted:
         return Wanted(spans, sets, self.exact and other.exact and self._is_beside(other))
 
     def _is_beside(self, other: Wanted) -> bool:
-        """Say whether both together have no hole: they meet, and differ in one column at most."""
+        """Return whether both together have no hole: they touch, and at most one column differs."""
         columns = (self.spans.keys() | other.spans.keys()) - {
             column for column in SPANS if self.span(column) == other.span(column)
         }
@@ -104,7 +104,7 @@ NOTHING = Wanted(empty=True)
 UNKNOWN = Wanted(exact=False)
 
 
-# --- What both have in common ---------------------------------------------------------------------
+# --- Common to both -------------------------------------------------------------------------------
 
 
 def _compare(column: str, how: str, value: Any) -> Wanted:
@@ -151,13 +151,13 @@ _CLOSED = {
 def of_polars(predicate: polars.Expr) -> Wanted:
     """Read a predicate of Polars.
 
-    It is read in the form that Polars writes expressions in, which may be another one in another
-    version: then less is understood, and Polars filters by itself. Comparisons, `is_in`,
-    `is_between` and `is_null`, joined by `&` and `|`, are understood where the other side is a
-    literal of the column's own type, as Polars makes them.
+    It reads the form in which Polars serializes expressions, which may change with the version:
+    then less is understood, and Polars filters by itself. It understands comparisons, `is_in`,
+    `is_between` and `is_null`, joined by `&` and `|`. The other side must be a literal of the
+    column's own type, as Polars makes them.
 
     Args:
-        predicate: What the records have to meet.
+        predicate: The condition on records.
 
     Returns:
         A box around them.
@@ -251,11 +251,11 @@ _METADATA = "-- schema metadata --\n"
 def of_arrow(predicate: compute.Expression) -> Wanted:
     """Read an expression of Arrow, as pyarrow's users and DuckDB make them.
 
-    It is read in the form that pyarrow pickles expressions in: a record batch of the literals, and
-    metadata that say how they are put together.
+    It reads the form in which pyarrow pickles expressions: a record batch of the literals, and
+    metadata that say how they are combined.
 
     Args:
-        predicate: What the records have to meet.
+        predicate: The condition on records.
 
     Returns:
         A box around them.
@@ -269,7 +269,7 @@ def of_arrow(predicate: compute.Expression) -> Wanted:
 
 
 def columns_of(predicate: compute.Expression, columns: list[str]) -> set[str]:
-    """Say which columns an expression of Arrow may look at: all of them where that is not clear."""
+    """Return the columns that an expression of Arrow may use: all of them if that is not clear."""
     try:
         _, tokens = _tokens(predicate)
     except (ValueError, TypeError, LookupError):
@@ -279,7 +279,7 @@ def columns_of(predicate: compute.Expression, columns: list[str]) -> set[str]:
 
 
 def _tokens(predicate: compute.Expression) -> tuple[pyarrow.RecordBatch, list[tuple[str, str]]]:
-    """Take apart what pyarrow pickles: the literals, and what is done with them, in order."""
+    """Split a pickled expression of pyarrow into its literals and operations, in order."""
     import pyarrow
 
     reduced: Any = predicate.__reduce__()
@@ -344,7 +344,7 @@ def _arrow(node: Any, literals: pyarrow.RecordBatch) -> Wanted:
 def _both(condition: Any, found: Wanted, then: Wanted) -> Wanted:
     match condition:
         case _Call("is_valid", [("field_ref", "key")]) if not then.has("key", None):
-            return then  # which says it too
+            return then  # which is explicit as well
         case _:
             return found & then
 
@@ -366,13 +366,13 @@ def _arrow_one_of(column: str, options: pyarrow.StructScalar) -> Wanted:
         return UNKNOWN
     if any(one.is_valid and value(one) is None for one in options["value_set"]):
         return UNKNOWN
-    # Whether null meets null is an option: who looks again knows it.
+    # Whether null equals null is an option, which the library knows when it filters again.
     found = _one_of(column, values)
     return found & UNKNOWN if None in values else found
 
 
 def _arrow_value(column: str) -> Callable[[pyarrow.Scalar], Any] | None:
-    """Choose how literals of a column are read; what it gives None for is of another type."""
+    """Choose how literals of a column are converted; None means another type."""
     import pyarrow
     from pyarrow import types
 

@@ -1,6 +1,6 @@
-"""Producers that a topic remembers: who appended with `producer=`, and up to which sequence.
+"""Producers that a topic remembers: names given as `producer=`, and their last sequences.
 
-What they are for stands in `docs/guide/once.md`.
+`docs/guide/once.md` explains them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _ID = re.compile(r"[0-9a-f]{16}")
 
 
 class Producer(NamedTuple):
-    """What is known of a producer: the last of its appends.
+    """A known producer: the last of its appends.
 
     Example:
         >>> orders = store.topic("orders")
@@ -34,28 +34,28 @@ class Producer(NamedTuple):
     sequence: int
     """Its last sequence."""
     partition: int
-    """The partition that this went to; of several the first."""
+    """The partition of that sequence; the first of several."""
     offset: int
-    """The first offset that it got there."""
+    """The first offset of that sequence."""
     time: datetime | None
-    """When it was appended; None where that record is not there any more."""
+    """When it was appended; None if that record is gone."""
 
 
 def producer(row: tuple[int, int, int, int, int | None]) -> Producer:
-    """Make one of what the compiled class tells."""
+    """Make one from a row of the compiled class."""
     id_, sequence, partition, offset, time_ns = row
     time = None if time_ns is None else from_ns(time_ns)
     return Producer(f"{id_:016x}", sequence, partition, offset, time)
 
 
 def split(producers: tuple[object, ...]) -> tuple[list[str], list[int]]:
-    """Tell names from what was listed.
+    """Separate names from listed producers.
 
     Returns:
         The names, and the ids of the others.
 
     Raises:
-        InvalidArgument: One is neither.
+        InvalidArgument: An item is neither.
     """
     names, ids = [], []
     for each in producers:

@@ -1,7 +1,7 @@
 """`Queue`: the records of a topic as jobs, each for one worker at a time; `Store.queue` makes it.
 
-What runs for each job is in the compiled class. Here is what runs once a take: giving up what was
-tried too often, timeouts, asyncio.
+The compiled class has the calls that run for each job. This module has those that run once a take:
+dead-lettering, timeouts, asyncio.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ __all__ = ["Job", "Jobs", "Queue"]
 T = TypeVar("T")
 
 _FOREVER = 2**32 - 1
-#: Seconds before jobs that could not be given up are tried again.
+#: Seconds before jobs that could not be dead-lettered are tried again.
 _AGAIN = 1.0
-#: For how many seconds jobs are kept while letters are written.
+#: The lease of jobs, in seconds, while their dead letters are written.
 _LETTER_S = 600.0
 _BUILT_IN = ("raw", "bytes", "str", "json", "msgpack", "pickle")
 
 
 class Jobs(list[Job[T]]):
-    """Jobs that were taken together: a list that begins each job as it hands it over.
+    """Jobs that were taken together: a list that begins each job when it returns it.
 
     A job begins when iteration reaches it, when it is indexed or popped, or by `Job.begin`.
     Iteration passes over jobs whose lease is over by then: other workers may have them. Slices and
     copies are batches too, and begin nothing.
 
-    It is a context manager: jobs that are not settled when the block ends go back at once. Of
-    these, the jobs that were begun count an attempt, the others do not.
+    It is a context manager: jobs that are not settled when the block ends are returned at once.
+    Among these, the jobs that have begun count an attempt, the others do not.
 
     Example:
         >>> queue = store.queue("jobs")
@@ -68,13 +68,13 @@ class Jobs(list[Job[T]]):
         self._queue = queue
 
     def ack(self) -> None:
-        """Say that all of them are done; as `Queue.ack`."""
+        """Ack all of them, as `Queue.ack`."""
         self._queue.ack(self)
 
     def nack(self, delay: float = 0.0) -> None:
-        """Give back the jobs that are not settled, at once or after a delay.
+        """Return the jobs that are not settled, at once or after a delay.
 
-        Jobs that were begun count an attempt, the others do not. A job whose lease is over needs
+        Jobs that have begun count an attempt, the others do not. A job whose lease is over needs
         nothing.
 
         Args:
@@ -130,16 +130,16 @@ class Jobs(list[Job[T]]):
 class Queue(_core.Queue[T]):
     """A work queue over a topic; `Store.queue` makes it.
 
-    Any number of processes take from it, and no job is had by two of them at a time. A lease ends
-    with an ack, by giving back, with its deadline, or with its process. Threads may share a handle.
-    A forked child may use it too; the jobs that its parent took stay the parent's.
+    Any number of processes take from it, and no two of them have a job at a time. A lease ends with
+    an ack or nack, at its deadline, or with its process. Threads may share a handle. A forked child
+    may use it too; the jobs that its parent took stay the parent's.
 
     An attempt counts when work on a job begins: `Jobs` says when that is. When a worker dies or is
-    late, the jobs that it had begun are suspects: each is delivered in a batch of its own. The jobs
-    that it had not begun come back as if they had never been delivered.
+    late, the jobs that it had begun are suspects: each is delivered in a batch of its own. Jobs
+    that it had not begun are delivered again as if for the first time.
 
     A job may be done twice: when its worker dies or is late after the work and before the ack, and
-    when a power failure takes an ack back. So make jobs idempotent; docs/guide/queues.md.
+    when a power failure loses an ack. So make jobs idempotent; docs/guide/queues.md.
 
     Example:
         >>> queue = store.queue("jobs")
@@ -180,8 +180,8 @@ class Queue(_core.Queue[T]):
             )
         if dead_letter is not None and _is(topic, dead_letter):
             raise InvalidArgument(
-                f"dead_letter= is topic {topic.name!r}, the queue's own: what is given up would "
-                "come back as a job, for ever; name another topic"
+                f"dead_letter= is topic {topic.name!r}, the queue's own: dead letters would "
+                "become jobs again, without end; name another topic"
             )
         queue = super().__new__(cls, topic, name, True if order == "key" else None)
         queue._topic = topic
@@ -194,7 +194,7 @@ class Queue(_core.Queue[T]):
 
     @property
     def topic(self) -> Topic[T]:
-        """The topic that holds the jobs; append to it as to any."""
+        """The topic that has the jobs; append to it as to any."""
         return self._topic
 
     @property
@@ -204,11 +204,10 @@ class Queue(_core.Queue[T]):
 
     @property
     def dead(self) -> Topic[Any] | None:
-        """The topic of jobs that were given up, None where jobs are tried for ever.
+        """The topic of dead-lettered jobs, None if jobs are tried without a limit.
 
-        Its records are those of the jobs with headers more: `falaj-queue`, `falaj-topic`,
-        `falaj-offset`, `falaj-attempts`; and `falaj-reason`, where the last worker died or was
-        late.
+        Its records are those of the jobs with additional headers: `falaj-queue`, `falaj-topic`,
+        `falaj-offset`, `falaj-attempts`; and `falaj-reason` if the last worker died or was late.
         """
         return None if self._max_attempts is None else self._letters()
 
@@ -221,7 +220,7 @@ class Queue(_core.Queue[T]):
             if isinstance(where, str):
                 store = self._topic.store
                 is_new = where not in store.topics and self._topic.codec in _BUILT_IN
-                # Pickles are read only where they are named.
+                # Pickles are read only by a handle that names the codec.
                 is_named = is_new or self._topic.codec == "pickle"
                 where = store.topic(where, codec=self._topic.codec if is_named else None)
             if where.codec not in (self._topic.codec, "bytes"):
@@ -245,12 +244,12 @@ class Queue(_core.Queue[T]):
         """Append a job to the topic.
 
         Args:
-            value: What the topic's codec takes.
-            key: What the job is about.
-            delay: Seconds before it may be handed out. It stands in the record's header
-                `falaj-not-before`, which every queue over the topic heeds; with `order="key"` later
-                jobs of its key wait for it.
-            headers: More headers.
+            value: A value for the topic's codec.
+            key: The key of the record.
+            delay: Seconds before the job may be delivered. The record's header `falaj-not-before`
+                has it, and every queue over the topic obeys it. With `order="key"` later jobs of
+                its key wait for it.
+            headers: Additional headers.
             sync: As for `Topic.append`.
 
         Returns:
@@ -276,9 +275,9 @@ class Queue(_core.Queue[T]):
         """Append jobs to the topic in one append: other processes see all of them, or none.
 
         Args:
-            values: What the topic's codec takes, or pairs of a key and such a value.
+            values: Values for the topic's codec, or pairs of a key and such a value.
             delay: Seconds before the jobs may be delivered, as for `put`.
-            headers: More headers of each job.
+            headers: Additional headers of each job.
             sync: As for `Topic.append`.
 
         Returns:
@@ -301,7 +300,7 @@ class Queue(_core.Queue[T]):
     def _told(
         self, delay: float, headers: Mapping[str, str | bytes | None] | None
     ) -> dict[str, str | bytes | None] | None:
-        """The headers of a job that is put."""
+        """Return the headers of a new job."""
         told: dict[str, str | bytes | None] = dict(headers or {})
         if not 0 <= delay < 2**32:
             raise InvalidArgument(f"a delay is a number of seconds from 0 on, not {shown(delay)}")
@@ -313,13 +312,13 @@ class Queue(_core.Queue[T]):
         """Iterate over jobs, one at a time; `for job in queue` does the same.
 
         Iteration begins each job and settles none, because an iterator does not see an exception in
-        the body of its loop. So settle each in a block: `with job:` acks it, and gives it back
-        where an exception leaves the block. `work` does all of that for a function.
+        the body of its loop. So settle each in a block: `with job:` acks it, and returns it if an
+        exception leaves the block. `work` does all of that for a function.
 
         Args:
             lease: Seconds until a job's lease ends.
             timeout: Seconds without a job after which the iteration ends. None waits until the
-                queue is closed; 0 ends where no job is ready.
+                queue is closed; 0 ends when no job is ready.
 
         Example:
             >>> queue = store.queue("jobs")
@@ -379,12 +378,12 @@ class Queue(_core.Queue[T]):
         timeout: float | None = None,
         on_error: Callable[[Job[T], Exception], object] | None = None,
     ) -> int:
-        """Run a function for each job: ack where it returns, give back where it raises.
+        """Run a function for each job: ack if it returns, nack if it raises.
 
         While the function runs, a thread extends the lease: it ends early only if this process is
         stopped for longer than a lease. A job that raised is delivered again after a delay, to any
-        worker. It counts an attempt, so after `max_attempts` it goes to the dead letters. A
-        function that settles the job itself decides.
+        worker. It counts an attempt, so after `max_attempts` it is dead-lettered. If the function
+        settles the job itself, that counts.
 
         SIGTERM ends the loop: a waiting worker returns, a working one after its job. For that, call
         this in the main thread; it restores the signal's handler. `close`, from any thread, ends it
@@ -396,11 +395,11 @@ class Queue(_core.Queue[T]):
             backoff: Delays in seconds: of the first retry, doubled each time, and the longest; or a
                 function of the attempts so far.
             timeout: Seconds without a job after which this returns; None waits.
-            on_error: Called with a job and the exception that it raised, before the job is given
-                back: to log it.
+            on_error: Called with a job and the exception that it raised, before the job is
+                returned: to log it.
 
         Returns:
-            How many jobs were done.
+            The number of jobs done.
 
         Example:
             >>> queue = store.queue("jobs")
@@ -418,14 +417,14 @@ class Queue(_core.Queue[T]):
         """Put dead letters of the queue back into its topic, each once.
 
         They are new jobs with the values, keys and headers of the old ones. The letters stay in
-        their topic. Interrupting and repeating it puts none back twice.
+        their topic. An interrupted and repeated redrive puts none back twice.
 
         Args:
             limit: Most letters to put back; None puts back all.
             dry_run: Only count them.
 
         Returns:
-            How many were put back.
+            The number of letters put back.
 
         Raises:
             InvalidArgument: The queue was opened without `max_attempts`, so it has no dead letters.
@@ -453,30 +452,30 @@ class Queue(_core.Queue[T]):
     def take(self, n: int = 1, lease: float = 30.0, timeout: float | None = None) -> Jobs[T]:
         """Take up to `n` jobs, waiting until there is one.
 
-        Jobs that came back are delivered before records that were never delivered. Work on none of
-        them has begun: see `Jobs`. A suspect comes alone. Waiting takes no processor time
-        while nobody holds jobs; it ends at once when a job is appended or given back, when a delay
-        or a lease is over, and within 50 ms of a holder's death. If a signal's handler raises
-        meanwhile, the jobs that were taken go back, and that was no attempt.
+        Returned jobs are delivered before records that were never delivered. Work on none of them
+        has begun: see `Jobs`. A suspect is delivered alone. Waiting takes no processor time while
+        no job is in flight. It ends at once when a job is appended or returned, when a delay or a
+        lease is over, and within 50 ms of a holder's death. If a signal's handler raises meanwhile,
+        the taken jobs are returned, without an attempt.
 
         Args:
             n: Most jobs to take.
-            lease: Seconds until their time is over, and others may have them.
-            timeout: Seconds to wait for the first; None waits as long as it takes, 0 not at all.
+            lease: Seconds until the leases end, and others may get the jobs.
+            timeout: Seconds to wait for the first; None waits without a limit, 0 not at all.
 
         Returns:
-            The jobs, fewer than `n` where there are no more or a suspect is next; none where the
-            time is over.
+            The jobs, fewer than `n` if there are no more or a suspect is next; none if the time is
+            over.
 
         Raises:
-            InvalidArgument: A number makes no sense.
+            InvalidArgument: A number is out of range.
             TopicDeleted: The topic was deleted.
             CorruptData: A record cannot be read, and there is no other job; nothing was taken.
-                `skip_damage()` gives such jobs up.
-            Error: With `max_attempts=`, also what keeps jobs that are given up from the dead
-                letters, as `NoSpace`, `LockTimeout`, `AppendTooLarge`, `SettingsMismatch`, or
-                `TopicDeleted` of a topic that was given as `dead_letter=`. Nothing was taken then,
-                and these jobs are tried again after a second.
+                `skip_damage()` gives up such jobs.
+            Error: With `max_attempts=`, also an error of writing dead letters, such as `NoSpace`,
+                `LockTimeout`, `AppendTooLarge`, `SettingsMismatch`, or `TopicDeleted` of a topic
+                that was given as `dead_letter=`. Nothing was taken then, and these jobs are tried
+                again after a second.
         """
         n = number(n, "how many jobs to take")
         if n < 1:
@@ -502,13 +501,13 @@ class Queue(_core.Queue[T]):
     def atake(self, n: int = 1, lease: float = 30.0, timeout: float | None = None) -> Taking[T]:
         """Take jobs from asyncio; arguments as for `take`.
 
-        `jobs = await queue.atake(10)`, or `async with queue.atake(10) as jobs:`, which gives back
-        what is not settled, also where the task is cancelled. Cancelling the wait takes nothing.
+        `jobs = await queue.atake(10)`, or `async with queue.atake(10) as jobs:`, which returns
+        unsettled jobs, even if the task is cancelled. Cancelling the wait takes nothing.
 
-        It waits for jobs without holding up the event loop; but for the queue's lock, where another
-        process has it, and for the medium, where jobs are given up (`max_attempts=`), it waits in
-        the loop. Where that would harm, `await asyncio.to_thread(queue.take, 10, timeout=0)`: who
-        is cancelled in that may have taken jobs, which others get when their leases are over.
+        It waits for jobs without blocking the event loop. But it blocks the loop while it waits for
+        the queue's lock, and for the disk when it writes dead letters (`max_attempts=`). To avoid
+        that, `await asyncio.to_thread(queue.take, 10, timeout=0)`. If that is cancelled, it may
+        have taken jobs, which others get when their leases end.
 
         Example:
             >>> import asyncio
@@ -541,7 +540,7 @@ class Queue(_core.Queue[T]):
         return self._info()
 
     def _give_up(self, worn: list[Job[T]], others: list[Job[T]], lease: float) -> list[Job[T]]:
-        """Write the letters of some jobs, and tell which of the others can be worked on."""
+        """Write the dead letters of some jobs, and return which of the others can be worked on."""
         try:
             # However long it takes: no other process writes the same meanwhile, or gets the others,
             # which no caller has yet.
@@ -554,7 +553,7 @@ class Queue(_core.Queue[T]):
                 self._dead = None
                 self._bury(self._keep(worn, _LETTER_S), self._letters())
         except BaseException as error:
-            # No caller has these jobs; and those that cannot be moved now hold up no others.
+            # No caller has these jobs; those that cannot be moved now delay no others.
             self._put_back(others, 0.0)
             self._put_back(worn, _AGAIN)
             where = self._dead_letter
@@ -616,15 +615,15 @@ class Taking(Coroutine[Any, Any, "Jobs[T]"], Generic[T]):
         return self._begun().__await__()
 
     def send(self, value: Any, /) -> Any:
-        """Go on with it; Python calls this."""
+        """Continue it; Python calls this."""
         return self._begun().send(value)
 
     def throw(self, *error: Any) -> Any:
-        """Raise an exception where it waits; Python calls this, as to cancel a task."""
+        """Raise an exception in it; Python calls this, for example to cancel a task."""
         return self._begun().throw(*error)
 
     def close(self) -> None:
-        """End it where it waits; Python calls this."""
+        """End it; Python calls this."""
         if self._running is not None:
             self._running.close()
 

@@ -1,4 +1,4 @@
-"""What goes into a topic and comes out of it."""
+"""The small classes of records: positions, receipts, and restoring pickles."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Batch", "NewRecord", "Position", "Receipt", "Record"]
 
 
 class Position(NamedTuple):
-    """Where a record stands in a topic of several partitions.
+    """The place of a record in a topic of several partitions.
 
     Example:
         >>> Position(partition=2, offset=17).offset
@@ -28,7 +28,7 @@ def restored(
     headers: list[tuple[str, bytes | None]],
     timestamp_ns: int | None,
 ) -> NewRecord:
-    """Make a `NewRecord` of what was pickled."""
+    """Make a `NewRecord` from its pickled parts."""
     if is_tombstone:
         return NewRecord.tombstone(key or b"", headers=headers, timestamp_ns=timestamp_ns)
     return NewRecord(value, key, headers=headers, timestamp_ns=timestamp_ns)

@@ -1,4 +1,4 @@
-"""Dead letters put back into a queue: `Queue.redrive` and `falaj queue redrive`.
+"""Putting dead letters back into a queue: `Queue.redrive` and `falaj queue redrive`.
 
 Invariant: a dead letter is put back once, however often a redrive is interrupted and repeated.
 """
@@ -31,8 +31,8 @@ def redriven(
 ) -> int:
     """Append the dead letters of a queue to its topic, and count them.
 
-    Each partition of the letters is a producer of the topic: its last sequence says up to which
-    offset letters were put back, and an append that is repeated appends nothing.
+    Each partition of the letters is a producer of the topic. Its last sequence is the offset up to
+    which letters were put back, and a repeated append appends nothing.
     """
     done = 0
     for number in letters.partitions:
@@ -51,6 +51,6 @@ def redriven(
 
 
 def _job(letter: Any) -> NewRecord:
-    """Make the job again that a dead letter was."""
+    """Make the original job of a dead letter."""
     headers = [each for each in letter.headers if each[0] not in _OF_LETTERS]
     return NewRecord(bytes(letter.raw), letter.key, headers=headers or None)

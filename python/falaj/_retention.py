@@ -1,8 +1,8 @@
-"""Retention: what `configure` takes, and what `Store.maintain` returns.
+"""Retention: the arguments of `configure`, and the result of `Store.maintain`.
 
-Owns how a limit is given in Python and told to the engine: an age is seconds or a timedelta, and
-goes on as milliseconds. What is not given stays as it is, and None takes a limit away. What the
-limits mean is in docs/guide/retention.md.
+Owns how a limit is given in Python and passed to the engine: an age is seconds or a timedelta, and
+is passed as milliseconds. A missing limit stays as it is, and None lifts it.
+docs/guide/retention.md explains the limits.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MOST = 2**63 - 1
 
 
 class TopicRetention(TypedDict):
-    """The limits of a topic as they are stored; None is none, the age in milliseconds."""
+    """The stored limits of a topic; None means no limit, the age is in milliseconds."""
 
     bytes: int | None
     age_ms: int | None
@@ -38,9 +38,9 @@ class TopicRetention(TypedDict):
 
 
 class Cut(TypedDict):
-    """A partition that begins later: with `first`, or with `wanted` had no consumer needed more.
+    """A partition with a new start `first`; `wanted` is the start if no group needed more.
 
-    `needed` is how many records stay for that reason.
+    `needed` counts the records that stay for that reason.
     """
 
     topic: str
@@ -53,7 +53,7 @@ class Cut(TypedDict):
 
 
 class LogMaintenance(TypedDict):
-    """What went of a log: files, and bytes that they took; `problem` says why not all of it.
+    """The deletions in a log: files and their bytes; `problem` says why some work was not done.
 
     `error_class` is the name of its class in `falaj.errors`.
     """
@@ -69,9 +69,9 @@ class LogMaintenance(TypedDict):
 
 
 class Maintenance(TypedDict):
-    """What was done in a store, or would be; `bytes` is what all of its logs take.
+    """The maintenance of a store, planned or done; `bytes` is the size of all its logs.
 
-    `problems` is what is wrong with topics' settings and the files of consumers and queues, and
+    `problems` lists errors in topics' settings and in files of consumer groups and queues.
     `error_classes` names the class of each in `falaj.errors`.
     """
 
@@ -84,7 +84,7 @@ class Maintenance(TypedDict):
 
 
 def check_names(given: Iterable[str], verb: str) -> None:
-    """Refuse keyword arguments of a call that are no settings.
+    """Refuse keyword arguments that are no settings.
 
     Raises:
         TypeError: There is no such setting.
@@ -95,7 +95,7 @@ def check_names(given: Iterable[str], verb: str) -> None:
 
 
 def changes(given: Mapping[str, Any]) -> Changes:
-    """Turn the keyword arguments of `Topic.configure` into what the engine takes.
+    """Convert the keyword arguments of `Topic.configure` for the engine.
 
     Raises:
         InvalidArgument: A limit is not at least 1, or larger than 2**63 - 1.

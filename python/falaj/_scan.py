@@ -1,10 +1,10 @@
-"""Lazy tables of topics: what Polars, DuckDB, pandas and pyarrow ask for is what is read.
+"""Lazy tables of topics: Polars, DuckDB, pandas and pyarrow read only what they need.
 
-A `Scan` is a dataset of pyarrow's: DuckDB takes it as a table by the name of its variable and hands
-down columns and filters; `to_polars` makes a LazyFrame that does the same, `to_pandas` a DataFrame.
-Invariant: which records it has is fixed when it is made, so every reading of it sees the same, or
-fails. Filters are read in `falaj._predicates`; what they do not leave out for sure is read, and
-looked at again by whoever asked.
+A `Scan` is a dataset of pyarrow's. DuckDB uses it as a table by the name of its variable and pushes
+down columns and filters. `to_polars` makes a LazyFrame that does the same, `to_pandas` a DataFrame.
+Invariant: its records are fixed when it is made, so every reading sees the same, or fails.
+`falaj._predicates` reads filters. Records that they do not certainly exclude are read, and the
+library filters them again.
 
 This module needs pyarrow: `falaj.arrow.scan` imports it.
 """
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["Records", "Scan"]
 
 THREADS_MAX = 8
-"""Threads that fill batches ahead of whoever takes them; one a core, where there are fewer."""
+"""Threads that read batches ahead; one a core, if there are fewer cores."""
 
 _US = 1_000
 """Nanoseconds."""
@@ -44,15 +44,15 @@ _US = 1_000
 
 @dataclass
 class Records:
-    """The records of a scan, and how they are read.
+    """The records of a scan, and how to read them.
 
     Attributes:
         parts: Topics with a range of one of their partitions.
-        columns: Which columns there are.
+        columns: The columns.
         batch_rows: Most rows of a batch.
         batch_bytes: Bytes of keys, values and headers after which a batch ends.
-        skips: Whether damage is stepped over.
-        skipped: What was stepped over so far.
+        skips: Whether corruption is stepped over.
+        skipped: The corrupt parts that were stepped over so far.
     """
 
     parts: list[tuple[Topic[Any], Lane]]
@@ -63,7 +63,7 @@ class Records:
     skipped: list[Skipped] = field(default_factory=list)
 
     def schema(self) -> pyarrow.Schema:
-        """Say which columns there are; keys and values are copied."""
+        """Return the schema; keys and values are copied."""
         if not self.parts:
             raise InvalidArgument("a scan is of one topic at least")
         return pyarrow.schema(self._stream(self.parts[0][0], [], self.columns, _predicates.ALL))
@@ -80,18 +80,18 @@ class Records:
         """Read batches, one partition after the other.
 
         Args:
-            columns: Which columns.
+            columns: The columns to read.
             wanted: The box of records to read.
             rows: Most rows of a batch.
             views: Whether keys and values are views of the mapped files.
             ahead: Whether threads fill batches before they are asked for.
 
         Returns:
-            An iterator of batches, some of which may have no rows.
+            An iterator of batches; some may have no rows.
 
         Raises:
             CorruptData: A record is corrupt; the batches before it were delivered.
-            OffsetOutOfRange: What comes next was trimmed since the scan was made.
+            OffsetOutOfRange: The next records were trimmed since the scan was made.
         """
         for topic, lane in self.parts:
             left = _cut(topic, lane, wanted)
@@ -101,7 +101,7 @@ class Records:
             try:
                 yield from stream
             except CorruptData as error:
-                error.add_note("go on behind what is damaged with on_corrupt='skip'")
+                error.add_note("step over corruption with on_corrupt='skip'")
                 raise
             finally:
                 self.skipped += [lost for lost in stream._skipped() if lost not in self.skipped]
@@ -133,7 +133,7 @@ class Records:
 
 
 def _cut(topic: Topic[Any], lane: Lane, wanted: Wanted) -> Lane | None:
-    """Leave of a range of a partition what may be wanted; None where that is nothing.
+    """Cut a range of a partition to the wanted part; None if that is empty.
 
     Raises:
         OffsetOutOfRange: Some of it was trimmed since the scan was made.
@@ -152,9 +152,9 @@ def _cut(topic: Topic[Any], lane: Lane, wanted: Wanted) -> Lane | None:
     if since > _predicates.HIGHEST:
         return None
     if since >= _predicates.LOWEST:
-        # Times go up and down, so the last one says nothing about where to end.
+        # Times go up and down, so the last one does not tell where to end.
         found = part.offset_at(time_ns=since)
-    if part.start_offset > first:  # looked at after the search, which may have missed what is gone
+    if part.start_offset > first:  # read after the search, which may have missed deleted records
         raise part._out_of_range(first)
     if found is None or max(found, first) >= end:
         return None
@@ -165,13 +165,13 @@ class Scan(pyarrow.dataset.UnionDataset):  # type: ignore[misc] # pyarrow has no
     """A lazy table of one topic or several.
 
     As a dataset of pyarrow's it has `schema`, `scanner`, `to_table`, `to_batches`, `head`, `take`
-    and `count_rows`, with `columns=` and `filter=`; whatever takes a dataset asks it by them.
+    and `count_rows`, with `columns=` and `filter=`. Any library that reads datasets uses these.
     DuckDB does when a query names the variable that holds it.
 
-    Only the columns that are asked for are decoded. Conditions on `offset`, `timestamp`,
-    `partition`, `topic` and `key` that a literal bounds are looked for in the index, or by the
-    compiled half before anything is copied; all others are looked at by whoever asked. It holds the
-    records that there were when it was made: make another one to see what came since.
+    Only the requested columns are decoded. If literals bound `offset`, `timestamp`, `partition`,
+    `topic` or `key`, the index or the compiled half selects the records before anything is copied.
+    The library applies all other conditions. It has the records that existed when it was made: make
+    another one for later records.
 
     Threads may share it.
 
@@ -187,9 +187,9 @@ class Scan(pyarrow.dataset.UnionDataset):  # type: ignore[misc] # pyarrow has no
 
     def __init__(self, records: Records) -> None:
         schema = records.schema()
-        # Arrow's C++ half has a dataset of its own behind this one, and some of its functions look
-        # there, past our methods. What they find is a file that is not there, named after what to
-        # do, so that they fail and do not take a topic for empty.
+        # Arrow's C++ half has a dataset of its own behind this one, and some of its functions
+        # bypass our methods. They find a missing file there, whose name says what to do: so they
+        # fail, and do not treat a topic as empty.
         kind = pyarrow.dataset.IpcFileFormat()
         nowhere = kind.make_fragment(_NOWHERE, pyarrow.fs.LocalFileSystem())
         empty = pyarrow.dataset.FileSystemDataset([nowhere], schema, kind)
@@ -198,7 +198,7 @@ class Scan(pyarrow.dataset.UnionDataset):  # type: ignore[misc] # pyarrow has no
 
     @property
     def skipped(self) -> list[Skipped]:
-        """What was damaged and stepped over in all that was read, with `on_corrupt="skip"`."""
+        """The corrupt parts that all readings stepped over, with `on_corrupt="skip"`."""
         return list(self._records.skipped)
 
     def scanner(
@@ -207,15 +207,15 @@ class Scan(pyarrow.dataset.UnionDataset):  # type: ignore[misc] # pyarrow has no
         filter: compute.Expression | None = None,  # noqa: A002
         **options: Any,
     ) -> pyarrow.dataset.Scanner:
-        """Choose columns and records, to be read once; `to_table` and the like are by way of it.
+        """Choose columns and records, to be read once; `to_table` and the like use it.
 
         Args:
-            columns: Which, in this order; or expressions by name. None for all.
-            filter: What the records have to meet, `pyarrow.dataset.field("offset") > 9`.
-            **options: Others of pyarrow's.
+            columns: The columns, in this order; or expressions by name. None for all.
+            filter: A condition on records, such as `pyarrow.dataset.field("offset") > 9`.
+            **options: Other options of pyarrow's.
 
         Returns:
-            A scanner of pyarrow's. Damage ends it with falaj's own error.
+            A scanner of pyarrow's. Corruption ends it with falaj's own error.
         """
         wanted = _predicates.ALL if filter is None else _predicates.of_arrow(filter)
         names = self.schema.names
@@ -237,9 +237,9 @@ class Scan(pyarrow.dataset.UnionDataset):  # type: ignore[misc] # pyarrow has no
         return pyarrow.dataset.Scanner.from_batches(reader, **options)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """Pass all of it to a library that takes Arrow streams: pyarrow, Polars, DuckDB, deltalake.
+        """Pass all of it to a library that reads Arrow streams: pyarrow, Polars, DuckDB, deltalake.
 
-        Batches are read as they are asked for.
+        Batches are read on request.
 
         Example:
             >>> import polars
@@ -266,8 +266,8 @@ class Scan(pyarrow.dataset.UnionDataset):  # type: ignore[misc] # pyarrow has no
     def to_polars(self) -> polars.LazyFrame:
         """Make a LazyFrame of Polars.
 
-        Polars hands down columns, predicate and how many rows it wants. Keys and values are views
-        of the mapped files, which stay mapped while a frame has them.
+        Polars pushes down columns, predicate and the number of rows. Keys and values are views of
+        the mapped files, which stay mapped while a frame has them.
 
         Raises:
             MissingExtra: Polars is not installed.
@@ -313,7 +313,7 @@ class Scan(pyarrow.dataset.UnionDataset):  # type: ignore[misc] # pyarrow has no
                     return
 
         empty = polars.DataFrame(self.schema.empty_table())
-        # What damage is stepped over is told by the way, and else nothing but the records.
+        # Corrupt parts that are stepped over are noted; the iterator gives only records.
         return register_io_source(source, schema=empty.schema, is_pure=not records.skips)
 
     def to_pandas(
@@ -325,10 +325,10 @@ class Scan(pyarrow.dataset.UnionDataset):  # type: ignore[misc] # pyarrow has no
         """Read into a DataFrame of pandas, by way of Arrow.
 
         Args:
-            columns: Which, in this order; None for all.
-            filter: What the records have to meet, `pyarrow.dataset.field("offset") > 9`.
-            **options: Those of pyarrow's `Table.to_pandas`: `types_mapper=pandas.ArrowDtype` keeps
-                Arrow's types, without which keys and values are objects of Python.
+            columns: The columns, in this order; None for all.
+            filter: A condition on records, such as `pyarrow.dataset.field("offset") > 9`.
+            **options: Options of pyarrow's `Table.to_pandas`: `types_mapper=pandas.ArrowDtype`
+                keeps Arrow's types; otherwise keys and values are Python objects.
 
         Returns:
             A DataFrame; all of it is in memory.
@@ -336,7 +336,7 @@ class Scan(pyarrow.dataset.UnionDataset):  # type: ignore[misc] # pyarrow has no
         return self.to_table(columns=columns, filter=filter).to_pandas(**options)
 
     def filter(self, expression: compute.Expression) -> NoReturn:
-        """Refuse: a condition is told when the scan is read."""
+        """Refuse: a scan takes its filter when it is read."""
         raise InvalidArgument("a scan takes its filter when it is read: scan.to_table(filter=…)")
 
     def get_fragments(self, filter: compute.Expression | None = None) -> NoReturn:  # noqa: A002
@@ -344,7 +344,7 @@ class Scan(pyarrow.dataset.UnionDataset):  # type: ignore[misc] # pyarrow has no
         raise InvalidArgument("a scan has no fragments: read it with to_batches() or to_table()")
 
     def replace_schema(self, schema: pyarrow.Schema) -> NoReturn:
-        """Refuse: a topic's columns have the types that they have."""
+        """Refuse: the types of a topic's columns are fixed."""
         raise InvalidArgument(
             "a scan keeps its schema: name columns= when it is made, and cast what is read"
         )

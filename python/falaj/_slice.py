@@ -1,4 +1,4 @@
-"""`Slice`: a range of offsets, read when it is gone through."""
+"""`Slice`: a range of offsets, read when it is iterated."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def backwards(topic: Topic[T], first: int, end: int) -> Generator[Record[T], Non
 
 
 def _after_corruption(records: Records[T]) -> tuple[list[Record[T]], CorruptData | None]:
-    """Read records to their end, and keep those behind the last corruption."""
+    """Read records to their end, and keep those after the last corruption."""
     found: list[Record[T]] = []
     corrupt = None
     while True:
@@ -59,11 +59,11 @@ def _after_corruption(records: Records[T]) -> tuple[list[Record[T]], CorruptData
 
 
 class Slice(Generic[T]):
-    """Records of one partition, as `topic[10:20]` gives them, read when they are gone through.
+    """Records of one partition, as `topic[10:20]` gives them, read when they are iterated.
 
-    Its bounds are fixed when it is made: records that come later are not in it. It can be read
-    again and again. `len` and `slice[i]` count offsets, and `slice[-1]` is the last record.
-    Iteration leaves out those that compaction removed. `in` raises.
+    Its bounds are fixed when it is made: later records are not in it. It can be read repeatedly.
+    `len` and `slice[i]` count offsets, and `slice[-1]` is the last record. Iteration leaves out
+    records that compaction removed. `in` raises.
 
     Example:
         >>> orders = store.topic("orders")
@@ -83,10 +83,10 @@ class Slice(Generic[T]):
 
     @staticmethod
     def offsets_of(topic: Topic[T], wanted: slice) -> range:
-        """Turn a slice into offsets that are there.
+        """Turn a slice into existing offsets.
 
         Raises:
-            OffsetOutOfRange: It begins with what retention took.
+            OffsetOutOfRange: It begins with records that retention deleted.
         """
         first, end = topic.start_offset, topic.end_offset
         start, stop, step = (
@@ -98,7 +98,7 @@ class Slice(Generic[T]):
         if step > 0 and start is None:
             start = first
         if step < 0 and stop is None:
-            # Down to the first one that is there; -1 would mean the last one.
+            # Down to the first offset that is left; -1 would mean the last one.
             stop = first - 1 if first else None
         offsets = range(*slice(start, stop, step).indices(end))
         if offsets and min(offsets[0], offsets[-1]) < first:
@@ -136,7 +136,7 @@ class Slice(Generic[T]):
             yield record
 
     def batches(self, size: int = 8192) -> Iterator[Batch[T]]:
-        """Read it thousands of records at a time, see `Topic.batches`; not for steps but 1."""
+        """Read it thousands of records at a time, see `Topic.batches`; only with a step of 1."""
         offsets = self.offsets
         if offsets.step != 1:
             raise InvalidArgument(

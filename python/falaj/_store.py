@@ -55,18 +55,18 @@ def open(  # noqa: A001  # falaj.open is how it reads
 
     Args:
         path: Directory of the store, or its URL `file:///…`. A leading `~` is the home directory.
-        read_only: Whether to only read. Nothing is created or changed then, and no lock is taken.
+        read_only: Whether to only read. Then nothing is created or changed, and no lock is taken.
         permissions: Permission bits of a store that is created: 0o750 lets the group read, 0o770
             write. By default only its owner may use it, 0o700.
-        create: Whether to create the store where there is none. With False a missing store raises
+        create: Whether to create a missing store. With False a missing store raises
             `StoreNotFound`.
         sync: When appends return, unless topic or append say otherwise: "none" and "interval" once
             all processes can see the record, "durable" once it is on disk; docs/GUARANTEES.md.
-        verify: Whether reading checks every block's checksum, once per map. Without it only the
+        verify: Whether reading checks every block's checksum, once per map. Otherwise only the
             structure is checked.
         lock_timeout: Seconds to wait for a lock whose holder is alive, before `LockTimeout`.
-        allow_network_fs: Whether to use a file system that cannot keep the promises, such as NFS.
-            Only where one machine has it mounted, and at your own risk.
+        allow_network_fs: Whether to use a file system on which falaj cannot keep its promises, such
+            as NFS. Only if one machine has it mounted, and at your own risk.
         io: "mmap" shows values where they lie in the mapped file. "pread" reads them into memory
             first: slower, and for stores on a failing disk or where other programs may truncate
             files, because under a map that ends the process (SIGBUS).
@@ -75,14 +75,14 @@ def open(  # noqa: A001  # falaj.open is how it reads
         The store: a context manager that closes it and its topics.
 
     Raises:
-        StoreNotFound: There is no store and none was created, or the directory that it would lie
-            in does not exist. It is a `FileNotFoundError`.
+        StoreNotFound: There is no store and none was created, or the directory above it does not
+            exist. It is a `FileNotFoundError`.
         NotAStore: Something else is at the path.
         InvalidArgument: The path is a URL of another scheme, such as `s3://…`.
         UnsupportedFilesystem: It lies on a network file system or FUSE.
         PermissionDenied: The operating system does not allow it.
         UnsupportedVersion: A newer version of falaj wrote it.
-        OutdatedFormat: It is of an older version of the format.
+        OutdatedFormat: It has an older version of the format.
         LockTimeout: Other processes were opening or changing it all the time.
 
     Example:
@@ -140,8 +140,8 @@ def _transaction() -> type[Transaction]:
 class Store(_core.Store):
     """An open store; `falaj.open` makes it.
 
-    Threads may share it. A forked child may go on with it, and takes a place of its own among those
-    that write.
+    Threads may share it. A forked child may continue to use it, and then has its own place among
+    the writers.
     """
 
     __slots__ = ()
@@ -187,9 +187,9 @@ class Store(_core.Store):
     ) -> Topic[Any]:
         """Open a topic, and create it where there is none.
 
-        What is None is taken as the topic has it, or by default when it is created. Codec,
-        partitions, segment size and interval are the topic's for ever. Retention, given as
-        `retention_bytes`, `retention_age` and so on, is not: see `Topic.configure`.
+        An argument of None is the topic's own setting, or the default for a new topic. Codec,
+        partitions, segment size and interval of a topic never change. Retention, given as
+        `retention_bytes`, `retention_age` and so on, may change: see `Topic.configure`.
 
         Args:
             name: 1 to 249 of `A-Z a-z 0-9 . _ -`.
@@ -199,26 +199,26 @@ class Store(_core.Store):
                 dataclass, a model of pydantic or a Struct of msgspec, kept as JSON. Pickles run
                 code when they are read, so they are read only when named. `falaj.RAW` reads any
                 topic that exists without its codec.
-            log: The log that it lives in, by default one of its own. Topics that name the same one
-                share its files, and what is appended to several of them in a transaction is there
-                at once or not at all. Segment size and interval are then the log's.
-            partitions: Into how many totally ordered parts keys are spread, 1 by default.
+            log: The topic's log, by default one of its own. Topics that name the same one share its
+                files. A transaction can append to several of them at once. Segment size and
+                interval are then the log's.
+            partitions: The number of totally ordered parts among which keys are spread, 1 by
+                default.
             segment_bytes: Size of a file of the log, 64 MiB by default. One append takes at most a
                 quarter of it, and never more than 64 MiB.
             sync_interval_ms: Longest time that appends with `sync="interval"` stay unsynced, 100 by
                 default.
             sync: When appends return unless they say otherwise, by default as the store was opened.
             verify: Whether reading verifies checksums, by default as the store was opened.
-            visibility: How far this handle reads: all that is "visible", or only what is
-                "durable", on the medium, which no loss of power takes back. Offsets, `len`, `end`,
-                slices, lookups and followers of the handle agree.
-            compacted: Whether `Topic.compact` may leave of all records with the same key only the
-                last one, so that offsets have gaps; False by default. `Topic.configure` changes it.
-            create: Whether to create the topic where there is none. With False a missing topic
-                raises `UnknownTopic`, which lists the topics there are. To wait for a topic that
-                another process creates: `wait_for_topic`.
-            **retention: As `Topic.configure` takes them; for a topic that is created. By default
-                all records are kept.
+            visibility: Which records this handle reads: all "visible" ones, or only "durable" ones,
+                which are on disk and survive a power failure. Offsets, `len`, `end`, slices,
+                lookups and followers of the handle agree.
+            compacted: Whether `Topic.compact` may keep only the last record of each key, so that
+                offsets have gaps; False by default. `Topic.configure` changes it.
+            create: Whether to create a missing topic. With False a missing topic raises
+                `UnknownTopic`, which lists the existing topics. To wait for a topic that another
+                process creates: `wait_for_topic`.
+            **retention: As for `Topic.configure`; for a new topic. By default all records are kept.
 
         Returns:
             The topic: a context manager that closes it.
@@ -263,7 +263,7 @@ class Store(_core.Store):
 
     @property
     def topics(self) -> Mapping[str, TopicInfo]:
-        """The topics: a mapping from names, sorted, to what `info` says of each.
+        """The topics: a mapping from names, sorted, to the report of `info` about each.
 
         It reads the store whenever it is asked. `in` and iteration open no topic.
 
@@ -288,10 +288,10 @@ class Store(_core.Store):
 
         Args:
             name: Name of the topic.
-            timeout: Seconds to wait; None waits as long as it takes.
+            timeout: Seconds to wait; None waits without a limit.
 
         Raises:
-            UnknownTopic: The time is over; the message lists the topics there are.
+            UnknownTopic: The time is over; the message lists the existing topics.
             HandleClosed: The store was closed meanwhile.
 
         Example:
@@ -318,22 +318,22 @@ class Store(_core.Store):
         raise TypeError(f"a store cannot be pickled or copied: {GIVE_THE_PATH}")
 
     def transaction(self, *, sync: Sync | None = None) -> Transaction:
-        """Begin to write to several topics of one log at once, and to move cursors with that.
+        """Begin to write to several topics of one log at once, and to move cursors with them.
 
-        What is given to the transaction is gathered; at the end of the `with` block all of it
-        becomes visible together, as one append. After an exception inside of the block nothing of
-        it was appended. It takes no lock before, so others write meanwhile.
+        The transaction gathers records. At the end of the `with` block all of them become visible
+        together, as one append. After an exception in the block nothing was appended. It takes no
+        lock before its end, so others write meanwhile.
 
         Args:
             sync: When the block ends: "none", "interval" or "durable", see `falaj.open`; by default
-                as the strongest of its topics.
+                the strongest of its topics' modes.
 
         Returns:
             The transaction: a context manager, to be used once.
 
         Raises:
             AppendTooLarge: At the end: together it is more than one append may be.
-            DurabilityUnknown: At the end: it is visible, and perhaps not on the medium.
+            DurabilityUnknown: At the end: it is visible, and perhaps not on disk.
 
         Example:
             >>> paid, audit = (store.topic(name, log="shop") for name in ("paid", "audit"))
@@ -355,7 +355,7 @@ class Store(_core.Store):
         auto_commit: bool | float = False,
         cursor_in: Topic[Any] | str | None = None,
     ) -> Consumer[Any]:
-        """Join a consumer group, and resume where the group committed last.
+        """Join a consumer group, and resume at the group's committed offsets.
 
         The first member creates the group: from then on it has a committed offset in each
         partition, on disk, and `Store.groups` lists it. Members that live at the same time divide
@@ -363,18 +363,19 @@ class Store(_core.Store):
 
         Args:
             group: Name of the group: 1 to 249 of `A-Z a-z 0-9 . _ -`.
-            topics: What the group reads: a topic or several, by name, or as topics that were opened
-                with a codec of their own.
+            topics: The topics that the group reads: one or several, by name, or as topics that were
+                opened with a codec of their own.
             start: Where the group begins in a partition that it never read: "earliest", "latest",
                 an offset (-10: the last ten records), or a time. A topic that was deleted and
                 created again is another topic, which the group never read.
             visibility: "durable" delivers only what is on disk, "visible" everything.
-            auto_commit: Whether asking for more commits what was delivered before: True about once
-                a second, or the seconds between two commits. It also commits when there is nothing
-                to deliver, and when a `with` block ends without an exception.
-            cursor_in: A topic, or the name of a log, whose log keeps the committed offsets, so that
-                they move with what a transaction appends there. By default they are in a file of
-                their own. It cannot change later. Each claim of a partition is noted in that log.
+            auto_commit: Whether a request for more commits earlier deliveries: True about once a
+                second, or the seconds between two commits. It also commits when there is nothing to
+                deliver, and when a `with` block ends without an exception.
+            cursor_in: A topic, or the name of a log. Its log keeps the committed offsets, so that
+                they move with the records that a transaction appends there. By default they are in
+                a file of their own. It cannot change later. Each claim of a partition is noted in
+                that log.
 
         Returns:
             The member: a context manager that closes it.
@@ -383,9 +384,9 @@ class Store(_core.Store):
             UnknownTopic: There is no such topic; a consumer creates none. `wait_for_topic` waits
                 for a topic that its writer creates later.
             InvalidName: No group can have this name.
-            InvalidArgument: No topic was named, one twice, or other ones than living members read;
-                or the committed offsets are kept elsewhere than in `cursor_in`.
-            OffsetOutOfRange: `start` is outside of a partition that the group begins to read.
+            InvalidArgument: No topic was named, one twice, or other topics than living members
+                read; or the committed offsets are kept elsewhere than in `cursor_in`.
+            OffsetOutOfRange: `start` is outside a partition that the group begins to read.
             NotWritable: The store was opened for reading.
 
         Example:
@@ -396,7 +397,7 @@ class Store(_core.Store):
             >>> store.consumer("billing", "orders").lag
             0
         """
-        from falaj import _consumer  # many never need it
+        from falaj import _consumer  # rarely needed
 
         return _consumer.open_consumer(
             self, group, topics, start, visibility, auto_commit, cursor_in
@@ -404,7 +405,7 @@ class Store(_core.Store):
 
     @property
     def groups(self) -> Mapping[str, GroupInfo]:
-        """The consumer groups: a mapping from names, sorted, to what `info` says of each.
+        """The consumer groups: a mapping from names, sorted, to the report of `info` about each.
 
         It reads the store whenever it is asked, and joins no group.
 
@@ -431,14 +432,14 @@ class Store(_core.Store):
     ) -> dict[int, int]:
         """Move the committed offsets of a group that has no living member, on disk.
 
-        It works also where the log lost what the group had read, or where a committed offset is
+        It also works if the log lost records that the group had read, or if a committed offset is
         corrupt. A living member calls its own `seek` instead.
 
         Args:
             group: The group.
-            topic: Which of its topics.
+            topic: The topic.
             to: "earliest", "latest", an offset (-10: the last ten records), or a time.
-            partition: In this partition alone; by default in all.
+            partition: Only this partition; by default all.
 
         Returns:
             The committed offset of each partition.
@@ -447,7 +448,7 @@ class Store(_core.Store):
             UnknownGroup: There is no group of this name.
             UnknownTopic: There is no topic of this name.
             InvalidArgument: The group has a living member, or never read the partition.
-            OffsetOutOfRange: Nothing has this offset.
+            OffsetOutOfRange: No record has this offset.
 
         Example:
             >>> _ = store.topic("orders").extend([b"one", b"two"])
@@ -599,12 +600,12 @@ class Store(_core.Store):
         _core._delete_queue(self, name)
 
     def configure(self, *, retention_bytes: int | None) -> None:
-        """Limit the bytes that the logs of all topics take together, or lift the limit.
+        """Limit the bytes of the logs of all topics together, or lift the limit.
 
-        The oldest segments go first, whichever topic they are of, by the time of their newest
-        record; none of a topic with `retention_protected`, and never the one that a log is written
-        to. On the medium when this returns, and kept from the next roll of any log on, by whatever
-        process; `maintain` acts at once.
+        The oldest segments are deleted first, by the time of their newest record, whichever topic
+        they belong to. Topics with `retention_protected` and the file that a log is written to are
+        exempt. It is on disk when this returns, and applies from the next roll of any log on, in
+        every process; `maintain` applies it at once.
 
         Args:
             retention_bytes: The limit; None lifts it.
@@ -622,19 +623,19 @@ class Store(_core.Store):
         _core._configure_store(self, limit("retention_bytes", retention_bytes))
 
     def maintain(self, *, dry_run: bool = False) -> Maintenance:
-        """Let go of what is beyond the limits, in all topics, and finish what others began.
+        """Delete records beyond the limits in all topics, and finish interrupted work.
 
-        Topics that are written to need it not: whoever begins a new file sees to the log then. For
-        the others, call it now and then, or run `falaj maintain` from cron. Also finishes trims and
-        deletions whose process died, and removes what jobs staged that nobody touched for a day
-        and nobody is writing. Costs a look at every log, beside what it removes.
+        Topics with writers do not need it: a process that begins a new file applies the limits to
+        that log. For the others, call it now and then, or run `falaj maintain` from cron. It also
+        finishes trims and deletions whose process died. It removes parts of bulk loads that no
+        process is writing, unchanged for a day. Costs a look at every log, beside the removals.
 
         Args:
-            dry_run: Only say what would go; then the store may be open for reading.
+            dry_run: Only report the deletions; then the store may be open for reading.
 
         Returns:
-            What went, by log. What could not be done stands there as `problem`; what is wrong with
-            topics' settings and with the files of consumers and queues, in `problems`.
+            The deletions, by log, with `problem` for work that was not done. `problems` lists
+            errors in topics' settings and in files of consumer groups and queues.
 
         Raises:
             NotWritable: The store was opened for reading.
@@ -650,22 +651,23 @@ class Store(_core.Store):
     def backup(
         self, path: str | os.PathLike[str], progress: Progress | None = None
     ) -> BackupReport:
-        """Copy the store, as it is now, to a directory that is missing or empty.
+        """Copy the store, as it is now, to a missing or empty directory.
 
-        Others may write meanwhile; the copy holds what was committed when this was called. It is
-        built beside its place, synced, and appears there whole; after an error nothing does. It is
-        the same store, so cursors and checkpoints go on to be valid in it; of its queues what was
-        done before is done, and jobs that are out are to be done again. The file of a consumer or a
-        queue that is damaged is copied as it is, and told in `problems`.
+        Others may write meanwhile; the copy has what was committed when this was called. It is
+        built beside its destination, synced, and appears there whole; after an error nothing
+        appears. It is the same store, so committed offsets and checkpoints stay valid in it. Jobs
+        that were done are done in the copy, and jobs in flight are ready. A corrupt file of a
+        consumer group or a queue is copied as it is, and listed in `problems`.
 
         Args:
-            path: Where to; not inside of the store.
-            progress: Called with bytes done and bytes in all now and then; what it raises ends it.
+            path: The destination; not inside the store.
+            progress: Called with the bytes done and all bytes; its exception ends the call.
 
         Raises:
-            InvalidArgument: The place is taken, inside of the store, or a URL such as `s3://…`.
-            NeedsRecovery: The store was opened for reading and nobody recovered it since a crash.
-            NoSpace: There is no room for the copy.
+            InvalidArgument: The destination exists, is inside the store, or is a URL such as
+                `s3://…`.
+            NeedsRecovery: The store was opened for reading and was not recovered since a crash.
+            NoSpace: There is no space for the copy.
 
         Example:
             >>> store.topic("orders").append(b"first")
@@ -679,7 +681,7 @@ class Store(_core.Store):
         """Check everything in the store, or in the log of one topic; see `falaj.verify`.
 
         Raises:
-            UnknownTopic: There is none of this name.
+            UnknownTopic: There is no topic of this name.
 
         Example:
             >>> store.verify()["findings"]
@@ -688,7 +690,7 @@ class Store(_core.Store):
         return _core._verify(self.path, topic, progress)
 
     def info(self) -> StoreInfo:
-        """Tell what there is: topics, offsets, logs, locks, processes, consumers, work queues.
+        """Report topics, offsets, logs, locks, processes, consumer groups and work queues.
 
         Example:
             >>> _ = store.topic("orders").append(b"first", sync="durable")
@@ -716,10 +718,11 @@ class Store(_core.Store):
         return groups, queues
 
     def metrics(self) -> Metrics:
-        """Tell the store in numbers, for what watches it: what `info` tells, but less and by name.
+        """Return the store in numbers, for monitoring: the facts of `info`, shorter and by name.
 
-        Nothing is counted while records are appended: it is all taken from what processes share, so
-        any process may ask, and one that only reads. `falaj metrics` prints it for Prometheus.
+        Nothing is counted while records are appended: all numbers come from what processes share.
+        So any process may call this, even one that only reads. `falaj metrics` prints it for
+        Prometheus.
 
         Example:
             >>> _ = store.topic("orders").append(b"first", sync="durable")

@@ -1,7 +1,7 @@
-"""Times: what users give, and nanoseconds since 1970, which records keep.
+"""Times: conversions between users' times and nanoseconds since 1970, which records have.
 
-A time is an aware `datetime` or ISO 8601 text with a zone. A naive one is refused: it does not say
-whose clock it means. A bare number is refused too: whole numbers are offsets.
+A time is an aware `datetime` or ISO 8601 text with a zone. A naive one is refused, as its clock is
+unknown. A bare number is refused too: whole numbers are offsets.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def seconds(duration: Duration, what: str = "a duration") -> float:
 
     Args:
         duration: Seconds, a timedelta, or text such as "5m" or "1h30m".
-        what: What the duration is for, as the subject of an error.
+        what: The purpose of the duration, as the subject of an error.
 
     Raises:
         TypeError: It is none of these.
@@ -115,7 +115,7 @@ def seconds(duration: Duration, what: str = "a duration") -> float:
 
 
 def _parse_duration(text: str) -> float:
-    import re  # few give text
+    import re  # text is rare
 
     span = re.fullmatch(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?", text)
     if text and span:
@@ -125,7 +125,7 @@ def _parse_duration(text: str) -> float:
 
 
 def _instead(time: Any) -> str:
-    """Say what to give instead of seconds since 1970."""
+    """Say what to write instead of seconds since 1970."""
     is_number = isinstance(time, int | float) and not isinstance(time, bool)
     return ": write datetime.fromtimestamp(seconds, UTC)" if is_number else ""
 

@@ -1,8 +1,7 @@
 """`Topic`: a named stream of records.
 
-What is called once a record (`append`, `extend`, `topic[i]`, iteration) is inherited from the
-compiled class, because a Python frame costs more than an append. Here is what is called once a
-read.
+The compiled class has the calls that run once a record (`append`, `extend`, `topic[i]`, iteration),
+because a Python frame costs more than an append. This module has those that run once a read.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ _USUAL = ("partition", "offset", "timestamp", "key", "value")
 _SCANNED = (*_USUAL, "headers", "topic", "timestampType")
 
 _BATCH = 8192
-#: What to do where a handle cannot be pickled.
+#: The remedy when a handle cannot be pickled.
 GIVE_THE_PATH = "give other processes the path of the store, and let them open it"
 
 
@@ -53,22 +52,20 @@ class Topic(_core.Topic[T]):
     """An open topic; `Store.topic` makes it.
 
     Offsets are positions in history, not list indexes: `topic[i]` is the record with offset i for
-    as long as it is kept. What is gone or not written yet raises `OffsetOutOfRange`, which is an
-    `IndexError`. A negative number counts records that are there, from the end: `topic[-1]` is the
-    last one, also where compaction left gaps. `len(topic)` is `end_offset - start_offset`, which
-    counts offsets; `count` counts records. So `topic[len(topic) - 1]` is not the last record once
-    some were trimmed, and `random.choice`, which asks for such, takes `topic[:]`. A topic is always
-    true.
-    `reversed(topic)` is newest first; `in` raises.
+    as long as it is kept. An offset that was deleted or is not written yet raises
+    `OffsetOutOfRange`, which is an `IndexError`. A negative number counts existing records from the
+    end: `topic[-1]` is the last one, also where compaction left gaps. `len(topic)` is `end_offset -
+    start_offset`, which counts offsets; `count` counts records. So `topic[len(topic) - 1]` is not
+    the last record after a trim; `random.choice` uses such indexes, so give it `topic[:]`. A topic
+    is always true. `reversed(topic)` is newest first; `in` raises.
 
-    A plain `for` sees what was committed when it began; `follow` goes on. A handle that was opened
-    with `visibility="durable"` sees only what is on the medium, in all that it does.
+    A plain `for` sees what was committed when it began; `follow` continues. A handle that was
+    opened with `visibility="durable"` sees only what is on disk, in all its calls.
 
-    Where a topic has several partitions, each has offsets of its own: `topic[i]`, slices, `read`,
-    `last` and `at` are then for `topic.partition(p)`, and iteration merges the partitions by
-    timestamp.
+    If a topic has several partitions, each has offsets of its own. Then `topic[i]`, slices, `read`,
+    `last` and `at` need `topic.partition(p)`, and iteration merges the partitions by timestamp.
 
-    Threads may share it. A forked child may go on with it.
+    Threads may share it. A forked child may continue to use it.
 
     Example:
         >>> orders = store.topic("orders")
@@ -120,23 +117,23 @@ class Topic(_core.Topic[T]):
     def bulk_load(self, name: str, *, idempotency_key: tuple[str, int] | None = None) -> BulkLoad:
         """Append many records so that all of them become visible at once, or none.
 
-        For what one process writes in one go and `extend` cannot take. Records are staged in a file
-        beside the log and committed when the `with` block ends. Then they are on the disk, whatever
-        the topic's sync mode. For loads of several processes see `stage`.
+        For records that one process writes and that `extend` cannot take at once. Records are
+        staged in a file beside the log and committed when the `with` block ends. Then they are on
+        disk, whatever the topic's sync mode. For loads of several processes see `stage`.
 
         Args:
             name: Name of the load, for messages and files; up to 191 of the characters that a
                 topic's name may have.
             idempotency_key: Name of a series of loads and the number of this one in it. A number
-                that is not higher than the last one committed is not committed again, so a load
-                may be run as often as it takes.
+                that is not higher than the last one committed is not committed again, so a load may
+                be repeated at will.
 
         Returns:
             A context manager with `append` and `append_arrow`.
 
         Raises:
-            InvalidArgument: The name cannot be one; or the log remembers as many series as it can.
-            AppendTooLarge: At the end: the load is larger than it may be; the limit is named.
+            InvalidArgument: The name is not allowed; or the log cannot remember another series.
+            AppendTooLarge: At the end: the load is too large; the message has the limit.
             NotWritable: The topic was opened for reading.
 
         Example:
@@ -161,11 +158,11 @@ class Topic(_core.Topic[T]):
         Args:
             data: Anything with `__arrow_c_stream__` or `__arrow_c_array__`: a table of pyarrow, a
                 frame of pandas or Polars, a relation of DuckDB. Columns: `value` (bytes or text),
-                and if they are there `key`, `headers`, `timestamp` and `partition`. Values are
-                taken as they are, without the codec. A null value is a tombstone.
+                and optionally `key`, `headers`, `timestamp` and `partition`. Values are stored as
+                they are, without the codec. A null value is a tombstone.
 
         Returns:
-            How many rows were appended. They are on the disk.
+            The number of appended rows. They are on disk.
 
         Raises:
             TypeError: It has neither method.
@@ -187,17 +184,18 @@ class Topic(_core.Topic[T]):
     def read(self, start: int, n: int) -> list[Record[T]]:
         """Read up to `n` records from an offset on.
 
-        What compaction took does not count: it goes on with what is there.
+        Offsets that compaction left without a record do not count: it continues with the next ones.
 
         Args:
-            start: First offset; a negative one stands for the record so many from the end.
+            start: First offset; a negative one counts existing records from the end.
             n: Most records to return.
 
         Returns:
             The records; fewer than `n` only at the end.
 
         Raises:
-            OffsetOutOfRange: `start` is gone, beyond the end, or further from it than the first.
+            OffsetOutOfRange: `start` was deleted, or lies beyond the end or before the first
+                record.
         """
         start, n = number(start, "an offset"), number(n, "how many to read")
         end = self.end_offset
@@ -210,7 +208,7 @@ class Topic(_core.Topic[T]):
         return list(islice(self._records(start, end), min(n, end - start)))
 
     def last(self, n: int = 1) -> list[Record[T]]:
-        """Read the last `n` records, oldest first; fewer where there are fewer."""
+        """Read the last `n` records, oldest first, or all if there are fewer."""
         n = number(n, "how many to read")
         if n < 0:
             raise InvalidArgument(f"last() takes how many records to read, not {shown(n)}")
@@ -218,20 +216,20 @@ class Topic(_core.Topic[T]):
         return list(self._records(self._start_of_last(n, end), end))
 
     def count(self, start: int | None = None, end: int | None = None) -> int:
-        """Count the records that are there, without reading them.
+        """Count the existing records, without reading them.
 
-        In a compacted topic offsets have gaps, so there are fewer records than `len(topic)`. Their
-        number is looked up in the headers of compacted files, once for each file; elsewhere it is a
-        subtraction. Records that corruption hides count.
+        In a compacted topic offsets have gaps, so there are fewer records than `len(topic)`. The
+        headers of compacted files have their number, and are read once for each file; elsewhere it
+        is a subtraction. Offsets that corruption hides count.
 
         Args:
-            start: Count from this offset on; the first by default. A negative one stands for the
-                record so many from the end. Of a topic with several partitions an offset is for
-                `topic.partition(p)`.
+            start: Count from this offset on; the first by default. A negative one counts existing
+                records from the end. If a topic has several partitions, use `topic.partition(p)`
+                for an offset.
             end: Count records before this offset; the end by default.
 
         Returns:
-            How many records have such an offset, in all partitions.
+            The number of records with such an offset, in all partitions.
 
         Example:
             >>> prices = store.topic("prices", compacted=True)
@@ -252,7 +250,7 @@ class Topic(_core.Topic[T]):
         With offsets it is the same as `topic[start:end]`.
 
         Args:
-            start: The first offset or time; by default the first record that is there. -10 stands
+            start: The first offset or time; by default the first record that is left. -10 stands
                 for the last ten records. A time is an aware datetime, or ISO text with a zone.
             end: The offset or time that ends the range, not included; by default the end.
 
@@ -275,14 +273,14 @@ class Topic(_core.Topic[T]):
     def offset_at(self, time: Time | None = None, *, time_ns: int | None = None) -> int | None:
         """Find the offset of the first record whose timestamp is at or after a time.
 
-        It looks the time up in the index, so that it reads a few blocks.
+        The index leads to the time, so that it reads a few blocks.
 
         Args:
             time: An aware datetime, or ISO text with a zone.
             time_ns: The same as nanoseconds since 1970. Give exactly one of the two.
 
         Returns:
-            The offset, or None where all records are older.
+            The offset, or None if all records are older.
 
         Example:
             >>> orders = store.topic("orders")
@@ -306,7 +304,7 @@ class Topic(_core.Topic[T]):
             time: An aware datetime, or ISO text with a zone.
 
         Returns:
-            The record, or None where all are older.
+            The record, or None if all are older.
 
         Example:
             >>> orders = store.topic("orders")
@@ -319,13 +317,13 @@ class Topic(_core.Topic[T]):
         return None if offset is None else self[offset]
 
     def cursor(self, name: str | bytes) -> Cursor | None:
-        """Find out where a cursor stands that is kept in the topic's log.
+        """Return a cursor that the topic's log keeps.
 
-        Costs little where the store is open for writing, and else a pass over the newest segment's
-        headers.
+        Costs little if the store is open for writing, and otherwise a pass over the newest
+        segment's headers.
 
         Args:
-            name: What `Transaction.commit_cursor` called it.
+            name: The cursor's name in `Transaction.commit_cursor`.
 
         Returns:
             The cursor; None for one that never moved there.
@@ -344,12 +342,12 @@ class Topic(_core.Topic[T]):
         return None if found is None else Cursor(key, *found)
 
     def producers(self) -> list[Producer]:
-        """List the producers that the topic remembers: who appended with `producer=`.
+        """List the producers that the topic remembers: names given as `producer=`.
 
-        Looks up the last record of each. Where several partitions are, those of all of them.
+        Reads the last record of each. Covers all partitions of the topic.
 
         Returns:
-            A `falaj.Producer` for each, by id: names are kept as hashes alone.
+            A `falaj.Producer` for each, by id: only hashes of the names are stored.
 
         Example:
             >>> orders = store.topic("orders")
@@ -364,11 +362,11 @@ class Topic(_core.Topic[T]):
     def forget_producer(self, *producers: str | Producer) -> int:
         """Forget producers that append no more: a log remembers 65,536, fewer with small segments.
 
-        The next append under such a name is a new producer's, whatever its sequence; what it
-        appended before is not known as a repeat. On the medium when it returns.
+        The next append under such a name is a new producer's, whatever its sequence. Its earlier
+        appends are not recognised as repeats. It is on disk when this returns.
 
         Args:
-            producers: Names, or what `producers()` lists.
+            producers: Names, or items of `producers()`.
 
         Returns:
             How many of them were known.
@@ -389,15 +387,15 @@ class Topic(_core.Topic[T]):
         return self._forget_producers(*split(producers))
 
     def batches(self, size: int = _BATCH) -> Iterator[Batch[T]]:
-        """Read everything that there is now, thousands of records at a time.
+        """Read all present records, thousands of records at a time.
 
         The fastest way to read: `batch.values` are the values as the codec reads them,
         `batch.raw_values` views of the payloads, `batch.to_list()` copies. Partitions come one
-        after the other. Before corruption all that is valid is delivered; the next step raises.
+        after the other. All valid records before corruption are delivered; the next step raises.
 
         Args:
-            size: About how many records a batch has: it ends with the block that reaches them, or
-                with the file of the log that holds them.
+            size: About how many records a batch has: it ends with the block that reaches this
+                number, or with its file.
 
         Returns:
             An iterator of batches, each of one partition.
@@ -420,25 +418,25 @@ class Topic(_core.Topic[T]):
         timeout: Duration | None = None,
         visibility: Visibility | None = None,
     ) -> Follower[T]:
-        """Read from a place on, and go on as records are appended, by any process.
+        """Read from a place on, and continue as any process appends records.
 
         Waiting takes no processor time. It ends after `timeout`, when the follower or the topic is
         closed, from any thread, and with Ctrl-C.
 
         Args:
-            start: "earliest", "latest" (only what comes from now on), an offset, or a time: an
-                aware datetime, or ISO text with a zone.
-                -10 is the last ten records that are there, or all where there are fewer.
+            start: "earliest", "latest" (only later records), an offset, or a time: an aware
+                datetime, or ISO text with a zone. -10 is the last ten existing records, or all if
+                there are fewer.
             timeout: How long to wait for a record before the iteration ends: seconds, a timedelta,
                 or text such as "5m"; None waits without end.
-            visibility: "durable" holds back what is not known to be on the disk yet, "visible"
-                nothing; by default as the topic was opened.
+            visibility: "durable" delivers only records on disk, "visible" all; by default as the
+                topic was opened.
 
         Returns:
             An iterator, and a context manager that closes it.
 
         Raises:
-            OffsetOutOfRange: `start` is gone, or beyond the end.
+            OffsetOutOfRange: `start` was deleted, or lies beyond the end.
 
         Example:
             >>> orders = store.topic("orders")
@@ -485,9 +483,9 @@ class Topic(_core.Topic[T]):
         batch_bytes: int = 64 << 20,
         on_corrupt: Literal["raise", "skip"] = "raise",
     ) -> Reader:
-        """Read as Arrow record batches, one after the other.
+        """Read as Arrow record batches, in sequence.
 
-        `falaj.arrow.read` says what the arguments are, and what can take the stream.
+        `falaj.arrow.read` explains the arguments, and which libraries read the stream.
 
         Example:
             >>> orders = store.topic("orders")
@@ -553,7 +551,7 @@ class Topic(_core.Topic[T]):
     ) -> Scan:
         """Make a lazy table of it, for Polars, DuckDB, pandas and pyarrow.
 
-        `falaj.arrow.scan` says what the arguments are; it takes several topics, too.
+        `falaj.arrow.scan` explains the arguments; it also takes several topics.
 
         Example:
             >>> orders = store.topic("orders")
@@ -574,7 +572,7 @@ class Topic(_core.Topic[T]):
         )
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """Pass all records to a library that takes Arrow streams, as `to_reader()` does.
+        """Pass all records to a library that reads Arrow streams, as `to_reader()` does.
 
         Example:
             >>> import pyarrow as pa
@@ -600,26 +598,26 @@ class Topic(_core.Topic[T]):
     ) -> TrimReport:
         """Delete the oldest records, for all readers.
 
-        They are gone for every reader when this returns, also after a power failure: reading them
+        They are gone for every reader when this returns, even after a power failure: reading them
         raises `OffsetOutOfRange`. Values that were read before stay valid. A file is removed once
-        all of its records are gone; the newest one stays. Offsets go on as before.
+        all of its records are gone; the newest one stays. Later offsets do not change.
 
         Give exactly one of `before_offset` and `before_time`.
 
         Args:
-            before_offset: The first offset to keep. -10 keeps the last ten records that are there.
-                Where there are several partitions, trim `topic.partition(p)`.
+            before_offset: The first offset to keep. -10 keeps the last ten existing records. If
+                there are several partitions, trim `topic.partition(p)`.
             before_time: Keep the first record of this time or later, and all after it: an aware
                 datetime, or ISO text with a zone.
             dry_run: Only report what would be removed.
 
         Returns:
-            The new first offsets, and how many files and bytes were removed.
+            The new first offsets, and the number of removed files and bytes.
 
         Raises:
             InvalidArgument: Both or neither of the two were given.
             OffsetOutOfRange: `before_offset` lies beyond the end.
-            CorruptData: What to keep depends on records that cannot be read; nothing was removed.
+            CorruptData: Unreadable records decide what to keep; nothing was removed.
             NotWritable: The store was opened for reading.
 
         Example:
@@ -667,26 +665,26 @@ class Topic(_core.Topic[T]):
         sequence: int | None = None,
         expect: int | None = None,
     ) -> int | Position:
-        """Append a tombstone: a key without a value, by which it is deleted.
+        """Append a tombstone: a key without a value, which deletes the key.
 
-        It says that what was said of the key before holds no more. `compact` removes that, and the
+        It says that the key's earlier records no longer hold. `compact` removes them, and the
         tombstone itself some time later. A reader gets a record whose `is_tombstone` is true and
-        whose value is None. Nothing else writes one: a value of None is JSON's null or msgpack's
-        nil, and an error where the codec has no None. In `extend` write `NewRecord.tombstone(key)`.
+        whose value is None. No other call writes one: a value of None is JSON's null or msgpack's
+        nil, and an error if the codec has no None. In `extend` write `NewRecord.tombstone(key)`.
 
         Args:
-            key: Text (kept as UTF-8) or bytes that tell what is deleted.
+            key: Text (stored as UTF-8) or bytes that name what is deleted.
             timestamp: When it was deleted.
             timestamp_ns: The same in nanoseconds since 1970.
-            headers: As for `append`, and so is all that follows.
-            partition: The partition that it goes to, whatever its key.
+            headers: As for `append`, like all later arguments.
+            partition: The partition to append to, whatever its key.
             sync: "none", "interval" or "durable".
-            producer: The name under which a repeat is known.
+            producer: The name under which a repeat is recognised.
             sequence: The number of this append among the producer's.
             expect: The offset that it must get.
 
         Returns:
-            Its offset; where there are several partitions a `Position(partition, offset)`.
+            Its offset; with several partitions a `Position(partition, offset)`.
 
         Raises:
             TypeError: The key is neither text nor bytes.
@@ -722,39 +720,39 @@ class Topic(_core.Topic[T]):
         last: Mapping[int, Last] | None = None,
         progress: Progress | None = None,
     ) -> CompactReport:
-        """Of all records with the same key leave the last one, in each partition by itself.
+        """Keep only the last record of each key, in each partition separately.
 
-        The others are gone for every reader when this returns, also after a power cut, and their
-        room with them. Offsets stay: asking for one that is gone raises `RecordCompacted`,
-        iteration goes on with the next. Others read and write meanwhile, what was read stays valid,
-        and consumers go on where they were. Records without a key stay, and so does what was
-        appended lately: the newest file of the log is not looked at. A tombstone takes what it
-        hides with it, and goes itself some time later.
+        The others are gone for every reader when this returns, even after a power failure, and
+        their disk space is free. Offsets stay: reading a removed record raises `RecordCompacted`,
+        and iteration continues with the next. Others read and write meanwhile, earlier reads stay
+        valid, and consumers continue at their positions. Records without a key stay. So do recent
+        records: the newest file of the log is left as it is. A tombstone removes what it hides, and
+        is itself removed some time later.
 
-        Costs a reading of the topic two or three times, and writing what is left of the files from
-        which something goes.
+        It reads the topic two or three times, and rewrites the remaining records of files that lose
+        some.
 
         Args:
-            delete_retention: For how long a tombstone stays once all that it hides is gone:
-                seconds, a timedelta, or text such as "12h". A reader that reads the topic from its
-                beginning in less time meets every deletion of what it met. 0: no longer than that.
-            memory: Bytes to remember keys in, about 100 for each; with more keys than that the
+            delete_retention: How long a tombstone stays once all that it hides is gone: seconds, a
+                timedelta, or text such as "12h". A reader that reads the topic from its beginning
+                in less time sees every deletion of records that it saw. 0: no longer than that.
+            memory: Bytes for remembering keys, about 100 for each; with more keys than that the
                 topic is read more often.
-            seal: Begin a new file first, so that all that was appended is looked at. Files that
-                were ended early become one with others only while what is left of all of them is
-                small: so this is for a topic that nobody writes to for a while.
-            last: Which records are the last of their keys, where that was found out elsewhere, by
-                partition: see `falaj.Last`. Of other partitions everything stays.
-            progress: Called with bytes done and bytes in all.
+            seal: Begin a new file first, so that all records so far are compacted. Files that ended
+                early are merged only while their remaining records are few. So this is for a topic
+                without writers for a while.
+            last: The last record of each key, by partition, if another program found them: see
+                `falaj.Last`. Other partitions stay as they are.
+            progress: Called with the bytes done and all bytes.
 
         Returns:
-            How many records were looked at and went, and what the files took before and after.
+            The numbers of examined and removed records, and the size of the files before and after.
 
         Raises:
             InvalidArgument: The topic is not marked compacted, or shares its log with another
                 topic.
-            CorruptData: Something that was to be compacted is damaged; it stays as it is.
-            LockTimeout: Somebody else compacts it all the while.
+            CorruptData: A part to be compacted is corrupt; it stays as it is.
+            LockTimeout: Another process is compacting it.
             NotWritable: The store was opened for reading.
 
         Example:
@@ -773,30 +771,30 @@ class Topic(_core.Topic[T]):
     def configure(
         self, *, compacted: bool | None = None, **settings: Unpack[Retention]
     ) -> TopicRetention:
-        """Change which records may go by themselves, for everybody; on any day.
+        """Change which records expire, for all processes; at any time.
 
-        What is not given stays as it is, and None lifts a limit. By itself this removes nothing:
-        whichever process begins the next file of the log acts on it, and `Store.maintain` at once.
-        A record that goes is gone for every reader; what was read before stays valid.
+        A missing setting stays as it is, and None lifts a limit. By itself this removes nothing:
+        the process that begins the next file of the log applies it, and `Store.maintain` at once.
+        An expired record is gone for every reader; earlier reads stay valid.
 
         Args:
-            compacted: Whether `compact` may leave of all records with the same key only the last
-                one; what it took does not come back.
-            **settings: `retention_bytes`: the oldest files go while those of its log take more;
-                between two files it may be one more. In a log that several topics share those of
-                all of them count, so a neighbour that writes much takes the topic's old records
-                with it. `retention_age`: files go of which the newest record is older, in seconds
-                or as a timedelta. `retention_records`: so many of each partition stay.
-                `retention_waits`: what a registered consumer still needs stays all the same.
-                `retention_protected`: the limit of the store takes nothing of it.
+            compacted: Whether `compact` may keep only the last record of each key; removed records
+                do not come back.
+            **settings: `retention_bytes`: the oldest files are deleted while those of its log have
+                more bytes; the last file may exceed it. In a shared log the files of all its topics
+                count, so a neighbour that writes much displaces the topic's old records.
+                `retention_age`: files whose newest record is older are deleted, in seconds or as a
+                timedelta. `retention_records`: this many records of each partition stay.
+                `retention_waits`: records that a registered consumer group still needs stay all the
+                same. `retention_protected`: the store's limit deletes nothing of it.
 
         Returns:
-            All of them as they are now.
+            All settings as they are now.
 
         Raises:
             InvalidArgument: A limit is less than 1.
             NotWritable: The store was opened for reading.
-            TopicDeleted: The topic was deleted, also if there is another of its name now.
+            TopicDeleted: The topic was deleted, even if another has its name now.
 
         Example:
             >>> orders = store.topic("orders", retention_records=1000)
@@ -812,13 +810,13 @@ class Topic(_core.Topic[T]):
         return _core._configure_topic(self._store, self, told)
 
     def delete(self) -> None:
-        """Delete the topic and all its records, for everybody.
+        """Delete the topic and all its records, for all processes.
 
         Values that were read stay valid. Other handles get `TopicDeleted`.
 
         Raises:
             NotWritable: The store was opened for reading.
-            TopicDeleted: Somebody did before.
+            TopicDeleted: It was deleted before.
         """
         self._expect()
         self._store.delete_topic(self.name)
@@ -827,17 +825,17 @@ class Topic(_core.Topic[T]):
         raise TypeError(f"a topic cannot be pickled or copied: {GIVE_THE_PATH}")
 
     def __reversed__(self) -> Iterator[Record[T]]:
-        """Read what there is now, newest first; several partitions are merged by timestamp.
+        """Read the present records, newest first; several partitions are merged by timestamp.
 
-        It ends with the oldest record that is still there when it comes to it. Behind corruption
-        all records are read; the next step raises.
+        It ends with the oldest record that is left when it gets there. All records after corruption
+        are read; the next step raises.
         """
         parts = [backwards(part, part.start_offset, part.end_offset) for part in self._parts()]
         if len(parts) == 1:
             return parts[0]
         from heapq import merge  # few need it
 
-        # Of records of the same time, a plain `for` reads the lowest partition first.
+        # Among records of the same time, a plain `for` reads the lowest partition first.
         return merge(*parts[::-1], key=lambda record: record.timestamp_ns, reverse=True)
 
     def _slice(self, wanted: slice) -> Slice[T]:

@@ -1,8 +1,8 @@
 """`Transaction`: records for several topics of one log, and cursors, at once or not at all.
 
-What is called once a record is inherited from the compiled class. Here is what moves cursors: a
-cursor that is kept in the log that is written to moves in the same append as the records, so that a
-program that reads, works and writes does each piece of work exactly once, however often it dies.
+The compiled class has the calls that run once a record. This module moves cursors. A cursor that
+the written log keeps moves in the same append as the records. So a program that reads, works and
+writes does each piece of work exactly once, however often it dies.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Cursor", "Transaction"]
 
-#: The transaction that a thread or task is in, or was begun in: those of one do not nest.
+#: The transaction that a thread or task is in, or was created in: those of one do not nest.
 _CURRENT: ContextVar[_core.Transaction] = ContextVar("falaj transaction")
 
 
@@ -36,13 +36,13 @@ def _encoded(name: str) -> bytes:
 
 
 class Cursor(tuple[bytes, int, int]):
-    """A place up to which somebody has read: `(name, offset, checksum)`.
+    """A place up to which a program has read: `(name, offset, checksum)`.
 
     Attributes:
-        name: What the cursor is called in the log that keeps it, 1 to 512 bytes.
+        name: The cursor's name in the log that keeps it, 1 to 512 bytes.
         offset: Offset of the next record to be read.
-        checksum: Something of what was read that would differ if the input were another, 32 bits;
-            0 by default. Whoever goes on may compare it.
+        checksum: A checksum of the input read so far, which would differ for another input, 32
+            bits; 0 by default. A program that resumes may compare it.
 
     Example:
         >>> falaj.Cursor("billing", 18).offset
@@ -73,15 +73,16 @@ class Cursor(tuple[bytes, int, int]):
 
     @property
     def checksum(self) -> int:
-        """What was given with it."""
+        """The checksum given with it."""
         return self[2]
 
 
 class Transaction(_core.Transaction):
     """Records for several topics that become visible together; `Store.transaction` makes it.
 
-    One thread or task is in one transaction at a time. Records of one topic keep their order; in
-    the log those of one partition stand together, partitions in the order of their first record.
+    One thread or task is in one transaction at a time. Records of one topic keep their order. In
+    the log those of one partition are consecutive, and partitions are in the order of their first
+    record.
     """
 
     __slots__ = ()
@@ -94,21 +95,21 @@ class Transaction(_core.Transaction):
     ) -> None:
         """Move cursors when the transaction ends: with its records, or not at all.
 
-        They are kept in the log that is written to, wherever the input is; `Topic.cursor` reads
-        them back. One that is moved twice ends where it was moved to last.
+        The log that the transaction writes to keeps them, wherever the input is; `Topic.cursor`
+        reads them back. If a cursor moves twice, the last move counts.
 
         Args:
-            cursors: A consumer that was opened with `cursor_in`: it moves to behind what it handed
-                out up to now. Or a `Cursor`, or several, under names of your own.
-            into: A topic of the log that is to keep them. Only needed where the transaction may
-                append nothing, as where the work came to nothing.
+            cursors: A consumer that was opened with `cursor_in`: it moves to after its delivered
+                records. Or a `Cursor`, or several, under names of your own.
+            into: A topic of the log that is to keep them. Only needed if the transaction may append
+                nothing, as when the work had no result.
 
         Raises:
             InvalidArgument: A consumer that keeps its cursors in a file of its own, or in another
-                log than this writes to; a name that is too long; or, at the end, more cursors than
-                the log keeps.
-            PartitionNotAssigned: Another member has a partition of the consumer now, or, at the end
-                of the transaction, has had it since. Nothing was appended.
+                log than the transaction's; a name that is too long; or, at the end, more cursors
+                than the log keeps.
+            PartitionNotAssigned: Another member has a partition of the consumer now, or has had it
+                since, when the transaction ends. Nothing was appended.
 
         Example:
             >>> work, results = store.topic("work"), store.topic("results")

@@ -1,10 +1,10 @@
-"""Typed codecs: a class of your own as the codec of a topic, kept as JSON.
+"""Typed codecs: a class of your own as the codec of a topic, stored as JSON.
 
 Owns how an instance of a dataclass becomes JSON and comes back, and the lines that pydantic and
-msgspec need. Invariant: what `append` takes, reading gives back equal, or `append` refuses it.
-Fields of a dataclass are looked at once, when the codec is made. A type that JSON cannot give back
-is refused then. Imports neither pydantic nor msgspec before one of their classes is given. The
-topic's codec stays "json": every reader of JSON reads it, and the class is the reader's choice.
+msgspec need. Invariant: reading returns an equal value for all that `append` accepts. Fields of a
+dataclass are checked once, when the codec is made; a type that JSON cannot represent is refused
+then. Imports neither pydantic nor msgspec before one of their classes is given. The topic's codec
+stays "json": every reader of JSON reads it, and the class is the reader's choice.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Change = Callable[[Any], Any]
 
 @dataclasses.dataclass(frozen=True)
 class Form:
-    """How values of a type are kept: `kinds` are the kinds of JSON that they become."""
+    """How values of a type are stored: `kinds` are the kinds of JSON that they become."""
 
     takes: Callable[[Any], bool]
     put: Change
@@ -40,7 +40,7 @@ class Form:
 
 
 def is_class(asked: object) -> bool:
-    """Whether it is a class that can be a codec."""
+    """Return whether it is a class that can be a codec."""
     return isinstance(asked, type) and (
         hasattr(asked, "model_validate_json")
         or hasattr(asked, "__struct_fields__")
@@ -57,7 +57,7 @@ def pair_of(kind: type[Any], to_json: Json, from_json: Change) -> tuple[Json, Ch
         from_json: Reads it.
 
     Raises:
-        InvalidArgument: A field has a type that JSON cannot give back.
+        InvalidArgument: A field has a type that JSON cannot represent.
     """
     if hasattr(kind, "model_validate_json"):
         return _checked(
@@ -84,7 +84,7 @@ def _not_one(kind: type[Any], value: Any) -> str:
 
 
 def _checked(kind: type[Any], dump: Json, load: Change) -> tuple[Json, Change]:
-    """Compare what would be read with what was given: models have settings that lose something."""
+    """Compare the value that would be read with the given one: models have lossy settings."""
     compares = getattr(kind, "__eq__", None) is not getattr(object, "__eq__", None)
 
     def encode(value: Any) -> bytes:
@@ -109,13 +109,13 @@ def _checked(kind: type[Any], dump: Json, load: Change) -> tuple[Json, Change]:
 
 
 class _Forms:
-    """Forms of the types that one class refers to, each made once: a class may hold itself."""
+    """The forms of all types in one class, each made once: a class may refer to itself."""
 
     def __init__(self) -> None:
         self._made: dict[type[Any], Form] = {}
 
     def of(self, hint: Any, where: str) -> Form:
-        """Form of a type.
+        """Return the form of a type.
 
         Args:
             hint: The annotation.
@@ -330,7 +330,7 @@ def _exact(kind: type[Any], *also: type[Any]) -> Form:
 
 
 def _as(kind: type[Any], put: Change, get: Change, *, number: bool = False) -> Form:
-    """Keep a type as text or a number; what does not come back equal is refused."""
+    """Store a type as text or a number; a value that does not come back equal is refused."""
     kept = "number" if number else "text"
 
     def checked(value: Any) -> Any:

@@ -1,18 +1,18 @@
 """`AsyncFollower`: following a topic from asyncio, without a thread for each task.
 
-One thread a store waits for all tasks of the process that follow any of its topics, and wakes
-their event loops when there is news: once a loop, however many tasks. It is a thread of the
-system's, also where gevent or eventlet has replaced Python's threads. It begins when the first of
-them has nothing to read and ends with the last of them. Nothing polls, and nothing runs in the loop
-while there is nothing to read. The thread sleeps on the store's bell; who waits asks the log to
-ring it, so that the thread need not be woken for that.
+For each store, one thread waits for all tasks of the process that follow any of its topics. It
+wakes their event loops when there is news: once a loop, however many tasks. It is a thread of the
+operating system, even if gevent or eventlet has replaced Python's threads. It begins when the first
+task has nothing to read and ends with the last of them. Nothing polls, and nothing runs in the loop
+while there is nothing to read. The thread sleeps on the store's bell. A waiting task asks the log
+to ring it, so that the thread need not be woken for that.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from _thread import RLock  # the system's: `threading.RLock` may be replaced, as by gevent
+from _thread import RLock  # the system's: `threading.RLock` may be replaced, for example by gevent
 from importlib.machinery import BuiltinImporter
 from importlib.util import module_from_spec
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -51,8 +51,8 @@ def _expect_asyncio() -> None:
 class AsyncFollower(Generic[T]):
     """Records of a topic for `async for`, present and future; `Topic.afollow` makes it.
 
-    After every 256 records that lay ready, other tasks have a turn. One task at a time may read
-    from it; give each its own.
+    After every 256 available records, other tasks get a turn. One task at a time may read from it;
+    give each its own.
     """
 
     __slots__ = ("__weakref__", "_follower", "_read", "_timeout", "_watch", "_watcher")
@@ -94,7 +94,7 @@ class AsyncFollower(Generic[T]):
         waiter = asyncio.get_running_loop().create_future()
         try:
             watcher.add(watch, waiter, self._follower._seen)
-            # Whoever closes it from now on wakes the waiter.
+            # A close from now on wakes the waiter.
             if not self._follower.closed:
                 await waiter
         finally:
@@ -139,8 +139,8 @@ class AsyncFollower(Generic[T]):
 class AsyncConsumer(Generic[T]):
     """Records of a consumer for `async for`, present and future; `Consumer.afollow` makes it.
 
-    After every 256 records that lay ready, other tasks have a turn. Where the consumer has other
-    members, it looks every 20 ms whether they live.
+    After every 256 available records, other tasks get a turn. If the group has other members, it
+    checks every 20 ms whether they live.
     """
 
     __slots__ = ("__weakref__", "_consumer", "_ended", "_read", "_timeout")
@@ -178,7 +178,7 @@ class AsyncConsumer(Generic[T]):
 async def poll(consumer: Consumer[T], records: int, timeout: float | None) -> list[Record[T]]:
     """Return the next records as `Consumer.poll` does; `Consumer.apoll` calls this."""
     _expect_asyncio()
-    # First: what is found is returned, whoever cancels it.
+    # First: found records are returned, even if the task is cancelled.
     await asyncio.sleep(0)
     return await _look(consumer, consumer._poll, records, timeout)
 
@@ -186,7 +186,7 @@ async def poll(consumer: Consumer[T], records: int, timeout: float | None) -> li
 async def batches(
     consumer: Consumer[T], size: int, timeout: float | None
 ) -> AsyncIterator[Batch[T]]:
-    """Go through batches as `Consumer.batches` does; `Consumer.abatches` calls this."""
+    """Iterate over batches as `Consumer.batches` does; `Consumer.abatches` calls this."""
     _expect_asyncio()
     await asyncio.sleep(0)
     while found := await _look(consumer, consumer._batch, size, timeout):
@@ -213,7 +213,7 @@ async def _look(
     most: int,
     timeout: float | None,
 ) -> list[Found]:
-    """What there is, waiting for it; nothing when the time is over or it was closed meanwhile."""
+    """Wait for records and return them; none when the time is over or it was closed."""
     timeout = seconds(timeout)
     found: list[Found] = []
     _fill(consumer, found, look, most)
@@ -237,7 +237,7 @@ async def _look(
 
 
 async def _news(consumer: Consumer[Any]) -> None:
-    """Wait until one of its logs has more, or it is time to look after the others."""
+    """Wait until one of its logs has more, or it is time to check the other members."""
     loop = asyncio.get_running_loop()
     waiter: Waiter = loop.create_future()
     due = consumer._due()
@@ -285,7 +285,7 @@ async def _jobs_due(queue: Queue[Any], watch: Watch, watcher: _Watcher) -> None:
     seen, _ = queue._next()
     try:
         watcher.add(watch, waiter, seen)
-        # Whoever gives back or closes from now on wakes the waiter; who did before is seen here.
+        # A nack or close from now on wakes the waiter; an earlier one is seen here.
         _, seconds = queue._next()
         if seconds != 0:
             done, _ = await asyncio.wait([waiter], timeout=seconds)
@@ -296,7 +296,7 @@ async def _jobs_due(queue: Queue[Any], watch: Watch, watcher: _Watcher) -> None:
 
 
 class _Waits:
-    """Those who wait for one log, and for what of it."""
+    """The waiters for one log, and for what part of it."""
 
     __slots__ = ("seen", "waiters", "wakes", "watch")
 
@@ -308,30 +308,30 @@ class _Waits:
 
 
 class _Watcher:
-    """The thread that waits for the logs of one store, and who waits for which."""
+    """The thread that waits for the logs of one store, and the waiters for each log."""
 
     def __init__(self, key: object, bell: Bell) -> None:
         self.key = key
         self.alive = True
         self.users = 0
         self._bell = bell
-        self._lock = RLock()  # a collected follower may come here from within
+        self._lock = RLock()  # the collection of a follower may come here from within
         self._waits: dict[object, _Waits] = {}
 
     def add(self, watch: Watch, waiter: Waiter, seen: int) -> None:
-        """Note down who waits for more than was there at the address `seen`."""
+        """Add a waiter for more than was there at the address `seen`."""
         with self._lock:
             waits = self._waits.get(watch.key)
             if waits is None:
                 waits = self._waits[watch.key] = _Waits(watch, seen)
             waits.waiters.add(waiter)
             waits.seen = min(waits.seen, seen)
-        # In this order: who rings from now on wakes the thread, which finds the waiter noted down.
+        # In this order: a ring from now on wakes the thread, which finds the waiter.
         if watch.ask(seen) or not self.alive:
             _settle([waiter], None)
 
     def discard(self, watch: Watch, waiter: Waiter) -> None:
-        """Forget who does not wait any more."""
+        """Remove a waiter."""
         with self._lock:
             waits = self._waits.get(watch.key)
             if waits is not None:
@@ -347,20 +347,20 @@ class _Watcher:
                 self._end()
 
     def wake(self, watch: Watch) -> None:
-        """Have all who wait for a log look again."""
+        """Make all waiters for a log look again."""
         with self._lock:
             waits = self._waits.pop(watch.key, None)
         if waits is not None:
             _settle_all(waits.waiters, None)
 
     def run(self) -> None:
-        """Wait for the logs until nobody wants to know; the thread's work."""
+        """Wait for the logs until there are no waiters; the thread's work."""
         error: Exception | None = None
         idle_turns = 0
         self._bell.name_thread()
         try:
             while True:
-                # First: what comes after that ends the sleep, the end of it all too.
+                # First: later news ends the sleep, and so does the end of the thread.
                 ticket = self._bell.ticket()
                 if not self.alive:
                     break
@@ -376,17 +376,17 @@ class _Watcher:
             _settle_all(waits.waiters, error)
 
     def _look(self) -> bool:
-        """Ask each log that somebody waits for; true when one of them had news."""
+        """Ask each log with waiters; true when one of them had news."""
         with self._lock:
             every = list(self._waits.values())
-        # Every one, whatever the others say: it is also what asks for the bell to be rung.
+        # Every one, whatever the others return: the call also requests a ring of the bell.
         news = [self._look_at(waits) for waits in every]
         return any(news)
 
     def _look_at(self, waits: _Waits) -> bool:
         error: Exception | None = None
         try:
-            # Asked first, for that leaves word. Where somebody was roused, some may have closed.
+            # Asked first, since that requests a ring. After a wake, some may have closed.
             if not waits.watch.ask(waits.seen) and waits.watch.wakes == waits.wakes:
                 return False
         except Error as raised:
@@ -405,7 +405,7 @@ class _Watcher:
 
 
 def _settle_all(waiters: Iterable[Waiter], error: BaseException | None) -> None:
-    """Have those who wait go on, from another thread than their loops'."""
+    """Make the waiters continue, from another thread than their loops'."""
     by_loop: dict[asyncio.AbstractEventLoop, list[Waiter]] = {}
     for waiter in waiters:
         by_loop.setdefault(waiter.get_loop(), []).append(waiter)
@@ -413,7 +413,7 @@ def _settle_all(waiters: Iterable[Waiter], error: BaseException | None) -> None:
         try:
             loop.call_soon_threadsafe(_settle, its, error)
         except RuntimeError:
-            continue  # it is closed, so nobody waits
+            continue  # it is closed, so there are no waiters
 
 
 def _settle(waiters: Iterable[Waiter], error: BaseException | None) -> None:
@@ -438,10 +438,10 @@ def _watcher_of(watch: Watch) -> _Watcher:
 
 
 def _begin_thread(run: Callable[[], None]) -> None:
-    """Run something in a thread of the system's.
+    """Run a function in a thread of the operating system.
 
-    gevent and eventlet replace what `threading` and `_thread` begin threads with by green threads,
-    and one of those would hold up all others while it waits. So this takes a `_thread` of its own.
+    gevent and eventlet make `threading` and `_thread` begin green threads. One of those would hold
+    up all others while it waits. So this uses a `_thread` of its own.
     """
     spec = BuiltinImporter.find_spec("_thread")
     assert spec is not None, "the module is part of the interpreter"
@@ -455,7 +455,7 @@ _WATCHERS: dict[object, _Watcher] = {}
 
 
 def _forget() -> None:
-    """In a forked child: its parent's threads are not here."""
+    """Forget the threads in a forked child: its parent's threads are not here."""
     global _LOCK
     _LOCK = RLock()
     for watcher in _WATCHERS.values():

@@ -1,8 +1,8 @@
 """`Queue.work`: a loop that takes jobs, runs a handler for each, and settles it.
 
-Owns the heartbeat that extends a lease while its handler runs, the delay before a failed job is
-delivered again, and the clean stop on SIGTERM. Invariant: a job is acked only after its handler
-returned; a stop begins no job, and the handler that runs ends first.
+Owns the heartbeat that extends a lease while its handler runs, and the delay before a failed job is
+delivered again. It also owns the clean stop on SIGTERM. Invariant: a job is acked only after its
+handler returned. A stop begins no job, and the running handler ends first.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class _Stop(BaseException):
 
 
 def delay_of(backoff: Backoff, attempt: int) -> float:
-    """Seconds before a job that failed its attempt is delivered again.
+    """Return the seconds before a job that failed its attempt is delivered again.
 
     Example:
         >>> [delay_of((1, 60), attempt) for attempt in (1, 2, 3, 10)]
@@ -81,7 +81,7 @@ def _next(
     try:
         with stopping.waiting():
             jobs = queue.take(1, lease, timeout)
-        # Where the stop came since, the job goes back with its batch, uncounted.
+        # If the stop came since, the job goes back with its batch, uncounted.
         return None if stopping.asked or not jobs else jobs[0]
     except _Stop:
         return None
@@ -98,7 +98,7 @@ def _handle(
     backoff: Backoff,
     on_error: Callable[[Job[T], Exception], object] | None,
 ) -> int:
-    """Run the handler for a job; 1 where it returned and the job is done."""
+    """Run the handler for a job; return 1 if it returned and the job is done."""
     try:
         with _Heartbeat(job, lease):
             handler(job)
@@ -137,7 +137,7 @@ class _Heartbeat:
         while not self._over.wait(self._lease / 3):
             try:
                 self._job.extend(self._lease)
-            except Error:  # its lease is over, or the queue was closed: the ack says so
+            except Error:  # its lease is over, or the queue was closed: the ack raises then
                 return
 
 

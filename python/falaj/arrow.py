@@ -1,9 +1,9 @@
-"""Topics as Arrow record batches: for pyarrow, Polars, DuckDB, pandas, and whoever else reads them.
+"""Topics as Arrow record batches, for pyarrow, Polars, DuckDB, pandas and other readers.
 
-Owns which records and which columns are read; how a batch is filled is the compiled half's. A
-`falaj.Scan` is asked again and again. A `Reader` is read once, and speaks the Arrow PyCapsule
-interface, so nothing has to be installed for it but what takes the batches; `to_arrow()` and scans
-need pyarrow (`pip install 'falaj[arrow]'`).
+Owns which records and which columns are read; the compiled half fills the batches. A `falaj.Scan`
+is read repeatedly. A `Reader` is read once, and has the Arrow PyCapsule interface, so it needs no
+other package than the one that reads the batches. `to_arrow()` and scans need pyarrow (`pip install
+'falaj[arrow]'`).
 """
 
 from __future__ import annotations
@@ -43,35 +43,38 @@ COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timesta
 """All columns of a topic: the names and types of Spark's Kafka source."""
 
 USUAL = ("partition", "offset", "timestamp", "key", "value")
-"""The columns that are read where none are named."""
+"""The columns that are read by default."""
 
 SCANNED = (*USUAL, "headers", "topic", "timestampType")
-"""The columns of a scan where none are named: all, for what nobody asks for is not read. Whoever
-counts rows asks for the first one, so that is one that costs little."""
+"""The columns of a scan by default: all, since it reads only requested ones. Counting rows requests
+the first one, so that is a cheap one.
+"""
 
 Lane = tuple[int, int, int]
-"""Records of a partition: its number, the first offset, and the offset behind the last."""
+"""Records of a partition: its number, the first offset, and the offset after the last."""
 
 BATCH_ROWS = 65_536
 """Rows of a batch, by default."""
 
 BATCH_BYTES = 64 << 20
-"""Bytes of keys, values and headers after which a batch ends, by default; its last record may lie
-beyond them."""
+"""Bytes of keys, values and headers after which a batch ends, by default; its last record may
+exceed them.
+"""
 
 
 BATCH_ROWS_MAX, BATCH_BYTES_MAX = 1 << 23, 1 << 30
-"""What a batch may be given at most: Arrow counts the bytes of a column by 31 bits."""
+"""The upper limits of a batch: Arrow counts the bytes of a column by 31 bits."""
 
 
 class Reader:
     """A stream of record batches, to be read once.
 
-    Whatever takes Arrow streams takes it: `pyarrow.RecordBatchReader.from_stream(reader)`,
-    `polars.DataFrame(reader)`, `duckdb.sql("select … from reader")`; or iterate over it, which
-    needs pyarrow. It holds the records that there were when it was made. What is damaged ends it
-    with an error that names the place, unless it was told to skip that; through the interface such
-    an error comes as one of whoever reads it, here it is falaj's own.
+    Any library that reads Arrow streams can read it:
+    `pyarrow.RecordBatchReader.from_stream(reader)`, `polars.DataFrame(reader)`, `duckdb.sql("select
+    … from reader")`. Or iterate over it, which needs pyarrow. It has the records that existed when
+    it was made. Corruption ends it with an error that names the place, unless it was made to skip
+    that. Through the interface such an error becomes one of the reading library; here it is falaj's
+    own.
 
     Example:
         >>> orders = store.topic("orders")
@@ -84,15 +87,15 @@ class Reader:
         self._stream = stream
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """Hand the stream over, in a capsule.
+        """Pass the stream on, in a capsule.
 
         Raises:
-            InvalidArgument: Somebody has it already.
+            InvalidArgument: It was passed on before.
         """
         return self._stream.__arrow_c_stream__(requested_schema)
 
     def __arrow_c_schema__(self) -> object:
-        """Hand the schema over, in a capsule."""
+        """Pass the schema on, in a capsule."""
         return self._stream.__arrow_c_schema__()
 
     @property
@@ -102,7 +105,7 @@ class Reader:
 
     @property
     def skipped(self) -> list[Skipped]:
-        """What was damaged and stepped over so far, with `on_corrupt="skip"`."""
+        """The corrupt parts that were stepped over so far, with `on_corrupt="skip"`."""
         return self._stream._skipped()
 
     def __iter__(self) -> Iterator[pyarrow.RecordBatch]:
@@ -110,7 +113,7 @@ class Reader:
 
         Raises:
             CorruptData: A record is corrupt; the batches before it were delivered.
-            OffsetOutOfRange: What comes next was trimmed meanwhile.
+            OffsetOutOfRange: The next records were trimmed meanwhile.
         """
         made = _pyarrow().record_batch
         for batch in self._stream:
@@ -130,27 +133,26 @@ def read(
 ) -> Reader:
     """Read a topic as record batches; `topic.to_reader(…)` is the same.
 
-    Where it has several partitions one comes after the other, and no batch mixes them.
+    Partitions are read one after the other, and no batch mixes them.
 
     Args:
         topic: The topic, or a partition of it.
         start: As for `follow`: "earliest", an offset, or a time.
-        end: Where to end: before an offset (-10 leaves out the last ten records that are there),
-            before a time, or None for the end as of now.
-        columns: Which of `COLUMNS`, in this order. What is not named is not decoded.
+        end: Where to end: before an offset (-10 leaves out the last ten existing records), before a
+            time, or None for the present end.
+        columns: The columns, from `COLUMNS`, in this order. Other columns are not decoded.
         views: Keys and values are not copied: the columns are of the type `binary_view` and show
             the mapped files, which stay mapped while a batch lives. Polars and DuckDB take them.
         batch_rows: Most rows of a batch, up to 8,388,608.
         batch_bytes: Bytes of keys, values and headers after which a batch ends, up to 1 GiB.
-        on_corrupt: "raise", or "skip" to step over what is damaged and note it in
-            `Reader.skipped`.
+        on_corrupt: "raise", or "skip" to step over corruption and note it in `Reader.skipped`.
 
     Returns:
-        A stream of batches, which is read as somebody takes them.
+        A stream of batches, which are read on request.
 
     Raises:
         InvalidArgument: An unknown column, one named twice, or a batch of nothing or of too much.
-        OffsetOutOfRange: `start` or `end` is gone, or beyond the end.
+        OffsetOutOfRange: `start` or `end` was deleted, or lies beyond the end.
     """
     return chosen(
         topic,
@@ -177,18 +179,18 @@ def chosen(
     times: tuple[int, int] | None = None,
     keys: Sequence[bytes | None] | None = None,
 ) -> Reader:
-    """Read as `read` does, of some times and keys alone: others are not copied.
+    """Read as `read` does, only records of some times and keys: others are not copied.
 
     Args:
         topic: The topic, or a partition of it.
         start: Where to begin.
         end: Where to end.
-        columns: Which columns.
+        columns: The columns.
         views: Whether keys and values are views.
         batch_rows: Most rows of a batch.
-        batch_bytes: Bytes after which a batch ends; those of records left out count, too, so a
-            batch may have no rows.
-        on_corrupt: What damage does.
+        batch_bytes: Bytes after which a batch ends; those of excluded records count too, so a batch
+            may have no rows.
+        on_corrupt: As for `read`.
         times: The first and the last time, microseconds since 1970; None for all.
         keys: The keys, None among them for records without; None for all.
 
@@ -225,27 +227,27 @@ def scan(
 ) -> Scan:
     """Make a lazy table of one topic or several; `topic.scan(…)` is the same for one.
 
-    Which records it has is decided now; they are read when somebody asks, and only the columns and,
-    as far as that can be told, the records that are asked for.
+    Its records are fixed now. They are read on request: only the requested columns and, as far as
+    the filter can tell, the requested records.
 
     Args:
         *topics: The topics, or partitions of them.
         start: As for `follow`: "earliest", an offset, or a time.
-        end: Where to end: before an offset (-10 leaves out the last ten records that are there),
-            before a time, or None for the end as of now.
-        columns: Which of `COLUMNS` it has, in this order.
+        end: Where to end: before an offset (-10 leaves out the last ten existing records), before a
+            time, or None for the present end.
+        columns: The columns, from `COLUMNS`, in this order.
         batch_rows: Most rows of a batch, up to 8,388,608.
         batch_bytes: Bytes of keys, values and headers after which a batch ends, up to 1 GiB.
-        on_corrupt: "raise", or "skip" to step over what is damaged and note it in `Scan.skipped`.
+        on_corrupt: "raise", or "skip" to step over corruption and note it in `Scan.skipped`.
 
     Returns:
-        A dataset of pyarrow's, which DuckDB takes as a table, and which makes a LazyFrame of
-        Polars and a DataFrame of pandas.
+        A dataset of pyarrow's, which DuckDB reads as a table, and which makes a LazyFrame of Polars
+        and a DataFrame of pandas.
 
     Raises:
         MissingExtra: pyarrow is not installed.
         InvalidArgument: No topic, an unknown column, one named twice.
-        OffsetOutOfRange: `start` or `end` is gone, or beyond the end.
+        OffsetOutOfRange: `start` or `end` was deleted, or lies beyond the end.
     """
     check(batch_rows, batch_bytes, on_corrupt)
     _pyarrow()
@@ -257,10 +259,10 @@ def scan(
 
 
 def lanes(topic: Topic[Any], start: Start, end: int | Time | None) -> list[Lane]:
-    """Decide which records are read: of each partition a first offset and one behind the last.
+    """Choose the records to read: for each partition a first offset and one after the last.
 
     Raises:
-        OffsetOutOfRange: `start` or `end` is gone, or beyond the end.
+        OffsetOutOfRange: `start` or `end` was deleted, or lies beyond the end.
     """
     found = []
     for part in topic._parts():
@@ -274,10 +276,10 @@ def lanes(topic: Topic[Any], start: Start, end: int | Time | None) -> list[Lane]
 
 
 def check(batch_rows: int, batch_bytes: int, on_corrupt: str) -> None:
-    """Refuse what no batch can be made by.
+    """Refuse arguments that make no batch.
 
     Raises:
-        InvalidArgument: A batch of nothing, a larger one than Arrow can have, or another word than
+        InvalidArgument: An empty batch, a larger one than Arrow can have, or another word than
             "raise" and "skip".
     """
     if on_corrupt not in ("raise", "skip"):
@@ -299,7 +301,7 @@ def check(batch_rows: int, batch_bytes: int, on_corrupt: str) -> None:
 def table(topic: Topic[Any], *arguments: Any, **named: Any) -> pyarrow.Table:
     """Read a topic into a pyarrow table; `topic.to_arrow(…)` is the same.
 
-    Arguments as for `read`. All of it is in memory then.
+    Arguments as for `read`. All of it is then in memory.
 
     Raises:
         MissingExtra: pyarrow is not installed.
@@ -310,20 +312,20 @@ def table(topic: Topic[Any], *arguments: Any, **named: Any) -> pyarrow.Table:
 def of_batch(
     batch: Batch[Any], columns: Sequence[str] | None = None, views: bool = False
 ) -> pyarrow.Table:
-    """Make a pyarrow table of what `batches()` hands out; `batch.to_arrow(…)` is the same.
+    """Make a pyarrow table of a batch from `batches()`; `batch.to_arrow(…)` is the same.
 
     Args:
         batch: The records.
-        columns: Which of `COLUMNS`, in this order; None for those that `read` has.
+        columns: The columns, from `COLUMNS`, in this order; None for those that `read` has.
         views: As for `read`.
 
     Returns:
-        A table of one chunk, or of several where one has no room for all bytes.
+        A table of one chunk, or of several if one cannot have all bytes.
 
     Raises:
         MissingExtra: pyarrow is not installed.
         InvalidArgument: An unknown column, or one named twice.
-        CorruptData: A record is damaged.
+        CorruptData: A record is corrupt.
     """
     pyarrow = _pyarrow()
     names = list(USUAL if columns is None else columns)

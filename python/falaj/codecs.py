@@ -1,12 +1,12 @@
-"""Codecs: what stands between a Python value and the bytes of a record.
+"""Codecs: conversions between Python values and the bytes of records.
 
-A codec has a name, which the topic keeps, so that no program reads JSON as text by mistake.
-`encode` makes bytes of a value; `decode` gets `bytes` back. Records hold their bytes until `value`
-is asked for.
+A codec has a name, which the topic stores, so that no program reads JSON as text by mistake.
+`encode` makes bytes from a value; `decode` gets `bytes`. Records keep their bytes until `value` is
+used.
 
-Invariant: what `encode` of json, msgpack, str and bytes takes, `decode` gives back equal, but for
-tuples, which return as lists. What the formats would take and not give back is refused before it is
-encoded (rust/py/src/plain.rs).
+Invariant: for json, msgpack, str and bytes, `decode` returns an equal value for all that `encode`
+accepts, except tuples, which return as lists. Values that the formats would accept and not return
+are refused before encoding (rust/py/src/plain.rs).
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ T = TypeVar("T")
 
 __all__ = ["JSON", "RAW", "Codec", "resolver"]
 
-#: Whole numbers of more digits Python reads only where it is told to.
+#: Python reads whole numbers of more digits only after a change of its limit.
 _DIGITS = 4300
 
 
 class Codec(Generic[T]):
     """A codec of your own: a name, and a pair of callables.
 
-    falaj does not check that `decode` gives back what `encode` was given: that is yours to see to.
+    falaj does not check that `decode` returns what `encode` was given: that is your part.
 
     Example:
         >>> celsius = Codec("celsius", lambda t: f"{t:.1f}".encode(), lambda raw: float(raw))
@@ -55,19 +55,19 @@ class Codec(Generic[T]):
         return f"falaj.Codec({self.name!r}, {self.encode!r}, {self.decode!r})"
 
 
-#: Reads any topic without its codec: values are views of the payloads. What is appended through
-#: such a handle is kept as it is given. It creates no topic.
+#: Reads any topic without its codec: values are views of the payloads. Records appended through
+#: such a handle are stored as they are given. It creates no topic.
 RAW: Codec[memoryview] = Codec("any", bytes, memoryview)
 
 
 class JSON(Codec[Any]):
     """The codec `"json"` with a function for values that JSON does not have.
 
-    What `default` makes is what is stored, and what reading gives: a `Decimal` that became text
-    comes back as text. The topic's codec is "json", so every reader of JSON reads it.
+    The result of `default` is stored, and reading returns it: a `Decimal` that became text returns
+    as text. The topic's codec is "json", so every reader of JSON reads it.
 
     Args:
-        default: Gets each value that is no dict, list, str, int, float, bool or None, and returns
+        default: Gets each value that is no dict, list, str, int, float, bool or None. Returns
             something that JSON has, or raises `TypeError`.
 
     Example:
@@ -103,7 +103,7 @@ class JSON(Codec[Any]):
 def resolver(
     asked: str | Codec[Any] | type[Any] | None,
 ) -> tuple[str | None, Callable[[str], Pair]]:
-    """Name of the codec that is asked for, and what finds the callables once it is known."""
+    """Return the name of the requested codec, and a function that finds its callables."""
     if asked is None:
         return None, _stored
     if asked is RAW:
@@ -204,7 +204,7 @@ def _str() -> Pair:
 
 
 def _json() -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
-    import json  # a topic of bytes need not wait for it
+    import json  # a topic of bytes does not need it
 
     # Not orjson where it is there: what a topic holds must not depend on what is installed. And no
     # NaN, which is not JSON, so that other readers can rely on it. A value that holds itself was
@@ -226,14 +226,14 @@ def _json() -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
             expect(value, True)
             raise
         if len(raw) > _DIGITS and not 0 < sys.get_int_max_str_digits() <= _DIGITS:
-            expect(value, True)  # this process writes longer numbers than others read
+            expect(value, True)  # this process may write longer numbers than others read
         return raw
 
     return encode, json.loads
 
 
 def _kept(encoder: JSONEncoder) -> Callable[[Any], str]:
-    """Keep what `encoder.encode` makes in C for each value, at the cost of a small value."""
+    """Cache what `encoder.encode` makes in C for each value, at the cost of a small value."""
     from json import encoder as own
 
     probe: Any = {"text": ['\x00"\u00fc', 1, -1.5e300, True, None, {}, []]}

@@ -1,4 +1,4 @@
-"""What can go wrong, told as the caller's situation.
+"""The errors of falaj, each a situation of the caller.
 
 Each class derives from exactly one of five bases, which say what helps: `RetryableError`,
 `ConflictError`, `UsageError`, `MachineError` and `CorruptionError`. It derives too from the
@@ -96,7 +96,7 @@ class RetryableError(Error):
 
 
 class ConflictError(Error):
-    """What the call builds on has changed: look again, decide again, then make a new call.
+    """The state that the call relied on has changed: read it again, decide again, make a new call.
 
     Repeating the same call fails again. Nothing was appended or committed.
     """
@@ -107,11 +107,11 @@ class UsageError(Error):
 
 
 class MachineError(Error):
-    """The machine refuses: make room, mend the disk, raise the limit or install what is missing."""
+    """The machine refuses: free space, fix the disk, raise the limit or install what is missing."""
 
 
 class CorruptionError(Error):
-    """Bytes on the disk are not those that were written: verify, restore a backup, or repair."""
+    """Bytes on disk are not those that were written: verify, restore a backup, or repair."""
 
 
 # --- The same call may succeed later --------------------------------------------------------------
@@ -125,7 +125,7 @@ class NeedsRecovery(RetryableError, OSError):
     """The end of the log awaits recovery: open the store for writing once."""
 
 
-# --- What the call builds on has changed ----------------------------------------------------------
+# --- The state has changed ----------------------------------------------------------------------
 
 
 class OffsetConflict(ConflictError, ValueError):
@@ -177,7 +177,7 @@ class AppendTooLarge(UsageError, ValueError):
 
 
 class UnknownTopic(UsageError, KeyError):
-    """There is no topic of this name, and none was created; the message lists those there are."""
+    """There is no topic of this name, and none was created; the message lists the existing ones."""
 
 
 class UnknownGroup(UsageError, KeyError):
@@ -193,7 +193,7 @@ class SettingsMismatch(UsageError, ValueError):
 
 
 class NotAStore(UsageError, OSError):
-    """The path is not a falaj store, and is not made one."""
+    """The path is not a falaj store, and does not become one."""
 
 
 class StoreNotFound(NotAStore, FileNotFoundError):
@@ -217,9 +217,9 @@ class OffsetOutOfRange(UsageError, IndexError):
 
     Attributes:
         topic: Name of the topic.
-        partition: Which partition.
-        first: Lowest offset that is there.
-        end: Offset behind the last one.
+        partition: The partition.
+        first: Lowest offset that is left.
+        end: Offset after the last one.
     """
 
     topic: str
@@ -235,11 +235,11 @@ class RecordCompacted(UsageError, LookupError):
 class DecodeFailed(UsageError, ValueError):
     """The codec cannot read a value: it was written with another codec, or in another shape.
 
-    `__cause__` is what the codec raised.
+    `__cause__` is the codec's exception.
 
     Attributes:
         topic: Name of the topic.
-        partition: Which partition.
+        partition: The partition.
         offset: The record's offset.
     """
 
@@ -248,7 +248,7 @@ class DecodeFailed(UsageError, ValueError):
 
 
 class OutOfOrderSequence(UsageError, ValueError):
-    """A producer left sequences out. Nothing was appended.
+    """A producer skipped sequences. Nothing was appended.
 
     Attributes:
         next: The sequence that comes next.
@@ -260,19 +260,18 @@ class OutOfOrderSequence(UsageError, ValueError):
 class DuplicateSequence(UsageError, ValueError):
     """A producer repeats a sequence older than its last five. Nothing was appended.
 
-    The offset of the first append is not known any more, or the producer began with a later
-    sequence.
+    The offset of the first append is no longer known, or the producer began with a later sequence.
     """
 
 
 class LogTruncated(UsageError, LookupError):
-    """What a consumer group had read is not in its log any more: `seek` chooses where it resumes.
+    """The log no longer has what a consumer group had read: `seek` chooses where it resumes.
 
     The log lost its end, or is an older copy.
 
     Attributes:
         topic: Name of the topic.
-        partition: Which partition.
+        partition: The partition.
         offset: Up to where the group had read.
         end: Where the log ends.
     """
@@ -310,7 +309,7 @@ class NoSpace(MachineError, OSError):
 
 
 class SyncFailed(MachineError, OSError):
-    """A sync failed: reads go on, and appends fail until the disk is well."""
+    """A sync failed: reads succeed, and appends fail until the disk works again."""
 
 
 class DurabilityUnknown(MachineError, OSError):
@@ -318,7 +317,7 @@ class DurabilityUnknown(MachineError, OSError):
 
 
 class TooManyWriters(MachineError, OSError):
-    """As many processes as can have the store open for writing."""
+    """As many processes have the store open for writing as it allows."""
 
 
 class UnsupportedVersion(MachineError, OSError):

@@ -1,8 +1,8 @@
 """`Handler`: log records of `logging` as records of a topic.
 
-A service logs into a topic, and whoever wants to follows it: `for record in topic.follow(): …`. Any
-number of processes share the log; no line is torn, and none whose call returned is lost when a
-process is killed. There are no files to rotate: how much is kept is the topic's affair.
+A service logs into a topic, and any program can follow it: `for record in topic.follow(): …`. Any
+number of processes share the log; no line is torn, and no line whose call returned is lost when a
+process is killed. There are no files to rotate: the topic's retention decides how much is kept.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Handler"]
 
 _DEPTH_MAX = 100
-#: What a record has without `extra=`; the last two a formatter adds.
+#: The attributes of a record without `extra=`; a formatter adds the last two.
 _OWN = {*vars(logging.makeLogRecord({})), "message", "asctime"}
 
 
@@ -34,25 +34,25 @@ atexit.register(_ended.append, True)
 
 
 class Handler(logging.Handler):
-    """Appends what is logged to a topic.
+    """Appends log records to a topic.
 
-    The value is a dict where the topic has a codec for that, such as "json": `level`, `logger`,
-    `message`, `process`, `thread`, and if there are any `exception`, `stack` and `extra`, a dict of
-    what came as `extra=`, where JSON has no value for something as its `str`, and where that fails
-    as a placeholder that names its type; whole numbers beyond 64 bits are text. Else it is the
-    formatted line. What UTF-8 cannot tell, half a surrogate pair, is escaped with a backslash. The
-    key is the logger's name, so that a logger's records stay in order; the event time is when it
-    was logged.
+    If the topic's codec has dicts, such as "json", the value is a dict: `level`, `logger`,
+    `message`, `process`, `thread`, and, if present, `exception`, `stack` and `extra`. `extra` is a
+    dict of the attributes given as `extra=`. A value that JSON lacks becomes its `str` or, if that
+    fails, a placeholder that names its type; whole numbers beyond 64 bits become text. For other
+    codecs the value is the formatted line. Half a surrogate pair, which UTF-8 lacks, is escaped
+    with a backslash. The key is the logger's name, so that a logger's records stay in order; the
+    event time is the time of the log call.
 
-    What cannot be appended (the disk is full, the store closed, a lock held for too long) goes to
-    `logging.Handler.handleError`, as with any handler: logging never breaks the service, and works
-    again when there is room. A forked child may go on with it.
+    An append that fails (a full disk, a closed store, a lock held too long) goes to
+    `logging.Handler.handleError`, as with any handler. Logging never breaks the service, and works
+    again when there is space. A forked child may continue to use it.
 
-    The handler checks all of it when it is made: it opens the store, and refuses a topic that it
-    cannot write to. While Python ends, it drops in silence a line that it cannot append.
+    The handler checks this when it is made: it opens the store, and refuses a topic that it cannot
+    write to. While Python shuts down, it silently drops a line that it cannot append.
 
     Args:
-        topic: The topic to append to, of any codec; or its name, where `store` is given.
+        topic: The topic to append to, of any codec; or its name, if `store` is given.
         level: Least severity that is kept.
         store: The store, or its path, for a configuration that is all text. The handler then opens
             the topic, with the codec "json" unless it has another, and closes what it opened.
@@ -136,7 +136,7 @@ class Handler(logging.Handler):
                 self.handleError(record)
 
     def flush(self) -> None:
-        """Sync what was logged to the disk."""
+        """Sync the logged records to disk."""
         try:
             if not self.topic.closed:
                 self.topic.flush()
@@ -174,7 +174,7 @@ class Handler(logging.Handler):
 
 
 def _told(value: object) -> object:
-    """Whatever somebody's own class does there, the line is not lost."""
+    """Convert a value; a failing `__str__` of another class does not lose the line."""
     try:
         return _plain(value)
     except RecursionError:  # it holds itself, or lists in lists without an end
@@ -184,7 +184,7 @@ def _told(value: object) -> object:
 
 
 def _plain(value: object, depth: int = 0) -> object:
-    """Make of a value one that JSON has, too, and no deeper than codecs take."""
+    """Convert a value to one that JSON has, and no deeper than codecs accept."""
     if depth > _DEPTH_MAX:
         raise RecursionError
     if value is None or (isinstance(value, int) and -(1 << 63) <= value < 1 << 64):

@@ -1,8 +1,8 @@
-"""A store in numbers, for what watches it: a plain dict, and Prometheus' text.
+"""A store in numbers, for monitoring: a plain dict, and Prometheus' text.
 
-Owns which numbers there are and what they are called. They are taken out of what `Store.info`
-tells, at one moment, and nothing else is looked at or counted: so it costs the appends nothing, and
-whichever process asks gets the same. `Store.metrics` and the verb `metrics` use it.
+Owns the numbers and their names. They come from a single `Store.info`, and nothing else is read or
+counted. So they cost the appends nothing, and every process gets the same. `Store.metrics` and the
+command `metrics` use it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = [
 
 
 class PartitionMetrics(TypedDict):
-    """Offsets of a partition: its first, and those behind the last that is there, and durable."""
+    """Offsets of a partition: the first, and those after the last and the last durable record."""
 
     partition: int
     first: int
@@ -39,7 +39,7 @@ class PartitionMetrics(TypedDict):
 
 
 class TopicMetrics(TypedDict):
-    """A topic, and the log that it is in; what is not `readable` has no partitions."""
+    """A topic, and its log; an unreadable one has no partitions."""
 
     log: str | None
     readable: bool
@@ -47,9 +47,9 @@ class TopicMetrics(TypedDict):
 
 
 class LogMetrics(TypedDict):
-    """A log: files, bytes of content and on the disk, and whether a failed sync has latched it.
+    """A log: files, bytes of content and on disk, and whether it is in the failed-sync state.
 
-    `retention_failed` is only of the asking process: the last time it let go of records.
+    `retention_failed` is only about the asking process: its last deletion of records.
     """
 
     readable: bool
@@ -63,7 +63,7 @@ class LogMetrics(TypedDict):
 
 
 class GroupPartitionMetrics(TypedDict):
-    """How far a group has read a partition; `lag` is None where the topic is gone.
+    """How far a group has read a partition; `lag` is None if the topic is gone.
 
     It counts what is kept, as `waiting` of queues does.
     """
@@ -75,7 +75,7 @@ class GroupPartitionMetrics(TypedDict):
 
 
 class GroupMetrics(TypedDict):
-    """A consumer group: how many members live, and its partitions; none where it is corrupt."""
+    """A consumer group: its living members, and its partitions; none if it is corrupt."""
 
     readable: bool
     members: int
@@ -116,7 +116,7 @@ class Metrics(TypedDict):
 
 
 def of(info: StoreInfo) -> Metrics:
-    """Take the metrics out of what `Store.info` tells."""
+    """Take the metrics from the report of `Store.info`."""
     return {
         "path": info["path"],
         "id": info["id"],
@@ -196,8 +196,7 @@ class _Family(NamedTuple):
 def exposition(metrics: Metrics) -> str:
     """Write metrics in Prometheus' text format, version 0.0.4.
 
-    Each sample carries the store's path as a label, so that those of several stores can be put
-    together.
+    Each sample has the store's path as a label, so that those of several stores can be combined.
 
     Example:
         >>> _ = store.topic("orders").append(b"first")
@@ -217,18 +216,18 @@ def exposition(metrics: Metrics) -> str:
 
 
 def _families(metrics: Metrics) -> Iterator[_Family]:
-    """List everything, one family after the other; a family without samples too."""
+    """List all families, in order; including families without samples."""
     what = {
         "id": metrics["id"],
         "format": str(metrics["format"]),
         "incarnation": metrics["incarnation"] or "",
     }
-    yield _Family("falaj_store_info", "gauge", "What store it is; always 1.", [(what, 1)])
+    yield _Family("falaj_store_info", "gauge", "The store; always 1.", [(what, 1)])
     writers = "Processes that have the store open for writing."
     yield _Family("falaj_store_writers", "gauge", writers, [({}, metrics["writers"])])
 
     topics, logs = metrics["topics"].items(), metrics["logs"].items()
-    about = "Whether the topic can be read; 0 where it is damaged."
+    about = "Whether the topic can be read; 0 if it is corrupt."
     readable = [({"topic": name}, int(topic["readable"])) for name, topic in topics]
     yield _Family("falaj_topic_readable", "gauge", about, readable)
     parts = [
@@ -236,13 +235,13 @@ def _families(metrics: Metrics) -> Iterator[_Family]:
         for name, topic in topics
         for part in topic["partitions"]
     ]
-    about = "Records ever committed: the offset behind the last one."
+    about = "Records ever committed: the offset after the last one."
     committed = [(labels, part["committed"]) for labels, part in parts]
     yield _Family("falaj_topic_committed_records_total", "counter", about, committed)
-    about = "Lowest offset that is there."
+    about = "Lowest offset that is left."
     first = [(labels, part["first"]) for labels, part in parts]
     yield _Family("falaj_topic_first_offset", "gauge", about, first)
-    about = "Offset behind the last record that is known to be on the medium."
+    about = "Offset after the last record that is known to be on disk."
     durable = [(labels, part["durable"]) for labels, part in parts]
     yield _Family("falaj_topic_durable_offset", "gauge", about, durable)
     yield from _group_families(metrics["groups"].items())
@@ -251,7 +250,7 @@ def _families(metrics: Metrics) -> Iterator[_Family]:
 
 
 def _group_families(groups: Iterable[tuple[str, GroupMetrics]]) -> Iterator[_Family]:
-    about = "Whether the group can be read; 0 where its file is corrupt."
+    about = "Whether the group can be read; 0 if its file is corrupt."
     readable = [({"group": name}, int(each["readable"])) for name, each in groups]
     yield _Family("falaj_group_readable", "gauge", about, readable)
     members = [({"group": name}, each["members"]) for name, each in groups]
@@ -272,7 +271,7 @@ def _group_families(groups: Iterable[tuple[str, GroupMetrics]]) -> Iterator[_Fam
 
 
 def _queue_families(queues: Iterable[tuple[str, QueueMetrics]]) -> Iterator[_Family]:
-    about = "Whether the queue can be read; 0 where its file is damaged."
+    about = "Whether the queue can be read; 0 if its file is corrupt."
     readable = [({"queue": name}, int(each["readable"])) for name, each in queues]
     yield _Family("falaj_queue_readable", "gauge", about, readable)
     each = [
@@ -308,20 +307,20 @@ def _log_families(logs: Iterable[tuple[str, LogMetrics]]) -> Iterator[_Family]:
         return _Family("falaj_log_" + name, "gauge", about, samples)
 
     each = [log for _, log in logs]
-    about = "Whether the log can be read; 0 where it is damaged."
+    about = "Whether the log can be read; 0 if it is corrupt."
     yield family("readable", about, (log["readable"] for log in each))
     yield family("segments", "Files of the log.", (log["segments"] for log in each))
     about = "Bytes of content."
     yield family("live_bytes", about, (log["live_bytes"] for log in each))
-    about = "Bytes that its files take on the disk, what is allocated ahead included."
+    about = "Bytes of its files on disk, including space that is allocated ahead."
     yield family("disk_bytes", about, (log["disk_bytes"] for log in each))
     about = "Bytes that recoveries and repairs set aside."
     yield family("quarantined_bytes", about, (log["quarantined_bytes"] for log in each))
-    about = "1 while a failed sync keeps the log from being appended to."
+    about = "1 while a failed sync prevents appends to the log."
     yield family("latched", about, (log["latched"] for log in each))
-    about = "1 while processes wait for the lock of those who append."
+    about = "1 while processes wait for the append lock."
     yield family("contended", about, (log["contended"] for log in each))
-    about = "1 when the asking process failed to let go of records beyond the limits."
+    about = "1 when the asking process failed to delete records beyond the limits."
     yield family("retention_failed", about, (log["retention_failed"] for log in each))
 
 
@@ -330,7 +329,7 @@ def _labels(labels: dict[str, str]) -> str:
 
 
 def _escaped(text: str, quoted: bool = False) -> str:
-    """Escape as the format asks; bytes of a path that are not UTF-8 cannot stand in it."""
+    """Escape as the format requires; it has no bytes of a path that are not UTF-8."""
     text = text.encode(errors="surrogateescape").decode(errors="replace")
     text = text.replace("\\", "\\\\").replace("\n", "\\n")
     return text.replace('"', '\\"') if quoted else text

@@ -1,17 +1,16 @@
 """`Outbox`: the rows of a SQLite table as records of a topic, each of them once.
 
-A service writes what it did and what the others are to hear in one transaction of its database: the
-second half goes into a table, the outbox. A relay moves it on. It may be killed at any moment, and
-so may the machine: every row that was committed comes to the topic once, in the order of the ids.
+A service writes its own changes and its messages to others in one transaction of its database: the
+messages go into a table, the outbox. A relay moves them on. The relay and the machine may be killed
+at any moment: every committed row comes to the topic once, in the order of the ids.
 
-How: before a batch of rows is appended it gets a number, and number and rows are on the disk
+A batch of rows gets a number before it is appended, and number and rows are on disk
 (`falaj_outbox`, a table beside the outbox). The batch is appended durably, with that number as a
-producer's sequence (`Topic.extend`), and then noted as done. Who comes after a crash appends the
-batch that was under way once more, the same rows with the same number, and the log drops it if it
-has it.
+producer's sequence (`Topic.extend`), and then noted as done. After a crash, the next relay appends
+the unfinished batch once more, with the same rows and number. The log drops it if it has it.
 
 A row that cannot be a record ends the batch before it. At the head of a batch it is passed over:
-the batch is noted as done without it, and its number is free for the next. Where it is to be a dead
+the batch is noted as done without it, and its number is free for the next. If it becomes a dead
 letter, that and the letter's number are noted first, and the letter is appended under that number.
 """
 
@@ -49,7 +48,7 @@ if TYPE_CHECKING:
 __all__ = ["Outbox"]
 
 LOWEST = -(2**63)
-#: What says nothing of the row that is being moved.
+#: Errors that are not about the row that is being moved.
 _NOT_THE_ROWS = (OSError, sqlite3.Error, MemoryError, HandleClosed, TopicDeleted)
 _LOGGER = logging.getLogger("falaj.outbox")
 _LIMIT_MAX = 2**31
@@ -61,16 +60,16 @@ ANEW = (
 
 
 class _Batch(NamedTuple):
-    """Rows that are appended as one, by their ids, both counted.
+    """Rows that are appended as one, by their ids, inclusive.
 
     Attributes:
-        sequence: Its number, as the topic knows it.
+        sequence: Its number in the topic.
         first: The id of its first row.
         last: The id of its last row.
-        done: Whether it is in the topic, or was passed over, which needs no number: that is of the
-            batch before then.
-        refused: How many rows were passed over up to now.
-        dead_letters: Generation of the topic that gets its row, which is one, as a dead letter.
+        done: Whether it is in the topic, or was passed over. A batch that was passed over has the
+            number of the previous one.
+        refused: How many rows were passed over so far.
+        dead_letters: Generation of the topic that gets its only row as a dead letter.
         dead_letter: The number of that letter there.
     """
 
@@ -87,46 +86,46 @@ class Outbox:
     """Moves the rows of a SQLite table to a topic, each of them once.
 
     The table has an `INTEGER PRIMARY KEY AUTOINCREMENT`, and SQLite gives the ids, so that they
-    only rise; a row is not changed once it is committed. A key without `AUTOINCREMENT` will do
-    where rows stay in the table: of deleted ones SQLite uses the ids again, and rows that get them
-    are passed over, which is noticed only while the highest is below what was moved. Several relays
-    of one table may run at once: they help each other out. A topic that is deleted and created anew
-    gets the rows anew.
+    only rise. A row does not change once it is committed. A key without `AUTOINCREMENT` will do if
+    rows stay in the table. SQLite reuses ids of deleted rows, and rows that get them are passed
+    over; this is noticed only while the highest id is below the last moved one. Several relays of
+    one table may run at once and continue each other's work. A topic that is deleted and created
+    again gets the rows again.
 
-    A batch costs three syncs, two of the database and one of the log: its number is committed with
+    A batch costs three syncs, two of the database and one of the log. Its number is committed with
     `synchronous=EXTRA`, whatever the service's own connections do, and it is appended durably.
 
     Args:
         database: Path of the SQLite database. The outbox opens a connection of its own.
-        topic: Where to, open for writing.
+        topic: The topic to append to, open for writing.
         table: Name of the table.
         id: Name of its primary key.
-        row: Makes a value, or a `falaj.NewRecord`, of a row (`sqlite3.Row`): the same of the same
-            row each time, in all relays. Without it the column `value` is the value and the column
-            `key`, if there is one, the key. In a topic of bytes, text is encoded as UTF-8. In a
-            topic of JSON, text is a JSON string, also where it is JSON itself: to append what it
-            says, give `row=lambda row: falaj.NewRecord(json.loads(row["value"]), ...)`. A value of
-            NULL is a tombstone of the key: JSON's null is `falaj.NewRecord(None, ...)`. Keys that
-            are numbers become their text.
-        name: Name of the producer in the topic: "outbox:" and the table's name without one. Two
+        row: Makes a value, or a `falaj.NewRecord`, from a row (`sqlite3.Row`): the same for the
+            same row each time, in all relays. By default the column `value` is the value and the
+            column `key`, if there is one, the key. In a topic of bytes, text is encoded as UTF-8.
+            In a topic of JSON, text is a JSON string, even if it is JSON itself: to append its
+            content, give `row=lambda row: falaj.NewRecord(json.loads(row["value"]), ...)`. A value
+            of NULL is a tombstone of the key: JSON's null is `falaj.NewRecord(None, ...)`. Keys
+            that are numbers become their text.
+        name: Name of the producer in the topic; by default "outbox:" and the table's name. Two
             outboxes that share a topic need two names.
-        delete: Delete rows when they are in the topic. Needs the `AUTOINCREMENT`, and a table that
-            has no other outbox: that one gets what is left when it comes.
+        delete: Delete rows when they are in the topic. It needs the `AUTOINCREMENT`, and a table
+            without another outbox, which would miss the deleted rows.
         limit: Most rows of one batch.
-        timeout: Seconds to wait where others hold the database's lock.
-        on_bad: What to do with a row that cannot be a record, as its value is not what the codec
-            takes, or it is larger than one append may be, or `row` raises. "raise" moves what is
-            before it and raises, naming the row, each time until it is mended or deleted. "skip"
-            leaves it out. "dead-letter" appends it, once, to the topic `dead_letter`. Both log a
-            warning and count it in `refused`.
-        dead_letter: A topic with the codec json or bytes, or its name; `<topic>.dead` without one,
-            created when it is needed. A dead letter is the row's columns as JSON, blobs and text
-            that is not UTF-8 as `{"base64": ...}`; its key is the id, and its headers are
+        timeout: Seconds to wait while others hold the database's lock.
+        on_bad: What to do with a row that cannot be a record. Such a row has a value that the codec
+            does not take, or is too large for one append, or makes `row` raise. "raise" moves the
+            rows before it and raises, naming the row, each time until it is corrected or deleted.
+            "skip" leaves it out. "dead-letter" appends it, once, to the topic `dead_letter`. Both
+            log a warning and count it in `refused`.
+        dead_letter: A topic with the codec json or bytes, or its name; by default `<topic>.dead`,
+            created when it is needed. A dead letter is the row's columns as JSON, with blobs and
+            text that is not UTF-8 as `{"base64": ...}`. Its key is the id, and its headers are
             `falaj-outbox`, `falaj-table`, `falaj-id` and `falaj-reason`.
 
     Raises:
-        InvalidArgument: The table is not there, or its primary key is none of those above, or the
-            database is none; or an argument cannot be right.
+        InvalidArgument: The table is missing, its primary key is none of those above, or the file
+            is no database; or an argument cannot be right.
 
     Example:
         >>> import sqlite3
@@ -178,7 +177,7 @@ class Outbox:
         self._table, self._id = _outbox_table.quoted(table), _outbox_table.quoted(id)
         self._delete, self._limit = delete, min(limit, _LIMIT_MAX)
         self._stopped = self._at_work = False
-        # What a signal's handler may use in the thread that it interrupts: an Event is not.
+        # A signal's handler may use this in the thread that it interrupts, unlike an Event.
         self._turn, self._stop = threading.RLock(), threading.Lock()
         self._stop.acquire()
         path = local_path(database, "the database")
@@ -192,21 +191,21 @@ class Outbox:
         )
 
     def relay(self) -> int:
-        """Move what is committed now, durably.
+        """Move the rows that are committed now, durably.
 
         Costs a query, and three syncs for each batch of rows.
 
         Returns:
-            How many rows were moved.
+            The number of moved rows.
 
         Raises:
             AppendTooLarge: A row is larger than one append may be; those before it were moved.
             InvalidArgument: A row cannot be a record; those before it were moved. Or the database,
                 or the store, was set back to an older state, as by a backup: rows would be lost or
-                come twice. Or ids began again, or an outbox that deletes finds rows with ids that
-                it is past: they would never be moved.
+                come twice. Or ids began again, or a deleting outbox finds rows with lower ids than
+                it has moved: it would never move them.
             HandleClosed: The outbox was closed.
-            sqlite3.Error: The database refused. What was not moved is moved the next time.
+            sqlite3.Error: The database refused. The remaining rows are moved the next time.
         """
         with self._work():
             if self._stopped:
@@ -220,7 +219,7 @@ class Outbox:
             poll: Seconds between two looks at the database while nothing comes.
 
         Yields:
-            How many rows were moved, each time that there were some.
+            The number of moved rows, each time that there were some.
 
         Raises:
             AppendTooLarge, InvalidArgument, sqlite3.Error: As `relay`.
@@ -231,7 +230,7 @@ class Outbox:
             with self._work():
                 if self._stopped:
                     return
-                # Before the look: what comes during it is seen by the next one.
+                # Before the look: later rows are seen by the next one.
                 before, seen = seen, self._version()
                 moved = self._relay() if seen != before else 0
             if moved:
@@ -256,8 +255,8 @@ class Outbox:
     def close(self) -> None:
         """End `run`, from any thread, and close the connection. The topic stays open.
 
-        A signal's handler may call this too. Where it interrupts a relay, that ends with the batch
-        that is under way.
+        A signal's handler may call this too. If it interrupts a relay, the relay ends after its
+        present batch.
         """
         self._stopped = True
         with suppress(RuntimeError):  # it was closed before
@@ -268,7 +267,7 @@ class Outbox:
 
     @contextmanager
     def _work(self) -> Iterator[None]:
-        """Have the turn; what was closed meanwhile ends with it."""
+        """Take the turn; if the outbox is closed meanwhile, finish closing afterwards."""
         with self._turn:
             self._at_work = True
             try:
@@ -279,12 +278,12 @@ class Outbox:
                     self._database.close()
 
     def _rest(self, longest: float) -> None:
-        """Wait until it is closed, but no longer than so many seconds."""
+        """Wait until it is closed, at most for this many seconds."""
         if self._stop.acquire(timeout=longest):
             self._stop.release()
 
     def __enter__(self) -> Outbox:
-        """Give itself."""
+        """Return itself."""
         return self
 
     def __exit__(
@@ -297,11 +296,11 @@ class Outbox:
         self.close()
 
     def __repr__(self) -> str:
-        """Tell from where to where."""
+        """Show table and topic."""
         return f"<Outbox {self._table} to {self.topic.name}>"
 
     def _version(self) -> int:
-        """Tell another number after others committed."""
+        """Return a number that changes after commits of others."""
         found: int = self._database.execute("PRAGMA data_version").fetchone()[0]
         return found
 
@@ -312,7 +311,7 @@ class Outbox:
         return moved
 
     def _next_batch(self) -> _Batch | None:
-        """The batch that is under way, or else the next one, on the disk when this returns."""
+        """Return the unfinished batch, or else the next one, which is on disk when this returns."""
         with self._transaction():
             before = self._progress()
             if before and not before.done:
@@ -333,7 +332,7 @@ class Outbox:
             return batch
 
     def _expect_together(self, done: int | None) -> None:
-        """See to it that database and topic tell of the same batches: now none is under way."""
+        """Check that database and topic have the same last batch: no batch is unfinished now."""
         appended = self.topic.last_sequence(self.name)
         if appended != done:
             ours, theirs = (f"batch {n}" if n is not None else "none" for n in (done, appended))
@@ -344,7 +343,7 @@ class Outbox:
             )
 
     def _expect_rising(self, last: int) -> None:
-        """See to it that rows to come get ids behind the last one that was moved."""
+        """Check that later rows get ids above the last moved one."""
         lowest, highest = self._database.execute(
             f"SELECT (SELECT min({self._id}) FROM {self._table}),"
             f" (SELECT max({self._id}) FROM {self._table})"
@@ -375,11 +374,11 @@ class Outbox:
             return self._bury(batch)
         rows = self._rows(batch)
         if not rows:
-            # Another relay has moved and deleted them meanwhile, or their owner has deleted them.
+            # Another relay has moved and deleted them meanwhile, or the service has deleted them.
             self._end(batch)
             return 0
         try:
-            # Others that are far ahead have appended it.
+            # Other relays that are far ahead have appended it.
             with suppress(DuplicateSequence):
                 records = [self._row(row) for row in rows]
                 self.topic.extend(
@@ -405,14 +404,14 @@ class Outbox:
         except sqlite3.OperationalError as error:
             if "decode" not in str(error):
                 raise
-            # Text that is not UTF-8: half characters, which no codec takes, stand for its bytes.
+            # Half characters, which no codec takes, represent the bytes of text that is not UTF-8.
             self._database.text_factory = lambda raw: raw.decode("utf-8", "surrogateescape")
             return self._database.execute(query, ids).fetchall()
 
     def _around(self, batch: _Batch, rows: Sequence[sqlite3.Row], error: Exception) -> None:
-        """Get on where a batch was refused: before the row that is to blame, or past it."""
+        """Continue after a batch was refused: before the bad row, or past it."""
         if self._is_appended(batch):
-            self._end(batch)  # when that row was none to blame
+            self._end(batch)  # when that row was not the bad one
             return
         good = sum(1 for _ in takewhile(lambda row: self._refusal(row) is None, rows))
         if good == len(rows):
@@ -438,7 +437,7 @@ class Outbox:
             self._shorten(batch, number, self._dead)  # what is under way then is a dead letter
 
     def _refusal(self, row: sqlite3.Row, *, alone: bool = False) -> Refusal | None:
-        """Tell why a row cannot be a record; how large it is decides only where it is alone."""
+        """Return why a row cannot be a record; its size counts only if it is alone."""
         try:
             _expect_record(self.topic, self._row(row))
         except _NOT_THE_ROWS:
@@ -451,7 +450,7 @@ class Outbox:
         return None
 
     def _larger(self, row: sqlite3.Row) -> str | None:
-        """Tell which column is to blame where either may be."""
+        """Return the larger column, if either may be too large."""
         if self._row != self._columns:
             return None
         key = row["key"] if "key" in row.keys() else None  # noqa: SIM118
@@ -495,7 +494,7 @@ class Outbox:
 
     @property
     def _letters(self) -> str:
-        """Name of the producer of dead letters."""
+        """Return the name of the producer of dead letters."""
         return f"{self.name} of {self.topic.generation}"
 
     def _dead_letters(self, where: Topic[Any] | str | None) -> Topic[Any] | None:
@@ -536,9 +535,9 @@ class Outbox:
         return last is not None and last >= batch.sequence
 
     def _shorten(self, batch: _Batch, last: int, dead: Topic[Any] | None = None) -> None:
-        """Leave the later rows to another batch. Of this one nothing was ever appended.
+        """Leave the later rows to another batch. Nothing of this one was ever appended.
 
-        With a topic of dead letters its row is to become one there, whatever is found out later.
+        With a topic of dead letters its row becomes one there, whatever is found out later.
         """
         with self._transaction():
             if self._progress() != batch:
@@ -551,7 +550,7 @@ class Outbox:
             self._note(batch)
 
     def _end(self, batch: _Batch) -> None:
-        """Note a batch as done, or passed over if nothing of it was appended."""
+        """Note a batch as done, or as passed over if nothing of it was appended."""
         if self._is_appended(batch):
             self._finish(batch)
         else:
@@ -561,7 +560,7 @@ class Outbox:
         self._note_done(batch, batch._replace(done=True))
 
     def _pass_over(self, batch: _Batch, last: int, refused: int) -> None:
-        """Go on behind a row of a batch of which nothing is in the topic: its number is free."""
+        """Continue after a row whose batch is not in the topic: its number is free."""
         refused += batch.refused
         self._note_done(batch, _Batch(batch.sequence - 1, batch.first, last, True, refused))
 
@@ -595,13 +594,13 @@ class Outbox:
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        """Take the database's write lock at once, so that what is read stays true."""
+        """Take the database's write lock at once, so that the reads stay true."""
         try:
             self._database.execute("BEGIN IMMEDIATE")
             yield
             self._database.execute("COMMIT")
         except BaseException:
-            # A signal's handler may raise right behind each of them.
+            # A signal's handler may raise right after each of them.
             if self._database.in_transaction:
                 self._database.execute("ROLLBACK")
             raise

@@ -394,7 +394,7 @@ def test_damage_fails_with_place_and_remedy_or_is_skipped_and_told(path: Path) -
         says = f"{segment} is corrupt at byte .*falaj verify"
         with pytest.raises(CorruptData, match=says) as told:
             scan.to_table()
-        assert told.value.__notes__ == ["go on behind what is damaged with on_corrupt='skip'"]
+        assert told.value.__notes__ == ["step over corruption with on_corrupt='skip'"]
         with pytest.raises(CorruptData, match=says):
             scan.to_polars().collect()
         with pytest.raises(duckdb.Error, match=says):

@@ -328,10 +328,10 @@ fn a_file_is_cut_off_where_its_head_or_what_was_written_of_an_entry_ends() {
         assert_eq!(cut_at(&vec![0; len]), Some(len as u64), "its head ends at 8192");
     }
     for len in [8192, 8193, 9727, 9728, 9729, 11264] {
-        assert_eq!(cut_at(&vec![0; len]), None, "{len} bytes that nobody wrote to");
+        assert_eq!(cut_at(&vec![0; len]), None, "{len} bytes that were never written");
         let is_whole = (len - 8192) % 1536 == 0;
         let cut = (!is_whole).then_some(len as u64);
-        assert_eq!(cut_at(&vec![1; len]), cut, "{len} bytes that somebody wrote to");
+        assert_eq!(cut_at(&vec![1; len]), cut, "{len} bytes that were written");
     }
     let last = [vec![1; 9728], vec![0; 700], vec![1]].concat();
     assert_eq!(cut_at(&last), Some(10_429), "the last byte of a second entry's beginning");
