@@ -34,7 +34,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .PHONY: help check-tools check venv build test test-proof proof-explore proof-canaries proof-hostile proof-asan proof-storm \
 	proof-power proof-guest proof-crashes proof-outside proof-together proof-models proof-sanitizers proof-programs soak coverage mutants \
 	lint lint-rust lint-python public-api test-rust test-loom test-shuttle test-python test-spark test-spark-release \
-	test-spark-all bench bench-spark bench-peers bench-plots demo docs docs-serve wheel format clean
+	test-spark-all bench bench-spark bench-peers bench-plots demo docs docs-serve wheel format clean \
+	build-server check-server
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -181,8 +182,24 @@ test-loom: | check-tools ## the interleavings of the models in rust/log/tests/lo
 test-shuttle: | check-tools ## long random schedules of the models in rust/log/tests/shuttle
 	$(SHUTTLE)
 
+# The server is a workspace of its own, so that the engine is never built with what only a server needs.
+SERVER := cargo --config 'build.target-dir="$(abspath $(TARGET))/server"'
+SERVER_DIR := rust/server
+
+build-server: .venv/.made ## build the server and put it into .venv/bin
+	cd $(SERVER_DIR) && RUSTFLAGS="$${RUSTFLAGS:-} $(NO_PATHS)" $(SERVER) build --release --locked
+	install "$(TARGET)/server/release/falaj-server" $(BIN)/falaj-server
+
+check-server: $(CORE) .venv/.dev ## tests and lints of the server
+	cd $(SERVER_DIR) && cargo fmt --check
+	cd $(SERVER_DIR) && $(SERVER) clippy --all-targets --locked -- -D warnings
+	cd $(SERVER_DIR) && RUSTDOCFLAGS="-D warnings" $(SERVER) doc --no-deps --locked
+	cd $(SERVER_DIR) && $(SERVER) test --locked
+	cd $(SERVER_DIR) && $(SERVER) build --locked
+	FALAJ_SERVER="$(TARGET)/server/debug/falaj-server" $(BIN)/python -m pytest tests/server -p no:cacheprovider
+
 test-python: $(CORE) ## pytest: tests, docstring examples, each benchmark once; all but Spark's
-	$(BIN)/python -m pytest --ignore tests/spark $(if $(BESIDE_PROOF),$(patsubst %,--ignore %,$(OUTSIDE) tests/together))
+	$(BIN)/python -m pytest --ignore tests/spark --ignore tests/server $(if $(BESIDE_PROOF),$(patsubst %,--ignore %,$(OUTSIDE) tests/together))
 
 test-spark: $(CORE) ## what reads and writes topics through PySpark
 	$(BIN)/python -m pytest tests/spark

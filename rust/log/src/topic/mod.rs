@@ -229,7 +229,13 @@ impl Topic {
         &self.store
     }
 
-    /// Return its log.
+    /// Return the name of its log. Topics of one log share a lock, and a transaction may append to
+    /// all of them.
+    pub fn log_name(&self) -> &str {
+        &self.settings.log
+    }
+
+    /// The log that it is in.
     #[doc(hidden)]
     pub fn log(&self) -> &Arc<Log> {
         &self.log

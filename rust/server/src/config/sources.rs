@@ -1,0 +1,424 @@
+//! Where settings come from: flags over environment over file over defaults.
+//!
+//! Each source becomes entries of one TOML table, which is read into [`Config`] once. So a setting is checked and
+//! refused in one way, wherever it came from. A text from the environment or a flag takes the type of the default.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use toml::{Table, Value};
+
+use super::settings::{Config, HELP};
+
+/// Prefix of settings in the environment.
+const ENVIRONMENT: &str = "FALAJ_SERVER_";
+
+/// The task that the command line asks for.
+#[derive(Debug)]
+pub enum Begin {
+    /// Serve.
+    Serve(Box<Config>),
+    /// Print a text, and end.
+    Print(String),
+    /// Make a token for a principal, print it and its digest, and end.
+    Mint,
+}
+
+/// Read all sources.
+///
+/// # Errors
+/// A sentence for standard error that names the source, the setting and what is allowed.
+pub fn load(
+    arguments: impl IntoIterator<Item = OsString>,
+    environment: impl IntoIterator<Item = (OsString, OsString)>,
+) -> Result<Begin, String> {
+    let defaults = defaults();
+    let matches = match command(&defaults).try_get_matches_from(arguments) {
+        Ok(matches) => matches,
+        Err(error) if !error.use_stderr() => return Ok(Begin::Print(error.to_string())),
+        Err(error) => {
+            return Err(error.to_string().trim_end().trim_start_matches("error: ").to_owned());
+        }
+    };
+    if matches.get_flag("mint-token") {
+        return Ok(Begin::Mint);
+    }
+    let mut table = defaults.clone();
+    let environment = from_environment(environment, &defaults)?;
+    let given = matches.get_one::<String>("config").cloned();
+    if let Some(path) = given.or_else(|| environment.file.clone()) {
+        merge(&mut table, &read_file(Path::new(&path), &defaults)?);
+    }
+    for (key, text, source) in
+        environment.settings.into_iter().chain(from_flags(&matches, &defaults))
+    {
+        let value =
+            typed(&text, default_of(&defaults, &key)).map_err(|why| format!("{source}: {why}"))?;
+        set(&mut table, &key, value);
+    }
+    let config: Config =
+        table.try_into().map_err(|error: toml::de::Error| error.message().to_owned())?;
+    if matches.get_flag("print-config") {
+        return Ok(Begin::Print(print(&config)));
+    }
+    config.check()?;
+    Ok(Begin::Serve(Box::new(config)))
+}
+
+/// The defaults as a table: it has an entry for each setting there is.
+fn defaults() -> Table {
+    Table::try_from(Config::default()).expect("the defaults are a table")
+}
+
+fn default_of<'a>(defaults: &'a Table, key: &str) -> &'a Value {
+    let found = match key.split_once('.') {
+        Some((section, name)) => defaults.get(section).and_then(|section| section.get(name)),
+        None => defaults.get(key),
+    };
+    found.expect("a key of the list of settings")
+}
+
+fn set(table: &mut Table, key: &str, value: Value) {
+    match key.split_once('.') {
+        Some((section, name)) => {
+            let section = table.get_mut(section).and_then(Value::as_table_mut);
+            section.expect("a section of the defaults").insert(name.to_owned(), value);
+        }
+        None => drop(table.insert(key.to_owned(), value)),
+    }
+}
+
+fn merge(table: &mut Table, over: &Table) {
+    for (name, value) in over {
+        match (table.get_mut(name), value) {
+            (Some(Value::Table(below)), Value::Table(above)) => merge(below, above),
+            _ => drop(table.insert(name.clone(), value.clone())),
+        }
+    }
+}
+
+/// Turn a text into a value of the default's type.
+fn typed(text: &str, default: &Value) -> Result<Value, String> {
+    let is_true = |text: &str| match text {
+        "true" | "1" | "yes" => Ok(true),
+        "false" | "0" | "no" | "" => Ok(false),
+        _ => Err(format!("{text:?} is neither true nor false")),
+    };
+    Ok(match default {
+        Value::Boolean(_) => Value::Boolean(is_true(text)?),
+        Value::Integer(_) => {
+            let number = text.parse().map_err(|_| format!("{text:?} is no whole number"))?;
+            Value::Integer(number)
+        }
+        Value::Array(_) => {
+            let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
+            Value::Array(parts.map(|part| Value::String(part.to_owned())).collect())
+        }
+        _ => Value::String(text.to_owned()),
+    })
+}
+
+fn flag_of(key: &str) -> String {
+    key.replace(['.', '_'], "-")
+}
+
+fn variable_of(key: &str) -> String {
+    format!("{ENVIRONMENT}{}", key.replace('.', "_").to_uppercase())
+}
+
+fn command(defaults: &Table) -> Command {
+    let settings = HELP.iter().filter(|(key, _)| *key != "store").map(|(key, help)| {
+        let flag = Arg::new(*key).long(flag_of(key)).help(*help);
+        match default_of(defaults, key) {
+            Value::Boolean(_) => flag.action(ArgAction::SetTrue),
+            default => {
+                let shown = match default {
+                    Value::String(text) => text.clone(),
+                    Value::Array(_) => String::new(),
+                    other => other.to_string(),
+                };
+                let help =
+                    if shown.is_empty() { (*help).to_owned() } else { format!("{help} [{shown}]") };
+                flag.value_name("VALUE").help(help)
+            }
+        }
+    });
+    Command::new("falaj-server")
+        .about("Serve a store over HTTP. The server is one more process on the store's directory.")
+        .version(env!("CARGO_PKG_VERSION"))
+        .arg(Arg::new("store").value_name("STORE").help("directory of the store; it is made if it does not exist"))
+        .arg(Arg::new("config").long("config").value_name("FILE").help("TOML file of settings"))
+        .arg(
+            Arg::new("print-config")
+                .long("print-config")
+                .action(ArgAction::SetTrue)
+                .help("print all settings as TOML, and end"),
+        )
+        .arg(
+            Arg::new("mint-token")
+                .long("mint-token")
+                .action(ArgAction::SetTrue)
+                .help("make a token, print it and what stands for it in the file of principals, and end"),
+        )
+        .args(settings)
+        .after_help(
+            "Each setting can stand in the TOML file (limits.body), in the environment (FALAJ_SERVER_LIMITS_BODY) or \
+             among the flags (--limits-body). A flag wins over the environment, the environment over the file.",
+        )
+}
+
+type Given = (String, String, String);
+
+fn from_flags(matches: &ArgMatches, defaults: &Table) -> Vec<Given> {
+    let settings = HELP.iter().filter_map(|(key, _)| {
+        let text = match default_of(defaults, key) {
+            Value::Boolean(_) => matches.get_flag(key).then(|| "true".to_owned()),
+            _ => matches.get_one::<String>(key).cloned(),
+        };
+        text.map(|text| ((*key).to_owned(), text, format!("--{}", flag_of(key))))
+    });
+    settings.collect()
+}
+
+struct Environment {
+    settings: Vec<Given>,
+    file: Option<String>,
+}
+
+fn from_environment(
+    environment: impl IntoIterator<Item = (OsString, OsString)>,
+    defaults: &Table,
+) -> Result<Environment, String> {
+    let mut found = Environment { settings: Vec::new(), file: None };
+    for (name, value) in environment {
+        let Some(name) = name.to_str().filter(|name| name.starts_with(ENVIRONMENT)) else {
+            continue;
+        };
+        let value = value.into_string().map_err(|_| format!("{name}: its value is not UTF-8"))?;
+        if name == "FALAJ_SERVER_CONFIG" {
+            found.file = Some(value);
+            continue;
+        }
+        let key = HELP.iter().map(|(key, _)| *key).find(|key| variable_of(key) == name);
+        let key = key
+            .ok_or_else(|| format!("{name}: there is no such setting; {}", known(defaults, "")))?;
+        found.settings.push((key.to_owned(), value, name.to_owned()));
+    }
+    // The order of the environment must not matter.
+    found.settings.sort();
+    Ok(found)
+}
+
+fn read_file(path: &Path, defaults: &Table) -> Result<Table, String> {
+    let text =
+        std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let table: Table = text.parse().map_err(|error: toml::de::Error| {
+        format!("{}: {}", path.display(), error.to_string().trim())
+    })?;
+    for (name, value) in &table {
+        let unknown = |key: &str, section: &str| {
+            let known = known(defaults, section);
+            Err(format!("{}: there is no setting {key}; {known}", path.display()))
+        };
+        match (defaults.get(name), value) {
+            (None, _) => return unknown(name, ""),
+            (Some(Value::Table(below)), Value::Table(above)) => {
+                if let Some(strange) = above.keys().find(|key| !below.contains_key(*key)) {
+                    return unknown(&format!("{name}.{strange}"), name);
+                }
+            }
+            _ => {}
+        }
+    }
+    // Types are checked here, so that a mistake is reported with the name of the file.
+    let mut whole = defaults.clone();
+    merge(&mut whole, &table);
+    let checked: Result<Config, toml::de::Error> = whole.try_into();
+    checked.map_err(|error| format!("{}: {}", path.display(), error.message()))?;
+    Ok(table)
+}
+
+/// Say which settings there are, in all or in a section.
+fn known(defaults: &Table, section: &str) -> String {
+    let keys: Vec<_> = match defaults.get(section) {
+        Some(Value::Table(section)) => section.keys().map(String::as_str).collect(),
+        _ => HELP.iter().map(|(key, _)| *key).collect(),
+    };
+    format!(
+        "settings{} are {}",
+        if section.is_empty() { "" } else { " of this section" },
+        keys.join(", ")
+    )
+}
+
+/// Write settings as a TOML file that says what each is for.
+fn print(config: &Config) -> String {
+    let table = Table::try_from(config).expect("settings are a table");
+    let mut text = String::new();
+    let mut section = "";
+    for (key, help) in HELP {
+        let (of, name) = key.split_once('.').unwrap_or(("", key));
+        if of != section {
+            section = of;
+            text += &format!("\n[{section}]\n");
+        }
+        let value = default_of(&table, key);
+        text += &format!("{name} = {value} # {help}\n");
+    }
+    text
+}
+
+impl Config {
+    /// Refuse settings that contradict each other.
+    ///
+    /// # Errors
+    /// A sentence that names them.
+    pub fn check(&self) -> Result<(), String> {
+        if self.store.is_empty() {
+            return Err("which store? Name its directory: falaj-server STORE".to_owned());
+        }
+        if self.tls.certificate.is_empty() != self.tls.key.is_empty() {
+            return Err("tls.certificate and tls.key go together; give both or none".to_owned());
+        }
+        let limits = &self.limits;
+        if limits.record > limits.decoded_body {
+            let (record, body) = (limits.record, limits.decoded_body);
+            return Err(format!(
+                "limits.record ({record}) is above limits.decoded_body ({body}), so it limits nothing"
+            ));
+        }
+        if limits.bytes_in_flight < limits.decoded_body {
+            let (all, body) = (limits.bytes_in_flight, limits.decoded_body);
+            return Err(format!(
+                "limits.bytes_in_flight ({all}) is below limits.decoded_body ({body}), so such a body could never come in"
+            ));
+        }
+        if let Some(origin) = self.access.origins.iter().find(|origin| !is_origin(origin)) {
+            return Err(format!(
+                "access.origins: {origin:?} is no origin; write it as https://app.example"
+            ));
+        }
+        Ok(())
+    }
+}
+
+fn is_origin(text: &str) -> bool {
+    let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+    rest.is_some_and(|host| !host.is_empty() && !host.contains('/'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Limits;
+
+    fn read(arguments: &[&str], environment: &[(&str, &str)]) -> Result<Config, String> {
+        let arguments = ["falaj-server"].iter().chain(arguments).map(OsString::from);
+        let environment = environment.iter().map(|(name, value)| (name.into(), value.into()));
+        match load(arguments, environment)? {
+            Begin::Serve(config) => Ok(*config),
+            Begin::Print(text) => Err(format!("printed: {text}")),
+            Begin::Mint => Err("minted".to_owned()),
+        }
+    }
+
+    fn file(text: &str) -> (tempfile::TempDir, String) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("falaj.toml");
+        std::fs::write(&path, text).unwrap();
+        let path = path.to_str().unwrap().to_owned();
+        (dir, path)
+    }
+
+    #[test]
+    fn each_setting_has_a_line_of_help_and_each_line_a_setting() {
+        let leaves = defaults().into_iter().flat_map(|(name, value)| match value {
+            Value::Table(section) => section.keys().map(|key| format!("{name}.{key}")).collect(),
+            _ => vec![name],
+        });
+        let mut leaves: Vec<_> = leaves.collect();
+        let mut helped: Vec<_> = HELP.iter().map(|(key, _)| (*key).to_owned()).collect();
+        leaves.sort();
+        helped.sort();
+        assert_eq!(leaves, helped);
+    }
+
+    #[test]
+    fn a_flag_wins_over_the_environment_which_wins_over_the_file() {
+        let (_dir, path) = file(
+            "http = \"127.0.0.1:1\"\n[limits]\nbatch = 1\nbody = \"1MiB\"\nrecord = \"1KiB\"\n",
+        );
+        let environment = [
+            ("FALAJ_SERVER_HTTP", "127.0.0.1:2"),
+            ("FALAJ_SERVER_LIMITS_BATCH", "2"),
+            ("HOME", "/"),
+        ];
+        let config =
+            read(&["events", "--config", &path, "--http", "127.0.0.1:3"], &environment).unwrap();
+        assert_eq!((config.store.as_str(), config.http.as_str()), ("events", "127.0.0.1:3"));
+        assert_eq!((config.limits.batch, config.limits.body.0), (2, 1 << 20));
+        assert_eq!(config.limits.connections, Limits::default().connections);
+        let config = read(&["e"], &[("FALAJ_SERVER_CONFIG", &path)]).unwrap();
+        assert_eq!(config.http, "127.0.0.1:1");
+    }
+
+    #[test]
+    fn a_setting_that_does_not_exist_is_refused_with_those_that_do() {
+        let (_dir, path) = file("[limits]\nbodyy = \"1MiB\"\n");
+        let refused = read(&["e", "--config", &path], &[]).unwrap_err();
+        assert!(
+            refused.contains(&path)
+                && refused.contains("limits.bodyy")
+                && refused.contains("decoded_body"),
+            "{refused}"
+        );
+        let refused = read(&["e"], &[("FALAJ_SERVER_LIMITS_BODYY", "1")]).unwrap_err();
+        assert!(
+            refused.contains("FALAJ_SERVER_LIMITS_BODYY") && refused.contains("limits.body"),
+            "{refused}"
+        );
+        let refused = read(&["e", "--limits-bodyy", "1MiB"], &[]).unwrap_err();
+        assert!(refused.contains("--limits-body"), "{refused}");
+        let (_dir, path) = file("http = 5\n");
+        let refused = read(&["e", "--config", &path], &[]).unwrap_err();
+        assert!(refused.contains(&path) && refused.contains("string"), "{refused}");
+    }
+
+    #[test]
+    fn a_value_of_another_type_is_refused_by_its_source() {
+        for (flag, value, part) in [
+            ("--limits-batch", "many", "whole number"),
+            ("--limits-body", "5", "\"64MiB\""),
+            ("--drain", "soon", "\"5s\""),
+            ("--reading", "magic", "magic"),
+        ] {
+            let refused = read(&["e", flag, value], &[]).unwrap_err();
+            assert!(refused.contains(part), "{refused}");
+        }
+    }
+
+    #[test]
+    fn settings_that_contradict_each_other_are_refused() {
+        for arguments in [
+            &[][..],
+            &["e", "--tls-key", "key.pem"],
+            &["e", "--limits-record", "65MiB"],
+            &["e", "--limits-bytes-in-flight", "1MiB"],
+            &["e", "--access-origins", "app.example"],
+        ] {
+            assert!(read(arguments, &[]).is_err(), "{arguments:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_printed_is_a_file_that_says_the_same() {
+        let given =
+            ["events", "--limits-batch", "7", "--access-hosts", "a.example,b.example", "--open"];
+        let mut printing = given.to_vec();
+        printing.push("--print-config");
+        let printed = read(&printing, &[]).unwrap_err();
+        let (_dir, path) = file(printed.strip_prefix("printed: ").unwrap());
+        assert_eq!(read(&["--config", &path], &[]).unwrap(), read(&given, &[]).unwrap());
+    }
+}

@@ -1,0 +1,136 @@
+//! Bodies of requests: read within limits of bytes and time, and decompressed within limits.
+
+use std::io::Read;
+
+use axum::body::Body;
+use axum::http::{HeaderMap, StatusCode, header};
+use http_body_util::BodyExt as _;
+
+use super::App;
+use super::problem::{Answer, Problem};
+use crate::config::units::Bytes;
+use crate::store::read::{Share, blocking};
+
+/// A body in memory, and its share of the budget of bytes.
+#[derive(Debug)]
+pub struct Whole {
+    /// Its bytes, decompressed.
+    pub bytes: Vec<u8>,
+    _share: Share,
+}
+
+/// How a body is compressed.
+#[derive(Clone, Copy)]
+enum Coding {
+    Identity,
+    Gzip,
+    Zstd,
+}
+
+/// Read the body of a request.
+///
+/// # Errors
+/// 408, 413, 415 and 503.
+pub async fn read(app: &App, headers: &HeaderMap, body: Body) -> Answer<Whole> {
+    let coding = coding(headers)?;
+    let limits = &app.config.limits;
+    let declared = headers
+        .get(header::CONTENT_LENGTH)
+        .and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+    if declared.is_some_and(|len| len > limits.body.0) {
+        return Err(too_large("the body", limits.body));
+    }
+    let mut share = app.served.reads.take(1).await;
+    let receive = receive(app, body, &mut share);
+    let sent = tokio::time::timeout(limits.body_timeout.0, receive).await.map_err(|_| {
+        let detail = format!("the body did not arrive within {}", limits.body_timeout);
+        Box::new(Problem::new(StatusCode::REQUEST_TIMEOUT, "slow-body", detail))
+    })??;
+    if matches!(coding, Coding::Identity) {
+        return Ok(Whole { bytes: sent, _share: share });
+    }
+    let limit = limits.decoded_body;
+    let decoding =
+        blocking(move || Ok(decode(coding, &sent, limit, &mut share).map(|bytes| (bytes, share))));
+    let (bytes, share) = decoding.await??;
+    Ok(Whole { bytes, _share: share })
+}
+
+async fn receive(app: &App, mut body: Body, share: &mut Share) -> Answer<Vec<u8>> {
+    let limit = app.config.limits.body;
+    let mut bytes = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| {
+            Box::new(Problem::bad_request(format!("the body broke off: {error}")))
+        })?;
+        let Ok(data) = frame.into_data() else { continue };
+        if (bytes.len() + data.len()) as u64 > limit.0 {
+            return Err(too_large("the body", limit));
+        }
+        grow(share, bytes.len() + data.len())?;
+        bytes.extend_from_slice(&data);
+    }
+    Ok(bytes)
+}
+
+/// Take a share of the budget for bytes as they arrive, so a slow client holds no more than it sent.
+fn grow(share: &mut Share, bytes: usize) -> Answer<()> {
+    if share.grow_to(bytes) {
+        return Ok(());
+    }
+    Err(Box::new(Problem::busy(
+        "the bodies of all requests together take all memory that limits.bytes_in_flight allows",
+    )))
+}
+
+fn coding(headers: &HeaderMap) -> Answer<Coding> {
+    let mut all = headers.get_all(header::CONTENT_ENCODING).iter();
+    let coding = match (all.next().map(|value| value.as_bytes().to_ascii_lowercase()), all.next()) {
+        (None, _) => Some(Coding::Identity),
+        (Some(one), None) => match one.as_slice() {
+            b"identity" => Some(Coding::Identity),
+            b"gzip" | b"x-gzip" => Some(Coding::Gzip),
+            b"zstd" => Some(Coding::Zstd),
+            _ => None,
+        },
+        _ => None,
+    };
+    coding.ok_or_else(|| {
+        let detail = "Content-Encoding must be gzip, zstd or identity, and only one of them";
+        Box::new(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unknown-coding", detail))
+    })
+}
+
+fn decode(coding: Coding, sent: &[u8], limit: Bytes, share: &mut Share) -> Answer<Vec<u8>> {
+    let invalid = |error: std::io::Error| {
+        Box::new(Problem::bad_request(format!("the body is not compressed as it says: {error}")))
+    };
+    let mut decoder: Box<dyn Read> = match coding {
+        Coding::Identity => Box::new(sent),
+        Coding::Gzip => Box::new(flate2::read::MultiGzDecoder::new(sent)),
+        Coding::Zstd => {
+            let mut decoder = zstd::Decoder::new(sent).map_err(invalid)?;
+            // A frame may ask for a window of gigabytes.
+            decoder.window_log_max(27).map_err(invalid)?;
+            Box::new(decoder)
+        }
+    };
+    let (mut bytes, mut piece) = (Vec::new(), vec![0; 64 << 10]);
+    loop {
+        let got = decoder.read(&mut piece).map_err(invalid)?;
+        if got == 0 {
+            return Ok(bytes);
+        }
+        if (bytes.len() + got) as u64 > limit.0 {
+            return Err(too_large("the body, once decompressed,", limit));
+        }
+        grow(share, sent.len() + bytes.len() + got)?;
+        bytes.extend_from_slice(&piece[..got]);
+    }
+}
+
+fn too_large(what: &str, limit: Bytes) -> Box<Problem> {
+    let detail = format!("{what} is larger than {limit}");
+    let problem = Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body-too-large", detail);
+    Box::new(problem.with("limit", limit.0).remedy("send it in smaller requests"))
+}

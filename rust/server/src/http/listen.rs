@@ -1,0 +1,169 @@
+//! Connections: accepted within limits, with TLS where it is configured, and ended in order.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use super::App;
+use super::guarded::Guarded;
+use crate::config::Limits;
+use crate::tls::Certificates;
+
+/// The answer to a client beyond `limits.connections`.
+const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/problem+json\r\nRetry-After: 1\r\n\
+Connection: close\r\nContent-Length: 123\r\n\r\n\
+{\"type\":\"urn:falaj:problem:busy\",\"status\":503,\"detail\":\"as many connections are open as limits.connections allows\"       }\n";
+/// Bytes that an HTTP/1 connection keeps of a request's head, and that HTTP/2 takes of its fields.
+const HEAD: usize = 64 << 10;
+const FIELDS: usize = 100;
+
+/// Serve a listener until the server is asked to end, then wait for what is in flight, at most `drain`.
+pub async fn serve(app: App, listener: TcpListener, tls: Option<Arc<Certificates>>) {
+    let limits = app.config.limits.clone();
+    let room = Arc::new(Semaphore::new(
+        usize::try_from(limits.connections).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS),
+    ));
+    let service = app.clone().router();
+    let builder = Arc::new(builder(&limits));
+    let mut open = JoinSet::new();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = app.until_drained() => break,
+        };
+        // Connections that ended are forgotten here.
+        while open.try_join_next().is_some() {}
+        let stream = match accepted {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                rest_after(&error).await;
+                continue;
+            }
+        };
+        let Ok(place) = Arc::clone(&room).try_acquire_owned() else {
+            refuse(stream, tls.is_some());
+            continue;
+        };
+        // Small answers are whole: waiting for more to send would only make them late.
+        let _ = stream.set_nodelay(true);
+        let (app, builder, tls) = (app.clone(), Arc::clone(&builder), tls.clone());
+        let service = TowerToHyperService::new(service.clone());
+        open.spawn(async move {
+            let _place = place;
+            app.metrics.connections.inc();
+            match tls {
+                None => connection(&app, &builder, stream, service).await,
+                Some(tls) => {
+                    let handshake = tls.acceptor().accept(stream);
+                    match tokio::time::timeout(app.config.limits.header_timeout.0, handshake).await
+                    {
+                        Ok(Ok(stream)) => connection(&app, &builder, stream, service).await,
+                        Ok(Err(error)) => tracing::debug!(%error, "no TLS"),
+                        Err(_) => tracing::debug!("no TLS in time"),
+                    }
+                }
+            }
+            app.metrics.connections.dec();
+        });
+    }
+    drop(listener);
+    let ended = async { while open.join_next().await.is_some() {} };
+    if tokio::time::timeout(app.config.drain.0, ended).await.is_err() {
+        tracing::warn!("requests were still in flight when the time to end was over");
+    }
+}
+
+async fn connection<S>(
+    app: &App,
+    builder: &Builder<TokioExecutor>,
+    stream: S,
+    service: TowerToHyperService<axum::Router>,
+) where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let limits = &app.config.limits;
+    let io = TokioIo::new(Guarded::new(stream, limits.header_timeout.0, limits.write_timeout.0));
+    let serving = builder.serve_connection(io, service);
+    tokio::pin!(serving);
+    let ended = tokio::select! {
+        ended = serving.as_mut() => ended,
+        () = app.until_drained() => {
+            serving.as_mut().graceful_shutdown();
+            serving.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a connection ended");
+    }
+}
+
+fn builder(limits: &Limits) -> Builder<TokioExecutor> {
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.header_timeout.0)
+        .max_headers(FIELDS)
+        .max_buf_size(HEAD);
+    let resets = usize::try_from(limits.resets).unwrap_or(usize::MAX);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_header_list_size(u32::try_from(HEAD).unwrap_or(u32::MAX))
+        .max_concurrent_streams(256)
+        .max_pending_accept_reset_streams(resets)
+        .max_local_error_reset_streams(resets)
+        .max_send_buf_size(1 << 20)
+        .keep_alive_interval(Duration::from_secs(30))
+        .keep_alive_timeout(Duration::from_secs(20));
+    builder
+}
+
+/// Tell a client that there is no place for it. With TLS there is no cheap way to say so: the connection ends.
+fn refuse(mut stream: TcpStream, tls: bool) {
+    if !tls {
+        tokio::spawn(async move {
+            let answer = async {
+                let _ = stream.write_all(FULL).await;
+                let _ = stream.shutdown().await;
+            };
+            let _ = tokio::time::timeout(Duration::from_secs(1), answer).await;
+        });
+    }
+}
+
+/// Too many open files is an error that stays for a while: accepting again at once would only burn a core.
+async fn rest_after(error: &io::Error) {
+    let is_the_clients = matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::ConnectionRefused
+    );
+    if !is_the_clients {
+        tracing::error!(%error, "no connection could be accepted");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::FULL;
+
+    #[test]
+    fn the_answer_to_one_client_too_many_is_whole() {
+        let text = std::str::from_utf8(FULL).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        let len = head.lines().find_map(|line| line.strip_prefix("Content-Length: ")).unwrap();
+        assert_eq!(len.parse::<usize>().unwrap(), body.len());
+        assert!(serde_json::from_str::<serde_json::Value>(body).unwrap()["detail"].is_string());
+    }
+}

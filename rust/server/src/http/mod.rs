@@ -1,0 +1,140 @@
+//! The HTTP door: its routes, and what all handlers share.
+//!
+//! ```text
+//! connection --hyper--> gate (Host, Origin, token) --> handler --> store/ (append threads, watcher, readers)
+//! ```
+//!
+//! Each refusal is a problem document ([`problem`]). A handler checks its principal's grants before it touches the store.
+
+mod asked;
+pub mod body;
+mod gate;
+pub mod guarded;
+mod health;
+pub mod listen;
+pub mod metrics;
+pub mod problem;
+mod records;
+mod shape;
+mod topics;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use axum::Router;
+use axum::http::StatusCode;
+use axum::middleware;
+use axum::routing::get;
+use tokio::sync::Semaphore;
+
+use crate::access::{Access, Browser};
+use crate::config::Config;
+use crate::store::Served;
+use problem::Problem;
+
+/// The state that all handlers share. Cloning is cheap.
+#[derive(Clone, Debug)]
+pub struct App(Arc<Shared>);
+
+/// The contents of an [`App`].
+#[derive(Debug)]
+pub struct Shared {
+    /// The store.
+    pub served: Arc<Served>,
+    /// The configuration.
+    pub config: Config,
+    /// Names and origins that requests may have.
+    pub browser: Browser,
+    /// Requests that may wait for new records.
+    pub followers: Arc<Semaphore>,
+    /// Counts of what happened.
+    pub metrics: metrics::Metrics,
+    access: RwLock<Arc<Access>>,
+    draining: AtomicBool,
+    drained: tokio::sync::watch::Sender<bool>,
+}
+
+impl std::ops::Deref for App {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
+        &self.0
+    }
+}
+
+impl App {
+    /// Put together the state that the handlers share.
+    pub fn new(served: Arc<Served>, config: Config, access: Access, browser: Browser) -> Self {
+        let followers = usize::try_from(config.limits.followers)
+            .unwrap_or(usize::MAX)
+            .min(Semaphore::MAX_PERMITS);
+        Self(Arc::new(Shared {
+            served,
+            browser,
+            followers: Arc::new(Semaphore::new(followers)),
+            metrics: metrics::Metrics::default(),
+            access: RwLock::new(Arc::new(access)),
+            draining: AtomicBool::new(false),
+            drained: tokio::sync::watch::channel(false).0,
+            config,
+        }))
+    }
+
+    /// The permissions of now.
+    pub fn access(&self) -> Arc<Access> {
+        Arc::clone(&self.access.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Replace the permissions; requests in flight keep theirs.
+    pub fn replace_access(&self, access: Access) {
+        *self.access.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(access);
+    }
+
+    /// Begin to end: requests that wait for new records are answered with what there is.
+    pub fn drain(&self) {
+        self.draining.store(true, Ordering::Release);
+        self.drained.send_replace(true);
+    }
+
+    /// True once the server is asked to end.
+    pub fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Acquire)
+    }
+
+    /// Wait until the server is asked to end.
+    pub async fn until_drained(&self) {
+        // The sender lives as long as `self`.
+        let _ = self.drained.subscribe().wait_for(|drained| *drained).await;
+    }
+
+    /// All routes.
+    pub fn router(self) -> Router {
+        Router::new()
+            .route("/healthz", get(health::healthz))
+            .route("/readyz", get(health::readyz))
+            .route("/metrics", get(metrics::metrics))
+            .route("/v1/topics", get(topics::list))
+            .route("/v1/topics/{topic}", get(topics::describe))
+            .route("/v1/topics/{topic}/records", get(records::read).post(records::append))
+            .fallback(unknown)
+            .method_not_allowed_fallback(not_allowed)
+            .layer(middleware::from_fn_with_state(self.clone(), gate::gate))
+            .layer(middleware::from_fn_with_state(self.clone(), metrics::count))
+            .with_state(self)
+    }
+}
+
+async fn unknown(uri: axum::http::Uri) -> Problem {
+    Problem::new(
+        StatusCode::NOT_FOUND,
+        "unknown-path",
+        format!("there is nothing at {}", uri.path()),
+    )
+    .remedy("see /openapi.json")
+}
+
+async fn not_allowed(method: axum::http::Method, uri: axum::http::Uri) -> Problem {
+    let detail = format!("{method} is not a request that {} takes", uri.path());
+    Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", detail)
+        .remedy("see /openapi.json")
+}

@@ -1,0 +1,217 @@
+//! Refusals: problem documents (RFC 9457) with the engine's sentence and what helps.
+
+use axum::Json;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use falaj::{Error, Remedy};
+use serde_json::{Map, Value, json};
+
+use crate::access::Refusal;
+use crate::store::append::Failure;
+
+/// A refusal.
+#[derive(Clone, Debug)]
+pub struct Problem {
+    status: StatusCode,
+    kind: &'static str,
+    detail: String,
+    remedy: Option<&'static str>,
+    members: Map<String, Value>,
+    retry_after: Option<u32>,
+}
+
+/// The answer of a handler.
+pub type Answer<T = Response> = Result<T, Box<Problem>>;
+
+impl Problem {
+    /// Refuse with a status, a name of the kind of problem, and a sentence.
+    pub fn new(status: StatusCode, kind: &'static str, detail: impl Into<String>) -> Self {
+        let (remedy, members, retry_after) = (None, Map::new(), None);
+        Self { status, kind, detail: detail.into(), remedy, members, retry_after }
+    }
+
+    /// Refuse what a client got wrong.
+    pub fn bad_request(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "bad-request", detail)
+    }
+
+    /// Refuse for now.
+    pub fn busy(detail: impl Into<String>) -> Self {
+        let problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail);
+        Self { retry_after: Some(1), ..problem }.remedy("try again in a moment")
+    }
+
+    /// Say what helps.
+    #[must_use]
+    pub fn remedy(mut self, remedy: &'static str) -> Self {
+        self.remedy = Some(remedy);
+        self
+    }
+
+    /// Add a member that programs read.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
+        self.members.insert(name.to_owned(), value.into());
+        self
+    }
+
+    /// Its status.
+    pub fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// Its sentence.
+    pub fn detail(&self) -> &str {
+        &self.detail
+    }
+}
+
+/// A number as JSON: as text where JavaScript would round it.
+pub fn exact(number: u64) -> Value {
+    if number < 1 << 53 { number.into() } else { number.to_string().into() }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let title = self.status.canonical_reason().unwrap_or("Refused");
+        let mut document = json!({
+            "type": format!("urn:falaj:problem:{}", self.kind),
+            "title": title,
+            "status": self.status.as_u16(),
+            "detail": self.detail,
+        });
+        let members = document.as_object_mut().into_iter();
+        for all in members {
+            all.extend(self.remedy.map(|remedy| ("remedy".to_owned(), remedy.into())));
+            all.extend(self.members.clone());
+        }
+        let mut response = (self.status, Json(document)).into_response();
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if self.status == StatusCode::UNAUTHORIZED {
+            headers.insert(
+                header::WWW_AUTHENTICATE,
+                HeaderValue::from_static("Bearer realm=\"falaj\""),
+            );
+        }
+        if let Some(seconds) = self.retry_after {
+            headers.insert(header::RETRY_AFTER, seconds.into());
+        }
+        response
+    }
+}
+
+impl IntoResponse for Box<Problem> {
+    fn into_response(self) -> Response {
+        (*self).into_response()
+    }
+}
+
+impl From<Problem> for Response {
+    fn from(problem: Problem) -> Self {
+        problem.into_response()
+    }
+}
+
+impl From<Refusal> for Box<Problem> {
+    fn from(refusal: Refusal) -> Self {
+        Box::new(match refusal {
+            Refusal::Unauthenticated => {
+                let detail = "this server asks for a token: Authorization: Bearer <token>";
+                Problem::new(StatusCode::UNAUTHORIZED, "unauthenticated", detail).remedy(
+                    "on the server's machine the token lies in the file server/token of the store",
+                )
+            }
+            Refusal::Forbidden(why) => Problem::new(StatusCode::FORBIDDEN, "forbidden", why),
+        })
+    }
+}
+
+impl From<Error> for Box<Problem> {
+    fn from(error: Error) -> Self {
+        let (status, kind) = classify(&error);
+        let remedy = match error.remedy() {
+            Remedy::Retry => "try again",
+            Remedy::LookAgain => "read what is there now, and decide again",
+            Remedy::FixInput => "change the request",
+            Remedy::FixMachine => "help the server's machine, then try again",
+            Remedy::Repair => "run falaj verify and falaj repair on the server's machine",
+            _ => "see the server's log",
+        };
+        let detail = match &error {
+            // The engine's sentence lists the topics there are, and not every client may know them.
+            Error::UnknownTopic { name, .. } => format!("there is no topic {name:?}"),
+            other => other.to_string(),
+        };
+        let problem = Problem::new(status, kind, detail).remedy(remedy);
+        Box::new(match &error {
+            Error::OffsetConflict { next, .. } => problem.with("next", exact(*next)),
+            Error::OutOfOrderSequence { next, .. } => problem.with("next_sequence", exact(*next)),
+            Error::DurabilityUnknown { offset, .. } => problem.with("offset", exact(*offset)),
+            Error::OffsetOutOfRange { first, end, .. } => {
+                problem.with("start_offset", exact(*first)).with("end_offset", exact(*end))
+            }
+            _ if status == StatusCode::SERVICE_UNAVAILABLE => {
+                Problem { retry_after: Some(1), ..problem }
+            }
+            _ => problem,
+        })
+    }
+}
+
+/// Status and name of an error of the engine.
+fn classify(error: &Error) -> (StatusCode, &'static str) {
+    match error {
+        Error::UnknownTopic { .. } => (StatusCode::NOT_FOUND, "unknown-topic"),
+        Error::UnknownGroup { .. } => (StatusCode::NOT_FOUND, "unknown-group"),
+        Error::TopicDeleted { .. } => (StatusCode::NOT_FOUND, "topic-deleted"),
+        Error::RecordCompacted { .. } => (StatusCode::NOT_FOUND, "record-compacted"),
+        Error::OffsetOutOfRange { .. } => {
+            (StatusCode::RANGE_NOT_SATISFIABLE, "offset-out-of-range")
+        }
+        Error::OffsetConflict { .. } => (StatusCode::PRECONDITION_FAILED, "offset-conflict"),
+        Error::DuplicateSequence { .. } => (StatusCode::CONFLICT, "duplicate-sequence"),
+        Error::OutOfOrderSequence { .. } => (StatusCode::CONFLICT, "out-of-order-sequence"),
+        Error::CursorMoved { .. } => (StatusCode::CONFLICT, "cursor-moved"),
+        Error::LeaseExpired { .. } => (StatusCode::CONFLICT, "lease-expired"),
+        Error::PartitionNotAssigned { .. } => (StatusCode::CONFLICT, "partition-not-assigned"),
+        Error::SettingsMismatch { .. } => (StatusCode::CONFLICT, "settings-mismatch"),
+        Error::AppendTooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, "append-too-large"),
+        Error::InvalidArgument { .. } => (StatusCode::BAD_REQUEST, "invalid-argument"),
+        Error::InvalidName { .. } => (StatusCode::BAD_REQUEST, "invalid-name"),
+        Error::NotWritable { .. } => (StatusCode::FORBIDDEN, "read-only"),
+        Error::LockTimeout { .. } => (StatusCode::SERVICE_UNAVAILABLE, "lock-timeout"),
+        Error::NeedsRecovery { .. } => (StatusCode::SERVICE_UNAVAILABLE, "needs-recovery"),
+        Error::Interrupted => (StatusCode::SERVICE_UNAVAILABLE, "interrupted"),
+        Error::TooManyWriters { .. } => (StatusCode::SERVICE_UNAVAILABLE, "too-many-writers"),
+        Error::NoSpace { .. } => (StatusCode::INSUFFICIENT_STORAGE, "no-space"),
+        Error::CorruptData { .. } => (StatusCode::INTERNAL_SERVER_ERROR, "corrupt-data"),
+        Error::DurabilityUnknown { .. } => {
+            (StatusCode::INTERNAL_SERVER_ERROR, "durability-unknown")
+        }
+        Error::SyncFailed { .. } => (StatusCode::INTERNAL_SERVER_ERROR, "sync-failed"),
+        _ => (StatusCode::INTERNAL_SERVER_ERROR, "engine"),
+    }
+}
+
+impl From<Failure> for Box<Problem> {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Refused(error) => error.into(),
+            Failure::Busy => {
+                Box::new(Problem::busy("too many requests wait to append to this log"))
+            }
+            Failure::TimedOut => Box::new(Problem::busy(
+                "the append did not begin in time, since another process holds the log; nothing was appended",
+            )),
+            Failure::Lost => Box::new(
+                Problem::new(
+                    StatusCode::INTERNAL_SERVER_ERROR,
+                    "outcome-unknown",
+                    "the server cannot say whether the records were appended",
+                )
+                .remedy("send them again with a producer and a sequence, which makes that safe"),
+            ),
+        }
+    }
+}

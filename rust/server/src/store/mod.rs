@@ -1,0 +1,115 @@
+//! The asynchronous face of a store.
+//!
+//! The engine blocks: an append may wait for a lock, a read for a disk. So appends run on a thread for each log
+//! ([`append`]), reads on a pool of threads within a budget of bytes ([`read`]), and one thread waits for news on behalf
+//! of all followers ([`watch`]). Invariant: no thread of the HTTP doors ever calls the engine.
+
+pub mod append;
+pub mod read;
+pub mod watch;
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use falaj::{Error, Store, SyncMode, Topic};
+
+use crate::config::{Config, Reading};
+
+/// A store and what serves it.
+#[derive(Debug)]
+pub struct Served {
+    store: Store,
+    read_only: bool,
+    topics: Mutex<HashMap<String, Topic>>,
+    /// The append threads.
+    pub appends: append::Appends,
+    /// The thread that waits for news.
+    pub watcher: watch::Watcher,
+    /// The budget of readers.
+    pub reads: read::Reads,
+}
+
+/// Lock, also where a thread panicked while it held the lock: what these locks guard is whole between statements.
+pub(crate) fn enter<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Served {
+    /// Open a store. One that cannot be opened for writing is served for reading only.
+    ///
+    /// # Errors
+    /// Those of opening it for reading.
+    pub fn open(config: &Config) -> Result<Arc<Self>, Error> {
+        let path = Path::new(&config.store);
+        let pread = config.reading == Reading::Pread;
+        let open = |read_only| Store::options().read_only(read_only).pread(pread).open(path);
+        let (store, read_only) = match open(config.read_only) {
+            Ok(store) => (store, config.read_only),
+            Err(error) if !config.read_only && cannot_write(&error) => {
+                tracing::warn!(%error, "the store is served for reading only");
+                (open(true)?, true)
+            }
+            Err(error) => return Err(error),
+        };
+        Ok(Arc::new(Self {
+            appends: append::Appends::default(),
+            watcher: watch::Watcher::start(&store),
+            reads: read::Reads::new(config.limits.bytes_in_flight.get()),
+            topics: Mutex::default(),
+            read_only,
+            store,
+        }))
+    }
+
+    /// The store.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// True if nothing can be appended.
+    pub fn is_read_only(&self) -> bool {
+        self.read_only
+    }
+
+    /// Get a handle of a topic that exists, without syncs: the server decides when to sync. Blocks.
+    ///
+    /// # Errors
+    /// `UnknownTopic` and those of opening it.
+    pub fn topic(&self, name: &str) -> Result<Topic, Error> {
+        if let Some(topic) = enter(&self.topics).get(name).filter(|topic| !topic.is_deleted()) {
+            return Ok(topic.clone());
+        }
+        Ok(self.keep(&self.store.topic_options(name).create(false).open()?))
+    }
+
+    /// As [`Served::topic`]; a topic that does not exist is made with the defaults. Blocks.
+    ///
+    /// # Errors
+    /// Those of making it.
+    pub fn topic_or_create(&self, name: &str) -> Result<Topic, Error> {
+        match self.topic(name) {
+            Err(Error::UnknownTopic { .. }) => {
+                Ok(self.keep(&self.store.topic_options(name).create(true).open()?))
+            }
+            other => other,
+        }
+    }
+
+    fn keep(&self, topic: &Topic) -> Topic {
+        let topic = topic.with_sync(SyncMode::None);
+        let mut topics = enter(&self.topics);
+        // Handles of topics that were deleted elsewhere go at the next opening.
+        topics.retain(|_, topic| !topic.is_deleted());
+        topics.insert(topic.name().to_owned(), topic.clone());
+        topic
+    }
+}
+
+/// True for errors that reading does not have.
+fn cannot_write(error: &Error) -> bool {
+    let no_right =
+        [rustix::io::Errno::ACCESS, rustix::io::Errno::ROFS].map(rustix::io::Errno::raw_os_error);
+    matches!(error, Error::NotWritable { .. } | Error::TooManyWriters { .. })
+        || error.os_error().is_some_and(|code| no_right.contains(&code))
+}

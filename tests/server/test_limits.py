@@ -1,0 +1,235 @@
+"""Clients that send too much, too slowly or nothing: each is cut off, and memory stays bounded."""
+
+import gzip
+import socket
+import struct
+import threading
+import time
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from server.doors import Reply, Server
+
+SHORT = ("--limits-header-timeout", "500ms", "--limits-body-timeout", "500ms")
+PEAK = 256 << 20
+MIB = 1 << 20
+
+
+def until_closed(client: socket.socket) -> bytes:
+    """Read until the server closes the connection."""
+    got = b""
+    try:
+        while piece := client.recv(1 << 16):
+            got += piece
+    except ConnectionResetError:
+        pass
+    return got
+
+
+def test_a_body_larger_than_allowed_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    with Server(tmp_path / "events", "--limits-body", "1KiB") as server:
+        refused = server.post("/v1/topics/a/records", b"x" * 1025)
+        assert (refused.status, refused.problem) == (413, "body-too-large")
+        assert refused.json["limit"] == 1024
+        head = server.head("/v1/topics/a/records")
+        with server.socket() as client:
+            client.sendall(f"{head}Content-Length: {1 << 40}\r\n\r\n".encode())
+            assert b" 413 " in client.recv(1 << 16).split(b"\r\n")[0]
+        with server.socket() as client:
+            chunks = b"400\r\n" + b"x" * 1024 + b"\r\n1\r\nx\r\n"
+            client.sendall(f"{head}Transfer-Encoding: chunked\r\n\r\n".encode() + chunks)
+            assert b" 413 " in client.recv(1 << 16).split(b"\r\n")[0]
+        assert server.get("/v1/topics").json == {"topics": []}
+
+
+def test_a_small_body_that_unpacks_into_a_large_one_is_refused_within_memory(
+    tmp_path: Path,
+) -> None:
+    packer = zlib.compressobj(9, zlib.DEFLATED, 31)
+    bomb = b"".join(packer.compress(bytes(MIB)) for _ in range(2048)) + packer.flush()
+    assert len(bomb) < 4 * MIB
+    with Server(tmp_path / "events") as server:
+        replies: list[Reply] = []
+
+        def send() -> None:
+            replies.append(server.post("/v1/topics/a/records", bomb, Content_Encoding="gzip"))
+
+        threads = [threading.Thread(target=send) for _ in range(20)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(replies) == 20
+        assert {reply.problem for reply in replies} <= {"body-too-large", "busy"}
+        assert server.peak_rss() < PEAK
+        good = server.post("/v1/topics/a/records", gzip.compress(b"x"), Content_Encoding="gzip")
+        assert good.status == 201
+        cut = server.post(
+            "/v1/topics/a/records", gzip.compress(b"x" * 99)[:-9], Content_Encoding="gzip"
+        )
+        assert (cut.status, cut.problem) == (400, "bad-request")
+        for coding in ("br", "gzip, gzip", "gzip;q=1"):
+            refused = server.post("/v1/topics/a/records", b"x", Content_Encoding=coding)
+            assert (refused.status, refused.problem) == (415, "unknown-coding")
+
+
+@pytest.mark.parametrize(
+    "begin",
+    [
+        b"",
+        b"GET / HTTP/1.1\r\n",
+        b"POST /v1/topics/a/records HTTP/1.1\r\nHost: localhost\r\nX: ",
+        b"PRI * HTTP/2.0\r\n",
+    ],
+)
+def test_a_client_that_stops_before_its_head_is_whole_is_cut_off(
+    tmp_path: Path, begin: bytes
+) -> None:
+    with Server(tmp_path / "events", *SHORT) as server, server.socket() as client:
+        client.sendall(begin)
+        until_closed(client)
+        assert server.get("/healthz").status == 200
+
+
+def test_a_client_that_stops_in_its_body_is_told_so(tmp_path: Path) -> None:
+    with Server(tmp_path / "events", *SHORT) as server, server.socket() as client:
+        head = server.head("/v1/topics/a/records")
+        client.sendall(f"{head}Content-Length: 10\r\n\r\n12345".encode())
+        assert b" 408 " in until_closed(client).split(b"\r\n")[0]
+        assert server.get("/v1/topics").json == {"topics": []}
+
+
+@pytest.mark.parametrize("endless", [b"X: " + b"y" * 4096 + b"\r\n", b"X: y\r\n"])
+def test_headers_without_end_are_refused(tmp_path: Path, endless: bytes) -> None:
+    with Server(tmp_path / "events") as server, server.socket() as client:
+        client.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n")
+
+        def send() -> None:
+            try:
+                while True:
+                    client.sendall(endless)
+            except OSError:
+                pass
+
+        sender = threading.Thread(target=send)
+        sender.start()
+        assert b" 431 " in until_closed(client).split(b"\r\n")[0]
+        client.close()
+        sender.join()
+        assert server.peak_rss() < PEAK
+
+
+def test_a_client_that_never_reads_is_cut_off_and_costs_bounded_memory(tmp_path: Path) -> None:
+    flags = ("--limits-write-timeout", "500ms", "--limits-bytes-in-flight", "64MiB")
+    with Server(tmp_path / "events", *flags) as server:
+        line = b'"' + b"x" * 1000 + b'"\n'
+        for _ in range(2):
+            sent = server.post(
+                "/v1/topics/a/records", line * 10_000, Content_Type="application/x-ndjson"
+            )
+            assert sent.status == 201
+        ask = (
+            "GET /v1/topics/a/records?limit=100000&bytes=4194304 HTTP/1.1\r\n"
+            f"Host: localhost\r\nAuthorization: Bearer {server.token}\r\n\r\n"
+        ).encode()
+        clients = [server.socket() for _ in range(30)]
+        for client in clients:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.sendall(ask * 3)
+        # A client that reads is served, though all others have stalled.
+        assert server.get("/v1/topics/a/records?limit=1").status == 200
+        _wait(lambda: _gauge(server, "connections") == 1)
+        assert server.peak_rss() < PEAK
+        for client in clients:
+            client.close()
+
+
+def _gauge(server: Server, name: str) -> int:
+    lines = server.get("/metrics").body.decode().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(f"falaj_server_{name} "))
+
+
+def _wait(true: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.05)  # sleep: the server tells nothing when a connection ends
+
+
+def test_one_connection_too_many_is_told_so_and_the_others_go_on(tmp_path: Path) -> None:
+    with Server(tmp_path / "events", "--limits-connections", "3") as server:
+        first = server.connect()
+        first.request("GET", "/healthz")
+        assert first.getresponse().read()
+        others = [server.socket(), server.socket()]
+        _wait(lambda: b"503" in _head(server))
+        first.request("GET", "/healthz")
+        assert first.getresponse().status == 200
+        for other in others:
+            other.close()
+        _wait(lambda: b"200" in _head(server))
+        first.close()
+
+
+def _head(server: Server) -> bytes:
+    with server.socket() as client:
+        client.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        return until_closed(client).split(b"\r\n")[0]
+
+
+def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+    """Make an HTTP/2 frame (RFC 9113, section 4.1)."""
+    return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
+
+
+def test_an_http2_client_that_asks_and_resets_without_end_is_cut_off(tmp_path: Path) -> None:
+    # :method GET, :scheme http, :path /, :authority localhost (RFC 7541, static table).
+    fields = b"\x82\x86\x84\x41\x09localhost"
+    with Server(tmp_path / "events") as server, server.socket() as client:
+        client.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, b""))
+
+        def send() -> None:
+            try:
+                for stream in range(1, 2_000_001, 2):
+                    client.sendall(frame(1, 5, stream, fields) + frame(3, 0, stream, b"\0\0\0\x08"))
+            except OSError:
+                pass
+
+        sender = threading.Thread(target=send)
+        sender.start()
+        until_closed(client)
+        client.close()
+        sender.join()
+        assert server.get("/healthz").status == 200
+        assert server.peak_rss() < PEAK
+
+
+@pytest.mark.parametrize(
+    ("path", "headers"),
+    [
+        ("/v1/topics/a/records?sync=sometimes", {}),
+        ("/v1/topics/a/records?nonsense=1", {}),
+        ("/v1/topics/a/records?partition=-1", {}),
+        ("/v1/topics/a/records?timeout=5", {}),
+        ("/v1/topics/..%2f..%2fetc/records", {}),
+        ("/v1/topics/%00/records", {}),
+        ("/v1/topics/%ff/records", {}),
+        ("/v1/topics/" + "x" * 250 + "/records", {}),
+        ("/v1/topics/a/records", {"If_Next": "soon"}),
+        ("/v1/topics/a/records", {"Falaj_Producer": "p"}),
+        ("/v1/topics/a/records", {"Falaj_Sequence": "1"}),
+        ("/v1/topics/a/records", {"Falaj_Producer": "p", "Falaj_Sequence": "-1"}),
+        ("/v1/topics/a/records", {"Content_Type": "application/x-ndjson"}),
+    ],
+)
+def test_a_request_with_a_mistake_is_told_which_and_appends_nothing(
+    tmp_path: Path, path: str, headers: dict[str, str]
+) -> None:
+    with Server(tmp_path / "events") as server:
+        refused = server.post(path, b"{x", **headers)
+        assert refused.status == 400, refused
+        assert refused.problem in ("bad-request", "invalid-name", "invalid-argument")
+        assert server.get("/v1/topics").json == {"topics": []}
