@@ -282,7 +282,7 @@ def main() -> int:
             try:
                 code = run(name, rooms[name], given, state, mutants)
             except KeyboardInterrupt:
-                print(f"{name}: interrupted; the same command goes on from here", file=sys.stderr)
+                print(f"{name}: interrupted; the same command resumes here", file=sys.stderr)
                 return INTERRUPTED
             if code:
                 print(f"{name}: cargo-mutants ended with {code}", file=sys.stderr)
