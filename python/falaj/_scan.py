@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import pyarrow
 import pyarrow.dataset
 
-from falaj import _core, _predicates
-from falaj.errors import CorruptData, InvalidArgument, MissingExtra
+from falaj import _core, _json_columns, _predicates
+from falaj.errors import CorruptData, DecodeFailed, InvalidArgument, MissingExtra
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -52,7 +52,10 @@ class Records:
         batch_rows: Most rows of a batch.
         batch_bytes: Bytes of keys, values and headers after which a batch ends.
         skips: Whether corruption is stepped over.
+        fields: Members of values that are JSON, as a struct; None for none.
+        on_bad: What a value does that has not these members.
         skipped: The corrupt parts that were stepped over so far.
+        bad: How many values were left out or null because they are no such JSON.
     """
 
     parts: list[tuple[Topic[Any], Lane]]
@@ -60,13 +63,17 @@ class Records:
     batch_rows: int
     batch_bytes: int
     skips: bool
+    fields: pyarrow.StructType | None = None
+    on_bad: Literal["raise", "skip", "null"] = "raise"
     skipped: list[Skipped] = field(default_factory=list)
+    bad: int = 0
 
     def schema(self) -> pyarrow.Schema:
         """Return the schema; keys and values are copied."""
         if not self.parts:
             raise InvalidArgument("a scan is of one topic at least")
-        return pyarrow.schema(self._stream(self.parts[0][0], [], self.columns, _predicates.ALL))
+        plain = pyarrow.schema(self._stream(self.parts[0][0], [], self.columns, _predicates.ALL))
+        return plain if self.fields is None else pyarrow.schema([*plain, *self.fields])
 
     def read(
         self,
@@ -76,7 +83,7 @@ class Records:
         *,
         views: bool = False,
         ahead: bool = True,
-    ) -> Iterator[_core.ArrowBatch]:
+    ) -> Iterator[_core.ArrowBatch | pyarrow.RecordBatch]:
         """Read batches, one partition after the other.
 
         Args:
@@ -97,14 +104,62 @@ class Records:
             left = _cut(topic, lane, wanted)
             if left is None:
                 continue
-            stream = self._stream(topic, [left], columns, wanted, rows, views, ahead)
+            decodes = self._decodes(columns)
+            needed = columns
+            if decodes:
+                plain = [name for name in columns if name in self.columns]
+                needed = [*dict.fromkeys([*plain, "value", "offset"])]
+            stream = self._stream(topic, [left], needed, wanted, rows, views, ahead)
             try:
-                yield from stream
+                for batch in stream:
+                    yield self._with_fields(topic, lane, batch, columns) if decodes else batch
             except CorruptData as error:
                 error.add_note("step over corruption with on_corrupt='skip'")
                 raise
             finally:
                 self.skipped += [lost for lost in stream._skipped() if lost not in self.skipped]
+
+    def _decodes(self, columns: Sequence[str]) -> bool:
+        """Whether values are read as JSON: for a field, or to know which are left out."""
+        if self.fields is None:
+            return False
+        return self.on_bad == "skip" or any(name not in self.columns for name in columns)
+
+    def _with_fields(
+        self, topic: Topic[Any], lane: Lane, made: _core.ArrowBatch, columns: Sequence[str]
+    ) -> pyarrow.RecordBatch:
+        """Read fields of a batch's values, and leave out or refuse what is no such JSON.
+
+        Raises:
+            DecodeFailed: A value is no such JSON, and that is an error.
+        """
+        batch = pyarrow.record_batch(made)
+        found, bad = _json_columns.decode(batch["value"], "json", self.fields)
+        if bad and self.on_bad == "raise":
+            raise self._refused(topic, lane, batch["offset"][bad[0]].as_py())
+        self.bad += len(bad)
+        if bad:
+            missing, left = set(bad), iter(range(len(found)))
+            places = [None if row in missing else next(left) for row in range(len(batch))]
+            if self.on_bad == "skip":
+                batch = batch.filter(pyarrow.array([place is not None for place in places]))
+            else:
+                found = found.take(pyarrow.array(places, pyarrow.int64()))
+        # Members are null where the value is: `flatten` sees to that, `field` does not.
+        fields = dict(zip((each.name for each in self.fields or ()), found.flatten(), strict=True))
+        arrays = [fields[name] if name in fields else batch[name] for name in columns]
+        if not columns:  # rows without columns have a number alone
+            return batch.select([])
+        return pyarrow.RecordBatch.from_arrays(arrays, names=list(columns))
+
+    def _refused(self, topic: Topic[Any], lane: Lane, offset: int) -> DecodeFailed:
+        error = DecodeFailed(
+            f"topic {topic.name}, partition {lane[0]}: the value at offset {offset} is no JSON of "
+            f"the type {self.fields}: leave such records out with on_bad='skip', or have nulls "
+            "there with on_bad='null'"
+        )
+        error.topic, error.partition, error.offset = topic.name, lane[0], offset
+        return error
 
     def _stream(
         self,
@@ -200,6 +255,11 @@ class Scan(pyarrow.dataset.UnionDataset):  # type: ignore[misc] # pyarrow has no
     def skipped(self) -> list[Skipped]:
         """The corrupt parts that all readings stepped over, with `on_corrupt="skip"`."""
         return list(self._records.skipped)
+
+    @property
+    def bad(self) -> int:
+        """How many values were left out, or null, in all that was read: `on_bad` says which."""
+        return self._records.bad
 
     def scanner(
         self,

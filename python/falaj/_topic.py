@@ -548,6 +548,8 @@ class Topic(_core.Topic[T]):
         batch_rows: int = 65_536,
         batch_bytes: int = 64 << 20,
         on_corrupt: Literal["raise", "skip"] = "raise",
+        fields: Mapping[str, Any] | None = None,
+        on_bad: Literal["raise", "skip", "null"] = "raise",
     ) -> Scan:
         """Make a lazy table of it, for Polars, DuckDB, pandas and pyarrow.
 
@@ -558,6 +560,10 @@ class Topic(_core.Topic[T]):
             >>> _ = orders.extend([(b"eu", b"two coffees"), (b"us", b"one tea")])
             >>> orders.scan().to_table(columns=["offset", "value"]).to_pylist()
             [{'offset': 0, 'value': b'two coffees'}, {'offset': 1, 'value': b'one tea'}]
+            >>> _ = store.topic("sales").append(b'{"item": "tea", "amount": 1.5}')
+            >>> sales = store.topic("sales").scan(columns=["offset"], fields={"amount": "double"})
+            >>> sales.to_table().to_pylist()
+            [{'offset': 0, 'amount': 1.5}]
         """
         from falaj import arrow
 
@@ -569,6 +575,8 @@ class Topic(_core.Topic[T]):
             batch_rows=batch_rows,
             batch_bytes=batch_bytes,
             on_corrupt=on_corrupt,
+            fields=fields,
+            on_bad=on_bad,
         )
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:

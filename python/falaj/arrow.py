@@ -15,7 +15,7 @@ from falaj._numbers import number, plain
 from falaj.errors import InvalidArgument, MissingExtra, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import pyarrow
 
@@ -224,6 +224,8 @@ def scan(
     batch_rows: int = BATCH_ROWS,
     batch_bytes: int = BATCH_BYTES,
     on_corrupt: Literal["raise", "skip"] = "raise",
+    fields: Mapping[str, Any] | None = None,
+    on_bad: Literal["raise", "skip", "null"] = "raise",
 ) -> Scan:
     """Make a lazy table of one topic or several; `topic.scan(…)` is the same for one.
 
@@ -240,6 +242,12 @@ def scan(
         batch_bytes: Bytes of keys, values and headers after which a batch ends, up to 1 GiB.
         on_corrupt: "raise", or "skip" to step over corruption and note it in `Scan.skipped`.
 
+        fields: Members of values that are JSON objects, as further columns: their names, and types
+            of pyarrow or the names of these, as `{"amount": "double"}`. A member that a value lacks
+            is null.
+        on_bad: What a value does that is no JSON, or has a member of another type: "raise"; "skip"
+            to leave the record out; or "null" for nulls in its fields. `Scan.bad` counts them.
+
     Returns:
         A dataset of pyarrow's, which DuckDB reads as a table, and which makes a LazyFrame of Polars
         and a DataFrame of pandas.
@@ -255,7 +263,22 @@ def scan(
 
     parts = [(topic, lane) for topic in topics for lane in lanes(topic, start, end)]
     skips = on_corrupt == "skip"
-    return Scan(Records(parts, tuple(columns), batch_rows, batch_bytes, skips))
+    members = None if fields is None else _members(fields, columns, on_bad)
+    return Scan(Records(parts, tuple(columns), batch_rows, batch_bytes, skips, members, on_bad))
+
+
+def _members(fields: Mapping[str, Any], columns: Sequence[str], on_bad: str) -> Any:
+    from falaj import _json_columns
+
+    if on_bad not in ("raise", "skip", "null"):
+        raise InvalidArgument(f'on_bad is "raise", "skip" or "null", not {on_bad!r}')
+    for name in fields:
+        if name in columns:
+            raise InvalidArgument(
+                f"{name!r} is a column and a field: name other columns= than this one, or no such "
+                "field"
+            )
+    return _json_columns.struct_of(fields)
 
 
 def lanes(topic: Topic[Any], start: Start, end: int | Time | None) -> list[Lane]:

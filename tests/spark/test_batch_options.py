@@ -23,12 +23,12 @@ from pyspark.sql.types import (
 )
 
 import falaj
+from falaj._json_columns import decode
 from falaj.errors import CorruptData, InvalidArgument, NotAStore, OffsetOutOfRange, TopicDeleted
 from falaj.spark import columns, ranges
 from falaj.spark.loss import Loss
 from falaj.spark.options import ReadOptions
 from falaj.spark.source import FalajReader, FalajSource
-from falaj.spark.values import decode
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -22,7 +22,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from falaj.spark import values
+from falaj._json_columns import decode
+from falaj.spark.values import arrow_type
 
 REFUSED = object()
 
@@ -30,8 +31,8 @@ REFUSED = object()
 def read(kind: DataType, *documents: str | None) -> list[Any]:
     """Read documents as a batch; those that are refused stand where they were."""
     payloads = [None if document is None else document.encode() for document in documents]
-    wanted = values.arrow_type(kind)
-    found, bad = values.decode(pyarrow.array(payloads, pyarrow.binary()), "json", wanted)
+    wanted = arrow_type(kind)
+    found, bad = decode(pyarrow.array(payloads, pyarrow.binary()), "json", wanted)
     assert found.type == wanted
     found.validate(full=True)
     read = iter(found.to_pylist())

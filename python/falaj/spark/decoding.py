@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from falaj import _json_columns
 from falaj.errors import InvalidArgument
 from falaj.spark import values
 
@@ -55,9 +56,11 @@ class Decoder:
         Raises:
             InvalidArgument: A value is not what `values` says, and that fails the query.
         """
-        found, bad = values.decode(batch["value"], self._values, self._wanted, self._corrupt_record)
+        found, bad = _json_columns.decode(
+            batch["value"], self._values, self._wanted, self._corrupt_record
+        )
         if bad and self._kept_in is not None:
-            found = values.kept(found, bad, batch["value"], self._kept_in)
+            found = _json_columns.kept(found, bad, batch["value"], self._kept_in)
         elif bad:
             self._leave_out([batch["offset"][row].as_py() for row in bad])
             import numpy
