@@ -190,6 +190,18 @@ impl Error {
         }
     }
 
+    /// Bytes at a place in a file that are not what was written.
+    #[cold]
+    pub(crate) fn corrupt(path: &Path, position: u64, what: &'static str) -> Self {
+        Error::CorruptData { path: path.to_path_buf(), position, what }
+    }
+
+    /// An argument that cannot be right, with what helps.
+    #[cold]
+    pub(crate) fn invalid(what: impl Into<String>) -> Self {
+        Error::InvalidArgument { what: what.into() }
+    }
+
     /// Convert what a decoder found wrong at a place in a file.
     pub fn malformed(path: &Path, position: u64, what: DecodeError) -> Self {
         let path = path.to_path_buf();
@@ -260,6 +272,11 @@ impl Error {
             | Error::LockFileReplaced { .. } => Remedy::FixMachine,
             Error::CorruptData { .. } => Remedy::Repair,
         }
+    }
+
+    /// True where the operating system says that there is nothing at the path.
+    pub(crate) fn is_not_found(&self) -> bool {
+        matches!(self, Error::SystemCallFailed { source, .. } if source.kind() == io::ErrorKind::NotFound)
     }
 
     /// Return the operating system's error number, if the error has one.

@@ -117,7 +117,7 @@ struct Looks<'a> {
 
 impl<'a> Looks<'a> {
     fn new(store: &'a Store) -> Self {
-        let (slots, incarnation) = (store.slots(), store.incarnation_now());
+        let (slots, incarnation) = (store.slots(), store.incarnation());
         Self { store, slots, incarnation, topics: BTreeMap::new() }
     }
 

@@ -6,12 +6,12 @@
 //! more than cost time. Layout: `docs/FORMAT.md`, "Index".
 
 use super::checksum::{crc32_from, seed};
-use super::{DecodeError, Decoded, VERSION, put, u32_at, u64_at};
+use super::{DecodeError, Decoded, owned, put, u32_at, u64_at};
 
 /// First bytes of every index.
 pub const MAGIC: [u8; 8] = *b"FALAJIDX";
 /// Bytes of the header; entries begin there.
-pub const HEADER_LEN: usize = 64;
+pub const HEADER_LEN: usize = owned::HEADER_LEN;
 /// Bytes of an entry.
 pub const ENTRY_LEN: usize = 32;
 /// About how many bytes of the segment one entry covers.
@@ -19,15 +19,10 @@ pub const STRIDE: u64 = 4096;
 
 /// Lay out the header of a segment's index.
 pub fn encode_header(log: [u8; 16], sequence: u64, salt: u64) -> [u8; HEADER_LEN] {
-    let mut out = [0; HEADER_LEN];
-    put(&mut out, 0, &MAGIC);
-    put(&mut out, 8, &VERSION.to_le_bytes());
-    put(&mut out, 16, &log);
-    put(&mut out, 32, &sequence.to_le_bytes());
-    put(&mut out, 40, &salt.to_le_bytes());
-    let crc = crc32_from(0, &out[..HEADER_LEN - 4]);
-    put(&mut out, HEADER_LEN - 4, &crc.to_le_bytes());
-    out
+    let mut own = [0; 16];
+    put(&mut own, 0, &sequence.to_le_bytes());
+    put(&mut own, 8, &salt.to_le_bytes());
+    owned::encode_header(MAGIC, log, &own)
 }
 
 /// Check that bytes are the header of this segment's index.

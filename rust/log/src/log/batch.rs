@@ -134,9 +134,7 @@ pub(super) fn check_blocks(blocks: &[NewBlock<'_>], firsts: &[u64]) -> Result<()
 
 #[cold]
 pub(super) fn no_block() -> Error {
-    Error::InvalidArgument {
-        what: "an append has at least one block, and no block without records".to_owned(),
-    }
+    Error::invalid("an append has at least one block, and no block without records")
 }
 
 /// Check that a topic appears once in a group: its blocks get their offsets before any of them is
@@ -147,9 +145,9 @@ fn check_topics(blocks: &[NewBlock<'_>]) -> Result<()> {
         let topic = block.topic;
         let Some(bits) = seen.get_mut(topic as usize / 64) else { continue };
         if *bits & 1 << (topic % 64) != 0 {
-            let what =
-                format!("topic number {topic} appears twice in one append: make it one block");
-            return Err(Error::InvalidArgument { what });
+            return Err(Error::invalid(format!(
+                "topic number {topic} appears twice in one append: make it one block"
+            )));
         }
         *bits |= 1 << (topic % 64);
     }

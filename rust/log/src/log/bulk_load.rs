@@ -31,12 +31,14 @@ impl Token {
     /// `InvalidArgument` for a name that is empty or too long, and for the highest number, which no load has.
     pub fn new(topic: u32, name: &str, version: u64) -> Result<Self> {
         if !(1..=MAX_TOKEN_NAME).contains(&name.len()) {
-            let what = format!("an idempotency key's name has 1 to {MAX_TOKEN_NAME} bytes");
-            return Err(Error::InvalidArgument { what });
+            return Err(Error::invalid(format!(
+                "an idempotency key's name has 1 to {MAX_TOKEN_NAME} bytes"
+            )));
         }
         if version == IdempotencyState::NONE.version {
-            let what = format!("an idempotency key's version is below {version}, which means none");
-            return Err(Error::InvalidArgument { what });
+            return Err(Error::invalid(format!(
+                "an idempotency key's version is below {version}, which means none"
+            )));
         }
         Ok(Self { key: (topic, name.as_bytes().to_vec()), version })
     }
@@ -91,7 +93,7 @@ impl Log {
 
 /// Check all that can be wrong with a bulk load, before the lock.
 fn check_job(blocks: &[NewBlock<'_>], token: Option<&Token>, firsts: &[u64]) -> Result<()> {
-    let refuse = |what: &str| Err(Error::InvalidArgument { what: what.to_owned() });
+    let refuse = |what: &str| Err(Error::invalid(what));
     if blocks.is_empty() && token.is_none() {
         return refuse(
             "a bulk load without records and without an idempotency key has nothing to commit",

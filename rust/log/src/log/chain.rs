@@ -15,8 +15,8 @@ use crate::format::block::Kind;
 use crate::format::segment::{Mark, Previous, SegmentHeader};
 use crate::format::state::End;
 use crate::format::{DecodeError, FIRST_BLOCK, names};
-use crate::segment::{Reading, Segment, UNREAD, expect_own, read_header, read_header_pages};
-use crate::storage::{File, OpenMode, Storage};
+use crate::segment::{Reading, Segment, UNREAD, expect_own, read_header_pages};
+use crate::storage::{OpenMode, Storage};
 
 use super::open_segments::{self, OpenSegments, with_room};
 use super::{LogSettings, enter};
@@ -108,6 +108,14 @@ impl Chain {
             open.insert(Arc::clone(&fresh));
         }
         Ok(fresh)
+    }
+
+    /// As [`Chain::reopen_empty`] where so much was read without a map; else the segment as it is.
+    ///
+    /// # Errors
+    /// As [`Chain::segment`].
+    pub fn refreshed(&self, segment: Arc<Segment>) -> Result<Arc<Segment>> {
+        if segment.exceeds_cache() { self.reopen_empty(&segment) } else { Ok(segment) }
     }
 
     /// Return the segment with this sequence, open for reading.
@@ -265,8 +273,7 @@ impl Chain {
             }
             sequences.pop();
         }
-        let path = self.dir.clone();
-        Err(Error::CorruptData { path, position: 0, what: "a log without any segment" })
+        Err(Error::corrupt(&self.dir, 0, "a log without any segment"))
     }
 
     /// Drop what the newest segment does not reach backwards: a cut left it out of the log. Before
@@ -357,7 +364,7 @@ impl Chain {
         // go to another file.
         let known = enter(&self.known).headers.get(&sequence).cloned();
         let is_known = known.is_some();
-        let header = match known.map_or_else(|| self.read_header(sequence), Ok) {
+        let header = match known.map_or_else(|| Ok(self.read_pages(sequence)?.0), Ok) {
             Ok(header) => header,
             Err(error) => return disconnects(error),
         };
@@ -380,17 +387,19 @@ impl Chain {
         if let Some(header) = enter(&self.known).headers.get(&sequence) {
             return Ok(header.clone());
         }
-        let header = self.read_header(sequence)?;
+        let (header, _) = self.read_pages(sequence)?;
         enter(&self.known).headers.insert(sequence, header.clone());
         Ok(header)
     }
 
-    fn read_header(&self, sequence: u64) -> Result<SegmentHeader> {
-        let (file, path) = self.open_file(sequence)?;
-        let header = read_header(&*file, &path)?;
+    fn read_pages(&self, sequence: u64) -> Result<(SegmentHeader, Option<Mark>)> {
+        let path = self.dir.join(names::segment(sequence));
+        let file = self.storage.open(&path, OpenMode::Read).doing("open", &path);
+        let file = file.map_err(|e| unless_missing(e, &self.dir, sequence))?;
+        let (header, mark) = read_header_pages(&*file, &path)?;
         // A copy under a later name would seem to supersede its original.
         expect_own(&header, self.generation, sequence, &path)?;
-        Ok(header)
+        Ok((header, mark))
     }
 
     fn first_page(&self, sequence: u64) -> Result<(SegmentHeader, Option<Mark>)> {
@@ -398,18 +407,9 @@ impl Chain {
         if let Some(segment) = open {
             return Ok((segment.header().clone(), segment.read_mark()?));
         }
-        let (file, path) = self.open_file(sequence)?;
-        let (header, mark) = read_header_pages(&*file, &path)?;
-        expect_own(&header, self.generation, sequence, &path)?;
+        let (header, mark) = self.read_pages(sequence)?;
         enter(&self.known).headers.insert(sequence, header.clone());
         Ok((header, mark))
-    }
-
-    fn open_file(&self, sequence: u64) -> Result<(Arc<dyn File>, PathBuf)> {
-        let path = self.dir.join(names::segment(sequence));
-        let file = self.storage.open(&path, OpenMode::Read).doing("open", &path);
-        let file = file.map_err(|e| unless_missing(e, &self.dir, sequence))?;
-        Ok((file, path))
     }
 
     /// Return the segment that must continue this one, and where this one's content ends.
@@ -420,9 +420,8 @@ impl Chain {
         match self.next(segment)? {
             Next::Segment { sequence, end } => Ok((sequence, end)),
             Next::Nothing | Next::Superseded | Next::Removed => {
-                let (path, position) = (segment.path().to_path_buf(), segment.map().len());
                 let what = "a segment that should have a successor";
-                Err(Error::CorruptData { path, position, what })
+                Err(Error::corrupt(segment.path(), segment.map().len(), what))
             }
         }
     }
@@ -514,7 +513,7 @@ impl KnownSegment {
 
 /// Return whether two segments of the same name are the same file.
 fn is_same_file(one: &Segment, other: &Segment) -> bool {
-    let id = |segment: &Segment| segment.file().stat().ok().map(|stat| (stat.device, stat.inode));
+    let id = |segment: &Segment| segment.file().stat().ok().map(|stat| stat.id());
     id(one) == id(other)
 }
 
@@ -527,17 +526,12 @@ pub fn is_missing(error: &Error) -> bool {
 
 /// Make the error for a segment that the chain names and the directory lacks.
 pub fn missing(dir: &Path, sequence: u64) -> Error {
-    Error::CorruptData { path: dir.join(names::segment(sequence)), position: 0, what: MISSING }
+    Error::corrupt(&dir.join(names::segment(sequence)), 0, MISSING)
 }
 
 /// Convert the kernel's error for such a segment to corruption.
 fn unless_missing(error: Error, dir: &Path, sequence: u64) -> Error {
-    match error {
-        Error::SystemCallFailed { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
-            missing(dir, sequence)
-        }
-        other => other,
-    }
+    if error.is_not_found() { missing(dir, sequence) } else { error }
 }
 
 /// Return where a segment's first blocks end. A roll syncs the bulk of the log's state, but not

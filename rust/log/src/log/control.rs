@@ -7,11 +7,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use crate::error::{Error, Result};
+use crate::error::{DecodedIn, Error, IoResult, Result};
 use crate::format::address::Address;
-use crate::format::control::{HEADER_LEN, LEN, at, decode_header, encode_header, flag};
+use crate::format::control::{LEN, at, decode_header, encode_header, flag};
+use crate::format::u64_in;
 use crate::format::wake as bell;
 use crate::segment::index::write_file;
+use crate::segment::named::expect_in_place;
 use crate::storage::real::private_memory;
 use crate::storage::{File, Map, MapAccess, OpenMode, Stat, Storage, Word};
 use crate::sync::update;
@@ -31,6 +33,30 @@ pub struct Control {
     bell: OnceLock<Map>,
 }
 
+/// A control file as it was read and checked.
+struct ControlFile {
+    file: Arc<dyn File>,
+    path: PathBuf,
+    page: Vec<u8>,
+    id: u64,
+    stat: Stat,
+}
+
+impl ControlFile {
+    fn read(storage: &dyn Storage, dir: &Path, log: [u8; 16], how: OpenMode) -> Result<Self> {
+        let path = dir.join("control");
+        let file = storage.open(&path, how).doing("open", &path)?;
+        let mut page = vec![0; LEN as usize];
+        let got = file.read_at(&mut page, 0).doing("read", &path)?;
+        let id = decode_header(&page[..got], log).in_file(&path, 0)?;
+        if (got as u64) < LEN {
+            return Err(Error::corrupt(&path, got as u64, "the control file was cut off"));
+        }
+        let stat = file.stat().doing("stat", &path)?;
+        Ok(Self { file, path, page, id, stat })
+    }
+}
+
 impl Control {
     /// Open and check a log's control file.
     ///
@@ -42,19 +68,9 @@ impl Control {
         log: [u8; 16],
         access: MapAccess,
     ) -> Result<Self> {
-        let path = dir.join("control");
         let how = if access == MapAccess::Read { OpenMode::Read } else { OpenMode::ReadWrite };
-        let file = storage.open(&path, how).map_err(|e| Error::io("open", &path, e))?;
-        let mut header = [0; HEADER_LEN];
-        let got = file.read_at(&mut header, 0).map_err(|e| Error::io("read", &path, e))?;
-        let malformed = |what| Error::malformed(&path, 0, what);
-        let id = decode_header(&header[..got], log).map_err(malformed)?;
-        let stat = file.stat().map_err(|e| Error::io("stat", &path, e))?;
-        if stat.len < LEN {
-            let what = "the control file was cut off";
-            return Err(Error::CorruptData { path, position: stat.len, what });
-        }
-        let map = file.map(LEN, access).map_err(|e| Error::io("map", &path, e))?;
+        let ControlFile { file, path, id, stat, .. } = ControlFile::read(storage, dir, log, how)?;
+        let map = file.map(LEN, access).doing("map", &path)?;
         let (unmapped, stale_tail, bell) = Default::default();
         Ok(Self { map, unmapped, path, id, stat, stale_tail, bell })
     }
@@ -62,12 +78,8 @@ impl Control {
     /// Read once for which incarnation a log's control file is valid; `None` if the file cannot be
     /// used.
     pub fn incarnation_in(storage: &dyn Storage, dir: &Path, log: [u8; 16]) -> Option<u64> {
-        let file = storage.open(&dir.join("control"), OpenMode::Read).ok()?;
-        let mut page = [0; LEN as usize];
-        let got = file.read_at(&mut page, 0).ok()?;
-        decode_header(&page[..got], log).ok()?;
-        let word = page[..got].get(at::INCARNATION as usize..)?.first_chunk()?;
-        (got as u64 == LEN).then(|| u64::from_le_bytes(*word))
+        let found = ControlFile::read(storage, dir, log, OpenMode::Read).ok()?;
+        Some(u64_in(&found.page, at::INCARNATION))
     }
 
     /// Open as [`Control::open`], for reading without a map.
@@ -75,19 +87,10 @@ impl Control {
     /// # Errors
     /// As [`Control::open`].
     pub fn open_unmapped(storage: &dyn Storage, dir: &Path, log: [u8; 16]) -> Result<Self> {
-        let path = dir.join("control");
-        let file = storage.open(&path, OpenMode::Read).map_err(|e| Error::io("open", &path, e))?;
-        let mut page = vec![0; LEN as usize];
-        let got = file.read_at(&mut page, 0).map_err(|e| Error::io("read", &path, e))?;
-        let id =
-            decode_header(&page[..got], log).map_err(|what| Error::malformed(&path, 0, what))?;
-        if (got as u64) < LEN {
-            let what = "the control file was cut off";
-            return Err(Error::CorruptData { path, position: got as u64, what });
-        }
-        let stat = file.stat().map_err(|e| Error::io("stat", &path, e))?;
-        let map = private_memory(LEN).map_err(|e| Error::io("get memory for", &path, e))?;
-        map.write(0, &page).map_err(|e| Error::io("read", &path, e))?;
+        let found = ControlFile::read(storage, dir, log, OpenMode::Read)?;
+        let ControlFile { file, path, page, id, stat } = found;
+        let map = private_memory(LEN).doing("get memory for", &path)?;
+        map.write(0, &page).doing("read", &path)?;
         let (stale_tail, bell) = Default::default();
         Ok(Self { map, unmapped: Some(file), path, id, stat, stale_tail, bell })
     }
@@ -126,7 +129,7 @@ impl Control {
     /// # Errors
     /// `SystemCallFailed` or `NoSpace`.
     pub fn create(storage: &dyn Storage, dir: &Path, log: [u8; 16], mode: u32) -> Result<u64> {
-        let id = storage.random().map_err(|e| Error::io("draw a random number for", dir, e))?;
+        let id = storage.random().doing("draw a random number for", dir)?;
         let temporary = dir.join("control.tmp");
         write_file(storage, &temporary, &encode_header(log, id), LEN, mode)?;
         Ok(id)
@@ -139,7 +142,7 @@ impl Control {
     pub fn publish(storage: &dyn Storage, dir: &Path) -> Result<()> {
         let temporary = dir.join("control.tmp");
         let renamed = storage.rename_over(&temporary, &dir.join("control"));
-        renamed.map_err(|e| Error::io("rename", &temporary, e))
+        renamed.doing("rename", &temporary)
     }
 
     /// Return its random id, which the segments' marks repeat.
@@ -157,15 +160,7 @@ impl Control {
     /// # Errors
     /// `LockFileReplaced` when it leads to another, `FilesRemoved` when it leads nowhere.
     pub fn check_in_place(&self, storage: &dyn Storage) -> Result<()> {
-        let path = self.path.clone();
-        match storage.stat(&path) {
-            Ok(now) if (now.device, now.inode) == (self.stat.device, self.stat.inode) => Ok(()),
-            Ok(_) => Err(Error::LockFileReplaced { path }),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                Err(Error::FilesRemoved { path })
-            }
-            Err(error) => Err(Error::io("look at", &path, error)),
-        }
+        expect_in_place(storage, &self.stat, &self.path)
     }
 
     /// Return the incarnation for which the page is valid.
@@ -239,8 +234,7 @@ impl Control {
         if self.flags() & !(flag::LATCHED | flag::DELETED) == 0 {
             return Ok(());
         }
-        let (path, what) = (self.path.clone(), "an unknown flag is set");
-        Err(Error::CorruptData { path, position: at::FLAGS, what })
+        Err(Error::corrupt(&self.path, at::FLAGS, "an unknown flag is set"))
     }
 
     /// Set or clear one of the [`flag`]s, and leave the others as they are. If words cannot be

@@ -28,14 +28,13 @@ use crate::format::segment::{Mark, header_pages};
 use crate::format::settings::WriteMode;
 use crate::format::state::{CursorState, LogState};
 use crate::format::{DecodeError, FIRST_BLOCK, names};
-use crate::segment::index::write_file;
 use crate::segment::{BlockError, Check, NO_BLOCK, Reading, Segment};
 use crate::storage::{File, OpenMode, Storage};
 
 use super::LogSettings;
 use super::chain::{Chain, is_missing, missing};
 use super::control::Control;
-use super::create::{dir_mode, lock_mode};
+use super::create::make_rest;
 use super::metadata::TopicEnds;
 use super::seek::begins_where_trimmed;
 use super::verify::Progress;
@@ -150,8 +149,7 @@ impl LogCopy {
             let segment = self.chain.segment(piece.sequence)?;
             if segment.is_compacted() {
                 // The segment no longer tells which records a cursor moved with.
-                let (path, position) = (segment.path().to_path_buf(), FIRST_BLOCK);
-                return Err(Error::CorruptData { path, position, what: COMPACTED_MEANWHILE });
+                return Err(segment.corrupt(FIRST_BLOCK, COMPACTED_MEANWHILE));
             }
             piece.moves(&segment, begin, &mut moves);
         }
@@ -204,23 +202,17 @@ impl LogCopy {
         for piece in &self.pieces {
             let segment = self.chain.segment(piece.sequence)?;
             if segment.salt() != piece.salt {
-                let what =
-                    DecodeError::Damaged("another segment than the one that was to be copied");
-                return Err(segment.error(BlockError { position: 0, what }));
+                return Err(
+                    segment.corrupt(0, "another segment than the one that was to be copied")
+                );
             }
             piece.copy(&segment, storage, to, self.file_mode, &mut |bytes| {
                 *done += bytes;
                 progress(*done, total)
             })?;
         }
-        // Empty, and without an owner: the processes that open the copy lock it.
-        let by_file = ["lock.append", "lock.sync"];
-        let by_file = by_file.into_iter().filter(|_| self.write_mode == WriteMode::Pwrite);
-        for lock in ["lock"].into_iter().chain(by_file) {
-            write_file(storage, &to.join(lock), &[], 0, lock_mode(self.file_mode))?;
-        }
-        let quarantine = to.join("quarantine");
-        storage.create_dir(&quarantine, dir_mode(self.file_mode)).doing("create", &quarantine)?;
+        // Without an owner: the processes that open the copy lock it.
+        make_rest(storage, to, self.write_mode, self.file_mode)?;
         storage.sync_dir(to).doing("sync", to)
     }
 }
@@ -282,9 +274,7 @@ fn check_unproven(
     let mut segment = Arc::clone(segment);
     let mut position = mark.max(FIRST_BLOCK);
     while end.is_none_or(|end| position < end) {
-        if segment.exceeds_cache() {
-            segment = Arc::new(segment.reopen_empty()?);
-        }
+        Segment::refresh(&mut segment)?;
         let doubt = |bad: BlockError| match bad.what {
             DecodeError::Damaged(what) if !recovered => {
                 let (path, position) = (segment.path().to_path_buf(), bad.position);
@@ -349,10 +339,8 @@ impl SegmentPiece {
         told: &mut dyn FnMut(u64) -> Result<()>,
     ) -> Result<()> {
         let path: PathBuf = to.join(names::segment(self.sequence));
-        let failed = |what| move |e| (what, e);
         let target = storage.open(&path, OpenMode::CreateNew(mode)).doing("create", &path)?;
-        let finish = |(what, e): (&'static str, std::io::Error)| Error::io(what, &path, e);
-        self.first_pages(segment, &*target).map_err(failed("write")).map_err(finish)?;
+        self.first_pages(segment, &*target).doing("write", &path)?;
         told(FIRST_BLOCK.min(self.len))?;
         let mut at = FIRST_BLOCK;
         let holes = self.holes(segment);
@@ -371,9 +359,9 @@ impl SegmentPiece {
         }
         // The file ends there, even if a hole comes last.
         if holes.last().is_some_and(|last| last.end == self.len) {
-            target.write_at(&[0; 8], self.len - 8).map_err(failed("write")).map_err(finish)?;
+            target.write_at(&[0; 8], self.len - 8).doing("write", &path)?;
         }
-        target.sync_all().map_err(failed("sync")).map_err(finish)
+        target.sync_all().doing("sync", &path)
     }
 
     /// List the ranges that void blocks of a compacted segment cover, if they are large enough to

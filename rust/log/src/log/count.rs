@@ -284,7 +284,7 @@ impl Log {
             }
             let segment = self.chain.open_uncached(sequence)?;
             let is = segment.file().stat().doing("stat", &path)?;
-            if (is.device, is.inode) != (stat.device, stat.inode) {
+            if is.id() != stat.id() {
                 // Another one replaced it, now or since the listing.
                 self.chain.refresh()?;
                 continue;
@@ -316,9 +316,7 @@ impl Log {
         counted.is_whole = true;
         let (mut position, mut segment, mut bad) = (opening.position, Arc::clone(segment), None);
         while position < limit {
-            if segment.exceeds_cache() {
-                segment = self.chain.reopen_empty(&segment)?;
-            }
+            segment = self.chain.refreshed(segment)?;
             match segment.block(position, Check::Header) {
                 Ok(Some(block)) => {
                     counted.add(&block, bad);
@@ -385,12 +383,7 @@ impl Log {
                 if before + count <= number {
                     return Ok(true);
                 }
-                let mut left = number - before;
-                count_in(data, |at| {
-                    offset = at;
-                    left = left.wrapping_sub(1);
-                    left != u64::MAX
-                })?;
+                offset = nth_in(data, number - before)?;
                 Ok(false)
             },
         )?;
@@ -412,9 +405,7 @@ impl Log {
         };
         let CountMark { mut position, mut before, .. } = *place;
         loop {
-            if segment.exceeds_cache() {
-                segment = self.chain.reopen_empty(&segment)?;
-            }
+            segment = self.chain.refreshed(segment)?;
             let block = match segment.block(position, Check::Header) {
                 Ok(Some(block)) => block,
                 Ok(None) => return Ok(()),
@@ -450,7 +441,7 @@ impl RecordCounts {
     /// Return the counts of a file, if it has not changed since.
     fn get(&self, stat: &Stat) -> Option<Option<Arc<CountedSegment>>> {
         let all = enter(&self.0);
-        let known = all.get(&(stat.device, stat.inode))?;
+        let known = all.get(&stat.id())?;
         let is_same = (known.len, known.modified_us) == (stat.len, stat.modified_us);
         is_same.then(|| known.counted.clone())
     }
@@ -465,7 +456,7 @@ impl RecordCounts {
             all.clear();
         }
         let (len, modified_us) = (stat.len, stat.modified_us);
-        all.insert((stat.device, stat.inode), KnownCounts { len, modified_us, counted });
+        all.insert(stat.id(), KnownCounts { len, modified_us, counted });
     }
 }
 

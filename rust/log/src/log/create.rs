@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, IoResult, Result};
 use crate::format::block::Kind;
 use crate::format::segment::{Mark, SegmentHeader};
 use crate::format::settings::WriteMode;
@@ -68,8 +68,10 @@ pub fn create(storage: &dyn Storage, dir: &Path, spec: &LogSpec) -> Result<()> {
     let mut state = LogState::default();
     for (number, topic) in &spec.topics {
         if !state.set_topic(*number, *topic) {
-            let what = format!("a log holds at most {} topics", crate::format::state::MAX_TOPICS);
-            return Err(Error::InvalidArgument { what });
+            return Err(Error::invalid(format!(
+                "a log holds at most {} topics",
+                crate::format::state::MAX_TOPICS
+            )));
         }
     }
     let snapshot = state.encode_since(&LogState::default());
@@ -91,19 +93,25 @@ pub fn create(storage: &dyn Storage, dir: &Path, spec: &LogSpec) -> Result<()> {
     segment.header(&header, &mark)?;
     let segment = segment.into_segment(path, header);
     Index::replace(storage, dir, &segment, spec.segment_bytes, &[], spec.file_mode)?;
-    let mut locks = vec!["lock"];
-    if spec.write_mode == WriteMode::Pwrite {
-        locks.extend(["lock.append", "lock.sync"]);
-    }
-    for lock in locks {
-        write_file(storage, &dir.join(lock), &[], 0, lock_mode(spec.file_mode))?;
+    make_rest(storage, dir, spec.write_mode, spec.file_mode)?;
+    // Last, and together: a journaling file system then writes its journal once for all new files.
+    segment.file().sync_all().doing("sync", segment.path())?;
+    storage.sync_dir(dir).doing("sync", dir)
+}
+
+/// Make what a log has beside its segments, all of it empty: files to be locked, and a place for what is
+/// set aside.
+///
+/// # Errors
+/// `SystemCallFailed` or `NoSpace`.
+pub fn make_rest(storage: &dyn Storage, dir: &Path, how: WriteMode, file_mode: u32) -> Result<()> {
+    let by_file = ["lock.append", "lock.sync"];
+    let by_file = by_file.into_iter().filter(|_| how == WriteMode::Pwrite);
+    for lock in ["lock"].into_iter().chain(by_file) {
+        write_file(storage, &dir.join(lock), &[], 0, lock_mode(file_mode))?;
     }
     let quarantine = dir.join("quarantine");
-    let made = storage.create_dir(&quarantine, dir_mode(spec.file_mode));
-    made.map_err(|e| Error::io("create", &quarantine, e))?;
-    // Last, and together: a journaling file system then writes its journal once for all new files.
-    segment.file().sync_all().map_err(|e| Error::io("sync", segment.path(), e))?;
-    storage.sync_dir(dir).map_err(|e| Error::io("sync", dir, e))
+    storage.create_dir(&quarantine, dir_mode(file_mode)).doing("create", &quarantine)
 }
 
 /// Return the permission bits of a lock file: a user without write permission must not be able to
@@ -167,11 +175,7 @@ pub fn is_unused(storage: &dyn Storage, dir: &Path) -> bool {
     let Some((_, generation)) = names::parse_log_dir(&name) else { return false };
     match Control::open_unmapped(storage, dir, generation) {
         Ok(control) => control.is_deleted(),
-        Err(Error::SystemCallFailed { source, .. })
-            if source.kind() == std::io::ErrorKind::NotFound =>
-        {
-            is_empty(storage, dir, generation).unwrap_or(false)
-        }
+        Err(error) if error.is_not_found() => is_empty(storage, dir, generation).unwrap_or(false),
         Err(_) => false,
     }
 }

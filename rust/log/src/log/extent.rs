@@ -2,10 +2,9 @@
 //!
 //! No code decides by it: all of it may have changed when it is read.
 
-use crate::error::{Error, Result};
+use crate::error::{IoResult, Result};
 use crate::format::address::Address;
 use crate::format::control::{at, flag};
-use crate::format::names;
 use crate::format::settings::WriteMode;
 use crate::lock::{self, Identity};
 use crate::storage::{LockKind, OpenMode};
@@ -97,18 +96,14 @@ impl Log {
             let tail = committed.filter(|tail| tail.sequence() == *sequence);
             let mark = || self.chain.segment(*sequence).ok()?.mark().map(|mark| mark.position);
             let live = end.or(tail.map(Address::position)).or_else(mark).unwrap_or(0);
-            let allocated = |name: String| {
-                self.storage.stat(&self.dir.join(name)).map_or(0, |stat| stat.allocated)
-            };
-            let reserved =
-                allocated(names::segment(*sequence)) + allocated(names::index(*sequence));
+            let reserved = self.allocated_for(*sequence);
             infos.push(SegmentInfo { sequence: *sequence, live, reserved });
         }
         Ok(infos)
     }
 
     fn allocated_in(&self, dir: &std::path::Path) -> Result<u64> {
-        let names = self.storage.list(dir).map_err(|e| Error::io("list", dir, e))?;
+        let names = self.storage.list(dir).doing("list", dir)?;
         let stats = names.iter().filter_map(|name| self.storage.stat(&dir.join(name)).ok());
         Ok(stats.filter(|stat| !stat.is_dir).map(|stat| stat.allocated).sum())
     }

@@ -10,7 +10,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, IoResult, Result};
 use crate::failpoints::{Point, pass};
 use crate::format::control::at;
 use crate::format::settings::WriteMode;
@@ -159,11 +159,9 @@ impl Log {
                 waited: timeout.unwrap_or_default(),
                 holder: member.describe(holder),
             },
-            LockError::Damaged { .. } => Error::CorruptData {
-                path,
-                position: which.word(),
-                what: "the lock word is not one that falaj writes",
-            },
+            LockError::Damaged { .. } => {
+                Error::corrupt(&path, which.word(), "the lock word is not one that falaj writes")
+            }
             LockError::Io(source) => Error::io("look for the lock's holder in", &path, source),
         })?;
         let held = HeldLock::Word(control, which, me);
@@ -218,7 +216,7 @@ pub fn wait_for_flock(
 ) -> Result<()> {
     let start = Instant::now();
     let mut nap = Duration::from_micros(50);
-    while !file.try_lock(LockKind::Exclusive).map_err(|e| Error::io("lock", path, e))? {
+    while !file.try_lock(LockKind::Exclusive).doing("lock", path)? {
         if timeout.is_some_and(|timeout| start.elapsed() >= timeout) {
             let waited = start.elapsed();
             let holder = "another process".to_owned();

@@ -5,7 +5,7 @@
 //! sector is written, so a process that dies here leaves the valid one. See `docs/PROTOCOL.md`,
 //! "Verify and repair".
 
-use crate::error::{Error, Result};
+use crate::error::{IoResult, Result};
 use crate::format::segment::HEADER_LEN;
 use crate::segment::{Segment, corrupt_header};
 use crate::storage::{OpenMode, Storage};
@@ -32,10 +32,10 @@ pub(super) fn bad_header(segment: &Segment) -> Result<Option<RepairStep>> {
 
 fn restore(storage: &dyn Storage, segment: &Segment, step: &RepairStep) -> Result<()> {
     let file = storage.open(&step.path, OpenMode::ReadWrite);
-    let file = file.map_err(|e| Error::io("open", &step.path, e))?;
+    let file = file.doing("open", &step.path)?;
     let written = file.write_at(&segment.header().encode(), step.position);
     let synced = written.and_then(|()| file.sync_data());
-    synced.map_err(|e| Error::io("write the header of", &step.path, e))
+    synced.doing("write the header of", &step.path)
 }
 
 impl Log {
@@ -64,7 +64,7 @@ impl Log {
         // A process that removes or replaces segments holds this lock.
         let path = self.dir.join("lock");
         let lock = self.storage.open(&path, OpenMode::ReadWrite);
-        let lock = lock.map_err(|e| Error::io("open", &path, e))?;
+        let lock = lock.doing("open", &path)?;
         wait_for_flock(&*lock, &path, self.settings.lock_timeout)?;
         self.chain.forget();
         let steps = self.headers_to_restore()?;

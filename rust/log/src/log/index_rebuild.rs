@@ -10,7 +10,7 @@
 
 use std::io::ErrorKind;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, IoResult, Result};
 use crate::format::index::{ENTRY_LEN, HEADER_LEN, file_len};
 use crate::format::names;
 use crate::segment::Segment;
@@ -57,9 +57,7 @@ impl Log {
         let (storage, access) = (&*self.storage, write_access(&self.settings));
         let open = || Index::open_file(storage, &self.dir, segment, access);
         let opened = match open() {
-            Err(Error::SystemCallFailed { source, .. })
-                if source.kind() == ErrorKind::NotFound && control.indexed() == 0 =>
-            {
+            Err(error) if error.is_not_found() && control.indexed() == 0 => {
                 self.make_index(segment).and_then(|()| open())
             }
             opened => opened,
@@ -101,9 +99,9 @@ impl Log {
         write_file(storage, &temporary, &bytes, bytes.len() as u64, self.settings.file_mode)?;
         let file = storage.open(&temporary, OpenMode::ReadWrite);
         let synced = file.and_then(|file| file.sync_data());
-        synced.map_err(|e| Error::io("sync", &temporary, e))?;
+        synced.doing("sync", &temporary)?;
         let path = self.dir.join(names::index(segment.sequence()));
-        storage.rename_over(&temporary, &path).map_err(|e| Error::io("rename", &temporary, e))
+        storage.rename_over(&temporary, &path).doing("rename", &temporary)
     }
 
     /// List what rebuilding the bad indexes of sealed segments would do.
@@ -146,9 +144,7 @@ pub(super) fn bad_index(
         Ok(entries) if !entries.is_empty() => return None,
         Ok(_) if Index::build(segment).len() < 2 => return None,
         Ok(_) => "the index is empty".to_owned(),
-        Err(Error::SystemCallFailed { source, .. }) if source.kind() == ErrorKind::NotFound => {
-            "the index is missing".to_owned()
-        }
+        Err(error) if error.is_not_found() => "the index is missing".to_owned(),
         Err(Error::CorruptData { what, .. }) => what.to_owned(),
         Err(other) => other.to_string(),
     };

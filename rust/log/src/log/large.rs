@@ -251,8 +251,7 @@ impl Filled {
             let records = self.records.entry(block.topic).or_default();
             let header = header_of(&block, *records, body.len())?;
             if builder.position() + header.padded() > limit {
-                let what = "a bulk load has more bytes than it said";
-                return Err(Error::InvalidArgument { what: what.into() });
+                return Err(Error::invalid("a bulk load has more bytes than it said"));
             }
             builder.block(&header, &body)?;
             *records += u64::from(block.count);
@@ -294,10 +293,9 @@ fn header_of(block: &LargeBlock, before: u64, body: usize) -> Result<BlockHeader
     let most = u64::from(u32::MAX);
     let Some(offset) = u32::try_from(before).ok().filter(|_| before + u64::from(count) <= most)
     else {
-        let what = format!(
+        return Err(Error::invalid(format!(
             "a bulk load has at most {most} records for one partition: commit it in several"
-        );
-        return Err(Error::InvalidArgument { what });
+        )));
     };
     Ok(BlockHeader {
         len: (BlockHeader::len_for(flags) + body) as u32,

@@ -124,8 +124,8 @@ pub fn publish_end(control: &Control, end: NewEnd, durable: Address) -> Result<(
     // Checked before a word is stored: with such words the log would pretend to have more than it
     // has. Forged bytes may lead here, so it is no assertion.
     if durable > end.tail || end.tail > end.allocated {
-        let (path, what) = (control.path().to_path_buf(), "the log's ends are out of order");
-        return Err(Error::CorruptData { path, position: at::DURABLE, what });
+        let what = "the log's ends are out of order";
+        return Err(Error::corrupt(control.path(), at::DURABLE, what));
     }
     control.set(at::ALLOCATED, end.allocated.0)?;
     control.set(at::INDEXED, end.indexed)?;

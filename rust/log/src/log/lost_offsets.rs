@@ -66,7 +66,7 @@ impl Log {
         let path = self.dir.join(names::segment(from.sequence()));
         let what = "from here on corruption may hide newer cursors, idempotency keys and producers; \
                     `falaj repair` declares the known ones valid";
-        Err(Error::CorruptData { path, position: from.position(), what })
+        Err(Error::corrupt(&path, from.position(), what))
     }
 
     /// List what [`Log::mend_offsets`] would do.

@@ -63,15 +63,9 @@ impl Log {
         let mut segment = self.chain.segment(address.sequence())?;
         let mut walk = self.opening(&segment)?.clone();
         while walk.position < address.position() {
-            if segment.exceeds_cache() {
-                segment = Arc::new(segment.reopen_empty()?);
-            }
-            match walk.step(&segment, Check::Header).map_err(|bad| segment.error(bad))? {
-                Some(_) => {}
-                None => {
-                    let position = walk.position;
-                    return Err(segment.error(BlockError { position, what: NO_BLOCK }));
-                }
+            let position = walk.position;
+            if walk.advance(&mut segment, Check::Header)?.is_none() {
+                return Err(segment.lacks_block(position));
             }
         }
         Ok(TopicEnds(walk.state))
@@ -150,8 +144,7 @@ impl Log {
             return self.deleted();
         }
         let dir = self.dir.display();
-        let what = format!("no topic of {dir} has the number {topic}: open the topic again");
-        Error::InvalidArgument { what }
+        Error::invalid(format!("no topic of {dir} has the number {topic}: open the topic again"))
     }
 
     /// Return the state of a cursor that is kept in this log; `None` for one that never moved here.
@@ -223,9 +216,7 @@ impl Log {
     fn state_in(&self, mut segment: Arc<Segment>, sound: u64) -> Result<(LogState, u64, bool)> {
         let mut walk = self.opening(&segment)?.clone();
         loop {
-            if segment.exceeds_cache() {
-                segment = Arc::new(segment.reopen_empty()?);
-            }
+            Segment::refresh(&mut segment)?;
             let position = walk.position;
             let step = sound_step(&segment, &mut walk, Check::Header, &mut |_| ());
             let bad = match step {
@@ -252,11 +243,10 @@ impl Log {
     #[cold]
     fn no_numbers(&self, used: u32, wanted: u32) -> Error {
         let name = self.name();
-        let what = format!(
+        Error::invalid(format!(
             "the log {name:?} has given {used} of its {MAX_TOPICS} topic numbers, including those of \
              deleted topics, and has none for {wanted} more: name another log"
-        );
-        Error::InvalidArgument { what }
+        ))
     }
 
     /// Commit a block of facts, made from the log's state; none if it is empty.

@@ -311,12 +311,10 @@ impl Log {
                     Found::Next(next) => {
                         Error::OutOfOrderSequence { producer, sequence: span.first, next }
                     }
-                    Found::Elsewhere => Error::InvalidArgument {
-                        what: format!(
-                            "producer {name:?} appended sequence {sequence} to other partitions: repeat \
+                    Found::Elsewhere => Error::invalid(format!(
+                        "producer {name:?} appended sequence {sequence} to other partitions: repeat \
                              an append with the records and keys that it had"
-                        ),
-                    },
+                    )),
                     _ => Error::DuplicateSequence { producer, sequence },
                 }
             }
@@ -346,8 +344,7 @@ impl Log {
                  has any more",
             ),
         };
-        let what = format!("{} {kept} and cannot take more: {remedy}", self.dir.display());
-        Error::InvalidArgument { what }
+        Error::invalid(format!("{} {kept} and cannot take more: {remedy}", self.dir.display()))
     }
 
     /// Encode the block body with the changes that an append's preconditions define; empty without
@@ -512,8 +509,7 @@ fn validate(preconditions: &[Precondition<'_>], blocks: &[NewBlock<'_>]) -> Resu
         }
     }
     if producers > 1 || (producers == 1 && blocks.is_empty()) {
-        let what = "a producer's append has one producer, and records".into();
-        return Err(Error::InvalidArgument { what });
+        return Err(Error::invalid("a producer's append has one producer, and records"));
     }
     if names.is_empty() {
         return Ok(());
@@ -521,7 +517,7 @@ fn validate(preconditions: &[Precondition<'_>], blocks: &[NewBlock<'_>]) -> Resu
     names.sort_unstable();
     let refuse = |name: &[u8], why: &str| {
         let name = String::from_utf8_lossy(name);
-        Err(Error::InvalidArgument { what: format!("the cursor {name:?} cannot move: {why}") })
+        Err(Error::invalid(format!("the cursor {name:?} cannot move: {why}")))
     };
     if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
         return refuse(twice[0], "one append moves a cursor once");

@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use crate::canary::{Canary, planted};
-use crate::error::Error;
+use crate::error::{Error, IoResult};
 use crate::failpoints::{Point, pass};
 use crate::format::DecodeError;
 use crate::format::address::{Address, align};
@@ -96,7 +96,7 @@ impl Writer {
                     DecodeError::Damaged("a segment that another one's end block does not name");
                 return Err(Error::malformed(segment.path(), 0, what));
             }
-            let stat = segment.file().stat().map_err(|e| Error::io("stat", segment.path(), e))?;
+            let stat = segment.file().stat().doing("stat", segment.path())?;
             let tail = Address::new(end.sequence, filled_until(&segment)?);
             control.set(at::ALLOCATED, Address::new(end.sequence, stat.len & !7).0)?;
             control.set(at::INDEXED, 0)?;
@@ -127,15 +127,8 @@ impl Writer {
 /// Nothing was appended to it, since no process could.
 fn filled_until(segment: &Arc<Segment>) -> Result<u64, Error> {
     let (mut walk, mut light) = (segment.opening()?.clone(), Arc::clone(segment));
-    loop {
-        if light.exceeds_cache() {
-            light = Arc::new(light.reopen_empty()?);
-        }
-        match walk.step(&light, Check::Header).map_err(|bad| light.error(bad))? {
-            Some(_) => {}
-            None => return Ok(walk.position),
-        }
-    }
+    while walk.advance(&mut light, Check::Header)?.is_some() {}
+    Ok(walk.position)
 }
 
 /// Return true when an end block fits after a position, or the segment can still grow for it.

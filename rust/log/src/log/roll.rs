@@ -339,8 +339,7 @@ pub(super) fn next_sequence(sequence: u64) -> Result<u64> {
     if sequence < MAX_SEQUENCE {
         return Ok(sequence + 1);
     }
-    let what = "the log has used all its segment numbers: create a new topic".to_owned();
-    Err(Error::InvalidArgument { what })
+    Err(Error::invalid("the log has used all its segment numbers: create a new topic"))
 }
 
 /// Give a prepared segment its name. An existing file of that name is the orphan of a roll that

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::canary::{Canary, planted};
-use crate::error::{Error, Result};
+use crate::error::{IoResult, Result};
 use crate::failpoints::{Point, pass};
 use crate::format::address::Address;
 use crate::format::block::Kind;
@@ -249,7 +249,7 @@ impl Log {
         segment.set_mark(mark)?;
         pass(Point::CleanMark);
         let synced = segment.file().sync_data();
-        let synced = synced.map_err(|error| Error::io("sync", segment.path(), error));
+        let synced = synced.doing("sync", segment.path());
         let Err(error) = synced.and_then(|()| self.expect_not_removed(segment)) else {
             enter(&self.syncer_files).unmarked = None;
             return Ok(());

@@ -164,8 +164,7 @@ impl Log {
         for (number, to) in firsts {
             let Some(topic) = writer.walk.state.topic(*number) else {
                 let dir = self.dir.display();
-                let what = format!("no topic of {dir} has the number {number}");
-                return Err(Error::InvalidArgument { what });
+                return Err(Error::invalid(format!("no topic of {dir} has the number {number}")));
             };
             if *to > topic.next {
                 let (name, partition) = (self.name(), *number);

@@ -90,9 +90,8 @@ impl Trims {
     /// error. At any other corruption a recovery may end the log.
     fn walk(&mut self, mut segment: Arc<Segment>, until: u64, certain: u64) {
         while self.position < until {
-            if segment.exceeds_cache() {
-                let Ok(light) = segment.reopen_empty() else { return };
-                segment = Arc::new(light);
+            if Segment::refresh(&mut segment).is_err() {
+                return;
             }
             let is_certain = self.position < certain;
             let check = if is_certain { Check::Header } else { Check::Full };

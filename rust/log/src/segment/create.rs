@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::canary::{Canary, planted};
-use crate::error::{Error, Result};
+use crate::error::{Error, IoResult, Result};
 use crate::failpoints::{Point, pass};
 use crate::format::address::align;
 use crate::format::block::{BlockHeader, HEADER_LEN, Kind, LaidHeader};
@@ -185,10 +185,8 @@ impl Builder {
         access: MapAccess,
     ) -> Result<Self> {
         let _ = storage.unlink(&path);
-        let salt = storage.random().map_err(|e| Error::io("draw a random number for", &path, e))?;
-        let file = storage
-            .open(&path, OpenMode::CreateNew(mode))
-            .map_err(|e| Error::io("create", &path, e))?;
+        let salt = storage.random().doing("draw a random number for", &path)?;
+        let file = storage.open(&path, OpenMode::CreateNew(mode)).doing("create", &path)?;
         let mapped = file.allocate(len).and_then(|()| file.map(reach.max(len), access));
         let map = mapped.map_err(|e| {
             let _ = storage.unlink(&path);
@@ -233,7 +231,7 @@ impl Builder {
     /// `SystemCallFailed` or `NoSpace`.
     pub fn grow(&mut self, len: u64) -> Result<()> {
         if len > self.len {
-            self.file.allocate(len).map_err(|e| Error::io("allocate", &self.path, e))?;
+            self.file.allocate(len).doing("allocate", &self.path)?;
             self.len = len;
         }
         Ok(())
@@ -261,7 +259,7 @@ impl Builder {
     pub fn block_at(&self, position: u64, header: &BlockHeader, body: &[u8]) -> Result<()> {
         let place = self.place_at(position);
         let stored = put_block(place, header, body).and_then(|word| commit(place, word));
-        stored.map_err(|e| Error::io("write", &self.path, e))
+        stored.doing("write", &self.path)
     }
 
     /// Leave space for blocks that are stored later; return where it begins.
@@ -278,7 +276,7 @@ impl Builder {
     pub fn cover(&self, from: u64, to: u64) -> Result<()> {
         let place = self.place_at(from);
         let stored = put_header(place, &void_header(from, to)).and_then(|word| commit(place, word));
-        stored.map_err(|e| Error::io("write", &self.path, e))
+        stored.doing("write", &self.path)
     }
 
     fn place_at(&self, position: u64) -> BlockPlace<'_> {
@@ -291,7 +289,7 @@ impl Builder {
     /// As [`Builder::block`].
     pub fn header(&self, header: &SegmentHeader, mark: &Mark) -> Result<()> {
         let stored = self.map.write(0, &header_pages(header, mark));
-        stored.map_err(|e| Error::io("write", &self.path, e))
+        stored.doing("write", &self.path)
     }
 
     /// Sync everything stored so far.
@@ -299,7 +297,7 @@ impl Builder {
     /// # Errors
     /// `SystemCallFailed`; the caller must then discard the file.
     pub fn sync(&self) -> Result<()> {
-        self.file.sync_all().map_err(|e| Error::io("sync", &self.path, e))
+        self.file.sync_all().doing("sync", &self.path)
     }
 
     /// Remove the file, after a failure.

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, IoResult, Result};
 use crate::format::FIRST_BLOCK;
 use crate::format::segment::{HEADER_LEN, HEADERS, Mark, SegmentHeader};
 use crate::storage::File;
@@ -42,6 +42,6 @@ pub fn corrupt_header(file: &dyn File, header: &SegmentHeader, path: &Path) -> R
 
 fn read_pages(file: &dyn File, path: &Path) -> Result<([u8; FIRST_BLOCK as usize], usize)> {
     let mut pages = [0; FIRST_BLOCK as usize];
-    let got = file.read_at(&mut pages, 0).map_err(|e| Error::io("read", path, e))?;
+    let got = file.read_at(&mut pages, 0).doing("read", path)?;
     Ok((pages, got))
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::error::{Error, IoResult, Result};
+use crate::error::{DecodedIn, Error, IoResult, Result};
 use crate::format::address::MAX_POSITION;
 use crate::format::block::BlockHeader;
 use crate::format::index::{
@@ -78,14 +78,13 @@ impl Index {
     /// entry is corrupt.
     pub fn load(storage: &dyn Storage, dir: &Path, segment: &Segment) -> Result<Vec<IndexEntry>> {
         let path = dir.join(names::index(segment.sequence()));
-        let file = storage.open(&path, OpenMode::Read).map_err(|e| Error::io("open", &path, e))?;
-        let len = file.stat().map_err(|e| Error::io("stat", &path, e))?.len;
+        let file = storage.open(&path, OpenMode::Read).doing("open", &path)?;
+        let len = file.stat().doing("stat", &path)?.len;
         let mut bytes = vec![0; usize::try_from(len.min(MAX_FILE)).unwrap_or(0)];
-        let got = file.read_at(&mut bytes, 0).map_err(|e| Error::io("read", &path, e))?;
+        let got = file.read_at(&mut bytes, 0).doing("read", &path)?;
         bytes.truncate(got);
         let (log, salt) = (segment.header().log, segment.salt());
-        check_header(&bytes, log, segment.sequence(), salt)
-            .map_err(|what| Error::malformed(&path, 0, what))?;
+        check_header(&bytes, log, segment.sequence(), salt).in_file(&path, 0)?;
         let mut entries = Vec::new();
         for (i, bytes) in (0..).zip(bytes[HEADER_LEN..].chunks_exact(ENTRY_LEN)) {
             match IndexEntry::decode(bytes, salt) {
@@ -112,13 +111,13 @@ impl Index {
     ) -> Result<Self> {
         let path = dir.join(names::index(segment.sequence()));
         let how = if access == MapAccess::Read { OpenMode::Read } else { OpenMode::ReadWrite };
-        let file = storage.open(&path, how).map_err(|e| Error::io("open", &path, e))?;
-        let len = file.stat().map_err(|e| Error::io("stat", &path, e))?.len;
+        let file = storage.open(&path, how).doing("open", &path)?;
+        let len = file.stat().doing("stat", &path)?.len;
         let mut header = [0; HEADER_LEN];
-        let got = file.read_at(&mut header, 0).map_err(|e| Error::io("read", &path, e))?;
+        let got = file.read_at(&mut header, 0).doing("read", &path)?;
         check_header(&header[..got], segment.header().log, segment.sequence(), segment.salt())
-            .map_err(|what| Error::malformed(&path, 0, what))?;
-        let map = file.map(len, access).map_err(|e| Error::io("map", &path, e))?;
+            .in_file(&path, 0)?;
+        let map = file.map(len, access).doing("map", &path)?;
         let entries = len.saturating_sub(HEADER_LEN as u64) / ENTRY_LEN as u64;
         let is_writable = access != MapAccess::Read;
         let space = is_writable.then(|| IndexSpace { file, allocated: AtomicU64::new(0) });
@@ -159,12 +158,10 @@ impl Index {
     ) -> Result<()> {
         let path = dir.join(names::index(segment.sequence()));
         let temporary = dir.join(format!("{}.tmp", names::index(segment.sequence())));
-        let header = segment.header();
-        let mut bytes = encode_header(header.log, header.sequence, header.salt).to_vec();
-        entries.iter().for_each(|entry| bytes.extend(entry.encode(header.salt)));
+        let bytes = encode(segment, entries.iter().copied());
         let len = file_len(segment_bytes).max(bytes.len() as u64);
         write_sparse(storage, &temporary, &bytes, len, mode)?;
-        storage.rename_over(&temporary, &path).map_err(|e| Error::io("rename", &temporary, e))
+        storage.rename_over(&temporary, &path).doing("rename", &temporary)
     }
 
     /// Write this index, built in memory, as the segment's index file. Returns its entries.
@@ -179,7 +176,7 @@ impl Index {
         segment_bytes: u64,
         mode: u32,
     ) -> Result<u64> {
-        let entries: Vec<_> = (0..self.capacity()).map_while(|i| self.entry(i)).collect();
+        let entries: Vec<_> = (0..self.len()).map_while(|i| self.entry(i)).collect();
         Self::replace(storage, dir, segment, segment_bytes, &entries, mode)?;
         Ok(entries.len() as u64)
     }
@@ -212,33 +209,25 @@ impl Index {
 
     /// Encode the index file with these entries for a segment, no longer than needed.
     pub fn encode(&self, segment: &Segment) -> Vec<u8> {
-        let header = segment.header();
-        let mut bytes = encode_header(header.log, header.sequence, header.salt).to_vec();
-        let entries = (0..self.capacity()).map_while(|i| self.entry(i));
-        entries.for_each(|entry| bytes.extend(entry.encode(header.salt)));
-        bytes
+        encode(segment, (0..self.len()).map_while(|i| self.entry(i)))
     }
 
     /// Return the number of entries, up to the first place without a valid one.
     pub fn filled(&self) -> u64 {
-        (0..self.capacity()).take_while(|i| self.entry(*i).is_some()).count() as u64
+        (0..self.len()).take_while(|i| self.entry(*i).is_some()).count() as u64
     }
 
     /// Return the number of entries that fit; for one built in memory, the entries that exist.
     pub fn len(&self) -> u64 {
-        self.capacity()
+        match self {
+            Self::Built(entries) => entries.len() as u64,
+            Self::Mapped { entries, .. } => *entries,
+        }
     }
 
     /// Return true when no entry fits.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
-    }
-
-    fn capacity(&self) -> u64 {
-        match self {
-            Self::Built(entries) => entries.len() as u64,
-            Self::Mapped { entries, .. } => *entries,
-        }
     }
 
     /// Return the last entry of a topic for which `at_or_before` holds; it must hold for a prefix
@@ -264,7 +253,7 @@ impl Index {
         at_or_before: impl Fn(&IndexEntry) -> bool,
         entry: impl Fn(u64) -> Option<IndexEntry>,
     ) -> Option<(u64, IndexEntry)> {
-        let (mut low, mut high) = (0, self.capacity());
+        let (mut low, mut high) = (0, self.len());
         let mut best = None;
         while low < high {
             let middle = low + (high - low) / 2;
@@ -311,6 +300,13 @@ impl Index {
     pub fn position(&self, i: u64) -> Option<u64> {
         self.entry(i).map(|entry| entry.position)
     }
+}
+
+fn encode(segment: &Segment, entries: impl Iterator<Item = IndexEntry>) -> Vec<u8> {
+    let header = segment.header();
+    let mut bytes = encode_header(header.log, header.sequence, header.salt).to_vec();
+    entries.for_each(|entry| bytes.extend(entry.encode(header.salt)));
+    bytes
 }
 
 fn entry_position(i: u64) -> u64 {

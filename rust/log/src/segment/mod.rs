@@ -29,7 +29,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crate::canary::{Canary, planted};
-use crate::error::{Error, Result};
+use crate::error::{Error, IoResult, Result};
 use crate::format::block::{
     BlockHeader, CommitWord, HEADER_LEN, Kind, MAX_HEADER_LEN, PlainHeader,
 };
@@ -109,11 +109,8 @@ impl Segment {
         access: MapAccess,
         reach: u64,
     ) -> Result<Self> {
-        let path = dir.join(names::segment(sequence));
         let how = if access == MapAccess::Read { OpenMode::Read } else { OpenMode::ReadWrite };
-        let file = storage.open(&path, how).map_err(|e| Error::io("open", &path, e))?;
-        let header = read_header(&*file, &path)?;
-        expect_own(&header, log, sequence, &path)?;
+        let (path, file, header) = open_file(storage, dir, log, sequence, how)?;
         Self::from_file(path, file, header, access, reach)
     }
 
@@ -132,10 +129,7 @@ impl Segment {
         if reading == Reading::Map {
             return Self::open(storage, dir, log, sequence, MapAccess::Read, reach);
         }
-        let path = dir.join(names::segment(sequence));
-        let file = storage.open(&path, OpenMode::Read).map_err(|e| Error::io("open", &path, e))?;
-        let header = read_header(&*file, &path)?;
-        expect_own(&header, log, sequence, &path)?;
+        let (path, file, header) = open_file(storage, dir, log, sequence, OpenMode::Read)?;
         Self::without_map(path, file, header, reach)
     }
 
@@ -149,10 +143,9 @@ impl Segment {
         header: SegmentHeader,
         reach: u64,
     ) -> Result<Self> {
-        let len = file.stat().map_err(|e| Error::io("stat", &path, e))?.len;
+        let len = file.stat().doing("stat", &path)?.len;
         let reach = reach.max(len).next_multiple_of(PAGE);
-        let memory =
-            file.private_memory(reach).map_err(|e| Error::io("get memory for", &path, e))?;
+        let memory = file.private_memory(reach).doing("get memory for", &path)?;
         let window = Window::new(Arc::clone(&file), memory.clone(), header.salt);
         let segment = Self::from_map(path, file, header, memory, len);
         Ok(Self { window: Some(window), ..segment })
@@ -185,13 +178,13 @@ impl Segment {
         access: MapAccess,
         reach: u64,
     ) -> Result<Self> {
-        let len = file.stat().map_err(|e| Error::io("stat", &path, e))?.len;
+        let len = file.stat().doing("stat", &path)?.len;
         if len < FIRST_BLOCK {
             let what = "a segment that was cut off in its header pages";
-            return Err(Error::CorruptData { path, position: len, what });
+            return Err(Error::corrupt(&path, len, what));
         }
         let reach = reach.max(len).next_multiple_of(PAGE);
-        let map = file.map(reach, access).map_err(|e| Error::io("map", &path, e))?;
+        let map = file.map(reach, access).doing("map", &path)?;
         Ok(Self::from_map(path, file, header, map, len))
     }
 
@@ -324,7 +317,7 @@ impl Segment {
             return Ok(self.mark());
         }
         let mut pages = [0; FIRST_BLOCK as usize];
-        let got = self.file.read_at(&mut pages, 0).map_err(|e| Error::io("read", &self.path, e))?;
+        let got = self.file.read_at(&mut pages, 0).doing("read", &self.path)?;
         let there = FIRST_BLOCK.min(self.known_len.load(Ordering::Relaxed));
         if (got as u64) < there {
             return Err(self.ends_at(got as u64));
@@ -335,8 +328,7 @@ impl Segment {
     /// Make the error for a file that ends at a position before its length.
     #[cold]
     pub fn ends_at(&self, position: u64) -> Error {
-        let what = "the segment was cut off";
-        Error::CorruptData { path: self.path.clone(), position, what }
+        Error::corrupt(&self.path, position, "the segment was cut off")
     }
 
     /// Store a mark; it is on disk after the next sync.
@@ -344,9 +336,7 @@ impl Segment {
     /// # Errors
     /// `SystemCallFailed`, if stores are writes.
     pub fn set_mark(&self, mark: &Mark) -> Result<()> {
-        self.map
-            .write(mark.slot(), &mark.encode(self.header.salt))
-            .map_err(|e| Error::io("mark", &self.path, e))
+        self.map.write(mark.slot(), &mark.encode(self.header.salt)).doing("mark", &self.path)
     }
 
     /// Return true when `[0, end)` is inside the file; ask the kernel when it was not at the last
@@ -662,6 +652,41 @@ impl Segment {
     pub fn error(&self, bad: BlockError) -> Error {
         Error::malformed(&self.path, bad.position, bad.what)
     }
+
+    /// The error for bytes that are corrupt.
+    pub fn corrupt(&self, position: u64, what: &'static str) -> Error {
+        Error::corrupt(&self.path, position, what)
+    }
+
+    /// The error for a place where a committed block should be.
+    pub fn lacks_block(&self, position: u64) -> Error {
+        self.error(BlockError { position, what: NO_BLOCK })
+    }
+
+    /// The same segment, or, where so much of it was read without a map, its file with nothing read yet.
+    ///
+    /// # Errors
+    /// As [`Segment::reopen_empty`].
+    pub fn refresh(self: &mut Arc<Self>) -> Result<()> {
+        if self.exceeds_cache() {
+            *self = Arc::new(self.reopen_empty()?);
+        }
+        Ok(())
+    }
+}
+
+fn open_file(
+    storage: &dyn Storage,
+    dir: &Path,
+    log: [u8; 16],
+    sequence: u64,
+    how: OpenMode,
+) -> Result<(PathBuf, Arc<dyn File>, SegmentHeader)> {
+    let path = dir.join(names::segment(sequence));
+    let file = storage.open(&path, how).doing("open", &path)?;
+    let header = read_header(&*file, &path)?;
+    expect_own(&header, log, sequence, &path)?;
+    Ok((path, file, header))
 }
 
 /// Check that a file's header belongs to its name.

@@ -6,8 +6,8 @@
 
 use std::path::Path;
 
-use crate::error::{Error, Result};
-use crate::storage::{File, Storage};
+use crate::error::{Error, IoResult, Result};
+use crate::storage::{File, Stat, Storage};
 
 use super::Segment;
 
@@ -43,11 +43,20 @@ pub fn expect_not_removed(storage: &dyn Storage, file: &dyn File, path: &Path) -
 
 /// Return whether a file has this name now.
 pub(super) fn has_name(storage: &dyn Storage, file: &dyn File, path: &Path) -> Result<bool> {
-    let own = file.stat().map_err(|e| Error::io("stat", path, e))?;
-    match storage.stat(path) {
-        Ok(there) => Ok((there.device, there.inode) == (own.device, own.inode)),
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(false),
-        Err(e) => Err(Error::io("stat", path, e)),
+    let own = file.stat().doing("stat", path)?;
+    let there = storage.stat(path).if_there("stat", path)?;
+    Ok(there.is_some_and(|there| there.id() == own.id()))
+}
+
+/// Make sure that a path still leads to the file that was there when it was opened.
+///
+/// # Errors
+/// `LockFileReplaced` when it leads to another, `FilesRemoved` when it leads nowhere.
+pub fn expect_in_place(storage: &dyn Storage, own: &Stat, path: &Path) -> Result<()> {
+    match storage.stat(path).if_there("look at", path)? {
+        Some(there) if there.id() == own.id() => Ok(()),
+        Some(_) => Err(Error::LockFileReplaced { path: path.to_path_buf() }),
+        None => Err(Error::FilesRemoved { path: path.to_path_buf() }),
     }
 }
 

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::canary::{Canary, planted};
-use crate::error::{Error, Result};
+use crate::error::{IoResult, Result};
 use crate::format::FIRST_BLOCK;
 use crate::format::address::align;
 use crate::format::block::{BlockHeader, HEADER_LEN, MAX_HEADER_LEN};
@@ -48,7 +48,7 @@ impl Packer {
     pub fn new(storage: &dyn Storage, path: PathBuf, salt: u64, mode: u32) -> Result<Self> {
         let _ = storage.unlink(&path);
         let made = storage.open(&path, OpenMode::CreateNew(mode));
-        let file = made.map_err(|e| Error::io("create", &path, e))?;
+        let file = made.doing("create", &path)?;
         let (seed, buffer) = (checksum::seed(salt), Vec::with_capacity(PIECE + PIECE / 4));
         Ok(Self { path, file: Some(file), salt, seed, buffer, written: FIRST_BLOCK })
     }
@@ -119,7 +119,7 @@ impl Packer {
         self.flush()?;
         self.write(&header_pages(header, mark), 0)?;
         let Some(file) = &self.file else { return Ok(()) };
-        let there = file.stat().map_err(|e| Error::io("stat", &self.path, e))?.len;
+        let there = file.stat().doing("stat", &self.path)?.len;
         if there < len {
             // Only a hole follows the last void block's header.
             self.write(&[0; 8], len - 8)?;
@@ -127,7 +127,7 @@ impl Packer {
         if planted(Canary::SwapBeforeSync) {
             return Ok(());
         }
-        file.sync_all().map_err(|e| Error::io("sync", &self.path, e))
+        file.sync_all().doing("sync", &self.path)
     }
 
     fn head(&mut self, header: &BlockHeader) {
@@ -148,7 +148,7 @@ impl Packer {
 
     fn write(&self, bytes: &[u8], position: u64) -> Result<()> {
         let Some(file) = &self.file else { return Ok(()) };
-        file.write_at(bytes, position).map_err(|e| Error::io("write", &self.path, e))
+        file.write_at(bytes, position).doing("write", &self.path)
     }
 }
 

@@ -140,6 +140,16 @@ impl SegmentWalker {
         Ok(Some(step))
     }
 
+    /// As [`SegmentWalker::step`], where a segment may be read without a map, and bytes that are no block
+    /// are an error.
+    ///
+    /// # Errors
+    /// `CorruptData`, `UnsupportedVersion`, `SystemCallFailed`.
+    pub fn advance(&mut self, segment: &mut Arc<Segment>, check: Check) -> Result<Option<Step>> {
+        Segment::refresh(segment)?;
+        self.step(segment, check).map_err(|bad| segment.error(bad))
+    }
+
     /// Step over blocks of records up to `until` and note them. Each is checked by its header, with
     /// one large read for many of them. It stops early at any other block, one whose body must be
     /// read, and unreadable bytes: those are left to [`SegmentWalker::step`]. No process may write
@@ -266,9 +276,7 @@ impl SegmentWalker {
     /// `UnsupportedVersion` for a block of a newer version, `SystemCallFailed`.
     pub fn go_to(&mut self, segment: &mut Arc<Segment>, until: u64) -> Result<()> {
         while self.position < until {
-            if segment.exceeds_cache() {
-                *segment = Arc::new(segment.reopen_empty()?);
-            }
+            Segment::refresh(segment)?;
             match self.step(segment, Check::Header) {
                 Ok(Some(_)) => {}
                 Err(bad) if matches!(bad.what, DecodeError::Unknown(_)) => {

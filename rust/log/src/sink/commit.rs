@@ -304,11 +304,7 @@ impl Ready<'_> {
 
 /// Return true for a staged file that no longer exists.
 fn is_gone(error: &Error) -> bool {
-    match error {
-        Error::NotStaged { .. } => true,
-        Error::SystemCallFailed { source, .. } => source.kind() == std::io::ErrorKind::NotFound,
-        _ => false,
-    }
+    matches!(error, Error::NotStaged { .. }) || error.is_not_found()
 }
 
 /// The blocks of a large load, read on request.

@@ -222,9 +222,7 @@ impl Topic {
 
 fn expect_name(of: &str, name: &str) -> Result<()> {
     match complaint(name) {
-        Some(why) => {
-            Err(Error::InvalidArgument { what: format!("{name:?} cannot name a {of}: {why}") })
-        }
+        Some(why) => Err(Error::invalid(format!("{name:?} cannot name a {of}: {why}"))),
         None => Ok(()),
     }
 }

@@ -142,9 +142,9 @@ impl StagedPart {
             (Some(given), _) if given < partitions => Ok(given),
             (Some(given), _) => {
                 let (name, last) = (topic.name(), partitions - 1);
-                let what =
-                    format!("{name:?} has no partition {given}: they are numbered 0 to {last}");
-                Err(Error::InvalidArgument { what })
+                Err(Error::invalid(format!(
+                    "{name:?} has no partition {given}: they are numbered 0 to {last}"
+                )))
             }
             (None, _) if partitions == 1 => Ok(0),
             (None, Some(key)) => Ok(topic.partition_of(key)),
@@ -281,11 +281,7 @@ impl Out {
                 .and_then(|_| make_dir(storage, &dir, modes.directory));
             match made {
                 // A sweep removed one of them in between.
-                Err(Error::SystemCallFailed { source, .. })
-                    if source.kind() == ErrorKind::NotFound =>
-                {
-                    continue;
-                }
+                Err(error) if error.is_not_found() => continue,
                 made => made?,
             };
             // Users that may only read need not open it, and could lock it.

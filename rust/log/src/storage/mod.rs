@@ -60,6 +60,13 @@ pub struct Stat {
     pub links: u64,
 }
 
+impl Stat {
+    /// Device and inode number: two that have the same are one file.
+    pub fn id(&self) -> (u64, u64) {
+        (self.device, self.inode)
+    }
+}
+
 /// The kind of a path's file system, as far as falaj cares.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Filesystem {

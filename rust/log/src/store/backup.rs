@@ -102,21 +102,20 @@ impl Store {
     fn refuse_nested(&self, destination: &Path) -> Result<()> {
         let store =
             self.storage().stat(&self.layout().root_itself()).doing("look at", self.path())?;
-        if !self.climb(destination).any(|id| id == (store.device, store.inode)) {
+        if !self.climb(destination).any(|id| id == store.id()) {
             return Ok(());
         }
-        let what = format!(
+        Err(Error::invalid(format!(
             "{} lies inside the store {}; choose a place outside of it",
             destination.display(),
             self.path().display()
-        );
-        Err(Error::InvalidArgument { what })
+        )))
     }
 
     /// Return device and inode of a path, if it exists, and of the directories above it. These are
     /// the kernel's parents, which differ from those in the path if it leads through a link.
     fn climb<'a>(&'a self, destination: &Path) -> impl Iterator<Item = (u64, u64)> + 'a {
-        let id = |path: &Path| self.storage().stat(path).ok().map(|stat| (stat.device, stat.inode));
+        let id = |path: &Path| self.storage().stat(path).ok().map(|stat| stat.id());
         let itself = id(&destination.join("."));
         let mut at = destination.parent().unwrap_or(destination).join(".");
         let mut before = None;
@@ -311,9 +310,8 @@ fn is_empty_directory(storage: &dyn Storage, path: &Path) -> Result<bool> {
     if stat.is_dir && files::list(storage, path)?.is_empty() {
         return Ok(true);
     }
-    let what = format!(
+    Err(Error::invalid(format!(
         "{} exists already; a backup needs a place that is missing or an empty directory",
         path.display()
-    );
-    Err(Error::InvalidArgument { what })
+    )))
 }

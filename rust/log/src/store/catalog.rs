@@ -126,8 +126,7 @@ fn no_settings(storage: &dyn Storage, layout: &Layout) -> Result<Result<StoreSet
     let root = layout.root();
     let holds = |name| files::stat(storage, &root.join(name)).ok().flatten().is_some();
     if holds(top::TOPICS) && holds(top::LOGS) {
-        let (path, what) = (layout.settings(), "falaj.json is missing");
-        return Ok(Err(Error::CorruptData { path, position: 0, what }));
+        return Ok(Err(Error::corrupt(&layout.settings(), 0, "falaj.json is missing")));
     }
     let there = files::stat(storage, &layout.root_itself())?.is_some();
     let why = if there { "it holds no falaj.json" } else { "there is nothing here" };

@@ -109,13 +109,13 @@ impl RetentionChange {
     /// Compare the requested settings with the stored ones.
     pub(super) fn compare(&self, topic: &str, stored: &Retention) -> Result<()> {
         let same = |setting, asked: Option<Option<u64>>, stored: Option<u64>| {
-            differ(topic, setting, asked.map(LimitText), &LimitText(stored))
+            differ(topic, setting, asked.map(LimitText).as_ref(), &LimitText(stored))
         };
         same("retention_bytes", self.bytes, stored.bytes)?;
         same("retention_age_ms", self.age_ms, stored.age_ms)?;
         same("retention_records", self.records, stored.records)?;
-        differ(topic, "retention_waits", self.waits, &stored.waits)?;
-        differ(topic, "retention_protected", self.protected, &stored.protected)
+        differ(topic, "retention_waits", self.waits.as_ref(), &stored.waits)?;
+        differ(topic, "retention_protected", self.protected.as_ref(), &stored.protected)
     }
 }
 
@@ -132,23 +132,23 @@ impl fmt::Display for LimitText {
     }
 }
 
-fn differ<T: PartialEq + fmt::Display>(
+/// Compare what is asked for of one setting with what is stored.
+pub(super) fn differ<T: PartialEq + fmt::Display>(
     topic: &str,
     setting: &'static str,
-    asked: Option<T>,
+    asked: Option<&T>,
     stored: &T,
 ) -> Result<()> {
-    let Some(asked) = asked.filter(|asked| asked != stored) else { return Ok(()) };
+    let Some(asked) = asked.filter(|asked| *asked != stored) else { return Ok(()) };
     let (stored, asked) = (stored.to_string(), asked.to_string());
     Err(Error::SettingsMismatch { topic: topic.to_owned(), setting, stored, asked })
 }
 
 fn validate(name: &str, limit: Option<u64>) -> Result<()> {
     match limit.filter(|limit| !is_limit(*limit)) {
-        Some(limit) => {
-            let what = format!("{name} is 1 to {MAX_LIMIT}, or no limit at all, not {limit}");
-            Err(Error::InvalidArgument { what })
-        }
+        Some(limit) => Err(Error::invalid(format!(
+            "{name} is 1 to {MAX_LIMIT}, or no limit at all, not {limit}"
+        ))),
         None => Ok(()),
     }
 }

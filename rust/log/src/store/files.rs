@@ -132,7 +132,7 @@ pub(super) fn expect_dir(storage: &dyn Storage, path: &Path) -> Result<Stat> {
 pub(super) fn expect_inside(storage: &dyn Storage, root: &Path, path: &Path) -> Result<()> {
     for directory in path.ancestors().skip(1).take_while(|directory| *directory != root) {
         match expect_dir(storage, directory) {
-            Err(Error::SystemCallFailed { source, .. }) if is_missing(&source) => {}
+            Err(error) if error.is_not_found() => {}
             looked => drop(looked?),
         }
     }
@@ -160,10 +160,6 @@ pub(super) fn remove_dir(storage: &dyn Storage, path: &Path) -> Result<()> {
         Err(error) if holds_something(&error) => Ok(()),
         removed => removed.if_there("remove", path).map(drop),
     }
-}
-
-fn is_missing(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::NotFound
 }
 
 fn holds_something(error: &io::Error) -> bool {

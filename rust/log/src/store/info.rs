@@ -101,11 +101,6 @@ impl Store {
         Slots::new(self.storage(), self.layout()).look()
     }
 
-    /// Return the incarnation, as [`StoreInfo::incarnation`].
-    pub(crate) fn incarnation(&self) -> Option<u64> {
-        membership::incarnation_now(&**self.storage(), self.layout())
-    }
-
     /// Look at everything: topics, logs, locks, slots.
     ///
     /// ```
@@ -139,7 +134,7 @@ impl Store {
             format: VERSION,
             settings: self.stored_settings()?,
             filesystem,
-            incarnation: self.incarnation_now(),
+            incarnation: self.incarnation(),
             slots: Slots::new(storage, self.layout()).look(),
             topics,
             logs: logs.into_values().map(|looked| looked.info).collect(),
@@ -191,7 +186,7 @@ impl Store {
     }
 
     /// Return the store's incarnation, if one ever began. Within one there was no power failure.
-    pub(crate) fn incarnation_now(&self) -> Option<u64> {
+    pub(crate) fn incarnation(&self) -> Option<u64> {
         membership::incarnation_now(&**self.storage(), self.layout())
     }
 

@@ -61,13 +61,12 @@ pub(crate) mod in_log {
 /// [`Error::InvalidArgument`] for an empty path, or one with a zero byte.
 pub(super) fn directory(path: &Path) -> Result<PathBuf> {
     if path.as_os_str().is_empty() {
-        let what = "an empty path names no directory; `.` is the one that this process is in";
-        return Err(Error::InvalidArgument { what: what.into() });
+        return Err(Error::invalid(
+            "an empty path names no directory; `.` is the one that this process is in",
+        ));
     }
     if path.as_os_str().as_bytes().contains(&0) {
-        return Err(Error::InvalidArgument {
-            what: format!("no path has a zero byte in it, as {path:?} has"),
-        });
+        return Err(Error::invalid(format!("no path has a zero byte in it, as {path:?} has")));
     }
     std::path::absolute(path).doing("find", path)
 }

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use super::registry;
 use crate::error::{Error, IoResult, Result};
 use crate::format::checksum::crc32;
+use crate::segment::named::expect_in_place;
 use crate::storage::{File, LockKind, OpenMode, Storage};
 
 /// Bytes of the line.
@@ -101,11 +102,7 @@ impl LockFile {
     /// Check that the path still leads to this file.
     pub(super) fn expect_in_place(&self, storage: &dyn Storage) -> Result<()> {
         let here = self.file.stat().doing("look at", &self.path)?;
-        match storage.stat(&self.path).if_there("look at", &self.path)? {
-            Some(there) if (here.device, here.inode) == (there.device, there.inode) => Ok(()),
-            Some(_) => Err(self.replaced()),
-            None => Err(Error::FilesRemoved { path: self.path.clone() }),
-        }
+        expect_in_place(storage, &here, &self.path)
     }
 
     /// Make the error for a file that cannot be the one that the others have locked.

@@ -39,12 +39,10 @@ impl Modes {
         if sound && directory <= 0o777 {
             return Ok(Self::of(directory));
         }
-        Err(Error::InvalidArgument {
-            what: format!(
-                "{directory:#05o} is no mode for a store: the first digit is 7, the others are 0 \
+        Err(Error::invalid(format!(
+            "{directory:#05o} is no mode for a store: the first digit is 7, the others are 0 \
                  (nothing), 5 (read) or 7 (read and write), as in 0o700, 0o750, 0o770"
-            ),
-        })
+        )))
     }
 }
 

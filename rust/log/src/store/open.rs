@@ -278,12 +278,10 @@ impl Opening<'_> {
         if made && modes != asked {
             // It is empty, so no process has built on it yet; if one has, this removes nothing.
             files::remove_dir(self.storage(), &path)?;
-            return Err(Error::InvalidArgument {
-                what: format!(
-                    "mode {:#o} became {:#o} on this file system; ask for that mode, or choose another place",
-                    asked.directory, modes.directory
-                ),
-            });
+            return Err(Error::invalid(format!(
+                "mode {:#o} became {:#o} on this file system; ask for that mode, or choose another place",
+                asked.directory, modes.directory
+            )));
         }
         Ok(modes)
     }
@@ -344,7 +342,7 @@ impl Opening<'_> {
         file.read_at(&mut header, 0).doing("read", &path)?;
         wake::check_header(&header, settings.id).in_file(&path, 0)?;
         if len != wake::LEN {
-            return Err(Error::CorruptData { path, position: len, what: wake::OTHER_LEN });
+            return Err(Error::corrupt(&path, len, wake::OTHER_LEN));
         }
         file.map(wake::LEN, access).map(Some).doing("map", &path)
     }

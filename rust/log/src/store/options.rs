@@ -15,7 +15,7 @@ use crate::format::settings::{PARTITIONER, TopicSettings, WriteMode};
 use crate::format::state::MAX_TOPICS;
 use crate::log::Reading;
 
-use super::configure::RetentionChange;
+use super::configure::{RetentionChange, differ};
 
 /// The purpose of opening a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -121,23 +121,25 @@ impl TopicOptions {
             return Err(Error::InvalidName { what: "log", name: name.clone(), why });
         }
         if let Some(n) = self.partitions.filter(|n| !(1..=MAX_TOPICS).contains(n)) {
-            return invalid(format!("a topic has 1 to {MAX_TOPICS} partitions, not {n}"));
+            return Err(Error::invalid(format!(
+                "a topic has 1 to {MAX_TOPICS} partitions, not {n}"
+            )));
         }
         if let Some(codec) = self.codec.as_ref().filter(|codec| !is_codec(codec)) {
-            return invalid(format!(
+            return Err(Error::invalid(format!(
                 "{codec:?} cannot name a codec: 1 to {MAX_CODEC} letters, digits, `.`, `_` and `-`"
-            ));
+            )));
         }
         if let Some(bytes) = self.segment_bytes.filter(|bytes| !is_segment_bytes(*bytes)) {
-            return invalid(format!(
+            return Err(Error::invalid(format!(
                 "a segment has {MIN_SEGMENT_BYTES} to {MAX_SEGMENT_BYTES} bytes, a multiple of \
                  {PAGE}, not {bytes}"
-            ));
+            )));
         }
         if let Some(ms) = self.sync_interval_ms.filter(|ms| !is_sync_interval(*ms)) {
-            return invalid(format!(
+            return Err(Error::invalid(format!(
                 "the sync interval is 1 to {MAX_SYNC_INTERVAL_MS} milliseconds, not {ms}"
-            ));
+            )));
         }
         self.retention.validate()
     }
@@ -147,14 +149,14 @@ impl TopicOptions {
     /// # Errors
     /// [`Error::SettingsMismatch`] naming the first that differs.
     pub fn compare(&self, stored: &TopicSettings) -> Result<()> {
-        let same = Comparison { topic: &stored.name };
-        same.check("log", self.log.as_ref(), &stored.log)?;
-        same.check("partitions", self.partitions.as_ref(), &stored.partitions)?;
-        same.check("codec", self.codec.as_ref(), &stored.codec)?;
-        same.check("segment_bytes", self.segment_bytes.as_ref(), &stored.segment_bytes)?;
-        same.check("sync_interval_ms", self.sync_interval_ms.as_ref(), &stored.sync_interval_ms)?;
-        same.check("compacted", self.compacted.as_ref(), &stored.compacted)?;
-        self.retention.compare(&stored.name, &stored.retention)
+        let name = &stored.name;
+        differ(name, "log", self.log.as_ref(), &stored.log)?;
+        differ(name, "partitions", self.partitions.as_ref(), &stored.partitions)?;
+        differ(name, "codec", self.codec.as_ref(), &stored.codec)?;
+        differ(name, "segment_bytes", self.segment_bytes.as_ref(), &stored.segment_bytes)?;
+        differ(name, "sync_interval_ms", self.sync_interval_ms.as_ref(), &stored.sync_interval_ms)?;
+        differ(name, "compacted", self.compacted.as_ref(), &stored.compacted)?;
+        self.retention.compare(name, &stored.retention)
     }
 
     /// Compare the requested settings with those that the topics of a log share.
@@ -162,9 +164,8 @@ impl TopicOptions {
     /// # Errors
     /// As [`TopicOptions::compare`].
     pub(super) fn compare_log(&self, name: &str, sibling: &TopicSettings) -> Result<()> {
-        let same = Comparison { topic: name };
-        same.check("segment_bytes", self.segment_bytes.as_ref(), &sibling.segment_bytes)?;
-        same.check("sync_interval_ms", self.sync_interval_ms.as_ref(), &sibling.sync_interval_ms)
+        differ(name, "segment_bytes", self.segment_bytes.as_ref(), &sibling.segment_bytes)?;
+        differ(name, "sync_interval_ms", self.sync_interval_ms.as_ref(), &sibling.sync_interval_ms)
     }
 
     /// Return the settings of a new topic with these options, alone in a log.
@@ -188,27 +189,6 @@ impl TopicOptions {
             revision: 0,
         }
     }
-}
-
-struct Comparison<'a> {
-    topic: &'a str,
-}
-
-impl Comparison<'_> {
-    fn check<T: PartialEq + std::fmt::Display>(
-        &self,
-        setting: &'static str,
-        asked: Option<&T>,
-        stored: &T,
-    ) -> Result<()> {
-        let Some(asked) = asked.filter(|asked| *asked != stored) else { return Ok(()) };
-        let (stored, asked) = (stored.to_string(), asked.to_string());
-        Err(Error::SettingsMismatch { topic: self.topic.to_owned(), setting, stored, asked })
-    }
-}
-
-fn invalid(what: String) -> Result<()> {
-    Err(Error::InvalidArgument { what })
 }
 
 fn is_codec(name: &str) -> bool {

@@ -192,8 +192,7 @@ fn one(
     };
     if !entry.exists {
         // It is missing, or a link, which leads to a log of another owner.
-        let (path, what) = (dir.to_path_buf(), "the topic's log is missing");
-        repair.problem = Some(Error::CorruptData { path, position: 0, what });
+        repair.problem = Some(Error::corrupt(dir, 0, "the topic's log is missing"));
         return Some(repair);
     }
     match mend(dir, topic) {

@@ -45,20 +45,6 @@ impl Store {
     /// `SystemCallFailed` when the topics cannot be listed.
     #[doc(hidden)]
     pub fn topic_in_log(&self, log: &str) -> Result<Option<TopicSettings>> {
-        self.sibling(log)
-    }
-
-    /// Find a topic in the log of this generation; `None` when there is none any more.
-    ///
-    /// # Errors
-    /// As [`Store::topic_in_log`].
-    #[doc(hidden)]
-    pub fn topic_in_generation(&self, log: &[u8; 16]) -> Result<Option<TopicSettings>> {
-        let all = self.shared.all_topics()?.into_iter().filter_map(|(_, topic)| topic.ok());
-        Ok(all.into_iter().find(|topic| topic.log_generation == *log))
-    }
-
-    pub(super) fn sibling(&self, log: &str) -> Result<Option<TopicSettings>> {
         let shared = &*self.shared;
         if let Some(name) = shared.siblings.of(log) {
             let found = shared.topic(&name).ok().flatten();
@@ -76,6 +62,16 @@ impl Store {
         let found = all.into_iter().find(|topic| topic.log == log);
         found.iter().for_each(|topic| shared.siblings.note(topic));
         Ok(found)
+    }
+
+    /// A topic that lives in the log of this generation; `None` when there is none any more.
+    ///
+    /// # Errors
+    /// As [`Store::topic_in_log`].
+    #[doc(hidden)]
+    pub fn topic_in_generation(&self, log: &[u8; 16]) -> Result<Option<TopicSettings>> {
+        let all = self.shared.all_topics()?.into_iter().filter_map(|(_, topic)| topic.ok());
+        Ok(all.into_iter().find(|topic| topic.log_generation == *log))
     }
 
     /// Add a new topic to an existing log, and take over the settings that the log's topics share.
@@ -151,10 +147,8 @@ impl Store {
 /// Make the error for a topic that wants a log of its own, whose name a shared log has.
 pub(super) fn taken_log(topic: &TopicSettings, sibling: &TopicSettings) -> Error {
     let (name, log, other) = (&topic.name, &topic.log, &sibling.name);
-    Error::InvalidArgument {
-        what: format!(
-            "topic {name:?} would have a log of its own, but topic {other:?} lives in a log of that \
+    Error::invalid(format!(
+        "topic {name:?} would have a log of its own, but topic {other:?} lives in a log of that \
              name; say log={log:?} to share it, name another log, or choose another name"
-        ),
-    }
+    ))
 }

@@ -51,7 +51,7 @@ impl<H> Sidecar<H> {
 
     /// Return true for this file.
     pub(crate) fn is(&self, stat: &Stat) -> bool {
-        (stat.device, stat.inode) == (self.stat.device, self.stat.inode)
+        stat.id() == self.stat.id()
     }
 
     /// Return true while the path leads to this file.

@@ -69,8 +69,7 @@ impl Front {
             let header = QueueHeader::decode(&bytes).in_file(path, 0)?;
             let len = file.stat().doing("look at", path)?.len;
             if len < header.parts.file_len() {
-                let (path, what) = (path.to_path_buf(), queue::CUT);
-                return Err(Error::CorruptData { path, position: len, what });
+                return Err(Error::corrupt(path, len, queue::CUT));
             }
             let ends = QueueEnds::newest(QueueEnds::in_page(&bytes, header.id));
             let is_quiet = ends.is_ok() && u64_at(&bytes, queue::at::BUSY as usize) == 0;
@@ -214,10 +213,8 @@ impl Look<'_> {
             "restore the file from a backup, or let `falaj group delete {name}` forget \
              the group, which then begins again"
         );
-        let corrupt =
-            |position, what| Error::CorruptData { path: path.to_path_buf(), position, what };
         let header = check_header(&bytes, self.id.unwrap_or_else(|| store_in(&bytes))).err();
-        let cut = || cut_at(&bytes).map(|len| corrupt(len, consumer::CUT));
+        let cut = || cut_at(&bytes).map(|len| Error::corrupt(path, len, consumer::CUT));
         match header.map(|what| Error::malformed(path, 0, what)).or_else(cut) {
             Some(error) => drop(self.hurt(path, error, forget)),
             None => self.entries(name, path, &bytes, &forget),
@@ -233,7 +230,7 @@ impl Look<'_> {
                     continue;
                 }
                 let position = at + consumer::at::CURSORS;
-                let error = Error::CorruptData { path: path.to_path_buf(), position, what };
+                let error = Error::corrupt(path, position, what);
                 let remedy = entry.named.as_ref().map(|of| {
                     format!(
                         "end its members, then choose where it resumes: `falaj group seek {name} {} \
@@ -279,11 +276,8 @@ impl Look<'_> {
         let len = bytes.len() as u64;
         let header = wake::check_header(&bytes, self.id.unwrap_or_else(|| store_in(&bytes))).err();
         let error = header.map(|what| Error::malformed(&path, 0, what));
-        let long = (len != wake::LEN).then(|| {
-            let (path, what) = (path.clone(), wake::OTHER_LEN);
-            Error::CorruptData { path, position: len, what }
-        });
-        if let Some(error) = error.or(long) {
+        let long = || (len != wake::LEN).then(|| Error::corrupt(&path, len, wake::OTHER_LEN));
+        if let Some(error) = error.or_else(long) {
             let finding = Finding::of_error(Severity::Rebuildable, &path, &error);
             self.found.findings.push(match finding.severity {
                 Severity::Rebuildable => Finding { remedy: MADE_ANEW.into(), ..finding },

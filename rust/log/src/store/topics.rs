@@ -180,7 +180,7 @@ impl Store {
             files::random_id(storage, shared.layout.root())?,
         ];
         let mut topic = options.resolve(name, ids, storage.now_us());
-        let sibling = self.sibling(&topic.log)?;
+        let sibling = self.topic_in_log(&topic.log)?;
         if let Some(sibling) = &sibling {
             if options.log.is_none() {
                 return Err(taken_log(&topic, sibling));
@@ -270,12 +270,10 @@ impl StoreInner {
                 // It may have been deleted, and created again, between the two looks.
                 None if missing != Some(topic.generation) => missing = Some(topic.generation),
                 None => {
-                    let what = "the topic's log is missing";
-                    return Err(Error::CorruptData { path, position: 0, what });
+                    return Err(Error::corrupt(&path, 0, "the topic's log is missing"));
                 }
                 Some(_) => {
-                    let what = "the topic's log is not a directory";
-                    return Err(Error::CorruptData { path, position: 0, what });
+                    return Err(Error::corrupt(&path, 0, "the topic's log is not a directory"));
                 }
             }
         }
@@ -324,15 +322,15 @@ pub(super) fn read_settings(
     match files::stat(storage, &directory)? {
         None => return Ok(None),
         Some(stat) if stat.is_dir => {}
-        Some(_) => return Err(corrupt(directory, "the topic is not a directory")),
+        Some(_) => return Err(Error::corrupt(&directory, 0, "the topic is not a directory")),
     }
     let Some(bytes) = files::read(storage, &path)? else { return Ok(None) };
     let topic = TopicSettings::decode(&bytes).in_file(&path, 0)?;
     if topic.name != name {
-        return Err(corrupt(path, "the settings of another topic"));
+        return Err(Error::corrupt(&path, 0, "the settings of another topic"));
     }
     if !within_limits(&topic) {
-        return Err(corrupt(path, "settings that no topic can have"));
+        return Err(Error::corrupt(&path, 0, "settings that no topic can have"));
     }
     Ok(Some(topic))
 }
@@ -347,8 +345,4 @@ pub(super) fn is_gone(
 ) -> bool {
     let now = read_settings(storage, layout, name);
     now.is_ok_and(|now| now.is_none_or(|now| now.generation != *generation))
-}
-
-fn corrupt(path: std::path::PathBuf, what: &'static str) -> Error {
-    Error::CorruptData { path, position: 0, what }
 }

@@ -77,9 +77,7 @@ fn is_place(name: &str, of: &str) -> bool {
 /// Take the lock of a new directory; `None` when a sweep came in between and removes it.
 fn hold(storage: &dyn Storage, path: &Path, mode: u32) -> Result<Option<LockFile>> {
     let claim = match LockFile::find_or_create(storage, &path.join(top::CLAIM), mode) {
-        Err(Error::SystemCallFailed { source, .. }) if source.kind() == ErrorKind::NotFound => {
-            return Ok(None);
-        }
+        Err(error) if error.is_not_found() => return Ok(None),
         other => other?,
     };
     let ours = match claim.try_lock(LockKind::Exclusive) {

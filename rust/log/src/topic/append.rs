@@ -214,8 +214,9 @@ impl Topic {
         let mut blocks = Vec::with_capacity(parts.len());
         for (i, (partition, body)) in parts.iter().enumerate() {
             if parts[..i].iter().any(|(other, _)| other == partition) {
-                let what = format!("partition {partition} appears twice in one append");
-                return Err(Error::InvalidArgument { what });
+                return Err(Error::invalid(format!(
+                    "partition {partition} appears twice in one append"
+                )));
             }
             blocks.push(new_block(
                 self.number(*partition)?,
@@ -303,7 +304,7 @@ impl Topic {
 }
 
 pub(super) fn nothing() -> Error {
-    Error::InvalidArgument { what: "there is nothing to append: give at least one record".into() }
+    Error::invalid("there is nothing to append: give at least one record")
 }
 
 fn encode(body: &mut BodyWriter, records: &[NewRecord<'_>]) {

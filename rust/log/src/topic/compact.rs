@@ -123,19 +123,17 @@ impl Topic {
         };
         let name = self.name();
         if !own.compacted {
-            let what = format!(
+            return Err(Error::invalid(format!(
                 "topic {name:?} is not marked compacted, so its readers count on every record: make it with \
                  compacted=True, or mark it by configure(compacted=True)"
-            );
-            return Err(Error::InvalidArgument { what });
+            )));
         }
         if let Some(other) = others.first() {
             let log = &own.log;
-            let what = format!(
+            return Err(Error::invalid(format!(
                 "topic {name:?} shares the log {log:?} with {other:?}: only a topic that has its log to itself \
                  can be compacted"
-            );
-            return Err(Error::InvalidArgument { what });
+            )));
         }
         Ok(())
     }
@@ -148,11 +146,10 @@ impl Topic {
         };
         if last.end > end || !rises(&last.offsets) || !rises(&last.alone) {
             let name = self.name();
-            let what = format!(
+            return Err(Error::invalid(format!(
                 "the last offsets for partition {partition} of topic {name:?} have to rise and lie before \
                  their end, and that not behind the topic's end, {end}"
-            );
-            return Err(Error::InvalidArgument { what });
+            )));
         }
         Ok(last.clone())
     }

@@ -199,7 +199,7 @@ impl Topic {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn scan(&self, offsets: impl RangeBounds<u64>) -> Result<Scan> {
-        let (from, end) = start_and_end(&offsets);
+        let (from, end) = offset_bounds(&offsets);
         if from.is_none() && end.is_none() {
             let from = |partition| Ok(ScanRange { partition, from: self.first(partition)?, end });
             return self.scan_ranges(&self.handled().map(from).collect::<Result<Vec<_>>>()?);
@@ -215,17 +215,8 @@ impl Topic {
     /// # Errors
     /// `CorruptData`, `NeedsRecovery`, `UnsupportedVersion`, `SystemCallFailed`.
     pub fn scan_times(&self, times: impl RangeBounds<SystemTime>) -> Result<Scan> {
-        // The first nanosecond of the range, and the first one after it.
-        let from = match times.start_bound() {
-            Bound::Included(time) => Some(ns_since_1970(*time)),
-            Bound::Excluded(time) => Some(ns_since_1970(*time).saturating_add(1)),
-            Bound::Unbounded => None,
-        };
-        let end = match times.end_bound() {
-            Bound::Included(time) => Some(ns_since_1970(*time).saturating_add(1)),
-            Bound::Excluded(time) => Some(ns_since_1970(*time)),
-            Bound::Unbounded => None,
-        };
+        let (from, end) =
+            start_and_end(&times, |time| ns_since_1970(*time), |ns| ns.saturating_add(1));
         let range = |partition| {
             let from = from.map_or(Start::Earliest, Start::Time).offset(self, partition)?;
             let end = end.map(|ns| self.offset_at_time(partition, ns)).transpose()?.flatten();
@@ -290,7 +281,7 @@ impl Topic {
     /// # Errors
     /// As [`Topic::start_offset`].
     pub fn count(&self, offsets: impl RangeBounds<u64>) -> Result<u64> {
-        let (from, end) = start_and_end(&offsets);
+        let (from, end) = offset_bounds(&offsets);
         if from.is_none() && end.is_none() {
             return self.handled().map(|partition| self.count_in(partition, 0, None)).sum();
         }
@@ -366,17 +357,26 @@ impl Topic {
     }
 }
 
-/// Return the first offset of a range, and the first one after it.
-fn start_and_end(offsets: &impl RangeBounds<u64>) -> (Option<u64>, Option<u64>) {
-    let from = match offsets.start_bound() {
-        Bound::Included(offset) => Some(*offset),
-        Bound::Excluded(offset) => Some(offset.saturating_add(1)),
+/// Return the first number of a range, and the first one after it. `number` turns a bound into a number,
+/// `after` gives the next one.
+fn start_and_end<T, N>(
+    range: &impl RangeBounds<T>,
+    number: impl Fn(&T) -> N,
+    after: impl Fn(N) -> N,
+) -> (Option<N>, Option<N>) {
+    let from = match range.start_bound() {
+        Bound::Included(first) => Some(number(first)),
+        Bound::Excluded(before) => Some(after(number(before))),
         Bound::Unbounded => None,
     };
-    let end = match offsets.end_bound() {
-        Bound::Included(offset) => Some(offset.saturating_add(1)),
-        Bound::Excluded(offset) => Some(*offset),
+    let end = match range.end_bound() {
+        Bound::Included(last) => Some(after(number(last))),
+        Bound::Excluded(end) => Some(number(end)),
         Bound::Unbounded => None,
     };
     (from, end)
+}
+
+fn offset_bounds(offsets: &impl RangeBounds<u64>) -> (Option<u64>, Option<u64>) {
+    start_and_end(offsets, |offset| *offset, |offset| offset.saturating_add(1))
 }

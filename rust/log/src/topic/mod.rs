@@ -271,9 +271,9 @@ impl Topic {
             return Ok(self.settings.number + partition);
         }
         let (name, last) = (&self.settings.name, self.settings.partitions - 1);
-        let what =
-            format!("topic {name:?} has no partition {partition}: they are numbered 0 to {last}");
-        Err(Error::InvalidArgument { what })
+        Err(Error::invalid(format!(
+            "topic {name:?} has no partition {partition}: they are numbered 0 to {last}"
+        )))
     }
 
     /// Return the lowest offset that is left.

@@ -60,13 +60,15 @@ impl Topic {
     ) -> Result<Precondition<'a>> {
         let span = sequences.into();
         if !(1..=MAX_PRODUCER_NAME).contains(&producer.len()) {
-            let what = format!("a producer's name has 1 to {MAX_PRODUCER_NAME} bytes");
-            return Err(Error::InvalidArgument { what });
+            return Err(Error::invalid(format!(
+                "a producer's name has 1 to {MAX_PRODUCER_NAME} bytes"
+            )));
         }
         if span.first > span.last || span.previous.is_some_and(|previous| previous >= span.first) {
-            let what = "the sequences of an append rise from its first to its last, and all are above the \
-                        previous one";
-            return Err(Error::InvalidArgument { what: what.into() });
+            return Err(Error::invalid(
+                "the sequences of an append rise from its first to its last, and all are above the \
+                        previous one",
+            ));
         }
         Ok(Precondition::producer(producer, span, self.numbers()))
     }

@@ -79,10 +79,9 @@ impl Topic {
     #[cold]
     pub(super) fn several(&self, what: &str) -> Error {
         let (name, partitions) = (self.name(), self.partitions());
-        let what = format!(
+        Error::invalid(format!(
             "topic {name:?} has {partitions} partitions, each with offsets of its own; to {what}, take one: \
              topic.partition(0)"
-        );
-        Error::InvalidArgument { what }
+        ))
     }
 }

@@ -242,9 +242,10 @@ impl Transaction {
             return Ok(Committed::default());
         }
         let Some(home) = &self.home else {
-            let what = "a transaction that moves a cursor and appends nothing has to know the log that keeps \
-                        it: name a topic of that log (in Python: into=)";
-            return Err(Error::InvalidArgument { what: what.into() });
+            return Err(Error::invalid(
+                "a transaction that moves a cursor and appends nothing has to know the log that keeps \
+                        it: name a topic of that log (in Python: into=)",
+            ));
         };
         let sync = self.sync_mode();
         if sync == SyncMode::Durable {
@@ -310,7 +311,7 @@ impl Transaction {
                 return Ok(());
             }
         };
-        Err(Error::InvalidArgument { what })
+        Err(Error::invalid(what))
     }
 }
 

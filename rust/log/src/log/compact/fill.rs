@@ -19,13 +19,13 @@ use crate::format::block::{
 use crate::format::segment::{Mark, Replaces, SegmentHeader};
 use crate::format::state::{End, LogState, TopicState};
 use crate::format::{checksum, names, varint};
+use crate::segment::Segment;
 use crate::segment::create::own_header;
 use crate::segment::pack::Packer;
-use crate::segment::walk::{appended_ns, highest_ns};
-use crate::segment::{Block, BlockError, Segment};
+use crate::segment::walk::highest_ns;
 
-use super::super::{Log, Member};
-use super::keys::{Marks, records_of};
+use super::super::{DataBlock, Log, Member};
+use super::keys::Marks;
 use super::plan::SegmentGroup;
 use super::source::{Source, walk};
 
@@ -139,8 +139,8 @@ fn lay_out(
     for ((segment, source), marks) in segments.iter().zip(sources).zip(marks) {
         (filling.marks, filling.passed) = (marks, 0);
         let mut fits = true;
-        let after = walk(segment, source.end, |segment, block, first| {
-            fits = filling.block(segment, block, first)?;
+        let after = walk(segment, source.end, |data| {
+            fits = filling.block(data)?;
             Ok(fits)
         })?;
         if !fits {
@@ -182,47 +182,40 @@ fn first_page(
 
 impl Filling<'_> {
     /// Write the remaining records of a block.
-    fn block(&mut self, segment: &Segment, block: &Block, first: u64) -> Result<Fits> {
-        let count = u64::from(block.header.count);
+    fn block(&mut self, data: &DataBlock) -> Result<Fits> {
+        let (topic, first, count) = (data.block.header.topic, data.first, u64::from(data.count()));
         let begin = self.passed;
         self.passed += count;
         let marks = self.marks;
         let left = (begin..begin + count).filter(|record| !marks.goes(*record)).count() as u64;
-        let time = (appended_ns(segment, block) / 1000).saturating_sub(self.time_base_us).max(0);
+        let time = (data.appended_ns() / 1000).saturating_sub(self.time_base_us).max(0);
         // A topic that the first segment did not know would be unknown here too.
-        let Some(lane) = self.lanes.get_mut(&block.header.topic) else { return Ok(false) };
+        let Some(lane) = self.lanes.get_mut(&topic) else { return Ok(false) };
         lane.time = time as u64;
         if lane.time > MAX_RELATIVE_TIME || first < lane.covered {
             return Ok(false);
         }
-        let lane = *lane;
-        let end = first + u64::from(block.header.span);
+        let is_behind_gap = lane.covered < first;
         if left == 0 {
             return Ok(true);
         }
-        let is_behind_gap = lane.covered < first;
         if left == count && (!is_behind_gap || count > FEW) {
-            return Ok((!is_behind_gap || self.gap(block.header.topic, first)?)
-                && self.whole(segment, block, first, end)?);
+            return Ok((!is_behind_gap || self.gap(topic, first)?) && self.whole(data)?);
         }
-        self.part(segment, block, first, begin)
+        self.part(data, begin)
     }
 
     /// Write a block as it is, at another place.
-    fn whole(&mut self, segment: &Segment, block: &Block, first: u64, end: u64) -> Result<Fits> {
-        let topic = block.header.topic;
-        let Some(lane) = self.lanes.get_mut(&topic) else { return Ok(false) };
-        let Ok(offset) = u32::try_from(first - lane.base) else { return Ok(false) };
-        let flags = block.header.flags & !(flag::GROUP | flag::MEMBER);
-        let body = segment.body(block);
+    fn whole(&mut self, data: &DataBlock) -> Result<Fits> {
+        let (header, body) = (&data.block.header, data.body());
+        let Some(lane) = self.lanes.get_mut(&header.topic) else { return Ok(false) };
+        let Ok(offset) = u32::try_from(data.first - lane.base) else { return Ok(false) };
+        let flags = header.flags & !(flag::GROUP | flag::MEMBER);
         let len = (BlockHeader::len_for(flags) + body.len()) as u32;
-        let header =
-            BlockHeader { flags, len, offset, group_len: 0, time: lane.time, ..block.header };
-        lane.covered = end;
-        let highest = highest_ns(segment, block);
-        let highest =
-            highest.map_err(|what| segment.error(BlockError { position: block.position, what }))?;
-        self.know(&header, first, highest);
+        let header = BlockHeader { flags, len, offset, group_len: 0, time: lane.time, ..*header };
+        lane.covered = data.end();
+        let highest = highest_ns(&data.segment, &data.block);
+        self.know(&header, data.first, highest.map_err(|what| data.damaged(what))?);
         self.packer.block(&header, body)?;
         Ok(true)
     }
@@ -239,18 +232,16 @@ impl Filling<'_> {
     }
 
     /// Write some records of a block, each with its offset, and cover the offsets before them.
-    fn part(&mut self, segment: &Segment, block: &Block, first: u64, begin: u64) -> Result<Fits> {
-        let (topic, header) = (block.header.topic, &block.header);
+    fn part(&mut self, data: &DataBlock, begin: u64) -> Result<Fits> {
+        let (header, first, topic) = (&data.block.header, data.first, data.block.header.topic);
         let flags = header.flags & OF_BODY;
-        let body = segment.body(block);
+        let (mut records, body) = (data.records()?, data.body());
         let base_time = if flags & flag::EVENT_TIME != 0 { &body[..8] } else { &[] };
-        let bad = |what| segment.error(BlockError { position: block.position, what });
-        let mut records = records_of(segment, block)?;
         let (mut start, mut number, mut count) = (base_time.len(), begin, 0);
-        let (appended, mut highest) = (appended_ns(segment, block), i64::MIN);
+        let (appended, mut highest) = (data.appended_ns(), i64::MIN);
         self.body.clear();
         self.body.extend_from_slice(base_time);
-        while let Some(parts) = records.next(body).map_err(bad)? {
+        while let Some(parts) = records.next(body).map_err(|what| data.damaged(what))? {
             let (from, goes) = (start, self.marks.goes(number));
             (start, number) = (parts.end, number + 1);
             if goes {

@@ -13,8 +13,6 @@ use std::hash::{BuildHasher, RandomState};
 
 use crate::error::Result;
 use crate::format::block::flag;
-use crate::format::record::RecordCursor as Records;
-use crate::segment::{Block, BlockError, Segment};
 
 use super::super::Log;
 use super::source::Source;
@@ -296,26 +294,24 @@ pub(super) fn each_keyed(
     mut seen: impl FnMut(&RecordKey<'_>) -> bool,
 ) -> Result<u64> {
     let (mut number, mut records) = (0, 0);
-    source.walk(log, |segment, block, first| {
-        let begin = number;
-        number += u64::from(block.header.count);
-        if !how.topics.contains(&block.header.topic) {
+    source.walk(log, |data| {
+        let (header, begin) = (&data.block.header, number);
+        number += u64::from(header.count);
+        if !how.topics.contains(&header.topic) {
             return Ok(true);
         }
-        records += u64::from(block.header.count);
+        records += u64::from(header.count);
         // Without attribute bytes no record has a key.
-        if block.header.flags & flag::RICH == 0 {
+        if header.flags & flag::RICH == 0 {
             return Ok(true);
         }
-        let body = segment.body(block);
-        let mut walk = records_of(segment, block)?;
+        let (mut walk, body) = (data.records()?, data.body());
         let mut at = begin;
-        let damaged = |what| segment.error(BlockError { position: block.position, what });
-        while let Some(parts) = walk.next(body).map_err(damaged)? {
+        while let Some(parts) = walk.next(body).map_err(|what| data.damaged(what))? {
             let number = at;
             at += 1;
             let Some(key) = parts.key.clone() else { continue };
-            let (topic, offset) = (block.header.topic, first + u64::from(parts.offset_delta));
+            let (topic, offset) = (header.topic, data.first + u64::from(parts.offset_delta));
             let is_tombstone = parts.value.is_none();
             if !seen(&RecordKey { number, topic, offset, key: &body[key], is_tombstone }) {
                 return Ok(false);
@@ -324,17 +320,4 @@ pub(super) fn each_keyed(
         Ok(true)
     })?;
     Ok(records)
-}
-
-/// Walk the records of a block.
-///
-/// # Errors
-/// `UnsupportedVersion` for a codec that this version does not read, `CorruptData`.
-pub(super) fn records_of(segment: &Segment, block: &Block) -> Result<Records> {
-    let bad = |what| segment.error(BlockError { position: block.position, what });
-    if block.header.flags & flag::CODEC != 0 {
-        let what = crate::format::DecodeError::Unknown("a body codec of a newer version");
-        return Err(bad(what));
-    }
-    Records::new(block.header.flags, block.header.count, segment.body(block)).map_err(bad)
 }

@@ -334,7 +334,7 @@ impl Compacting<'_> {
     /// ones.
     fn knows_all(&self, log: &Log, sources: &[Source]) -> Result<bool> {
         let (Some(last), Some(newest)) = (self.last, sources.last()) else { return Ok(true) };
-        let ends = newest.walk(log, |_, _, _| Ok(true))?.state;
+        let ends = newest.walk(log, |_| Ok(true))?.state;
         let mut topics = ends.topics().filter(|(number, _)| self.topics.contains(number));
         Ok(topics
             .all(|(number, topic)| last.get(&number).is_some_and(|last| last.end >= topic.next)))

@@ -14,12 +14,11 @@ use crate::error::Result;
 use crate::format::FIRST_BLOCK;
 use crate::format::address::align;
 use crate::format::block::{HEADER_LEN, MAX_HEADER_LEN, MAX_RELATIVE_TIME, flag};
-use crate::segment::BlockError;
-use crate::segment::walk::{NUMBERS, appended_ns};
+use crate::segment::walk::NUMBERS;
 
 use super::super::Log;
 use super::super::chain::missing;
-use super::keys::{Marks, hiding, records_of};
+use super::keys::{Marks, hiding};
 use super::source::{Source, walk};
 use super::{Compacting, fill};
 
@@ -173,17 +172,16 @@ fn shape(log: &Log, source: &Source, marks: &Marks) -> Result<Option<Shape>> {
     let (mut number, mut has_tombstones) = (0, false);
     let base = source.header.time_base_us;
     let mut last = base;
-    let walk = walk(&segment, source.end, |segment, block, _| {
-        last = last.max(appended_ns(segment, block) / 1000);
+    let walk = walk(&segment, source.end, |data| {
+        last = last.max(data.appended_ns() / 1000);
         let begin = number;
-        number += u64::from(block.header.count);
-        if has_tombstones || block.header.flags & flag::RICH == 0 {
+        number += u64::from(data.count());
+        if has_tombstones || data.block.header.flags & flag::RICH == 0 {
             return Ok(true);
         }
-        let (mut records, body) = (records_of(segment, block)?, segment.body(block));
-        let bad = |what| segment.error(BlockError { position: block.position, what });
+        let (mut records, body) = (data.records()?, data.body());
         let mut at = begin;
-        while let Some(parts) = records.next(body).map_err(bad)? {
+        while let Some(parts) = records.next(body).map_err(|what| data.damaged(what))? {
             has_tombstones |= parts.value.is_none() && parts.key.is_some() && !marks.goes(at);
             at += 1;
         }

@@ -7,12 +7,12 @@
 use std::sync::Arc;
 
 use crate::error::{IoResult, Result};
-use crate::format::DecodeError;
 use crate::format::segment::{Previous, SegmentHeader};
 use crate::segment::walk::{SegmentWalker, Step};
-use crate::segment::{Block, BlockError, Check, NO_BLOCK, Segment};
+use crate::segment::{Check, Segment};
 
-use super::super::Log;
+use super::super::chain::{is_missing, missing};
+use super::super::{DataBlock, Log};
 
 /// A sealed segment, all of it on disk.
 #[derive(Clone, Debug)]
@@ -40,8 +40,8 @@ impl Log {
             let told = next.previous.filter(|told| told.salt == segment.salt());
             let told = told.filter(|told| told.sequence == *sequence);
             let Some(told) = told else {
-                let what = DecodeError::Damaged("a segment that the next one does not continue");
-                return Err(segment.error(BlockError { position: 0, what }));
+                let what = "a segment that the next one does not continue";
+                return Err(segment.corrupt(0, what));
             };
             let named = Previous { sequence: next.sequence, salt: next.salt, end: told.end };
             sources.push(Source {
@@ -58,7 +58,7 @@ impl Log {
 
 fn id_of(segment: &Segment) -> Result<(u64, u64)> {
     let stat = segment.file().stat().doing("stat", segment.path())?;
-    Ok((stat.device, stat.inode))
+    Ok(stat.id())
 }
 
 impl Source {
@@ -66,7 +66,7 @@ impl Source {
     pub(super) fn open(&self, log: &Log) -> Result<Option<Arc<Segment>>> {
         match log.chain.open_uncached(self.sequence) {
             Ok(segment) => Ok((id_of(&segment)? == self.id).then_some(segment)),
-            Err(error) if super::super::chain::is_missing(&error) => Ok(None),
+            Err(error) if is_missing(&error) => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -75,38 +75,35 @@ impl Source {
     pub(super) fn walk(
         &self,
         log: &Log,
-        seen: impl FnMut(&Segment, &Block, u64) -> Result<bool>,
+        seen: impl FnMut(&DataBlock) -> Result<bool>,
     ) -> Result<SegmentWalker> {
         match self.open(log)? {
             Some(segment) => walk(&segment, self.end, seen),
-            None => Err(super::super::chain::missing(&log.dir, self.sequence)),
+            None => Err(missing(&log.dir, self.sequence)),
         }
     }
 }
 
-/// Walk the data blocks of a segment, checked in full, each with its first offset, until `seen`
-/// returns false. Returns the log's state there.
+/// Walk the data blocks of a segment, checked in full, until `seen` returns false. Returns the log's state
+/// there.
 pub(super) fn walk(
     segment: &Arc<Segment>,
     end: u64,
-    mut seen: impl FnMut(&Segment, &Block, u64) -> Result<bool>,
+    mut seen: impl FnMut(&DataBlock) -> Result<bool>,
 ) -> Result<SegmentWalker> {
     let mut segment = Arc::clone(segment);
     let mut walk = segment.opening()?.clone();
     while walk.position < end {
-        if segment.exceeds_cache() {
-            segment = Arc::new(segment.reopen_empty()?);
-        }
         let position = walk.position;
-        match walk.step(&segment, Check::Full) {
-            Ok(Some(Step::Data { block, first, .. })) => {
-                if !seen(&segment, &block, first)? {
+        match walk.advance(&mut segment, Check::Full)? {
+            Some(Step::Data { block, first, .. }) => {
+                let segment = Arc::clone(&segment);
+                if !seen(&DataBlock { segment, block, first })? {
                     break;
                 }
             }
-            Ok(Some(_)) => {}
-            Ok(None) => return Err(segment.error(BlockError { position, what: NO_BLOCK })),
-            Err(bad) => return Err(segment.error(bad)),
+            Some(_) => {}
+            None => return Err(segment.lacks_block(position)),
         }
     }
     Ok(walk)

@@ -126,8 +126,7 @@ pub(super) fn sound_end(
         let cut = Some("the beginning of the next segment is torn");
         before = Some(SoundEnd { segment, walk, noted, cut });
     }
-    let path = chain.dir().to_path_buf();
-    Err(Error::CorruptData { path, position: 0, what: "a log without an end" })
+    Err(Error::corrupt(chain.dir(), 0, "a log without an end"))
 }
 
 /// Begin the walk of a segment. If a durable one has a corrupt snapshot, it begins with the state
@@ -250,9 +249,7 @@ fn walk_sound(
         }
         left = left.saturating_sub(1);
         let position = walk.position;
-        if segment.exceeds_cache() {
-            segment = Arc::new(segment.reopen_empty()?);
-        }
+        Segment::refresh(&mut segment)?;
         let mut seen = |step: &Step| noted.iter_mut().for_each(|noted| noted.note(step));
         match sound_step(&segment, &mut walk, check, &mut seen) {
             Ok(Some(Step::End { .. })) => {

@@ -224,11 +224,9 @@ impl<'a> Recovery<'a> {
         let newest = chain.segment(sequences[sequences.len() - 1])?;
         let lacks_durable = lacks_durable(&newest)?;
         if lacks_durable && !self.by_force {
-            return Err(Error::CorruptData {
-                path: self.dir.join(names::segment(newest.sequence() + 1)),
-                position: 0,
-                what: "the segment is missing or corrupt, and it was on disk",
-            });
+            let path = self.dir.join(names::segment(newest.sequence() + 1));
+            let what = "the segment is missing or corrupt, and it was on disk";
+            return Err(Error::corrupt(&path, 0, what));
         }
         let page = self.page(&newest)?;
         let (marked, mark) = newest_mark(&chain, &sequences)?;

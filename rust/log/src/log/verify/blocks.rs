@@ -155,9 +155,7 @@ impl Pass<'_> {
             if link.end.is_some_and(|end| position >= end) {
                 break;
             }
-            if tour.segment.exceeds_cache() {
-                tour.segment = Arc::new(tour.segment.reopen_empty()?);
-            }
+            Segment::refresh(&mut tour.segment)?;
             let kind = if tour.opening { tour.segment.kind(position) } else { Ok(None) };
             if tour.opening && kind.is_ok_and(|kind| kind != Some(Kind::Snapshot)) {
                 self.end_snapshots(tour);

@@ -31,9 +31,7 @@ impl Hints {
         let path = dir.join(names::index(segment.sequence()));
         let (entries, wrong) = match Index::load(storage, dir, segment) {
             Ok(entries) => (entries, None),
-            Err(Error::SystemCallFailed { source, .. })
-                if source.kind() == std::io::ErrorKind::NotFound =>
-            {
+            Err(error) if error.is_not_found() => {
                 (Vec::new(), Some("the index is missing".to_owned()))
             }
             Err(Error::CorruptData { position, what, .. }) => {

@@ -305,8 +305,7 @@ pub fn verify_log(
 type FileIdentity = Option<(u64, u64)>;
 
 fn identity(storage: &Arc<dyn Storage>, subject: &Subject, sequence: u64) -> FileIdentity {
-    let stat = storage.stat(&subject.dir.join(names::segment(sequence))).ok()?;
-    Some((stat.device, stat.inode))
+    storage.stat(&subject.dir.join(names::segment(sequence))).ok().map(|stat| stat.id())
 }
 
 /// Return roughly how many bytes a verification of a log has to check.
@@ -437,9 +436,7 @@ impl<'a> Pass<'a> {
                     latched: control.flags() & flag::LATCHED != 0,
                 })
             }
-            Err(Error::SystemCallFailed { source, .. })
-                if source.kind() == std::io::ErrorKind::NotFound =>
-            {
+            Err(error) if error.is_not_found() => {
                 let path = dir.join("control");
                 let what = "there is no control page, as in a fresh log or a restored backup";
                 self.report.note(Finding::new(Severity::Note, &path, 0, what));

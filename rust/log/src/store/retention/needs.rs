@@ -58,10 +58,8 @@ impl Store {
         let read = read_consumer(self.storage().as_ref(), path)?;
         let Some(bytes) = read else { return Ok(()) };
         check_header(&bytes, self.settings().id).in_file(path, 0)?;
-        let corrupt =
-            |position, what| Error::CorruptData { path: path.to_path_buf(), position, what };
         if let Some(len) = cut_at(&bytes) {
-            return Err(corrupt(len, CUT));
+            return Err(Error::corrupt(path, len, CUT));
         }
         for (index, entry) in (0..).zip(entries(&bytes)) {
             // An entry without a name may be of this topic.
@@ -71,7 +69,7 @@ impl Store {
             let Some((cursor, (_, partition))) = entry.cursor().zip(entry.of()) else {
                 // An entry that was never begun needs nothing yet.
                 if let Some(what) = entry.complaint() {
-                    return Err(corrupt(self::entry(index) + at::CURSORS, what));
+                    return Err(Error::corrupt(path, self::entry(index) + at::CURSORS, what));
                 }
                 continue;
             };
