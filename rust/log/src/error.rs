@@ -207,15 +207,12 @@ impl Error {
         let path = path.to_path_buf();
         match what {
             DecodeError::Damaged(what) => Error::CorruptData { path, position, what },
-            DecodeError::Unknown(what) => {
-                Error::UnsupportedVersion { path, position: Some(position), what: what.into() }
-            }
             DecodeError::Version(version) if version < VERSION => {
                 Error::OutdatedFormat { path, version }
             }
-            DecodeError::Version(version) => {
-                let what = format!("format version {version}, and this falaj reads {VERSION}");
-                Error::UnsupportedVersion { path, position: None, what }
+            newer => {
+                let position = newer.is_newer().then_some(position);
+                Error::UnsupportedVersion { path, position, what: newer.to_string() }
             }
         }
     }
@@ -564,5 +561,13 @@ mod tests {
             assert!(situation.starts_with("cannot open /s/control: "), "{sentence}");
             assert!(remedy.contains(helps), "{sentence}");
         }
+    }
+    #[test]
+    fn an_entry_of_a_kind_that_only_a_newer_falaj_knows_is_told_by_its_number() {
+        let told = Error::malformed(Path::new("/s/00.log"), 8192, DecodeError::UnknownEntry(9));
+        assert_eq!(
+            told.to_string(),
+            "/s/00.log at byte 8192 needs a newer falaj (an entry of kind 9): upgrade to read it"
+        );
     }
 }

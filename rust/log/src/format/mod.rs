@@ -45,6 +45,8 @@ pub mod state;
 pub mod varint;
 pub mod wake;
 
+use std::fmt;
+
 /// The one format version that this crate writes and reads.
 pub const VERSION: u32 = 2;
 
@@ -61,8 +63,29 @@ pub enum DecodeError {
     Damaged(&'static str),
     /// Well formed, but written by a newer version. Says which feature.
     Unknown(&'static str),
+    /// An entry of a snapshot or meta block of a kind that this version does not know, by its number.
+    UnknownEntry(u64),
     /// Another version of the format, by its number.
     Version(u32),
+}
+
+impl DecodeError {
+    /// True for what only a newer version understands.
+    pub fn is_newer(self) -> bool {
+        matches!(self, Self::Unknown(_) | Self::UnknownEntry(_))
+    }
+}
+
+impl fmt::Display for DecodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Damaged(what) | Self::Unknown(what) => f.write_str(what),
+            Self::UnknownEntry(kind) => write!(f, "an entry of kind {kind}"),
+            Self::Version(found) => {
+                write!(f, "format version {found}, and this falaj reads {VERSION}")
+            }
+        }
+    }
 }
 
 /// Result of a decoder.

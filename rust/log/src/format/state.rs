@@ -413,7 +413,7 @@ impl LogState {
                 return Err(WRONG_LENGTH);
             }
             (kind::FINISHED, _) => return Err(FINISHED),
-            _ => return Err(DecodeError::Unknown("a log fact of a newer version")),
+            _ => return Err(DecodeError::UnknownEntry(kind)),
         }
         Ok(())
     }

@@ -40,6 +40,16 @@ fn what_is_kept_for_later_versions_is_refused_by_name() {
 }
 
 #[test]
+fn an_entry_of_a_kind_that_is_not_known_is_refused_with_the_number_of_the_kind() {
+    for kind in [0, 9, 200, u64::MAX] {
+        let refused = applied(kind, &[1]).0.unwrap_err();
+        assert_eq!(refused, DecodeError::UnknownEntry(kind));
+        assert!(refused.is_newer());
+        assert_eq!(refused.to_string(), format!("an entry of kind {kind}"));
+    }
+}
+
+#[test]
 fn when_a_producer_was_used_last_stays_until_it_is_used_again() {
     let used = PRODUCER.replacen("0000000000000000", "1500000000000000", 1);
     let mut state = LogState::default();

@@ -201,7 +201,7 @@ fn cut_and_newer_bodies_are_told_apart() {
     let mut newer = Vec::new();
     entry(&mut newer, 99, b"?");
     let result = LogState::default().apply_body(&newer, |_, _| ());
-    assert!(matches!(result, Err(DecodeError::Unknown(_))));
+    assert_eq!(result, Err(DecodeError::UnknownEntry(99)));
 }
 
 fn entry_ends(body: &[u8]) -> Vec<usize> {

@@ -16,7 +16,7 @@ use crate::format::address::Address;
 use crate::format::block::{BlockHeader, HEADER_LEN, Kind, MAX_RELATIVE_TIME, Producer, flag};
 use crate::format::control::{at, flag as state_flag};
 use crate::format::index::IndexEntry;
-use crate::format::{DecodeError, state};
+use crate::format::state;
 use crate::segment::create::{BlockPlace, LaidBlock, own_header, own_len};
 use crate::segment::index::{Index, IndexSampler};
 use crate::segment::walk::{SegmentWalker, Step};
@@ -314,7 +314,7 @@ impl Writer {
                     self.pacer.is_due(block.header.topic, head);
                 }
                 Ok(Some(Step::Other(_) | Step::End { .. })) => {}
-                Err(bad) if matches!(bad.what, DecodeError::Unknown(_)) => {
+                Err(bad) if bad.what.is_newer() => {
                     return Err(self.segment.error(bad));
                 }
                 Ok(None) | Err(_) => self.pass_damage(tail),

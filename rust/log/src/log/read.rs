@@ -422,7 +422,7 @@ impl BlockCursor {
     /// Handle bytes that are no block: there may be a cut here since the cursor came.
     #[cold]
     fn at_damage(&mut self, bad: BlockError) -> Result<()> {
-        if !matches!(bad.what, DecodeError::Unknown(_)) && self.is_behind_cut()? {
+        if !bad.what.is_newer() && self.is_behind_cut()? {
             return self.leave();
         }
         Err(self.doubt(bad))

@@ -279,7 +279,7 @@ impl SegmentWalker {
             Segment::refresh(segment)?;
             match self.step(segment, Check::Header) {
                 Ok(Some(_)) => {}
-                Err(bad) if matches!(bad.what, DecodeError::Unknown(_)) => {
+                Err(bad) if bad.what.is_newer() => {
                     return Err(segment.error(bad));
                 }
                 Ok(None) | Err(_) => self.pass_damage(segment, until),

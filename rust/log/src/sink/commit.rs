@@ -117,14 +117,12 @@ impl BulkLoad {
             |why: String| Err(Error::InvalidManifest { load: self.name().to_owned(), why });
         let manifest = match Manifest::decode(bytes) {
             Ok(manifest) => manifest,
-            Err(DecodeError::Damaged(what) | DecodeError::Unknown(what)) => {
-                return refuse(what.into());
-            }
             Err(DecodeError::Version(version)) => {
                 return refuse(format!(
                     "a part has format version {version}, and this falaj reads version {VERSION}"
                 ));
             }
+            Err(what) => return refuse(what.to_string()),
         };
         let part = &manifest.part;
         if manifest.owner != self.owner(manifest.owner.id) {

@@ -258,7 +258,7 @@ fn walk_sound(
             }
             Ok(Some(_)) => {}
             Ok(None) if position >= durable => return Ok((walk, noted, None)),
-            Err(bad) if matches!(bad.what, DecodeError::Unknown(_)) => {
+            Err(bad) if bad.what.is_newer() => {
                 return Err(segment.error(bad));
             }
             Err(bad)
@@ -280,6 +280,7 @@ fn walk_sound(
 fn said(bad: BlockError) -> &'static str {
     match bad.what {
         DecodeError::Damaged(what) | DecodeError::Unknown(what) => what,
+        DecodeError::UnknownEntry(_) => "an entry of a newer version",
         DecodeError::Version(_) => "another version of the format",
     }
 }
