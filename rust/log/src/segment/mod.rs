@@ -35,10 +35,11 @@ use crate::format::block::{
 };
 use crate::format::checksum::SeededCrc;
 use crate::format::segment::{MARK_LEN, MARKS, Mark, SegmentHeader};
-use crate::format::{DecodeError, Decoded, FIRST_BLOCK, PAGE, checksum, names};
+use crate::format::{DecodeError, Decoded, FIRST_BLOCK, PAGE, checksum};
 use crate::storage::{File, Map, MapAccess, OpenMode, Storage};
 pub use block::{Block, BlockError, BodyExtent};
-pub use header_pages::{corrupt_header, read_header, read_header_pages};
+use header_pages::open_file;
+pub use header_pages::{corrupt_header, expect_own, read_header, read_header_pages};
 use skip_table::SkipTable;
 use verified::VerifiedBitmap;
 use window::{UNREADABLE, Window};
@@ -673,32 +674,6 @@ impl Segment {
         }
         Ok(())
     }
-}
-
-fn open_file(
-    storage: &dyn Storage,
-    dir: &Path,
-    log: [u8; 16],
-    sequence: u64,
-    how: OpenMode,
-) -> Result<(PathBuf, Arc<dyn File>, SegmentHeader)> {
-    let path = dir.join(names::segment(sequence));
-    let file = storage.open(&path, how).doing("open", &path)?;
-    let header = read_header(&*file, &path)?;
-    expect_own(&header, log, sequence, &path)?;
-    Ok((path, file, header))
-}
-
-/// Check that a file's header belongs to its name.
-///
-/// # Errors
-/// `CorruptData` for a segment of another log, and for a copy of one under a name that is not its own.
-pub fn expect_own(header: &SegmentHeader, log: [u8; 16], sequence: u64, path: &Path) -> Result<()> {
-    if header.log == log && header.sequence == sequence {
-        return Ok(());
-    }
-    let what = DecodeError::Damaged("a segment of another log, or under another's name");
-    Err(Error::malformed(path, 0, what))
 }
 
 /// The error for bytes that may be valid, but could not be read.

@@ -110,9 +110,7 @@ impl StagedPart {
     /// `HandleClosed` in a forked child.
     #[doc(hidden)]
     pub fn append_to(&mut self, record: &NewRecord<'_>, partition: Option<u32>) -> Result<()> {
-        if fork::epoch() != self.epoch {
-            return Err(Error::HandleClosed { what: "part" });
-        }
+        self.check_process()?;
         let (len, limit) = (record.max_len(), self.limit);
         if len as u64 + OVERHEAD > limit {
             return Err(Error::AppendTooLarge { bytes: len as u64, limit });
@@ -155,6 +153,12 @@ impl StagedPart {
         }
     }
 
+    /// A child that was forked meanwhile has no part to go on with.
+    fn check_process(&self) -> Result<()> {
+        let is_same = fork::epoch() == self.epoch;
+        if is_same { Ok(()) } else { Err(Error::HandleClosed { what: "part" }) }
+    }
+
     /// Write the held blocks, and release their memory.
     fn flush(&mut self) -> Result<()> {
         for (partition, lane) in (0..).zip(&mut self.lanes) {
@@ -182,9 +186,7 @@ impl StagedPart {
     /// `NoSpace`, `SystemCallFailed`; `HandleClosed` in a forked child.
     #[doc(hidden)]
     pub fn spill(&mut self) -> Result<()> {
-        if fork::epoch() != self.epoch {
-            return Err(Error::HandleClosed { what: "part" });
-        }
+        self.check_process()?;
         self.flush()
     }
 
@@ -194,9 +196,7 @@ impl StagedPart {
     /// `NotStaged` when the load was aborted or committed meanwhile; `NoSpace`, `SystemCallFailed`;
     /// `HandleClosed` in a forked child. The part is discarded then.
     pub fn finish(mut self) -> Result<Vec<u8>> {
-        if fork::epoch() != self.epoch {
-            return Err(Error::HandleClosed { what: "part" });
-        }
+        self.check_process()?;
         self.flush()?;
         let records = (0..).zip(self.records.iter().copied()).filter(|(_, records)| *records > 0);
         let records = records.collect();

@@ -79,7 +79,7 @@ pub use repair::{LogRepair, RepairReport, repair};
 pub use retention::{Limit, LogMaintenance, Maintenance, Need, PartitionTrim};
 pub(crate) use sidecar_check::{Front, read_consumer};
 pub use slots::DeadSlot;
-pub use staging::{STALE_AFTER, Stale, remove_load, staging_dir, sweep_staging};
+pub use staging::{FrameReader, STALE_AFTER, Stale, remove_load, staging_dir, sweep_staging};
 pub use verify::{Finding, LogReport, Progress, Severity, TopicReport, Verification, verify};
 
 use crate::error::{Error, Result};

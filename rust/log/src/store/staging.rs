@@ -13,11 +13,11 @@
 //! ```
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::files;
-use crate::error::{Error, IoResult, Result};
-use crate::format::DecodeError;
+use crate::error::{DecodedIn, Error, IoResult, Result};
 use crate::format::checksum::crc32;
 use crate::format::part::{self, Frame, PartHeader};
 use crate::log::verify::{Finding, Severity};
@@ -144,7 +144,7 @@ pub(super) fn look(
             let Some((_, id, true)) = part::parse_file_name(&file) else { continue };
             let path = staging.join(&load).join(&file);
             let Some(part) = files::open_to_read(storage, &path)? else { continue };
-            let Err(error) = check(&*part, &path, id, tell) else { continue };
+            let Err(error) = check(part, &path, id, tell) else { continue };
             let finding = Finding::of_error(Severity::Damage, &path, &error);
             let remedy = format!(
                 "stage this part of load {name} again, or abort the load: nothing of it was committed"
@@ -162,33 +162,89 @@ pub(super) fn look(
 
 /// Check every byte of a part against its frame.
 fn check(
-    file: &dyn File,
+    file: Arc<dyn File>,
     path: &Path,
     id: u64,
     tell: &mut dyn FnMut(u64) -> Result<()>,
 ) -> Result<()> {
-    let malformed = |position, what| Error::malformed(path, position, what);
-    let len = file.stat().doing("look at", path)?.len;
-    PartHeader::decode(&files::read_at(file, path, 0, part::HEADER_LEN)?)
-        .map_err(|what| malformed(0, what))?;
-    let mut position = part::HEADER_LEN as u64;
-    while position < len {
-        let head = files::read_at(file, path, position, part::FRAME_LEN)?;
-        let frame = Frame::decode(&head, id, position).map_err(|what| malformed(position, what))?;
-        if u64::from(frame.len) > len.saturating_sub(position + part::FRAME_LEN as u64) {
-            let what = DecodeError::Damaged("a staged frame that is cut off");
-            return Err(malformed(position, what));
-        }
-        let body = files::read_at(file, path, position + head.len() as u64, frame.len as usize)?;
-        if body.len() < frame.len as usize || crc32(&body) != frame.body_crc {
-            let what = DecodeError::Damaged("the checksum of staged records does not match");
-            return Err(malformed(position + head.len() as u64, what));
-        }
-        let read = (head.len() + body.len()) as u64;
-        tell(read)?;
-        position += read;
+    let mut frames = FrameReader::new(file, path.to_path_buf(), id)?;
+    frames.header()?;
+    let mut body = Vec::new();
+    while let Some((_, head)) = frames.next(&mut body)? {
+        tell((head.len() + body.len()) as u64)?;
     }
     Ok(())
+}
+
+/// Reads the frames of a staged part, each checked.
+#[derive(Debug)]
+pub struct FrameReader {
+    file: Arc<dyn File>,
+    path: PathBuf,
+    id: u64,
+    position: u64,
+    len: u64,
+}
+
+impl FrameReader {
+    /// Begin with the first frame of the part with this id.
+    ///
+    /// # Errors
+    /// `SystemCallFailed`.
+    pub fn new(file: Arc<dyn File>, path: PathBuf, id: u64) -> Result<Self> {
+        let len = file.stat().doing("look at", &path)?.len;
+        Ok(Self { file, path, id, position: part::HEADER_LEN as u64, len })
+    }
+
+    /// Bytes of the file.
+    pub fn file_len(&self) -> u64 {
+        self.len
+    }
+
+    /// Read what the file begins with.
+    ///
+    /// # Errors
+    /// `CorruptData`, `UnsupportedVersion`, `SystemCallFailed`.
+    pub fn header(&self) -> Result<PartHeader> {
+        let head = files::read_at(&*self.file, &self.path, 0, part::HEADER_LEN)?;
+        PartHeader::decode(&head).in_file(&self.path, 0)
+    }
+
+    /// Read the next frame with its head, its body into `body`; `None` behind the last.
+    ///
+    /// # Errors
+    /// `CorruptData`, `UnsupportedVersion`, `SystemCallFailed`.
+    pub fn next(&mut self, body: &mut Vec<u8>) -> Result<Option<(Frame, [u8; part::FRAME_LEN])>> {
+        let (at, begin) = (self.position, self.position + part::FRAME_LEN as u64);
+        if at >= self.len {
+            return Ok(None);
+        }
+        let mut head = [0; part::FRAME_LEN];
+        let cut_off = "a staged frame that is cut off";
+        self.read(&mut head, at, cut_off)?;
+        let frame = Frame::decode(&head, self.id, at).in_file(&self.path, at)?;
+        let end = begin + u64::from(frame.len);
+        if end > self.len {
+            return Err(self.corrupt(at, cut_off));
+        }
+        body.resize(frame.len as usize, 0);
+        self.read(body, begin, "a part that ends too early")?;
+        if crc32(body) != frame.body_crc {
+            return Err(self.corrupt(begin, "the checksum of staged records does not match"));
+        }
+        self.position = end;
+        Ok(Some((frame, head)))
+    }
+
+    fn read(&self, bytes: &mut [u8], position: u64, short: &'static str) -> Result<()> {
+        let got = self.file.read_at(bytes, position).doing("read", &self.path)?;
+        if got < bytes.len() { Err(self.corrupt(position, short)) } else { Ok(()) }
+    }
+
+    /// The error for bytes that are corrupt.
+    pub fn corrupt(&self, position: u64, what: &'static str) -> Error {
+        Error::corrupt(&self.path, position, what)
+    }
 }
 
 /// List the names in a directory; none if it is missing or a link.
