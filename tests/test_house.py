@@ -173,6 +173,7 @@ def test_every_room_that_has_a_place_exists() -> None:
         ("storage/real/file.rs", "use super::super::super::log::Log;"),
         ("segment/reader.rs", "fn f(log: &crate::log::Log) {}"),
         ("log/append.rs", "use crate::Store;"),
+        ("segment/index.rs", "use crate::twin::memory::MemoryStorage;"),
         ("attic/mod.rs", "fn f() {}"),
         ("attic.rs", "fn f() {}"),
     ],
@@ -190,6 +191,7 @@ def test_a_room_that_reaches_upwards_is_complained_of(path: str, bad: str) -> No
         ("segment/writer.rs", "// crate::log calls this\nuse super::super::storage::Map;"),
         ("format/block.rs", "\n#[cfg(test)]\nmod tests {\n    use crate::storage::memory;\n}\n"),
         ("format/tests.rs", "use crate::storage::memory;"),
+        ("segment/index_tests.rs", "use crate::twin::memory::MemoryStorage;"),
     ],
 )
 def test_a_room_that_reaches_downwards_is_fine(path: str, good: str) -> None:

@@ -22,10 +22,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use falaj::internals::format::settings::WriteMode;
-use falaj::internals::storage::memory::MemoryStorage;
 use falaj::internals::storage::{OpenMode, Storage};
 use falaj::internals::store::{Store, StoreOptions, TopicOptions};
 use falaj::internals::topic::{CompactOptions, NewRecord, SyncMode, Topic};
+use falaj_twin::memory::MemoryStorage;
 
 use crate::beside::{self, Beside};
 use crate::random::Random;

@@ -9,8 +9,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use falaj::internals::log::Reading;
-use falaj::internals::storage::memory::MemoryStorage;
 use falaj::internals::storage::{OpenMode, Storage};
+use falaj_twin::memory::MemoryStorage;
 
 use crate::answers::{Asking, Trust, Truths, ask_reader, ask_verify, truths};
 use crate::arguments::Arguments;

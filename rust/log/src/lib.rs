@@ -113,75 +113,14 @@ mod store;
 mod sync;
 #[cfg(not(any(loom, shuttle)))]
 mod topic;
+#[cfg(all(test, not(any(loom, shuttle))))]
+#[path = "../../twin/src/lib.rs"]
+#[allow(dead_code, unused_imports, reason = "the harnesses use what the unit tests do not")]
+mod twin;
 mod wake;
 
-/// The engine's modules, for the bindings, the harnesses and the benchmarks of this repository. Any release may
-/// change them.
 #[doc(hidden)]
-pub mod internals {
-    pub mod canary {
-        pub use crate::canary::*;
-    }
-    #[cfg(not(any(loom, shuttle)))]
-    pub mod consumer {
-        pub use crate::consumer::*;
-    }
-    #[cfg(not(any(loom, shuttle)))]
-    pub mod error {
-        pub use crate::error::*;
-    }
-    #[cfg(not(any(loom, shuttle)))]
-    pub mod failpoints {
-        pub use crate::failpoints::*;
-    }
-    #[cfg(not(any(loom, shuttle)))]
-    pub mod format {
-        pub use crate::format::*;
-    }
-    pub mod group_commit {
-        pub use crate::group_commit::*;
-    }
-    pub mod lock {
-        pub use crate::lock::*;
-    }
-    #[cfg(not(any(loom, shuttle)))]
-    pub mod log {
-        pub use crate::log::*;
-    }
-    pub mod publish {
-        pub use crate::publish::*;
-    }
-    #[cfg(not(any(loom, shuttle)))]
-    pub mod queue {
-        pub use crate::queue::*;
-    }
-    #[cfg(not(any(loom, shuttle)))]
-    pub mod segment {
-        pub use crate::segment::*;
-    }
-    #[cfg(not(any(loom, shuttle)))]
-    pub mod sink {
-        pub use crate::sink::*;
-    }
-    #[cfg(not(any(loom, shuttle)))]
-    pub mod storage {
-        pub use crate::storage::*;
-    }
-    #[cfg(not(any(loom, shuttle)))]
-    pub mod store {
-        pub use crate::store::*;
-    }
-    pub mod sync {
-        pub use crate::sync::*;
-    }
-    #[cfg(not(any(loom, shuttle)))]
-    pub mod topic {
-        pub use crate::topic::*;
-    }
-    pub mod wake {
-        pub use crate::wake::*;
-    }
-}
+pub mod internals;
 
 #[cfg(not(any(loom, shuttle)))]
 pub use {
@@ -211,3 +150,7 @@ pub mod report {
     };
     pub use crate::topic::{Compacted, KnownProducer};
 }
+
+// The twin names the engine as other crates do.
+#[cfg(test)]
+extern crate self as falaj;

@@ -12,8 +12,8 @@ use falaj::internals::error::{Error, Result};
 use falaj::internals::format::control::at as word;
 use falaj::internals::log::{Appended, Log};
 use falaj::internals::segment::Check;
-use falaj::internals::storage::memory::MemoryStorage;
 use falaj::internals::storage::{OpenMode, Storage};
+use falaj_twin::memory::MemoryStorage;
 
 use crate::actor::Actor;
 use crate::history::{Compactions, History, Moments, Trims, at};

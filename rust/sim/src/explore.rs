@@ -5,7 +5,7 @@
 //! which states are visited, not threads or the order of the work. So a violation is found again.
 
 use falaj::internals::format::settings::WriteMode;
-use falaj::internals::storage::memory::{Crash, Journal, MemoryStorage};
+use falaj_twin::memory::{Crash, Journal, MemoryStorage};
 
 use crate::actor::Actor;
 use crate::history::History;

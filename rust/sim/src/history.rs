@@ -4,7 +4,7 @@
 //! history. [`crate::explore`] then tries what a crash at any of its events may leave.
 
 use falaj::internals::format::settings::WriteMode;
-use falaj::internals::storage::memory::Journal;
+use falaj_twin::memory::Journal;
 
 use crate::actor::Actor;
 use crate::machine::{Machine, with_patience};

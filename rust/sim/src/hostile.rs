@@ -9,8 +9,8 @@ use crate::truth::NOTHING;
 use std::path::{Path, PathBuf};
 
 use falaj::internals::format::settings::WriteMode;
-use falaj::internals::storage::memory::MemoryStorage;
 use falaj::internals::storage::{OpenMode, Storage};
+use falaj_twin::memory::MemoryStorage;
 
 use crate::look::{Expected, look};
 use crate::machine::{DIR, Machine, open_to_read};

@@ -20,8 +20,8 @@ use falaj::internals::error::{Error, Result};
 use falaj::internals::format::settings::WriteMode;
 use falaj::internals::queue::{LeasedJob, QueueFile, QueueOptions};
 use falaj::internals::storage::Storage;
-use falaj::internals::storage::memory::MemoryStorage;
 use falaj::internals::topic::{NewRecord, SyncMode, Topic};
+use falaj_twin::memory::MemoryStorage;
 
 use crate::explore::guarded;
 use crate::pick::{selections, written};

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use falaj::internals::format::settings::WriteMode;
 use falaj::internals::log::{Log, Member};
-use falaj::internals::storage::memory::MemoryStorage;
+use falaj_twin::memory::MemoryStorage;
 
 use crate::actor::Actor;
 use crate::machine::{

@@ -2,7 +2,7 @@
 //!
 //! Owns the run of a workload. Beside it, it notes the *moments*: from which event on how many
 //! groups were begun, committed, durable. They decide what must be found after a crash at any
-//! event. [`falaj::internals::storage::memory`] decides what crashes leave.
+//! event. [`falaj_twin::memory`] decides what crashes leave.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use falaj::internals::log::{
 };
 use falaj::internals::segment::Reading;
 use falaj::internals::storage::Storage;
-use falaj::internals::storage::memory::MemoryStorage;
+use falaj_twin::memory::MemoryStorage;
 
 use crate::actor::Actor;
 use crate::history::{Compactions, History, Moments, Trims, at};

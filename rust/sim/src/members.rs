@@ -16,8 +16,8 @@ use std::sync::{Arc, Mutex};
 use falaj::internals::consumer::{GroupMember, GroupPartition, Start};
 use falaj::internals::error::{Error, Result};
 use falaj::internals::format::settings::WriteMode;
-use falaj::internals::storage::memory::MemoryStorage;
 use falaj::internals::topic::{NewRecord, SyncMode, Topic};
+use falaj_twin::memory::MemoryStorage;
 
 use crate::explore::guarded;
 use crate::random::{Random, mix};

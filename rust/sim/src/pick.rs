@@ -2,9 +2,9 @@
 //!
 //! All combinations are tried when they are few. Otherwise each draw imitates a real machine's
 //! losses: all but one, one alone, a prefix, the newest first, one file without the others.
-//! [`falaj::internals::storage::memory::Crash`] says what a selection is.
+//! [`falaj_twin::memory::Crash`] says what a selection is.
 
-use falaj::internals::storage::memory::{Choice, Crash, Undecided};
+use falaj_twin::memory::{Choice, Crash, Undecided};
 
 use crate::random::Random;
 

@@ -1,6 +1,6 @@
 //! Replay of a crash by its name: that crash alone is judged again.
 
-use falaj::internals::storage::memory::Crash;
+use falaj_twin::memory::Crash;
 
 use crate::actor::Actor;
 use crate::crew::Crew;

@@ -12,7 +12,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use falaj::internals::format::settings::WriteMode;
-use falaj::internals::storage::memory::Crash;
+use falaj_twin::memory::Crash;
 
 use crate::history::History;
 use crate::pick;

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use falaj::internals::error::{Error, Result};
 use falaj::internals::format::settings::WriteMode;
-use falaj::internals::storage::memory::MemoryStorage;
 use falaj::internals::store::{Store, StoreOptions, TopicOptions};
 use falaj::internals::topic::Topic;
+use falaj_twin::memory::MemoryStorage;
 
 /// Time on such a machine, in microseconds since 1970.
 pub const NOW_US: i64 = 1_767_225_600_000_000;

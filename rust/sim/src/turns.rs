@@ -10,7 +10,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use falaj::internals::error::{Error, Result};
 use falaj::internals::storage::Storage;
-use falaj::internals::storage::memory::MemoryStorage;
+use falaj_twin::memory::MemoryStorage;
 
 use crate::explore::guarded;
 use crate::random::Random;

@@ -4,7 +4,6 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use falaj::internals::format::settings::WriteMode;
-use falaj::internals::storage::memory::{Choice, Undecided};
 use falaj_sim::campaign::{Order, Summary, run};
 use falaj_sim::explore::Counts;
 use falaj_sim::history::History;
@@ -14,6 +13,7 @@ use falaj_sim::op::Op;
 use falaj_sim::plan::{Kind, Unit};
 use falaj_sim::replay::replay;
 use falaj_sim::seen::Seen;
+use falaj_twin::memory::{Choice, Undecided};
 use std::time::Duration;
 
 fn order(states: u64, filter: fn(&Unit) -> bool) -> Order {

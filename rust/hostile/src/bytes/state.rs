@@ -13,10 +13,10 @@ use falaj::internals::error::Error;
 use falaj::internals::format::consumer;
 use falaj::internals::format::queue::{Parts, VERSION_LEN, at};
 use falaj::internals::queue::{LeasedJob, QueueFile};
-use falaj::internals::storage::memory::MemoryStorage;
 use falaj::internals::storage::{OpenMode, Storage};
 use falaj::internals::store::Store;
 use falaj::internals::topic::Topic;
+use falaj_twin::memory::MemoryStorage;
 
 use super::forged::edge_word;
 use super::harm::{Harm, put};

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use falaj::internals::log::Reading;
 use falaj::internals::storage::Storage;
-use falaj::internals::storage::memory::MemoryStorage;
+use falaj_twin::memory::MemoryStorage;
 
 use super::harm::{Harm, harm, some_file};
 use super::state::Neighbour;

@@ -14,10 +14,10 @@ use std::sync::Arc;
 
 use falaj::internals::error::{Error, Remedy};
 use falaj::internals::storage::Storage;
-use falaj::internals::storage::faulty::FailureKind;
-use falaj::internals::storage::memory::MemoryStorage;
 use falaj::internals::store::{Store, StoreOptions, TopicOptions, repair, verify};
 use falaj::internals::topic::{SyncMode, Topic};
+use falaj_twin::faulty::FailureKind;
+use falaj_twin::memory::MemoryStorage;
 
 use super::ledger::{Entry, Ledger};
 use super::scenes::{COPY, open, options};

@@ -19,7 +19,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use falaj::internals::storage::Storage;
-use falaj::internals::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
+use falaj_twin::faulty::{Call, FailureKind, Fault, FaultyStorage};
 use serde_json::{Value, json};
 
 use crate::arguments::Arguments;

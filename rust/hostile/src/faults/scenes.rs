@@ -8,10 +8,10 @@ use falaj::internals::error::Result;
 use falaj::internals::format::settings::WriteMode;
 use falaj::internals::log::Reading;
 use falaj::internals::storage::Storage;
-use falaj::internals::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
-use falaj::internals::storage::memory::MemoryStorage;
 use falaj::internals::store::{Store, StoreOptions, TopicOptions, repair, verify};
 use falaj::internals::topic::{SyncMode, Topic};
+use falaj_twin::faulty::{Call, FailureKind, Fault, FaultyStorage};
+use falaj_twin::memory::MemoryStorage;
 
 use super::ledger::Ledger;
 use crate::example::ROOT;

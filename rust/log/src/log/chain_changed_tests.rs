@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::format::segment::HEADERS;
-use crate::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
+use crate::twin::faulty::{Call, FailureKind, Fault, FaultyStorage};
 
 impl Place {
     /// Replace a segment with another one, as compaction does.

@@ -8,7 +8,7 @@ use crate::format::segment::Previous;
 use crate::format::settings::WriteMode;
 use crate::segment::create::{Builder, own_header};
 use crate::storage::MapAccess;
-use crate::storage::memory::MemoryStorage;
+use crate::twin::memory::MemoryStorage;
 
 #[path = "chain_changed_tests.rs"]
 mod changed;

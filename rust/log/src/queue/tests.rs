@@ -12,11 +12,11 @@ use std::sync::Arc;
 
 use super::state::StateFile;
 use super::*;
-use crate::storage::faulty::{FailureKind, Fault, FaultyStorage};
-use crate::storage::memory::{MemoryStorage, every};
 use crate::storage::{Filesystem, OpenMode, Storage};
 use crate::store::{StoreOptions, TopicOptions};
 use crate::topic::{NewRecord, SyncMode};
+use crate::twin::faulty::{FailureKind, Fault, FaultyStorage};
+use crate::twin::memory::{MemoryStorage, every};
 
 const LEASE: Duration = Duration::from_secs(30);
 const NOW: i64 = 1_767_225_600_000_000;

@@ -6,8 +6,8 @@
 use super::*;
 use crate::segment::Check;
 use crate::segment::tests::draft::{BOTH, Draft, LEN, REACH, data};
-use crate::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
-use crate::storage::memory::MemoryStorage;
+use crate::twin::faulty::{Call, FailureKind, Fault, FaultyStorage};
+use crate::twin::memory::MemoryStorage;
 
 fn builder(storage: &dyn Storage) -> Builder {
     Builder::new(storage, PathBuf::from("/new"), LEN, REACH, 0o600, MapAccess::Write).unwrap()

@@ -10,7 +10,7 @@ use crate::format::block::{BlockHeader, Kind, flag};
 use crate::segment::Block;
 use crate::segment::tests::draft::{BOTH, Draft, LEN, data};
 use crate::storage::File;
-use crate::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
+use crate::twin::faulty::{Call, FailureKind, Fault, FaultyStorage};
 
 const MODE: u32 = 0o600;
 

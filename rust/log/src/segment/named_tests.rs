@@ -4,7 +4,7 @@ use super::*;
 use crate::format::segment::Replaces;
 use crate::segment::pack::Packer;
 use crate::segment::tests::draft::{BOTH, Draft};
-use crate::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
+use crate::twin::faulty::{Call, FailureKind, Fault, FaultyStorage};
 
 #[test]
 fn a_segment_has_its_name_until_another_file_has_it_or_none() {

@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::format::block::{CommitWord, Kind};
-use crate::storage::faulty::{Call, FaultyStorage};
-use crate::storage::memory::MemoryStorage;
 use crate::storage::real::RealStorage;
+use crate::twin::faulty::{Call, FaultyStorage};
+use crate::twin::memory::MemoryStorage;
 
 const SALT: u64 = 77;
 const MODE: u32 = 0o600;

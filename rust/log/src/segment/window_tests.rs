@@ -7,8 +7,8 @@ use std::sync::atomic::AtomicUsize;
 use super::*;
 use crate::format::PAGE;
 use crate::segment::tests::draft::{Draft, LEN, REACH};
-use crate::storage::faulty::{Call, FaultyStorage};
 use crate::storage::{OpenMode, Storage};
+use crate::twin::faulty::{Call, FaultyStorage};
 
 /// Make a window of this many bytes on a segment. A test that reads without end fails, and does not
 /// hang.

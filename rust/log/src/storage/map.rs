@@ -118,7 +118,8 @@ impl Map {
 
     /// Send stores to another sink, which may pass them on to the previous one. A map that stores
     /// directly stays as it is.
-    pub(crate) fn with_sink(
+    #[must_use]
+    pub fn with_sink(
         mut self,
         wrap: impl FnOnce(Arc<dyn StoreSink>) -> Arc<dyn StoreSink>,
     ) -> Self {

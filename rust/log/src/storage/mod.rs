@@ -1,21 +1,14 @@
 //! The interface between falaj and the machine: files, maps, locks, clocks, random numbers.
 //!
 //! All code above this module touches the outside world through [`Storage`] and [`File`], and every
-//! store into a map goes through [`Map`]. So one engine runs on a real disk and on two twins. One
-//! in memory remembers what would survive a power failure; a faulty one fails the k-th call.
-//!
-//! | implementation | for |
-//! |---|---|
-//! | [`real`] | the kernel's files, `mmap`, `flock`, `futex` |
-//! | [`memory`] | crash images: live and durable bytes apart, in 512-byte sectors |
-//! | [`faulty`] | any of the two, with errors planted at the k-th call |
+//! store into a map goes through [`Map`]. So one engine runs on the kernel's files ([`real`]) and, in
+//! tests, on the twins of crate `falaj-twin`. One in memory remembers what would survive a power
+//! failure; a faulty one fails the k-th call.
 //!
 //! The module knows nothing of segments or topics. Errors are plain [`std::io::Error`]s with the
 //! kernel's number kept (`raw_os_error`); the modules above add path, position and remedy.
 
-pub mod faulty;
 pub mod map;
-pub mod memory;
 pub mod raw_map;
 pub mod real;
 

@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use super::*;
 use crate::format::names;
-use crate::storage::memory::MemoryStorage;
 use crate::storage::{OpenMode, Storage};
 use crate::store::StoreOptions;
+use crate::twin::memory::MemoryStorage;
 
 const SEGMENT: u64 = 64 << 10;
 

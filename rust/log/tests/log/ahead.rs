@@ -11,10 +11,10 @@ use falaj::internals::format::control::at;
 use falaj::internals::format::names;
 use falaj::internals::format::settings::WriteMode;
 use falaj::internals::log::{Log, LogSettings};
-use falaj::internals::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
-use falaj::internals::storage::memory::MemoryStorage;
 use falaj::internals::storage::real::RealStorage;
 use falaj::internals::storage::{MapAccess, OpenMode, Storage};
+use falaj_twin::faulty::{Call, FailureKind, Fault, FaultyStorage};
+use falaj_twin::memory::MemoryStorage;
 
 const LARGE: u64 = 8 << 20;
 

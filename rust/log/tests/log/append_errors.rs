@@ -16,7 +16,7 @@ use falaj::internals::log::NewBlock;
 use falaj::internals::segment::index::Index;
 use falaj::internals::segment::{Check, Segment};
 use falaj::internals::storage::MapAccess;
-use falaj::internals::storage::faulty::{Call, FailureKind, Fault};
+use falaj_twin::faulty::{Call, FailureKind, Fault};
 
 #[test]
 fn an_unknown_topic_is_an_error_and_not_an_endless_roll() {

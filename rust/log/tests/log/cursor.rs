@@ -11,7 +11,7 @@ use falaj::internals::format::settings::WriteMode;
 use falaj::internals::log::Wait;
 use falaj::internals::segment::Check;
 use falaj::internals::storage::OpenMode;
-use falaj::internals::storage::faulty::Call;
+use falaj_twin::faulty::Call;
 
 const SOON: Option<Duration> = Some(Duration::from_secs(5));
 

@@ -11,8 +11,8 @@ use falaj::internals::format::control::at;
 use falaj::internals::format::names;
 use falaj::internals::format::settings::WriteMode;
 use falaj::internals::log::{Log, LogSettings, Member};
-use falaj::internals::storage::memory::MemoryStorage;
 use falaj::internals::storage::{OpenMode, Storage as _};
+use falaj_twin::memory::MemoryStorage;
 
 use crate::common::{LOG, TestMember, append, create_log_of, read_all, settings};
 

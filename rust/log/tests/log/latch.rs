@@ -17,7 +17,7 @@ use falaj::internals::format::settings::WriteMode;
 use falaj::internals::lock::{Fate, Identity, unlock};
 use falaj::internals::log::{Log, LogSettings, Member, Watch, mark_deleted};
 use falaj::internals::segment::{Check, Reading, Segment};
-use falaj::internals::storage::faulty::Call;
+use falaj_twin::faulty::Call;
 
 /// A process takes the append lock over from a writer that died between its commit word and the
 /// tail.

@@ -13,8 +13,8 @@ use falaj::internals::format::control::at;
 use falaj::internals::format::settings::WriteMode;
 use falaj::internals::lock::{Fate, Identity};
 use falaj::internals::log::{Log, LogSettings, Member, Watch};
-use falaj::internals::storage::faulty::Call;
 use falaj::internals::storage::{LockKind, OpenMode, Storage};
+use falaj_twin::faulty::Call;
 
 const SHORT: Duration = Duration::from_millis(30);
 

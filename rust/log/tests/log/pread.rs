@@ -8,10 +8,10 @@ use falaj::internals::format::names;
 use falaj::internals::format::settings::WriteMode;
 use falaj::internals::log::{Log, LogSettings, Wait};
 use falaj::internals::segment::{CANNOT_READ, Check, Reading, Segment};
-use falaj::internals::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
-use falaj::internals::storage::memory::MemoryStorage;
 use falaj::internals::storage::real::RealStorage;
 use falaj::internals::storage::{OpenMode, Storage};
+use falaj_twin::faulty::{Call, FailureKind, Fault, FaultyStorage};
+use falaj_twin::memory::MemoryStorage;
 
 fn unmapped() -> LogSettings {
     LogSettings { reading: Reading::Pread, ..settings(WriteMode::Mapped) }

@@ -12,9 +12,9 @@ use falaj::internals::format::block::Producer;
 use falaj::internals::format::settings::WriteMode;
 use falaj::internals::log::{CursorMove, Log, Precondition};
 use falaj::internals::storage::Storage;
-use falaj::internals::storage::faulty::Call;
 use falaj::internals::store::{Access, Store, StoreOptions, TopicOptions};
 use falaj::internals::topic::{BodyWriter, CursorState, NewRecord, SequenceSpan, SyncMode, Topic};
+use falaj_twin::faulty::Call;
 
 const SEGMENT: u64 = 64 << 10;
 

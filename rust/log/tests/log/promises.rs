@@ -13,11 +13,11 @@ use falaj::internals::format::names;
 use falaj::internals::format::settings::WriteMode;
 use falaj::internals::log::{Log, Wait, mark_deleted};
 use falaj::internals::segment::Check;
-use falaj::internals::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
-use falaj::internals::storage::memory::{self, MemoryStorage};
 use falaj::internals::storage::{OpenMode, Storage};
 use falaj::internals::store::{Store, StoreOptions, TopicOptions};
 use falaj::internals::topic::{NewRecord, SyncMode, Topic};
+use falaj_twin::faulty::{Call, FailureKind, Fault, FaultyStorage};
+use falaj_twin::memory::{self, MemoryStorage};
 
 struct Place {
     memory: MemoryStorage,

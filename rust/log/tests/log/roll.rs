@@ -10,9 +10,9 @@ use falaj::internals::format::control::at;
 use falaj::internals::format::names;
 use falaj::internals::format::settings::WriteMode;
 use falaj::internals::segment::Check;
-use falaj::internals::storage::faulty::Call;
-use falaj::internals::storage::memory::MemoryStorage;
 use falaj::internals::storage::{OpenMode, Storage};
+use falaj_twin::faulty::Call;
+use falaj_twin::memory::MemoryStorage;
 
 fn word(storage: &MemoryStorage, position: u64) -> u64 {
     let page = storage.open(Path::new("/log/control"), OpenMode::Read).unwrap();

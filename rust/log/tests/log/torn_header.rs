@@ -12,7 +12,7 @@ use falaj::internals::format::names;
 use falaj::internals::format::settings::WriteMode;
 use falaj::internals::log::Log;
 use falaj::internals::storage::Storage;
-use falaj::internals::storage::memory::{MemoryStorage, Undecided};
+use falaj_twin::memory::{MemoryStorage, Undecided};
 
 const SEGMENTS: u64 = 4;
 

@@ -13,8 +13,8 @@ use falaj::internals::format::settings::WriteMode;
 use falaj::internals::log::{Log, Removed};
 use falaj::internals::segment::Check;
 use falaj::internals::storage::Storage;
-use falaj::internals::storage::faulty::Call;
-use falaj::internals::storage::memory::{Choice, Undecided};
+use falaj_twin::faulty::Call;
+use falaj_twin::memory::{Choice, Undecided};
 
 const MODES: [WriteMode; 2] = [WriteMode::Mapped, WriteMode::Pwrite];
 

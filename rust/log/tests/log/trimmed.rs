@@ -10,8 +10,8 @@ use falaj::internals::format::control::at;
 use falaj::internals::format::settings::WriteMode;
 use falaj::internals::log::Log;
 use falaj::internals::storage::Storage;
-use falaj::internals::storage::faulty::Call;
-use falaj::internals::storage::memory::MemoryStorage;
+use falaj_twin::faulty::Call;
+use falaj_twin::memory::MemoryStorage;
 
 const MODES: [WriteMode; 2] = [WriteMode::Mapped, WriteMode::Pwrite];
 

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use falaj::internals::error::{Error, Remedy};
 use falaj::internals::format::settings::WriteMode;
 use falaj::internals::lock::SLOTS;
-use falaj::internals::storage::memory::MemoryStorage;
 use falaj::internals::storage::real::RealStorage;
 use falaj::internals::storage::{Filesystem, Storage};
 use falaj::internals::store::{Store, StoreOptions};
 use falaj::internals::topic::Topic;
+use falaj_twin::memory::MemoryStorage;
 
 use crate::children::{not_run, play};
 use crate::stores::{assert_holds, fill, open, open_to_read, quietly, topic};

@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use falaj::internals::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
-use falaj::internals::storage::memory::MemoryStorage;
 use falaj::internals::storage::{File, LockKind, MapAccess, OpenMode, Storage};
+use falaj_twin::faulty::{Call, FailureKind, Fault, FaultyStorage};
+use falaj_twin::memory::MemoryStorage;
 
 fn fresh() -> (MemoryStorage, FaultyStorage) {
     let memory = MemoryStorage::new();

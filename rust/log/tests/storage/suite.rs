@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use falaj::internals::storage::faulty::FaultyStorage;
-use falaj::internals::storage::memory::MemoryStorage;
 use falaj::internals::storage::real::RealStorage;
 use falaj::internals::storage::{File, Filesystem, LockKind, Map, MapAccess, OpenMode, Storage};
 use falaj::internals::sync::{EVERYONE, SharedWord, Slept};
+use falaj_twin::faulty::FaultyStorage;
+use falaj_twin::memory::MemoryStorage;
 
 const PAGE: u64 = 4096;
 

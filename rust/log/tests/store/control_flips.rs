@@ -9,10 +9,10 @@ use std::time::Duration;
 use falaj::internals::error::Error;
 use falaj::internals::format::control::{self, at};
 use falaj::internals::format::settings::WriteMode;
-use falaj::internals::storage::memory::MemoryStorage;
 use falaj::internals::storage::{OpenMode, Storage};
 use falaj::internals::store::{Store, StoreOptions};
 use falaj::internals::topic::{NewRecord, SyncMode, Topic};
+use falaj_twin::memory::MemoryStorage;
 
 use crate::stores::{fill, log_dir, open, open_to_read, read_until_error, topic, value};
 

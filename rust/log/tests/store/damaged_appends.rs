@@ -8,10 +8,10 @@ use falaj::internals::format::FIRST_BLOCK;
 use falaj::internals::format::settings::WriteMode;
 use falaj::internals::log::RepairKind;
 use falaj::internals::storage::Storage;
-use falaj::internals::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
-use falaj::internals::storage::memory::MemoryStorage;
 use falaj::internals::store::{Store, StoreOptions, repair};
 use falaj::internals::topic::{NewRecord, SyncMode, Topic};
+use falaj_twin::faulty::{Call, FailureKind, Fault, FaultyStorage};
+use falaj_twin::memory::MemoryStorage;
 
 use crate::stores::{fill, flip, open, segment, topic, value};
 

@@ -8,10 +8,10 @@ use std::time::Duration;
 use falaj::internals::error::Error;
 use falaj::internals::format::record::BodyWriter;
 use falaj::internals::storage::Storage;
-use falaj::internals::storage::memory::MemoryStorage;
 use falaj::internals::storage::real::RealStorage;
 use falaj::internals::store::{Store, TopicOptions};
 use falaj::internals::topic::{NewRecord, ScanRange, SyncMode, Topic, Visibility};
+use falaj_twin::memory::MemoryStorage;
 
 use crate::stores::{fill, flip, open, topic, value};
 

@@ -17,13 +17,13 @@ use falaj::internals::format::FIRST_BLOCK;
 use falaj::internals::format::checksum::{crc32, crc32_from};
 use falaj::internals::format::names;
 use falaj::internals::log::NewBlock;
-use falaj::internals::storage::memory::MemoryStorage;
 use falaj::internals::storage::real::RealStorage;
 use falaj::internals::storage::{File, Filesystem, OpenMode, Stat, Storage};
 use falaj::internals::store::{Store, TopicOptions};
 use falaj::internals::topic::{
     BodyWriter, CompactOptions, CursorMove, CursorState, NewRecord, Precondition, SyncMode, Topic,
 };
+use falaj_twin::memory::MemoryStorage;
 
 use super::stores::{open, quietly, snapshot};
 

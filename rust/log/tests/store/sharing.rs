@@ -7,10 +7,10 @@ use falaj::internals::error::Error;
 use falaj::internals::format::settings::WriteMode;
 use falaj::internals::format::state::MAX_TOPICS;
 use falaj::internals::storage::Storage;
-use falaj::internals::storage::faulty::{FailureKind, Fault, FaultyStorage};
-use falaj::internals::storage::memory::{MemoryStorage, every};
 use falaj::internals::store::{Store, StoreOptions, TopicOptions};
 use falaj::internals::topic::{NewRecord, SyncMode, Topic};
+use falaj_twin::faulty::{FailureKind, Fault, FaultyStorage};
+use falaj_twin::memory::{MemoryStorage, every};
 
 const ROOT: &str = "/store";
 

@@ -2,9 +2,9 @@
 //! at all.
 
 use falaj::internals::error::Error;
-use falaj::internals::storage::memory::MemoryStorage;
 use falaj::internals::store::{Store, StoreOptions, TopicOptions};
 use falaj::internals::topic::{CursorMove, CursorState, NewRecord, SyncMode, Topic, Transaction};
+use falaj_twin::memory::MemoryStorage;
 use std::sync::Arc;
 
 fn store_at(path: &str) -> Store {

@@ -9,12 +9,12 @@ use falaj::internals::error::Error;
 use falaj::internals::format::address::Address;
 use falaj::internals::format::control::at;
 use falaj::internals::log::Wait;
-use falaj::internals::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
-use falaj::internals::storage::memory::MemoryStorage;
 use falaj::internals::storage::real::RealStorage;
 use falaj::internals::storage::{MapAccess, OpenMode, Storage};
 use falaj::internals::topic::{PartitionScan, SyncMode, Topic, Visibility};
 use falaj::internals::wake::{FOLLOWERS, SYNC_FOLLOWERS, SYNC_WATCHERS};
+use falaj_twin::faulty::{Call, FailureKind, Fault, FaultyStorage};
+use falaj_twin::memory::MemoryStorage;
 
 use crate::stores::{fill, on_both, open, open_to_read, topic, value};
 

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use falaj::internals::error::{Error, Result};
 use falaj::internals::format::names;
-use falaj::internals::storage::memory::MemoryStorage;
 use falaj::internals::storage::real::RealStorage;
 use falaj::internals::storage::{OpenMode, Storage};
 use falaj::internals::store::{Store, StoreOptions, TopicOptions};
 use falaj::internals::topic::{NewRecord, Topic};
+use falaj_twin::memory::MemoryStorage;
 
 /// Run a test on the memory storage and on real files, each time with an empty directory.
 pub fn on_both(test: impl Fn(&Arc<dyn Storage>, &Path)) {

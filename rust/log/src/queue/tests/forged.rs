@@ -4,7 +4,7 @@
 
 use super::*;
 use crate::format::queue::{JobEntry, QueueEnds, VERSION_LEN};
-use crate::storage::faulty::Call;
+use crate::twin::faulty::Call;
 
 /// More calls than anything here needs.
 const PATIENCE: u64 = 20_000;

@@ -2,7 +2,7 @@
 //! large as it has to be.
 
 use super::*;
-use crate::storage::faulty::Call;
+use crate::twin::faulty::Call;
 
 /// A topic of four records, of which one is not to be had yet, and calls to lock that fail as planned.
 fn with_a_delayed_job(machine: &MemoryStorage) -> (FaultyStorage, Topic) {

@@ -11,8 +11,8 @@ use crate::format::state::{LogState, TopicState};
 use crate::format::{FIRST_BLOCK, checksum, names};
 use crate::segment::create::{Builder, own_header};
 use crate::segment::{Reading, Segment};
-use crate::storage::memory::MemoryStorage;
 use crate::storage::{File, MapAccess, OpenMode, Storage};
+use crate::twin::memory::MemoryStorage;
 
 pub const LOG: [u8; 16] = [7; 16];
 pub const SEQUENCE: u64 = 3;

@@ -6,7 +6,7 @@ use crate::format::block::{BlockHeader, HEADER_LEN};
 use crate::segment::create::{BlockPlace, commit, put_header, void_header};
 use crate::segment::index::Index;
 use crate::segment::*;
-use crate::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
+use crate::twin::faulty::{Call, FailureKind, Fault, FaultyStorage};
 
 const CHECKS: [Check; 3] = [Check::None, Check::Header, Check::Full];
 

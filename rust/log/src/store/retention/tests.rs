@@ -3,9 +3,9 @@
 
 use std::cell::Cell;
 
-use crate::storage::memory::MemoryStorage;
 use crate::store::{StoreOptions, TopicOptions};
 use crate::topic::{NewRecord, SyncMode, Topic};
+use crate::twin::memory::MemoryStorage;
 
 use super::*;
 

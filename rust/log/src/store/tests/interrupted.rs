@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::*;
-use crate::storage::memory::every;
+use crate::twin::memory::every;
 
 #[test]
 fn deleting_a_topic_removes_its_files_and_no_others() {

@@ -16,9 +16,9 @@ use super::*;
 use crate::format::names;
 use crate::format::settings::WriteMode;
 use crate::lock::{Fate, GENERATION_MAX, Holders, Identity, SLOTS};
-use crate::storage::faulty::{FailureKind, Fault, FaultyStorage};
-use crate::storage::memory::MemoryStorage;
 use crate::storage::{Filesystem, LockKind, OpenMode};
+use crate::twin::faulty::{FailureKind, Fault, FaultyStorage};
+use crate::twin::memory::MemoryStorage;
 
 const ROOT: &str = "/store";
 

@@ -8,9 +8,9 @@ use falaj::internals::format::names;
 use falaj::internals::format::settings::WriteMode;
 use falaj::internals::lock::Identity;
 use falaj::internals::log::Log;
-use falaj::internals::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
-use falaj::internals::storage::memory::MemoryStorage;
 use falaj::internals::storage::{File, Map, MapAccess, OpenMode, Storage};
+use falaj_twin::faulty::{Call, FailureKind, Fault, FaultyStorage};
+use falaj_twin::memory::MemoryStorage;
 
 use super::{TestMember, create_log, open_as};
 

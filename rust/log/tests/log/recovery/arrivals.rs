@@ -8,8 +8,8 @@ use falaj::internals::format::FIRST_BLOCK;
 use falaj::internals::format::names;
 use falaj::internals::log::{RepairKind, plan};
 use falaj::internals::segment::Check;
-use falaj::internals::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
-use falaj::internals::storage::memory::{MemoryStorage, Undecided};
+use falaj_twin::faulty::{Call, FailureKind, Fault, FaultyStorage};
+use falaj_twin::memory::{MemoryStorage, Undecided};
 
 /// A power cut with one record in the first segment and one in the next, neither synced.
 ///

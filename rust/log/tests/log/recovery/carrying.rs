@@ -11,7 +11,7 @@ use falaj::internals::format::control::at;
 use falaj::internals::format::segment::Mark;
 use falaj::internals::segment::create::{BlockPlace as At, commit, own_header, put_block};
 use falaj::internals::storage::MapAccess;
-use falaj::internals::storage::faulty::Call;
+use falaj_twin::faulty::Call;
 
 #[test]
 fn a_block_that_was_damaged_after_it_was_checked_is_not_carried_over() {

@@ -7,7 +7,7 @@ use super::*;
 use crate::common::{create_log_of, log_dir, open};
 use falaj::internals::format::control::{at, flag};
 use falaj::internals::format::names;
-use falaj::internals::storage::memory::{MemoryStorage, Undecided};
+use falaj_twin::memory::{MemoryStorage, Undecided};
 
 /// A corrupt header below the mark may have held records of either topic.
 ///

@@ -13,8 +13,8 @@ use falaj::internals::format::segment::Mark;
 use falaj::internals::log::verify::{Subject, verify_log};
 use falaj::internals::segment::create::{BlockPlace as At, commit, put_block};
 use falaj::internals::storage::MapAccess;
-use falaj::internals::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
-use falaj::internals::storage::memory::MemoryStorage;
+use falaj_twin::faulty::{Call, FailureKind, Fault, FaultyStorage};
+use falaj_twin::memory::MemoryStorage;
 
 /// Each of these records has pages to itself.
 const LONG: usize = 8000;

@@ -5,7 +5,7 @@ use crate::common::append_groups;
 use falaj::internals::error::Error;
 use falaj::internals::format::names;
 use falaj::internals::format::segment::{HEADER_LEN, HEADERS, Replaces, SegmentHeader};
-use falaj::internals::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
+use falaj_twin::faulty::{Call, FailureKind, Fault, FaultyStorage};
 
 /// Records of two topics in four segments; the last segment was closed.
 fn four_segments() -> Place {

@@ -7,7 +7,7 @@ use falaj::internals::format::{DecodeError, FIRST_BLOCK, PAGE};
 use falaj::internals::segment::create::void_header;
 use falaj::internals::segment::index::write_file;
 use falaj::internals::segment::{CANNOT_READ, Check};
-use falaj::internals::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
+use falaj_twin::faulty::{Call, FailureKind, Fault, FaultyStorage};
 
 #[test]
 fn beside_a_block_behind_the_end_and_beyond_the_file_there_is_none() {

@@ -7,7 +7,7 @@ use falaj::internals::format::index::{
 };
 use falaj::internals::segment::Check;
 use falaj::internals::segment::index::{Index, IndexSampler};
-use falaj::internals::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
+use falaj_twin::faulty::{Call, FailureKind, Fault, FaultyStorage};
 
 fn many_records() -> Made {
     let mut draft = Draft::new();

@@ -6,7 +6,7 @@ use super::*;
 use falaj::internals::error::Error;
 use falaj::internals::format::FIRST_BLOCK;
 use falaj::internals::segment::create::own_len;
-use falaj::internals::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
+use falaj_twin::faulty::{Call, FailureKind, Fault, FaultyStorage};
 
 #[test]
 fn a_segment_in_the_making_grows_and_does_not_shrink() {

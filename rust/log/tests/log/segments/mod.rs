@@ -16,8 +16,8 @@ use falaj::internals::format::segment::{Mark, Replaces, SegmentHeader};
 use falaj::internals::format::state::{LogState, TopicState};
 use falaj::internals::segment::create::{Builder, own_header};
 use falaj::internals::segment::{Reading, Segment};
-use falaj::internals::storage::memory::MemoryStorage;
 use falaj::internals::storage::{File, MapAccess, OpenMode, Storage};
+use falaj_twin::memory::MemoryStorage;
 
 const LOG: [u8; 16] = [7; 16];
 const LEN: u64 = 64 << 10;

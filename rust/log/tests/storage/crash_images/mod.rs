@@ -10,9 +10,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use falaj::internals::storage::memory::{Choice, Crash, MemoryStorage, Undecided};
 use falaj::internals::storage::{File, Filesystem, LockKind, MapAccess, OpenMode, Storage};
 use falaj::internals::sync::SharedWord;
+use falaj_twin::memory::{Choice, Crash, MemoryStorage, Undecided};
 
 const SECTOR: u64 = 512;
 

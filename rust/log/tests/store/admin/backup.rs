@@ -8,11 +8,11 @@ use falaj::internals::consumer::{GroupMember, Start};
 use falaj::internals::error::Error;
 use falaj::internals::format::control::at;
 use falaj::internals::queue::{LeasedJob, QueueFile, QueueOptions};
-use falaj::internals::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
-use falaj::internals::storage::memory::MemoryStorage;
 use falaj::internals::storage::{MapAccess, OpenMode, Storage};
 use falaj::internals::store::{Store, StoreOptions};
 use falaj::internals::topic::{NewRecord, SyncMode, Topic, Transaction};
+use falaj_twin::faulty::{Call, FailureKind, Fault, FaultyStorage};
+use falaj_twin::memory::MemoryStorage;
 
 use crate::stores::{
     assert_holds, fill, log_dir, on_both, open, open_to_read, quietly, segment, snapshot, topic,

@@ -8,10 +8,10 @@ use falaj::internals::format::FIRST_BLOCK;
 use falaj::internals::format::control::at;
 use falaj::internals::format::names;
 use falaj::internals::log::RepairKind;
-use falaj::internals::storage::memory::MemoryStorage;
 use falaj::internals::storage::{OpenMode, Storage};
 use falaj::internals::store::{RepairReport, StoreOptions, repair, verify};
 use falaj::internals::topic::{Record, SyncMode, Topic};
+use falaj_twin::memory::MemoryStorage;
 
 use crate::stores::{
     assert_holds, fill, flip, log_dir, on_both, open, open_to_read, quietly, read_until_error,

@@ -13,10 +13,10 @@ use falaj::internals::format::consumer::{self, CURSOR_LEN, HEADER_LEN, SECTOR};
 use falaj::internals::format::queue::{self, ENDS_LEN};
 use falaj::internals::format::settings::WriteMode;
 use falaj::internals::queue::{LeasedJob, QueueFile, QueueOptions, overview};
-use falaj::internals::storage::memory::MemoryStorage;
 use falaj::internals::storage::real::RealStorage;
 use falaj::internals::storage::{OpenMode, Storage};
 use falaj::internals::store::{Finding, Severity, Store, StoreOptions, repair, verify};
+use falaj_twin::memory::MemoryStorage;
 
 use crate::stores::{flip, on_both, open, open_to_read, quietly, snapshot, topic};
 

@@ -9,13 +9,13 @@ use falaj::internals::format::names;
 use falaj::internals::format::segment::HEADER_LEN;
 use falaj::internals::format::{FIRST_BLOCK, PAGE};
 use falaj::internals::log::{Reading, RepairKind};
-use falaj::internals::storage::faulty::FaultyStorage;
-use falaj::internals::storage::memory::MemoryStorage;
 use falaj::internals::storage::{OpenMode, Storage};
 use falaj::internals::store::{
     Finding, Severity, Store, StoreOptions, Verification, repair, verify,
 };
 use falaj::internals::topic::{NewRecord, SyncMode};
+use falaj_twin::faulty::FaultyStorage;
+use falaj_twin::memory::MemoryStorage;
 
 use crate::stores::{fill, flip, log_dir, on_both, open, quietly, segment, snapshot, topic};
 

@@ -8,8 +8,8 @@ use std::time::Duration;
 use falaj::internals::consumer::{GroupMember, Start};
 use falaj::internals::queue::{QueueFile, QueueOptions};
 use falaj::internals::segment::Reading;
-use falaj::internals::storage::faulty::{Call, FaultyStorage};
 use falaj::internals::store::{CountFrom, Limit, RetentionChange, StoreOptions};
+use falaj_twin::faulty::{Call, FaultyStorage};
 
 use super::*;
 use crate::retention::rolling::until;

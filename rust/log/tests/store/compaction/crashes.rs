@@ -1,7 +1,7 @@
 //! Deaths and power cuts during a compaction: at each moment one version of each segment is the
 //! log, and the next compaction finishes.
 
-use falaj::internals::storage::memory::{Choice, Undecided, every};
+use falaj_twin::memory::{Choice, Undecided, every};
 
 use super::*;
 

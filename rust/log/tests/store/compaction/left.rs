@@ -4,8 +4,8 @@ use std::slice::from_ref;
 
 use falaj::internals::consumer::{GroupMember, Start};
 use falaj::internals::format::control::{at, flag};
-use falaj::internals::storage::faulty::{FailureKind, Fault, FaultyStorage};
 use falaj::internals::storage::{MapAccess, OpenMode};
+use falaj_twin::faulty::{FailureKind, Fault, FaultyStorage};
 
 use super::*;
 

@@ -16,9 +16,9 @@ use std::sync::Arc;
 use falaj::internals::error::{Error, Result};
 use falaj::internals::format::names;
 use falaj::internals::storage::Storage;
-use falaj::internals::storage::memory::MemoryStorage;
 use falaj::internals::store::{Store, TopicOptions};
 use falaj::internals::topic::{CompactOptions, Compacted, NewRecord, SyncMode, Topic};
+use falaj_twin::memory::MemoryStorage;
 
 use crate::stores::{log_dir, open, open_to_read, quietly};
 

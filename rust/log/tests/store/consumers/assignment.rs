@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use falaj::internals::format::consumer::entry;
-use falaj::internals::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
 use falaj::internals::storage::{File, LockKind};
+use falaj_twin::faulty::{Call, FailureKind, Fault, FaultyStorage};
 
 use super::*;
 

@@ -277,7 +277,7 @@ fn a_death_or_a_power_cut_while_a_forgotten_topic_is_read_again_brings_no_old_of
 
 #[test]
 fn an_error_anywhere_in_forgetting_leaves_all_or_none_and_the_next_call_ends_it() {
-    use falaj::internals::storage::faulty::{FailureKind, Fault, FaultyStorage};
+    use falaj_twin::faulty::{FailureKind, Fault, FaultyStorage};
     for kept in BOTH {
         for nth in 1.. {
             let machine = MemoryStorage::new();

@@ -17,10 +17,10 @@ use falaj::internals::format::consumer::{
     CURSOR_LEN, CursorEntry, SECTOR, at, encode_cursor, entry,
 };
 use falaj::internals::format::settings::WriteMode;
-use falaj::internals::storage::memory::{MemoryStorage, every};
 use falaj::internals::storage::{OpenMode, Storage};
 use falaj::internals::store::{Store, StoreOptions, TopicOptions};
 use falaj::internals::topic::{NewRecord, SyncMode, Topic};
+use falaj_twin::memory::{MemoryStorage, every};
 
 const MODES: [WriteMode; 2] = [WriteMode::Mapped, WriteMode::Pwrite];
 const ROOT: &str = "/store";

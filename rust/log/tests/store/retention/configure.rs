@@ -2,8 +2,8 @@
 
 use falaj::internals::error::Error;
 use falaj::internals::format::retention::MAX_LIMIT;
-use falaj::internals::storage::memory::MemoryStorage;
 use falaj::internals::store::TopicOptions;
+use falaj_twin::memory::MemoryStorage;
 
 use super::*;
 use crate::stores::on_both;

@@ -9,9 +9,9 @@ use falaj::internals::format::consumer;
 use falaj::internals::log::Removed;
 use falaj::internals::queue::{LeasedJob, QueueFile, QueueOptions};
 use falaj::internals::storage::OpenMode;
-use falaj::internals::storage::memory::MemoryStorage;
 use falaj::internals::store::{Limit, TopicOptions};
 use falaj::internals::topic::NewRecord;
+use falaj_twin::memory::MemoryStorage;
 
 use super::*;
 use crate::stores::{on_both, open_to_read, segment};

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use falaj::internals::storage::faulty::{Call, FailureKind, Fault, FaultyStorage};
-use falaj::internals::storage::memory::MemoryStorage;
 use falaj::internals::storage::real::RealStorage;
 use falaj::internals::topic::NewRecord;
+use falaj_twin::faulty::{Call, FailureKind, Fault, FaultyStorage};
+use falaj_twin::memory::MemoryStorage;
 
 use super::*;
 use crate::stores::on_both;

@@ -1,8 +1,8 @@
 //! Limits in logs that several topics share, each with its own partitions.
 
-use falaj::internals::storage::memory::MemoryStorage;
 use falaj::internals::store::TopicOptions;
 use falaj::internals::topic::NewRecord;
+use falaj_twin::memory::MemoryStorage;
 
 use super::*;
 

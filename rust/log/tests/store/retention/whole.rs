@@ -1,6 +1,6 @@
 //! Deaths and power cuts during retention: the log stays whole, and the next run finishes.
 
-use falaj::internals::storage::memory::{MemoryStorage, every};
+use falaj_twin::memory::{MemoryStorage, every};
 
 use super::*;
 

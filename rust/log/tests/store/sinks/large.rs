@@ -4,7 +4,7 @@ use falaj::internals::error::Result;
 use falaj::internals::format::checksum::crc32;
 use falaj::internals::format::record::BodyWriter;
 use falaj::internals::log::{Blocks, Large, LargeBlock, Token};
-use falaj::internals::storage::faulty::{FailureKind, Fault, FaultyStorage};
+use falaj_twin::faulty::{FailureKind, Fault, FaultyStorage};
 
 use super::*;
 

@@ -13,9 +13,9 @@ use falaj::internals::error::Error;
 use falaj::internals::format::settings::WriteMode;
 use falaj::internals::sink::{BulkLoad, BulkLoadReport, last_idempotency_key};
 use falaj::internals::storage::Storage;
-use falaj::internals::storage::memory::{MemoryStorage, every};
 use falaj::internals::store::{Store, StoreOptions, TopicOptions, staging_dir};
 use falaj::internals::topic::{NewRecord, SyncMode, Topic};
+use falaj_twin::memory::{MemoryStorage, every};
 
 const MODES: [WriteMode; 2] = [WriteMode::Mapped, WriteMode::Pwrite];
 const ROOT: &str = "/store";

@@ -18,7 +18,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use memmap2::{Advice, MmapOptions, MmapRaw};
 
-use super::super::{Map, StoreSink};
+use falaj::internals::storage::{Map, StoreSink};
+
 use super::disk::PAGE;
 
 /// Above this size the kernel may use huge pages, whose zeroing costs more than a small test.

@@ -38,7 +38,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustix::io::Errno;
 
-use super::{File, Filesystem, OpenMode, Stat, Storage};
+use falaj::internals::storage::{File, Filesystem, OpenMode, Stat, Storage};
+
 use disk::{Disk, PAGE, mix};
 use journal::Event;
 use world::{Settings, World};

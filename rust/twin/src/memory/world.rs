@@ -13,7 +13,8 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
-use super::super::{Filesystem, LockKind, Stat};
+use falaj::internals::storage::{Filesystem, LockKind, Stat};
+
 use super::bytes::Memory;
 use super::disk::{Disk, DiskFile, Node, PAGE, Pages, SECTOR, Sector, Tree, fingerprint, mix};
 use super::journal::Event;

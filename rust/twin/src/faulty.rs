@@ -25,7 +25,9 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::memory::MemoryStorage;
-use super::{File, Filesystem, LockKind, Map, MapAccess, OpenMode, Stat, Storage, StoreSink};
+use falaj::internals::storage::{
+    File, Filesystem, LockKind, Map, MapAccess, OpenMode, Stat, Storage, StoreSink,
+};
 
 /// A kind of call that can fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

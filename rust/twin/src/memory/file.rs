@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::io::Errno;
 
-use super::super::{File, LockKind, Map, MapAccess, Stat, StoreSink};
+use falaj::internals::storage::{File, LockKind, Map, MapAccess, Stat, StoreSink};
+
 use super::bytes::private;
 use super::world::World;
 use super::{Process, SharedMachine};
