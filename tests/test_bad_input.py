@@ -313,7 +313,7 @@ def test_a_directory_that_is_missing_above_is_named(tmp_path: Path) -> None:
 # --- Locks and slots -----------------------------------------------------------------------------
 
 
-def test_a_lock_that_is_not_had_in_time_is_told(shell: Shell) -> None:
+def test_a_lock_that_is_not_free_in_time_is_an_error(shell: Shell) -> None:
     with (shell.folder / "s/claim").open("r+b") as claim:
         fcntl.flock(claim, fcntl.LOCK_EX)
         ended = shell("--lock-timeout", "0.2", "append", "-s", "s", "t", given=b"x")

@@ -88,12 +88,14 @@ def check_filled(ended: Ended) -> None:
 
 
 @needs_mount
-def test_a_full_disk_in_memory_is_told_and_after_room_was_made_it_goes_on(bash: Bash) -> None:
+def test_a_full_disk_in_memory_is_an_error_and_appends_go_on_once_there_is_space(
+    bash: Bash,
+) -> None:
     check_filled(bash.mounted("size=14m", FILL))
 
 
 @pytest.mark.skipif(not ROOT, reason="only root can mount an image through a loop device")
-def test_a_full_disk_is_told_and_after_room_was_made_it_goes_on(bash: Bash) -> None:
+def test_a_full_disk_is_an_error_and_appends_go_on_once_there_is_space(bash: Bash) -> None:
     mount = "truncate -s 16M image && mkfs.ext4 -q -m 0 image && mount -o loop image disk"
     ended = bash.run(f"({mount}) || exit 99\n" + FILL, tuple(UNSHARE))
     if ended.code == 99:
@@ -102,7 +104,7 @@ def test_a_full_disk_is_told_and_after_room_was_made_it_goes_on(bash: Bash) -> N
 
 
 @needs_mount
-def test_a_full_inode_table_is_told_and_leaves_nothing_half(bash: Bash) -> None:
+def test_a_full_inode_table_is_an_error_and_leaves_nothing_behind(bash: Bash) -> None:
     ended = bash.mounted(
         "size=64m,nr_inodes=48",
         """
@@ -137,7 +139,7 @@ def test_a_read_only_disk_can_be_read_and_refuses_appends(bash: Bash) -> None:
 
 
 @needs_mount
-def test_a_backup_without_room_is_told_and_nothing_half_is_left(bash: Bash) -> None:
+def test_a_backup_without_space_fails_and_leaves_nothing_behind(bash: Bash) -> None:
     ended = bash.mounted(
         "size=1m",
         """
@@ -151,7 +153,7 @@ def test_a_backup_without_room_is_told_and_nothing_half_is_left(bash: Bash) -> N
     assert "No space left on device" in Ended(3, "", ended.err).sentence()
 
 
-def test_a_limit_on_the_size_of_files_is_told_and_kills_nobody(bash: Bash) -> None:
+def test_a_limit_on_the_size_of_files_is_an_error_and_kills_no_process(bash: Bash) -> None:
     ended = bash.run(
         """
         seq 1000000 > lines
@@ -291,7 +293,7 @@ def test_a_store_of_somebody_else_is_named(open_to_all: Path) -> None:
 
 
 @pytest.mark.skipif(not ROOT, reason="needs another user, whom only root can be")
-def test_who_may_only_read_reads_and_is_refused_to_append(open_to_all: Path) -> None:
+def test_a_user_with_read_permission_reads_and_cannot_append(open_to_all: Path) -> None:
     with falaj.open(open_to_all / "s", permissions=0o755) as store:
         store.topic("t").append(b"one")
     assert as_nobody(open_to_all, "cat", "-s", "s", "t") == Ended(0, "one\n", "")

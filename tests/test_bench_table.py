@@ -42,7 +42,7 @@ def test_the_rate_on_the_reference_machine_decides_only_where_no_ratio_does() ->
     assert table.judge(FASTER.bar, 1.0, 0.4) == "missed"
 
 
-def test_a_row_that_nobody_measured_is_not_met() -> None:
+def test_a_row_without_a_measurement_is_not_met() -> None:
     (line,) = table.lines({}, (FASTER,))
     assert (line.ours, line.verdict) == (None, "not measured")
     assert "0 of 1 targets met" in table.text([line], (FASTER,))

@@ -77,7 +77,7 @@ def test_unsafe_stands_in_the_files_that_architecture_names_and_only_there() -> 
         ("#![deny(unsafe_code)]", False),
     ],
 )
-def test_unsafe_is_told_from_words_about_it(text: str, expected: bool) -> None:
+def test_unsafe_code_is_distinguished_from_words_about_it(text: str, expected: bool) -> None:
     assert house.holds_unsafe(text) is expected
 
 
@@ -153,7 +153,7 @@ def test_rooms_of_the_engine_use_only_the_rooms_below_them() -> None:
     assert complaints(house.uses_against_the_layers, engine_files()) == []
 
 
-def test_the_rooms_have_an_order_in_which_each_uses_only_earlier_ones() -> None:
+def test_the_modules_have_an_order_in_which_each_uses_only_earlier_ones() -> None:
     for place, (room, granted) in enumerate(house.ROOMS.items()):
         assert granted <= set(list(house.ROOMS)[:place]), room
 

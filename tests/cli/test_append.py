@@ -435,7 +435,7 @@ def test_a_terminal_sees_a_bar_with_the_rate_and_a_summary(falaj: Shell) -> None
     assert ended.out.endswith("appended 200,000 records (195.3 KiB) to t, offsets 0 to 199999\n")
 
 
-def test_a_person_who_types_is_told_how_to_end(falaj: Shell) -> None:
+def test_a_user_who_types_sees_how_to_end(falaj: Shell) -> None:
     terminal = falaj.terminal("append", "-s", "s", "t", NO_COLOR="1")
     terminal.wait_for("falaj: each line you type is a record of t; Ctrl-D ends")
     terminal.type("hello\n\x04")

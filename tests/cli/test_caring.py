@@ -63,7 +63,7 @@ os._exit(0)
 # --- verify --------------------------------------------------------------------------------------
 
 
-def test_a_sound_store_is_told_how_far_it_is_durable(shell: Shell) -> None:
+def test_a_valid_store_is_verified_with_its_durable_offsets(shell: Shell) -> None:
     before = snapshot(shell.folder)
     assert shell.ok("verify", "-s", "s") == (
         f"topic\tpair\t0\t0\t0\t0\ntopic\tpair\t1\t0\t1\t1\ntopic\tt\t0\t0\t{RECORDS}\t{RECORDS}\n"
@@ -114,12 +114,12 @@ def test_a_store_that_does_not_open_or_would_kill_a_reader_is_verified(
     assert re.search(f"^corrupt\t.*{name}", ended.out, re.M)
 
 
-def test_what_is_rebuilt_anyway_is_told_and_is_no_damage(shell: Shell) -> None:
+def test_derived_files_are_reported_and_do_not_count_as_corruption(shell: Shell) -> None:
     segments(shell)[1].with_suffix(".idx").unlink()
     assert "\nrebuildable\t" in shell.ok("verify", "-s", "s")
 
 
-def test_a_store_that_was_not_recovered_is_no_damage_but_not_sound(shell: Shell) -> None:
+def test_a_store_that_was_not_recovered_is_neither_corrupt_nor_valid(shell: Shell) -> None:
     leave_a_torn_tail(shell)
     ended = shell("verify", "-s", "s")
     assert (ended.code, ended.err) == (4, "")
@@ -341,7 +341,7 @@ def test_a_person_sees_tables(shell: Shell) -> None:
 # --- trim ----------------------------------------------------------------------------------------
 
 
-def test_trim_lets_go_of_what_lies_before_and_a_dry_run_of_nothing(shell: Shell) -> None:
+def test_trim_deletes_earlier_records_and_a_dry_run_deletes_nothing(shell: Shell) -> None:
     planned = json.loads(
         shell.ok("topic", "trim", "-s", "s", "t", "--before", "2500", "--dry-run", "--json")
     )
@@ -443,7 +443,7 @@ def hurt_all(shell: Shell) -> dict[str, Path]:
     return files
 
 
-def test_damage_to_consumers_and_queues_is_found_and_what_is_told_helps(beside: Shell) -> None:
+def test_corruption_of_groups_and_queues_is_found_and_its_remedy_helps(beside: Shell) -> None:
     files = hurt_all(beside)
     before = snapshot(beside.folder)
     ended = beside("verify", "-s", "s")
@@ -474,7 +474,7 @@ def test_damage_to_consumers_and_queues_is_found_and_what_is_told_helps(beside: 
     )
 
 
-def test_damage_to_consumers_and_queues_is_told_by_whoever_looks_after_the_store(
+def test_corruption_of_groups_and_queues_is_reported_by_repair_maintain_and_backup(
     beside: Shell,
 ) -> None:
     files = hurt_all(beside)
@@ -503,7 +503,7 @@ def test_damage_to_consumers_and_queues_is_told_by_whoever_looks_after_the_store
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")
-def test_a_user_who_may_not_write_is_told_what_it_could_not_look_at() -> None:
+def test_a_user_who_may_not_write_sees_which_files_could_not_be_checked() -> None:
     """A queue's file is a lock file: a user who can open it could keep it locked."""
     program = """
 import json, os, sys, falaj

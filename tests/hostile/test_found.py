@@ -14,7 +14,7 @@ from proof.craft import Craft
 from proof.layout import Record
 
 
-def test_a_cursor_in_the_entry_of_another_partition_moves_nobody(path: Path) -> None:
+def test_a_cursor_in_the_entry_of_another_partition_moves_no_group(path: Path) -> None:
     """Two sectors were swapped: seed 1."""
     with falaj.open(path) as store:
         topic = store.topic("shop", partitions=2)

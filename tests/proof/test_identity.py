@@ -321,7 +321,7 @@ def test_a_copy_of_a_store_in_use_tells_no_lies_and_leaves_the_store_alone(
             shutil.rmtree(used)
 
 
-def test_who_writes_on_after_an_older_copy_was_put_back_does_not_write_into_that(
+def test_a_writer_does_not_write_into_an_older_copy_that_was_put_back(
     path: Path, place: Path
 ) -> None:
     go_on(path, 10)
@@ -365,7 +365,7 @@ def test_a_log_of_a_store_that_was_put_back_has_no_writer_of_the_one_before(
     assert go_on(path, 1) > 300
 
 
-def test_who_reads_on_after_an_older_copy_was_put_back_is_told(path: Path, place: Path) -> None:
+def test_a_reader_gets_an_error_after_an_older_copy_was_put_back(path: Path, place: Path) -> None:
     go_on(path, 10)
     copy(path, place / "older")
     go_on(path, 10)

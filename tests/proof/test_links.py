@@ -343,7 +343,7 @@ def strange(stores: Path, path: Path) -> Path:
 @pytest.mark.parametrize(
     "spot", ["falaj.json", "claim", "slots/0", f"{LOG}/{LAST}.log", f"{LOG}/control"]
 )
-def test_a_pipe_where_a_file_should_be_stops_nobody(strange: Path, spot: str) -> None:
+def test_a_pipe_in_the_place_of_a_file_blocks_no_call(strange: Path, spot: str) -> None:
     (log,) = logs_of(strange, "t")
     path = strange / spot.replace("LOG", log.name)
     path.unlink()

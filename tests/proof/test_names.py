@@ -291,7 +291,7 @@ def makers(store: falaj.Store) -> dict[str, Maker]:
 
 
 @pytest.mark.timeout(300)
-def test_what_fits_makes_what_is_called_so_and_that_goes_again(
+def test_a_valid_name_makes_exactly_its_files_and_they_are_removed_again(
     place: Path, path: Path, budget: Callable[[int, int], int], first_seed: int
 ) -> None:
     made: Counter[str] = Counter()
@@ -372,7 +372,7 @@ def test_the_program_makes_no_path_of_a_name_either(
         assert everything(place) == before
 
 
-def test_strange_files_in_a_store_stay_and_are_nobodys_business(path: Path) -> None:
+def test_foreign_files_in_a_store_stay_and_are_ignored(path: Path) -> None:
     with falaj.open(path) as store:
         store.topic("t", segment_bytes=1 << 16).append(bytes(15_000))
         store.topic("gone").append(b"x")

@@ -167,7 +167,7 @@ def test_a_user_who_may_not_write_reads_all_of_it(place: Path, read: str) -> Non
 
 
 @needs_root
-def test_a_user_who_may_not_even_read_is_told_so(place: Path) -> None:
+def test_a_user_who_may_not_even_read_gets_that_error(place: Path) -> None:
     path = place / "store"
     use(path)
 
@@ -226,7 +226,7 @@ def greedy(path: Path) -> Iterator[Child]:
 
 @needs_root
 @pytest.mark.parametrize("through", [False, True], ids=["mapped", "pwrite"])
-def test_a_reader_of_another_user_who_locks_all_it_can_holds_up_nobody(
+def test_a_reader_of_another_user_who_locks_all_it_can_blocks_no_writer(
     place: Path, through: bool
 ) -> None:
     path = place / "store"

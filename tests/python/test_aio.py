@@ -325,7 +325,7 @@ class Locked:
             raise LockTimeout("process 1 has it")
 
 
-def test_a_lock_that_is_not_had_is_told_and_is_not_the_end_of_the_wait(
+def test_a_lock_that_is_not_free_is_an_error_and_does_not_end_the_wait(
     store: falaj.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = store.topic("orders")

@@ -141,7 +141,7 @@ def test_an_extend_without_end_is_stopped_at_the_limit(store: falaj.Store) -> No
         ({"a": 1}, "json"),
     ],
 )
-def test_a_value_of_the_wrong_type_is_told_what_to_do(
+def test_a_value_of_the_wrong_type_is_an_error_with_a_remedy(
     topic: falaj.Topic[memoryview], given: Any, said: str
 ) -> None:
     with pytest.raises(TypeError, match=said):

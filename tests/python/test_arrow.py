@@ -309,7 +309,7 @@ def test_a_stream_is_read_once(topic: falaj.Topic[memoryview]) -> None:
         pyarrow.table(reader)
 
 
-def test_a_stream_that_nobody_reads_is_let_go(topic: falaj.Topic[memoryview]) -> None:
+def test_a_stream_that_is_not_read_is_freed(topic: falaj.Topic[memoryview]) -> None:
     topic.append(b"x")
     del_first = topic.to_reader()
     capsule = del_first.__arrow_c_stream__()

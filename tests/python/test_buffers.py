@@ -178,7 +178,9 @@ def test_memory_that_is_no_bytes_is_no_value(store: falaj.Store, what: str) -> N
 
 
 @pytest.mark.parametrize("what", ["ints of NumPy", "texts of NumPy", "an array of ints"])
-def test_an_array_is_told_how_to_keep_its_memory(store: falaj.Store, what: str) -> None:
+def test_an_array_is_refused_with_the_call_that_keeps_its_memory(
+    store: falaj.Store, what: str
+) -> None:
     topic: Any = store.topic("values")
     with pytest.raises(TypeError, match=r"\.tobytes\(\)"):
         topic.append(NO_BYTES[what])

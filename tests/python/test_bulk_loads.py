@@ -240,7 +240,7 @@ def test_columns_without_rows_may_lack_the_offset_that_all_begin_with(store: fal
     assert found == [(b"k", ())] * 4
 
 
-def test_batches_that_nobody_understands_stage_nothing(store: falaj.Store) -> None:
+def test_batches_of_unknown_types_stage_nothing(store: falaj.Store) -> None:
     pa = pytest.importorskip("pyarrow")
     part = store.topic("orders").stage("job", "0")
     value = pa.array([b"x"])

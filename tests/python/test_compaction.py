@@ -163,7 +163,7 @@ def test_jobs_whose_records_are_gone_are_over(store: falaj.Store) -> None:
         assert (queue.info()["ready"], queue.info()["delayed"]) == (0, 0)
 
 
-def test_who_found_the_last_records_elsewhere_has_the_others_gone(store: falaj.Store) -> None:
+def test_a_list_of_last_records_lets_compaction_remove_the_others(store: falaj.Store) -> None:
     prices = filled(store, 400)
     prices.compact(last={}, seal=True)
     assert len(list(prices)) == 400, "records without an entry must stay"

@@ -122,7 +122,7 @@ def test_many_processes_that_expect_what_they_saw_count_without_a_gap(path: Path
     assert [record.value for record in topic] == [str(i + 1) for i in range(600)]
 
 
-def test_who_is_killed_and_repeats_what_it_does_not_know_of_appends_all_of_it_once(
+def test_a_killed_producer_that_repeats_its_appends_has_each_once(
     path: Path,
 ) -> None:
     seed = random.randrange(2**32)

@@ -182,7 +182,7 @@ def test_a_durable_follower_holds_back_what_is_not_on_the_medium(store: falaj.St
     flusher.join()
 
 
-def test_two_threads_on_one_follower_are_told_to_have_one_each(
+def test_two_threads_on_one_follower_get_an_error_that_says_one_each(
     topic: falaj.Topic[memoryview],
 ) -> None:
     follower = topic.follow()

@@ -135,7 +135,7 @@ say(sum(r.to_bytes() == b"child" for r in topic))
     assert said == "20\n"
 
 
-def test_an_idle_forked_child_of_a_killed_writer_holds_nobody_up(
+def test_an_idle_forked_child_of_a_killed_writer_blocks_no_process(
     path: Path, topic: falaj.Topic[memoryview]
 ) -> None:
     program = """

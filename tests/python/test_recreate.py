@@ -98,7 +98,7 @@ def hear_all(children: list[Child]) -> list[tuple[int, int]]:
     return told
 
 
-def test_deleting_and_making_anew_under_load_hurts_nobody_and_gives_the_room_back(
+def test_deleting_and_creating_again_under_load_is_correct_and_frees_the_space(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "store"
@@ -138,7 +138,7 @@ def test_deleting_and_making_anew_under_load_hurts_nobody_and_gives_the_room_bac
         assert [each.name for each in path.glob("topics/*")] == ["kept"]
 
 
-def test_deleters_that_are_killed_leave_a_topic_or_none_and_no_room_taken(tmp_path: Path) -> None:
+def test_killed_deletions_leave_a_topic_or_none_and_take_no_space(tmp_path: Path) -> None:
     path = tmp_path / "store"
     with falaj.open(path) as store:
         for round_number in range(6):

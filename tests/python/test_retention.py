@@ -133,7 +133,7 @@ def test_maintenance_says_what_went_and_of_a_dry_run_what_would(store: falaj.Sto
     assert json.loads(json.dumps(done)) == done
 
 
-def test_a_topic_that_is_written_to_lets_go_by_itself(store: falaj.Store) -> None:
+def test_a_topic_that_is_written_to_deletes_by_itself(store: falaj.Store) -> None:
     orders = filled(store, retention_records=30)
     deadline = time.monotonic() + 20
     while orders.start_offset == 0:
@@ -160,7 +160,7 @@ while True:
 """
 
 
-def test_who_is_killed_while_letting_go_leaves_a_whole_topic(tmp_path: Path) -> None:
+def test_a_process_killed_during_retention_leaves_a_whole_topic(tmp_path: Path) -> None:
     path, draw = tmp_path / "store", random.Random(7)
     with falaj.open(path) as store:
         store.topic("orders", codec="raw", segment_bytes=SEGMENT, retention_records=100)

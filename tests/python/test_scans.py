@@ -448,7 +448,9 @@ def test_bad_arguments_say_what_is_wrong(
         arrow.scan()
 
 
-def test_a_filter_that_leaves_little_lets_go_in_between(topic: falaj.Topic[memoryview]) -> None:
+def test_a_filter_that_leaves_little_frees_memory_in_between(
+    topic: falaj.Topic[memoryview],
+) -> None:
     """So that Ctrl-C works in the middle of a scan that finds nothing."""
     for i in range(100):
         topic.append(b"x" * 100, key=b"%d" % i)

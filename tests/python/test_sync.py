@@ -151,9 +151,7 @@ hear()
 
 
 @pytest.mark.parametrize("how", ["append", "extend", "numbered", "job", "transaction"])
-def test_who_waits_too_long_for_the_sync_of_an_append_is_told_that_it_is_visible(
-    path: Path, how: str
-) -> None:
+def test_an_append_whose_sync_times_out_says_that_it_is_visible(path: Path, how: str) -> None:
     def begin(topic: falaj.Topic[Any], store: falaj.Store) -> None:
         match how:
             case "append":

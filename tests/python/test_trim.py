@@ -123,7 +123,7 @@ def test_values_that_were_read_outlive_their_file(orders: falaj.Topic[memoryview
     assert (bytes(kept), bytes(held)) == (value(3), value(7))
 
 
-def test_who_is_reading_is_told_what_was_trimmed_and_never_skips(
+def test_a_reader_gets_an_error_for_trimmed_records_and_never_skips(
     orders: falaj.Topic[memoryview],
 ) -> None:
     with falaj.open(orders.store.path, read_only=True) as reader:

@@ -156,7 +156,7 @@ fn a_record_that_was_carried_over_is_the_same_in_both_places() {
 
 /// A hole in a segment that has a successor: a reader before recovery gets an error, not an end.
 #[test]
-fn a_hole_before_the_end_of_a_segment_is_told() {
+fn a_hole_before_the_end_of_a_segment_is_an_error() {
     // Sites of the explorer that notice a reader which treats such a hole as the end.
     for site in [
         "mapped/die-begun,roll,append,job/77/0:0,4:0,9:0,11:0,13:0,14:0,16:0,19:0",

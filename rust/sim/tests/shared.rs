@@ -28,6 +28,6 @@ mod small_budget {
 
 /// The process that got a job first may learn of it last, after another process got it behind that.
 #[test]
-fn who_is_told_late_what_it_was_handed_has_not_overtaken_anybody() {
+fn a_process_that_learns_late_of_its_jobs_has_not_overtaken_another() {
     one(Shared::Queue, 867_522_420).unwrap();
 }

@@ -174,7 +174,7 @@ fn an_idle_child_of_a_parent_killed_with_a_mapped_lock_does_not_keep_it() {
 ///
 /// That may be a child in the moment between the fork and its closing of inherited files.
 #[test]
-fn who_works_off_what_is_left_ends_though_nothing_is_synced() {
+fn a_worker_that_finishes_the_jobs_ends_although_nothing_is_synced() {
     let scratch = Scratch::new("unsynced");
     let store = Store::open(scratch.0.join("store")).unwrap();
     let options = TopicOptions {

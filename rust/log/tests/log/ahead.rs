@@ -79,7 +79,7 @@ fn where_stores_are_writes_room_is_left_to_who_has_the_lock() {
 }
 
 #[test]
-fn a_helper_that_gets_no_room_is_no_error() {
+fn a_helper_that_gets_no_space_causes_no_error() {
     let (place, log) = place(WriteMode::Mapped);
     let before = place.allocated();
     append(&log, 0, &[&vec![7; 200 << 10]]).unwrap();

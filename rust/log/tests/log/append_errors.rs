@@ -180,7 +180,7 @@ fn an_append_that_raises_was_not_appended() {
 
 /// The tail could not be stored, so the ends show less than there is; a sync still finds it.
 #[test]
-fn what_a_durable_append_was_told_is_true_although_the_tail_stayed_behind() {
+fn a_durable_append_is_durable_although_the_tail_stayed_behind() {
     for nth in 1..40 {
         let p = Place::new(1, WriteMode::Pwrite);
         let log = p.open(TestMember::new(0, 1));

@@ -16,7 +16,7 @@ use falaj_twin::faulty::Call;
 const SOON: Option<Duration> = Some(Duration::from_secs(5));
 
 #[test]
-fn a_cursor_that_has_read_nothing_outlives_the_clearing_of_a_latch() {
+fn a_cursor_that_has_read_nothing_still_works_after_a_failed_sync_is_cleared() {
     let p = Place::new(2, WriteMode::Mapped);
     let log = p.open(TestMember::new(0, 1));
     append(&log, 0, &[b"one"]).unwrap();
@@ -240,7 +240,7 @@ fn a_follower_that_waits_in_short_turns_is_told_as_well() {
 
 /// In a log of several topics, a topic's next record may lie far behind an address.
 #[test]
-fn an_address_told_in_offsets_counts_nothing_behind_it() {
+fn an_address_as_offsets_counts_no_later_record() {
     let p = Place::new(2, WriteMode::Mapped);
     let log = p.open(TestMember::new(0, 1));
     append(&log, 0, &[b"durable"]).unwrap();

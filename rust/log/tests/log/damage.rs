@@ -274,7 +274,7 @@ fn a_log_of_one_topic_goes_on_with_the_next_offset_behind_damage() {
 
 /// A reader that came before the corruption was noticed gets an error for the gap, and can skip it.
 #[test]
-fn a_leap_over_what_may_be_lost_is_told_to_readers() {
+fn a_jump_over_offsets_that_may_be_lost_is_an_error_for_readers() {
     let p = Place::new(1, WriteMode::Mapped);
     let log = p.open(TestMember::new(0, 1));
     append_values(&log, 3);

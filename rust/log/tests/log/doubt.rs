@@ -133,7 +133,7 @@ fn what_damage_may_have_set_back_is_refused_until_repair() {
 /// A process that knew the log before still has these facts, and its next segment records them for
 /// all.
 #[test]
-fn a_process_that_knows_what_damage_hides_says_it_anew() {
+fn a_process_that_knows_what_corruption_hides_writes_it_again() {
     let p = Place::new(1, WriteMode::Mapped);
     let member = TestMember::new(0, 1);
     let beside = member.beside(1);

@@ -54,7 +54,7 @@ fn killed(root: &Path) -> (Arc<dyn Storage>, PathBuf) {
 }
 
 #[test]
-fn whoever_reads_much_without_a_map_begins_afresh_and_finds_the_same() {
+fn a_reader_without_maps_drops_its_cache_and_finds_the_same() {
     let root = tempfile::tempdir().unwrap();
     let (storage, dir) = killed(root.path());
     let segment =

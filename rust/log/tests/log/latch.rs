@@ -163,7 +163,7 @@ fn one_thread_of_a_process_at_a_time_waits_for_the_append_lock() {
 
 /// A process's sync fails. It gets the error, and dies before it can set the flag.
 #[test]
-fn the_death_of_a_syncer_is_not_forgotten_by_who_needs_no_sync() {
+fn the_death_of_a_syncer_is_not_forgotten_by_a_process_that_needs_no_sync() {
     for mode in [WriteMode::Mapped, WriteMode::Pwrite] {
         let p = Place::new(1, mode);
         let a = TestMember::new(0, 1);
@@ -350,7 +350,7 @@ fn recovery_opens_no_segment_that_an_earlier_incarnation_had_done_with() {
 
 /// No process tried to save anything: the error must say that, not that saving failed.
 #[test]
-fn who_does_not_get_the_lock_to_clear_a_latch_is_told_that() {
+fn a_process_that_cannot_lock_to_clear_a_failed_sync_gets_that_error() {
     let p = Place::new(1, WriteMode::Mapped);
     let a = TestMember::new(0, 1);
     let b = a.beside(1);

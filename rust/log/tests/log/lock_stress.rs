@@ -237,7 +237,7 @@ fn waiters_get_the_lock_from_one_that_lets_go_only_for_an_instant() {
 // ---- death -------------------------------------------------------------------------------------
 
 #[test]
-fn every_owner_that_dies_is_replaced_by_exactly_one_that_is_told() {
+fn every_owner_that_dies_is_replaced_by_exactly_one_that_learns_of_it() {
     const THREADS: usize = 4;
     const DEATHS: usize = 40;
     let word = StdWord::new(0);
@@ -300,7 +300,7 @@ fn a_dead_heir_costs_a_wait_but_not_the_lock() {
 }
 
 #[test]
-fn who_takes_over_as_heir_of_the_dead_does_not_inherit_from_itself() {
+fn an_heir_that_takes_over_from_the_dead_does_not_inherit_from_itself() {
     let slots = Slots::all_alive(2);
     let (dead, me) = (process(0), process(1));
     slots.dies(dead);
@@ -477,7 +477,7 @@ fn followers_that_sleep_without_a_bound_see_every_publish() {
 }
 
 #[test]
-fn nobody_following_costs_no_wake() {
+fn without_followers_an_append_makes_no_wake() {
     let (counter, flag) = (StdWord::new(41), StdWord::new(0));
     assert!(!wake::is_awaited(&flag) && !wake::is_awaited_after_unlock(&flag));
     notify(&counter, &flag);

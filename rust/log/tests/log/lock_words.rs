@@ -146,7 +146,7 @@ const MS: Duration = Duration::from_millis(1);
 // ---- unlocking ---------------------------------------------------------------------------------
 
 #[test]
-fn who_gives_back_wakes_nobody_one_or_the_heir_as_the_word_says() {
+fn unlocking_wakes_no_waiter_one_or_the_heir_as_the_word_says() {
     let me = process(1);
     let heir = process(35);
     // The word before and after, and the wake: how many, under which bits.
@@ -165,7 +165,7 @@ fn who_gives_back_wakes_nobody_one_or_the_heir_as_the_word_says() {
 }
 
 #[test]
-fn who_gives_back_to_all_wakes_all_after_the_word_has_changed() {
+fn unlocking_for_all_wakes_all_after_the_word_has_changed() {
     let me = process(1);
     let word = Word::new(word_of(me, None, true));
     assert!(unlock_to_all(&word, me));
@@ -328,7 +328,7 @@ fn a_dead_owner_is_replaced_and_what_others_left_in_the_word_stays() {
 }
 
 #[test]
-fn nobody_is_robbed_who_took_the_lock_between_a_death_and_its_proof() {
+fn an_owner_that_took_the_lock_between_a_death_and_its_detection_keeps_it() {
     let (me, gone, heir) = (process(1), process(2), process(3));
     let word = Word::new(held_by(gone));
     let fates = Fates(|who| {
@@ -375,7 +375,7 @@ fn a_word_that_is_overwritten_while_a_dead_owner_is_replaced_is_damage() {
 // ---- giving up ---------------------------------------------------------------------------------
 
 #[test]
-fn who_is_handed_the_lock_while_its_time_runs_out_has_it() {
+fn a_waiter_that_gets_the_lock_while_its_time_runs_out_owns_it() {
     let (me, other) = (process(1), process(2));
     let word = Word::new(held_by(other));
     for answer in [Ok(()), Err(libc::EMFILE)] {
@@ -391,7 +391,7 @@ fn who_is_handed_the_lock_while_its_time_runs_out_has_it() {
 }
 
 #[test]
-fn who_gives_up_is_nobodys_heir_also_if_the_word_changes_meanwhile() {
+fn a_waiter_that_gives_up_is_no_heir_even_if_the_word_changes_meanwhile() {
     let (me, other, next) = (process(1), process(2), process(3));
     let without = word_of(other, None, true);
     let word = Word::changed_once(
@@ -406,7 +406,7 @@ fn who_gives_up_is_nobodys_heir_also_if_the_word_changes_meanwhile() {
 }
 
 #[test]
-fn who_gives_up_leaves_an_overwritten_word_as_it_is() {
+fn a_waiter_that_gives_up_leaves_an_overwritten_word_as_it_is() {
     let (me, other) = (process(1), process(2));
     let word = Word::new(held_by(other));
     let fates = Fates(|_| {
@@ -419,7 +419,7 @@ fn who_gives_up_leaves_an_overwritten_word_as_it_is() {
 }
 
 #[test]
-fn a_lock_that_is_handed_to_who_panics_is_given_back() {
+fn a_lock_that_is_handed_to_a_panicking_waiter_is_released() {
     let (me, other) = (process(1), process(2));
     let word = Word::new(held_by(other));
     let fates = Fates(|_| {
@@ -434,7 +434,7 @@ fn a_lock_that_is_handed_to_who_panics_is_given_back() {
 // ---- looking once ------------------------------------------------------------------------------
 
 #[test]
-fn who_looks_once_has_a_free_lock_and_sleeps_for_another_one_as_long_as_it_may() {
+fn a_single_try_takes_a_free_lock_and_else_sleeps_as_long_as_allowed() {
     let (me, other) = (process(1), process(2));
     let word = Word::new(FREE);
     assert!(try_lock_or_sleep(&word, me, MS));
@@ -448,7 +448,7 @@ fn who_looks_once_has_a_free_lock_and_sleeps_for_another_one_as_long_as_it_may()
 }
 
 #[test]
-fn who_looks_once_does_not_sleep_for_a_lock_that_was_given_back_meanwhile() {
+fn a_single_try_does_not_sleep_for_a_lock_that_was_released_meanwhile() {
     let word = Word::changed_once(held_by(process(2)), |step| step == Step::Load, FREE);
     assert!(!try_lock_or_sleep(&word, process(1), MS));
     assert!(word.sleeps.borrow().is_empty());

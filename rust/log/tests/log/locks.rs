@@ -71,7 +71,7 @@ fn a_lock_that_a_living_process_keeps_is_not_had_and_its_holder_is_named() {
 }
 
 #[test]
-fn a_lock_word_that_nobody_writes_is_damage_at_its_place() {
+fn an_invalid_lock_word_is_corruption_at_its_position() {
     for word in [at::APPEND_LOCK, at::SYNC_LOCK] {
         let p = Place::new(1, WriteMode::Mapped);
         let log = open(&p, TestMember::new(0, 1));
@@ -89,7 +89,7 @@ fn a_lock_word_that_nobody_writes_is_damage_at_its_place() {
 }
 
 #[test]
-fn who_cannot_find_out_whether_a_holder_lives_is_told_why() {
+fn a_waiter_that_cannot_check_the_holder_gets_the_reason() {
     let p = Place::new(1, WriteMode::Mapped);
     let log = open(&p, Blind(TestMember::new(0, 1)));
     p.page().store(at::APPEND_LOCK, lock_word(5)).unwrap();

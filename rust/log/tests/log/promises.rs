@@ -162,7 +162,7 @@ fn while_nothing_can_be_synced_reads_go_on_and_appends_raise_latched() {
 }
 
 #[test]
-fn a_full_disk_is_said_and_takes_nothing_and_room_is_all_that_is_needed() {
+fn a_full_disk_is_an_error_that_loses_nothing_and_appends_go_on_once_there_is_space() {
     for mode in [WriteMode::Mapped, WriteMode::Pwrite] {
         let p = place(mode);
         let log = open_as(&p.storage, &p.dir, TestMember::new(0, 1), mode).unwrap();
@@ -443,7 +443,7 @@ fn deleted_in_a_roll(from: u64, to: u64) -> (Result<u64, Error>, [u64; 2]) {
 }
 
 #[test]
-fn who_rolls_while_the_topic_is_deleted_is_told_or_was_first_and_leaves_no_file_behind() {
+fn a_roll_during_a_deletion_fails_or_comes_first_and_leaves_no_file_behind() {
     let (told, [rolling, deleting]) = deleted_in_a_roll(u64::MAX, u64::MAX);
     assert_eq!((told.unwrap(), rolling > 10, deleting > 10), (64, true, true));
     let (mut were_first, mut were_told) = (0, 0);

@@ -56,7 +56,7 @@ fn a_roll_changes_one_name_under_the_append_lock_and_no_size() {
 }
 
 #[test]
-fn who_sees_to_retention_is_told_of_a_roll_when_what_it_sealed_is_on_the_medium() {
+fn retention_is_due_after_a_roll_once_the_sealed_segment_is_durable() {
     let p = Place::new(1, WriteMode::Mapped);
     let log = p.open(TestMember::new(0, 1));
     for round in 0..2 {
@@ -73,7 +73,7 @@ fn who_sees_to_retention_is_told_of_a_roll_when_what_it_sealed_is_on_the_medium(
 }
 
 #[test]
-fn a_roll_that_dies_before_its_index_is_made_leaves_that_to_whoever_appends() {
+fn a_roll_that_dies_before_its_index_is_made_leaves_that_to_the_next_append() {
     for mode in [WriteMode::Mapped, WriteMode::Pwrite] {
         let p = Place::new(1, mode);
         let log = p.open(TestMember::new(0, 1));
@@ -102,7 +102,7 @@ fn a_roll_that_dies_before_its_index_is_made_leaves_that_to_whoever_appends() {
 }
 
 #[test]
-fn a_lookup_before_there_is_an_index_does_not_do_without_for_ever() {
+fn a_lookup_before_there_is_an_index_finds_the_index_later() {
     let p = Place::new(1, WriteMode::Mapped);
     let log = p.open(TestMember::new(0, 1));
     append(&log, 0, &[b"before"]).unwrap();

@@ -203,7 +203,7 @@ fn is_of_the_page(path: &str, what: &Undecided) -> bool {
 }
 
 #[test]
-fn a_hole_that_another_segment_follows_is_no_end_for_who_reads_before_recovery() {
+fn a_hole_that_another_segment_follows_is_no_end_for_a_reader_before_recovery() {
     for (mode, page_too) in [
         (WriteMode::Mapped, false),
         (WriteMode::Mapped, true),
@@ -230,7 +230,7 @@ fn a_hole_that_another_segment_follows_is_no_end_for_who_reads_before_recovery()
 
 /// If a reader treats a hole as the end, an index entry past it must not show half a group.
 #[test]
-fn the_index_leads_nobody_past_a_hole_that_ends_the_log_before_recovery() {
+fn the_index_leads_no_reader_past_a_hole_that_ends_the_log_before_recovery() {
     for mode in [WriteMode::Mapped, WriteMode::Pwrite] {
         let work = |log: &Log| {
             append(log, 0, &[&[b'0'; 600]]).unwrap();

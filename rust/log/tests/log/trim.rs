@@ -346,7 +346,7 @@ fn what_somebody_removed_before_a_trim_does_not_come_back_without_what_it_contin
 }
 
 #[test]
-fn what_another_removes_meanwhile_is_not_missing_to_who_looks_what_can_be_removed() {
+fn a_segment_that_another_process_removes_meanwhile_is_no_error_for_a_trim() {
     let mut met = 0;
     for step in 0.. {
         let p = Place::new(1, WriteMode::Mapped);

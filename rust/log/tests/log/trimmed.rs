@@ -38,7 +38,7 @@ fn told(storage: &Arc<dyn Storage>, dir: &Path, mode: WriteMode) -> Option<u64> 
 ///
 /// The trim is recorded behind that segment's beginning, and the page does not show it.
 #[test]
-fn a_trim_stays_known_when_who_clears_a_latch_dies_before_the_new_end_is_published() {
+fn a_trim_stays_known_when_a_process_dies_while_it_clears_a_failed_sync() {
     let words = [at::ALLOCATED, at::INDEXED, at::TRIMMED, at::TAIL, at::DIRTY, at::DURABLE];
     for mode in MODES {
         let p = Place::new(1, mode);
@@ -70,7 +70,7 @@ fn a_trim_stays_known_when_who_clears_a_latch_dies_before_the_new_end_is_publish
 /// A record of several sectors ends near the end of one. A reader before recovery must not see a
 /// later beginning than recovery finds. No byte may count as a newer version's.
 #[test]
-fn no_more_is_told_of_a_trim_before_recovery_than_recovery_finds() {
+fn a_reader_before_recovery_sees_no_later_trim_than_recovery_finds() {
     for mode in MODES {
         for filler in (0..512).step_by(8) {
             let p = Place::new(1, mode);

@@ -96,7 +96,7 @@ fn append_durably_together(processes: u16, broken: Option<Broken>) {
 }
 
 #[test]
-fn of_two_that_append_durably_both_are_served_whoever_syncs() {
+fn two_that_append_durably_are_both_served_whichever_syncs() {
     append_durably_together(2, None);
 }
 

@@ -34,7 +34,7 @@ fn fail_a_sync(both: bool, broken: Option<Broken>) {
 }
 
 #[test]
-fn what_a_failed_sync_left_in_doubt_is_saved_before_anybody_is_told() {
+fn records_that_a_failed_sync_left_in_doubt_are_saved_before_it_is_reported() {
     fail_a_sync(true, None);
 }
 
@@ -51,7 +51,7 @@ fn broken_failed_sync_that_is_tried_again_believes_the_kernel() {
 
 #[test]
 #[should_panic(expected = "appended in the failed-sync state")]
-fn broken_latch_that_waits_for_nobody_loses_who_is_in_the_middle() {
+fn broken_failed_sync_state_that_waits_for_no_append_loses_a_running_one() {
     fail_a_sync(false, Some(Broken::Unsettled));
 }
 

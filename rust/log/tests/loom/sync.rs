@@ -70,7 +70,7 @@ fn one_of_three_syncs_for_all_and_none_is_left_asleep() {
 }
 
 #[test]
-fn who_stands_in_line_for_the_lock_leaves_nobody_asleep() {
+fn a_process_that_queues_for_the_lock_leaves_no_sleeper_asleep() {
     sync_together(2, true, lock::unlock_to_all);
     sync_together(3, true, lock::unlock_to_all);
 }

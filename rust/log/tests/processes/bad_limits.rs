@@ -143,7 +143,7 @@ fn fill_up(root: &Path, write_mode: WriteMode) {
 }
 
 #[test]
-fn a_full_tmpfs_is_an_error_and_room_is_all_that_is_needed() {
+fn a_full_tmpfs_is_an_error_and_appends_go_on_once_there_is_space() {
     for write_mode in [WriteMode::Mapped, WriteMode::Pwrite] {
         let Some(disk) = Mounted::tmpfs("a full tmpfs", "size=6m") else { return };
         fill_up(&disk.at, write_mode);
@@ -151,7 +151,7 @@ fn a_full_tmpfs_is_an_error_and_room_is_all_that_is_needed() {
 }
 
 #[test]
-fn a_full_ext4_is_an_error_and_room_is_all_that_is_needed() {
+fn a_full_ext4_is_an_error_and_appends_go_on_once_there_is_space() {
     for write_mode in [WriteMode::Mapped, WriteMode::Pwrite] {
         let Some(disk) = Mounted::ext4("a full ext4", 16 << 20, &["-m", "0"]) else { return };
         fill_up(&disk.at, write_mode);

@@ -78,14 +78,14 @@ fn role() {
 }
 
 #[test]
-fn who_may_only_read_is_told_so_when_writing_and_reads() {
+fn a_user_with_read_permission_reads_and_gets_an_error_for_writing() {
     let what = "a store that another user may read";
     let Some(dir) = store_for_strangers(what, 0o755) else { return };
     play("bad_places", "may read", &dir.path().join("store"), Some(STRANGER));
 }
 
 #[test]
-fn who_may_nothing_is_told_so() {
+fn a_user_without_any_permission_gets_that_error() {
     let what = "a store that another user may not read";
     let Some(dir) = store_for_strangers(what, 0o700) else { return };
     play("bad_places", "may nothing", &dir.path().join("store"), Some(STRANGER));

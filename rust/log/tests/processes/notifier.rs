@@ -104,7 +104,7 @@ fn wait_until(done: impl Fn() -> bool, what: &str) {
 }
 
 #[test]
-fn who_waits_on_the_bell_is_told_that_a_topic_was_deleted() {
+fn a_waiter_on_the_bell_learns_that_a_topic_was_deleted() {
     on_both(|storage, path| {
         let store = open(storage, &path.join("store")).unwrap();
         let (kept, gone) = (topic(&store, "kept"), topic(&store, "gone"));

@@ -256,7 +256,7 @@ fn a_durable_commit_of_a_consumer_whose_file_was_removed_raises() {
 }
 
 #[test]
-fn a_topic_that_was_deleted_is_told_as_that() {
+fn a_deleted_topic_is_reported_as_deleted() {
     for mode in MODES {
         let place = Place::new(mode);
         append(&place.topic, SyncMode::None).unwrap();
@@ -269,7 +269,7 @@ fn a_topic_that_was_deleted_is_told_as_that() {
 
 /// Retention removes files of durable, sealed segments too.
 #[test]
-fn segments_that_are_trimmed_beside_durable_appends_alarm_nobody() {
+fn trimming_segments_beside_durable_appends_raises_no_error() {
     for mode in MODES {
         let place = Place::new(mode);
         let removed = std::thread::scope(|scope| {

@@ -70,7 +70,7 @@ fn broken_failed_syncs_that_are_tried_again_lose_what_was_acknowledged() {
 
 #[test]
 #[should_panic(expected = "appended in the failed-sync state")]
-fn broken_latch_that_waits_for_nobody_loses_an_append() {
+fn broken_failed_sync_state_that_waits_for_no_append_loses_one() {
     work(Shape { failing: 6, broken: Some(Broken::Unsettled), ..SHAPE });
 }
 

@@ -194,7 +194,7 @@ fn after_a_failed_sync_the_next_one_succeeds_and_writes_nothing() {
 }
 
 #[test]
-fn a_failed_sync_is_told_once_to_each_descriptor_that_was_open() {
+fn a_failed_sync_is_reported_once_to_each_descriptor_that_was_open() {
     let (_, faulty) = fresh();
     let path = Path::new("/a");
     let file = faulty.open(path, OpenMode::CreateNew(0o600)).unwrap();

@@ -213,7 +213,7 @@ fn a_harmed_index_costs_time_only() {
 }
 
 #[test]
-fn a_harmed_control_page_is_made_anew_by_the_next_who_comes_alone() {
+fn a_harmed_control_page_is_replaced_by_the_next_process_that_is_alone() {
     suffer(of_log("control".into()), of_others);
 }
 

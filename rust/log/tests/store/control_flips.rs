@@ -47,7 +47,7 @@ fn bits() -> impl Iterator<Item = (u64, u8)> {
 }
 
 #[test]
-fn a_reader_is_told_the_true_end_or_an_error_whatever_bit_of_the_page_flipped() {
+fn a_reader_gets_the_true_end_or_an_error_whatever_bit_of_the_page_flipped() {
     let storage: Arc<dyn Storage> = Arc::new(prepare());
     for (position, bit) in bits() {
         flip(&storage, position, bit);

@@ -160,7 +160,7 @@ fn damaged(at: u64) -> (Store, Topic, u64) {
 }
 
 #[test]
-fn damage_is_told_where_it_stands_however_far_a_scan_reads_ahead() {
+fn corruption_is_reported_at_its_place_however_far_a_scan_reads_ahead() {
     let (_store, orders, position) = damaged(20);
     let mut scan = orders.scan_partition(0, 0, None).unwrap();
     for i in 0..20 {
@@ -216,7 +216,7 @@ fn damage_in_one_partition_is_stepped_over_and_the_others_lose_nothing() {
 }
 
 #[test]
-fn a_record_that_its_writer_cut_off_is_told_where_it_stands_and_its_block_is_stepped_over() {
+fn a_record_cut_off_by_its_writer_is_reported_at_its_place_and_can_be_skipped() {
     let (_, store) = memory();
     let orders = topic(&store, "orders");
     orders.extend_to(0, &[NewRecord::new(b"a"), NewRecord::new(b"b")], None).unwrap();

@@ -54,7 +54,7 @@ fn tell(run: &RecordBatch) -> Vec<Told> {
 }
 
 #[test]
-fn runs_hold_the_records_that_a_scan_hands_out_one_by_one() {
+fn batches_hold_the_records_that_a_scan_returns_one_by_one() {
     let root = tempfile::tempdir().unwrap();
     let topic = filled(root.path());
     let end = topic.end(0).unwrap();
@@ -77,7 +77,7 @@ fn runs_hold_the_records_that_a_scan_hands_out_one_by_one() {
 }
 
 #[test]
-fn a_run_ends_before_damage_and_the_next_call_tells_of_it() {
+fn a_batch_ends_before_corruption_and_the_next_call_raises() {
     let root = tempfile::tempdir().unwrap();
     let topic = filled(root.path());
     let mut scan = topic.scan_partition(0, 0, None).unwrap();

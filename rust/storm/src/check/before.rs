@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_durable_is_looked_for_where_it_was_told_to_be() {
+    fn durable_records_are_looked_for_at_their_acknowledged_offsets() {
         let place = Place::new("told");
         place.append(&[1, 2, 4]);
         assert_eq!(look(&place.checker(), &place.account(&[1, 2, 4])), Ok(0));

@@ -86,7 +86,7 @@ fn a_commit_word_that_did_not_arrive_is_told_as_what_the_log_stops_before() {
 /// Everything of the new segment arrives, except what changed since it was prepared. A disk that
 /// refuses a read must not make that half a beginning count as a whole one.
 #[test]
-fn half_a_beginning_is_not_believed_by_who_is_refused_a_look_at_it() {
+fn half_a_beginning_is_not_believed_when_a_read_of_it_fails() {
     let image = with_half_a_beginning();
     let dir = log_dir(Path::new("/"));
     let kept = [(0, b"kept".to_vec())];

@@ -54,7 +54,7 @@ fn two_segments() -> (Place, [Vec<u64>; 2]) {
 }
 
 #[test]
-fn what_a_damaged_snapshot_said_is_made_up_from_nothing_less_than_certainty() {
+fn a_corrupt_snapshot_is_restored_only_from_certain_facts() {
     let (sound, [before, after]) = two_segments();
     // The bytes that are corrupt besides the snapshot (segment, position), and whether the next
     // offsets can still be found.

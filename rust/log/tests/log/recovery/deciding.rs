@@ -14,7 +14,7 @@ use falaj_twin::memory::{MemoryStorage, Undecided};
 /// Blocks behind the mark show where one topic continues. If these are torn, the cut jumps for
 /// both.
 #[test]
-fn a_leap_is_told_once_whatever_else_has_to_be_done() {
+fn a_jump_of_offsets_is_reported_once_whatever_other_steps_there_are() {
     for (torn, in_doubt, leaps) in
         [(false, false, 1), (true, false, 2), (false, true, 1), (true, true, 2)]
     {
@@ -47,7 +47,7 @@ fn a_leap_is_told_once_whatever_else_has_to_be_done() {
 
 /// Every recovery builds the index of the active segment again.
 #[test]
-fn of_bad_indexes_those_of_sealed_segments_are_told() {
+fn only_bad_indexes_of_sealed_segments_are_reported() {
     let p = left();
     let log = p.open(TestMember::new(0, 1));
     for _ in 0..2 {

@@ -54,7 +54,7 @@ fn a_page_of_another_log_or_version_in_place_of_the_control_page_is_no_second_on
 }
 
 #[test]
-fn a_control_page_that_was_removed_is_made_anew_by_the_next_incarnation_only() {
+fn a_removed_control_page_is_created_again_by_the_next_incarnation_only() {
     let p = left();
     let path = p.dir.join("control");
     p.storage.unlink(&path).unwrap();
@@ -138,7 +138,7 @@ impl Member for Late {
 }
 
 #[test]
-fn who_waited_for_another_ones_recovery_does_not_recover_again() {
+fn a_process_that_waited_for_a_recovery_does_not_recover_again() {
     let p = left();
     let late = Late {
         member: TestMember::new(0, 2),

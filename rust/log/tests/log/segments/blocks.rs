@@ -244,7 +244,7 @@ fn a_sound_block_is_found_behind_pages_that_cannot_be_read() {
 }
 
 #[test]
-fn what_cannot_be_read_is_told_from_what_is_damaged() {
+fn unreadable_bytes_are_distinguished_from_corrupt_ones() {
     let made = four_records();
     let faulty = FaultyStorage::over_memory(made.memory.clone());
     let segment = made.open_on(&faulty, Reading::Pread);

@@ -65,7 +65,7 @@ fn an_index_in_its_file_says_what_the_one_in_memory_says() {
 }
 
 #[test]
-fn a_damaged_entry_leads_nobody_astray() {
+fn a_corrupt_index_entry_never_leads_to_a_wrong_record() {
     let made = many_records();
     let segment = made.open(Reading::Map);
     let built = Index::build(&segment);

@@ -57,7 +57,7 @@ fn a_copy_holds_what_was_committed_verifies_and_goes_on() {
 }
 
 #[test]
-fn a_copy_knows_what_is_done_of_a_queue_and_gives_the_rest_to_who_opens_it() {
+fn a_copy_knows_a_queues_finished_jobs_and_delivers_the_others() {
     on_both(|storage, root| {
         let (path, copy) = (root.join("store"), root.join("copy"));
         let store = open(storage, &path).unwrap();
@@ -229,7 +229,7 @@ fn a_topic_that_is_deleted_while_it_is_copied_is_left_out() {
 /// A recovery moved a segment away that is being copied: it is missing, and missing again at the
 /// second look.
 #[test]
-fn a_log_of_which_a_segment_goes_away_meanwhile_is_looked_at_anew() {
+fn a_backup_starts_over_when_a_segment_disappears_meanwhile() {
     let machine = MemoryStorage::new();
     let memory: Arc<dyn Storage> = Arc::new(machine.clone());
     fill(&topic(&open(&memory, "/store".as_ref()).unwrap(), "a"), 0, 300);

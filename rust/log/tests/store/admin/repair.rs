@@ -69,7 +69,7 @@ fn a_sound_store_needs_nothing() {
 }
 
 #[test]
-fn a_torn_tail_is_told_cut_and_kept() {
+fn a_torn_tail_is_reported_cut_off_and_kept_aside() {
     let machine = MemoryStorage::new();
     let storage: Arc<dyn Storage> = Arc::new(machine.clone());
     let path = prepare(&storage, Path::new("/"), 20);

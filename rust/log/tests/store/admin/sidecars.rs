@@ -147,7 +147,7 @@ const HURT: [Hurt; 8] = [
 ];
 
 #[test]
-fn whoever_looks_after_a_store_tells_of_what_is_hurt_and_what_they_say_helps() {
+fn verification_reports_corrupt_groups_and_queues_and_its_remedy_helps() {
     let storage: &Arc<dyn Storage> = &(Arc::new(MemoryStorage::new()) as _);
     for (n, (file, position, remedy, damage)) in HURT.into_iter().enumerate() {
         let root = Path::new("/").join(n.to_string());
@@ -236,7 +236,7 @@ fn a_store_that_lost_its_settings_has_its_consumers_looked_at_all_the_same() {
 
 /// Its word is invalid, so a process that waited for it would wait without end.
 #[test]
-fn a_lock_that_nobody_can_have_is_found_and_gone_when_all_have_closed() {
+fn an_invalid_lock_word_is_found_and_is_gone_when_all_have_closed() {
     on_both(|storage, root| {
         let path = prepare(storage, root).unwrap();
         let hurt = path.join("queues/work");
@@ -281,7 +281,7 @@ fn a_cursor_of_a_topic_that_was_deleted_is_nothing_to_tell_of() {
 
 /// The lost entry may be this group's: starting at the end would skip records that were not read.
 #[test]
-fn a_consumer_of_whose_entry_nothing_is_left_does_not_begin_anew_by_itself() {
+fn a_group_whose_entry_is_lost_does_not_start_over_by_itself() {
     on_both(|storage, root| {
         let path = prepare(storage, root).unwrap();
         let (store, hurt) = (open(storage, &path).unwrap(), path.join("consumers/billing"));

@@ -213,7 +213,7 @@ fn settings_that_cannot_be_read_hide_nothing_else() {
 /// No record is lost with them, but they stop a process that meets them, and the error says to
 /// verify.
 #[test]
-fn shared_words_that_stop_who_meets_them_are_told_and_gone_when_all_have_closed() {
+fn bad_shared_words_are_reported_and_gone_when_all_have_closed() {
     let storage: &Arc<dyn Storage> = &(Arc::new(MemoryStorage::new()) as _);
     let path = prepare(storage, Path::new("/"));
     let control = log_dir(storage, &path, "orders").join("control");
@@ -251,7 +251,7 @@ fn shared_words_that_stop_who_meets_them_are_told_and_gone_when_all_have_closed(
 
 /// A backup of it fails, and a map of it raises a signal.
 #[test]
-fn what_a_disk_does_not_give_back_is_told_with_what_reads_the_rest() {
+fn unreadable_bytes_are_reported_with_a_way_to_read_the_rest() {
     let memory: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
     let path = prepare(&memory, Path::new("/"));
     let faulty = FaultyStorage::new(Arc::clone(&memory));
@@ -278,7 +278,7 @@ fn what_a_disk_does_not_give_back_is_told_with_what_reads_the_rest() {
 }
 
 #[test]
-fn a_topic_whose_log_is_gone_is_told_with_what_lets_go_of_it() {
+fn a_topic_whose_log_is_gone_is_reported_with_a_remedy() {
     let storage: &Arc<dyn Storage> = &(Arc::new(MemoryStorage::new()) as _);
     let path = prepare(storage, Path::new("/"));
     let dir = log_dir(storage, &path, "orders");

@@ -50,7 +50,7 @@ fn a_scan_that_stands_anywhere_goes_on_and_misses_no_last_record() {
 }
 
 #[test]
-fn who_stands_at_the_end_of_the_newest_segment_goes_on_in_one_that_stands_for_it_too() {
+fn a_reader_at_the_end_of_the_newest_segment_continues_in_a_merged_one() {
     let (memory, storage) = machine();
     let store = open(&storage, Path::new(STORE)).unwrap();
     let (prices, mut history) = (topic(&store), History::new());
@@ -212,7 +212,7 @@ fn of_two_that_compact_without_a_common_lock_one_gives_up_and_nothing_unfinished
 }
 
 #[test]
-fn an_index_of_what_was_replaced_leads_nobody_astray() {
+fn an_index_of_a_replaced_segment_never_leads_to_a_wrong_record() {
     let (memory, storage) = machine();
     let (_store, prices, _other, others, history) = two(&memory);
     let dir = log_dir(&storage, Path::new(STORE), "prices");

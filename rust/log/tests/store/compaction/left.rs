@@ -302,7 +302,7 @@ fn retention_and_compaction_of_one_topic_get_along() {
 ///
 /// That segment is the one to end, not the empty one before it.
 #[test]
-fn all_is_looked_at_also_where_a_latch_is_cleared_behind_a_roll() {
+fn compaction_reads_everything_also_when_a_failed_sync_is_cleared_after_a_roll() {
     let (_, storage) = machine();
     let store = open(&storage, Path::new(STORE)).unwrap();
     let (prices, mut history) = (topic(&store), History::new());

@@ -83,7 +83,7 @@ fn a_tombstone_whose_key_comes_back_goes_as_any_other_record() {
 }
 
 #[test]
-fn who_needs_no_tombstones_has_them_gone_at_once() {
+fn with_a_tombstone_retention_of_zero_tombstones_go_at_once() {
     let (memory, storage) = machine();
     let (_store, prices, history) = filled(&memory, &storage);
     let how = CompactOptions::default().tombstones(Duration::ZERO);

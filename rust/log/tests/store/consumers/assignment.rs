@@ -116,7 +116,7 @@ fn members_divide_the_partitions_and_hand_over_what_is_settled() {
 }
 
 #[test]
-fn a_partition_is_given_up_when_what_was_handed_out_is_committed_and_not_before() {
+fn a_partition_is_released_when_delivered_records_are_committed_and_not_before() {
     for mode in MODES {
         let machine = machine_with_orders(mode);
         let mut first = Process::on(&machine, mode);
@@ -158,7 +158,7 @@ fn a_former_owner_that_commits_late_is_refused_and_nothing_moves() {
 }
 
 #[test]
-fn what_a_dead_member_had_another_has_soon_and_goes_on_where_that_one_committed() {
+fn a_dead_members_partitions_soon_have_another_owner_at_the_committed_offset() {
     for mode in MODES {
         let machine = machine_with_orders(mode);
         let mut first = Process::on(&machine, mode);
@@ -176,7 +176,7 @@ fn what_a_dead_member_had_another_has_soon_and_goes_on_where_that_one_committed(
 }
 
 #[test]
-fn what_a_member_leaves_goes_to_who_looks_while_another_is_busy_and_nobody_loses_any() {
+fn partitions_that_a_member_leaves_go_to_a_polling_one_and_busy_members_keep_theirs() {
     for (mode, dies) in [
         (WriteMode::Mapped, true),
         (WriteMode::Mapped, false),
@@ -213,7 +213,7 @@ fn what_a_member_leaves_goes_to_who_looks_while_another_is_busy_and_nobody_loses
 }
 
 #[test]
-fn who_joins_gets_a_share_of_those_who_look_and_who_asks_and_is_busy_holds_up_nobody() {
+fn a_new_member_gets_a_share_from_polling_members_and_a_busy_one_blocks_no_other() {
     for mode in MODES {
         let machine = MemoryStorage::new();
         let [mut idle, busy, gone] = three_on(&machine, mode);
@@ -245,7 +245,7 @@ fn who_joins_gets_a_share_of_those_who_look_and_who_asks_and_is_busy_holds_up_no
 }
 
 #[test]
-fn a_partition_whose_taking_failed_is_taken_again_or_let_go_and_never_nobodys() {
+fn a_partition_whose_takeover_failed_is_taken_again_or_released() {
     let machine = MemoryStorage::new();
     let first = Process::on_with(&machine, WriteMode::Mapped, 2);
     let mut second = Process::on_with(&machine, WriteMode::Mapped, 2);
@@ -315,7 +315,7 @@ fn members_that_name_other_topics_are_refused_while_one_lives() {
 }
 
 #[test]
-fn words_of_an_earlier_incarnation_name_nobody() {
+fn words_of_an_earlier_incarnation_name_no_member() {
     let machine = machine_with_orders(WriteMode::Mapped);
     std::mem::forget(Process::on(&machine, WriteMode::Mapped));
     // All members have ended, and the next process has the same slot. In a copy of the store it may
@@ -338,7 +338,7 @@ fn hurried(storage: Arc<dyn Storage>) -> Store {
 }
 
 #[test]
-fn who_cannot_leave_while_the_claim_is_busy_leaves_when_it_is_free() {
+fn a_member_that_cannot_leave_while_the_claim_is_busy_leaves_when_it_is_free() {
     let machine = machine_with_orders(WriteMode::Pwrite);
     let store = hurried(Arc::new(machine.process()));
     let mut billing = open(&store, &topic(&store, 4));
@@ -360,7 +360,7 @@ fn who_cannot_leave_while_the_claim_is_busy_leaves_when_it_is_free() {
 }
 
 #[test]
-fn who_is_gone_and_could_not_leave_is_nobody_to_its_own_process() {
+fn a_member_that_ended_and_could_not_leave_counts_as_gone_in_its_own_process() {
     let machine = machine_with_orders(WriteMode::Pwrite);
     let store = hurried(Arc::new(machine.process()));
     let orders = topic(&store, 4);
@@ -391,7 +391,7 @@ fn who_is_gone_and_could_not_leave_is_nobody_to_its_own_process() {
 }
 
 #[test]
-fn an_opening_that_fails_anywhere_leaves_no_member_that_nobody_is() {
+fn an_opening_that_fails_anywhere_leaves_no_member_without_a_process() {
     for nth in 1.. {
         let machine = machine_with_orders(WriteMode::Pwrite);
         let faulty = FaultyStorage::over_memory(machine.process());

@@ -368,7 +368,7 @@ fn damage_to_the_name_of_what_is_read_hides_no_cursor() {
 }
 
 #[test]
-fn a_cursor_that_is_being_stored_is_not_told_as_damage_and_one_that_stays_torn_is() {
+fn a_cursor_being_stored_is_not_reported_as_corrupt_and_one_that_stays_torn_is() {
     let machine = MemoryStorage::new();
     let store = store(&machine);
     let orders = topic(&store, 1);

@@ -223,7 +223,7 @@ fn what_a_queue_has_not_done_stays_where_the_topic_waits_for_it() {
 }
 
 #[test]
-fn where_it_is_not_known_what_is_needed_nothing_goes_and_the_reason_is_told() {
+fn when_needs_are_unknown_nothing_is_deleted_and_the_reason_is_reported() {
     on_both(|storage, root| {
         let (store, orders) = filled(storage, &root.join("store"), 900);
         let mut billing =

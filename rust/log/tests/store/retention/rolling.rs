@@ -91,7 +91,7 @@ fn the_limit_of_the_store_is_kept_by_whoever_rolls_also_in_topics_it_has_not_ope
 }
 
 #[test]
-fn what_goes_wrong_is_told_by_info_and_no_append_fails_until_it_goes_well_again() {
+fn a_retention_failure_is_reported_by_info_and_no_append_fails() {
     let memory = MemoryStorage::new();
     let faulty = FaultyStorage::over_memory(memory);
     let (storage, path) = (Arc::new(faulty.clone()) as Arc<dyn Storage>, Path::new("/store"));

@@ -28,7 +28,7 @@ fn half_way(
 }
 
 #[test]
-fn what_nobody_touched_for_a_day_goes_unless_somebody_is_writing_it() {
+fn staged_parts_untouched_for_a_day_are_removed_unless_they_are_being_written() {
     let machine = machine();
     let store = open(&machine);
     let flights = topic(&store, 1);
@@ -91,7 +91,7 @@ fn a_process_that_dies_leaves_nothing_that_is_held() {
 }
 
 #[test]
-fn strange_files_among_what_is_staged_stay_and_hold_up_nobody() {
+fn foreign_files_among_staged_parts_stay_and_block_no_load() {
     let machine = machine();
     let store = open(&machine);
     let flights = topic(&store, 1);

@@ -40,7 +40,7 @@ fn a_version_that_is_not_higher_is_not_committed_again() {
 
 /// The load that uses a key first removes what others staged with it.
 #[test]
-fn who_is_overtaken_with_the_same_token_is_told_that_it_was_committed() {
+fn a_load_that_is_overtaken_with_the_same_key_learns_that_it_was_committed() {
     for records in SIZES {
         let machine = machine();
         let flights = topic(&open(&machine), 1);
