@@ -63,6 +63,14 @@ impl Opened {
     fn is_unused(&self) -> bool {
         Arc::strong_count(&self.segment) == 1
     }
+
+    /// Give up the pages if a reader went on from it and no reader uses it now.
+    fn give_up_passed(&mut self) {
+        if self.pages == Pages::Passed && self.is_unused() {
+            self.segment.map().leave(0, u64::MAX);
+            self.pages = Pages::Left;
+        }
+    }
 }
 
 /// Make the list of a new log, empty. `reach` is the bytes of one of its maps.
@@ -132,7 +140,12 @@ impl OpenSegments {
     pub fn get(&mut self, sequence: u64) -> Option<Arc<Segment>> {
         self.uses += 1;
         let opened = self.by_sequence.get_mut(&sequence)?;
-        (opened.used, opened.pages) = (self.uses, Pages::Wanted);
+        // The search for an offset asks for segments that it does not read.
+        opened.give_up_passed();
+        opened.used = self.uses;
+        if opened.pages != Pages::Passed {
+            opened.pages = Pages::Wanted;
+        }
         Some(Arc::clone(&opened.segment))
     }
 
@@ -177,10 +190,7 @@ impl OpenSegments {
         }
         let mut behind = 0;
         for opened in self.by_sequence.values_mut() {
-            if opened.pages == Pages::Passed && opened.is_unused() {
-                opened.segment.map().leave(0, u64::MAX);
-                opened.pages = Pages::Left;
-            }
+            opened.give_up_passed();
             behind += usize::from(opened.pages == Pages::Left);
         }
         self.close_oldest(behind.saturating_sub(BEHIND), |opened| opened.pages == Pages::Left);
