@@ -45,6 +45,17 @@ def test_a_backup_is_a_store_and_tells_its_progress(filled: Path, tmp_path: Path
         assert copy.verify()["sound"]
 
 
+def test_verification_reports_all_of_it_in_the_end_and_never_goes_back(filled: Path) -> None:
+    told: list[tuple[int, int]] = []
+    with falaj.open(filled) as store:
+        for name in ("payments", "refunds"):  # each with a segment that is allocated and empty
+            store.topic(name).append(b"one")
+        store.verify(progress=lambda done, total: told.append((done, total)))
+    done, total = told[-1]
+    assert done == total > 0
+    assert told == sorted(told)
+
+
 def test_what_a_progress_raises_ends_a_backup_and_leaves_nothing(
     filled: Path, tmp_path: Path
 ) -> None:

@@ -317,6 +317,7 @@ fn verification_ends_when_its_progress_says_so() {
         })
         .unwrap();
         assert!(last.0 > 600 * 500);
+        assert_eq!(last.0, last.1, "it ends with all of it done");
         let ended = verify(storage, &path, None, &mut |_, _| Err(Error::Interrupted));
         assert!(matches!(ended, Err(Error::Interrupted)));
     });
