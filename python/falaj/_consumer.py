@@ -6,6 +6,7 @@ that run once a read.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from falaj import _core
@@ -259,7 +260,7 @@ class Consumer(_core.Consumer[T]):
             >>> [record.to_bytes() for record in billing]
             [b'two']
         """
-        self._seek(*start_of(to), topic, partition)
+        self._seek(*start_of(to, "to"), topic, partition)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"a consumer cannot be pickled or copied: {GIVE_THE_PATH}")
@@ -311,8 +312,8 @@ def position_of(topic: Topic[Any], partition: int, offset: int) -> tuple[int, in
     return _core._position_of(topic, partition, offset)
 
 
-def start_of(start: Start) -> tuple[str, int]:
-    """Convert a start for the engine: a word and a number."""
+def start_of(start: Start, what: str = "start") -> tuple[str, int]:
+    """Convert a start for the engine: a word and a number; `what` names the argument."""
     start = plain(start)
     if start in ("earliest", "latest"):
         return str(start), 0
@@ -322,11 +323,7 @@ def start_of(start: Start) -> tuple[str, int]:
         return "offset", start
     from falaj import _time  # few need it, and datetime takes its time to import
 
-    try:
-        return "time", _time.to_ns(start)  # type: ignore[arg-type] # a bool is refused there
-    except (InvalidArgument, TypeError) as error:
-        error.add_note('a consumer begins at "earliest", "latest", an offset or a time')
-        raise
+    return "time", _time.start_ns(start, what)
 
 
 def open_consumer(
@@ -345,9 +342,13 @@ def open_consumer(
             "auto_commit would commit what no transaction wrote the results of; with cursor_in, "
             "call tx.commit_cursor(consumer) or commit()"
         )
+    if not isinstance(group, str):
+        raise TypeError(f"the name of a consumer group is text, not {type(group).__name__}")
+    named: Any = [topics] if isinstance(topics, (str, _core.Topic)) else topics
+    if not isinstance(named, Iterable):
+        raise TypeError(f"topics is a topic or several, or their names, not {type(named).__name__}")
     opened = []
-    for topic in [topics] if isinstance(topics, (str, _core.Topic)) else topics:
-        handle: Any = topic
+    for handle in named:
         if isinstance(handle, str):
             handle = store.topic(handle, create=False)
         if not isinstance(handle, _core.Topic):
@@ -365,8 +366,12 @@ def open_consumer(
 
 
 def _home(store: Store, cursor_in: Topic[Any] | str) -> _core.Opened:
-    if not isinstance(cursor_in, str):
+    if isinstance(cursor_in, _core.Topic):
         return cursor_in._whole_as("visible")
+    if not isinstance(cursor_in, str):
+        raise TypeError(
+            f"cursor_in is a topic, or the name of a log, not {type(cursor_in).__name__}"
+        )
     name = _core._topic_in_log(store, cursor_in)
     if name is None:
         raise InvalidArgument(
@@ -380,7 +385,7 @@ def seek_group(
     store: Store, group: str, topic: str, to: Start, partition: int | None
 ) -> dict[int, int]:
     """Move the committed offsets of a group that has no living member."""
-    start = start_of(to)
+    start = start_of(to, "to")
     if partition is None:
         partitions = list(store.topic(topic, create=False).partitions)
     else:

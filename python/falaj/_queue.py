@@ -479,7 +479,7 @@ class Queue(_core.Queue[T]):
         """
         n = number(n, "how many jobs to take")
         if n < 1:
-            raise InvalidArgument(f"take() takes how many jobs to take, not {shown(n)}")
+            raise InvalidArgument(f"n is how many jobs to take, from 1 on, not {shown(n)}")
         given, begun = timeout, time.monotonic()
         found: list[Job[T]] = []
         worn: list[Job[T]] = []

@@ -91,7 +91,19 @@ def check_names(given: Iterable[str], verb: str) -> None:
     """
     for name in given:
         if name not in _LIMITS and name not in _FLAGS and name != "retention_age":
-            raise TypeError(f"{verb} has no setting {name!r}")
+            raise TypeError(f"{verb} has no setting {name!r}{_meant(name, verb)}")
+
+
+def _meant(name: str, verb: str) -> str:
+    """Name the setting that a mistyped one is most like, for the end of a sentence."""
+    import difflib  # a mistake needs it alone
+
+    settings = [*_LIMITS, *_FLAGS, "retention_age"]
+    if verb == "topic()":
+        settings += ["codec", "log", "partitions", "segment_bytes", "sync", "sync_interval_ms"]
+        settings += ["verify", "visibility", "create"]
+    near = difflib.get_close_matches(name, settings, 1)
+    return f": did you mean {near[0]!r}?" if near else f"; it has {', '.join(sorted(settings))}"
 
 
 def changes(given: Mapping[str, Any]) -> Changes:
@@ -140,10 +152,9 @@ def limit(name: str, value: object) -> int | None:
 def _age_ms(age: Duration | None) -> int | None:
     if age is None:
         return None
+    long = age.total_seconds() if isinstance(age, timedelta) else seconds(age, "retention_age")
     try:
-        span = (
-            age if isinstance(age, timedelta) else timedelta(seconds=seconds(age, "retention_age"))
-        )
+        span = age if isinstance(age, timedelta) else timedelta(seconds=long)
     except (OverflowError, ValueError):
         raise InvalidArgument(
             f"retention_age is at most {timedelta.max}, not {shown(age)} seconds"

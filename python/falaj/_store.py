@@ -549,6 +549,8 @@ class Store(_core.Store):
         """
         from falaj._queue import Queue  # few need it
 
+        if not isinstance(name, str):
+            raise TypeError(f"the name of a queue is text, not {type(name).__name__}")
         if not create:
             _core._expect_queue(self, name)
         over = name if topic is None else topic

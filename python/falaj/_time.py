@@ -12,7 +12,7 @@ from typing import Any
 from falaj._numbers import plain
 from falaj.errors import InvalidArgument, shown
 
-__all__ = ["Duration", "Time", "expect_ns", "from_ns", "seconds", "to_ns"]
+__all__ = ["Duration", "Time", "expect_ns", "from_ns", "seconds", "start_ns", "to_ns"]
 
 Time = datetime | str
 Duration = float | timedelta | str
@@ -50,6 +50,34 @@ def to_ns(time: Time | None) -> int:
             f"{time!s} has no time zone: use datetime.now(UTC), add tzinfo=, or end the text in Z"
         )
     return _checked(time, (moment - _EPOCH) // _MICROSECOND * 1000)
+
+
+def start_ns(start: Any, what: str) -> int:
+    """Turn a place to begin at that is neither a word nor an offset into nanoseconds since 1970.
+
+    Args:
+        start: An aware datetime, or ISO text with a zone.
+        what: The argument's name.
+
+    Raises:
+        TypeError: It is neither; the message lists what the argument takes.
+        InvalidArgument: As `to_ns`; for text that is no time the message lists the same.
+
+    Example:
+        >>> start_ns("2026-11-20T08:00:00Z", "start")
+        1795161600000000000
+    """
+    takes = f'{what} is "earliest", "latest", an offset, an aware datetime or ISO text'
+    if isinstance(start, str):
+        try:
+            datetime.fromisoformat(start)
+        except ValueError:
+            raise InvalidArgument(
+                f'{takes} such as "2026-11-20T08:00:00Z", not {start!r}'
+            ) from None
+    elif not isinstance(start, datetime):
+        raise TypeError(f"{takes}, not {type(start).__name__}{_instead(start)}")
+    return to_ns(start)
 
 
 def expect_ns(ns: object) -> int:
@@ -100,7 +128,7 @@ def seconds(duration: Duration, what: str = "a duration") -> float:
     if isinstance(duration, timedelta):
         return duration.total_seconds()
     if isinstance(duration, str):
-        return _parse_duration(duration)
+        return _parse_duration(duration, what)
     number = plain(duration)
     if isinstance(number, bool) or not isinstance(number, int | float):
         raise TypeError(
@@ -114,14 +142,16 @@ def seconds(duration: Duration, what: str = "a duration") -> float:
         ) from None
 
 
-def _parse_duration(text: str) -> float:
+def _parse_duration(text: str, what: str) -> float:
     import re  # text is rare
 
     span = re.fullmatch(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?", text)
     if text and span:
         units = zip(span.groups("0"), (86_400, 3_600, 60, 1), strict=True)
         return sum(float(n) * unit for n, unit in units)
-    raise InvalidArgument(f"{text!r} is no duration: write 7d, 1h30m, 5m or 90s")
+    raise InvalidArgument(
+        f"{what} is seconds, a timedelta or text such as 7d, 1h30m, 5m or 90s, not {text!r}"
+    )
 
 
 def _instead(time: Any) -> str:

@@ -200,7 +200,7 @@ class Topic(_core.Topic[T]):
         start, n = number(start, "an offset"), number(n, "how many to read")
         end = self.end_offset
         if n < 0:
-            raise InvalidArgument(f"read() takes how many records to read, not {shown(n)}")
+            raise InvalidArgument(f"n is how many records to read, from 0 on, not {shown(n)}")
         if start < 0:
             start = self._absolute(start)
         if not self.start_offset <= start <= end:
@@ -211,7 +211,7 @@ class Topic(_core.Topic[T]):
         """Read the last `n` records, oldest first, or all if there are fewer."""
         n = number(n, "how many to read")
         if n < 0:
-            raise InvalidArgument(f"last() takes how many records to read, not {shown(n)}")
+            raise InvalidArgument(f"n is how many records to read, from 0 on, not {shown(n)}")
         end = self.end_offset
         return list(self._records(self._start_of_last(n, end), end))
 
@@ -883,11 +883,9 @@ class Topic(_core.Topic[T]):
             if place > self.visible_offset:
                 raise self._out_of_range(place)
             return self._bound(place)
-        try:
-            offset = self.offset_at(place)
-        except (InvalidArgument, TypeError) as error:
-            error.add_note('follow() begins at "earliest", "latest", an offset or a time')
-            raise
+        from falaj import _time  # few need it, and datetime takes its time to import
+
+        offset = self._offset_at(_time.start_ns(place, "start"))
         return self.end_offset if offset is None else offset
 
     def __enter__(self) -> Topic[T]:

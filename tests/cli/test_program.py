@@ -83,6 +83,7 @@ def test_a_command_loads_no_package_beyond_the_library_and_little_of_python(
         (["cat", "t", "--from", "x"], "--from: write a whole number, not 'x'"),
         (["cat", "t", "--time-format", "x"], "write one of iso, local, unix, ns, none, not 'x'"),
         (["--json", "cat", "t"], "stands in front of the command"),
+        (["-s"], "-s takes a value: PATH; see `falaj --help`"),
         (["--lock-timeout", "soon", "topic", "list"], "--lock-timeout: write a number of seconds"),
     ],
 )

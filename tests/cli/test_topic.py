@@ -97,7 +97,7 @@ def test_a_backup_is_restored_where_nothing_is(falaj: Shell) -> None:
     ended = falaj("restore", "-s", "again", "copy")
     assert (ended.code, "again exists already" in ended.sentence()) == (2, True)
     ended = falaj("restore", "-s", "new", "nothing")
-    assert (ended.code, "there is no store at nothing" in ended.sentence()) == (2, True)
+    assert (ended.code, "there is no backup at nothing" in ended.sentence()) == (2, True)
     assert not (falaj.folder / "new").exists()
 
 

@@ -286,7 +286,7 @@ def test_the_attributes_of_an_offset_out_of_range_tell_the_range(
     topic: falaj.Topic[memoryview],
 ) -> None:
     topic.extend([b"x"] * 3)
-    with pytest.raises(OffsetOutOfRange, match="from 0 up to, not including, 3") as caught:
+    with pytest.raises(OffsetOutOfRange, match="offsets 0 to 2") as caught:
         topic[3]
     assert (caught.value.offset, caught.value.first, caught.value.end) == (3, 0, 3)
 
@@ -519,11 +519,11 @@ def test_a_setting_that_there_is_not_is_refused_by_the_name_of_the_call(
 ) -> None:
     for value in (3, None):
         wrong: Any = {"partitons": value}
-        with pytest.raises(TypeError, match=r"^topic\(\) has no setting 'partitons'$"):
+        with pytest.raises(TypeError, match=r"'partitons': did you mean 'partitions'\?$"):
             store.topic("t", **wrong)
     assert "t" not in store.topics
     wrong = {"partitions": 3}
-    with pytest.raises(TypeError, match=r"^configure\(\) has no setting 'partitions'$"):
+    with pytest.raises(TypeError, match=r"^configure\(\) has no setting 'partitions'; it has ret"):
         store.topic("t").configure(**wrong)
 
 

@@ -55,7 +55,7 @@ def test_all_that_a_durable_handle_says_agrees(store: falaj.Store) -> None:
     assert set(map(tuple, everything(durable).values())) == {tuple(range(5))}
     assert (durable.visibility, writer.visibility) == ("durable", "visible")
     assert (durable.visible_offset, durable.durable_offset, durable.end_offset) == (9, 5, 5)
-    with pytest.raises(OffsetOutOfRange, match="up to, not including, 5"):
+    with pytest.raises(OffsetOutOfRange, match="holds offsets 0 to 4"):
         durable[5]
     with pytest.raises(OffsetOutOfRange):
         durable.read(6, 1)

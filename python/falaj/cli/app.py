@@ -156,8 +156,10 @@ def _options_in_front(words: list[str]) -> tuple[list[str], list[str]]:
                 f"{words[at]} stands in front of the command, where only options of the store may "
                 f"stand; see `{PROGRAM} --help`"
             )
-        bare = words[at] in option.names
-        at += 2 if option.metavar and bare else 1
+        bare = bool(option.metavar) and words[at] in option.names
+        if bare and at + 1 == len(words):
+            raise Stop(f"{words[at]} takes a value: {option.metavar}; see `{PROGRAM} --help`")
+        at += 1 + bare
     return words[:at], words[at:]
 
 

@@ -413,8 +413,8 @@ impl fmt::Display for Error {
             ),
             Error::UnsupportedFilesystem { path, kind } => write!(
                 f,
-                "{} lies on {kind}, where falaj cannot keep its promises; use a local disk, or force \
-                 it if only one machine uses the store",
+                "{} lies on {kind}, where falaj cannot keep its promises; use a local disk, or allow it \
+                 with allow_network_fs if only one machine uses the store",
                 path.display()
             ),
             Error::InvalidName { what, name, why } => {
@@ -443,10 +443,11 @@ impl fmt::Display for Error {
                 if *partition > 0 {
                     write!(f, ", partition {partition},")?;
                 }
-                write!(
-                    f,
-                    " has no record {offset}: it holds offsets from {first} up to, not including, {end}"
-                )
+                write!(f, " has no record {offset}: it ")?;
+                match end.checked_sub(1) {
+                    Some(last) if last >= *first => write!(f, "holds offsets {first} to {last}"),
+                    _ => write!(f, "is empty, and its next offset is {end}"),
+                }
             }
             Error::RecordCompacted { topic, offset } => write!(
                 f,

@@ -367,6 +367,15 @@ pub(crate) fn partition(given: &Bound<'_, PyAny>) -> PyResult<Option<u32>> {
     numbered(given, "a partition")
 }
 
+/// Take the name of a topic.
+pub(crate) fn topic_name(given: &Bound<'_, PyAny>) -> PyResult<String> {
+    let Ok(name) = given.cast::<PyString>() else {
+        let kind = given.get_type().name()?;
+        return Err(PyTypeError::new_err(format!("the name of a topic is text, not {kind}")));
+    };
+    Ok(name.to_string_lossy().into_owned())
+}
+
 /// Take permission bits.
 pub(crate) fn permissions(given: &Bound<'_, PyAny>) -> PyResult<u32> {
     number(given, "permissions")

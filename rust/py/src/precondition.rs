@@ -24,7 +24,7 @@ impl Preconditions {
         sequence: Option<&Bound<'_, PyAny>>,
         expect: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
-        let expect = expect.map(|offset| number(offset, "what is expected")).transpose()?;
+        let expect = expect.map(|offset| number(offset, "expect")).transpose()?;
         let producer = match (producer, sequence) {
             (Some(name), Some(sequence)) => {
                 Some((producer_name(name)?, number(sequence, "a sequence")?))

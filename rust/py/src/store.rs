@@ -169,7 +169,7 @@ impl Store {
     fn _open_topic(
         &self,
         py: Python<'_>,
-        name: &Bound<'_, PyString>,
+        #[pyo3(from_py_with = input::topic_name)] name: String,
         codec: Option<&Bound<'_, PyString>>,
         resolve: &Bound<'_, PyAny>,
         #[pyo3(from_py_with = input::partitions)] partitions: Option<u32>,
@@ -199,7 +199,7 @@ impl Store {
         let verify = verify.unwrap_or(self.verify);
         let visibility = parse_visibility(visibility)?.unwrap_or_default();
         let asked = Asked { options, resolve, sync, verify, visibility, patience: self.patience };
-        let opened = Opened::open(py, &self.inner(py)?, &name.to_string_lossy(), &asked)?;
+        let opened = Opened::open(py, &self.inner(py)?, &name, &asked)?;
         self.note(opened.handle());
         Ok(opened)
     }
@@ -209,7 +209,7 @@ impl Store {
     #[pyo3(signature = (name, *, codec, partitions, segment_bytes, sync_interval_ms))]
     fn _check_topic(
         py: Python<'_>,
-        name: &Bound<'_, PyString>,
+        #[pyo3(from_py_with = input::topic_name)] name: String,
         codec: Option<&Bound<'_, PyString>>,
         #[pyo3(from_py_with = input::partitions)] partitions: Option<u32>,
         #[pyo3(from_py_with = input::segment_bytes)] segment_bytes: Option<u64>,
@@ -224,12 +224,16 @@ impl Store {
             ..TopicOptions::default()
         };
         asked.validate().or_raise(py)?;
-        Layout::new(Path::new(".")).topic(&name.to_string_lossy()).or_raise(py).map(drop)
+        Layout::new(Path::new(".")).topic(&name).or_raise(py).map(drop)
     }
 
     /// Return whether there is a topic of this name.
-    fn _has_topic(&self, py: Python<'_>, name: &Bound<'_, PyString>) -> PyResult<bool> {
-        let (inner, name) = (self.inner(py)?, name.to_string_lossy());
+    fn _has_topic(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = input::topic_name)] name: String,
+    ) -> PyResult<bool> {
+        let inner = self.inner(py)?;
         match py.detach(|| inner.topic_settings(&name)) {
             Err(Error::InvalidName { .. } | Error::UnknownTopic { .. }) => Ok(false),
             found => found.or_raise(py).map(|_| true),
@@ -254,8 +258,12 @@ impl Store {
     ///     >>> store.delete_topic("orders")
     ///     >>> list(store.topics)
     ///     []
-    fn delete_topic(&self, py: Python<'_>, name: &Bound<'_, PyString>) -> PyResult<()> {
-        let (inner, name) = (self.inner(py)?, name.to_string_lossy());
+    fn delete_topic(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = input::topic_name)] name: String,
+    ) -> PyResult<()> {
+        let inner = self.inner(py)?;
         patiently(py, self.patience, || inner.delete_topic(&name))
     }
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from falaj.cli import options
 from falaj.cli.arguments import Argument, Command
 from falaj.cli.commands.backup import copied
+from falaj.cli.exits import Stop
 
 if TYPE_CHECKING:
     from falaj.cli.stores import Access
@@ -17,6 +19,8 @@ __all__ = ["COMMAND", "restore"]
 def restore(access: Access, backup: str, as_json: bool) -> None:
     """Copy a backup to where the store is to be."""
     to = access.path
+    if not os.path.isdir(backup):
+        raise Stop(f"there is no backup at {backup}: check the path")
     with access._replace(given=backup).store() as opened:
         copied(opened, to, "restore", as_json)
 
