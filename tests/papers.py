@@ -95,10 +95,15 @@ def blocks(page: str, text: str) -> list[Block]:
 def pages() -> dict[str, str]:
     """Return the pages whose blocks must run."""
     docs = ROOT / "docs"
-    folders = (sorted((docs / name).glob("*.md")) for name in ("guide", "quickstart"))
+    folders = (sorted((docs / name).glob("*.md")) for name in ("guide", "quickstart", "recipes"))
     alone = (docs / f"{name}.md" for name in ("concepts", "cookbook", "faq", "index", "support"))
     paths = [ROOT / "README.md", *chain(*folders), *alone]
     return {path.relative_to(ROOT).as_posix(): path.read_text() for path in paths}
+
+
+def recipes() -> list[str]:
+    """Name the pages of recipes, whose programs tests/test_recipes.py runs with real servers."""
+    return [page for page in pages() if page.startswith("docs/recipes/")]
 
 
 def guides_of_spark() -> list[str]:

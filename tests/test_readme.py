@@ -9,7 +9,7 @@ import pytest
 
 import page_driver
 from house import ROOT
-from papers import LANGUAGES, Block, blocks, guides_of_spark, pages, run
+from papers import LANGUAGES, Block, blocks, guides_of_spark, pages, recipes, run
 from runner import table
 from runner.peers import page as peers
 
@@ -37,7 +37,10 @@ def test_there_are_pages_with_blocks_of_every_kind() -> None:
     assert of("rust")
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page not in guides_of_spark()])
+RUN_HERE = [page for page in PAGES if page not in {*guides_of_spark(), *recipes()}]
+
+
+@pytest.mark.parametrize("page", RUN_HERE)
 def test_a_page_runs_from_top_to_bottom(page: str, tmp_path: Path) -> None:
     run([block for block in blocks(page, PAGES[page]) if block.runs], tmp_path)
 
