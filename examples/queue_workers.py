@@ -47,7 +47,7 @@ def main(path: str) -> None:
         killed = [worker.exitcode for worker in workers].count(-signal.SIGKILL)
         done = {result.value["job"] for result in store.topic("results", codec="json")}
         print(f"{killed} worker killed, {len(done)} of {JOBS} jobs done")
-        print(f"{queue.info()['done']} acked, {queue.info()['leased']} out")
+        print(f"{queue.info()['done']} acked, {queue.info()['in_flight']} in flight")
 
 
 if __name__ == "__main__":

@@ -91,4 +91,4 @@ def test_of_workers_that_are_killed_each_number_is_added_once(tmp_path: Path) ->
 
 def test_jobs_of_a_worker_that_is_killed_are_done_by_the_others(tmp_path: Path) -> None:
     printed = run(EXAMPLES / "queue_workers.py", tmp_path / "store")
-    assert printed == "1 worker killed, 200 of 200 jobs done\n200 acked, 0 out\n"
+    assert printed == "1 worker killed, 200 of 200 jobs done\n200 acked, 0 in flight\n"
