@@ -1,7 +1,7 @@
 """Appending lines to a topic, for `append` and `queue put`.
 
-Invariant: lines are appended in their order, each once, in batches of what is there; when a line is
-refused, those before it are in the topic and the sentence says so.
+Invariant: lines are appended in their order, each once, in batches of the lines that are there.
+When a line is refused, those before it are in the topic, and the sentence says so.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _total(sources: list[str]) -> int | None:
 
 
 class Appending:
-    """What is being appended, and how much was."""
+    """The lines that are being appended, and how many were."""
 
     def __init__(self, topic: Topic[Any], maker: Maker, partition: int | None, batch: int) -> None:
         self.topic, self.maker, self.partition, self.batch = topic, maker, partition, batch

@@ -1,4 +1,4 @@
-"""What a command takes, as tables, and the reading of a command line by them.
+"""Arguments and options of a command, as tables, and the reading of a command line by them.
 
 Help, completion and docs/cli.md's tests read the same tables. The grammar is GNU's: options stand
 anywhere, `--name VALUE` or `--name=VALUE`, `-n5` or `-n 5`, `-fn 5`, and `--` ends them. Names of
@@ -54,7 +54,7 @@ class Option(NamedTuple):
 
     @property
     def names(self) -> list[str]:
-        """What may be written, the longest name last."""
+        """The names that may be written, the longest last."""
         return self.flags.split()
 
     @property

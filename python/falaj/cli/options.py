@@ -105,7 +105,7 @@ def _mark(name: str, *, needed: bool = True, many: bool = False, text: str = "")
 STORE = Option(
     "-s --store", "store", "Directory of the store; without it FALAJ_STORE.", "PATH", path
 )
-#: What every command that opens a store takes; `Access` is made of it.
+#: Every command that opens a store takes these; `Access` is made of it.
 ACCESS = (
     STORE._replace(to="access.given"),
     Option(

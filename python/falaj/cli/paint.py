@@ -12,7 +12,7 @@ from typing import IO, NamedTuple
 __all__ = ["Paint", "escaped", "is_terminal", "width_of"]
 
 _STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
-# What a terminal obeys: C0 but for the tab, DEL and C1; and what only mixes up the reader's eyes.
+# Terminals obey these: C0 but for the tab, DEL and C1; and characters that only mislead a reader.
 _OBEYED = {
     code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if code != ord("\t")
 } | {ord("\n"): "\\n", ord("\r"): "\\r"}
@@ -60,7 +60,7 @@ class Paint(NamedTuple):
 
     @classmethod
     def of(cls, stream: IO[str]) -> Paint:
-        """What this stream wants."""
+        """Choose colours, or none, as this stream wants."""
         terminal = is_terminal(stream)
         wanted = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
         return cls(terminal and wanted, terminal)

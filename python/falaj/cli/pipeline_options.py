@@ -53,7 +53,7 @@ PARTITIONS = Option(
     "N",
     options.whole(-1000),
 )
-#: What `aggregate` and `join` have, which follow a topic.
+#: Options of `aggregate` and `join`, which follow a topic.
 FLOW = (
     text("--checkpoint", "FOLDER", "Where the pipeline keeps its progress."),
     text("--into", "TOPIC", "Topic that results go to, as JSON."),

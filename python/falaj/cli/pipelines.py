@@ -1,8 +1,8 @@
-"""What the commands of `falaj pipeline` share: the config, Spark, a bar, the result.
+"""Shared by the commands of `falaj pipeline`: the config, Spark, a bar, the result.
 
 Owns `--config`, `--spark` and `--json`; options win over the file, the file over `FALAJ_STORE`.
-Invariant: Spark's own output never mixes with ours: what it prints while it starts is kept back and
-shown only if it does not start, what its workers print afterwards goes to stderr, never to stdout.
+Invariant: Spark's own output never mixes with ours. Its output while it starts is kept back, and
+shown only if it does not start. The output of its workers goes to stderr, never to stdout.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def command(
 
     Args:
         load: Imports the pipeline; returns its config's class and its function.
-        summary: What it does.
+        summary: One sentence of help.
         arguments: Its arguments, by the names of the config's fields. The file of `--config` may
             have them, so none is needed.
         own: Its options, likewise.

@@ -1,4 +1,4 @@
-"""What the commands of `falaj queue` share: the queue's name, and finding it."""
+"""Shared by the commands of `falaj queue`: the queue's name, and finding it."""
 
 from __future__ import annotations
 

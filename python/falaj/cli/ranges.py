@@ -48,7 +48,7 @@ class Part(NamedTuple):
 
 
 class Range(NamedTuple):
-    """What the options say; times are nanoseconds since 1970."""
+    """The range that the options name; times are nanoseconds since 1970."""
 
     start: int | None = None
     stop: int | None = None

@@ -53,7 +53,7 @@ class Relay:
         self._tell("=")
 
     def _tell(self, word: str) -> None:
-        # Who speaks may still be there and holds the pipe, so that it has no end.
+        # The writer may still be there and hold the pipe open, so that it has no end.
         self._seen.clear()
         os.write(self._write, f"\n{self._mark}{word}\n".encode())
         self._seen.wait()

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = ["NAMES", "NONE", "RETENTION", "changes", "or_none"]
 
-#: What lifts a limit.
+#: This value lifts a limit.
 NONE = "none"
 
 

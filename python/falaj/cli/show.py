@@ -1,4 +1,4 @@
-"""What a record looks like: columns for people, bare values in a pipe, JSON, raw, or a template.
+"""Forms of a record: columns for people, bare values in a pipe, JSON, raw, or a template.
 
 Owns the forms and what `--grep` looks at. In a pipe nothing is added to a value that was not
 asked for. JSON never loses a byte: what is not UTF-8 stands in a member `…_base64`.
@@ -142,7 +142,7 @@ def _as_json(record: Record[Any], form: str, codec: str) -> str:
     if raw is None or codec != "json":
         return _dumps(members | _member("value", raw)) + "\n"
     document = _document(raw)
-    if document is None:  # as text it would be taken for the JSON of that text
+    if document is None:  # as text it would count as the JSON of that text
         return _dumps(members | {"value_base64": b64encode(raw).decode()}) + "\n"
     return f'{_dumps(members)[:-1]},"value":{document}}}\n'
 

@@ -26,7 +26,7 @@ class Column(NamedTuple):
     human: Callable[[Any], str] | None = None
 
     def cell(self, row: Mapping[str, Any]) -> str:
-        """What a person sees."""
+        """Format the cell for a person."""
         value = row[self.member]
         if value is None:
             return "-"

@@ -1,8 +1,8 @@
-"""What a line of input becomes: a record.
+"""Makes a record of a line of input.
 
 Owns which codecs a line can be turned into, and where its key comes from. A JSON line is stored as
 it was written, once it is known to be JSON: numbers are not rounded, members not reordered. So is a
-key that is one of its members. What Python could not read back is refused.
+key that is one of its members. A value that Python could not read back is refused.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Maker(NamedTuple):
 
 
 class Line(NamedTuple):
-    """What the options say of each line."""
+    """The options that apply to each line."""
 
     ndjson: bool = False
     records: bool = False

@@ -30,7 +30,7 @@ COMMAND = command(
     ),
     (
         Option("--columns", "columns", "Columns, with commas between.", "NAMES", names),
-        mode("--values", "What values are.", "binary", "string", "json"),
+        mode("--values", "Form of the values.", "binary", "string", "json"),
         text("--schema", "TYPES", "Members of JSON: 'id BIGINT, name STRING'."),
         text("--date-of", "TIME", "timestamp, run or value.MEMBER."),
         text("--zone", "ZONE", "Time zone of dates."),

@@ -29,7 +29,13 @@ COMMAND = command(
     ),
     (
         PARTITIONS,
-        mode("--format", "What the files are; else by their names.", "parquet", "csv", "json"),
+        mode(
+            "--format",
+            "Form of the files; by default as their names say.",
+            "parquet",
+            "csv",
+            "json",
+        ),
         text("--schema", "TYPES", "Columns of the files: 'id BIGINT, name STRING'."),
         Option(
             "--option",

@@ -37,8 +37,10 @@ COMMAND = command(
             "table_columns",
             many=True,
         ),
-        text("--null", "TEXT", "What a missing value is in CSV: NA."),
-        text("--on", "SQL", "What is equal: carrier, 'dest = faa'; may be repeated.", many=True),
+        text("--null", "TEXT", "Text of a missing value in CSV: NA."),
+        text(
+            "--on", "SQL", "Columns that match: carrier, 'dest = faa'; may be repeated.", many=True
+        ),
         mode("--how", "Keep records that match nothing, or leave them out.", "left", "inner"),
         text("--select", "SQL", "A column of the results; may be repeated.", many=True),
         Option("--reload", "reload", "Read the table again when it changed."),

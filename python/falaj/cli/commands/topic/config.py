@@ -75,6 +75,6 @@ COMMAND = Command(
         *RETENTION,
         options.AS_JSON._replace(help="Print the settings as one JSON object."),
     ),
-    "What is not named stays as it is. A limit deletes nothing by itself: the next process that "
-    "writes enforces it, or `falaj maintain`.",
+    "Settings that are not named stay as they are. A limit deletes nothing by itself: the next "
+    "process that writes enforces it, or `falaj maintain`.",
 )

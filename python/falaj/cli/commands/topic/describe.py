@@ -41,7 +41,7 @@ def describe(access: Access, topics: list[str], as_json: bool) -> None:
 
 
 def _of(whole: StoreInfo, *names: str) -> StoreInfo:
-    """What of a store is about some topics."""
+    """Keep the parts of a store's state that are about some topics."""
     consumers = []
     for consumer in whole["groups"]:
         without = group.idle(consumer)
