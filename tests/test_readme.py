@@ -20,7 +20,7 @@ README_LINES_MAX = 240
 NOT_RUN = {
     "README.md": 2,
     "docs/guide/rust.md": 2,
-    "docs/guide/spark.md": 3,
+    "docs/guide/spark.md": 4,
     "docs/quickstart/rust.md": 1,
 }
 

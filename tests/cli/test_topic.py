@@ -74,7 +74,7 @@ def test_a_description_is_made_for_a_person_in_80_columns(falaj: Shell) -> None:
     )
     assert "retention      1,000 records of each partition, waits for groups and queues\n" in shown
     assert "\ngroup    topic  partition  committed  lag  member\n" in shown
-    assert "\nqueue  topic  ready  in flight  done  dead  trimmed  holders\n" in shown
+    assert "\nqueue  topic  ready  delayed  in flight  done  dead  trimmed  holders\n" in shown
     assert max(map(len, shown.splitlines())) <= 80
 
 
