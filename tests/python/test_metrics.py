@@ -179,7 +179,11 @@ def test_queues_are_told_by_who_only_reads_with_what_waits_is_out_back_done_and_
             assert list(told["holders"].values()) == [2]
             holder.kill()
         [dead] = reader.info()["queues"]
-        assert (dead["in_flight"], dead["ready"], dead["holders"]) == (0, told["ready"] + 2, {})
+        assert (dead["in_flight"], dead["ready"], dead["holders"]) == (
+            0,
+            (told["ready"] or 0) + 2,
+            {},
+        )
     found = samples(exposition(reader.metrics()))
     states = ("ready_jobs", "delayed_jobs", "done_jobs_total", "dead_jobs_total", "in_flight_jobs")
     counts = [found["falaj_queue_" + state][("work", "jobs")] for state in states]
@@ -204,7 +208,7 @@ def test_queues_that_nobody_has_open_or_whose_topic_or_file_is_gone_are_told_too
     (path / "queues/whole").write_bytes(whole)
     found = {queue["name"]: queue for queue in falaj.open(path, read_only=True).info()["queues"]}
     expected = {"ready": 3, "in_flight": 0, "delayed": 0, "done": 1, "floor": 0, "error": None}
-    assert {name: found["whole"][name] for name in expected} == expected
+    assert {name: dict(found["whole"])[name] for name in expected} == expected
     assert (found["gone"]["ready"], found["gone"]["topic"]) == (None, "gone")
     assert "not the state of a queue" in str(found["torn"]["error"])
     readable = samples(exposition(falaj.open(path, read_only=True).metrics()))[
