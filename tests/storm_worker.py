@@ -96,7 +96,7 @@ class Writer:
             time.sleep(0.005)  # sleep: no event reports that a store was created
         with falaj.open(task["store"]) as store:
             topics = [
-                store.topic(
+                store.partitioned_topic(
                     f"storm-{number}",
                     partitions=task["partitions"],
                     segment_bytes=task["segment_bytes"],
@@ -182,7 +182,7 @@ class Follower:
         while not self.account.word(STOP):
             try:
                 with falaj.open(self.task["store"], read_only=True) as store:
-                    self.follow(store.topic(f"storm-{place[0]}"), place)
+                    self.follow(store.any_topic(f"storm-{place[0]}"), place)
                 return
             except (errors.NotAStore, errors.UnknownTopic):
                 time.sleep(0.005)  # sleep: no event reports that a store was created

@@ -57,7 +57,7 @@ def test_the_follower_prints_what_another_process_appends(tmp_path: Path) -> Non
 def test_workers_divide_the_records_and_the_next_goes_on_behind_them(tmp_path: Path) -> None:
     path = tmp_path / "store"
     with falaj.open(path) as store:
-        topic = store.topic("orders", partitions=4)
+        topic = store.partitioned_topic("orders", partitions=4)
         topic.extend([(b"%d" % n, b"%d" % n) for n in range(100)])
         printed = run(EXAMPLES / "worker.py", path, "orders", 0.1)
         assert sorted(int(line.split()[2]) for line in printed.splitlines()) == list(range(100))

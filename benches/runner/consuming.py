@@ -95,7 +95,7 @@ def _hand_over(place: Path, sizes: Sizes) -> Measured:
     ours: list[float] = []
     path = str(place / "shared")
     with falaj.open(path, sync="none") as store:
-        topic = store.topic("p", partitions=2)
+        topic = store.partitioned_topic("p", partitions=2)
         with store.consumer("shared", "p") as member:
             for _ in range(sizes.kills):
                 victim = Worker(_member, path)

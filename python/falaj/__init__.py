@@ -13,10 +13,11 @@ Example:
 from typing import TYPE_CHECKING
 
 from falaj import errors
+from falaj._any_topic import AnyTopic
 from falaj._core import Batch, NewRecord, Receipts, Record, __version__
 from falaj._slice import Slice
 from falaj._store import Store, open  # noqa: A004  # falaj.open is how it reads
-from falaj._topic import Topic
+from falaj._topic import PartitionedTopic, Topic
 from falaj.codecs import RAW, Codec
 from falaj.errors import Error
 
@@ -65,6 +66,7 @@ if not TYPE_CHECKING:
 __all__ = [
     "JSON",
     "RAW",
+    "AnyTopic",
     "AsyncConsumer",
     "AsyncFollower",
     "BackupReport",
@@ -94,6 +96,7 @@ __all__ = [
     "NewRecord",
     "Part",
     "PartitionInfo",
+    "PartitionedTopic",
     "Position",
     "Producer",
     "Queue",

@@ -7,7 +7,16 @@ from typing import Literal, TypedDict
 
 from falaj._time import Duration, Time
 
-__all__ = ["BulkLoadReport", "QueueInfo", "Retention", "Settings", "Start", "Sync", "Visibility"]
+__all__ = [
+    "BulkLoadReport",
+    "Existing",
+    "QueueInfo",
+    "Retention",
+    "Settings",
+    "Start",
+    "Sync",
+    "Visibility",
+]
 
 Start = int | Literal["earliest", "latest"] | Time
 Sync = Literal["none", "interval", "durable"]
@@ -24,11 +33,18 @@ class Retention(TypedDict, total=False):
     retention_protected: bool
 
 
+class Existing(TypedDict, total=False):
+    """The keyword arguments of `Store.any_topic`, but for the codec."""
+
+    sync: Sync | None
+    verify: bool | None
+    visibility: Visibility
+
+
 class Settings(Retention, total=False):
     """The keyword arguments of `Store.topic`, without the codec."""
 
     log: str | None
-    partitions: int | None
     segment_bytes: int | None
     sync_interval_ms: int | None
     sync: Sync | None

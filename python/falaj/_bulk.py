@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Self
 from falaj.errors import InvalidArgument
 
 if TYPE_CHECKING:
+    from falaj._any_topic import AnyTopic
     from falaj._core import Part
-    from falaj._topic import Topic
 
 __all__ = ["BulkLoad"]
 
@@ -31,7 +31,7 @@ class BulkLoad:
 
     __slots__ = ("_key", "_name", "_part", "_told", "_topic", "done")
 
-    def __init__(self, topic: Topic[Any], name: str, key: tuple[str, int] | None) -> None:
+    def __init__(self, topic: AnyTopic[Any], name: str, key: tuple[str, int] | None) -> None:
         """Make it; `Topic.bulk_load` calls this."""
         self._topic = topic
         self._name = name

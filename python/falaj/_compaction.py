@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from falaj._admin import Progress
-    from falaj._topic import Topic
+    from falaj._any_topic import AnyTopic
 
 __all__ = ["CompactReport", "Last", "compact"]
 
@@ -59,7 +59,7 @@ class Last(NamedTuple):
 
 
 def compact(
-    topic: Topic[Any],
+    topic: AnyTopic[Any],
     delete_retention: Duration,
     memory: int,
     seal: bool,

@@ -10,17 +10,17 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from falaj import _core
+from falaj._any_topic import GIVE_THE_PATH
 from falaj._numbers import number, plain
-from falaj._topic import GIVE_THE_PATH
 from falaj.errors import InvalidArgument, shown
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 
+    from falaj._any_topic import AnyTopic
     from falaj._arguments import Start, Visibility
     from falaj._core import Batch, Consumed, Record
     from falaj._store import Store
-    from falaj._topic import Topic
     from falaj._wait import AsyncConsumer
 
 T = TypeVar("T")
@@ -284,7 +284,7 @@ def _expect_some(verb: str, what: str, records: int) -> None:
         )
 
 
-def position_of(topic: Topic[Any], partition: int, offset: int) -> tuple[int, int]:
+def position_of(topic: AnyTopic[Any], partition: int, offset: int) -> tuple[int, int]:
     """Return what identifies the place of an offset, to recognise it later; costs a lookup.
 
     A log that lost its end, or an older copy of it, has another block there, even if it has as many
@@ -329,11 +329,11 @@ def start_of(start: Start, what: str = "start") -> tuple[str, int]:
 def open_consumer(
     store: Store,
     group: str,
-    topics: str | Topic[Any] | Sequence[str | Topic[Any]],
+    topics: str | AnyTopic[Any] | Sequence[str | AnyTopic[Any]],
     start: Start,
     visibility: Visibility,
     auto_commit: bool | float,
-    cursor_in: Topic[Any] | str | None,
+    cursor_in: AnyTopic[Any] | str | None,
 ) -> Consumer[Any]:
     """Open the topics of a consumer, without creating any, and become a member."""
     automatic = _AUTOMATIC_S if auto_commit is True else auto_commit
@@ -344,14 +344,14 @@ def open_consumer(
         )
     if not isinstance(group, str):
         raise TypeError(f"the name of a consumer group is text, not {type(group).__name__}")
-    named: Any = [topics] if isinstance(topics, (str, _core.Topic)) else topics
+    named: Any = [topics] if isinstance(topics, (str, _core.AnyTopic)) else topics
     if not isinstance(named, Iterable):
         raise TypeError(f"topics is a topic or several, or their names, not {type(named).__name__}")
     opened = []
     for handle in named:
         if isinstance(handle, str):
-            handle = store.topic(handle, create=False)
-        if not isinstance(handle, _core.Topic):
+            handle = store.any_topic(handle)
+        if not isinstance(handle, _core.AnyTopic):
             kind = type(handle).__name__
             raise TypeError(f"a consumer reads topics, or names of topics, not {kind}")
         opened.append(handle._whole_as(visibility))
@@ -365,8 +365,8 @@ def open_consumer(
     )
 
 
-def _home(store: Store, cursor_in: Topic[Any] | str) -> _core.Opened:
-    if isinstance(cursor_in, _core.Topic):
+def _home(store: Store, cursor_in: AnyTopic[Any] | str) -> _core.Opened:
+    if isinstance(cursor_in, _core.AnyTopic):
         return cursor_in._whole_as("visible")
     if not isinstance(cursor_in, str):
         raise TypeError(
@@ -378,7 +378,7 @@ def _home(store: Store, cursor_in: Topic[Any] | str) -> _core.Opened:
             f"no topic lives in a log {cursor_in!r}; cursor_in is the name of a log, or a topic "
             "of it"
         )
-    return store.topic(name)._whole_as("visible")
+    return store.any_topic(name)._whole_as("visible")
 
 
 def seek_group(
@@ -386,10 +386,7 @@ def seek_group(
 ) -> dict[int, int]:
     """Move the committed offsets of a group that has no living member."""
     start = start_of(to, "to")
-    if partition is None:
-        partitions = list(store.topic(topic, create=False).partitions)
-    else:
-        partitions = [partition]
+    partitions = [partition] if partition is not None else list(store.any_topic(topic).partitions)
     if start[0] == "offset" and len(partitions) > 1:
         raise InvalidArgument(
             f"topic {topic!r} has {len(partitions)} partitions, each with offsets of its own: say "

@@ -32,6 +32,7 @@ from falaj._slice import Slice
 from falaj._time import Duration, Time
 
 __all__ = [
+    "AnyTopic",
     "ArrowBatch",
     "ArrowStream",
     "Batch",
@@ -47,6 +48,7 @@ __all__ = [
     "NewRecord",
     "Opened",
     "Part",
+    "PartitionedTopic",
     "Queue",
     "Receipts",
     "Record",
@@ -85,7 +87,6 @@ __all__ = [
     "_queues",
     "_repair",
     "_seek_group",
-    "_tombstone",
     "_topic_in_log",
     "_topic_info",
     "_verify",
@@ -198,60 +199,7 @@ class Part:
     def __exit__(self, *_exception: object) -> None: ...
 
 @disjoint_base
-class Topic(Generic[_T]):
-    def __new__(cls, opened: Opened) -> Self: ...
-    @overload
-    def append(
-        self: Topic[memoryview] | Topic[bytes],
-        value: Buffer,
-        key: _Key | None = None,
-        *,
-        headers: _Headers | None = None,
-        timestamp: Time | None = None,
-        timestamp_ns: int | None = None,
-        partition: int | None = None,
-        sync: Sync | None = None,
-        producer: str | None = None,
-        sequence: int | None = None,
-        expect: int | None = None,
-    ) -> int | Position: ...
-    @overload
-    def append(
-        self,
-        value: _T,
-        key: _Key | None = None,
-        *,
-        headers: _Headers | None = None,
-        timestamp: Time | None = None,
-        timestamp_ns: int | None = None,
-        partition: int | None = None,
-        sync: Sync | None = None,
-        producer: str | None = None,
-        sequence: int | None = None,
-        expect: int | None = None,
-    ) -> int | Position: ...
-    @overload
-    def extend(
-        self: Topic[memoryview] | Topic[bytes],
-        records: Iterable[Buffer | NewRecord | Record[Any] | tuple[_Key, Buffer]],
-        *,
-        partition: int | None = None,
-        sync: Sync | None = None,
-        producer: str | None = None,
-        sequence: int | None = None,
-        expect: int | None = None,
-    ) -> range | dict[int, range]: ...
-    @overload
-    def extend(
-        self,
-        records: Iterable[_T | NewRecord | Record[Any] | tuple[_Key, _T]],
-        *,
-        partition: int | None = None,
-        sync: Sync | None = None,
-        producer: str | None = None,
-        sequence: int | None = None,
-        expect: int | None = None,
-    ) -> range | dict[int, range]: ...
+class AnyTopic(Generic[_T]):
     def stage(
         self, name: str, part: str, *, idempotency_key: tuple[str, int] | None = None
     ) -> Part: ...
@@ -273,10 +221,6 @@ class Topic(Generic[_T]):
     def _producers(self) -> list[tuple[int, int, int, int, int | None]]: ...
     def _forget_producers(self, names: list[str], ids: list[int]) -> int: ...
     def __iter__(self) -> Records[_T]: ...
-    @overload
-    def __getitem__(self, index: SupportsIndex | Position, /) -> Record[_T]: ...
-    @overload
-    def __getitem__(self, index: slice, /) -> Slice[_T]: ...
     def __len__(self) -> int: ...
     def __bool__(self) -> bool: ...
     def __contains__(self, item: Any, /) -> NoReturn: ...
@@ -295,16 +239,11 @@ class Topic(Generic[_T]):
     @property
     def closed(self) -> bool: ...
     @property
-    def start_offset(self) -> int: ...
-    @property
-    def end_offset(self) -> int: ...
-    @property
-    def visible_offset(self) -> int: ...
-    @property
-    def durable_offset(self) -> int: ...
+    def offsets(self) -> dict[int, range]: ...
     def flush(self) -> None: ...
-    def wait_durable(self, offset: int | None = None, timeout: Duration | None = None) -> bool: ...
     def close(self) -> None: ...
+    @property
+    def _store(self) -> Any: ...
     @property
     def _single(self) -> bool: ...
     def _view(self, partition: int) -> Opened: ...
@@ -322,8 +261,162 @@ class Topic(Generic[_T]):
     def _out_of_range(self, offset: int) -> IndexError: ...
     def __class_getitem__(cls, key: Any) -> GenericAlias: ...
 
+class Topic(AnyTopic[_T]):
+    def __new__(cls, opened: Opened, store: Any) -> Self: ...
+    @overload
+    def append(
+        self: Topic[memoryview] | Topic[bytes],
+        value: Buffer,
+        key: _Key | None = None,
+        *,
+        headers: _Headers | None = None,
+        timestamp: Time | None = None,
+        timestamp_ns: int | None = None,
+        partition: int | None = None,
+        sync: Sync | None = None,
+        producer: str | None = None,
+        sequence: int | None = None,
+        expect: int | None = None,
+    ) -> int: ...
+    @overload
+    def append(
+        self,
+        value: _T,
+        key: _Key | None = None,
+        *,
+        headers: _Headers | None = None,
+        timestamp: Time | None = None,
+        timestamp_ns: int | None = None,
+        partition: int | None = None,
+        sync: Sync | None = None,
+        producer: str | None = None,
+        sequence: int | None = None,
+        expect: int | None = None,
+    ) -> int: ...
+    @overload
+    def extend(
+        self: Topic[memoryview] | Topic[bytes],
+        records: Iterable[Buffer | NewRecord | Record[Any] | tuple[_Key, Buffer]],
+        *,
+        partition: int | None = None,
+        sync: Sync | None = None,
+        producer: str | None = None,
+        sequence: int | None = None,
+        expect: int | None = None,
+    ) -> range: ...
+    @overload
+    def extend(
+        self,
+        records: Iterable[_T | NewRecord | Record[Any] | tuple[_Key, _T]],
+        *,
+        partition: int | None = None,
+        sync: Sync | None = None,
+        producer: str | None = None,
+        sequence: int | None = None,
+        expect: int | None = None,
+    ) -> range: ...
+    def tombstone(
+        self,
+        key: _Key,
+        *,
+        headers: _Headers | None = None,
+        timestamp: Time | None = None,
+        timestamp_ns: int | None = None,
+        partition: int | None = None,
+        sync: Sync | None = None,
+        producer: str | None = None,
+        sequence: int | None = None,
+        expect: int | None = None,
+    ) -> int: ...
+    @overload
+    def __getitem__(self, index: SupportsIndex, /) -> Record[_T]: ...
+    @overload
+    def __getitem__(self, index: slice, /) -> Slice[_T]: ...
+    @property
+    def start_offset(self) -> int: ...
+    @property
+    def end_offset(self) -> int: ...
+    @property
+    def visible_offset(self) -> int: ...
+    @property
+    def durable_offset(self) -> int: ...
+    def wait_durable(self, offset: int | None = None, timeout: Duration | None = None) -> bool: ...
+
+class PartitionedTopic(AnyTopic[_T]):
+    def __new__(cls, opened: Opened, store: Any) -> Self: ...
+    @overload
+    def append(
+        self: PartitionedTopic[memoryview] | PartitionedTopic[bytes],
+        value: Buffer,
+        key: _Key | None = None,
+        *,
+        headers: _Headers | None = None,
+        timestamp: Time | None = None,
+        timestamp_ns: int | None = None,
+        partition: int | None = None,
+        sync: Sync | None = None,
+        producer: str | None = None,
+        sequence: int | None = None,
+        expect: int | None = None,
+    ) -> Position: ...
+    @overload
+    def append(
+        self,
+        value: _T,
+        key: _Key | None = None,
+        *,
+        headers: _Headers | None = None,
+        timestamp: Time | None = None,
+        timestamp_ns: int | None = None,
+        partition: int | None = None,
+        sync: Sync | None = None,
+        producer: str | None = None,
+        sequence: int | None = None,
+        expect: int | None = None,
+    ) -> Position: ...
+    @overload
+    def extend(
+        self: PartitionedTopic[memoryview] | PartitionedTopic[bytes],
+        records: Iterable[Buffer | NewRecord | Record[Any] | tuple[_Key, Buffer]],
+        *,
+        partition: int | None = None,
+        sync: Sync | None = None,
+        producer: str | None = None,
+        sequence: int | None = None,
+        expect: int | None = None,
+    ) -> dict[int, range]: ...
+    @overload
+    def extend(
+        self,
+        records: Iterable[_T | NewRecord | Record[Any] | tuple[_Key, _T]],
+        *,
+        partition: int | None = None,
+        sync: Sync | None = None,
+        producer: str | None = None,
+        sequence: int | None = None,
+        expect: int | None = None,
+    ) -> dict[int, range]: ...
+    def tombstone(
+        self,
+        key: _Key,
+        *,
+        headers: _Headers | None = None,
+        timestamp: Time | None = None,
+        timestamp_ns: int | None = None,
+        partition: int | None = None,
+        sync: Sync | None = None,
+        producer: str | None = None,
+        sequence: int | None = None,
+        expect: int | None = None,
+    ) -> Position: ...
+    def __getitem__(self, position: Position | tuple[int, int], /) -> Record[_T]: ...
+
 @final
-class Opened: ...
+class Opened:
+    @property
+    def partitions(self) -> int: ...
+    @property
+    def single(self) -> bool: ...
 
 @disjoint_base
 class Store:
@@ -386,7 +479,7 @@ class Transaction:
     def __new__(cls, store: Store, sync: Sync | None) -> Self: ...
     def append(
         self,
-        topic: Topic[Any] | str,
+        topic: AnyTopic[Any] | str,
         value: Any,
         key: _Key | None = None,
         *,
@@ -397,7 +490,7 @@ class Transaction:
     ) -> None: ...
     def tombstone(
         self,
-        topic: Topic[Any] | str,
+        topic: AnyTopic[Any] | str,
         key: _Key,
         *,
         headers: _Headers | None = None,
@@ -406,12 +499,12 @@ class Transaction:
         partition: int | None = None,
     ) -> None: ...
     def extend(
-        self, topic: Topic[Any] | str, records: Iterable[Any], *, partition: int | None = None
+        self, topic: AnyTopic[Any] | str, records: Iterable[Any], *, partition: int | None = None
     ) -> None: ...
     @property
     def offsets(self) -> dict[str, range | dict[int, range]] | None: ...
     def _move(
-        self, cursors: list[tuple[bytes, int, int]], home: Topic[Any] | str | None
+        self, cursors: list[tuple[bytes, int, int]], home: AnyTopic[Any] | str | None
     ) -> None: ...
     def _move_consumer(self, consumer: Consumer[Any]) -> None: ...
     def __enter__(self) -> Self: ...
@@ -519,7 +612,7 @@ class Queue(Generic[_T]):
     def _release(self, jobs: Job[_T] | Iterable[Job[_T]], delay: float) -> None: ...
     def _put_back(self, jobs: Job[_T] | Iterable[Job[_T]], delay: float) -> None: ...
     def _keep(self, jobs: Job[_T] | Iterable[Job[_T]], lease: float) -> list[Job[_T]]: ...
-    def _bury(self, jobs: Job[_T] | Iterable[Job[_T]], dead: Topic[Any]) -> None: ...
+    def _bury(self, jobs: Job[_T] | Iterable[Job[_T]], dead: AnyTopic[Any]) -> None: ...
     def skip_damage(self) -> list[SkippedOfTopic]: ...
     def _info(self) -> QueueInfo: ...
     def _watch(self) -> Watch: ...
@@ -668,7 +761,7 @@ class ArrowStream:
     def _skipped(self) -> list[Skipped]: ...
 
 def _arrow(
-    topic: Topic[Any],
+    topic: AnyTopic[Any],
     lanes: Sequence[tuple[int, int, int]],
     columns: Sequence[str],
     views: bool,
@@ -695,42 +788,29 @@ def _repair(
 ) -> RepairReport: ...
 def _expect_json(value: object, whole: bool) -> None: ...
 def _expect_msgpack(value: object, whole: bool) -> None: ...
-def _cursor(topic: Topic[Any], name: bytes) -> tuple[int, int] | None: ...
+def _cursor(topic: AnyTopic[Any], name: bytes) -> tuple[int, int] | None: ...
 def _info(store: Store) -> StoreInfo: ...
 def _count_from(store: Store, places: list[tuple[str, str, int, int]]) -> list[int | None]: ...
 def _groups(store: Store, group: str | None = None) -> list[GroupInfo]: ...
 def _group_names(store: Store) -> list[str]: ...
 def _topic_info(store: Store, name: str) -> TopicInfo: ...
-def _position_of(topic: Topic[Any], partition: int, offset: int) -> tuple[int, int]: ...
+def _position_of(topic: AnyTopic[Any], partition: int, offset: int) -> tuple[int, int]: ...
 def _seek_group(
     store: Store, name: str, topic: str, partition: int, start: tuple[str, int]
 ) -> int: ...
 def _delete_group(store: Store, name: str) -> None: ...
 def _forget_topic(store: Store, group: str, topic: str) -> None: ...
 def _topic_in_log(store: Store, log: str) -> str | None: ...
-def _configure_topic(store: Store, topic: Topic[Any], changes: Changes) -> TopicRetention: ...
+def _configure_topic(store: Store, topic: AnyTopic[Any], changes: Changes) -> TopicRetention: ...
 def _configure_store(store: Store, retention_bytes: int | None) -> None: ...
 def _compact(
-    topic: Topic[Any],
+    topic: AnyTopic[Any],
     tombstones_us: int,
     memory: int,
     seal: bool,
     last: Sequence[tuple[int, int, Buffer, Buffer]] | None,
     progress: Progress | None,
 ) -> CompactReport: ...
-def _tombstone(
-    topic: Topic[Any],
-    key: _Key,
-    *,
-    headers: _Headers | None,
-    timestamp: Time | None,
-    timestamp_ns: int | None,
-    partition: int | None,
-    sync: Sync | None,
-    producer: str | None,
-    sequence: int | None,
-    expect: int | None,
-) -> int | Position: ...
-def _expect_record(topic: Topic[Any], record: Any) -> None: ...
-def _mark_compacted(store: Store, topic: Topic[Any], compacted: bool) -> None: ...
+def _expect_record(topic: AnyTopic[Any], record: Any) -> None: ...
+def _mark_compacted(store: Store, topic: AnyTopic[Any], compacted: bool) -> None: ...
 def _maintain(store: Store, dry_run: bool) -> Maintenance: ...

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from falaj._any_topic import AnyTopic
     from falaj._core import Record
     from falaj._scan import Scan
-    from falaj._topic import Topic
 
 __all__ = ["of_scan", "of_topic"]
 
@@ -22,7 +22,7 @@ _ROWS = 10
 _TEXT_MAX = 80
 
 
-def of_topic(topic: Topic[Any]) -> str:
+def of_topic(topic: AnyTopic[Any]) -> str:
     """Show the last records of a topic, of each of its partitions."""
     names = ("partition", "offset", "timestamp", "key", "value")
     try:

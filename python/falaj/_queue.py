@@ -12,14 +12,15 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, SupportsIndex, TypeVar, overload
 
 from falaj import _core
+from falaj._any_topic import GIVE_THE_PATH
 from falaj._core import Job, NewRecord
 from falaj._numbers import number
-from falaj._topic import GIVE_THE_PATH
 from falaj.errors import Error, HandleClosed, InvalidArgument, LockTimeout, TopicDeleted, shown
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping
 
+    from falaj._any_topic import AnyTopic
     from falaj._arguments import QueueInfo, Sync
     from falaj._topic import Topic
     from falaj._work import Backoff
@@ -152,8 +153,8 @@ class Queue(_core.Queue[T]):
     """
 
     __slots__ = ("_dead", "_dead_letter", "_max_attempts", "_topic")
-    _dead: Topic[Any] | None
-    _dead_letter: str | Topic[Any]
+    _dead: AnyTopic[Any] | None
+    _dead_letter: str | AnyTopic[Any]
     _max_attempts: int | None
     _topic: Topic[T]
 
@@ -162,7 +163,7 @@ class Queue(_core.Queue[T]):
         topic: Topic[T],
         name: str,
         max_attempts: int | None = None,
-        dead_letter: str | Topic[Any] | None = None,
+        dead_letter: str | AnyTopic[Any] | None = None,
         order: Literal["key"] | None = None,
     ) -> Queue[T]:
         """Make a handle; `Store.queue` calls this."""
@@ -203,7 +204,7 @@ class Queue(_core.Queue[T]):
         return self._max_attempts
 
     @property
-    def dead(self) -> Topic[Any] | None:
+    def dead(self) -> AnyTopic[Any] | None:
         """The topic of dead-lettered jobs, None if jobs are tried without a limit.
 
         Its records are those of the jobs with additional headers: `falaj-queue`, `falaj-topic`,
@@ -214,7 +215,7 @@ class Queue(_core.Queue[T]):
     def _is_given(self) -> bool:
         return not isinstance(self._dead_letter, str)
 
-    def _letters(self) -> Topic[Any]:
+    def _letters(self) -> AnyTopic[Any]:
         if self._dead is None or (self._dead.closed and not self._is_given()):
             where = self._dead_letter
             if isinstance(where, str):
@@ -222,7 +223,9 @@ class Queue(_core.Queue[T]):
                 is_new = where not in store.topics and self._topic.codec in _BUILT_IN
                 # Pickles are read only by a handle that names the codec.
                 is_named = is_new or self._topic.codec == "pickle"
-                where = store.topic(where, codec=self._topic.codec if is_named else None)
+                codec = self._topic.codec if is_named else None
+                opens = store.any_topic if where in store.topics else store.topic
+                where = opens(where, codec=codec)
             if where.codec not in (self._topic.codec, "bytes"):
                 raise InvalidArgument(
                     f"dead letters keep the bytes of their jobs, and topic {where.name!r} of codec "
@@ -261,8 +264,7 @@ class Queue(_core.Queue[T]):
             >>> queue.take(timeout=0)
             []
         """
-        offset = self._topic.append(value, key, headers=self._told(delay, headers), sync=sync)
-        return offset if isinstance(offset, int) else offset.offset
+        return self._topic.append(value, key, headers=self._told(delay, headers), sync=sync)
 
     def put_many(
         self,
@@ -591,7 +593,7 @@ class Queue(_core.Queue[T]):
         return f"<falaj.Queue {self.name!r} over {self._topic.name!r}{state}>"
 
 
-def _is(topic: Topic[Any], other: str | Topic[Any]) -> bool:
+def _is(topic: Topic[Any], other: str | AnyTopic[Any]) -> bool:
     if isinstance(other, str):
         return other == topic.name
     return (other.name, other.store.path) == (topic.name, topic.store.path)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from falaj._records import NewRecord
 
 if TYPE_CHECKING:
+    from falaj._any_topic import AnyTopic
     from falaj._topic import Topic
 
 __all__ = ["redriven"]
@@ -27,7 +28,7 @@ _OF_LETTERS = frozenset(
 
 
 def redriven(
-    queue: str, topic: Topic[Any], letters: Topic[Any], limit: int | None, *, dry_run: bool
+    queue: str, topic: Topic[Any], letters: AnyTopic[Any], limit: int | None, *, dry_run: bool
 ) -> int:
     """Append the dead letters of a queue to its topic, and count them.
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import polars
     from pyarrow import compute
 
-    from falaj import Topic
+    from falaj import AnyTopic
     from falaj._admin import Skipped
     from falaj._predicates import Wanted
     from falaj.arrow import Lane
@@ -58,7 +58,7 @@ class Records:
         bad: How many values were left out or null because they are no such JSON.
     """
 
-    parts: list[tuple[Topic[Any], Lane]]
+    parts: list[tuple[AnyTopic[Any], Lane]]
     columns: tuple[str, ...]
     batch_rows: int
     batch_bytes: int
@@ -163,7 +163,7 @@ class Records:
 
     def _stream(
         self,
-        topic: Topic[Any],
+        topic: AnyTopic[Any],
         lanes: Sequence[Lane],
         columns: Sequence[str],
         wanted: Wanted,
@@ -187,7 +187,7 @@ class Records:
         )
 
 
-def _cut(topic: Topic[Any], lane: Lane, wanted: Wanted) -> Lane | None:
+def _cut(topic: AnyTopic[Any], lane: Lane, wanted: Wanted) -> Lane | None:
     """Cut a range of a partition to the wanted part; None if that is empty.
 
     Raises:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, Unpack, overload
 
 from falaj import _core
-from falaj._topic import GIVE_THE_PATH, Topic
+from falaj._any_topic import GIVE_THE_PATH, AnyTopic
+from falaj._topic import PartitionedTopic, Topic, handle_of
 from falaj.codecs import RAW, resolver
-from falaj.errors import InvalidArgument
+from falaj.errors import InvalidArgument, SettingsMismatch, UnknownTopic
 
 if TYPE_CHECKING:
     import os
@@ -21,8 +22,9 @@ if TYPE_CHECKING:
         TopicInfo,
         Verification,
     )
-    from falaj._arguments import QueueInfo, Retention, Settings, Start, Sync, Visibility
+    from falaj._arguments import Existing, QueueInfo, Retention, Settings, Start, Sync, Visibility
     from falaj._consumer import Consumer
+    from falaj._core import Opened
     from falaj._queue import Queue
     from falaj._retention import Maintenance
     from falaj._transaction import Transaction
@@ -137,6 +139,17 @@ def _transaction() -> type[Transaction]:
     return _TRANSACTION[0]
 
 
+def _name_the_call(error: SettingsMismatch) -> None:
+    """Name the call that opens a topic of the other kind, if that is what an error is about."""
+    if error.setting == "partitions" and "1" in (error.stored, error.asked):
+        has, call = f"{error.stored} partitions", "partitioned_topic"
+        if error.stored == "1":
+            has, call = "one partition", "topic"
+        error.args = (
+            f"topic {error.topic!r} has {has}: open it with store.{call}({error.topic!r})",
+        )
+
+
 class Store(_core.Store):
     """An open store; `falaj.open` makes it.
 
@@ -150,23 +163,43 @@ class Store(_core.Store):
 
         @overload
         def topic(
-            self, name: str, *, codec: Literal["raw"], **settings: Unpack[Settings]
+            self,
+            name: str,
+            *,
+            codec: Literal["raw"],
+            **settings: Unpack[Settings],
         ) -> Topic[memoryview]: ...
         @overload
         def topic(
-            self, name: str, *, codec: Literal["bytes"], **settings: Unpack[Settings]
+            self,
+            name: str,
+            *,
+            codec: Literal["bytes"],
+            **settings: Unpack[Settings],
         ) -> Topic[bytes]: ...
         @overload
         def topic(
-            self, name: str, *, codec: Literal["str"], **settings: Unpack[Settings]
+            self,
+            name: str,
+            *,
+            codec: Literal["str"],
+            **settings: Unpack[Settings],
         ) -> Topic[str]: ...
         @overload
         def topic(
-            self, name: str, *, codec: Codec[T] | type[T], **settings: Unpack[Settings]
+            self,
+            name: str,
+            *,
+            codec: Codec[T] | type[T],
+            **settings: Unpack[Settings],
         ) -> Topic[T]: ...
         @overload
         def topic(
-            self, name: str, *, codec: str | None = None, **settings: Unpack[Settings]
+            self,
+            name: str,
+            *,
+            codec: str | None = None,
+            **settings: Unpack[Settings],
         ) -> Topic[Any]: ...
 
     def topic(
@@ -174,22 +207,13 @@ class Store(_core.Store):
         name: str,
         *,
         codec: str | Codec[Any] | type[Any] | None = None,
-        log: str | None = None,
-        partitions: int | None = None,
-        segment_bytes: int | None = None,
-        sync_interval_ms: int | None = None,
-        sync: Sync | None = None,
-        verify: bool | None = None,
-        visibility: Visibility = "visible",
-        compacted: bool | None = None,
-        create: bool = True,
-        **retention: Unpack[Retention],
+        **settings: Unpack[Settings],
     ) -> Topic[Any]:
-        """Open a topic, and create it where there is none.
+        """Open a topic of one partition, and create it where there is none.
 
-        An argument of None is the topic's own setting, or the default for a new topic. Codec,
-        partitions, segment size and interval of a topic never change. Retention, given as
-        `retention_bytes`, `retention_age` and so on, may change: see `Topic.configure`.
+        What is None is taken as the topic has it, or by default when it is created. The log, the
+        segment size and the sync interval are the topic's for as long as it exists. Retention,
+        given as `retention_bytes`, `retention_age` and so on, is not: see `Topic.configure`.
 
         Args:
             name: 1 to 249 of `A-Z a-z 0-9 . _ -`.
@@ -199,33 +223,36 @@ class Store(_core.Store):
                 dataclass, a model of pydantic or a Struct of msgspec, kept as JSON. Pickles run
                 code when they are read, so they are read only when named. `falaj.RAW` reads any
                 topic that exists without its codec.
-            log: The topic's log, by default one of its own. Topics that name the same one share its
-                files. A transaction can append to several of them at once. Segment size and
-                interval are then the log's.
-            partitions: The number of totally ordered parts among which keys are spread, 1 by
-                default.
-            segment_bytes: Size of a file of the log, 64 MiB by default. One append takes at most a
-                quarter of it, and never more than 64 MiB.
-            sync_interval_ms: Longest time that appends with `sync="interval"` stay unsynced, 100 by
-                default.
-            sync: When appends return unless they say otherwise, by default as the store was opened.
-            verify: Whether reading verifies checksums, by default as the store was opened.
-            visibility: Which records this handle reads: all "visible" ones, or only "durable" ones,
-                which are on disk and survive a power failure. Offsets, `len`, `end`, slices,
-                lookups and followers of the handle agree.
-            compacted: Whether `Topic.compact` may keep only the last record of each key, so that
-                offsets have gaps; False by default. `Topic.configure` changes it.
-            create: Whether to create a missing topic. With False a missing topic raises
-                `UnknownTopic`, which lists the existing topics. To wait for a topic that another
-                process creates: `wait_for_topic`.
-            **retention: As for `Topic.configure`; for a new topic. By default all records are kept.
+            **settings: `log`: the log that it lives in, by default one of its own. Topics that name
+                the same one share its files, and what is appended to several of them in a
+                transaction becomes visible at once or not at all. Segment size and interval are
+                then the log's.
+                `segment_bytes`: size of a file of the log, 64 MiB by default. One append takes at
+                most a quarter of it, and never more than 64 MiB.
+                `sync_interval_ms`: longest time that appends with `sync="interval"` stay unsynced,
+                100 by default.
+                `sync`: when appends return unless they say otherwise, by default as the store was
+                opened.
+                `verify`: whether reading verifies checksums, by default as the store was opened.
+                `visibility`: how far this handle reads: all that is "visible" (the default), or
+                only what is "durable", on disk, which no power failure takes back. Offsets, `len`,
+                slices, lookups and followers of the handle agree.
+                `compacted`: whether `Topic.compact` may leave of all records with the same key only
+                the last one, so that offsets have gaps; False by default. `Topic.configure` changes
+                it.
+                `create`: whether to create the topic where there is none, True by default. With
+                False a missing topic raises `UnknownTopic`, which lists the topics there are. To
+                wait for a topic that another process creates: `wait_for_topic`.
+                `retention_bytes` and so on: as `Topic.configure` takes them; for a topic that is
+                created. By default all records are kept.
 
         Returns:
             The topic: a context manager that closes it.
 
         Raises:
             InvalidName: No topic can have this name.
-            SettingsMismatch: It exists with another setting than the one asked for.
+            SettingsMismatch: It exists with another setting than the one asked for, or with several
+                partitions: `partitioned_topic` opens it then, and `any_topic` opens either kind.
             InvalidArgument: A setting is beyond its limits, or the codec is not known.
             UnknownTopic: There is no such topic, and `create` is False or the store was opened for
                 reading.
@@ -235,16 +262,224 @@ class Store(_core.Store):
             >>> readings.extend([{"celsius": 20.5}, {"celsius": 21}])
             range(0, 2)
         """
+        try:
+            return Topic(self._opened("topic()", name, codec, 1, **settings), self)
+        except SettingsMismatch as error:
+            _name_the_call(error)
+            raise
+
+    if TYPE_CHECKING:
+
+        @overload
+        def partitioned_topic(
+            self,
+            name: str,
+            *,
+            partitions: int | None = None,
+            codec: Literal["raw"],
+            **settings: Unpack[Settings],
+        ) -> PartitionedTopic[memoryview]: ...
+        @overload
+        def partitioned_topic(
+            self,
+            name: str,
+            *,
+            partitions: int | None = None,
+            codec: Literal["bytes"],
+            **settings: Unpack[Settings],
+        ) -> PartitionedTopic[bytes]: ...
+        @overload
+        def partitioned_topic(
+            self,
+            name: str,
+            *,
+            partitions: int | None = None,
+            codec: Literal["str"],
+            **settings: Unpack[Settings],
+        ) -> PartitionedTopic[str]: ...
+        @overload
+        def partitioned_topic(
+            self,
+            name: str,
+            *,
+            partitions: int | None = None,
+            codec: Codec[T] | type[T],
+            **settings: Unpack[Settings],
+        ) -> PartitionedTopic[T]: ...
+        @overload
+        def partitioned_topic(
+            self,
+            name: str,
+            *,
+            partitions: int | None = None,
+            codec: str | None = None,
+            **settings: Unpack[Settings],
+        ) -> PartitionedTopic[Any]: ...
+
+    def partitioned_topic(
+        self,
+        name: str,
+        *,
+        partitions: int | None = None,
+        codec: str | Codec[Any] | type[Any] | None = None,
+        **settings: Unpack[Settings],
+    ) -> PartitionedTopic[Any]:
+        """Open a topic of several partitions, and create it where there is none.
+
+        Keys choose the partitions, so that members of a consumer group divide the work and records
+        with the same key stay in order. A topic keeps its number of partitions.
+
+        Args:
+            name: 1 to 249 of `A-Z a-z 0-9 . _ -`.
+            partitions: How many the topic has. None opens a topic that exists, with several. A
+                number from a configuration may be 1: appends return a `Position` all the same.
+            codec: As for `topic`.
+            **settings: As for `topic`.
+
+        Returns:
+            The topic: a context manager that closes it.
+
+        Raises:
+            SettingsMismatch: It exists with another setting than the one asked for, or with one
+                partition: `topic` opens it then, and `any_topic` opens either kind.
+            InvalidArgument: A setting is beyond its limits, or the codec is not known.
+            UnknownTopic: There is no such topic, and it cannot be created: `partitions` is missing,
+                `create` is False, or the store was opened for reading.
+
+        Example:
+            >>> clicks = store.partitioned_topic("clicks", partitions=4)
+            >>> clicks.append(b"home", partition=3)
+            Position(partition=3, offset=0)
+        """
+        if partitions is None:
+            settings["create"] = False
+        try:
+            opened = self._opened("partitioned_topic()", name, codec, partitions, **settings)
+        except SettingsMismatch as error:
+            _name_the_call(error)
+            raise
+        except UnknownTopic as error:
+            if partitions is None:
+                error.add_note(
+                    f"to create it, say how many partitions: store.partitioned_topic({name!r}, "
+                    "partitions=4)"
+                )
+            raise
+        if opened.single and partitions is None:
+            mismatch = SettingsMismatch()
+            mismatch.topic, mismatch.setting, mismatch.stored = name, "partitions", "1"
+            _name_the_call(mismatch)
+            raise mismatch
+        return PartitionedTopic(opened, self)
+
+    if TYPE_CHECKING:
+
+        @overload
+        def any_topic(
+            self,
+            name: str,
+            *,
+            codec: Literal["raw"],
+            **settings: Unpack[Existing],
+        ) -> Topic[memoryview] | PartitionedTopic[memoryview]: ...
+        @overload
+        def any_topic(
+            self,
+            name: str,
+            *,
+            codec: Literal["bytes"],
+            **settings: Unpack[Existing],
+        ) -> Topic[bytes] | PartitionedTopic[bytes]: ...
+        @overload
+        def any_topic(
+            self,
+            name: str,
+            *,
+            codec: Literal["str"],
+            **settings: Unpack[Existing],
+        ) -> Topic[str] | PartitionedTopic[str]: ...
+        @overload
+        def any_topic(
+            self,
+            name: str,
+            *,
+            codec: Codec[T] | type[T],
+            **settings: Unpack[Existing],
+        ) -> Topic[T] | PartitionedTopic[T]: ...
+        @overload
+        def any_topic(
+            self,
+            name: str,
+            *,
+            codec: str | None = None,
+            **settings: Unpack[Existing],
+        ) -> Topic[Any] | PartitionedTopic[Any]: ...
+
+    def any_topic(
+        self,
+        name: str,
+        *,
+        codec: str | Codec[Any] | type[Any] | None = None,
+        **settings: Unpack[Existing],
+    ) -> Topic[Any] | PartitionedTopic[Any]:
+        """Open a topic that exists, whatever its number of partitions.
+
+        For programs that read topics of both kinds; `isinstance(topic, falaj.Topic)` tells them
+        apart. It creates none.
+
+        Args:
+            name: Name of the topic.
+            codec: As for `topic`.
+            **settings: `sync`, `verify` and `visibility`, as for `topic`.
+
+        Returns:
+            A `Topic`, or a `PartitionedTopic`: a context manager that closes it.
+
+        Raises:
+            UnknownTopic: There is no such topic; the message lists the topics there are.
+            SettingsMismatch: It has another codec than the one asked for.
+
+        Example:
+            >>> _ = store.partitioned_topic("clicks", partitions=4)
+            >>> clicks = store.any_topic("clicks")
+            >>> len(clicks.partitions), isinstance(clicks, falaj.Topic)
+            (4, False)
+        """
+        opened = self._opened("any_topic()", name, codec, None, **settings, create=False)
+        return handle_of(opened, self)
+
+    def _opened(
+        self,
+        call: str,
+        name: str,
+        codec: str | Codec[Any] | type[Any] | None,
+        partitions: int | None,
+        /,
+        *,
+        log: str | None = None,
+        segment_bytes: int | None = None,
+        sync_interval_ms: int | None = None,
+        sync: Sync | None = None,
+        verify: bool | None = None,
+        visibility: Visibility = "visible",
+        compacted: bool | None = None,
+        create: bool = True,
+        **retention: Unpack[Retention],
+    ) -> Opened:
         create = create and codec is not RAW  # a topic without a codec cannot be created
         codec_name, resolve = resolver(codec)
         limits = None
+        if "partitions" in retention:
+            raise TypeError(
+                f"{call} takes no partitions=: call store.partitioned_topic({name!r}, partitions=4)"
+            )
         if retention:
             # few need it, and datetime takes its time
             from falaj._retention import changes, check_names
 
-            check_names(retention, "topic()")
+            check_names(retention, call)
             limits = changes({name: each for name, each in retention.items() if each is not None})
-        opened = self._open_topic(
+        return self._open_topic(
             name,
             codec=codec_name,
             resolve=resolve,
@@ -259,6 +494,8 @@ class Store(_core.Store):
             compacted=compacted,
             create=create,
         )
+
+    def _topic_of(self, opened: Opened) -> Topic[Any]:
         return Topic(opened, self)
 
     @property
@@ -348,12 +585,12 @@ class Store(_core.Store):
     def consumer(
         self,
         group: str,
-        topics: str | Topic[Any] | Sequence[str | Topic[Any]],
+        topics: str | AnyTopic[Any] | Sequence[str | AnyTopic[Any]],
         *,
         start: Start = "earliest",
         visibility: Visibility = "visible",
         auto_commit: bool | float = False,
-        cursor_in: Topic[Any] | str | None = None,
+        cursor_in: AnyTopic[Any] | str | None = None,
     ) -> Consumer[Any]:
         """Join a consumer group, and resume at the group's committed offsets.
 
@@ -476,7 +713,7 @@ class Store(_core.Store):
         """
         _core._delete_group(self, name)
 
-    def forget_topic(self, group: str, topic: str | Topic[Any]) -> None:
+    def forget_topic(self, group: str, topic: str | AnyTopic[Any]) -> None:
         """Forget the committed offsets of a consumer group in one topic.
 
         Call it when the group no longer reads the topic: otherwise its lag grows, and a topic with
@@ -509,7 +746,7 @@ class Store(_core.Store):
         topic: str | Topic[Any] | None = None,
         *,
         max_attempts: int | None = None,
-        dead_letter: str | Topic[Any] | None = None,
+        dead_letter: str | AnyTopic[Any] | None = None,
         order: Literal["key"] | None = None,
         create: bool = True,
     ) -> Queue[Any]:

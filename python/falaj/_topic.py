@@ -1,71 +1,62 @@
-"""`Topic`: a named stream of records.
+"""`Topic` and `PartitionedTopic`: the two kinds of topics.
 
-The compiled class has the calls that run once a record (`append`, `extend`, `topic[i]`, iteration),
-because a Python frame costs more than an append. This module has those that run once a read.
+A topic has one sequence of offsets, or several partitions with offsets each. So an append returns
+an offset, or a position. `_any_topic` has all that both kinds offer. Methods that a program calls
+once a record (`append`, `extend`, `topic[i]`, iteration) are inherited from the compiled classes,
+because a Python frame costs more than an append.
 """
 
 from __future__ import annotations
 
-from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, Unpack
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from falaj import _core
+from falaj._any_topic import AnyTopic
 from falaj._numbers import number, plain
-from falaj._slice import Slice, backwards
+from falaj._slice import Slice
 from falaj.errors import InvalidArgument, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from typing import Literal
+    from collections.abc import Iterator
+    from typing import TypeAlias
 
-    import pyarrow
-
-    from falaj._admin import Progress, TrimReport
-    from falaj._arguments import Retention, Start, Sync, Visibility
-    from falaj._bulk import BulkLoad
-    from falaj._compaction import CompactReport, Last
-    from falaj._core import Batch, Follower, Opened, Record
-    from falaj._producers import Producer
-    from falaj._records import Position
-    from falaj._retention import TopicRetention
-    from falaj._scan import Scan
+    from falaj._admin import TrimReport
+    from falaj._arguments import Start
+    from falaj._core import Batch, Opened, Record
     from falaj._store import Store
-    from falaj._time import Duration, Time
-    from falaj._transaction import Cursor
-    from falaj._wait import AsyncFollower
-    from falaj.arrow import Reader
+    from falaj._time import Time
+
+    #: A topic that a program writes to, of whichever kind.
+    EitherTopic: TypeAlias = "Topic[Any] | PartitionedTopic[Any]"
 
 T = TypeVar("T")
 
-__all__ = ["Topic"]
-
-#: As `falaj.arrow.USUAL` and `SCANNED`, which need not be imported for that.
-_USUAL = ("partition", "offset", "timestamp", "key", "value")
-_SCANNED = (*_USUAL, "headers", "topic", "timestampType")
-
-_BATCH = 8192
-#: The remedy when a handle cannot be pickled.
-GIVE_THE_PATH = "give other processes the path of the store, and let them open it"
+__all__ = ["PartitionedTopic", "Topic", "handle_of"]
 
 
-class Topic(_core.Topic[T]):
-    """An open topic; `Store.topic` makes it.
+def handle_of(opened: Opened, store: Store) -> EitherTopic:
+    """Make the handle of a topic that was opened, of the kind that the topic is."""
+    return (Topic if opened.single else PartitionedTopic)(opened, store)
+
+
+class Topic(_core.Topic[T], AnyTopic[T]):
+    """An open topic of one partition, or one partition of a topic.
+
+    `Store.topic` makes it, and `partition(p)` of a partitioned topic.
 
     Offsets are positions in history, not list indexes: `topic[i]` is the record with offset i for
-    as long as it is kept. An offset that was deleted or is not written yet raises
-    `OffsetOutOfRange`, which is an `IndexError`. A negative number counts existing records from the
-    end: `topic[-1]` is the last one, also where compaction left gaps. `len(topic)` is `end_offset -
-    start_offset`, which counts offsets; `count` counts records. So `topic[len(topic) - 1]` is not
-    the last record after a trim; `random.choice` uses such indexes, so give it `topic[:]`. A topic
-    is always true. `reversed(topic)` is newest first; `in` raises.
+    as long as it is kept. An offset that is gone or not written yet raises `OffsetOutOfRange`, an
+    `IndexError`. A negative number counts records that are there, from the end: `topic[-1]` is the
+    last one, also where compaction left gaps. `len(topic)` is `end_offset - start_offset`, which
+    counts offsets; `count` counts records. So `topic[len(topic) - 1]` is not the last record once
+    some were trimmed, and `random.choice`, which asks for such, takes `topic[:]`.
+    `reversed(topic)` is newest first; `in` raises.
 
-    A plain `for` sees what was committed when it began; `follow` continues. A handle that was
-    opened with `visibility="durable"` sees only what is on disk, in all its calls.
+    A plain `for` sees what was visible when it began; `follow` goes on. A handle that was opened
+    with `visibility="durable"` sees only what is on disk, in all that it does.
 
-    If a topic has several partitions, each has offsets of its own. Then `topic[i]`, slices, `read`,
-    `last` and `at` need `topic.partition(p)`, and iteration merges the partitions by timestamp.
-
-    Threads may share it. A forked child may continue to use it.
+    Threads may share it. A forked child may go on with it.
 
     Example:
         >>> orders = store.topic("orders")
@@ -77,125 +68,22 @@ class Topic(_core.Topic[T]):
         [b'two', b'three']
     """
 
-    __slots__ = ("_store",)
-    _store: Store
-
-    def __new__(cls, opened: Opened, store: Store) -> Topic[T]:
-        """Make a handle; `Store.topic` calls this."""
-        topic = super().__new__(cls, opened)
-        topic._store = store
-        return topic
-
-    @property
-    def store(self) -> Store:
-        """The store that it is in."""
-        return self._store
-
-    def partition(self, partition: int) -> Topic[T]:
-        """View one partition as a topic of its own.
-
-        The view shares this handle: closing either closes both.
-
-        Args:
-            partition: Its number, from 0.
-
-        Returns:
-            A topic that reads and writes this partition alone.
-
-        Raises:
-            InvalidArgument: There is no such partition.
-
-        Example:
-            >>> orders = store.topic("orders", partitions=4)
-            >>> orders.append(b"x", partition=2)
-            Position(partition=2, offset=0)
-            >>> orders.partition(2)[0].to_bytes()
-            b'x'
-        """
-        return Topic(self._view(partition), self._store)
-
-    def bulk_load(self, name: str, *, idempotency_key: tuple[str, int] | None = None) -> BulkLoad:
-        """Append many records so that all of them become visible at once, or none.
-
-        For records that one process writes and that `extend` cannot take at once. Records are
-        staged in a file beside the log and committed when the `with` block ends. Then they are on
-        disk, whatever the topic's sync mode. For loads of several processes see `stage`.
-
-        Args:
-            name: Name of the load, for messages and files; up to 191 of the characters that a
-                topic's name may have.
-            idempotency_key: Name of a series of loads and the number of this one in it. A number
-                that is not higher than the last one committed is not committed again, so a load may
-                be repeated at will.
-
-        Returns:
-            A context manager with `append` and `append_arrow`.
-
-        Raises:
-            InvalidArgument: The name is not allowed; or the log cannot remember another series.
-            AppendTooLarge: At the end: the load is too large; the message has the limit.
-            NotWritable: The topic was opened for reading.
-
-        Example:
-            >>> flights = store.topic("flights")
-            >>> with flights.bulk_load("nightly", idempotency_key=("import", 20261122)) as load:
-            ...     load.append(b"EWR to IAH", key=b"UA")
-            ...     load.append(b"JFK to MIA", key=b"AA")
-            >>> load.committed, load.offsets, len(flights)
-            (True, {0: range(0, 2)}, 2)
-            >>> with flights.bulk_load("nightly", idempotency_key=("import", 20261122)) as load:
-            ...     load.append(b"EWR to IAH", key=b"UA")
-            >>> load.done, load.committed, len(flights)
-            (True, False, 2)
-        """
-        from falaj._bulk import BulkLoad
-
-        return BulkLoad(self, name, idempotency_key)
-
-    def extend_arrow(self, data: Any) -> int:
-        """Append the rows of a table or data frame, all at once, as a bulk load does.
-
-        Args:
-            data: Anything with `__arrow_c_stream__` or `__arrow_c_array__`: a table of pyarrow, a
-                frame of pandas or Polars, a relation of DuckDB. Columns: `value` (bytes or text),
-                and optionally `key`, `headers`, `timestamp` and `partition`. Values are stored as
-                they are, without the codec. A null value is a tombstone.
-
-        Returns:
-            The number of appended rows. They are on disk.
-
-        Raises:
-            TypeError: It has neither method.
-            InvalidArgument: A column is missing, unknown or of another type.
-            AppendTooLarge, NoSpace, NotWritable, TopicDeleted: Nothing was appended.
-
-        Example:
-            >>> import pyarrow as pa
-            >>> flights = store.topic("flights")
-            >>> flights.extend_arrow(pa.table({"key": ["UA"], "value": ["EWR to IAH"]}))
-            1
-            >>> flights[0].to_bytes()
-            b'EWR to IAH'
-        """
-        with self.bulk_load("extend_arrow") as load:
-            load.append_arrow(data)
-        return load.records
+    __slots__ = ()
 
     def read(self, start: int, n: int) -> list[Record[T]]:
         """Read up to `n` records from an offset on.
 
-        Offsets that compaction left without a record do not count: it continues with the next ones.
+        Records that compaction removed do not count.
 
         Args:
-            start: First offset; a negative one counts existing records from the end.
+            start: First offset; a negative one stands for the record so many from the end.
             n: Most records to return.
 
         Returns:
             The records; fewer than `n` only at the end.
 
         Raises:
-            OffsetOutOfRange: `start` was deleted, or lies beyond the end or before the first
-                record.
+            OffsetOutOfRange: `start` is gone, beyond the end, or further from it than the first.
         """
         start, n = number(start, "an offset"), number(n, "how many to read")
         end = self.end_offset
@@ -208,7 +96,7 @@ class Topic(_core.Topic[T]):
         return list(islice(self._records(start, end), min(n, end - start)))
 
     def last(self, n: int = 1) -> list[Record[T]]:
-        """Read the last `n` records, oldest first, or all if there are fewer."""
+        """Read the last `n` records, oldest first; fewer where there are fewer."""
         n = number(n, "how many to read")
         if n < 0:
             raise InvalidArgument(f"n is how many records to read, from 0 on, not {shown(n)}")
@@ -216,20 +104,19 @@ class Topic(_core.Topic[T]):
         return list(self._records(self._start_of_last(n, end), end))
 
     def count(self, start: int | None = None, end: int | None = None) -> int:
-        """Count the existing records, without reading them.
+        """Count the records that are there, without reading them.
 
-        In a compacted topic offsets have gaps, so there are fewer records than `len(topic)`. The
-        headers of compacted files have their number, and are read once for each file; elsewhere it
-        is a subtraction. Offsets that corruption hides count.
+        In a compacted topic offsets have gaps, so there are fewer records than `len(topic)`. Their
+        number is looked up in the headers of compacted files, once for each file; elsewhere it is a
+        subtraction. Records that corruption hides count.
 
         Args:
-            start: Count from this offset on; the first by default. A negative one counts existing
-                records from the end. If a topic has several partitions, use `topic.partition(p)`
-                for an offset.
+            start: Count from this offset on; the first by default. A negative one stands for the
+                record so many from the end.
             end: Count records before this offset; the end by default.
 
         Returns:
-            The number of records with such an offset, in all partitions.
+            How many records have such an offset.
 
         Example:
             >>> prices = store.topic("prices", compacted=True)
@@ -239,7 +126,7 @@ class Topic(_core.Topic[T]):
             (2, 3)
         """
         if start is None and end is None:
-            return sum(part._count(0) for part in self._parts())
+            return self._count(0)
         begin = 0 if start is None else number(start, "an offset")
         stop = None if end is None else self._bound(number(end, "an offset"))
         return self._count(self._bound(begin), stop)
@@ -250,7 +137,7 @@ class Topic(_core.Topic[T]):
         With offsets it is the same as `topic[start:end]`.
 
         Args:
-            start: The first offset or time; by default the first record that is left. -10 stands
+            start: The first offset or time; by default the first record that is there. -10 stands
                 for the last ten records. A time is an aware datetime, or ISO text with a zone.
             end: The offset or time that ends the range, not included; by default the end.
 
@@ -273,14 +160,14 @@ class Topic(_core.Topic[T]):
     def offset_at(self, time: Time | None = None, *, time_ns: int | None = None) -> int | None:
         """Find the offset of the first record whose timestamp is at or after a time.
 
-        The index leads to the time, so that it reads a few blocks.
+        It looks the time up in the index, so that it reads a few blocks.
 
         Args:
             time: An aware datetime, or ISO text with a zone.
             time_ns: The same as nanoseconds since 1970. Give exactly one of the two.
 
         Returns:
-            The offset, or None if all records are older.
+            The offset, or None where all records are older.
 
         Example:
             >>> orders = store.topic("orders")
@@ -304,7 +191,7 @@ class Topic(_core.Topic[T]):
             time: An aware datetime, or ISO text with a zone.
 
         Returns:
-            The record, or None if all are older.
+            The record, or None where all are older.
 
         Example:
             >>> orders = store.topic("orders")
@@ -316,287 +203,6 @@ class Topic(_core.Topic[T]):
         offset = self.offset_at(time)
         return None if offset is None else self[offset]
 
-    def cursor(self, name: str | bytes) -> Cursor | None:
-        """Return a cursor that the topic's log keeps.
-
-        Costs little if the store is open for writing, and otherwise a pass over the newest
-        segment's headers.
-
-        Args:
-            name: The cursor's name in `Transaction.commit_cursor`.
-
-        Returns:
-            The cursor; None for one that never moved there.
-
-        Example:
-            >>> orders = store.topic("orders")
-            >>> with store.transaction() as tx:
-            ...     tx.commit_cursor([falaj.Cursor("billing", 18)], into=orders)
-            >>> orders.cursor("billing").offset, orders.cursor("shipping")
-            (18, None)
-        """
-        from falaj._transaction import Cursor  # few need it, and it imports contextvars
-
-        key = Cursor(name, 0).name
-        found = _core._cursor(self, key)
-        return None if found is None else Cursor(key, *found)
-
-    def producers(self) -> list[Producer]:
-        """List the producers that the topic remembers: names given as `producer=`.
-
-        Reads the last record of each. Covers all partitions of the topic.
-
-        Returns:
-            A `falaj.Producer` for each, by id: only hashes of the names are stored.
-
-        Example:
-            >>> orders = store.topic("orders")
-            >>> _ = orders.append(b"2 pears", producer="till-3", sequence=17)
-            >>> orders.producers()[0].sequence
-            17
-        """
-        from falaj._producers import producer  # few need it
-
-        return [producer(row) for row in self._producers()]
-
-    def forget_producer(self, *producers: str | Producer) -> int:
-        """Forget producers that append no more: a log remembers 65,536, fewer with small segments.
-
-        The next append under such a name is a new producer's, whatever its sequence. Its earlier
-        appends are not recognised as repeats. It is on disk when this returns.
-
-        Args:
-            producers: Names, or items of `producers()`.
-
-        Returns:
-            How many of them were known.
-
-        Raises:
-            NotWritable, TopicDeleted, HandleClosed: Nothing was forgotten.
-
-        Example:
-            >>> orders = store.topic("orders")
-            >>> _ = orders.append(b"2 pears", producer="till-3", sequence=17)
-            >>> orders.forget_producer("till-3")
-            1
-            >>> orders.append(b"2 pears", producer="till-3", sequence=17)
-            1
-        """
-        from falaj._producers import split  # few need it
-
-        return self._forget_producers(*split(producers))
-
-    def batches(self, size: int = _BATCH) -> Iterator[Batch[T]]:
-        """Read all present records, thousands of records at a time.
-
-        The fastest way to read: `batch.values` are the values as the codec reads them,
-        `batch.raw_values` views of the payloads, `batch.to_list()` copies. Partitions come one
-        after the other. All valid records before corruption are delivered; the next step raises.
-
-        Args:
-            size: About how many records a batch has: it ends with the block that reaches this
-                number, or with its file.
-
-        Returns:
-            An iterator of batches, each of one partition.
-
-        Example:
-            >>> orders = store.topic("orders")
-            >>> _ = orders.extend([b"one", b"two"])
-            >>> [value for batch in orders.batches() for value in batch.to_list()]
-            [b'one', b'two']
-        """
-        size = number(size, "the size of a batch")
-        if size < 1:
-            raise InvalidArgument(f"a batch has at least one record, not {shown(size)}")
-        return chain.from_iterable([part._whole(size) for part in self._parts()])
-
-    def follow(
-        self,
-        start: Start = "earliest",
-        *,
-        timeout: Duration | None = None,
-        visibility: Visibility | None = None,
-    ) -> Follower[T]:
-        """Read from a place on, and continue as any process appends records.
-
-        Waiting takes no processor time. It ends after `timeout`, when the follower or the topic is
-        closed, from any thread, and with Ctrl-C.
-
-        Args:
-            start: "earliest", "latest" (only later records), an offset, or a time: an aware
-                datetime, or ISO text with a zone. -10 is the last ten existing records, or all if
-                there are fewer.
-            timeout: How long to wait for a record before the iteration ends: seconds, a timedelta,
-                or text such as "5m"; None waits without end.
-            visibility: "durable" delivers only records on disk, "visible" all; by default as the
-                topic was opened.
-
-        Returns:
-            An iterator, and a context manager that closes it.
-
-        Raises:
-            OffsetOutOfRange: `start` was deleted, or lies beyond the end.
-
-        Example:
-            >>> orders = store.topic("orders")
-            >>> _ = orders.extend([b"one", b"two"])
-            >>> [record.to_bytes() for record in orders.follow(timeout=0)]
-            [b'one', b'two']
-        """
-        seen = self if visibility is None else Topic(self._seen_as(visibility), self._store)
-        starts = [part._start(start) for part in seen._parts()]
-        return seen._follow(starts, timeout)
-
-    def afollow(
-        self,
-        start: Start = "earliest",
-        *,
-        timeout: Duration | None = None,
-        visibility: Visibility | None = None,
-    ) -> AsyncFollower[T]:
-        """Follow from asyncio: `async for`. Arguments as for `follow`.
-
-        Cancelling the task ends it; nothing polls.
-
-        Example:
-            >>> import asyncio
-            >>> orders = store.topic("orders")
-            >>> _ = orders.extend([b"one", b"two"])
-            >>> async def read():
-            ...     return [record.to_bytes() async for record in orders.afollow(timeout=0)]
-            >>> asyncio.run(read())
-            [b'one', b'two']
-        """
-        from falaj._wait import AsyncFollower  # asyncio takes as long to import as all of falaj
-
-        return AsyncFollower(self.follow(start, visibility=visibility), timeout)
-
-    def to_reader(
-        self,
-        start: Start = "earliest",
-        end: int | Time | None = None,
-        *,
-        columns: Sequence[str] = _USUAL,
-        views: bool = False,
-        batch_rows: int = 65_536,
-        batch_bytes: int = 64 << 20,
-        on_corrupt: Literal["raise", "skip"] = "raise",
-    ) -> Reader:
-        """Read as Arrow record batches, in sequence.
-
-        `falaj.arrow.read` explains the arguments, and which libraries read the stream.
-
-        Example:
-            >>> orders = store.topic("orders")
-            >>> _ = orders.extend([b"one", b"two", b"three"])
-            >>> reader = orders.to_reader(start=1, columns=["offset", "value"])
-            >>> [batch.to_pydict() for batch in reader]
-            [{'offset': [1, 2], 'value': [b'two', b'three']}]
-        """
-        from falaj import arrow
-
-        return arrow.read(
-            self,
-            start,
-            end,
-            columns=columns,
-            views=views,
-            batch_rows=batch_rows,
-            batch_bytes=batch_bytes,
-            on_corrupt=on_corrupt,
-        )
-
-    def to_arrow(
-        self,
-        start: Start = "earliest",
-        end: int | Time | None = None,
-        *,
-        columns: Sequence[str] = _USUAL,
-        views: bool = False,
-        batch_rows: int = 65_536,
-        batch_bytes: int = 64 << 20,
-        on_corrupt: Literal["raise", "skip"] = "raise",
-    ) -> pyarrow.Table:
-        """Read into a pyarrow table; arguments as for `falaj.arrow.read`.
-
-        Example:
-            >>> orders = store.topic("orders")
-            >>> _ = orders.extend([b"one", b"two"])
-            >>> orders.to_arrow().column_names
-            ['partition', 'offset', 'timestamp', 'key', 'value']
-        """
-        from falaj import arrow
-
-        return arrow.table(
-            self,
-            start,
-            end,
-            columns=columns,
-            views=views,
-            batch_rows=batch_rows,
-            batch_bytes=batch_bytes,
-            on_corrupt=on_corrupt,
-        )
-
-    def scan(
-        self,
-        start: Start = "earliest",
-        end: int | Time | None = None,
-        *,
-        columns: Sequence[str] = _SCANNED,
-        batch_rows: int = 65_536,
-        batch_bytes: int = 64 << 20,
-        on_corrupt: Literal["raise", "skip"] = "raise",
-        fields: Mapping[str, Any] | None = None,
-        on_bad: Literal["raise", "skip", "null"] = "raise",
-    ) -> Scan:
-        """Make a lazy table of it, for Polars, DuckDB, pandas and pyarrow.
-
-        `falaj.arrow.scan` explains the arguments; it also takes several topics.
-
-        Example:
-            >>> orders = store.topic("orders")
-            >>> _ = orders.extend([(b"eu", b"two coffees"), (b"us", b"one tea")])
-            >>> orders.scan().to_table(columns=["offset", "value"]).to_pylist()
-            [{'offset': 0, 'value': b'two coffees'}, {'offset': 1, 'value': b'one tea'}]
-            >>> _ = store.topic("sales").append(b'{"item": "tea", "amount": 1.5}')
-            >>> sales = store.topic("sales").scan(columns=["offset"], fields={"amount": "double"})
-            >>> sales.to_table().to_pylist()
-            [{'offset': 0, 'amount': 1.5}]
-        """
-        from falaj import arrow
-
-        return arrow.scan(
-            self,
-            start=start,
-            end=end,
-            columns=columns,
-            batch_rows=batch_rows,
-            batch_bytes=batch_bytes,
-            on_corrupt=on_corrupt,
-            fields=fields,
-            on_bad=on_bad,
-        )
-
-    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """Pass all records to a library that reads Arrow streams, as `to_reader()` does.
-
-        Example:
-            >>> import pyarrow as pa
-            >>> orders = store.topic("orders")
-            >>> _ = orders.extend([b"one", b"two"])
-            >>> pa.table(orders).column("value").to_pylist()
-            [b'one', b'two']
-        """
-        return self.to_reader().__arrow_c_stream__(requested_schema)
-
-    def _repr_html_(self) -> str:
-        """Show the last ten records of each partition as a table, in a notebook."""
-        from falaj import _html  # for notebooks alone
-
-        return _html.of_topic(self)
-
     def trim(
         self,
         *,
@@ -606,26 +212,25 @@ class Topic(_core.Topic[T]):
     ) -> TrimReport:
         """Delete the oldest records, for all readers.
 
-        They are gone for every reader when this returns, even after a power failure: reading them
+        They are gone for every reader when this returns, also after a power failure: reading them
         raises `OffsetOutOfRange`. Values that were read before stay valid. A file is removed once
-        all of its records are gone; the newest one stays. Later offsets do not change.
+        all of its records are gone; the newest one stays. Offsets go on as before.
 
         Give exactly one of `before_offset` and `before_time`.
 
         Args:
-            before_offset: The first offset to keep. -10 keeps the last ten existing records. If
-                there are several partitions, trim `topic.partition(p)`.
+            before_offset: The first offset to keep. -10 keeps the last ten records that are there.
             before_time: Keep the first record of this time or later, and all after it: an aware
                 datetime, or ISO text with a zone.
             dry_run: Only report what would be removed.
 
         Returns:
-            The new first offsets, and the number of removed files and bytes.
+            The new first offsets, and how many files and bytes were removed.
 
         Raises:
             InvalidArgument: Both or neither of the two were given.
             OffsetOutOfRange: `before_offset` lies beyond the end.
-            CorruptData: Unreadable records decide what to keep; nothing was removed.
+            CorruptData: What to keep depends on records that cannot be read; nothing was removed.
             NotWritable: The store was opened for reading.
 
         Example:
@@ -640,217 +245,13 @@ class Topic(_core.Topic[T]):
             raise InvalidArgument(
                 "trim() takes before_offset= or before_time=: give exactly one of them"
             )
-        if before_offset is not None and not self._single:
-            n = len(self.partitions)
-            raise InvalidArgument(
-                f"topic {self.name!r} has {n} partitions, each with offsets of its own: trim "
-                "topic.partition(p), or give before_time="
-            )
-        parts = self._parts()
-        if before_offset is not None:
-            keep = {parts[0].partitions[0]: parts[0]._kept_from(number(before_offset, "an offset"))}
-        else:
-            found = ((part, part.offset_at(before_time)) for part in parts)
-            keep = {
-                part.partitions[0]: part.end_offset if offset is None else offset
-                for part, offset in found
-            }
-        segments, freed = self._trim(list(keep.items()), dry_run)
-        return {"firsts": keep, "segments": segments, "bytes": freed}
-
-    def tombstone(
-        self,
-        key: str | bytes | bytearray | memoryview,
-        *,
-        headers: Mapping[str, str | bytes | None]
-        | Iterable[tuple[str, str | bytes | None]]
-        | None = None,
-        timestamp: Time | None = None,
-        timestamp_ns: int | None = None,
-        partition: int | None = None,
-        sync: Sync | None = None,
-        producer: str | None = None,
-        sequence: int | None = None,
-        expect: int | None = None,
-    ) -> int | Position:
-        """Append a tombstone: a key without a value, which deletes the key.
-
-        It says that the key's earlier records no longer hold. `compact` removes them, and the
-        tombstone itself some time later. A reader gets a record whose `is_tombstone` is true and
-        whose value is None. No other call writes one: a value of None is JSON's null or msgpack's
-        nil, and an error if the codec has no None. In `extend` write `NewRecord.tombstone(key)`.
-
-        Args:
-            key: Text (stored as UTF-8) or bytes that name what is deleted.
-            timestamp: When it was deleted.
-            timestamp_ns: The same in nanoseconds since 1970.
-            headers: As for `append`, like all later arguments.
-            partition: The partition to append to, whatever its key.
-            sync: "none", "interval" or "durable".
-            producer: The name under which a repeat is recognised.
-            sequence: The number of this append among the producer's.
-            expect: The offset that it must get.
-
-        Returns:
-            Its offset; with several partitions a `Position(partition, offset)`.
-
-        Raises:
-            TypeError: The key is neither text nor bytes.
-            OffsetConflict, NotWritable, NoSpace, TopicDeleted: As for `append`; nothing was
-                appended.
-
-        Example:
-            >>> prices = store.topic("prices", compacted=True)
-            >>> prices.append(b"3 rials", key=b"tea"), prices.tombstone(b"tea")
-            (0, 1)
-            >>> prices[1].key, prices[1].is_tombstone
-            (b'tea', True)
-        """
-        return _core._tombstone(
-            self,
-            key,
-            headers=headers,
-            timestamp=timestamp,
-            timestamp_ns=timestamp_ns,
-            partition=partition,
-            sync=sync,
-            producer=producer,
-            sequence=sequence,
-            expect=expect,
-        )
-
-    def compact(
-        self,
-        *,
-        delete_retention: Duration = 86_400,
-        memory: int = 128 << 20,
-        seal: bool = False,
-        last: Mapping[int, Last] | None = None,
-        progress: Progress | None = None,
-    ) -> CompactReport:
-        """Keep only the last record of each key, in each partition separately.
-
-        The others are gone for every reader when this returns, even after a power failure, and
-        their disk space is free. Offsets stay: reading a removed record raises `RecordCompacted`,
-        and iteration continues with the next. Others read and write meanwhile, earlier reads stay
-        valid, and consumers continue at their positions. Records without a key stay. So do recent
-        records: the newest file of the log is left as it is. A tombstone removes what it hides, and
-        is itself removed some time later.
-
-        It reads the topic two or three times, and rewrites the remaining records of files that lose
-        some.
-
-        Args:
-            delete_retention: How long a tombstone stays once all that it hides is gone: seconds, a
-                timedelta, or text such as "12h". A reader that reads the topic from its beginning
-                in less time sees every deletion of records that it saw. 0: no longer than that.
-            memory: Bytes for remembering keys, about 100 for each; with more keys than that the
-                topic is read more often.
-            seal: Begin a new file first, so that all records so far are compacted. Files that ended
-                early are merged only while their remaining records are few. So this is for a topic
-                without writers for a while.
-            last: The last record of each key, by partition, if another program found them: see
-                `falaj.Last`. Other partitions stay as they are.
-            progress: Called with the bytes done and all bytes.
-
-        Returns:
-            The numbers of examined and removed records, and the size of the files before and after.
-
-        Raises:
-            InvalidArgument: The topic is not marked compacted, or shares its log with another
-                topic.
-            CorruptData: A part to be compacted is corrupt; it stays as it is.
-            LockTimeout: Another process is compacting it.
-            NotWritable: The store was opened for reading.
-
-        Example:
-            >>> prices = store.topic("prices", compacted=True)
-            >>> _ = prices.extend([(b"tea", b"3"), (b"coffee", b"4"), (b"tea", b"5")])
-            >>> prices.compact(seal=True)["removed"]
-            1
-            >>> [record.offset for record in prices], len(prices)
-            ([1, 2], 3)
-        """
-        from falaj._compaction import compact  # few need it, and datetime takes its time to import
-
-        self._expect()
-        return compact(self, delete_retention, memory, seal, last, progress)
-
-    def configure(
-        self, *, compacted: bool | None = None, **settings: Unpack[Retention]
-    ) -> TopicRetention:
-        """Change which records expire, for all processes; at any time.
-
-        A missing setting stays as it is, and None lifts a limit. By itself this removes nothing:
-        the process that begins the next file of the log applies it, and `Store.maintain` at once.
-        An expired record is gone for every reader; earlier reads stay valid.
-
-        Args:
-            compacted: Whether `compact` may keep only the last record of each key; removed records
-                do not come back.
-            **settings: `retention_bytes`: the oldest files are deleted while those of its log have
-                more bytes; the last file may exceed it. In a shared log the files of all its topics
-                count, so a neighbour that writes much displaces the topic's old records.
-                `retention_age`: files whose newest record is older are deleted, in seconds or as a
-                timedelta. `retention_records`: this many records of each partition stay.
-                `retention_waits`: records that a registered consumer group still needs stay all the
-                same. `retention_protected`: the store's limit deletes nothing of it.
-
-        Returns:
-            All settings as they are now.
-
-        Raises:
-            InvalidArgument: A limit is less than 1.
-            NotWritable: The store was opened for reading.
-            TopicDeleted: The topic was deleted, even if another has its name now.
-
-        Example:
-            >>> orders = store.topic("orders", retention_records=1000)
-            >>> orders.configure(retention_age=7 * 86_400, retention_records=None)["age_ms"]
-            604800000
-        """
-        from falaj._retention import changes  # few need it, and datetime takes its time to import
-
-        self._expect()
-        told = changes(settings)
-        if compacted is not None:
-            _core._mark_compacted(self._store, self, compacted)
-        return _core._configure_topic(self._store, self, told)
-
-    def delete(self) -> None:
-        """Delete the topic and all its records, for all processes.
-
-        Values that were read stay valid. Other handles get `TopicDeleted`.
-
-        Raises:
-            NotWritable: The store was opened for reading.
-            TopicDeleted: It was deleted before.
-        """
-        self._expect()
-        self._store.delete_topic(self.name)
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError(f"a topic cannot be pickled or copied: {GIVE_THE_PATH}")
-
-    def __reversed__(self) -> Iterator[Record[T]]:
-        """Read the present records, newest first; several partitions are merged by timestamp.
-
-        It ends with the oldest record that is left when it gets there. All records after corruption
-        are read; the next step raises.
-        """
-        parts = [backwards(part, part.start_offset, part.end_offset) for part in self._parts()]
-        if len(parts) == 1:
-            return parts[0]
-        from heapq import merge  # few need it
-
-        # Among records of the same time, a plain `for` reads the lowest partition first.
-        return merge(*parts[::-1], key=lambda record: record.timestamp_ns, reverse=True)
+        if before_time is not None:
+            return super().trim(before_time=before_time, dry_run=dry_run)
+        keep = self._kept_from(number(before_offset, "an offset"))
+        return self._trimmed({self.partitions[0]: keep}, dry_run)
 
     def _slice(self, wanted: slice) -> Slice[T]:
         return Slice(self, Slice.offsets_of(self, wanted))
-
-    def _parts(self) -> list[Topic[T]]:
-        return [self] if self._single else [self.partition(p) for p in self.partitions]
 
     def _kept_from(self, offset: int) -> int:
         if offset > self.visible_offset:
@@ -888,8 +289,31 @@ class Topic(_core.Topic[T]):
         offset = self._offset_at(_time.start_ns(place, "start"))
         return self.end_offset if offset is None else offset
 
-    def __enter__(self) -> Topic[T]:
-        return self
+    def _as(self, opened: Opened) -> Topic[T]:
+        return Topic(opened, self._store)
 
-    def __exit__(self, *_exception: Any) -> None:
-        self.close()
+    def _parts(self) -> list[Topic[T]]:
+        return [self]
+
+
+class PartitionedTopic(_core.PartitionedTopic[T], AnyTopic[T]):
+    """An open topic of several partitions; `Store.partitioned_topic` makes it.
+
+    Each partition has offsets of its own, and keeps its records in order. Keys choose partitions:
+    records with the same key stay together. An append returns a `Position`, and `topic[position]`
+    is that record. Slices, lookups by time and bounds are those of a partition: `partition(p)` is a
+    `Topic`. A loop over the topic merges the partitions by timestamp.
+
+    Example:
+        >>> clicks = store.partitioned_topic("clicks", partitions=4)
+        >>> home = clicks.append(b"home", key="ann")
+        >>> clicks[home].to_bytes(), clicks.partition(home.partition)[home.offset].to_bytes()
+        (b'home', b'home')
+        >>> [record.to_bytes() for record in clicks]
+        [b'home']
+    """
+
+    __slots__ = ()
+
+    def _as(self, opened: Opened) -> PartitionedTopic[T]:
+        return PartitionedTopic(opened, self._store)

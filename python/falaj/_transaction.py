@@ -17,7 +17,7 @@ from falaj.errors import InvalidArgument, shown
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from falaj._topic import Topic
+    from falaj._any_topic import AnyTopic
 
 __all__ = ["Cursor", "Transaction"]
 
@@ -91,7 +91,7 @@ class Transaction(_core.Transaction):
         self,
         cursors: Cursor | _core.Consumer[Any] | Iterable[tuple[bytes, int, int]],
         *,
-        into: Topic[Any] | str | None = None,
+        into: AnyTopic[Any] | str | None = None,
     ) -> None:
         """Move cursors when the transaction ends: with its records, or not at all.
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import pyarrow
 
-    from falaj import Batch, Topic
+    from falaj import AnyTopic, Batch, Topic
     from falaj._admin import Skipped
     from falaj._arguments import Start
     from falaj._scan import Scan
@@ -121,7 +121,7 @@ class Reader:
 
 
 def read(
-    topic: Topic[Any],
+    topic: AnyTopic[Any],
     start: Start = "earliest",
     end: int | Time | None = None,
     *,
@@ -167,7 +167,7 @@ def read(
 
 
 def chosen(
-    topic: Topic[Any],
+    topic: AnyTopic[Any],
     start: Start,
     end: int | Time | None,
     *,
@@ -217,7 +217,7 @@ def chosen(
 
 
 def scan(
-    *topics: Topic[Any],
+    *topics: AnyTopic[Any],
     start: Start = "earliest",
     end: int | Time | None = None,
     columns: Sequence[str] = SCANNED,
@@ -281,7 +281,7 @@ def _members(fields: Mapping[str, Any], columns: Sequence[str], on_bad: str) -> 
     return _json_columns.struct_of(fields)
 
 
-def lanes(topic: Topic[Any], start: Start, end: int | Time | None) -> list[Lane]:
+def lanes(topic: AnyTopic[Any], start: Start, end: int | Time | None) -> list[Lane]:
     """Choose the records to read: for each partition a first offset and one after the last.
 
     Raises:
@@ -321,7 +321,7 @@ def check(batch_rows: int, batch_bytes: int, on_corrupt: str) -> None:
         )
 
 
-def table(topic: Topic[Any], *arguments: Any, **named: Any) -> pyarrow.Table:
+def table(topic: AnyTopic[Any], *arguments: Any, **named: Any) -> pyarrow.Table:
     """Read a topic into a pyarrow table; `topic.to_arrow(…)` is the same.
 
     Arguments as for `read`. All of it is then in memory.

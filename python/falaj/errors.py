@@ -189,7 +189,19 @@ class UnknownQueue(UsageError, KeyError):
 
 
 class SettingsMismatch(UsageError, ValueError):
-    """The topic or store exists with another setting than the one asked for."""
+    """The topic or store exists with another setting than the one asked for.
+
+    Attributes:
+        topic: Name of the topic, or path of the store.
+        setting: Which setting, such as "codec".
+        stored: What the store keeps, as text; empty where a call is for another kind of topic.
+        asked: What was asked for, as text.
+    """
+
+    topic: str = ""
+    setting: str = ""
+    stored: str = ""
+    asked: str = ""
 
 
 class NotAStore(UsageError, OSError):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import os
 
     from falaj._store import Store
-    from falaj._topic import Topic
+    from falaj._topic import EitherTopic
 
 __all__ = ["Handler"]
 
@@ -77,13 +77,13 @@ class Handler(logging.Handler):
 
     def __init__(
         self,
-        topic: Topic[Any] | str,
+        topic: EitherTopic | str,
         level: int | str = logging.NOTSET,
         *,
         store: Store | str | os.PathLike[str] | None = None,
     ) -> None:
         super().__init__(level)
-        self._opened: list[Store | Topic[Any]] = []
+        self._opened: list[Store | EitherTopic] = []
         try:
             self.topic = self._open(topic, store)
         except BaseException:
@@ -91,10 +91,12 @@ class Handler(logging.Handler):
             raise
 
     def _open(
-        self, topic: Topic[Any] | str, store: Store | str | os.PathLike[str] | None
-    ) -> Topic[Any]:
+        self,
+        topic: EitherTopic | str,
+        store: Store | str | os.PathLike[str] | None,
+    ) -> EitherTopic:
         if not isinstance(topic, str):
-            if store is not None or not isinstance(topic, _core.Topic):
+            if store is not None or not isinstance(topic, _core.AnyTopic):
                 raise TypeError(
                     "a handler takes a topic, or the name of one and store=, not "
                     f"{type(topic).__name__}"
@@ -108,16 +110,16 @@ class Handler(logging.Handler):
             raise NotWritable(f"{found.store.path} is open for reading: open it for writing")
         return found
 
-    def _of_names(self, topic: str, store: Store | str | os.PathLike[str]) -> Topic[Any]:
+    def _of_names(self, topic: str, store: Store | str | os.PathLike[str]) -> EitherTopic:
         if not isinstance(store, _core.Store):
             from falaj import _store  # opening is for a handler that is made of text
 
             store = _store.open(store)
             self._opened.append(store)
         try:
-            found: Topic[Any] = store.topic(topic, codec="json")
+            found: EitherTopic = store.topic(topic, codec="json")
         except SettingsMismatch:
-            found = store.topic(topic)
+            found = store.any_topic(topic)
         self._opened.append(found)
         return found
 

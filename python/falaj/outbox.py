@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from falaj._time import Duration
-    from falaj._topic import Topic
+    from falaj._topic import EitherTopic
 
 __all__ = ["Outbox"]
 
@@ -146,7 +146,7 @@ class Outbox:
     def __init__(
         self,
         database: str | os.PathLike[str],
-        topic: Topic[Any],
+        topic: EitherTopic,
         *,
         table: str = "outbox",
         id: str = "id",  # noqa: A002  # the name that the column has
@@ -156,7 +156,7 @@ class Outbox:
         limit: int = 1000,
         timeout: Duration = 30.0,
         on_bad: Literal["raise", "skip", "dead-letter"] = "raise",
-        dead_letter: Topic[Any] | str | None = None,
+        dead_letter: EitherTopic | str | None = None,
     ) -> None:
         if on_bad not in ("raise", "skip", "dead-letter"):
             raise InvalidArgument(f'on_bad is "raise", "skip" or "dead-letter", not {on_bad!r}')
@@ -248,7 +248,7 @@ class Outbox:
         return found.refused if found else 0
 
     @property
-    def dead(self) -> Topic[Any] | None:
+    def dead(self) -> EitherTopic | None:
         """The topic of rows that cannot be records; None unless `on_bad` is "dead-letter"."""
         return self._dead
 
@@ -497,13 +497,14 @@ class Outbox:
         """Return the name of the producer of dead letters."""
         return f"{self.name} of {self.topic.generation}"
 
-    def _dead_letters(self, where: Topic[Any] | str | None) -> Topic[Any] | None:
+    def _dead_letters(self, where: EitherTopic | str | None) -> EitherTopic | None:
         """Open the topic of dead letters."""
         if self._on_bad != "dead-letter":
             return None
         if where is None or isinstance(where, str):
             store, name = self.topic.store, where or f"{self.topic.name}.dead"
-            where = store.topic(name, codec=None if name in store.topics else "json")
+            is_there = name in store.topics
+            where = store.any_topic(name) if is_there else store.topic(name, codec="json")
         if where.codec not in ("json", "bytes"):
             raise InvalidArgument(
                 f"dead letters are JSON, and topic {where.name!r} holds {where.codec}: give one "
@@ -534,7 +535,7 @@ class Outbox:
         last = self.topic.last_sequence(self.name)
         return last is not None and last >= batch.sequence
 
-    def _shorten(self, batch: _Batch, last: int, dead: Topic[Any] | None = None) -> None:
+    def _shorten(self, batch: _Batch, last: int, dead: EitherTopic | None = None) -> None:
         """Leave the later rows to another batch. Nothing of this one was ever appended.
 
         With a topic of dead letters its row becomes one there, whatever is found out later.

@@ -16,7 +16,7 @@ from falaj.cli.exits import interrupt_after
 
 def values(folder: Path, topic: str) -> list[bytes]:
     with library.open(folder / "s", read_only=True) as store:
-        return [record.to_bytes() for record in store.topic(topic)]
+        return [record.to_bytes() for record in store.any_topic(topic)]
 
 
 def test_each_line_is_a_record_an_empty_one_and_one_without_line_end_too(falaj: Shell) -> None:
@@ -357,7 +357,7 @@ def test_a_partition_that_is_not_there_is_refused_though_nothing_is_to_be_append
 def test_a_partition_can_be_forced(falaj: Shell) -> None:
     falaj.ok("append", "-s", "s", "t", "--partitions", "3", "-p", "2", given=b"a\nb\n")
     with library.open(falaj.folder / "s", read_only=True) as store:
-        assert [len(store.topic("t").partition(p)) for p in range(3)] == [0, 0, 2]
+        assert [len(store.any_topic("t").partition(p)) for p in range(3)] == [0, 0, 2]
 
 
 # --- Sizes ---------------------------------------------------------------------------------------
@@ -450,7 +450,7 @@ def test_a_user_who_types_sees_how_to_end(falaj: Shell) -> None:
 
 def records(folder: Path, topic: str) -> list[library.Record[object]]:
     with library.open(folder / "s", read_only=True) as store:
-        return list(store.topic(topic))
+        return list(store.any_topic(topic))
 
 
 def test_a_key_a_header_and_a_time_are_every_records(falaj: Shell) -> None:

@@ -32,7 +32,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
         topic = store.topic("t", segment_bytes=1 << 16)
         for n in range(RECORDS):
             topic.append(value(n), b"key" * 3)
-        store.topic("pair", partitions=2).append(b"x", partition=1)
+        store.partitioned_topic("pair", partitions=2).append(b"x", partition=1)
     assert len(list(folder.glob("s/logs/t@*/*.log"))) == SEGMENTS
     return folder
 

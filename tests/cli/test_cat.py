@@ -29,7 +29,7 @@ def fill(falaj: Shell, *values: bytes, topic: str = "t", codec: str = "bytes") -
 def timed(falaj: Shell, partitions: int = 1) -> None:
     """Six records, an hour apart, spread over the partitions in turn."""
     with library.open(falaj.folder / "s") as store:
-        topic = store.topic("t", partitions=partitions)
+        topic = store.partitioned_topic("t", partitions=partitions)
         for n in range(6):
             at = f"2026-11-20T{8 + n:02}:00:00Z"
             topic.append(b"r%d" % n, b"k%d" % n, timestamp=at, partition=n % partitions)
@@ -397,7 +397,7 @@ def test_a_record_cannot_play_with_the_terminal(falaj: Shell) -> None:
 
 def test_a_template_prints_the_parts_of_a_record(falaj: Shell) -> None:
     with library.open(falaj.folder / "s") as store:
-        topic = store.topic("t", partitions=2)
+        topic = store.partitioned_topic("t", partitions=2)
         topic.append(
             b"\xff%v\n", key="k", headers=[("a", b"1"), ("b", None)], partition=1,
             timestamp="2026-11-20T08:00:00Z",

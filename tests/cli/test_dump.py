@@ -16,7 +16,7 @@ Told = tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...], i
 def contents(folder: Path, topic: str, codec: str | None = None) -> list[Told]:
     """Key, payload, headers, time and partition of each record, partition by partition."""
     with library.open(folder / "s", read_only=True) as store:
-        opened = store.topic(topic, codec=codec)
+        opened = store.any_topic(topic, codec=codec)
         return [
             (
                 record.key,
@@ -43,7 +43,7 @@ def copy(falaj: Shell, codec: str, *form: str, partitions: int = 1) -> None:
 @pytest.mark.parametrize("form", ["iso", "local", "unix", "ns"])
 def test_keys_headers_times_tombstones_and_binary_values_come_back(falaj: Shell, form: str) -> None:
     with library.open(falaj.folder / "s") as store:
-        topic = store.topic("t", partitions=3)
+        topic = store.partitioned_topic("t", partitions=3)
         topic.append(b"plain")
         topic.append(b"\xff\0\n\r\n", key=b"\xfe", headers=[("h", b"\xfd"), ("h", None), ("", b"")])
         topic.append('é \u2028 \\ "'.encode(), key="clé", timestamp="1969-12-31T23:59:59.999999Z")
@@ -96,7 +96,7 @@ def test_whatever_is_dumped_comes_back(falaj: Shell, some: list[Any]) -> None:
     with library.open(falaj.folder / "s") as store:
         for name in {"t", "copy"} & set(store.topics):
             store.delete_topic(name)
-        topic = store.topic("t", partitions=2)
+        topic = store.partitioned_topic("t", partitions=2)
         for key, value, headers, us in some:
             if value is None:
                 topic.tombstone(key, headers=headers, timestamp_ns=us * 1000)
@@ -163,7 +163,6 @@ def test_a_line_without_a_partition_goes_where_its_key_says(falaj: Shell) -> Non
     lines = b'{"key":"a","value":"x"}\n{"key":"a","value":"y","partition":3}\n'
     falaj.ok("append", "-s", "s", "t", "--records", given=lines)
     with library.open(falaj.folder / "s") as store:
-        by_key = store.topic("t").append(b"", key="a")
-        assert isinstance(by_key, library.Position)
+        by_key = store.partitioned_topic("t").append(b"", key="a")
     found = {payload: number for _, payload, _, _, number in contents(falaj.folder, "t")}
     assert (found[b"x"], found[b"y"]) == (by_key.partition, 3)

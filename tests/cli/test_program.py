@@ -308,7 +308,7 @@ def test_a_name_that_is_not_there_lists_those_that_are_the_nearest_first(falaj: 
 
 def fill(falaj: Shell) -> None:
     with library.open(falaj.folder / "s") as store:
-        orders = store.topic("orders", codec="json", partitions=2)
+        orders = store.partitioned_topic("orders", codec="json", partitions=2)
         for n in range(1200):
             orders.append({"n": n}, partition=n % 2, timestamp="2026-11-20T08:00:00Z")
         store.topic("empty")

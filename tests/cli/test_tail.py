@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def fill(falaj: Shell, records: int, partitions: int = 1) -> None:
     with library.open(falaj.folder / "s") as store:
-        topic = store.topic("t", partitions=partitions)
+        topic = store.partitioned_topic("t", partitions=partitions)
         for n in range(records):
             at = f"2026-11-20T{n:02}:00:00Z"
             topic.append(b"r%d" % n, timestamp=at, partition=n % partitions)
@@ -86,7 +86,7 @@ def test_following_prints_each_record_when_it_comes(falaj: Shell) -> None:
     assert read_line(process) == b"r2\n"
     with library.open(falaj.folder / "s") as store:
         for n in range(3, 6):
-            store.topic("t").append(b"r%d" % n, partition=n % 2)
+            store.any_topic("t").append(b"r%d" % n, partition=n % 2)
             assert read_line(process) == b"r%d\n" % n
     assert interrupt(process).code == -2
 
@@ -211,7 +211,7 @@ def test_a_consumer_whose_cursors_are_in_a_log_is_looked_at_and_stays_where_it_i
 def test_a_consumer_can_be_looked_at_without_moving_it(tmp_path: Path) -> None:
     falaj = Shell(tmp_path)
     with library.open(tmp_path / "s") as store:
-        store.topic("t", partitions=2).extend([b"a", b"b"], partition=1)
+        store.partitioned_topic("t", partitions=2).extend([b"a", b"b"], partition=1)
     assert falaj("tail", "-s", "s", "t", "--group", "c", "--no-commit").code == 2
     assert falaj.ok("tail", "-s", "s", "t", "--group", "c") == "a\nb\n"
     falaj.ok("group", "seek", "-s", "s", "c", "t", "--to", "1", "-p", "1")
@@ -256,7 +256,9 @@ def test_the_last_records_are_found_beyond_what_compaction_took(
     falaj: Shell, partitions: int
 ) -> None:
     with library.open(falaj.folder / "s") as store:
-        topic = store.topic("t", partitions=partitions, segment_bytes=65536, compacted=True)
+        topic = store.partitioned_topic(
+            "t", partitions=partitions, segment_bytes=65536, compacted=True
+        )
         for n in range(4):
             # The first partition lost more records, so the search goes further back.
             at, partition = f"2026-11-20T{n:02}:00:00Z", n % partitions

@@ -38,7 +38,7 @@ def _begin(path: Path) -> None:
         orders = store.topic("orders", segment_bytes=SEGMENT_BYTES)
         for i in range(60):
             orders.append(b"%d " % i * (i * 7 % 300))
-        shop = store.topic("shop", segment_bytes=SEGMENT_BYTES, partitions=2)
+        shop = store.partitioned_topic("shop", segment_bytes=SEGMENT_BYTES, partitions=2)
         for i in range(40):
             headers = {"trace": b"%d" % i, "none": None}
             shop.append(b"x" * i, key=b"%d" % (i % 5), headers=headers, partition=i % 2)
@@ -51,7 +51,7 @@ def _begin(path: Path) -> None:
 
 def _go_on(path: Path) -> None:
     with falaj.open(path) as store:
-        orders, shop = store.topic("orders"), store.topic("shop")
+        orders, shop = store.topic("orders"), store.partitioned_topic("shop")
         # Blocks of one record, of many, and of a group; three segments of them.
         for i in range(90):
             orders.append(b"%d " % i * (i * 31 % 1500))

@@ -56,7 +56,7 @@ class Asking:
 
     def records(self, name: str, store: falaj.Store) -> None:
         """Ask everything about a topic's records."""
-        topic = store.topic(name)
+        topic = store.any_topic(name)
         for number in topic.partitions[:LANES]:
             lane, of = topic.partition(number), f"{name} {number}"
             self.ask(f"{of} len", len, lane)
@@ -148,7 +148,7 @@ class Asking:
     def _later(self, appended: dict[str, int]) -> None:
         with falaj.open(self.path, read_only=True) as store:
             for name, offset in appended.items():
-                lane = store.topic(name).partition(0)
+                lane = store.any_topic(name).partition(0)
                 self.ask(f"{name} found", is_new, lane, offset)
             for one in store.info()["groups"]:
                 for c in one["partitions"]:
@@ -180,7 +180,7 @@ def part(lane: Any) -> list[list[Any]]:
 
 
 def append(store: falaj.Store, name: str, appended: dict[str, int]) -> list[Any]:
-    lane: Any = store.topic(name).partition(0)
+    lane: Any = store.any_topic(name).partition(0)
     try:
         appended[name] = lane.append(NEW, sync="durable")
     except falaj.errors.DurabilityUnknown as error:

@@ -17,7 +17,7 @@ from proof.layout import Record
 def test_a_cursor_in_the_entry_of_another_partition_moves_no_group(path: Path) -> None:
     """Two sectors were swapped: seed 1."""
     with falaj.open(path) as store:
-        topic = store.topic("shop", partitions=2)
+        topic = store.partitioned_topic("shop", partitions=2)
         for _ in range(20):
             # One append, so that at each offset both have the same bytes and the same time.
             with store.transaction() as tx:

@@ -96,8 +96,8 @@ class Maker:
             self.store.close()
             self.store = None
 
-    def topic(self, name: str) -> falaj.Topic[Any]:
-        topic: falaj.Topic[Any] = self.opened().topic(name)
+    def topic(self, name: str) -> Any:
+        topic: Any = self.opened().any_topic(name)
         self.held.append(topic)
         return topic
 
@@ -109,7 +109,7 @@ class Maker:
         partitions = self.random.choice([1, 1, 1, 2, 5])
         log = self.random.choice([name, name, "shop"])
         compacted = log == name and self.random.random() < 0.3
-        self.opened().topic(
+        self.opened().partitioned_topic(
             name,
             codec=codec,
             log=None if log == name else log,

@@ -97,7 +97,7 @@ def beside(path: Path, mode: Any, asked: dict[str, Any]) -> dict[str, Any]:
     """Describe the parts beside the records, with keys and cursors of these topics and names."""
     with falaj.open(path, read_only=mode == "r") as store:
         told = store.info()
-        topics = {name: store.topic(name) for name in store.topics}
+        topics = {name: store.any_topic(name) for name in store.topics}
         return {
             "consumers": {
                 one["name"]: [
@@ -125,7 +125,7 @@ def beside(path: Path, mode: Any, asked: dict[str, Any]) -> dict[str, Any]:
 
 def of_topic(store: falaj.Store, name: str) -> Any:
     try:
-        topic = store.topic(name)
+        topic = store.any_topic(name)
     except falaj.Error as error:
         return {"error": complaint(error)}
     return [of_partition(topic.partition(p)) for p in topic.partitions]

@@ -41,7 +41,7 @@ def plain(store: Path) -> None:
     with falaj.open(store) as opened:
         json_topic = opened.topic("json", codec="json", segment_bytes=SEGMENT_BYTES)
         json_topic.extend([{"n": n} for n in range(20)])
-        three = opened.topic("three", partitions=3, segment_bytes=SEGMENT_BYTES)
+        three = opened.partitioned_topic("three", partitions=3, segment_bytes=SEGMENT_BYTES)
         three.extend([(b"key %d" % n, b"value %d" % n) for n in range(30)])
         rich = topic_in(opened, "rich")
         rich.append(b"", b"", headers=[("a", None), ("a", b""), ("\N{SNOWMAN}", b"1")])
@@ -139,7 +139,7 @@ def trimmed(store: Path) -> None:
 def tombstoned(store: Path) -> None:
     """Compacted twice, with tombstones and a producer's records, then written to again."""
     with falaj.open(store) as opened:
-        prices = opened.topic(
+        prices = opened.partitioned_topic(
             "prices", partitions=2, segment_bytes=SEGMENT_BYTES, compacted=True, sync="none"
         )
         for n in range(300):
@@ -166,7 +166,7 @@ def cut_off(store: Path) -> None:
         topic.trim(before_offset=6)
         topic.trim(before_offset=7)
         topic.append(b"behind it")
-        parts = opened.topic("parts", partitions=2, segment_bytes=SEGMENT_BYTES)
+        parts = opened.partitioned_topic("parts", partitions=2, segment_bytes=SEGMENT_BYTES)
         for n in range(20):
             parts.append(b"part %d" % n, partition=n % 2)
         parts.partition(1).trim(before_offset=4)
@@ -180,7 +180,7 @@ def jobs(store: Path) -> None:
     committed.
     """
     with falaj.open(store) as opened:
-        orders = opened.topic("orders", partitions=3, segment_bytes=SEGMENT_BYTES)
+        orders = opened.partitioned_topic("orders", partitions=3, segment_bytes=SEGMENT_BYTES)
         for night in range(3):
             with orders.bulk_load("import", idempotency_key=("nightly", 20_261_120 + night)) as job:
                 for n in range(5):
@@ -202,7 +202,7 @@ def jobs(store: Path) -> None:
 def consumers(store: Path) -> None:
     """Groups with cursors in their files, durable and not, and of a deleted topic."""
     with falaj.open(store) as opened:
-        first = opened.topic("first", partitions=3, segment_bytes=SEGMENT_BYTES)
+        first = opened.partitioned_topic("first", partitions=3, segment_bytes=SEGMENT_BYTES)
         first.extend([(b"%d" % n, b"value %d" % n) for n in range(30)])
         second = opened.topic("second", codec="str", segment_bytes=SEGMENT_BYTES)
         second.extend(["text"] * 8)
@@ -249,10 +249,10 @@ def queues(store: Path) -> None:
 def shared(store: Path) -> None:
     """A log of several topics, transactions over them that move cursors, and a deleted topic."""
     with falaj.open(store) as opened:
-        orders = opened.topic("orders", partitions=2, segment_bytes=SEGMENT_BYTES)
+        orders = opened.partitioned_topic("orders", partitions=2, segment_bytes=SEGMENT_BYTES)
         orders.extend([(b"%d" % n, b"%d" % n) for n in range(20)])
         sums = opened.topic("sums", log="shop", segment_bytes=SEGMENT_BYTES)
-        parts = opened.topic("parts", log="shop", partitions=3, codec="str")
+        parts = opened.partitioned_topic("parts", log="shop", partitions=3, codec="str")
         gone = opened.topic("gone", log="shop")
         gone.append(b"gone")
         adder = opened.consumer("adder", [orders], cursor_in="shop")

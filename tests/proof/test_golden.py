@@ -132,7 +132,7 @@ def test_consumers_queues_jobs_and_transactions_of_kept_stores_go_on(place: Path
             jobs.ack()
         assert left == [3, 4, 5]
     with falaj.open(place / "jobs/store") as store:
-        orders = store.topic("orders")
+        orders = store.partitioned_topic("orders")
         with orders.bulk_load("again", idempotency_key=("nightly", 20_261_122)) as job:
             job.append(b"twice")
         assert (job.done, job.committed) == (True, False)
@@ -168,7 +168,7 @@ def test_a_golden_store_goes_on(name: str, place: Path) -> None:
     kept: dict[str, Any] = golden.expected(name)["writing"]
     with falaj.open(path) as store:
         for topic, partitions in kept.items():
-            if (opened := store.topic(topic)).codec != "bytes":
+            if (opened := store.any_topic(topic)).codec != "bytes":
                 continue
             for p, partition in enumerate(partitions):
                 part = opened.partition(p)

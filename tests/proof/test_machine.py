@@ -46,7 +46,7 @@ while line := hear():
             store.delete_topic(name)
             say("null")
             continue
-        topic = store.topic(name, codec="raw").partition(p)
+        topic = store.any_topic(name, codec="raw").partition(p)
         if command == "append":
             said = [topic.append(bytes.fromhex(value), key=b"other") for value in values]
         elif command == "extend":
@@ -104,8 +104,8 @@ class Against(RuleBasedStateMachine):
 
     # --- Helpers ---------------------------------------------------------------------------------
 
-    def topic(self, name: str) -> falaj.Topic[memoryview]:
-        topic = self.store.topic(
+    def topic(self, name: str) -> falaj.PartitionedTopic[memoryview]:
+        topic = self.store.partitioned_topic(
             name, codec="raw", partitions=TOPICS[name], segment_bytes=SEGMENT_BYTES
         )
         if name not in self.model:
@@ -329,7 +329,7 @@ class Against(RuleBasedStateMachine):
         with falaj.open(copy) as store:
             self.is_all_there(store)
             for name, expected in self.model.items():
-                assert store.topic(name).partition(0).append(b"copied") == len(expected[0])
+                assert store.any_topic(name).partition(0).append(b"copied") == len(expected[0])
         shutil.rmtree(copy)
 
     @rule()
@@ -341,7 +341,7 @@ class Against(RuleBasedStateMachine):
     def is_all_there(self, store: falaj.Store) -> None:
         assert list(store.topics) == sorted(self.model)
         for name, expected in self.model.items():
-            topic = store.topic(name, codec="raw")
+            topic = store.any_topic(name, codec="raw")
             for p, wanted in enumerate(expected):
                 self.same_list(topic.partition(p), wanted)
 

@@ -15,7 +15,7 @@ from falaj import arrow
 from falaj.errors import CorruptData, InvalidArgument, OffsetOutOfRange
 
 
-def fill(topic: falaj.Topic[Any], n: int = 200) -> None:
+def fill(topic: falaj.Topic[Any] | falaj.PartitionedTopic[Any], n: int = 200) -> None:
     for i in range(0, n, 10):
         topic.extend([b"plain %d" % (i + j) for j in range(4)])
         topic.append(b"")
@@ -117,7 +117,7 @@ def test_without_columns_the_rows_are_counted(topic: falaj.Topic[memoryview]) ->
 
 
 def test_partitions_come_one_after_the_other(store: falaj.Store) -> None:
-    topic = store.topic("parts", partitions=3)
+    topic = store.partitioned_topic("parts", partitions=3)
     fill(topic, 60)
     batches = list(topic.to_reader(columns=["partition", "offset"]))
     assert [set(batch["partition"].to_pylist()) for batch in batches] == [{0}, {1}, {2}]
@@ -177,14 +177,14 @@ def test_a_batch_of_records_is_the_table_of_its_offsets(
     path: Path, views: bool, read: Any, size: int
 ) -> None:
     with falaj.open(path) as store:
-        topic = store.topic("orders", partitions=2, segment_bytes=65_536)
+        topic = store.partitioned_topic("orders", partitions=2, segment_bytes=65_536)
         for part in range(2):
             fill(topic.partition(part), 300)
     with falaj.open(path, read_only=True, io=read) as store:
-        topic, seen = store.topic("orders"), 0
-        for batch in topic.batches(size):
+        again, seen = store.partitioned_topic("orders"), 0
+        for batch in again.batches(size):
             found = batch.to_arrow(columns=arrow.COLUMNS, views=views)
-            of = topic.partition(batch.partition)
+            of = again.partition(batch.partition)
             start, stop = batch.offsets.start, batch.offsets.stop
             wanted = of.to_arrow(start, stop, columns=arrow.COLUMNS, views=views)
             found.validate(full=True)
@@ -192,10 +192,10 @@ def test_a_batch_of_records_is_the_table_of_its_offsets(
             assert found.schema.equals(wanted.schema, check_metadata=True)
             seen += len(found)
         assert seen == 600
-        assert batch.to_arrow().schema.equals(topic.to_arrow().schema)
+        assert batch.to_arrow().schema.equals(again.to_arrow().schema)
         assert batch.to_arrow(columns=[]).num_columns == 0
         # Blocks that are read from their middle.
-        [cut] = topic.partition(0)[2:5].batches()
+        [cut] = again.partition(0)[2:5].batches()
         assert cut.to_arrow(columns=["offset"])["offset"].to_pylist() == [2, 3, 4]
 
 

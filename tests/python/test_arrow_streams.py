@@ -63,7 +63,7 @@ def test_methods_spell_out_the_arguments_of_their_functions(method: str, functio
 
 
 def test_a_page_shows_the_last_records_and_no_markup_of_theirs(store: falaj.Store) -> None:
-    topic = store.topic("orders", codec="json", partitions=2)
+    topic = store.partitioned_topic("orders", codec="json", partitions=2)
     for number in range(15):
         topic.append({"n": number}, partition=0)
     topic.append("<script>alert(1)</script>" + "x" * 500, partition=1)

@@ -72,7 +72,7 @@ def test_reversed_leaves_out_what_compaction_removed(store: falaj.Store) -> None
 
 
 def test_several_partitions_are_read_newest_first_by_time(store: falaj.Store) -> None:
-    parted = store.topic("parted", partitions=3)
+    parted = store.partitioned_topic("parted", partitions=3)
     for n in range(200):
         parted.append(b"%d" % n, partition=n * 7 % 3, timestamp_ns=n // 5 * 10**9)
     places = [(record.partition, record.offset) for record in parted]
@@ -120,8 +120,8 @@ def test_a_slice_that_goes_back_says_that_what_it_began_with_was_trimmed(
 
 CONTAINERS: dict[str, Callable[[falaj.Store, falaj.Topic[Any]], Any]] = {
     "topic": lambda _, topic: topic,
-    "partition": lambda store, _: store.topic("parted", partitions=2).partition(1),
-    "partitions": lambda store, _: store.topic("parted", partitions=2),
+    "partition": lambda store, _: store.partitioned_topic("parted", partitions=2).partition(1),
+    "partitions": lambda store, _: store.partitioned_topic("parted", partitions=2),
     "slice": lambda _, topic: topic[1:],
     "backwards": lambda _, topic: topic[::-1],
     "batch": lambda _, topic: next(topic.batches()),

@@ -141,7 +141,7 @@ def test_memory_that_is_no_bytes_is_no_key_and_no_header(
 def test_the_same_text_goes_to_the_same_partition_whatever_it_is_kept_in(
     store: falaj.Store,
 ) -> None:
-    topic: Any = store.topic("values", partitions=64)
+    topic: Any = store.partitioned_topic("values", partitions=64)
     keys = ["ann", np.str_("ann"), b"ann", np.bytes_(b"ann"), bytearray(b"ann"), memoryview(b"ann")]
     assert len({topic.append(b"x", key=key).partition for key in keys}) == 1
 

@@ -26,7 +26,7 @@ def staged(path: Path) -> list[str]:
 def test_a_job_is_there_as_a_whole_when_its_block_ends_and_not_before(
     path: Path, store: falaj.Store
 ) -> None:
-    orders = store.topic("orders", partitions=2, codec="json", segment_bytes=65536)
+    orders = store.partitioned_topic("orders", partitions=2, codec="json", segment_bytes=65536)
     for records in (10, 2_000):
         before = [orders.partition(p).end_offset for p in orders.partitions]
         with orders.bulk_load("import", idempotency_key=("import", records)) as job:
@@ -135,7 +135,7 @@ def test_what_cannot_be_committed_is_told_by_an_exception_of_its_own(
     with pytest.raises(errors.InvalidArgument, match="cannot name a bulk load"):
         topic.stage("a/b", "0")
     with pytest.raises(errors.InvalidArgument, match="not for one of its partitions"):
-        store.topic("wide", partitions=2).partition(1).stage("job", "0")
+        store.partitioned_topic("wide", partitions=2).partition(1).stage("job", "0")
     with pytest.raises(errors.InvalidArgument, match="no partition 3"):
         topic.stage("job", "0").append(b"x", partition=3)
     with falaj.open(store.path, read_only=True) as readers:
@@ -180,7 +180,7 @@ hear()
 
 def test_record_batches_are_staged_whatever_their_types(store: falaj.Store) -> None:
     pa = pytest.importorskip("pyarrow")
-    orders = store.topic("orders", partitions=3)
+    orders = store.partitioned_topic("orders", partitions=3)
     pairs = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
     headers = pa.array(
         [[{"key": "t", "value": b"1"}, {"key": "t", "value": None}], None, []], pairs

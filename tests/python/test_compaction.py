@@ -19,13 +19,12 @@ SEGMENT = 1 << 16
 KEYS = 40
 
 
-def compacted(store: falaj.Store, name: str = "prices", **more: Any) -> falaj.Topic[Any]:
-    return store.topic(
-        name, codec="str", segment_bytes=SEGMENT, sync="none", compacted=True, **more
-    )
+def compacted(store: falaj.Store, name: str = "prices", **more: Any) -> Any:
+    opens: Any = store.partitioned_topic if "partitions" in more else store.topic
+    return opens(name, codec="str", segment_bytes=SEGMENT, sync="none", compacted=True, **more)
 
 
-def filled(store: falaj.Store, records: int = 2000, **more: Any) -> falaj.Topic[Any]:
+def filled(store: falaj.Store, records: int = 2000, **more: Any) -> Any:
     prices = compacted(store, **more)
     for i in range(records):
         prices.append(f"{i:0300}", key=b"%d" % (i % KEYS))

@@ -102,7 +102,7 @@ def test_half_a_condition_is_refused(store: falaj.Store) -> None:
 
 
 def test_a_producers_records_without_keys_stay_in_one_partition(store: falaj.Store) -> None:
-    topic = store.topic("t", partitions=4)
+    topic = store.partitioned_topic("t", partitions=4)
     first = topic.append(b"x", producer="p", sequence=0)
     assert topic.append(b"x", producer="p", sequence=0) == first
     keyed = [(b"%d" % i, b"x") for i in range(20)]

@@ -34,7 +34,8 @@ def numbers(records: Any) -> list[int]:
 
 
 def filled(store: falaj.Store, records: int = 10, name: str = "orders", **settings: Any) -> Any:
-    topic = store.topic(name, **settings)
+    opens: Any = store.partitioned_topic if "partitions" in settings else store.topic
+    topic = opens(name, **settings)
     topic.extend([b"%d" % n for n in range(records)])
     return topic
 
@@ -118,7 +119,7 @@ def test_poll_and_batches_hand_out_what_comes_next_and_commit_covers_it(path: Pa
 def test_several_topics_and_partitions_are_read_and_committed_together(path: Path) -> None:
     with falaj.open(path) as store:
         filled(store, 10)
-        audit = store.topic("audit", partitions=3)
+        audit = store.partitioned_topic("audit", partitions=3)
         for n in range(9):
             audit.append(b"%d" % n, partition=n % 3)
         with store.consumer("billing", ["orders", "audit"]) as billing:
@@ -163,7 +164,7 @@ def test_seek_goes_anywhere_and_is_committed_with_the_next_commit(path: Path) ->
 
 def test_a_paused_partition_hands_out_nothing_until_it_is_resumed(path: Path) -> None:
     with falaj.open(path) as store:
-        orders = store.topic("orders", partitions=2)
+        orders = store.partitioned_topic("orders", partitions=2)
         for n in range(6):
             orders.append(b"%d" % n, partition=n % 2)
         billing = store.consumer("billing", "orders")
@@ -223,7 +224,7 @@ def test_what_cannot_be_is_refused_and_changes_nothing(path: Path) -> None:
         for topics in (
             [],
             ["orders", "orders"],
-            [store.topic("p", partitions=2).partition(0)],
+            [store.partitioned_topic("p", partitions=2).partition(0)],
         ):
             with pytest.raises(InvalidArgument):
                 store.consumer("billing", topics)
@@ -330,7 +331,7 @@ def until(is_so: Any) -> None:
 
 def test_members_share_the_partitions_and_the_killed_are_replaced(path: Path) -> None:
     with falaj.open(path) as store:
-        orders = store.topic("orders", partitions=4)
+        orders = store.partitioned_topic("orders", partitions=4)
         with child(path, MEMBER) as a, child(path, MEMBER) as b:
             assert a.hear() == b.hear() == "in"
             until(lambda: sorted(map(len, shares(store).values())) == [2, 2])
@@ -343,7 +344,7 @@ def test_members_share_the_partitions_and_the_killed_are_replaced(path: Path) ->
 
 def test_a_stopped_member_keeps_its_partitions_and_the_others_go_on(path: Path) -> None:
     with falaj.open(path) as store:
-        orders = store.topic("orders", partitions=2)
+        orders = store.partitioned_topic("orders", partitions=2)
         with child(path, MEMBER) as a, child(path, MEMBER) as b:
             assert a.hear() == b.hear() == "in"
             until(lambda: len(shares(store)) == 2)
@@ -366,7 +367,7 @@ def test_a_stopped_member_keeps_its_partitions_and_the_others_go_on(path: Path) 
 
 def test_what_a_killed_member_had_goes_to_who_looks_while_another_is_stopped(path: Path) -> None:
     with falaj.open(path) as store:
-        orders = store.topic("orders", partitions=6)
+        orders = store.partitioned_topic("orders", partitions=6)
         with child(path, MEMBER) as a, child(path, MEMBER) as b, child(path, MEMBER) as c:
             assert a.hear() == b.hear() == c.hear() == "in"
             until(lambda: sorted(map(len, shares(store).values())) == [2, 2, 2])

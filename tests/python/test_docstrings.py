@@ -15,7 +15,16 @@ import pytest
 import falaj
 from falaj import _core
 
-PUBLIC = [_core.Store, _core.Topic, _core.Record, _core.NewRecord, _core.Batch, _core.Follower]
+PUBLIC = [
+    _core.Store,
+    _core.AnyTopic,
+    _core.Topic,
+    _core.PartitionedTopic,
+    _core.Record,
+    _core.NewRecord,
+    _core.Batch,
+    _core.Follower,
+]
 
 
 def members(cls: type) -> Iterator[tuple[str, Any]]:

@@ -67,7 +67,7 @@ def test_a_value_that_its_codec_cannot_read_names_topic_partition_and_offset(
         raise LookupError(f"no {raw!r} here")
 
     codec: falaj.Codec[Any] = falaj.Codec("odd", lambda value: value, refuse)
-    topic: Any = store.topic("orders", codec=codec, partitions=2)
+    topic: Any = store.partitioned_topic("orders", codec=codec, partitions=2)
     topic.append(b"x", partition=1)
     topic.append(b"y", partition=1)
     record = topic.partition(1)[1]

@@ -335,7 +335,7 @@ def moved(store: falaj.Store, topic: falaj.Topic[Any], *cursors: Any) -> None:
 
 
 WRONG: dict[str, Callable[[falaj.Store, falaj.Topic[Any]], object]] = {
-    "partitions": lambda store, _: store.topic("new", partitions=-1),
+    "partitions": lambda store, _: store.partitioned_topic("new", partitions=-1),
     "segment": lambda store, _: store.topic("new", segment_bytes=2**70),
     "interval": lambda store, _: store.topic("new", sync_interval_ms=-(2**70)),
     "sync": lambda store, _: store.topic("new", sync="often"),  # type: ignore[call-overload]
@@ -349,7 +349,7 @@ WRONG: dict[str, Callable[[falaj.Store, falaj.Topic[Any]], object]] = {
     "transaction": lambda store, topic: store.transaction().append(topic, b"x", partition=-1),
     "token": lambda _, topic: topic.commit_bulk_load("j", [], idempotency_key=("t", -1)),
     "view": lambda _, topic: topic.partition(10**5000),
-    "position": lambda _, topic: topic[falaj.Position(-1, 0)],
+    "position": lambda store, _: store.partitioned_topic("orders", partitions=1)[-1, 0],
     "offset": lambda _, topic: topic[2**200],
     "wait": lambda _, topic: topic.wait_durable(-1),
     "batches": lambda _, topic: topic.batches(2**70),
@@ -528,7 +528,7 @@ def test_a_setting_that_there_is_not_is_refused_by_the_name_of_the_call(
 
 
 def test_an_expected_offset_needs_a_partition_to_be_of(store: falaj.Store) -> None:
-    topic = store.topic("t", partitions=4)
+    topic = store.partitioned_topic("t", partitions=4)
     with pytest.raises(InvalidArgument, match="expected of several partitions"):
         topic.append(b"x", expect=0)
     with pytest.raises(InvalidArgument, match="expected of several partitions"):

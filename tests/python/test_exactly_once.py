@@ -104,7 +104,7 @@ import random
 name, source, target, home = hear().split()
 dice = random.Random()
 store = falaj.open(path, sync="none")
-inputs, outputs = store.topic(source, codec="json"), store.topic(target, codec="json")
+inputs, outputs = store.any_topic(source, codec="json"), store.any_topic(target, codec="json")
 work = {
     "copies": lambda values: values,
     "squares": lambda values: [[value, value**2] for value in values],
@@ -133,10 +133,12 @@ def test_a_pipeline_of_consumers_under_a_storm_of_kills_does_each_piece_of_work_
     numbers, kills = budget(4_000, 100_000), budget(40, 800)
     dice = random.Random(first_seed + 7)
     with falaj.open(path, sync="none") as store, ExitStack() as stack:
-        feed = store.topic("numbers", codec="json", partitions=4)
+        feed = store.partitioned_topic("numbers", codec="json", partitions=4)
         for name, log in (("copies", "middle"), ("squares", "middle"), ("totals", "totals")):
             parts = 1 if name == "totals" else 4
-            store.topic(name, codec="json", log=log, partitions=parts, segment_bytes=65536)
+            store.partitioned_topic(
+                name, codec="json", log=log, partitions=parts, segment_bytes=65536
+            )
         totals = store.topic("totals", codec="json")
 
         def start(step: int) -> tuple[ExitStack, Child]:
@@ -174,7 +176,7 @@ def test_a_pipeline_of_consumers_under_a_storm_of_kills_does_each_piece_of_work_
         for _, (_, process) in running:
             assert process.process.poll() is None, process.end()
 
-        copies, squares = (store.topic(name, codec="json") for name in ("copies", "squares"))
+        copies, squares = (store.any_topic(name, codec="json") for name in ("copies", "squares"))
         assert Counter(record.value for record in copies) == Counter(range(numbers))
         assert sorted(record.value for record in squares) == [[n, n**2] for n in range(numbers)]
         sums = [sum(column) for column in zip(*(record.value for record in totals), strict=True)]

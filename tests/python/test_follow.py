@@ -203,7 +203,7 @@ def test_following_a_closed_topic_is_refused(topic: falaj.Topic[memoryview]) -> 
 
 
 def test_a_follower_of_several_partitions_sees_them_all(store: falaj.Store) -> None:
-    topic = store.topic("parted", codec="str", partitions=3)
+    topic = store.partitioned_topic("parted", codec="str", partitions=3)
     follower = topic.follow(timeout=SOON_S)
     writer = in_thread(lambda: [topic.append(str(i)) for i in range(300)])
     seen = [next(follower) for _ in range(300)]

@@ -12,7 +12,7 @@ from falaj.errors import InvalidArgument, NotWritable, UnknownGroup
 
 
 def filled(store: falaj.Store, name: str) -> Any:
-    topic = store.topic(name, codec="raw", partitions=3, segment_bytes=1 << 16)
+    topic = store.partitioned_topic(name, codec="raw", partitions=3, segment_bytes=1 << 16)
     for partition in range(3):
         more(topic, partition, 200)
     return topic

@@ -99,7 +99,7 @@ def test_what_is_gone_is_told_of_its_partition_and_the_others_stay_where_they_ar
 ) -> None:
     filled(path, 1)
     with falaj.open(path) as store:
-        audit = store.topic("audit", partitions=3)
+        audit = store.partitioned_topic("audit", partitions=3)
         for n in range(30):
             audit.append(b"%d" % n, partition=n % 3)
         billing = store.consumer("billing", ["orders", "audit"])
@@ -192,7 +192,9 @@ def test_a_consumer_goes_on_behind_damage_when_it_says_so_and_reopened_too(
 @pytest.mark.parametrize("how", [by_record, by_poll, by_batch])
 def test_damage_in_some_partitions_takes_nothing_of_the_others(path: Path, how: Any) -> None:
     with falaj.open(path) as store:
-        orders, audit = (store.topic(name, partitions=3) for name in ("orders", "audit"))
+        orders, audit = (
+            store.partitioned_topic(name, partitions=3) for name in ("orders", "audit")
+        )
         for n in range(300):
             orders.append(b"record %03d" % n, partition=n % 3)
             audit.append(b"record %03d" % n, partition=n % 3)

@@ -148,7 +148,7 @@ def test_receipts_are_of_their_own_thread_and_their_own_block(topic: falaj.Topic
 
 
 def test_receipts_name_each_partition_of_each_topic(store: falaj.Store) -> None:
-    one = store.topic("one", partitions=2, log="shop")
+    one = store.partitioned_topic("one", partitions=2, log="shop")
     two = store.topic("two", log="shop")
     with falaj.Receipts() as receipts:
         with store.transaction() as tx:

@@ -24,7 +24,8 @@ def written_through(path: Path) -> Path:
 
 
 def filled(store: falaj.Store, **settings: Any) -> Any:
-    orders = store.topic("orders", **settings)
+    opens: Any = store.partitioned_topic if settings else store.topic
+    orders = opens("orders", **settings)
     orders.extend([(b"%d" % n, b"%d" % n) for n in range(10)])
     return orders
 

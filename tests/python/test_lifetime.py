@@ -128,7 +128,7 @@ def test_a_deleted_topic_can_be_created_anew_and_begins_at_zero(store: falaj.Sto
 def test_closing_the_store_closes_its_topics(path: Path) -> None:
     with falaj.open(path) as store, store.topic("orders") as topic:
         topic.append(b"x")
-        parts = store.topic("parts", partitions=2)
+        parts = store.partitioned_topic("parts", partitions=2)
         store.close()
         assert store.closed
         assert topic.closed
@@ -140,7 +140,7 @@ def test_closing_the_store_closes_its_topics(path: Path) -> None:
 
 
 def test_closing_a_view_of_a_partition_closes_the_topic(store: falaj.Store) -> None:
-    topic = store.topic("parted", partitions=2)
+    topic = store.partitioned_topic("parted", partitions=2)
     topic.partition(1).close()
     assert topic.closed
 

@@ -28,10 +28,12 @@ def samples(text: str) -> Samples:
     return found
 
 
-def some_topic(path: Path) -> falaj.Topic[Any]:
+def some_topic(path: Path) -> falaj.PartitionedTopic[Any]:
     """A topic whose last record is not durable while it is open, in a store with another topic."""
     store = falaj.open(path, sync="none")
-    orders = store.topic("orders", partitions=2, segment_bytes=1 << 16, sync_interval_ms=3_600_000)
+    orders = store.partitioned_topic(
+        "orders", partitions=2, segment_bytes=1 << 16, sync_interval_ms=3_600_000
+    )
     for _ in range(300):
         orders.append(b"x" * 1000, partition=0)
     orders.append(b"x", partition=1, sync="durable")

@@ -38,7 +38,7 @@ def test_the_repr_of_a_new_record_is_short(value: Any) -> None:
 
 
 def test_extending_by_nothing_appends_nothing(store: falaj.Store) -> None:
-    topic, parted = store.topic("t"), store.topic("p", partitions=2)
+    topic, parted = store.topic("t"), store.partitioned_topic("p", partitions=2)
     topic.extend([b"a", b"b"])
     nothing: list[Any] = [[], (), iter(())]
     for none in nothing:

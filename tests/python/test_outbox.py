@@ -44,7 +44,7 @@ def insert(database: Path, *values: object, key: object = None) -> None:
         connection.executemany("INSERT INTO outbox (key, value) VALUES (?, ?)", rows)
 
 
-def values(topic: falaj.Topic[Any]) -> list[Any]:
+def values(topic: falaj.AnyTopic[Any]) -> list[Any]:
     return [record.value for record in topic]
 
 
@@ -93,7 +93,7 @@ def test_any_row_of_any_table_can_be_one(store: falaj.Store, tmp_path: Path) -> 
     with closing(sqlite3.connect(tmp_path / "db")) as connection, connection:
         connection.execute('CREATE TABLE "a ""table" (number INTEGER PRIMARY KEY, who, what)')
         connection.execute('INSERT INTO "a ""table" VALUES (-5, 1, 2), (7, 3, 4)')
-    topic = store.topic("t", codec="json", partitions=3)
+    topic = store.partitioned_topic("t", codec="json", partitions=3)
 
     def row(row: sqlite3.Row) -> falaj.NewRecord:
         return falaj.NewRecord({"who": row["who"], "what": row["what"]}, key=b"%d" % row["who"])

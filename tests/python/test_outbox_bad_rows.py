@@ -161,7 +161,7 @@ def test_text_that_is_not_utf_8_is_a_bad_row_as_any_other(
         outbox.relay()
     with Outbox(database, topic, on_bad="dead-letter", dead_letter="odd") as outbox:
         assert outbox.relay() == 1
-        assert outbox.dead is not None
+        assert isinstance(outbox.dead, falaj.Topic)
         assert outbox.dead[0].value["value"] == {"base64": "/0E="}
         assert outbox.dead.name == "odd"
     assert values(topic) == ["good", "é"]

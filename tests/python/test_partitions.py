@@ -12,11 +12,11 @@ PARTITIONS = 4
 
 
 @pytest.fixture
-def parted(store: falaj.Store) -> falaj.Topic[str]:
-    return store.topic("parted", codec="str", partitions=PARTITIONS)
+def parted(store: falaj.Store) -> falaj.PartitionedTopic[str]:
+    return store.partitioned_topic("parted", codec="str", partitions=PARTITIONS)
 
 
-def test_a_key_goes_to_the_partition_of_its_crc_32(parted: falaj.Topic[str]) -> None:
+def test_a_key_goes_to_the_partition_of_its_crc_32(parted: falaj.PartitionedTopic[str]) -> None:
     keys = [b"%d" % i for i in range(100)]
     for key in keys:
         position = parted.append("x", key=key)
@@ -31,13 +31,13 @@ def test_a_key_goes_to_the_partition_of_its_crc_32(parted: falaj.Topic[str]) -> 
         assert [record.key for record in part] == here * 2
 
 
-def test_records_without_a_key_take_turns(parted: falaj.Topic[str]) -> None:
+def test_records_without_a_key_take_turns(parted: falaj.PartitionedTopic[str]) -> None:
     for i in range(PARTITIONS * 10):
         parted.append(str(i))
     assert [len(parted.partition(p)) for p in parted.partitions] == [10] * PARTITIONS
 
 
-def test_a_partition_can_be_forced(parted: falaj.Topic[str]) -> None:
+def test_a_partition_can_be_forced(parted: falaj.PartitionedTopic[str]) -> None:
     assert parted.append("x", key=b"any", partition=3) == (3, 0)
     assert parted.extend(["y", (b"any", "z")], partition=3) == {3: range(1, 3)}
     assert [record.value for record in parted.partition(3)] == ["x", "y", "z"]
@@ -52,7 +52,7 @@ def test_a_partition_can_be_forced(parted: falaj.Topic[str]) -> None:
         parted.append("x", partition=-1)
 
 
-def test_a_position_is_an_index(parted: falaj.Topic[str]) -> None:
+def test_a_position_is_an_index(parted: falaj.PartitionedTopic[str]) -> None:
     position = parted.append("x")
     assert parted[position].value == "x"
     with pytest.raises(OffsetOutOfRange):
@@ -61,24 +61,19 @@ def test_a_position_is_an_index(parted: falaj.Topic[str]) -> None:
         parted[Position(99, 0)]
 
 
-def test_what_needs_one_partition_says_how_to_choose_it(parted: falaj.Topic[str]) -> None:
-    for needs_one in (
-        lambda: parted[0],
-        lambda: parted[0:1],
-        lambda: parted.start_offset,
-        lambda: parted.end_offset,
-        lambda: parted.durable_offset,
-        lambda: parted.read(0, 1),
-        lambda: parted.last(),
-        lambda: parted.at("2026-11-20T08:00:00Z"),
-        lambda: parted.wait_durable(),
-    ):
-        with pytest.raises(InvalidArgument, match=r"topic\.partition\(p\)"):
-            needs_one()
+def test_what_needs_one_partition_says_how_to_choose_it(
+    parted: falaj.PartitionedTopic[str],
+) -> None:
+    for index in (0, slice(0, 1), (1, 2, 3), "0"):
+        with pytest.raises(TypeError, match=r"position \(partition, offset\)"):
+            parted[index]  # type: ignore[index]
+    for name in ("start_offset", "read", "last", "range", "at", "wait_durable"):
+        assert hasattr(falaj.Topic, name)
+        assert not hasattr(parted, name)
 
 
 def test_iteration_merges_by_timestamp_and_keeps_the_order_of_each(
-    parted: falaj.Topic[str],
+    parted: falaj.PartitionedTopic[str],
 ) -> None:
     for i in range(100):
         parted.append(str(i), timestamp_ns=(1000 + i) * 10**9, partition=i * 7 % PARTITIONS)
@@ -89,14 +84,14 @@ def test_iteration_merges_by_timestamp_and_keeps_the_order_of_each(
     assert offsets == sorted(offsets)
 
 
-def test_batches_are_of_one_partition_each(parted: falaj.Topic[str]) -> None:
+def test_batches_are_of_one_partition_each(parted: falaj.PartitionedTopic[str]) -> None:
     parted.extend([(b"%d" % i, str(i)) for i in range(50)])
     batches = list(parted.batches())
     assert [batch.partition for batch in batches] == list(parted.partitions)
     assert sorted(int(v or b"") for b in batches for v in b.to_list()) == list(range(50))
 
 
-def test_a_view_of_a_partition_is_a_topic_of_its_own(parted: falaj.Topic[str]) -> None:
+def test_a_view_of_a_partition_is_a_topic_of_its_own(parted: falaj.PartitionedTopic[str]) -> None:
     part = parted.partition(2)
     assert (part.append("a"), part.extend(["b", (b"key", "c")])) == (0, range(1, 3))
     assert [part[-1].value, part.start_offset, part.end_offset] == ["c", 0, 3]
@@ -108,7 +103,7 @@ def test_a_view_of_a_partition_is_a_topic_of_its_own(parted: falaj.Topic[str]) -
 
 
 def test_an_extend_over_partitions_is_seen_whole_or_not_at_all(
-    store: falaj.Store, parted: falaj.Topic[str]
+    store: falaj.Store, parted: falaj.PartitionedTopic[str]
 ) -> None:
     def breaking() -> object:
         yield (b"1", "x")
@@ -121,8 +116,8 @@ def test_an_extend_over_partitions_is_seen_whole_or_not_at_all(
 
 def test_the_number_of_partitions_is_the_topics_for_ever(store: falaj.Store) -> None:
     store.topic("one")
-    with pytest.raises(SettingsMismatch, match="partitions = 1, not 2"):
-        store.topic("one", partitions=2)
+    with pytest.raises(SettingsMismatch, match=r"store\.topic\('one'\)"):
+        store.partitioned_topic("one", partitions=2)
     for wrong in (0, 10_001):
         with pytest.raises(InvalidArgument, match="10000"):
-            store.topic("none", partitions=wrong)
+            store.partitioned_topic("none", partitions=wrong)

@@ -239,8 +239,8 @@ def test_who_takes_beside_slow_letters_has_its_jobs_for_as_long_as_it_asked(path
 
 
 def test_letters_go_to_the_partitions_that_their_keys_say(store: falaj.Store) -> None:
-    dead = store.topic("dead", partitions=4)
-    plain = store.topic("plain", partitions=4)
+    dead = store.partitioned_topic("dead", partitions=4)
+    plain = store.partitioned_topic("plain", partitions=4)
     queue = store.queue("jobs", max_attempts=1, dead_letter=dead)
     keys = [b"key %d" % n for n in range(20)]
     queue.topic.extend([(key, b"x") for key in keys])
@@ -302,7 +302,7 @@ def test_what_cannot_be_right_is_refused_and_changes_nothing(
     store: falaj.Store, queue: Queue[Any]
 ) -> None:
     with pytest.raises(InvalidArgument, match="partitions"):
-        store.queue("wide", store.topic("wide", partitions=2))
+        store.queue("wide", store.partitioned_topic("wide", partitions=2))  # type: ignore[arg-type]
     with pytest.raises(InvalidArgument, match="order"):
         store.queue("jobs", order="value")  # type: ignore[arg-type]
     with pytest.raises(SettingsMismatch, match="order"):

@@ -194,7 +194,7 @@ def test_a_reader_tells_where_it_stands(
         assert repr(follower) == '<falaj.Follower of "filled", from offset 8 on>'
     assert repr(follower) == '<falaj.Follower of "filled", closed>'
     assert repr(filled.afollow(3)) == '<falaj.AsyncFollower of "filled", from offset 3 on>'
-    several = store.topic("several", partitions=2)
+    several = store.partitioned_topic("several", partitions=2)
     several.extend([b"x"] * 3, partition=1)
     assert repr(iter(several)) == '<falaj.Records of "several" 2 partitions, 3 records left>'
     assert (

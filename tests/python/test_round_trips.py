@@ -377,5 +377,5 @@ def test_dead_letters_of_pickles_go_to_a_topic_that_is_there_already(path: Path)
             queue.put({n})
             queue.take()[0].nack()
             assert queue.take(timeout=0) == []
-            assert queue.dead is not None
+            assert isinstance(queue.dead, falaj.Topic)
             assert queue.dead[n].value == {n}

@@ -97,6 +97,6 @@ def test_the_tour_of_the_crate_runs_and_python_reads_what_it_wrote(tmp_path: Pat
     assert (process.returncode, err) == (0, "")
     assert "open it for writing" in out
     with falaj.open(tmp_path / "events") as store:
-        clicks = store.topic("clicks", partitions=4)
+        clicks = store.partitioned_topic("clicks", partitions=4)
         assert [record.to_bytes() for record in clicks] == [b"home", b"cart", b"pay"]
         assert clicks.append(b"bye", key=b"ann") == (next(iter(clicks)).partition, 3)

@@ -42,7 +42,10 @@ class Known:
 def known(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Known]:
     """Blocks of plain values, and of records with everything; times that rise and fall."""
     with falaj.open(tmp_path_factory.mktemp("scans") / "store") as store:
-        topics = [store.topic("one", codec="raw"), store.topic("two", partitions=2)]
+        topics: list[Any] = [
+            store.topic("one", codec="raw"),
+            store.partitioned_topic("two", partitions=2),
+        ]
         for topic in topics:
             for i in range(24):
                 where: Any = {} if topic.name == "one" else {"partition": i % 2}

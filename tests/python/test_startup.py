@@ -37,7 +37,17 @@ def test_nothing_of_falaj_is_loaded_that_few_need(path: Path) -> None:
     own = {name for name in loaded(path) if name.partition(".")[0] == "falaj"}
     assert own == {"falaj"} | {
         f"falaj.{name}"
-        for name in ("_core", "_lazy", "_numbers", "_slice", "_store", "_topic", "codecs", "errors")
+        for name in (
+            "_any_topic",
+            "_core",
+            "_lazy",
+            "_numbers",
+            "_slice",
+            "_store",
+            "_topic",
+            "codecs",
+            "errors",
+        )
     }
 
 

@@ -22,12 +22,12 @@ KEYED: dict[str, Callable[[falaj.Topic[Any], Any], object]] = {
 }
 
 
-def _within(topic: falaj.Topic[Any], what: str, given: Any) -> None:
+def _within(topic: Any, what: str, given: Any) -> None:
     with topic.store.transaction() as tx:
         getattr(tx, what)(topic, given)
 
 
-def _staged(topic: falaj.Topic[Any], work: Callable[[Any], object]) -> None:
+def _staged(topic: Any, work: Callable[[Any], object]) -> None:
     with topic.bulk_load("job") as job:
         work(job)
 
@@ -67,7 +67,7 @@ def test_a_tombstone_is_not_taken_for_an_empty_value(store: falaj.Store, way: st
     assert len(topic) == 1
 
 
-WAYS: dict[str, Callable[[falaj.Topic[Any], dict[str, Any]], object]] = {
+WAYS: dict[str, Callable[[Any, dict[str, Any]], object]] = {
     "tombstone": lambda topic, rest: topic.tombstone(b"k", **rest),
     "extend": lambda topic, rest: topic.extend([NewRecord.tombstone(b"k", **rest)]),
     "a transaction": lambda topic, rest: _tombstone_within(topic, rest),
@@ -76,7 +76,7 @@ WAYS: dict[str, Callable[[falaj.Topic[Any], dict[str, Any]], object]] = {
 }
 
 
-def _tombstone_within(topic: falaj.Topic[Any], rest: dict[str, Any]) -> None:
+def _tombstone_within(topic: Any, rest: dict[str, Any]) -> None:
     with topic.store.transaction() as tx:
         tx.tombstone(topic, b"k", **rest)
 
@@ -86,7 +86,7 @@ def _tombstone_within(topic: falaj.Topic[Any], rest: dict[str, Any]) -> None:
 def test_tombstone_writes_a_tombstone_in_every_codec(
     store: falaj.Store, codec: str, way: str
 ) -> None:
-    topic = store.topic("t", codec=codec, partitions=4)
+    topic = store.partitioned_topic("t", codec=codec, partitions=4)
     WAYS[way](topic, {"headers": {"why": b"sold out"}, "timestamp": "2026-11-20T08:00:00Z"})
     (record,) = topic
     assert (record.is_tombstone, record.value, record.raw) == (True, None, None)
@@ -100,7 +100,7 @@ def place_of(key: bytes, partitions: int) -> int:
 
 
 def test_tombstone_takes_partition_producer_sequence_and_expect(store: falaj.Store) -> None:
-    topic = store.topic("t", partitions=4)
+    topic = store.partitioned_topic("t", partitions=4)
     told: dict[str, Any] = {"partition": 3, "producer": "till", "sequence": 5, "sync": "durable"}
     assert topic.tombstone(b"k", **told) == topic.tombstone(b"k", **told) == (3, 0)
     with pytest.raises(falaj.errors.OffsetConflict):

@@ -37,17 +37,17 @@ def fail() -> object:
 
 
 @pytest.fixture
-def shop(store: falaj.Store) -> dict[str, falaj.Topic[Any]]:
+def shop(store: falaj.Store) -> dict[str, Any]:
     """Three topics of one log, one of them with partitions, one with a codec."""
     return {
         "paid": store.topic("paid", log="shop"),
         "audit": store.topic("audit", log="shop", codec="json"),
-        "parts": store.topic("parts", log="shop", partitions=3),
+        "parts": store.partitioned_topic("parts", log="shop", partitions=3),
     }
 
 
 def test_what_is_in_a_transaction_is_visible_when_it_ends_and_not_before(
-    store: falaj.Store, shop: dict[str, falaj.Topic[Any]]
+    store: falaj.Store, shop: dict[str, Any]
 ) -> None:
     with store.transaction() as tx:
         tx.append("paid", b"1", key=b"k", headers={"trace": b"t"})
@@ -68,7 +68,7 @@ def test_what_is_in_a_transaction_is_visible_when_it_ends_and_not_before(
 
 
 def test_an_exception_inside_appends_nothing_and_goes_on(
-    store: falaj.Store, shop: dict[str, falaj.Topic[Any]]
+    store: falaj.Store, shop: dict[str, Any]
 ) -> None:
     with refused(store, KeyError, "") as tx:
         tx.append("paid", b"1")
@@ -83,7 +83,7 @@ def test_an_exception_inside_appends_nothing_and_goes_on(
 
 
 def test_what_cannot_be_written_at_once_is_refused_with_the_advice_and_nothing_changes(
-    store: falaj.Store, shop: dict[str, falaj.Topic[Any]], tmp_path: Path
+    store: falaj.Store, shop: dict[str, Any], tmp_path: Path
 ) -> None:
     elsewhere = store.topic("elsewhere")
     with refused(store, errors.InvalidArgument, "log=") as tx:
@@ -110,7 +110,7 @@ def test_what_cannot_be_written_at_once_is_refused_with_the_advice_and_nothing_c
 
 
 def test_a_transaction_is_used_once_and_within_its_block(
-    store: falaj.Store, shop: dict[str, falaj.Topic[Any]]
+    store: falaj.Store, shop: dict[str, Any]
 ) -> None:
     tx = store.transaction()
     with pytest.raises(errors.InvalidArgument, match="with"):
@@ -193,7 +193,7 @@ def test_a_log_says_when_it_keeps_no_more_cursors(store: falaj.Store) -> None:
 
 
 def test_a_topic_that_was_deleted_meanwhile_takes_the_transaction_with_it(
-    store: falaj.Store, shop: dict[str, falaj.Topic[Any]]
+    store: falaj.Store, shop: dict[str, Any]
 ) -> None:
     with refused(store, errors.TopicDeleted, "audit") as tx:
         tx.append("paid", b"1")
@@ -212,7 +212,7 @@ def test_a_topic_that_was_deleted_meanwhile_takes_the_transaction_with_it(
 
 
 def test_tasks_and_threads_have_transactions_of_their_own(
-    store: falaj.Store, shop: dict[str, falaj.Topic[Any]]
+    store: falaj.Store, shop: dict[str, Any]
 ) -> None:
     async def one(turn: asyncio.Barrier) -> None:
         with store.transaction() as tx:
@@ -229,7 +229,7 @@ def test_tasks_and_threads_have_transactions_of_their_own(
 
 
 def test_a_task_or_thread_begun_in_a_transaction_has_its_own_and_one_in_itself_is_refused(
-    store: falaj.Store, shop: dict[str, falaj.Topic[Any]]
+    store: falaj.Store, shop: dict[str, Any]
 ) -> None:
     def work(value: bytes) -> None:
         with store.transaction() as tx:

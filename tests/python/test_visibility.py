@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,11 @@ SOON_S = 30.0
 
 def pair(store: falaj.Store, partitions: int = 1) -> tuple[Any, Any]:
     """A topic that only the test syncs, and a handle of it that reads durable records."""
-    writer = store.topic("orders", sync="none", partitions=partitions, sync_interval_ms=3_600_000)
-    return writer, store.topic("orders", visibility="durable")
+    opens: Any = store.topic
+    if partitions > 1:
+        opens = partial(store.partitioned_topic, partitions=partitions)
+    writer = opens("orders", sync="none", sync_interval_ms=3_600_000)
+    return writer, store.any_topic("orders", visibility="durable")
 
 
 def numbers(records: Any) -> list[int]:

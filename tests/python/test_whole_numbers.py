@@ -39,8 +39,12 @@ def sought(store: falaj.Store, n: Any) -> Any:
 
 CALLS: dict[str, Callable[[falaj.Store, Any, Any], Any]] = {
     "an offset": lambda _, six, n: six[n].offset,
-    "an offset of a partition": lambda store, _, n: store.topic("four")[(n, 0)].partition,  # type: ignore[call-overload]
-    "an offset in a partition": lambda _, six, n: six[0, n].offset,
+    "an offset of a partition": lambda store, _, n: (
+        store.partitioned_topic("four")[(n, 0)].partition
+    ),
+    "an offset in a partition": lambda store, _, n: (
+        store.partitioned_topic("six", partitions=1)[0, n].offset
+    ),
     "a slice": lambda _, six, n: [record.offset for record in six[n:]],
     "the end of a slice": lambda _, six, n: [record.offset for record in six[:n]],
     "the step of a slice": lambda _, six, n: [record.offset for record in six[::n]],
@@ -56,10 +60,14 @@ CALLS: dict[str, Callable[[falaj.Store, Any, Any], Any]] = {
     "scan": lambda _, six, n: six.scan(n, 5).to_table(["offset"]).to_pylist(),
     "trim": lambda _, six, n: six.trim(before_offset=n, dry_run=True)["firsts"],
     "wait_durable": lambda _, six, n: six.wait_durable(n, timeout=5),
-    "partition": lambda store, _, n: store.topic("four").partition(n).partitions,
-    "append": lambda store, _, n: store.topic("four").append(b"", partition=n).partition,  # type: ignore[union-attr]
-    "extend": lambda store, _, n: list(store.topic("four").extend([b""], partition=n)),
-    "tombstone": lambda store, _, n: store.topic("four").tombstone("k", partition=n).partition,  # type: ignore[union-attr]
+    "partition": lambda store, _, n: store.partitioned_topic("four").partition(n).partitions,
+    "append": lambda store, _, n: (
+        store.partitioned_topic("four").append(b"", partition=n).partition
+    ),
+    "extend": lambda store, _, n: list(store.partitioned_topic("four").extend([b""], partition=n)),
+    "tombstone": lambda store, _, n: (
+        store.partitioned_topic("four").tombstone("k", partition=n).partition
+    ),
     "a transaction": lambda store, _, n: in_a_transaction(store, n),
     "a sequence": lambda _, six, n: six.append(b"", producer="p", sequence=n),
     "what is expected": lambda store, _, n: store.topic("two").append(b"", expect=n),
@@ -72,7 +80,7 @@ CALLS: dict[str, Callable[[falaj.Store, Any, Any], Any]] = {
     "seek": lambda store, _, n: sought(store, n),
     "take": lambda store, six, n: len(store.queue("jobs", six).take(n, timeout=0)),
     "max_attempts": lambda store, six, n: store.queue("j", six, max_attempts=n).max_attempts,
-    "partitions": lambda store, _, n: store.topic("new", partitions=n).partitions,
+    "partitions": lambda store, _, n: store.partitioned_topic("new", partitions=n).partitions,
     "retention_records": lambda _, six, n: six.configure(retention_records=n)["records"],
     "retention_bytes": lambda _, six, n: six.configure(retention_bytes=n)["bytes"],
     "memory": lambda store, _, n: store.topic("kept", compacted=True).compact(memory=n)["removed"],
@@ -84,7 +92,7 @@ def six(store: falaj.Store) -> Any:
     topic: Any = store.topic("six")
     topic.extend([b"%d" % n for n in range(6)])
     store.topic("two").extend([b"0", b"1"])
-    store.topic("four", partitions=4).extend([b"x"], partition=2)
+    store.partitioned_topic("four", partitions=4).extend([b"x"], partition=2)
     return topic
 
 
@@ -98,7 +106,7 @@ def test_any_whole_number_is_taken_as_pythons_own_is(
         topic: Any = other.topic("six")
         topic.extend([b"%d" % n for n in range(6)])
         other.topic("two").extend([b"0", b"1"])
-        other.topic("four", partitions=4).extend([b"x"], partition=2)
+        other.partitioned_topic("four", partitions=4).extend([b"x"], partition=2)
         assert found == CALLS[call](other, topic, 2)
 
 

@@ -118,7 +118,7 @@ def orders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store with `orders` in three partitions, `plain` in one, and `empty`."""
     path = tmp_path_factory.mktemp("spark") / "store"
     with falaj.open(path) as store:
-        store.topic("orders", partitions=3).extend(
+        store.partitioned_topic("orders", partitions=3).extend(
             (f"key {i % 11}".encode(), f"order {i}".encode()) for i in range(ORDERS)
         )
         plain = store.topic("plain")

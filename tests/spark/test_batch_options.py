@@ -263,7 +263,7 @@ def test_what_was_handed_out_is_not_read_again_where_a_log_lost_its_end(
         name, partitions, start_offset, end_offset = "t", range(1), 0, 7
 
     def losing(topic: Any, start: int, end: int, *rest: Any) -> Any:
-        return (Losing if end > 7 else whole)(there, start, end, *rest)
+        return (Losing if end > 7 else whole)(there.partition(0), start, end, *rest)
 
     monkeypatch.setattr(columns, "_reader", losing)
     schema = StructType().add("value", "binary")

@@ -28,7 +28,7 @@ HEADER = pyarrow.list_(pyarrow.struct([("key", pyarrow.string()), ("value", pyar
 @pytest.fixture
 def orders(path: Path) -> Path:
     with falaj.open(path) as store:
-        store.topic("orders", partitions=3)
+        store.partitioned_topic("orders", partitions=3)
     return path
 
 
@@ -55,7 +55,7 @@ def values(*numbers: int, **columns: list[Any]) -> pyarrow.Table:
 
 def written(store: Path, topic: str = "orders") -> list[bytes]:
     """Read all values, a partition after the other."""
-    with falaj.open(store, read_only=True) as opened, opened.topic(topic) as found:
+    with falaj.open(store, read_only=True) as opened, opened.any_topic(topic) as found:
         return [record.to_bytes() for n in found.partitions for record in found.partition(n)]
 
 
@@ -81,7 +81,7 @@ def test_records_come_as_they_are(orders: Path) -> None:
     began = datetime.now(UTC)
     writer.commit(work(writer, rows))
     with falaj.open(orders, read_only=True) as store:
-        topic = store.topic("orders")
+        topic = store.any_topic("orders")
         assert topic.partition(2)[0].to_bytes() == b"\xff\x00"
         assert topic.partition(2)[0].key is None
         assert topic.partition(2)[0].timestamp == NOON
@@ -98,7 +98,7 @@ def test_keys_lead_to_the_partitions_that_appends_choose_and_order_stays(orders:
     numbers = range(300)
     rows = values(*numbers, key=[b"key %d" % (n % 17) for n in numbers])
     with falaj.open(orders) as store:
-        alike = store.topic("alike", partitions=3)
+        alike = store.partitioned_topic("alike", partitions=3)
         for value, key in zip(rows["value"].to_pylist(), rows["key"].to_pylist(), strict=True):
             alike.append(value, key=key)
     writer = batch(orders, rows)
@@ -256,7 +256,7 @@ def test_what_is_not_there_is_an_error_unless_spark_is_to_make_it(path: Path) ->
         batch(path, rows)
     batch(path, rows, partitions="2")
     with falaj.open(path, read_only=True) as store:
-        assert len(store.topic("orders").partitions) == 2
+        assert len(store.any_topic("orders").partitions) == 2
     batch(path, rows, partitions="2")
     with pytest.raises(SettingsMismatch):
         batch(path, rows, partitions="3")
@@ -269,7 +269,7 @@ def test_a_task_that_does_not_see_the_drivers_store_says_so(orders: Path, tmp_pa
     with pytest.raises(NotAStore, match=r"executor on .* does not see the store .* same path"):
         work(writer, rows)
     with falaj.open(orders) as store:
-        store.topic("orders", partitions=3)
+        store.partitioned_topic("orders", partitions=3)
     with pytest.raises(NotAStore, match="sees another store than the one that Spark writes to"):
         work(writer, rows)
     assert staged(orders) == []
@@ -351,7 +351,9 @@ def test_a_task_of_many_topics_or_partitions_holds_no_more_memory_than_one_of_fe
     names = [f"t{n}" for n in range(_MANY if many == "topics" else 1)]
     with falaj.open(path) as store:
         for name in names:
-            store.topic(name, log="shared", segment_bytes=4 << 20, partitions=_MANY // len(names))
+            store.partitioned_topic(
+                name, log="shared", segment_bytes=4 << 20, partitions=_MANY // len(names)
+            )
     status = Path("/proc/self/status")
     held: list[int] = []
 

@@ -28,6 +28,7 @@ from falaj.errors import (
 from falaj.spark import places
 from falaj.spark.stream import HAS_LIMITS
 from spark.conftest import needs_limits
+from spark.drivers import topic_of
 
 if TYPE_CHECKING or HAS_LIMITS:
     from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
@@ -78,8 +79,7 @@ def offsets(offset: Offset) -> dict[str, list[int]]:
 
 
 def fill(path: Path, *numbers: int, topic: str = "t", partitions: int | None = None) -> None:
-    with falaj.open(path) as store:
-        opened = store.topic(topic, partitions=partitions)
+    with falaj.open(path) as store, topic_of(store, topic, partitions) as opened:
         for n in numbers:
             opened.append(b"%d" % n)
         opened.flush()
@@ -123,7 +123,7 @@ def test_the_place_is_a_function_of_generation_and_offsets(path: Path, stream: A
     fill(path, 1, 2, partitions=2)
     fill(path, topic="a")
     end = step(reader := stream(subscribe="t,a"), kept(reader.initialOffset()))[1]
-    with falaj.open(path, read_only=True) as store, store.topic("t") as topic:
+    with falaj.open(path, read_only=True) as store, store.any_topic("t") as topic:
         assert end["topics"]["t"]["generation"] == topic.generation
     assert offsets(end) == {"a": [0], "t": [1, 1]}
     assert end["topics"]["a"]["partitions"]["0"] == {"offset": 0, "after": ""}
@@ -151,7 +151,7 @@ def test_a_checkpoint_of_something_else_is_refused(
 def test_a_stream_begins_where_it_is_told(path: Path, streams: Streams) -> None:
     fill(path, 1, 2, 3, 4)
     with falaj.open(path) as store:
-        times = [record.timestamp_ns // 1_000_000 for record in store.topic("t")]
+        times = [record.timestamp_ns // 1_000_000 for record in store.any_topic("t")]
     for options, begins in (
         ({}, 4),
         ({"startingOffsets": "earliest"}, 0),

@@ -18,7 +18,7 @@ from pyspark.errors import StreamingQueryException
 import falaj
 from falaj.spark.stream import HAS_LIMITS
 from spark.conftest import limited
-from spark.drivers import environment
+from spark.drivers import environment, topic_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -57,7 +57,7 @@ def written(spark: SparkSession, tmp_path: Path) -> Callable[[], Counter[tuple[s
 
 def put(path: Path, numbers: range, topic: str = "t", partitions: int | None = None) -> None:
     with falaj.open(path) as store:
-        opened = store.topic(topic, partitions=partitions)
+        opened = topic_of(store, topic, partitions)
         for n in numbers:
             opened.append(b"%d" % n, key=b"k" if n % 2 else None, partition=n % 3)
         opened.flush()
@@ -102,7 +102,7 @@ def test_what_is_gone_ends_the_query_or_is_passed_over_and_told(
     ended(start())
     put(store, range(30, 60))
     with falaj.open(store) as opened:
-        opened.topic("t").partition(0).trim(before_offset=15)
+        opened.any_topic("t").partition(0).trim(before_offset=15)
     query = start()
     with pytest.raises(StreamingQueryException) as raised:
         query.awaitTermination(100)
@@ -130,7 +130,7 @@ def writing(path: Path) -> Iterator[Callable[[], range]]:
     def append() -> None:
         nonlocal count
         with falaj.open(path) as store:
-            topic = store.topic("t")
+            topic = store.any_topic("t")
             while not stop.is_set():
                 topic.append(b"%d" % count, partition=count % 3)
                 count += 1

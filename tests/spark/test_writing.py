@@ -48,7 +48,7 @@ def save(frame: DataFrame, store: Path, source: str = "falaj", **options: str) -
 
 def written(store: Path, topic: str = "out") -> Counter[bytes | None]:
     with falaj.open(store, read_only=True) as opened:
-        return Counter(opened.topic(topic).to_arrow(columns=["value"])["value"].to_pylist())
+        return Counter(opened.any_topic(topic).to_arrow(columns=["value"])["value"].to_pylist())
 
 
 def once(numbers: range) -> Counter[bytes | None]:
@@ -84,7 +84,7 @@ def test_a_batch_is_appended_in_the_order_of_the_frame_and_read_back(
     finally:
         spark.conf.set("spark.sql.session.timeZone", "UTC")
     with falaj.open(path, read_only=True) as store:
-        records = list(store.topic("out"))
+        records = list(store.any_topic("out"))
     assert [record.key for record in records] == [b"%d" % n for n in reversed(range(2_000))]
     one = records[-12]
     assert (one.to_bytes(), one.headers) == (b"x" * 11, (("n", b"11"),))
@@ -99,7 +99,7 @@ def test_a_stream_of_a_topic_is_written_as_it_comes(
     spark: SparkSession, path: Path, tmp_path: Path
 ) -> None:
     with falaj.open(path) as store:
-        whole = store.topic("in", partitions=2)
+        whole = store.partitioned_topic("in", partitions=2)
         whole.append(b"1", key=b"k", timestamp_ns=1_500_000_000, headers=[("h", b"x")])
         whole.append(b"2", key=b"other", timestamp_ns=2_500_000_000)
         whole.flush()
@@ -110,7 +110,9 @@ def test_a_stream_of_a_topic_is_written_as_it_comes(
     writer = writer.options(partitions="2", checkpointLocation=str(tmp_path / "checkpoint"))
     ended(writer.trigger(availableNow=True).start())
     with falaj.open(path, read_only=True) as store:
-        both = [store.topic(name).to_arrow(columns=list(arrow.COLUMNS)) for name in ("in", "out")]
+        both = [
+            store.any_topic(name).to_arrow(columns=list(arrow.COLUMNS)) for name in ("in", "out")
+        ]
     assert both[0].drop(["topic"]) == both[1].drop(["topic"])
 
 
@@ -143,10 +145,10 @@ def test_topics_that_a_column_names_are_created_where_that_is_asked_for(
     with pytest.raises(Exception, match="create it first"):
         writer.options(**given).save()
     with falaj.open(path) as store:
-        store.topic("t0", partitions=2)
+        store.partitioned_topic("t0", partitions=2)
     writer.options(**given, createTopics="true", partitions="3").save()
     with falaj.open(path, read_only=True) as store:
-        found = {name: len(store.topic(name).partitions) for name in store.topics}
+        found = {name: len(store.any_topic(name).partitions) for name in store.topics}
     assert found == {"t0": 2, "t1": 3, "t2": 3}  # one that was there stays as it is
     assert sum((written(path, name) for name in found), Counter()) == once(range(60))
 
@@ -230,7 +232,7 @@ def test_a_job_as_one_writes_it_for_kafka_runs_with_another_format_a_store_and_a
         .save()
     )
     with falaj.open(path, read_only=True) as store:
-        found = Counter((record.key, record.to_bytes()) for record in store.topic("topic3"))
+        found = Counter((record.key, record.to_bytes()) for record in store.any_topic("topic3"))
     assert found == {(b"k1", b"one"): 1, (b"k2", b"two"): 2}
 
 
@@ -375,11 +377,11 @@ def begin(
 
 def put(path: Path, numbers: range) -> None:
     with falaj.open(path) as store:
-        topic = store.topic("in", partitions=2)
+        topic = store.partitioned_topic("in", partitions=2)
         for n in numbers:
             topic.append(b"%d" % n, key=b"%d" % (n % 5))
         topic.flush()
-        store.topic("out", partitions=3)
+        store.partitioned_topic("out", partitions=3)
 
 
 def ended(query: StreamingQuery) -> int:
@@ -408,7 +410,7 @@ def test_a_stream_is_written_once_also_when_what_spark_knows_of_its_end_is_lost(
     assert staged(path) == []
     with falaj.open(path, read_only=True) as store:
         for part in range(3):
-            found = [int(record.to_bytes()) for record in store.topic("out").partition(part)]
+            found = [int(record.to_bytes()) for record in store.any_topic("out").partition(part)]
             assert all(
                 [n for n in found if n % 5 == key] == sorted(n for n in found if n % 5 == key)
                 for key in range(5)

@@ -5,6 +5,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -85,7 +86,7 @@ class Base(RuleBasedStateMachine):
         self.queues: dict[str, Queue] = {}
         self.takers: dict[str, Any] = {}
         self.jobs: dict[str, dict[int, Any]] = {}
-        self.handles: dict[str, falaj.Topic[Any]] = {}
+        self.handles: dict[str, Any] = {}
         self.touched: set[str] = set()
         for name in self.chosen:
             self.topic(name)
@@ -101,16 +102,18 @@ class Base(RuleBasedStateMachine):
 
     # --- Topics ----------------------------------------------------------------------------------
 
-    def topic(self, name: str) -> falaj.Topic[Any]:
+    def topic(self, name: str) -> Any:
         """Open a topic; create it if needed."""
         kind = KINDS[name]
         self.touched.add(name)
         if name not in self.handles or self.handles[name].closed:
             compacted = kind.compacted if name not in self.topics else None
-            self.handles[name] = self.store.topic(
+            opens: Any = self.store.topic
+            if kind.partitions > 1:
+                opens = partial(self.store.partitioned_topic, partitions=kind.partitions)
+            self.handles[name] = opens(
                 name,
                 codec=kind.codec,
-                partitions=kind.partitions,
                 log=kind.log,
                 segment_bytes=SEGMENT_BYTES,
                 compacted=compacted,

@@ -20,7 +20,7 @@ partitions = st.integers(0, 2)
 APPENDING = """
 store = falaj.open(path)
 name, p, key, many = hear().split()
-topic = store.topic(name).partition(int(p))
+topic = store.any_topic(name).partition(int(p))
 for i in range(int(many)):
     value = f"killed {i}" if topic.codec != "bytes" else f"killed {i}".encode()
     say(topic.append(value, key.encode()))
@@ -210,7 +210,7 @@ class Keeping(Base):
         """A reader sees the same."""
         with falaj.open(self.path, read_only=True, io=read) as store:
             for name, model in self.topics.items():
-                topic = store.topic(name, codec=KINDS[name].codec)
+                topic = store.any_topic(name, codec=KINDS[name].codec)
                 for p, part in enumerate(model.partitions):
                     looks.forwards(topic.partition(p), part)
                     looks.from_the_end(topic.partition(p), part)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
-    from falaj._topic import Topic
+    from falaj._topic import EitherTopic
     from falaj.cli.values import Made, Maker
 
 __all__ = ["BATCH_RECORDS", "Appending"]
@@ -49,7 +49,7 @@ def _total(sources: list[str]) -> int | None:
 class Appending:
     """The lines that are being appended, and how many were."""
 
-    def __init__(self, topic: Topic[Any], maker: Maker, partition: int | None, batch: int) -> None:
+    def __init__(self, topic: EitherTopic, maker: Maker, partition: int | None, batch: int) -> None:
         self.topic, self.maker, self.partition, self.batch = topic, maker, partition, batch
         self.records = self.bytes = self.read = 0
         self.offsets: dict[int, range] = {}
@@ -117,8 +117,8 @@ class Appending:
         made = [each for _, each in numbered]
         try:
             with interrupt_after():  # so that the summary counts exactly what is in the topic
-                got = self.topic.extend([each.record for each in made], partition=partition)
-                self._count(made, got)
+                topic = self.topic if partition is None else self.topic.partition(partition)
+                self._count(made, partition or 0, topic.extend([each.record for each in made]))
         except AppendTooLarge as error:
             if len(made) == 1:
                 line = numbered[0][0]
@@ -129,8 +129,8 @@ class Appending:
         except Error as error:
             raise self._stop(str(error), code_of(error)) from None
 
-    def _count(self, made: list[Made], got: range | dict[int, range]) -> None:
-        for number, offsets in (got if isinstance(got, dict) else {0: got}).items():
+    def _count(self, made: list[Made], only: int, got: range | dict[int, range]) -> None:
+        for number, offsets in (got if isinstance(got, dict) else {only: got}).items():
             before = self.offsets.get(number, offsets)
             self.offsets[number] = range(before.start, offsets.stop)
         self.records += len(made)

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from queue import Queue
 
+    from falaj._any_topic import AnyTopic
     from falaj._core import Follower
     from falaj._records import Record
-    from falaj._topic import Topic
     from falaj.cli.ranges import Part
     from falaj.cli.reading import Match, Show
 
@@ -25,7 +25,7 @@ _HELD = 1000  # so that a reader that is slow does not fill the memory
 
 
 def follow(
-    topics: Sequence[Topic[Any]],
+    topics: Sequence[AnyTopic[Any]],
     partition: int | None,
     parts: Sequence[Part],
     idle: float | None,

@@ -17,6 +17,7 @@ from falaj.errors import CorruptData
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from falaj._any_topic import AnyTopic
     from falaj._records import Record
     from falaj._topic import Topic
 
@@ -68,7 +69,7 @@ class Range(NamedTuple):
             raise Stop("--to and --until both say where to end: give one of them")
         return self
 
-    def of(self, *topics: Topic[Any]) -> list[Part]:
+    def of(self, *topics: AnyTopic[Any]) -> list[Part]:
         """Range of each partition that is asked for."""
         offsets = self.start is not None or self.stop is not None
         if offsets and len(topics) > 1:

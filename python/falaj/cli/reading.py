@@ -15,8 +15,8 @@ from falaj.cli.show import Look, Several, printer
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from falaj._any_topic import AnyTopic
     from falaj._records import Record
-    from falaj._topic import Topic
     from falaj.cli.ranges import Part
 
     Match = Callable[[Record[Any]], bool]
@@ -27,7 +27,7 @@ __all__ = ["matching", "show_of", "write", "write_values"]
 _BATCH = 8192
 
 
-def show_of(look: Look, topics: Sequence[Topic[Any]]) -> Show:
+def show_of(look: Look, topics: Sequence[AnyTopic[Any]]) -> Show:
     """Make what turns a record of these topics into what is printed."""
     several = Several(
         len(topics) > 1,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from falaj._paths import local_path
 from falaj._store import Store
 from falaj._store import open as open_store
-from falaj._topic import Topic
+from falaj._topic import Topic, handle_of
 from falaj.cli.exits import Stop
 from falaj.cli.names import no_such
 from falaj.errors import InvalidArgument, NotAStore
@@ -22,13 +22,16 @@ from falaj.errors import InvalidArgument, NotAStore
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from falaj._any_topic import AnyTopic
     from falaj._arguments import Sync, Visibility
+    from falaj._topic import EitherTopic
 
 __all__ = [
     "Access",
     "NewTopic",
     "check_partition",
     "expect_topics",
+    "one_partition",
     "partitions_of",
     "raw_topic",
 ]
@@ -100,7 +103,7 @@ class Access(NamedTuple):
         return True
 
     @contextmanager
-    def topics(self, names: Sequence[str], durable: bool = False) -> Iterator[list[Topic[Any]]]:
+    def topics(self, names: Sequence[str], durable: bool = False) -> Iterator[list[EitherTopic]]:
         """Open topics for reading; with `durable` only what is on disk."""
         visibility: Visibility = "durable" if durable else "visible"
         with self.store() as store:
@@ -108,7 +111,7 @@ class Access(NamedTuple):
             yield [raw_topic(store, name, visibility=visibility) for name in names]
 
     @contextmanager
-    def topic(self, name: str, *, writes: bool = False) -> Iterator[Topic[Any]]:
+    def topic(self, name: str, *, writes: bool = False) -> Iterator[EitherTopic]:
         """Open one topic that is there."""
         with self.store() as store:
             expect_topics(store, name)  # before anything is opened for writing
@@ -161,7 +164,7 @@ def raw_topic(
     name: str,
     wanted: NewTopic | None = None,
     visibility: Visibility = "visible",
-) -> Topic[Any]:
+) -> EitherTopic:
     """Open a topic whose values are bytes in and views out; `topic.codec` names its codec."""
     wanted = wanted or NewTopic()
     opened = store._open_topic(
@@ -176,10 +179,24 @@ def raw_topic(
         verify=None,
         visibility=visibility,
     )
-    return Topic(opened, store)
+    return handle_of(opened, store)
 
 
-def partitions_of(topic: Topic[Any], only: int | None) -> list[Topic[Any]]:
+def one_partition(topic: EitherTopic) -> Topic[Any]:
+    """The topic of a queue.
+
+    Raises:
+        Stop: It has several partitions.
+    """
+    if isinstance(topic, Topic):
+        return topic
+    raise Stop(
+        f"topic {topic.name} has {len(topic.partitions)} partitions, and a queue needs a topic "
+        "with one: many workers share it as it is"
+    )
+
+
+def partitions_of(topic: AnyTopic[Any], only: int | None) -> list[Topic[Any]]:
     """The partitions that a command is about.
 
     Raises:

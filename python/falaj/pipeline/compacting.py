@@ -114,7 +114,7 @@ def compact(
     with falaj.open(config.store) as store:
         if config.topic not in store.topics:
             raise UnknownTopic(f"there is no topic {config.topic!r} in {config.store}")
-        with store.topic(config.topic) as topic:
+        with store.any_topic(config.topic) as topic:
             # Refuses what cannot be compacted, before Spark reads all of it.
             topic.compact(last={}, seal=config.seal)
             topic.flush()
@@ -136,7 +136,7 @@ def compact(
 
 
 def _compact(
-    topic: falaj.Topic[Any], config: CompactConfig, last: dict[int, Last], told: Progress
+    topic: falaj.AnyTopic[Any], config: CompactConfig, last: dict[int, Last], told: Progress
 ) -> CompactReport:
     before = 0
 

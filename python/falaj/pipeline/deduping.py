@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, Row, SparkSession
 
-    from falaj import Store, Topic
+    from falaj import AnyTopic, Store
     from falaj.arrow import Lane
     from falaj.pipeline.bitmaps import Bitmap
     from falaj.pipeline.frame import Progress
@@ -224,7 +224,7 @@ def dedupe(
     return replace(total, seconds=time.monotonic() - began)
 
 
-def _expect_there(source: Topic[Any], plan: Plan, config: DedupeConfig) -> None:
+def _expect_there(source: AnyTopic[Any], plan: Plan, config: DedupeConfig) -> None:
     if not plan.lost or config.on_loss == "continue":
         return
     error = OffsetOutOfRange(
@@ -236,7 +236,7 @@ def _expect_there(source: Topic[Any], plan: Plan, config: DedupeConfig) -> None:
     raise error
 
 
-def _without_id(config: DedupeConfig, source: Topic[Any], plan: Plan) -> str:
+def _without_id(config: DedupeConfig, source: AnyTopic[Any], plan: Plan) -> str:
     """Say that no record has an id, and what may have been meant by a member of JSON."""
     said = f"no record has what by={config.by!r} names, so none is a copy of another"
     kind, _, path = config.by.partition(":")
@@ -263,8 +263,8 @@ class _Run:
     spark: SparkSession
     config: DedupeConfig
     store: Store
-    source: Topic[Any]
-    into: Topic[Any]
+    source: AnyTopic[Any]
+    into: AnyTopic[Any]
     progress: Progress | None
 
     def do(self, plan: Plan, plans: Plans) -> DedupeResult:
@@ -319,7 +319,7 @@ class _Run:
         finally:
             decided.unpersist()
 
-    def _rows(self, topic: Topic[Any], lanes: Iterable[Lane], *, seen: bool) -> DataFrame:
+    def _rows(self, topic: AnyTopic[Any], lanes: Iterable[Lane], *, seen: bool) -> DataFrame:
         names = "partition INT, offset BIGINT, timestamp TIMESTAMP"
         columns = f"{copies.columns(self.config.by)}, {names}"
         return places.read(self.spark, topic, lanes, columns).select(

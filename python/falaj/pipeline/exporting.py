@@ -407,7 +407,7 @@ class _Run:
         return places.encode(until)
 
 
-def _bounds(topic: falaj.Topic[Any], end: int | str | datetime) -> list[arrow.Lane]:
+def _bounds(topic: falaj.AnyTopic[Any], end: int | str | datetime) -> list[arrow.Lane]:
     """Find where a run is to end, in each partition."""
     try:
         return arrow.lanes(topic, "earliest", end)
@@ -436,7 +436,7 @@ def run_tasks(spark: SparkSession, work: Work, tasks: list[int], progress: Progr
         frame.mapInArrow(do, "records BIGINT, bytes BIGINT").collect()
 
 
-def _opened(store: falaj.Store, config: ExportConfig) -> falaj.Topic[Any]:
+def _opened(store: falaj.Store, config: ExportConfig) -> falaj.AnyTopic[Any]:
     return ranges.open_raw(store, config.topic, config.visibility)
 
 
@@ -487,7 +487,7 @@ def _catalogued(config: ExportConfig) -> dict[str, str | None] | None:
     return {"format": config.format, "catalog": config.catalog, "table": config.table}
 
 
-def _options(config: ExportConfig, first: falaj.Topic[Any] | None) -> ReadOptions:
+def _options(config: ExportConfig, first: falaj.AnyTopic[Any] | None) -> ReadOptions:
     """Say to the connector what is read; where from, in the first run."""
     given = {
         "store": str(config.store),

@@ -27,7 +27,7 @@ from falaj.pipeline.places import JSON_READERS, expect_codec
 from falaj.pipeline.remote import is_remote
 from falaj.pipeline.sources import BAD, FILE
 from falaj.spark import sink_columns
-from falaj.spark.ranges import open_raw
+from falaj.spark.ranges import make, open_raw
 from falaj.spark.sink import Target
 from falaj.spark.sink_options import WriteOptions
 
@@ -196,7 +196,7 @@ def import_files(
     with falaj.open(config.store) as store:
         for name in filter(None, (config.into, config.bad_to)):
             if name not in store.topics:
-                store.topic(name, partitions=config.partitions or 1).close()
+                make(store, name, config.partitions or 1)
         if config.value is None:  # a column of values goes in as it is
             with open_raw(store, config.into) as into:
                 expect_codec(into, *JSON_READERS)

@@ -22,7 +22,7 @@ from falaj.spark.ranges import open_raw
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from falaj import Store, Topic
+    from falaj import AnyTopic, Store, Topic
 
 __all__ = ["TOKEN", "Entry", "Ledger", "SourceFile", "expect_name", "known"]
 
@@ -68,7 +68,7 @@ class Entry:
 class Ledger:
     """The files imported into a topic. `opened` makes it, and keeps others out meanwhile."""
 
-    def __init__(self, topic: Topic[Any], entries: Topic[Any]) -> None:
+    def __init__(self, topic: AnyTopic[Any], entries: Topic[Any]) -> None:
         self._topic = topic
         self._entries = entries
 
@@ -86,7 +86,7 @@ class Ledger:
         """
         with (
             open_raw(store, name) as topic,
-            store.topic(name + _SUFFIX, codec="json", partitions=1) as entries,
+            store.topic(name + _SUFFIX, codec="json") as entries,
             store.consumer(name + _SUFFIX, [entries]) as member,
         ):
             if not member.partitions:

@@ -26,7 +26,7 @@ import falaj
 from falaj.errors import InvalidArgument
 from falaj.pipeline import jobs, steps
 from falaj.pipeline.places import JSON_READERS, expect_codec
-from falaj.spark.ranges import open_raw
+from falaj.spark.ranges import make, open_raw
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -80,7 +80,7 @@ class Outputs:
         if self.topic is not None:
             with falaj.open(self.store) as store:
                 if self.topic not in store.topics:
-                    store.topic(self.topic, codec="json", partitions=partitions).close()
+                    make(store, self.topic, partitions, "json")
                 with open_raw(store, self.topic) as topic:
                     expect_codec(topic, *JSON_READERS)
         if self.folder is not None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F  # noqa: N812  # as every Spark program names it
 
-from falaj import Topic
+from falaj._topic import handle_of
 from falaj.errors import InvalidArgument, UnknownTopic
 from falaj.pipeline.frame import struct_of
 from falaj.spark.options import ReadOptions
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.datasource import InputPartition
 
-    from falaj import Store
+    from falaj import AnyTopic, PartitionedTopic, Store, Topic
     from falaj.arrow import Lane
 
 __all__ = [
@@ -54,7 +54,7 @@ def expect_two(topic: str, into: str) -> None:
         )
 
 
-def expect_codec(topic: Topic[Any], *known: str) -> None:
+def expect_codec(topic: AnyTopic[Any], *known: str) -> None:
     """Refuse a topic whose codec could not read the values that are to be written to it.
 
     Args:
@@ -69,7 +69,7 @@ def expect_codec(topic: Topic[Any], *known: str) -> None:
         )
 
 
-def like(store: Store, name: str, source: Topic[Any]) -> Topic[Any]:
+def like(store: Store, name: str, source: AnyTopic[Any]) -> Topic[Any] | PartitionedTopic[Any]:
     """Open a topic to write records of another to; make it where it is not there.
 
     Args:
@@ -100,10 +100,10 @@ def like(store: Store, name: str, source: Topic[Any]) -> Topic[Any]:
             verify=None,
             compacted=_is_compacted(source),
         )
-        return Topic(opened, store)
+        return handle_of(opened, store)
 
 
-def _is_compacted(topic: Topic[Any]) -> bool | None:
+def _is_compacted(topic: AnyTopic[Any]) -> bool | None:
     told = topic.store.info()["topics"]
     return next((each["compacted"] for each in told if each["name"] == topic.name), None)
 
@@ -118,7 +118,9 @@ def headers_or_empty() -> Column:
     return F.coalesce("headers", F.array().cast("array<struct<key:string,value:binary>>"))
 
 
-def read(spark: SparkSession, topic: Topic[Any], lanes: Iterable[Lane], schema: str) -> DataFrame:
+def read(
+    spark: SparkSession, topic: AnyTopic[Any], lanes: Iterable[Lane], schema: str
+) -> DataFrame:
     """Read ranges of a topic in Spark: within its partitions by offset.
 
     Args:
@@ -146,7 +148,7 @@ class Reading:
 
     @classmethod
     def of(
-        cls, spark: SparkSession, topic: Topic[Any], lanes: Iterable[Lane], schema: str
+        cls, spark: SparkSession, topic: AnyTopic[Any], lanes: Iterable[Lane], schema: str
     ) -> Reading:
         """Plan to read ranges of a topic, as `read` does."""
         options = ReadOptions.parse(_options(topic, lanes), "batch")
@@ -175,7 +177,7 @@ class Reading:
         return self.spark.range(0, count, 1, max(count, 1)).mapInArrow(do, schema)
 
 
-def _options(topic: Topic[Any], lanes: Iterable[Lane]) -> dict[str, str]:
+def _options(topic: AnyTopic[Any], lanes: Iterable[Lane]) -> dict[str, str]:
     """Say to the source which records it reads."""
     # Spark wants every partition named, and takes offsets that are there.
     named = {p: (start, end) for p, start, end in lanes}

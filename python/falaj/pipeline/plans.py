@@ -18,7 +18,7 @@ from falaj.errors import InvalidArgument, OffsetConflict
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from falaj import Store, Topic
+    from falaj import AnyTopic, Store
     from falaj._arguments import Start
     from falaj._time import Time
     from falaj.arrow import Lane
@@ -63,8 +63,8 @@ class Plans:
         self,
         store: Store,
         verb: str,
-        source: Topic[Any],
-        into: Topic[Any],
+        source: AnyTopic[Any],
+        into: AnyTopic[Any],
         settings: Mapping[str, Any],
     ) -> None:
         self._source, self._into = source, into

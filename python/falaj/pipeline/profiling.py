@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import numpy
     from pyspark.sql import DataFrame, Row, SparkSession
 
-    from falaj import Topic
+    from falaj import AnyTopic
     from falaj.arrow import Lane
     from falaj.pipeline.figures import Keys, Missing, Pause, Sizes, Slot
     from falaj.pipeline.frame import Progress
@@ -204,7 +204,7 @@ class _Counting:
     """The questions to Spark, and the sums of its answers."""
 
     spark: SparkSession
-    topic: Topic[Any]
+    topic: AnyTopic[Any]
     lanes: list[Lane]
     top: int
     progress: Progress | None
@@ -454,7 +454,7 @@ def _rate(records: int, first: int | None, last: int | None) -> float | None:
     return records / ((last - first) / figures.US)
 
 
-def _compression(topic: Topic[Any], lanes: list[Lane]) -> tuple[Compression, ...]:
+def _compression(topic: AnyTopic[Any], lanes: list[Lane]) -> tuple[Compression, ...]:
     """Compress pieces from all over the topic, as blocks of a file would be."""
     places = []
     for partition, start, end in lanes:
@@ -476,7 +476,7 @@ def _compression(topic: Topic[Any], lanes: list[Lane]) -> tuple[Compression, ...
     )
 
 
-def _block(topic: Topic[Any], partition: int, start: int, end: int) -> bytes:
+def _block(topic: AnyTopic[Any], partition: int, start: int, end: int) -> bytes:
     values, size = [], 0
     for record in topic.partition(partition)._records(start, end):
         values.append(record.to_bytes())

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from falaj import Record, Store, Topic
+    from falaj import AnyTopic, Record, Store
     from falaj._consumer import Consumer
     from falaj.arrow import Lane
 
@@ -161,8 +161,8 @@ class _Replay:
     """One replay, from where it stands to the end."""
 
     store: Store
-    source: Topic[Any]
-    into: Topic[Any]
+    source: AnyTopic[Any]
+    into: AnyTopic[Any]
     config: ReplayConfig
     progress: Progress
     clock: Clock = WALL

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pyarrow
     from pyspark.sql.types import DataType
 
-    from falaj import Topic
+    from falaj import AnyTopic
     from falaj.spark.loss import Loss
     from falaj.spark.options import ReadOptions
 
@@ -35,7 +35,9 @@ class Decoder:
         loss: Counts what is left out, and says so.
     """
 
-    def __init__(self, topic: Topic[Any], kind: DataType, options: ReadOptions, loss: Loss) -> None:
+    def __init__(
+        self, topic: AnyTopic[Any], kind: DataType, options: ReadOptions, loss: Loss
+    ) -> None:
         self._where = f"topic {topic.name}, partition {topic.partitions[0]}"
         self._values = options.values
         self._wanted = values.arrow_type(kind)

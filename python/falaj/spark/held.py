@@ -16,7 +16,7 @@ from falaj.errors import UnknownTopic
 from falaj.spark.ranges import open_raw
 
 if TYPE_CHECKING:
-    from falaj import Store, Topic
+    from falaj import AnyTopic, Store
     from falaj.spark.options import ReadOptions
 
 __all__ = ["HeldTopics"]
@@ -30,9 +30,9 @@ class HeldTopics:
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
         self._store: Store | None = None
-        self._topics: dict[str, tuple[_Mark, Topic[Any] | None]] = {}
+        self._topics: dict[str, tuple[_Mark, AnyTopic[Any] | None]] = {}
 
-    def now(self) -> dict[str, Topic[Any]]:
+    def now(self) -> dict[str, AnyTopic[Any]]:
         """Find the topics that are read and that are there, in the order of `chosen`.
 
         Returns:

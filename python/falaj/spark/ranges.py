@@ -146,17 +146,31 @@ def opened(options: ReadOptions, bounds: Range, loss: Loss) -> Iterator[falaj.To
             yield None
 
 
-def open_raw(store: falaj.Store, name: str, visibility: Visibility = "visible") -> falaj.Topic[Any]:
+def open_raw(
+    store: falaj.Store, name: str, visibility: Visibility = "visible"
+) -> falaj.Topic[Any] | falaj.PartitionedTopic[Any]:
     """Open a topic without running its codec: the column is the bytes, pickles included.
 
     Raises:
         UnknownTopic: There is none, also where the store was opened for writing.
     """
-    return store.topic(name, codec=falaj.RAW, visibility=visibility, create=False)
+    return store.any_topic(name, codec=falaj.RAW, visibility=visibility)
+
+
+def make(store: falaj.Store, name: str, partitions: int, codec: str | None = None) -> None:
+    """Create a topic where there is none.
+
+    Raises:
+        SettingsMismatch: It exists, with another number of partitions or another codec.
+    """
+    if partitions == 1:
+        store.topic(name, codec=codec).close()
+    else:
+        store.partitioned_topic(name, partitions=partitions, codec=codec).close()
 
 
 def _bounds(
-    topic: falaj.Topic[Any], options: ReadOptions, loss: Loss, pruning: Pruning | None
+    topic: falaj.AnyTopic[Any], options: ReadOptions, loss: Loss, pruning: Pruning | None
 ) -> Iterator[Range]:
     options.starting.expect_partitions(topic.name, topic.partitions)
     options.ending.expect_partitions(topic.name, topic.partitions)

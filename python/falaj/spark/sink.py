@@ -29,7 +29,7 @@ from pyspark.sql.datasource import (
 import falaj
 from falaj.errors import InvalidArgument, NotAStore, UnknownTopic
 from falaj.spark import sink_columns
-from falaj.spark.ranges import open_raw
+from falaj.spark.ranges import make, open_raw
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -253,10 +253,10 @@ def _create(store: Store, name: str, partitions: int | None, otherwise: int = 1)
         SettingsMismatch: It is there, with another number of partitions.
     """
     if partitions is not None or name not in store.topics:
-        store.topic(name, partitions=partitions or otherwise).close()
+        make(store, name, partitions or otherwise)
 
 
-def _topic(store: Store, name: str) -> falaj.Topic[Any]:
+def _topic(store: Store, name: str) -> falaj.AnyTopic[Any]:
     try:
         return open_raw(store, name)
     except UnknownTopic as error:

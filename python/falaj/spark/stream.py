@@ -230,7 +230,7 @@ class FalajStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._cursors is not None:
             self._cursors.close()
 
-    def _begin(self, topics: dict[str, falaj.Topic[Any]], kept: Places) -> Places:
+    def _begin(self, topics: dict[str, falaj.AnyTopic[Any]], kept: Places) -> Places:
         """Find where to go on, in topics that are there, from what was kept of them.
 
         A topic that is new to the stream begins with its first record; one that is not read keeps

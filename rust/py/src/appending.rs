@@ -7,21 +7,21 @@
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-use falaj::internals::error::Error;
+use falaj::internals::error::{Error, Result};
 use falaj::internals::log::Appended;
 use falaj::internals::topic::{
     NewRecord as Outgoing, SyncMode, Topic as Inner, partition_for_key, with_encoded,
 };
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBytes, PyDict, PyRange};
+use pyo3::types::PyBytes;
 
-use crate::errors::invalid;
+use crate::any_topic::AnyTopic;
+use crate::collect::{Bodies, Collector};
+use crate::errors::{OrRaise, invalid};
 use crate::handle::Open;
 use crate::input::{self, Incoming};
 use crate::precondition::Preconditions;
 use crate::receipts;
-use crate::topic::Topic;
 use crate::wait::{patiently, patiently_after};
 
 /// The keyword arguments of append() and extend() for partition and sync.
@@ -31,7 +31,99 @@ pub(crate) struct Where {
     pub(crate) sync: SyncMode,
 }
 
-impl Topic {
+/// The arguments of `append`, `extend` and `tombstone` beside records, values and keys.
+#[derive(Debug, Default)]
+pub(crate) struct Given<'a, 'py> {
+    pub(crate) headers: Option<&'a Bound<'py, PyAny>>,
+    pub(crate) timestamp: Option<&'a Bound<'py, PyAny>>,
+    pub(crate) timestamp_ns: Option<&'a Bound<'py, PyAny>>,
+    pub(crate) partition: Option<u32>,
+    pub(crate) sync: Option<&'a Bound<'py, PyAny>>,
+    pub(crate) producer: Option<&'a Bound<'py, PyAny>>,
+    pub(crate) sequence: Option<&'a Bound<'py, PyAny>>,
+    pub(crate) expect: Option<&'a Bound<'py, PyAny>>,
+}
+
+impl Given<'_, '_> {
+    fn preconditions(&self, py: Python<'_>) -> PyResult<Preconditions> {
+        Preconditions::new(py, self.producer, self.sequence, self.expect)
+    }
+
+    fn time(&self) -> input::Timestamp<'_, '_> {
+        input::Timestamp { moment: self.timestamp, ns: self.timestamp_ns }
+    }
+}
+
+impl AnyTopic {
+    /// Append a value. Returns its partition and offset.
+    pub(crate) fn append_given(
+        &self,
+        py: Python<'_>,
+        value: &Bound<'_, PyAny>,
+        key: Option<&Bound<'_, PyAny>>,
+        given: &Given<'_, '_>,
+    ) -> PyResult<(u32, u64)> {
+        let to = self.target(py, given.partition, given.sync)?;
+        let preconditions = given.preconditions(py)?;
+        let record = Incoming {
+            value: Some(input::encoded(value, self.opened.handle.shape.encode.as_ref())?),
+            key: input::key(key)?,
+            headers: input::headers(given.headers)?,
+            event_time_ns: given.time().ns()?,
+        };
+        self.append_record(py, &record, &to, &preconditions)
+    }
+
+    /// Append a tombstone. Returns its partition and offset.
+    pub(crate) fn delete_given(
+        &self,
+        py: Python<'_>,
+        key: &Bound<'_, PyAny>,
+        given: &Given<'_, '_>,
+    ) -> PyResult<(u32, u64)> {
+        let to = self.target(py, given.partition, given.sync)?;
+        let preconditions = given.preconditions(py)?;
+        let record = Incoming::tombstone(key, given.headers, given.time())?;
+        self.append_record(py, &record, &to, &preconditions)
+    }
+
+    /// Append many records at once. Returns the offsets that each partition got; without records an empty
+    /// range for the one partition that they would have gone to.
+    pub(crate) fn extend_given(
+        &self,
+        py: Python<'_>,
+        records: &Bound<'_, PyAny>,
+        given: &Given<'_, '_>,
+    ) -> PyResult<Vec<(u32, Range<u64>)>> {
+        let to = self.target(py, given.partition, given.sync)?;
+        let preconditions = given.preconditions(py)?;
+        let open = self.opened.handle.open(py)?;
+        let limit = open.topic.log().max_group_len();
+        let collector = Collector { shape: &self.opened.handle.shape, limit };
+        let bodies = match to.partition {
+            Some(partition) => collector.single(records, partition)?,
+            None => collector.spread(records, self.spreading(py, &preconditions))?,
+        };
+        let Bodies(parts) = &bodies;
+        if parts.iter().all(|(_, body)| body.count() == 0) {
+            let nothing = to
+                .partition
+                .map(|partition| open.topic.committed(partition).map(|end| (partition, end..end)));
+            return nothing.into_iter().collect::<Result<_>>().or_raise(py);
+        }
+        let parts: Vec<_> = parts.iter().map(|(partition, body)| (*partition, body)).collect();
+        let partitions: Vec<_> = parts.iter().map(|(partition, _)| *partition).collect();
+        let (ranges, appended) = preconditions.with(py, &open.topic, &partitions, |list| {
+            let commit = || open.topic.commit_bodies_if(&parts, list, Some(to.sync));
+            patiently(py, self.opened.handle.patience, commit)
+        })?;
+        for ((partition, _), range) in parts.iter().zip(&ranges) {
+            receipts::note(py, &self.opened.handle.shape, *partition, range.clone());
+        }
+        self.settle(py, &open, appended, to.sync)?;
+        Ok(partitions.into_iter().zip(ranges).collect())
+    }
+
     pub(crate) fn target(
         &self,
         py: Python<'_>,
@@ -50,36 +142,6 @@ impl Topic {
             return Err(invalid(py, what));
         }
         Ok(Where { partition, sync })
-    }
-
-    /// Make the result of `append`: where a record was stored.
-    pub(crate) fn position_for_python<'py>(
-        &self,
-        py: Python<'py>,
-        went: (u32, u64),
-    ) -> PyResult<Bound<'py, PyAny>> {
-        if self.opened.only.is_some() {
-            return Ok(went.1.into_pyobject(py)?.into_any());
-        }
-        static POSITION: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-        POSITION.import(py, "falaj._records", "Position")?.call1(went)
-    }
-
-    /// Make the result of `extend`; a dict leaves out partitions without records.
-    pub(crate) fn ranges_for_python<'py>(
-        &self,
-        py: Python<'py>,
-        appended: &[(u32, Range<u64>)],
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let range = |range: &Range<u64>| PyRange::new(py, range.start as isize, range.end as isize);
-        if let (Some(_), [(_, one)]) = (self.opened.only, appended) {
-            return Ok(range(one)?.into_any());
-        }
-        let by_partition = PyDict::new(py);
-        for (partition, offsets) in appended.iter().filter(|(_, offsets)| !offsets.is_empty()) {
-            by_partition.set_item(partition, range(offsets)?)?;
-        }
-        Ok(by_partition.into_any())
     }
 
     fn turn(&self) -> u32 {

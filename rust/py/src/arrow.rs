@@ -14,10 +14,10 @@ use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyList, PyString};
 
 use crate::admin::skipped;
+use crate::any_topic::AnyTopic;
 use crate::batch;
 use crate::errors::{OrRaise, invalid};
 use crate::gil_cell::GilCell;
-use crate::topic::Topic;
 
 /// Records as Arrow record batches; see falaj.arrow.
 #[pyclass(frozen, module = "falaj._core")]
@@ -109,7 +109,7 @@ impl ArrowBatch {
 #[allow(clippy::too_many_arguments, reason = "falaj.arrow is the only caller")]
 pub(crate) fn _arrow(
     py: Python<'_>,
-    topic: PyRef<'_, Topic>,
+    topic: PyRef<'_, AnyTopic>,
     lanes: Vec<(u32, u64, u64)>,
     columns: Vec<Bound<'_, PyString>>,
     views: bool,

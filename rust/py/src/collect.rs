@@ -11,12 +11,12 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyList, PyMapping, PyMemoryView, PyString};
 
+use crate::any_topic::AnyTopic;
 use crate::draft::NewRecord;
 use crate::errors::raise;
 use crate::handle::Shape;
 use crate::input::{self, Incoming};
 use crate::record::Record;
-use crate::topic::Topic;
 
 /// Bytes of memory that a thread keeps for encoding.
 const KEPT: usize = 1 << 20;
@@ -137,7 +137,7 @@ impl<'a> Collector<'a> {
 
 /// Raise an error for a record that `extend` would refuse.
 #[pyfunction]
-pub(crate) fn _expect_record(topic: &Topic, record: &Bound<'_, PyAny>) -> PyResult<()> {
+pub(crate) fn _expect_record(topic: &AnyTopic, record: &Bound<'_, PyAny>) -> PyResult<()> {
     let limit = topic.opened.handle.open(record.py())?.topic.log().max_group_len();
     let collector = Collector { shape: &topic.opened.handle.shape, limit };
     let record_len = collector.incoming(record)?.len();

@@ -1,4 +1,4 @@
-//! Compaction: options in, the results as a dict out; and the tombstones that it acts on.
+//! Compaction: options in, the results as a dict out.
 
 use std::time::{Duration, Instant};
 
@@ -10,10 +10,9 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::admin::{Object, dict, with_progress};
-use crate::input::{self, Incoming};
-use crate::precondition::Preconditions;
+use crate::any_topic::AnyTopic;
+use crate::input;
 use crate::store::Store;
-use crate::topic::Topic;
 
 /// A partition's last records as Python passes them: the offset up to which records were examined,
 /// and two buffers of unsigned 64-bit numbers.
@@ -24,7 +23,7 @@ type Told<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>, Bound<'py, PyAny>, Bound
 pub(crate) fn _mark_compacted(
     py: Python<'_>,
     store: &Store,
-    topic: &Topic,
+    topic: &AnyTopic,
     compacted: bool,
 ) -> PyResult<()> {
     let inner = store.inner(py)?;
@@ -33,33 +32,6 @@ pub(crate) fn _mark_compacted(
     let patience = store.patience();
     crate::wait::patiently(py, patience, || inner.mark_compacted(name, compacted, Some(generation)))
         .map(drop)
-}
-
-/// See falaj.Topic.tombstone.
-#[pyfunction]
-#[pyo3(signature = (
-    topic, key, *, headers, timestamp, timestamp_ns, partition, sync, producer, sequence, expect
-))]
-#[allow(clippy::too_many_arguments, reason = "they are keywords in Python")]
-pub(crate) fn _tombstone<'py>(
-    py: Python<'py>,
-    topic: &Topic,
-    key: &Bound<'py, PyAny>,
-    headers: Option<&Bound<'py, PyAny>>,
-    timestamp: Option<&Bound<'py, PyAny>>,
-    timestamp_ns: Option<&Bound<'py, PyAny>>,
-    #[pyo3(from_py_with = input::partition)] partition: Option<u32>,
-    sync: Option<&Bound<'py, PyAny>>,
-    producer: Option<&Bound<'py, PyAny>>,
-    sequence: Option<&Bound<'py, PyAny>>,
-    expect: Option<&Bound<'py, PyAny>>,
-) -> PyResult<Bound<'py, PyAny>> {
-    let to = topic.target(py, partition, sync)?;
-    let preconditions = Preconditions::new(py, producer, sequence, expect)?;
-    let timestamp = input::Timestamp { moment: timestamp, ns: timestamp_ns };
-    let record = Incoming::tombstone(key, headers, timestamp)?;
-    let went = topic.append_record(py, &record, &to, &preconditions)?;
-    topic.position_for_python(py, went)
 }
 
 /// See falaj.Topic.compact.
@@ -71,7 +43,7 @@ pub(crate) fn _tombstone<'py>(
 )]
 pub(crate) fn _compact<'py>(
     py: Python<'py>,
-    topic: &Topic,
+    topic: &AnyTopic,
     tombstones_us: u64,
     #[pyo3(from_py_with = input::bytes_of_memory)] memory: u64,
     seal: bool,

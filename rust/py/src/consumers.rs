@@ -6,11 +6,11 @@ use falaj::internals::store::Store as Inner;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString};
 
+use crate::any_topic::AnyTopic;
 use crate::consumer::start_of;
 use crate::errors::{OrRaise, class};
 use crate::input;
 use crate::store::Store;
-use crate::topic::Topic;
 use crate::wait::patiently;
 
 /// Return the consumer groups of a store, all or one, as dicts.
@@ -113,7 +113,7 @@ pub(crate) fn _seek_group(
 #[pyfunction]
 pub(crate) fn _position_of(
     py: Python<'_>,
-    topic: &Bound<'_, Topic>,
+    topic: &Bound<'_, AnyTopic>,
     #[pyo3(from_py_with = input::partition_number)] partition: u32,
     #[pyo3(from_py_with = input::offset_number)] offset: u64,
 ) -> PyResult<(u32, i64)> {

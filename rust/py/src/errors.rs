@@ -109,6 +109,12 @@ fn build(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
     if let Error::OutOfOrderSequence { next, .. } = error {
         exception.setattr("next", next)?;
     }
+    if let Error::SettingsMismatch { topic, setting, stored, asked } = error {
+        exception.setattr("topic", topic)?;
+        exception.setattr("setting", setting)?;
+        exception.setattr("stored", stored)?;
+        exception.setattr("asked", asked)?;
+    }
     if let Error::LogTruncated { topic, partition, end, .. } = error {
         exception.setattr("topic", topic)?;
         exception.setattr("partition", partition)?;

@@ -7,6 +7,7 @@
 #![deny(unsafe_code)]
 
 mod admin;
+mod any_topic;
 mod appending;
 mod arrow;
 mod batch;
@@ -29,6 +30,7 @@ mod iterate;
 mod lookup;
 mod module;
 mod opened;
+mod partitioned_topic;
 mod payload;
 mod plain;
 mod precondition;

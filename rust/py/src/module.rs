@@ -3,9 +3,9 @@
 use pyo3::prelude::*;
 
 use crate::{
-    admin, arrow, batch, buffer, bulk_load, collect, compact, consumer, consumers, draft, floor,
-    follow, gil_cell, iterate, opened, plain, queue, queue_job, receipts, record, retention, store,
-    topic, transaction,
+    admin, any_topic, arrow, batch, buffer, bulk_load, collect, compact, consumer, consumers,
+    draft, floor, follow, gil_cell, iterate, opened, partitioned_topic, plain, queue, queue_job,
+    receipts, record, retention, store, topic, transaction,
 };
 
 /// Add classes or functions to a module.
@@ -24,6 +24,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     // First: classes are made once a process, and must not be a subinterpreter's.
     gil_cell::expect_main(module.py())?;
     add!(module, add_class:
+        any_topic::AnyTopic, partitioned_topic::PartitionedTopic,
         arrow::ArrowBatch, arrow::ArrowStream, batch::Batch, batch::BatchRecords, batch::Batches,
         batch::Values, batch::ValuesIterator, buffer::BatchView, buffer::View, consumer::Consumed,
         consumer::Consumer, draft::NewRecord, floor::Floor, follow::Bell, follow::Follower,
@@ -34,7 +35,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
         admin::_backup, admin::_count_from, admin::_info, admin::_repair, admin::_topic_info,
         admin::_verify,
         arrow::_arrow, arrow::_arrow_of, collect::_expect_record, compact::_compact,
-        compact::_mark_compacted, compact::_tombstone, consumers::_delete_group,
+        compact::_mark_compacted, consumers::_delete_group,
         consumers::_forget_topic, consumers::_group_names, consumers::_groups, consumers::_position_of,
         consumers::_seek_group, consumers::_topic_in_log, plain::_expect_json,
         plain::_expect_msgpack, queue::_delete_queue,

@@ -74,3 +74,18 @@ impl Opened {
         })
     }
 }
+
+#[pymethods]
+impl Opened {
+    /// How many partitions the topic has.
+    #[getter]
+    fn partitions(&self) -> u32 {
+        self.partitions
+    }
+
+    /// True when it is for one partition: the topic has one, or this is a view of one.
+    #[getter]
+    fn single(&self) -> bool {
+        self.only.is_some()
+    }
+}

@@ -19,6 +19,7 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 
 use crate::admin::{dict, list, skipped_in};
 
+use crate::any_topic::AnyTopic;
 use crate::errors::{OrRaise, class, invalid};
 use crate::follow::Watch;
 use crate::handle::Handle;
@@ -26,7 +27,6 @@ use crate::input;
 use crate::precondition::Preconditions;
 use crate::queue_job::{BEGUN, Batch, Job, OPEN, SETTLED, call, delay_of, is_late, is_over};
 use crate::record::Record;
-use crate::topic::Topic;
 use crate::wait::{patiently, seconds, wait};
 
 /// An open queue; see falaj._queue.Queue.
@@ -103,7 +103,7 @@ impl Queue {
         &self,
         py: Python<'_>,
         jobs: &[Py<Job>],
-        dead: &Topic,
+        dead: &AnyTopic,
         limit: u64,
     ) -> PyResult<(Vec<(u32, BodyWriter)>, usize)> {
         let text = |text: String| PyBytes::new(py, text.as_bytes());
@@ -149,7 +149,7 @@ impl Queue {
     #[new]
     fn new(
         py: Python<'_>,
-        topic: &Bound<'_, Topic>,
+        topic: &Bound<'_, AnyTopic>,
         name: &Bound<'_, PyString>,
         ordered: Option<bool>,
     ) -> PyResult<Self> {
@@ -281,7 +281,7 @@ impl Queue {
         &self,
         py: Python<'_>,
         jobs: &Bound<'_, PyAny>,
-        dead: &Bound<'_, Topic>,
+        dead: &Bound<'_, AnyTopic>,
     ) -> PyResult<()> {
         let (jobs, dead) = (self.ours(py, jobs)?, dead.get());
         let handle = dead.opened.handle();

@@ -9,9 +9,9 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::admin::{Object, dict, list, told};
+use crate::any_topic::AnyTopic;
 use crate::errors::class;
 use crate::store::Store;
-use crate::topic::Topic;
 use crate::wait::patiently;
 
 /// Read a change: a missing setting stays, None lifts a limit.
@@ -41,7 +41,7 @@ pub(crate) fn shown<'py>(py: Python<'py>, retention: &Retention) -> Object<'py> 
 pub(crate) fn _configure_topic<'py>(
     py: Python<'py>,
     store: &Store,
-    topic: &Topic,
+    topic: &AnyTopic,
     changes: &Bound<'py, PyDict>,
 ) -> Object<'py> {
     let (inner, change) = (store.inner(py)?, change(changes)?);

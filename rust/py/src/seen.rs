@@ -7,11 +7,11 @@ use falaj::internals::error::Result;
 use falaj::internals::topic::{ScanRange, Topic as Inner};
 use pyo3::prelude::*;
 
+use crate::any_topic::AnyTopic;
 use crate::errors::{OrRaise, invalid, raise};
 use crate::handle::{Open, Shape};
-use crate::topic::Topic;
 
-impl Topic {
+impl AnyTopic {
     pub(crate) fn lanes(&self) -> std::ops::Range<u32> {
         self.opened.only.map_or(0..self.opened.partitions, |only| only..only + 1)
     }
@@ -113,7 +113,8 @@ impl Topic {
                 }
             }
         };
-        format!("<falaj.Topic {name:?}{part}, codec {codec}, {state}>")
+        let kind = if self.opened.only.is_some() { "Topic" } else { "PartitionedTopic" };
+        format!("<falaj.{kind} {name:?}{part}, codec {codec}, {state}>")
     }
 }
 

@@ -15,6 +15,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyRange, PyString, PyTuple};
 
+use crate::any_topic::AnyTopic;
 use crate::collect::Collector;
 use crate::consumer::Consumer;
 use crate::errors::{OrRaise, invalid};
@@ -22,7 +23,6 @@ use crate::input::{self, Incoming};
 use crate::opened::Opened;
 use crate::receipts;
 use crate::store::Store;
-use crate::topic::Topic;
 use crate::turn::Shared;
 use crate::wait::{patiently, patiently_after};
 
@@ -99,7 +99,7 @@ impl Transaction {
         if let Ok(name) = topic.cast::<PyString>() {
             return Store::existing(self.store.bind(topic.py()), &name.to_string_lossy());
         }
-        let Ok(handle) = topic.cast::<Topic>() else {
+        let Ok(handle) = topic.cast::<AnyTopic>() else {
             let kind = topic.get_type().name()?.to_string();
             let what = format!("a transaction writes to a topic or the name of one, not {kind}");
             return Err(PyTypeError::new_err(what));
@@ -436,7 +436,7 @@ impl Transaction {
 #[allow(clippy::needless_pass_by_value, reason = "bytes of Python's come as a vector")]
 pub(crate) fn _cursor(
     py: Python<'_>,
-    topic: &Bound<'_, Topic>,
+    topic: &Bound<'_, AnyTopic>,
     name: Vec<u8>,
 ) -> PyResult<Option<(u64, u32)>> {
     let open = topic.get().opened.handle.open_existing(py)?;

@@ -37,7 +37,7 @@ def fill(path: Path, wanted: Iterable[data.Flight], topic: str = TOPIC) -> Flown
     hours: dict[str, int] = {}
     with (
         falaj.open(path) as store,
-        store.topic(topic, partitions=len(data.ORIGINS)) as opened,
+        store.partitioned_topic(topic, partitions=len(data.ORIGINS)) as opened,
         opened.bulk_load("flights") as job,
     ):
         for flight in wanted:

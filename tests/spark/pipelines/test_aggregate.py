@@ -101,7 +101,7 @@ def figures(flown: list[data.Flight]) -> dict[str, Any]:
 def batches(flown: Flown, checkpoint: Path) -> Iterable[list[data.Flight]]:
     """Give the flights of each batch; Spark keeps in the checkpoint which those were."""
     with falaj.open(flown.store, read_only=True) as store:
-        topic = store.topic(TOPIC)
+        topic = store.any_topic(TOPIC)
         parts = [
             [json.loads(record.to_bytes()) for record in topic.partition(n)]
             for n in topic.partitions
@@ -131,7 +131,7 @@ Found = dict[tuple[int, str], dict[str, Any]]
 def in_topic(config: AggregateConfig) -> list[tuple[bytes | None, dict[str, Any]]]:
     assert config.into is not None
     with falaj.open(config.store, read_only=True) as store:
-        return [(record.key, record.value) for record in store.topic(config.into)]
+        return [(record.key, record.value) for record in store.any_topic(config.into)]
 
 
 def in_folder(config: AggregateConfig) -> list[dict[str, Any]]:
@@ -331,21 +331,21 @@ def test_a_topic_that_was_made_anew_is_counted_from_its_beginning(
         with falaj.open(path) as store:
             if "t" in store.topics:
                 store.delete_topic("t")
-            with store.topic("t", partitions=partitions) as topic:
+            with store.partitioned_topic("t", partitions=partitions) as topic:
                 for n in range(records):
                     row = b'{"at": "2026-11-20T08:%02d:00Z", "n": 1}' % n
                     topic.append(row, partition=n % partitions)
                 topic.flush()
         assert aggregate(spark, config).records == records
     with falaj.open(path, read_only=True) as store:
-        assert max(record.value["n"] for record in store.topic("sums")) == 3
+        assert max(record.value["n"] for record in store.any_topic("sums")) == 3
 
 
 def test_a_checkpoint_and_a_folder_are_one_jobs(
     spark: SparkSession, path: Path, tmp_path: Path
 ) -> None:
     with falaj.open(path) as store:
-        store.topic("t", partitions=2)
+        store.partitioned_topic("t", partitions=2)
     given: dict[str, Any] = {"store": path, "topic": "t", "parquet": tmp_path / "out"}
     first = AggregateConfig(checkpoint=tmp_path / "one", **given)
     aggregate(spark, first)

@@ -29,7 +29,7 @@ BAD = [b"no JSON", b'{"n": "x"}', b"\xff\xfe"]
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    with falaj.open(tmp_path / "s") as opened, opened.topic("t", partitions=2) as topic:
+    with falaj.open(tmp_path / "s") as opened, opened.partitioned_topic("t", partitions=2) as topic:
         for place, value in enumerate([b'{"n": 1}', *BAD, b'{"n": 2}']):
             topic.append(
                 value,
@@ -57,7 +57,7 @@ def given(store: Path, **more: Any) -> dict[str, Any]:
 
 def values(store: Path, topic: str = "u") -> list[Any]:
     with falaj.open(store, read_only=True) as opened:
-        return [json.loads(record.to_bytes()) for record in opened.topic(topic)]
+        return [json.loads(record.to_bytes()) for record in opened.any_topic(topic)]
 
 
 def bad(store: Path) -> list[tuple[Any, ...]]:
@@ -65,7 +65,7 @@ def bad(store: Path) -> list[tuple[Any, ...]]:
     with falaj.open(store, read_only=True) as opened:
         return [
             (r.to_bytes(), r.key, r.timestamp.timestamp(), dict(r.headers))
-            for r in opened.topic("bad")
+            for r in opened.any_topic("bad")
         ]
 
 
@@ -99,7 +99,7 @@ def test_an_aggregate_keeps_bad_values_once_also_when_a_batch_is_done_again(
     aggregate(spark, config)
     assert bad(store) == KEPT
     with falaj.open(store) as opened:
-        opened.topic("t").append(b"more", key=b"k", partition=0)
+        opened.any_topic("t").append(b"more", key=b"k", partition=0)
     assert aggregate(spark, config).bad == 1
     assert [kept[0] for kept in bad(store)] == [*BAD, b"more"]
 
@@ -153,7 +153,7 @@ def test_an_export_keeps_bad_values_once_also_where_it_dies_behind_its_commit(
     assert bad(store) == KEPT
     assert read_exported(spark, config.into).count() == 3
     with falaj.open(store) as opened:
-        opened.topic("t").append(b"more", key=b"k", partition=0, sync="durable")
+        opened.any_topic("t").append(b"more", key=b"k", partition=0, sync="durable")
     done = export(spark, config)
     assert (done.records, done.bad, dict(done.rows())["bad values"]) == (0, 1, "1")
     assert [kept[0] for kept in bad(store)] == [*BAD, b"more"]

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 def planes(tmp_path: Path, january_flights: list[data.Flight]) -> Path:
     """The flights of January; the last one of each plane and airport counts."""
     flown = fill(tmp_path / "store", january_flights)
-    with falaj.open(flown.store) as store, store.topic(TOPIC) as flights:
+    with falaj.open(flown.store) as store, store.any_topic(TOPIC) as flights:
         flights.configure(compacted=True)
     return flown.store
 
 
 def left(path: Path) -> set[tuple[int, int]]:
-    with falaj.open(path, read_only=True) as store, store.topic(TOPIC) as flights:
+    with falaj.open(path, read_only=True) as store, store.any_topic(TOPIC) as flights:
         return {(record.partition, record.offset) for record in flights}
 
 
@@ -39,7 +39,7 @@ def test_what_is_left_is_what_plain_python_says(
 ) -> None:
     last: dict[tuple[int, bytes], int] = {}
     keyless = set()
-    with falaj.open(planes) as store, store.topic(TOPIC) as flights:
+    with falaj.open(planes) as store, store.any_topic(TOPIC) as flights:
         for record in flights:
             if record.key is None:
                 keyless.add((record.partition, record.offset))
@@ -54,7 +54,7 @@ def test_what_is_left_is_what_plain_python_says(
     assert result.bytes > 0
     assert told.said == [f"find the last records of {TOPIC}", f"compact {TOPIC}"]
     assert dict(result.rows())["keys"] == f"{len(last):,}"
-    with falaj.open(planes) as store, store.topic(TOPIC) as flights:
+    with falaj.open(planes) as store, store.any_topic(TOPIC) as flights:
         assert flights.compact()["removed"] == 0, "without Spark nothing more goes"
         gone = next(offset for offset in range(JANUARY) if (0, offset) not in wanted)
         with pytest.raises(RecordCompacted):
@@ -70,7 +70,7 @@ Kept = tuple[int, bytes | None, bytes | None]
 
 def kept(path: Path) -> list[Kept]:
     """List offset, key and value of the one partition of `t`."""
-    with falaj.open(path, read_only=True) as store, store.topic("t") as topic:
+    with falaj.open(path, read_only=True) as store, store.any_topic("t") as topic:
         return [
             (record.offset, record.key, None if record.raw is None else record.to_bytes())
             for record in topic

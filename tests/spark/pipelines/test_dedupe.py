@@ -31,7 +31,7 @@ def config(store: falaj.Store | Path, **rest: Any) -> DedupeConfig:
     return DedupeConfig(**usual | rest)
 
 
-def content(topic: falaj.Topic[Any]) -> list[list[tuple[Any, ...]]]:
+def content(topic: falaj.AnyTopic[Any]) -> list[list[tuple[Any, ...]]]:
     return [
         [(r.key, r.to_bytes(), r.headers, r.timestamp_ns) for r in topic.partition(p)]
         for p in topic.partitions
@@ -39,7 +39,7 @@ def content(topic: falaj.Topic[Any]) -> list[list[tuple[Any, ...]]]:
 
 
 def kept_of(
-    topic: falaj.Topic[Any], id_of: Any, window_ns: int, last: bool
+    topic: falaj.AnyTopic[Any], id_of: Any, window_ns: int, last: bool
 ) -> tuple[list[list[tuple[Any, ...]]], Counter[Any]]:
     """The records that are kept, by partition, and how many copies of each id are not."""
     order = sorted(
@@ -98,7 +98,7 @@ def test_flights_are_kept_as_plain_python_keeps_them(
     )
     done = dedupe(spark, wanted, progress=told)
     with falaj.open(writable, read_only=True) as store:
-        source, into = store.topic(TOPIC), store.topic(wanted.into)
+        source, into = store.any_topic(TOPIC), store.any_topic(wanted.into)
         kept, dropped = kept_of(source, id_of, days * DAY_NS, last)
         assert content(into) == kept
         everything = [record for part in content(source) for record in part]
@@ -178,7 +178,7 @@ def test_a_json_field_is_the_text_that_is_written_whatever_it_is_as_a_number(
             job.append_arrow(pyarrow.record_batch({"value": [value]}))
     done = dedupe(spark, config(store, by="json:id"))
     assert (done.records, done.kept, done.without_id) == (2 * len(written), len(written), 0)
-    kept = [record.to_bytes() for record in store.topic("into")]
+    kept = [record.to_bytes() for record in store.any_topic("into")]
     assert kept == [record.to_bytes() for record in source[: len(written)]]
 
 
@@ -191,7 +191,7 @@ def _alike(ids: list[Any]) -> list[Any]:
 def test_runs_in_pieces_give_what_a_single_one_gives_and_none_is_done_twice(
     spark: SparkSession, store: falaj.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source = store.topic("source", partitions=2)
+    source = store.partitioned_topic("source", partitions=2)
     for n in range(60):
         source.append(
             b"%d" % n, key=b"k%d" % (n % 11), timestamp_ns=(1000 + n) * 10**9, partition=n % 2
@@ -222,7 +222,7 @@ def test_runs_in_pieces_give_what_a_single_one_gives_and_none_is_done_twice(
     assert (rest.records, rest.runs) == (20, 1)
     assert dedupe(spark, wanted).runs == 0
     kept, _ = kept_of(source, lambda r: r.key, 20 * 10**9, last=False)
-    assert content(store.topic("into")) == kept
+    assert content(store.any_topic("into")) == kept
     with pytest.raises(InvalidArgument, match=r"window = 20\.0, not None"):
         dedupe(spark, config(store))
     source.append(b"new", partition=0)
@@ -237,8 +237,8 @@ def test_runs_in_pieces_give_what_a_single_one_gives_and_none_is_done_twice(
 def test_where_the_last_one_wins_a_newer_copy_is_appended_and_told(
     spark: SparkSession, store: falaj.Store
 ) -> None:
-    source = store.topic("source", partitions=1)
-    into = store.topic("into", partitions=2)
+    source = store.topic("source")
+    into = store.partitioned_topic("into", partitions=2)
     for n in range(6):
         source.append(b"%d" % n, key=b"k%d" % (n % 4))
     assert dedupe(spark, config(store, keep="last")).replaced == 0
@@ -248,7 +248,7 @@ def test_where_the_last_one_wins_a_newer_copy_is_appended_and_told(
     assert (done.records, done.kept, done.replaced) == (2, 2, 1)
     values = {record.to_bytes() for p in into.partitions for record in into.partition(p)}
     assert values == {b"2", b"3", b"4", b"5", b"6", b"7"}
-    alike = store.topic("alike", partitions=2)
+    alike = store.partitioned_topic("alike", partitions=2)
     for record in source:
         alike.append(record.to_bytes(), key=record.key)
     for p in into.partitions:
@@ -320,6 +320,6 @@ def test_all_flights_of_the_year_are_kept_as_plain_python_keeps_them(
         store.backup(copy)
     done = dedupe(spark, config(copy, topic=TOPIC, window=86_400.0))
     with falaj.open(copy, read_only=True) as store:
-        kept, dropped = kept_of(store.topic(TOPIC), lambda r: r.key, DAY_NS, last=False)
-        assert content(store.topic("into")) == kept
+        kept, dropped = kept_of(store.any_topic(TOPIC), lambda r: r.key, DAY_NS, last=False)
+        assert content(store.any_topic("into")) == kept
     assert (done.records, done.dropped) == (flights.records, sum(dropped.values()))

@@ -80,7 +80,7 @@ def test_all_flights_are_exported_on_their_dates(
 def test_columns_are_those_of_the_records(lake: tuple[Path, ExportResult], january: Flown) -> None:
     rows = [row for path in exported_files(lake[0]) for row in rows_of(path)]
     rows.sort(key=lambda row: (row["partition"], row["offset"]))
-    with falaj.open(january.store, read_only=True) as store, store.topic(TOPIC) as topic:
+    with falaj.open(january.store, read_only=True) as store, store.any_topic(TOPIC) as topic:
         expected = [
             {
                 "partition": record.partition,
@@ -184,7 +184,7 @@ def merge_in_this_process(
 
 def fill(folder: Path, count: int, topic: str = "t", start: int = 0) -> None:
     """Append records to two partitions, one a quarter of a day."""
-    with falaj.open(folder / "s") as store, store.topic(topic, partitions=2) as opened:
+    with falaj.open(folder / "s") as store, store.partitioned_topic(topic, partitions=2) as opened:
         for n in range(start, start + count):
             opened.append(b"%d" % n, timestamp_ns=(BEGIN + n * DAY // 4) * 10**9, partition=n % 2)
 
@@ -276,7 +276,7 @@ def test_more_dates_than_open_files_are_exported_whole(
     monkeypatch.setattr("falaj.pipeline.pieces._OPEN_FILES", 2)
     monkeypatch.setattr("falaj.pipeline.pieces._WAITING_BYTES", 1)
     monkeypatch.setattr("falaj.spark.columns.BATCH_ROWS_MAX", 1)
-    with falaj.open(tmp_path / "s") as store, store.topic("t") as topic:
+    with falaj.open(tmp_path / "s") as store, store.any_topic("t") as topic:
         for n in range(20, 40):  # back and forth between the same days
             topic.append(b"%d" % n, timestamp_ns=(BEGIN + n % 5 * DAY) * 10**9, partition=0)
     assert small().records == 40
@@ -305,7 +305,7 @@ def trim(folder: Path) -> None:
 
 def make_anew(folder: Path) -> None:
     with falaj.open(folder / "s") as store:
-        store.topic("t").delete()
+        store.any_topic("t").delete()
     fill(folder, 30, start=100)
 
 
@@ -342,8 +342,8 @@ def test_an_end_in_a_topic_that_was_made_anew_is_one_of_that(
 ) -> None:
     small()
     with falaj.open(tmp_path / "s") as store:
-        store.topic("t").delete()
-        with store.topic("t", partitions=partitions) as topic:
+        store.any_topic("t").delete()
+        with store.partitioned_topic("t", partitions=partitions) as topic:
             for n in range(12 * partitions):
                 topic.append(
                     b"%d" % (100 + n), timestamp_ns=BEGIN * 10**9, partition=n % partitions
@@ -370,8 +370,8 @@ def test_a_topic_that_is_made_anew_while_a_run_is_planned_is_a_loss(
     def meanwhile(*arguments: Any) -> dict[str, Any]:
         found = latest(*arguments)
         with falaj.open(tmp_path / "s") as store:
-            store.topic("t").delete()
-            store.topic("t", partitions=5).close()
+            store.any_topic("t").delete()
+            store.partitioned_topic("t", partitions=5).close()
         return found
 
     with monkeypatch.context() as patch:
@@ -405,7 +405,7 @@ def test_records_that_go_while_a_run_lies_dead_are_a_loss_too(
         patch.setattr(exporting, "run_tasks", die)
         with pytest.raises(KeyboardInterrupt):
             small()
-    with falaj.open(tmp_path / "s") as store, store.topic("t") as topic:
+    with falaj.open(tmp_path / "s") as store, store.any_topic("t") as topic:
         topic.partition(0).trim(before_offset=4)
     with pytest.raises(OffsetOutOfRange, match="records 0 to 4 were trimmed"):
         small()

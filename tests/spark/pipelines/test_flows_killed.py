@@ -67,7 +67,7 @@ def run_until_killed(summing: AggregateConfig, joining: JoinConfig, folder: Path
         with falaj.open(summing.store, read_only=True) as store:
             # A batch comes into sight at once: Spark does not know of its end yet.
             for topic, count in ((summing.into, 1), (joining.into, BATCH + 1)):
-                records = store.topic(str(topic)).follow(timeout=100)
+                records = store.any_topic(str(topic)).follow(timeout=100)
                 found = next(islice(records, count - 1, None), None)
                 assert found is not None, log.read_text(errors="replace")[-3_000:]
     finally:
@@ -94,7 +94,7 @@ def test_a_driver_that_is_killed_is_followed_by_one_that_writes_each_result_once
     rows = test_join.in_folder(joining)
     assert test_join.same(test_join.in_topic(joining), test_join.without_record(rows))
     with falaj.open(flown.store, read_only=True) as store:
-        source = store.topic(TOPIC)
+        source = store.any_topic(TOPIC)
         wanted = [(n, record.offset) for n in source.partitions for record in source.partition(n)]
     found = [(row["record"]["partition"], row["record"]["offset"]) for row in rows]
     assert sorted(found) == wanted

@@ -92,7 +92,7 @@ def test_csv_files_of_the_flights_are_in_the_topic_row_by_row(
     where = {}
     for number, flight in enumerate(january_flights):
         where[json.dumps(flight)] = number
-    with falaj.open(tmp_path / "s", read_only=True) as store, store.topic("flights") as topic:
+    with falaj.open(tmp_path / "s", read_only=True) as store, store.any_topic("flights") as topic:
         for partition in topic.partitions:
             numbers = []
             for record in topic.partition(partition):
@@ -136,7 +136,7 @@ def test_records_are_ordered_as_asked_over_all_files(do: Do, tmp_path: Path) -> 
         wide = " " * 500 if name == "b" else ""  # Spark reads large files first
         put(tmp_path, f"{name}.json", "\n".join(row + wide for row in rows[::-1]))
     do(schema="shop STRING, n INT, at INT", order_by="n", key="shop", partitions=2)
-    with falaj.open(tmp_path / "s", read_only=True) as store, store.topic("sales") as topic:
+    with falaj.open(tmp_path / "s", read_only=True) as store, store.any_topic("sales") as topic:
         for number in topic.partitions:
             found = [json.loads(record.to_bytes()) for record in topic.partition(number)]
             assert [row["n"] for row in found] == sorted(row["n"] for row in found)
@@ -185,7 +185,7 @@ def test_malformed_rows_go_to_a_topic_once_also_where_an_import_dies_in_between(
 
 
 def rejected(folder: Path) -> list[tuple[str, str]]:
-    with falaj.open(folder / "s", read_only=True) as store, store.topic("rejected") as topic:
+    with falaj.open(folder / "s", read_only=True) as store, store.any_topic("rejected") as topic:
         return [((record.key or b"").decode(), record.to_bytes().decode()) for record in topic]
 
 
@@ -280,7 +280,7 @@ def test_a_ledger_that_was_deleted_is_noticed(do: Do, tmp_path: Path) -> None:
     with pytest.raises(CorruptData, match="does not tell which files that was"):
         do(schema=SALES)
     with falaj.open(tmp_path / "s") as store:
-        assert store.topic("sales").forget_idempotency_key(TOKEN)
+        assert store.any_topic("sales").forget_idempotency_key(TOKEN)
     assert do(schema=SALES).records == 1
 
 
@@ -296,13 +296,13 @@ def test_a_topic_that_was_made_anew_gets_all_files_again(do: Do, tmp_path: Path)
 def test_an_export_that_is_imported_is_the_topic_again(
     spark: SparkSession, january: Flown, tmp_path: Path
 ) -> None:
-    with falaj.open(tmp_path / "s") as store, store.topic("t", partitions=3) as topic:
+    with falaj.open(tmp_path / "s") as store, store.partitioned_topic("t", partitions=3) as topic:
         with topic.bulk_load("tombstone") as job:
             job.tombstone(b"gone", partition=2, timestamp_ns=1 * 10**9)
         topic.append(
             b"\xff\x00", headers=[("a", b"1"), ("a", None)], partition=1, timestamp_ns=2 * 10**9
         )
-    with falaj.open(january.store, read_only=True) as store, store.topic(TOPIC) as flights:
+    with falaj.open(january.store, read_only=True) as store, store.any_topic(TOPIC) as flights:
         few = [
             (record.to_bytes(), record.key, number, record.timestamp)
             for number in flights.partitions
@@ -310,8 +310,8 @@ def test_an_export_that_is_imported_is_the_topic_again(
         ]
     with (
         falaj.open(tmp_path / "s") as store,
-        store.topic("t") as topic,
-        topic.bulk_load("few") as job,
+        store.any_topic("t") as few_of,
+        few_of.bulk_load("few") as job,
     ):
         for value, key, number, when in few:
             job.append(value, key=key, partition=number, timestamp=when)
@@ -330,7 +330,7 @@ def test_an_export_that_is_imported_is_the_topic_again(
     )
     assert import_files(spark, back).records == 2_102
     with falaj.open(tmp_path / "s", read_only=True) as store:
-        one, two = store.topic("t"), store.topic("back")
+        one, two = store.any_topic("t"), store.any_topic("back")
         for number in range(3):
             assert told_of(one.partition(number)) == told_of(two.partition(number))
 
@@ -348,7 +348,7 @@ def test_formats_are_told_by_names_and_odd_names_are_fine(do: Do, tmp_path: Path
     pyarrow.parquet.write_table(pyarrow.table({"n": [1], "payload": [b"\xff"]}), odd)
     assert do(value="payload").records == 1
     with falaj.open(tmp_path / "s", read_only=True) as store:
-        assert [record.to_bytes() for record in store.topic("sales")] == [b"\xff"]
+        assert [record.to_bytes() for record in store.any_topic("sales")] == [b"\xff"]
     assert do(into="rows", columns=("n", "day")).records == 1
     assert values(tmp_path, "rows") == [{"n": 1, "day": 1}]
 

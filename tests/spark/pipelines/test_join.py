@@ -45,7 +45,7 @@ def job(flown: Flown, folder: Path, **given: Any) -> JoinConfig:
 def in_topic(config: JoinConfig) -> list[dict[str, Any]]:
     assert config.into is not None
     with falaj.open(config.store, read_only=True) as store:
-        return [record.value for record in store.topic(config.into)]
+        return [record.value for record in store.any_topic(config.into)]
 
 
 def in_folder(config: JoinConfig) -> list[dict[str, Any]]:
@@ -92,7 +92,7 @@ def test_flights_and_their_weather_are_those_of_plain_python(
     places = Counter((row["record"]["partition"], row["record"]["offset"]) for row in rows)
     assert max(places.values()) == 1
     with falaj.open(flown.store, read_only=True) as store:
-        source, copy = store.topic(TOPIC), store.topic(str(config.into))
+        source, copy = store.any_topic(TOPIC), store.any_topic(str(config.into))
         moved = [(record.key, record.timestamp) for record in copy]
         assert Counter(moved) == Counter((record.key, record.timestamp) for record in source)
 
@@ -112,7 +112,7 @@ def _rain(rows: list[dict[str, Any]]) -> dict[tuple[str, str], float]:
 def shop(path: Path) -> Flown:
     """A store with `sales`, of items a to e in turn, and `items`, which is a table of a to c."""
     with falaj.open(path) as store:
-        items = store.topic("items", codec="json", partitions=2)
+        items = store.partitioned_topic("items", codec="json", partitions=2)
         for name in ("old", "new"):
             for item in "abc":
                 items.append({"name": f"{name} {item}"}, key=item.encode())
@@ -127,7 +127,10 @@ def shop(path: Path) -> Flown:
 
 
 def sell(path: Path, numbers: range) -> None:
-    with falaj.open(path) as store, store.topic("sales", codec="json", partitions=2) as sales:
+    with (
+        falaj.open(path) as store,
+        store.partitioned_topic("sales", codec="json", partitions=2) as sales,
+    ):
         for n in numbers:
             sales.append({"n": n, "item": "abcde"[n % 5]}, key=b"%d" % (n % 3))
         sales.flush()
@@ -165,7 +168,7 @@ def test_one_batch_of_a_topic_that_was_made_anew_is_all_of_it(
             join(spark, config)
     with falaj.open(shop.store) as store:
         store.delete_topic("sales")
-        sales = store.topic("sales", codec="json", partitions=3)
+        sales = store.partitioned_topic("sales", codec="json", partitions=3)
         sales.extend([(b"%d" % n, {"n": n, "item": "a"}) for n in range(7)])
     assert join(spark, config).records == 7
     assert sorted(row["n"] for row in in_topic(config)) == list(range(7))
@@ -180,7 +183,7 @@ def test_a_topic_is_a_table_of_last_values_which_is_read_anew_when_it_changed(
     wanted = [named(n) for n in range(20) if n % 5 < 3]
     assert same(in_topic(config), wanted)
     with falaj.open(shop.store) as store:
-        store.topic("items").append({"name": "late d"}, key=b"d")
+        store.any_topic("items").append({"name": "late d"}, key=b"d")
     sell(shop.store, range(20, 30))
     result = join(spark, config)
     assert (result.unmatched, result.loads, result.rows_written) == (2, 1, 8)
@@ -188,7 +191,7 @@ def test_a_topic_is_a_table_of_last_values_which_is_read_anew_when_it_changed(
     assert same(in_topic(config), wanted + late + [named(n) for n in range(20, 30) if n % 5 < 3])
     with falaj.open(shop.store, read_only=True) as store:
         for key in (b"0", b"1", b"2"):
-            numbers = [r.value["n"] for r in store.topic(str(config.into)) if r.key == key]
+            numbers = [r.value["n"] for r in store.any_topic(str(config.into)) if r.key == key]
             assert numbers == sorted(numbers)
 
 
@@ -204,12 +207,12 @@ def test_a_job_that_stops_where_its_table_changes_writes_each_once_and_both_plac
             join(spark, config)
         # Were a batch made again, it would be another one.
         with falaj.open(shop.store) as store:
-            store.topic("items").append({"name": f"{when} a"}, key=b"a")
+            store.any_topic("items").append({"name": f"{when} a"}, key=b"a")
     result = join(spark, config)
     assert happened == ["before", "after"]
     forget_the_last_commit(tmp_path / "checkpoint")
     with falaj.open(shop.store) as store:
-        store.topic("items").append({"name": "last a"}, key=b"a")
+        store.any_topic("items").append({"name": "last a"}, key=b"a")
     join(spark, config)
     rows = in_topic(config)
     assert same(rows, without_record(in_folder(config)))
@@ -232,10 +235,10 @@ def test_one_batch_up_to_an_end_is_written_once_however_often_it_runs(
         join(spark, config)
     with falaj.open(shop.store) as store:
         for item in "abc":
-            store.topic("items").append({"name": f"later {item}"}, key=item.encode())
+            store.any_topic("items").append({"name": f"later {item}"}, key=item.encode())
     monkeypatch.setattr(Outputs, "_append", append)
     with falaj.open(shop.store, read_only=True) as store:
-        sales = [r.value["n"] for n in (0, 1) for r in store.topic("sales").partition(n)[1:4]]
+        sales = [r.value["n"] for n in (0, 1) for r in store.any_topic("sales").partition(n)[1:4]]
     assert join(spark, config).records == len(sales) > 0
     assert join(spark, config).records == 0
     rows = in_topic(config)
@@ -275,7 +278,7 @@ def test_tables_of_files_are_parquet_csv_and_json_and_only_of_one_kind(
     assert join(spark, config).unmatched == 4
     assert same(in_topic(config), [{"n": n, "label": names.get("abcde"[n % 5])} for n in range(20)])
     with falaj.open(shop.store, read_only=True) as store:
-        for record in store.topic("labelled"):
+        for record in store.any_topic("labelled"):
             assert (record.key or b"").decode() == (record.value["label"] or "")
     (files / "mixed").mkdir()
     for name in ("items.csv", "items.jsonl"):
@@ -295,7 +298,7 @@ def test_a_table_that_changed_is_read_anew_only_where_that_is_asked_for(
         (tmp_path / "new").write_text(f"item,name\na,{name}\n")
         (tmp_path / "new").rename(file)
         with falaj.open(shop.store) as store:
-            store.topic("items").append({"name": name}, key=b"a")
+            store.any_topic("items").append({"name": name}, key=b"a")
 
     change("one")
     columns = ("CAST(record.key AS STRING) AS item", "name")

@@ -22,7 +22,7 @@ class Ground:
 
     def __init__(self, store: falaj.Store) -> None:
         self.store = store
-        self.source = store.topic("source", partitions=2)
+        self.source = store.partitioned_topic("source", partitions=2)
         self.into = store.topic("into")
         self.plans = self.planner()
 
@@ -132,7 +132,7 @@ def test_a_topic_that_was_made_anew_is_read_from_its_beginning(
     ground.append(0)
     assert ground.next() is not None  # begun, and never done
     ground.source.delete()
-    ground.source = store.topic("source", partitions=2)
+    ground.source = store.partitioned_topic("source", partitions=2)
     ground.append(1)
     ground.plans = ground.planner()
     lost = ground.next()

@@ -42,7 +42,7 @@ def found(
 
 def records_of(flown: Flown) -> list[Any]:
     with falaj.open(flown.store, read_only=True) as store:
-        topic = store.topic(TOPIC)
+        topic = store.any_topic(TOPIC)
         return [record for p in topic.partitions for record in topic.partition(p)]
 
 
@@ -133,7 +133,7 @@ def test_the_page_is_whole_and_takes_nothing_from_elsewhere(found: ProfileResult
 def test_odd_records_are_counted_and_their_keys_are_no_markup(
     spark: SparkSession, store: falaj.Store, tmp_path: Path
 ) -> None:
-    topic = store.topic("odd", partitions=2)
+    topic = store.partitioned_topic("odd", partitions=2)
     topic.append(b"", key=b"<b>$x$\x00", timestamp_ns=10 * 10**9, partition=1)
     topic.append(b"x" * 70_000, key=b"<b>$x$\x00", timestamp_ns=-5_500_000_000, partition=1)
     topic.append(

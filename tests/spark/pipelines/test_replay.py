@@ -39,9 +39,11 @@ def config(store: falaj.Store | Path, **rest: Any) -> ReplayConfig:
     return ReplayConfig(**usual | rest)
 
 
-def filled(store: falaj.Store, records: int = 50, partitions: int = 3) -> falaj.Topic[Any]:
+def filled(
+    store: falaj.Store, records: int = 50, partitions: int = 3
+) -> falaj.PartitionedTopic[Any]:
     """A topic of everything that a record can have, a second apart, partitions in turn."""
-    topic = store.topic("source", partitions=partitions, codec="json")
+    topic = store.partitioned_topic("source", partitions=partitions, codec="json")
     for n in range(records):
         topic.append(
             {"n": n},
@@ -53,7 +55,7 @@ def filled(store: falaj.Store, records: int = 50, partitions: int = 3) -> falaj.
     return topic
 
 
-def content(topic: falaj.Topic[Any]) -> list[list[Any]]:
+def content(topic: falaj.AnyTopic[Any]) -> list[list[Any]]:
     """All that is in a topic, by partition."""
     return [
         [(r.key, None if r.raw is None else r.to_bytes(), r.headers, r.timestamp_ns) for r in part]
@@ -68,7 +70,7 @@ def test_records_come_as_they_were_into_the_partitions_where_they_were(store: fa
     source.append({"n": "without a time of its own"}, partition=2)
     assert any(record.timestamp_ns % 1_000 for record in source)
     done = replay(None, config(store))
-    into = store.topic("into")
+    into = store.any_topic("into")
     assert (done.records, done.before, into.codec) == (52, 0, "json")
     assert done.bytes == sum(len(record) for record in source)
     assert content(into) == content(source)
@@ -81,7 +83,7 @@ def test_of_a_compacted_topic_what_is_left_is_replayed_into_one_that_is_marked_t
     source.configure(compacted=True)
     removed = source.compact(seal=True)["removed"]
     done = replay(None, config(store))
-    into = store.topic("into")
+    into = store.any_topic("into")
     assert (removed > 20, done.records) == (True, 50 - removed)
     assert content(into) == content(source)
     assert [topic["compacted"] for topic in store.info()["topics"]] == [True, True]
@@ -105,7 +107,7 @@ def test_a_range_of_time_is_replayed(store: falaj.Store) -> None:
     start, end = began + timedelta(seconds=9.5), began + timedelta(seconds=19.5)
     done = replay(None, config(store, start=start, end=end))
     assert (done.records, done.before) == (10, 0)
-    assert [r.value["n"] for r in store.topic("into")] == list(range(10, 20))
+    assert [r.value["n"] for r in store.any_topic("into")] == list(range(10, 20))
     again = replay(None, config(store, start=start, end=end))
     assert (again.records, again.before) == (0, 10)
 
@@ -141,7 +143,7 @@ def test_shifted_times_are_those_of_now_at_the_distance_of_the_speed(store: fala
     filled(store, 20)
     before = time.time_ns()
     run(store, Hand(), speed=4.0, shift=True)
-    times = [record.timestamp_ns for record in store.topic("into")]
+    times = [record.timestamp_ns for record in store.any_topic("into")]
     assert before - 1_000 <= times[0] <= time.time_ns()
     assert [at - times[0] for at in times] == pytest.approx(
         [n * S // 4 for n in range(20)], abs=2_000
@@ -159,7 +161,7 @@ def test_an_interrupt_ends_it_in_the_middle_and_the_next_run_goes_on(store: fala
 
     with pytest.raises(KeyboardInterrupt):
         run(store, Interrupted(), speed=1.0)
-    seen = store.topic("into")
+    seen = store.any_topic("into")
     assert sum(len(seen.partition(p)) for p in seen.partitions) == 20
     done = replay(None, config(store))
     assert (done.records, done.before) == (30, 20)
@@ -171,7 +173,7 @@ def test_beginning_anew_replays_all_of_it_once_more(store: falaj.Store) -> None:
     replay(None, config(store))
     assert replay(None, config(store)).records == 0
     assert replay(None, config(store, resume=False)).records == 9
-    assert sum(map(len, content(store.topic("into")))) == 18
+    assert sum(map(len, content(store.any_topic("into")))) == 18
 
 
 def test_what_comes_later_is_replayed_by_the_next_run(store: falaj.Store) -> None:
@@ -213,7 +215,7 @@ def test_two_replays_at_once_do_not_do_it_twice(store: falaj.Store) -> None:
     finally:
         go.set()
         first.join()
-    assert sum(map(len, content(store.topic("into")))) == 9
+    assert sum(map(len, content(store.any_topic("into")))) == 9
 
 
 def test_what_cannot_be_right_is_refused(store: falaj.Store) -> None:
@@ -233,7 +235,7 @@ def test_what_cannot_be_right_is_refused(store: falaj.Store) -> None:
 def test_what_was_trimmed_before_it_was_replayed_is_told(store: falaj.Store) -> None:
     source = filled(store, 9, partitions=1)
     replay(None, config(store, end=3))
-    source.trim(before_offset=5)
+    source.partition(0).trim(before_offset=5)
     with pytest.raises(OffsetOutOfRange):
         replay(None, config(store))
     assert replay(None, config(store, resume=False)).records == 4
@@ -264,7 +266,7 @@ def test_replays_that_are_killed_replay_every_flight_once(january: Flown, tmp_pa
             deadline = time.monotonic() + 60
             while time.monotonic() < deadline:
                 if "into" in store.topics:
-                    into = store.topic("into")
+                    into = store.any_topic("into")
                     if sum(into.partition(p).end_offset for p in into.partitions) >= records:
                         break
                 time.sleep(0.002)  # sleep: another process's appends are what is waited for
@@ -275,7 +277,7 @@ def test_replays_that_are_killed_replay_every_flight_once(january: Flown, tmp_pa
     assert done.before >= 9_000
     assert done.before + done.records == january.records
     with falaj.open(copy, read_only=True) as store:
-        source, into = store.topic("flights"), store.topic("into")
+        source, into = store.any_topic("flights"), store.any_topic("into")
         for partition in source.partitions:
             ours, theirs = source.partition(partition), into.partition(partition)
             assert [(r.key, r.to_bytes(), r.timestamp_ns) for r in theirs] == [

@@ -55,7 +55,7 @@ def test_a_batch_is_counted_within_one_generation_of_its_topic(
     path: Path, batches: list[Any], seen: list[dict[int, int]], form: Callable[[Any], Any]
 ) -> None:
     with falaj.open(path) as store:
-        store.topic("t", partitions=3).append(b"x", partition=0)
+        store.partitioned_topic("t", partitions=3).append(b"x", partition=0)
     config = AggregateConfig(
         store=path,
         topic="t",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from falaj import _time
 from falaj._paths import local_path
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from falaj._arguments import Sync
     from falaj._store import Store
-    from falaj._topic import Topic
+    from falaj._topic import EitherTopic
 
 __all__ = ["COMMAND", "CREATING", "append", "header"]
 
@@ -99,7 +99,7 @@ def _topic(
     line: Line,
     partition: int | None,
     create: bool | None,
-) -> Topic[Any]:
+) -> EitherTopic:
     """Open it; one that is created from JSON lines holds JSON, unless the options say otherwise.
 
     A partition that it does not have is refused before it is created.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from falaj.cli import options
 from falaj.cli.arguments import Command, Option
 from falaj.cli.queues import QUEUE
-from falaj.cli.stores import expect_topics, raw_topic
+from falaj.cli.stores import expect_topics, one_partition, raw_topic
 
 if TYPE_CHECKING:
     from falaj.cli.stores import Access
@@ -21,7 +21,7 @@ def create(access: Access, queue: str, topic: str | None, order: Any) -> None:
         if topic is not None:
             expect_topics(opened, topic)
         with raw_topic(opened, topic or queue) as over:
-            opened.queue(queue, over, order=order).close()
+            opened.queue(queue, one_partition(over), order=order).close()
 
 
 COMMAND = Command(

@@ -14,7 +14,7 @@ from falaj.cli.commands.append import header
 from falaj.cli.lines import check_readable
 from falaj.cli.paint import is_terminal
 from falaj.cli.queues import NOT_BEFORE, QUEUE, expect_queue
-from falaj.cli.stores import raw_topic
+from falaj.cli.stores import one_partition, raw_topic
 from falaj.cli.values import Line, Made, Maker, maker_of
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def put(
         access.store(writes=True) as opened,
         raw_topic(opened, expect_queue(opened, queue)) as topic,
     ):
-        work = _lines(topic, files, key, headers, delay)
+        work = _lines(one_partition(topic), files, key, headers, delay)
     if as_json:
         print(json.dumps(work.figures()))
     elif is_terminal(sys.stdout):

@@ -11,7 +11,7 @@ from falaj.cli import options
 from falaj.cli.arguments import Command, Option
 from falaj.cli.paint import is_terminal
 from falaj.cli.queues import QUEUE, expect_queue
-from falaj.cli.stores import expect_topics, raw_topic
+from falaj.cli.stores import expect_topics, one_partition, raw_topic
 from falaj.cli.units import count
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def redrive(
             raw_topic(opened, topic) as over,
             raw_topic(opened, dead) as letters,
         ):
-            done = redriven(queue, over, letters, limit, dry_run=dry_run)
+            done = redriven(queue, one_partition(over), letters, limit, dry_run=dry_run)
     if as_json:
         print(json.dumps({"queue": queue, "topic": topic, "redriven": done, "dry_run": dry_run}))
     elif is_terminal(sys.stdout):

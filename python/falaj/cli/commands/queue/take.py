@@ -15,7 +15,7 @@ from falaj.cli.exits import Exit, Stop
 from falaj.cli.queues import QUEUE, expect_queue
 from falaj.cli.reading import show_of
 from falaj.cli.show import Look
-from falaj.cli.stores import raw_topic
+from falaj.cli.stores import one_partition, raw_topic
 from falaj.cli.units import count
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def take(
     with access.store() as opened:
         expect_queue(opened, queue)
     with access.store(writes=True) as opened:
-        topic = raw_topic(opened, expect_queue(opened, queue))
+        topic = one_partition(raw_topic(opened, expect_queue(opened, queue)))
         found = opened.queue(queue, topic, max_attempts=max_attempts)
         _take(found, jobs, command, lease, timeout, as_json, form)
 

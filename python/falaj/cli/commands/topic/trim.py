@@ -6,8 +6,10 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
+from falaj._topic import Topic
 from falaj.cli import options
 from falaj.cli.arguments import Command, Option
+from falaj.cli.exits import Stop
 from falaj.cli.paint import is_terminal
 from falaj.cli.stores import partitions_of
 from falaj.cli.units import count, size
@@ -24,8 +26,15 @@ def trim(
     """Delete the oldest records of a topic."""
     with access.topic(topic, writes=not dry_run) as found:
         part = found if partition is None else partitions_of(found, partition)[0]
-        to_keep = {"before_offset" if isinstance(before, int) else "before_time": before}
-        done = part.trim(**to_keep, dry_run=dry_run)
+        if not isinstance(before, int):
+            done = part.trim(before_time=before, dry_run=dry_run)
+        elif isinstance(part, Topic):
+            done = part.trim(before_offset=before, dry_run=dry_run)
+        else:
+            raise Stop(
+                f"topic {topic} has {len(part.partitions)} partitions, each with offsets of its "
+                "own: choose one with --partition, or give a time"
+            )
     if as_json:
         print(json.dumps({"topic": topic, "dry_run": dry_run, **done}))
     elif is_terminal(sys.stdout):
