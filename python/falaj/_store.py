@@ -211,8 +211,8 @@ class Store(_core.Store):
     ) -> Topic[Any]:
         """Open a topic of one partition, and create it where there is none.
 
-        What is None is taken as the topic has it, or by default when it is created. The log, the
-        segment size and the sync interval are the topic's for as long as it exists. Retention,
+        A setting of None is taken as the topic has it, or by default when it is created. The log,
+        the segment size and the sync interval are the topic's for as long as it exists. Retention,
         given as `retention_bytes`, `retention_age` and so on, is not: see `Topic.configure`.
 
         Args:

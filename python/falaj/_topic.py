@@ -250,6 +250,35 @@ class Topic(_core.Topic[T], AnyTopic[T]):
         keep = self._kept_from(number(before_offset, "an offset"))
         return self._trimmed({self.partitions[0]: keep}, dry_run)
 
+    def latest(self, key: str | bytes | bytearray | memoryview) -> Record[T] | None:
+        """Find the newest record of a key, which may be a tombstone.
+
+        In a compacted topic that record is what the topic says about the key. The search goes from
+        the end back, and there is no index of keys: it reads all records after the found one, and
+        the whole topic where no record has the key. A program that asks often keeps a dict.
+
+        Args:
+            key: Text (taken as UTF-8) or bytes.
+
+        Returns:
+            The record, or None where no record has this key.
+
+        Raises:
+            TypeError: The key is neither text nor bytes.
+            CorruptData: Records that are corrupt may hide a newer one.
+
+        Example:
+            >>> prices = store.topic("prices", codec="str", compacted=True)
+            >>> _ = prices.extend([("tea", "3"), ("coffee", "4"), ("tea", "5")])
+            >>> prices.latest("tea").value, prices.latest("milk")
+            ('5', None)
+        """
+        if not isinstance(key, (str, bytes, bytearray, memoryview)):
+            raise TypeError(f"a key is text or bytes, not {type(key).__name__}")
+        wanted = key.encode() if isinstance(key, str) else bytes(key)
+        newest_first = reversed(self)
+        return next((record for record in newest_first if record.key == wanted), None)
+
     def _slice(self, wanted: slice) -> Slice[T]:
         return Slice(self, Slice.offsets_of(self, wanted))
 

@@ -8,7 +8,7 @@ writes does each piece of work exactly once, however often it dies.
 from __future__ import annotations
 
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from falaj import _core
 from falaj._numbers import number
@@ -86,6 +86,11 @@ class Transaction(_core.Transaction):
     """
 
     __slots__ = ()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a transaction cannot be pickled or copied: begin and end it in one process"
+        )
 
     def commit_cursor(
         self,
