@@ -13,9 +13,10 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 BIN := .venv/bin
 CORE := python/falaj/_core.abi3.so
 # A wheel goes to others: its panic messages name no folder of the machine that built it. These flags
-# would make cargo build everything else anew, so what is shipped has a directory of its own; the
+# would make cargo build everything else again, so what is shipped has a directory of its own. The
 # module of .venv and that of the wheel are one build, and the harnesses try that build of the engine.
-NO_PATHS := --remap-path-prefix=$(or $(CARGO_HOME),$(HOME)/.cargo)=cargo --remap-path-prefix=$(CURDIR)=falaj
+NO_PATHS := --remap-path-prefix=$(or $(CARGO_HOME),$(HOME)/.cargo)=cargo --remap-path-prefix=$(or $(RUSTUP_HOME),$(HOME)/.rustup)=rustup \
+	--remap-path-prefix=$(CURDIR)=falaj
 SHIPPED := $(TARGET)/shipped
 AS_SHIPPED := RUSTFLAGS="$${RUSTFLAGS:-} $(NO_PATHS)" CARGO_TARGET_DIR="$(SHIPPED)"
 # Fail points and planted bugs are no cargo features, which any crate of a program could turn on. What has
@@ -34,7 +35,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .PHONY: help check-tools check venv build test test-proof proof-explore proof-canaries proof-hostile proof-asan proof-storm \
 	proof-power proof-guest proof-crashes proof-outside proof-together proof-models proof-sanitizers proof-programs soak coverage mutants \
 	lint lint-rust lint-python public-api test-rust test-loom test-shuttle test-python test-spark test-spark-release \
-	test-spark-all bench bench-spark bench-peers bench-plots demo docs docs-serve wheel format clean \
+	test-spark-all bench bench-spark bench-peers bench-plots demo docs docs-serve wheel wheels format clean \
 	build-server check-server
 
 help: ## list the targets
@@ -253,6 +254,10 @@ wheel: .venv/.dev ## the abi3 wheel and the source package, in dist/ (or DIST=)
 	$(MATURIN) build --release --locked --out "$(DIST)"
 	$(MATURIN) sdist --out "$(DIST)"
 
+# WITH="PYTHON…" uses them in other Pythons, of another C library or in an emulator too. ONLY=musl builds those alone.
+wheels: .venv/.wheels ## all wheels that Rust can build here, in dist/: looked into, installed, used
+	$(AS_SHIPPED) $(BIN)/python tools/wheels.py "$(DIST)" $(WITH:%=--python %) $(if $(ONLY),--only $(ONLY))
+
 format: $(CORE) ## let the formatters have their way
 	cargo fmt --all
 	$(BIN)/ruff check --fix
@@ -277,6 +282,10 @@ clean: ## remove what the targets above made
 
 .venv/.bench: pyproject.toml tools/extras.py .venv/.made | check-tools
 	$(BIN)/pip install --quiet -r <($(BIN)/python tools/extras.py bench)
+	touch $@
+
+.venv/.wheels: pyproject.toml tools/extras.py .venv/.made | check-tools
+	$(BIN)/pip install --quiet -r <($(BIN)/python tools/extras.py wheels)
 	touch $@
 
 .venv/.docs: pyproject.toml tools/extras.py .venv/.made | check-tools

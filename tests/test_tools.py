@@ -8,6 +8,7 @@ import runpy
 import shutil
 import subprocess
 import sys
+import zipfile
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import pytest
 
 import mutants
 import rooms
+import wheels
 from house import ROOT
 
 NEEDED_BY_THE_CHECK_ITSELF = (
@@ -247,3 +249,40 @@ def test_an_extra_that_names_another_brings_what_that_one_asks_for() -> None:
     requirements = runpy.run_path(os.fspath(ROOT / "tools/extras.py"))["requirements"]
     extras = {"cli": ["rich>=13"], "dev": ["falaj[cli]", "ruff", "rich>=13"]}
     assert requirements(extras, ["dev"]) == ["rich>=13", "ruff"]
+
+
+def test_a_path_of_the_building_machine_is_found_in_a_wheel(tmp_path: Path) -> None:
+    wheel = tmp_path / "a.whl"
+    with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as files:
+        files.writestr("falaj/_core.abi3.so", b"\x7fELF\0/home/ann/.cargo/registry/x.rs\0")
+        files.writestr("falaj/__init__.py", "import os\n")
+    inside = [("falaj/_core.abi3.so", "/home/ann/.cargo")]
+    assert wheels.paths_inside(wheel, ["/home/bob", "/home/ann/.cargo"]) == inside
+
+
+@pytest.mark.parametrize(
+    ("needs", "more"),
+    [
+        ("manylinux_2_17_x86_64", False),
+        ("manylinux_2_28_x86_64", False),
+        ("manylinux_2_34_x86_64", True),
+        ("manylinux_3_1_x86_64", True),
+        ("manylinux_2_17_aarch64", True),
+        ("musllinux_1_2_x86_64", True),
+        ("linux_x86_64", True),
+    ],
+)
+def test_a_wheel_that_needs_more_than_its_name_says_is_refused(needs: str, more: bool) -> None:
+    assert wheels.needs_more(needs, "manylinux_2_28_x86_64") is more
+
+
+def test_a_wheel_for_glibc_that_brings_its_own_unwinder_is_refused(tmp_path: Path) -> None:
+    def wheel(policy: str, needed: bytes) -> Path:
+        made = tmp_path / f"falaj-{policy}_x86_64.whl"
+        with zipfile.ZipFile(made, "w") as files:
+            files.writestr("falaj/_core.abi3.so", b"\x7fELF\0" + needed + b"\0libc.so.6\0")
+        return made
+
+    assert wheels.unwinds_by_itself(wheel("manylinux_2_28", b"libm.so.6"))
+    assert not wheels.unwinds_by_itself(wheel("manylinux_2_28", b"libgcc_s.so.1"))
+    assert not wheels.unwinds_by_itself(wheel("musllinux_1_2", b"libm.so.6"))

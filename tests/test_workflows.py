@@ -1,12 +1,15 @@
 """The workflows of .github run the Makefile's targets, with few rights and pinned actions."""
 
+import itertools
 import re
+import tomllib
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import yaml
 
+import wheels
 from house import ROOT
 
 WORKFLOWS = {
@@ -82,12 +85,35 @@ def test_a_workflow_may_only_read_and_each_job_has_an_end(name: str) -> None:
 
 
 def test_wheels_are_built_for_both_processors_and_both_c_libraries() -> None:
-    matrix = yaml.safe_load(WORKFLOWS["wheels.yml"])["jobs"]["wheel"]["strategy"]["matrix"]
-    built = {(wheel["target"], wheel["libc"]) for wheel in matrix["include"]}
-    libraries = ("2_28", "musllinux_1_2")
-    assert built == {(target, libc) for target in ("x86_64", "aarch64") for libc in libraries}
+    workflow = yaml.safe_load(WORKFLOWS["wheels.yml"])
+    matrix = workflow["jobs"]["wheels"]["strategy"]["matrix"]["include"]
+    processors = {"x86_64", "aarch64"}
+    assert {entry["processor"] for entry in matrix} == processors
+    built = {(target.triple.split("-")[0], target.policy) for target in wheels.TARGETS}
+    policies = {"manylinux_2_28", "musllinux_1_2"}
+    assert built == set(itertools.product(processors, policies))
     support = (ROOT / "docs/support.md").read_text()
-    assert all(library in support for library in libraries)
+    assert all(policy in support for policy in policies)
+
+
+def test_nothing_is_published_unless_all_wheels_are_there() -> None:
+    publish = yaml.safe_load(WORKFLOWS["wheels.yml"])["jobs"]["publish"]
+    (check,) = (step["run"] for step in publish["steps"] if "run" in step)
+    assert f"= {len(wheels.TARGETS)}\n" in check
+    assert publish["needs"] == "wheels"
+
+
+def test_wheels_are_used_with_each_python_that_the_package_names() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    named = re.findall(r"Python :: (3\.\d+)", "\n".join(project["classifiers"]))
+    (setup,) = (
+        step["with"]["python-version"].split()
+        for _, step in steps(WORKFLOWS["wheels.yml"])
+        if step.get("uses", "").startswith("actions/setup-python@")
+    )
+    assert setup == named
+    support = (ROOT / "docs/support.md").read_text()
+    assert f"CPython {', '.join(named)};" in support
 
 
 def test_bad_workflows_are_complained_of() -> None:
