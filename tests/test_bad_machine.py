@@ -166,7 +166,7 @@ def test_a_limit_on_the_size_of_files_is_an_error_and_kills_no_process(bash: Bas
     assert ended.out.splitlines() == ["limit: 3", "whole", "after"]
     sentence = Ended(3, "", ended.err).sentence()
     assert "File too large (os error 27); nothing committed is lost, raise the limit" in sentence
-    assert "`ulimit -f`, and go on" in sentence
+    assert "`ulimit -f`, and retry" in sentence
 
 
 # Everything is imported before the limit is set: the store itself must cope with it.

@@ -401,7 +401,7 @@ fn a_log_that_no_topic_names_is_damage_unless_nobody_ever_used_it() {
         assert_eq!(found.worst(), Some(Severity::Note), "{found:?}");
         let note = found.all_findings().next().unwrap();
         assert_eq!(note.path, log_dir(storage, &path, "new"));
-        assert!(note.what.contains("cut short") && note.remedy.contains("removed"), "{note:?}");
+        assert!(note.what.contains("cut short") && note.remedy.contains("removes it"), "{note:?}");
         drop(open(storage, &path).unwrap());
         assert!(look(storage, &path).worst().is_none(), "it must be swept, as reported");
     });
