@@ -57,8 +57,8 @@ pub trait Blocks {
 
     /// Return the next block, its body stored into `body`; `None` after the last.
     ///
+    /// # Errors
     /// When it cannot be read, or is not what it should be: then the load is not committed.
-    /// When it cannot be had, or is not what it should be: then the load is not committed.
     fn next(&mut self, body: &mut Vec<u8>) -> Result<Option<LargeBlock>>;
 }
 

@@ -109,8 +109,8 @@ impl BlockCursor {
 
     /// Read on from an offset, as [`Log::cursor_at`].
     ///
+    /// # Errors
     /// As that one; then it stays where it is.
-    /// As that; then it stays where it is.
     pub(crate) fn go_to(&mut self, offset: u64) -> Result<()> {
         *self = self.log.cursor_at(self.topic, offset, self.check)?;
         Ok(())

@@ -4,8 +4,8 @@
 //! The module owns the [`Storage`] side: paths, processes, a clock that stands still and random
 //! numbers from a seed. Every change is journaled ([`Journal`]); the journal makes the images:
 //!
-//! | after | what is there | who makes it |
 //! | after | what remains | made by |
+//! |---|---|---|
 //! | power failure | all that was synced, and any choice of the rest | [`Journal::crash_at`] → [`Crash::image`] |
 //! | death of all processes | everything that was stored, no lock held | [`MemoryStorage::survivor`], [`Journal::killed_at`] |
 //! | an orderly restart | everything, durable | [`MemoryStorage::restart`] |
