@@ -184,7 +184,7 @@ test-shuttle: | check-tools ## long random schedules of the models in rust/log/t
 	$(SHUTTLE)
 
 # The server is a workspace of its own, so that the engine is never built with what only a server needs.
-SERVER := cargo --config 'build.target-dir="$(abspath $(TARGET))/server"'
+SERVER := CARGO_TARGET_DIR="$(abspath $(TARGET))/server" cargo
 SERVER_DIR := rust/server
 
 build-server: .venv/.made ## build the server and put it into .venv/bin

@@ -126,7 +126,7 @@ class Records:
         return self.on_bad == "skip" or any(name not in self.columns for name in columns)
 
     def _with_fields(
-        self, topic: Topic[Any], lane: Lane, made: _core.ArrowBatch, columns: Sequence[str]
+        self, topic: AnyTopic[Any], lane: Lane, made: _core.ArrowBatch, columns: Sequence[str]
     ) -> pyarrow.RecordBatch:
         """Read fields of a batch's values, and leave out or refuse what is no such JSON.
 
@@ -152,7 +152,7 @@ class Records:
             return batch.select([])
         return pyarrow.RecordBatch.from_arrays(arrays, names=list(columns))
 
-    def _refused(self, topic: Topic[Any], lane: Lane, offset: int) -> DecodeFailed:
+    def _refused(self, topic: AnyTopic[Any], lane: Lane, offset: int) -> DecodeFailed:
         error = DecodeFailed(
             f"topic {topic.name}, partition {lane[0]}: the value at offset {offset} is no JSON of "
             f"the type {self.fields}: leave such records out with on_bad='skip', or have nulls "
