@@ -21,7 +21,14 @@ import pytest
 
 import falaj
 from cli.shell import Shell
-from falaj.errors import InvalidArgument, InvalidName, SettingsMismatch, UnknownGroup, UnknownTopic
+from falaj.errors import (
+    InvalidArgument,
+    InvalidName,
+    SettingsMismatch,
+    UnknownGroup,
+    UnknownQueue,
+    UnknownTopic,
+)
 
 NAMES = 100_000
 RULE = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,249}", re.ASCII)
@@ -198,13 +205,15 @@ def takers(store: falaj.Store, reader: falaj.Store) -> list[Taker]:
     return [
         Taker(reader.topic, UnknownTopic),
         Taker(store.delete_topic, UnknownTopic),
+        Taker(store.any_topic, UnknownTopic),
         Taker(store.topic, None, makes=True),
+        Taker(lambda name: store.partitioned_topic(name, partitions=2), None, makes=True),
         Taker(lambda name: store.topic("t", log=name), SettingsMismatch),
         Taker(lambda name: store.topic("u", log=name), None, makes=True),
         Taker(lambda name: store.consumer(name, [topic]), None, makes=True),
         Taker(store.delete_group, UnknownGroup),
         Taker(lambda name: store.queue(name, topic), None, makes=True),
-        Taker(store.delete_queue, InvalidArgument),
+        Taker(store.delete_queue, UnknownQueue),
         of_job(lambda name: topic.stage(name, "0"), None, makes=True),
         of_job(lambda name: topic.stage("job", name), None, makes=True),
         of_job(topic.abort_bulk_load, None),

@@ -31,7 +31,7 @@ def by_falaj(path: Path) -> Contents:
         return {
             name: [
                 [as_read(record) for record in topic.partition(p)]
-                for topic in [store.topic(name)]
+                for topic in [store.any_topic(name)]
                 for p in topic.partitions
             ]
             for name in store.topics

@@ -99,6 +99,7 @@ impl Store {
 }
 
 #[pymethods]
+#[allow(clippy::needless_pass_by_value, reason = "what is converted comes by value")]
 impl Store {
     #[new]
     #[pyo3(signature = (

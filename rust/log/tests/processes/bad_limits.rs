@@ -90,7 +90,7 @@ fn append_until_full(topic: &Topic, mut next: u64) -> (u64, Error) {
 }
 
 fn assert_no_space(error: &Error, path: &Path) {
-    assert_no_room(error, path, "make room");
+    assert_no_room(error, path, "free space");
 }
 
 fn assert_no_room(error: &Error, path: &Path, helps: &str) {

@@ -100,7 +100,10 @@ fn network_file_systems_and_fuse_are_refused_unless_forced() {
         let error = open(&storage, path).unwrap_err();
         assert!(matches!(error, Error::UnsupportedFilesystem { .. }), "{error}");
         let said = error.to_string();
-        assert!(said.contains(kind) && said.contains("/store") && said.contains("force"), "{said}");
+        assert!(
+            said.contains(kind) && said.contains("/store") && said.contains("allow_network_fs"),
+            "{said}"
+        );
         assert!(storage.stat(path).is_err(), "a refused store must not be created");
         let forced = StoreOptions { allow_network_fs: true, ..StoreOptions::default() };
         let store = Store::open_on(Arc::clone(&storage), path, &forced).unwrap();
