@@ -9,12 +9,23 @@ from __future__ import annotations
 import time
 from collections.abc import Coroutine
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, SupportsIndex, TypeVar, overload
+from random import getrandbits
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    Literal,
+    NoReturn,
+    SupportsIndex,
+    TypeVar,
+    Union,
+    overload,
+)
 
 from falaj import _core
 from falaj._any_topic import GIVE_THE_PATH
 from falaj._core import Job, NewRecord
-from falaj._numbers import number
+from falaj._numbers import number, seconds
 from falaj.errors import Error, HandleClosed, InvalidArgument, LockTimeout, TopicDeleted, shown
 
 if TYPE_CHECKING:
@@ -23,11 +34,12 @@ if TYPE_CHECKING:
     from falaj._any_topic import AnyTopic
     from falaj._arguments import QueueInfo, Sync
     from falaj._topic import Topic
-    from falaj._work import Backoff
 
-__all__ = ["Job", "Jobs", "Queue"]
+__all__ = ["Backoff", "Job", "Jobs", "Queue"]
 
 T = TypeVar("T")
+Backoff = Union[tuple[float, float], "Callable[[int], float]"]
+"""The delay of the first retry and the longest; or a function of the attempts so far."""
 
 _FOREVER = 2**32 - 1
 #: Seconds before jobs that could not be dead-lettered are tried again.
@@ -72,7 +84,7 @@ class Jobs(list[Job[T]]):
         """Ack all of them, as `Queue.ack`."""
         self._queue.ack(self)
 
-    def nack(self, delay: float = 0.0) -> None:
+    def nack(self, delay: float = 0.0, *, reason: str | None = None) -> None:
         """Return the jobs that are not settled, at once or after a delay.
 
         Jobs that have begun count an attempt, the others do not. A job whose lease is over needs
@@ -80,8 +92,9 @@ class Jobs(list[Job[T]]):
 
         Args:
             delay: Seconds before they are delivered again.
+            reason: Why they failed, for dead letters; as for `Job.nack`.
         """
-        self._queue._release(list.copy(self), delay)
+        self._queue._release(list.copy(self), delay, reason)
 
     def __iter__(self) -> Iterator[Job[T]]:
         return filter(_core.Job._reach, list.__iter__(self))
@@ -152,7 +165,8 @@ class Queue(_core.Queue[T]):
         b'resize 1.png'
     """
 
-    __slots__ = ("_dead", "_dead_letter", "_max_attempts", "_topic")
+    __slots__ = ("_backoff", "_dead", "_dead_letter", "_max_attempts", "_topic")
+    _backoff: Backoff | None
     _dead: AnyTopic[Any] | None
     _dead_letter: str | AnyTopic[Any]
     _max_attempts: int | None
@@ -165,8 +179,11 @@ class Queue(_core.Queue[T]):
         max_attempts: int | None = None,
         dead_letter: str | AnyTopic[Any] | None = None,
         order: Literal["key"] | None = None,
+        backoff: Backoff | None = None,
     ) -> Queue[T]:
         """Make a handle; `Store.queue` calls this."""
+        if backoff is not None:
+            delay_of(backoff, 1)
         if order not in (None, "key"):
             raise InvalidArgument(f'order is "key" or None, not {order!r}')
         if max_attempts is None and dead_letter is not None:
@@ -187,6 +204,7 @@ class Queue(_core.Queue[T]):
         queue = super().__new__(cls, topic, name, True if order == "key" else None)
         queue._topic = topic
         queue._max_attempts = max_attempts
+        queue._backoff = backoff
         queue._dead_letter = dead_letter if dead_letter is not None else topic.name + ".dead"
         queue._dead = None
         if dead_letter is not None and (queue._is_given() or dead_letter in topic.store.topics):
@@ -208,7 +226,8 @@ class Queue(_core.Queue[T]):
         """The topic of dead-lettered jobs, None if jobs are tried without a limit.
 
         Its records are those of the jobs with additional headers: `falaj-queue`, `falaj-topic`,
-        `falaj-offset`, `falaj-attempts`; and `falaj-reason` if the last worker died or was late.
+        `falaj-offset`, `falaj-attempts`. `falaj-reason` is the reason that `nack` gave, or says
+        that the last worker died or was late.
         """
         return None if self._max_attempts is None else self._letters()
 
@@ -376,7 +395,7 @@ class Queue(_core.Queue[T]):
         handler: Callable[[Job[T]], object],
         *,
         lease: float = 30.0,
-        backoff: Backoff = (1.0, 300.0),
+        backoff: Backoff | None = None,
         timeout: float | None = None,
         on_error: Callable[[Job[T], Exception], object] | None = None,
     ) -> int:
@@ -394,8 +413,9 @@ class Queue(_core.Queue[T]):
         Args:
             handler: The function; it gets the job.
             lease: Seconds that a job stays with a worker that is stopped or whose machine hangs.
-            backoff: Delays in seconds: of the first retry, doubled each time, and the longest; or a
-                function of the attempts so far.
+            backoff: The delay of the first retry and the longest, in seconds: delays double, each
+                shortened by up to a half at random. Or a function of the attempts so far. By
+                default the queue's, else (1, 300).
             timeout: Seconds without a job after which this returns; None waits.
             on_error: Called with a job and the exception that it raised, before the job is
                 returned: to log it.
@@ -413,6 +433,7 @@ class Queue(_core.Queue[T]):
         """
         from falaj._work import work  # few need it
 
+        backoff = backoff or self._backoff or (1.0, 300.0)
         return work(self, handler, lease, backoff, timeout, on_error)
 
     def redrive(self, limit: int | None = None, *, dry_run: bool = False) -> int:
@@ -441,15 +462,13 @@ class Queue(_core.Queue[T]):
             >>> [job.to_bytes() for job in queue.take(timeout=0)]
             [b'1.png']
         """
-        from falaj._redrive import redriven  # few need it
-
         if self._max_attempts is None:
             raise InvalidArgument(
                 f"queue {self.name!r} has no dead letters: open it with max_attempts="
             )
         if limit is not None and (limit := number(limit, "limit")) < 0:
             raise InvalidArgument(f"limit is a number from 0 on, not {shown(limit)}")
-        return redriven(self.name, self._topic, self._letters(), limit, dry_run=dry_run)
+        return _core._redrive(self.name, self._topic, self._letters(), limit, dry_run)
 
     def take(self, n: int = 1, lease: float = 30.0, timeout: float | None = None) -> Jobs[T]:
         """Take up to `n` jobs, waiting until there is one.
@@ -487,7 +506,9 @@ class Queue(_core.Queue[T]):
         worn: list[Job[T]] = []
         try:
             while not found:
-                self._take(found, worn, n, lease, timeout, self._max_attempts or _FOREVER)
+                most = self._max_attempts
+                has_policy = most is not None or self._backoff is not None
+                self._take(found, worn, n, lease, timeout, most or _FOREVER, has_policy)
                 if not worn:
                     break
                 found[:] = self._give_up(worn, found, lease)
@@ -540,6 +561,15 @@ class Queue(_core.Queue[T]):
             (1, 1)
         """
         return self._info()
+
+    def _give_up_on(self, job: Job[T], reason: str | None) -> None:
+        """Write the dead letter of a job whose last attempt failed; else a later take does it."""
+        with suppress(Error):
+            self._bury([job], self._letters(), reason or "")
+
+    def _delay(self, attempt: int) -> float:
+        """Seconds before a job that failed its attempt is delivered again."""
+        return 0.0 if self._backoff is None else delay_of(self._backoff, attempt)
 
     def _give_up(self, worn: list[Job[T]], others: list[Job[T]], lease: float) -> list[Job[T]]:
         """Write the dead letters of some jobs, and return which of the others can be worked on."""
@@ -643,3 +673,23 @@ class Taking(Coroutine[Any, Any, "Jobs[T]"], Generic[T]):
     async def __aexit__(self, *_exception: Any) -> None:
         if self._jobs is not None:
             self._jobs.__exit__()
+
+
+def delay_of(backoff: Backoff, attempt: int) -> float:
+    """Seconds before a job that failed its attempt is delivered again.
+
+    Example:
+        >>> all(30 <= delay_of((1, 60), attempt) <= 60 for attempt in range(7, 20))
+        True
+    """
+    if callable(backoff):
+        return _checked(backoff(attempt))
+    first, longest = map(_checked, backoff)
+    return _core._backoff(first, longest, attempt, getrandbits(64))
+
+
+def _checked(delay: float) -> float:
+    found = seconds(delay)
+    if found is None or found >= 2**32:
+        raise InvalidArgument(f"a delay is a number of seconds from 0 on, not {shown(delay)}")
+    return found

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from falaj._arguments import Existing, QueueInfo, Retention, Settings, Start, Sync, Visibility
     from falaj._consumer import Consumer
     from falaj._core import Opened
-    from falaj._queue import Queue
+    from falaj._queue import Backoff, Queue
     from falaj._retention import Maintenance
     from falaj._transaction import Transaction
     from falaj.codecs import Codec
@@ -748,6 +748,7 @@ class Store(_core.Store):
         max_attempts: int | None = None,
         dead_letter: str | AnyTopic[Any] | None = None,
         order: Literal["key"] | None = None,
+        backoff: Backoff | None = None,
         create: bool = True,
     ) -> Queue[Any]:
         """Open a work queue over a topic; the first to open it creates it.
@@ -765,6 +766,9 @@ class Store(_core.Store):
                 topic's name and `.dead`. The key of a job chooses the partition of its letter.
             order: "key" delivers a job only when the one before it of the same key is done. It
                 cannot be changed later; None keeps what the queue was created with.
+            backoff: How long a failed job waits, where `nack` gives no delay: the delay of the
+                first retry and the longest in seconds, doubled each time and shortened by up to a
+                half at random; or a function of the attempts so far. None delivers it at once.
             create: Create the queue where there is none. False raises `UnknownQueue`, which lists
                 the queues there are.
 
@@ -792,7 +796,7 @@ class Store(_core.Store):
             _core._expect_queue(self, name)
         over = name if topic is None else topic
         opened = self.topic(over) if isinstance(over, str) else over
-        return Queue(opened, name, max_attempts, dead_letter, order)
+        return Queue(opened, name, max_attempts, dead_letter, order, backoff)
 
     @property
     def queues(self) -> Mapping[str, QueueInfo]:

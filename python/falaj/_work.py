@@ -9,48 +9,26 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from falaj._numbers import seconds
-from falaj.errors import Error, HandleClosed, InvalidArgument, LeaseExpired, shown
+from falaj import _core
+from falaj._queue import delay_of
+from falaj.errors import Error, HandleClosed, LeaseExpired
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from falaj._core import Job
-    from falaj._queue import Queue
+    from falaj._queue import Backoff, Queue
 
-__all__ = ["Backoff", "delay_of", "work"]
+__all__ = ["work"]
 
 T = TypeVar("T")
-Backoff = tuple[float, float] | Callable[[int], float]
-"""The delay of the first retry and the longest; or a function of the attempts so far."""
 
 
 class _Stop(BaseException):
     """Raised by the signal handler while the loop waits for jobs."""
-
-
-def delay_of(backoff: Backoff, attempt: int) -> float:
-    """Return the seconds before a job that failed its attempt is delivered again.
-
-    Example:
-        >>> [delay_of((1, 60), attempt) for attempt in (1, 2, 3, 10)]
-        [1.0, 2.0, 4.0, 60.0]
-    """
-    if callable(backoff):
-        return _checked(backoff(attempt))
-    first, longest = map(_checked, backoff)
-    return min(longest, first * 2.0 ** min(attempt - 1, 64))
-
-
-def _checked(delay: float) -> float:
-    found = seconds(delay)
-    if found is None or found >= 2**32:
-        raise InvalidArgument(f"a delay is a number of seconds from 0 on, not {shown(delay)}")
-    return found
 
 
 def work(
@@ -107,7 +85,7 @@ def _handle(
             on_error(job, error)
         if not job.settled:
             with suppress(LeaseExpired):
-                job.nack(delay_of(backoff, job.attempt))
+                job.nack(delay_of(backoff, job.attempt), reason=_core._reason_of(error))
         return 0
     if not job.settled:
         try:

@@ -16,8 +16,8 @@ def shell(tmp_path: Path) -> Shell:
         queue = store.queue("work", topic="jobs", max_attempts=1)
         queue.topic.extend([b"%d" % i for i in range(9)])
         queue.take()[0].nack()
-        queue.take(3).ack()
-        queue.take()[0].nack(delay=3600)
+        queue.take(2).ack()
+        store.queue("work", topic="jobs").take()[0].nack(delay=3600)
     return Shell(tmp_path)
 
 

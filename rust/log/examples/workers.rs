@@ -11,7 +11,9 @@ use falaj::{Error, Job, Queue, Store};
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let path = std::env::args().nth(1).ok_or("usage: workers STORE")?;
     let store = Store::open(path)?;
-    let emails = store.queue_options("emails").lease(Duration::from_secs(30)).open()?;
+    let letters = store.topic("emails.dead")?;
+    let emails = store.queue_options("emails").lease(Duration::from_secs(30));
+    let emails = emails.dead_letters(3, &letters).open()?;
     for name in ["ann", "bob", "", "cid"] {
         emails.put(name)?;
     }
@@ -33,8 +35,7 @@ fn work(emails: &Queue) -> Result<(), Error> {
             idle = false;
             match send(&job) {
                 Ok(()) => job.ack()?,
-                Err(_) if job.attempt() < 3 => job.nack(Duration::from_millis(10))?,
-                Err(_) => job.bury()?,
+                Err(reason) => job.nack(Duration::from_millis(10), reason)?,
             }
         }
         if idle {

@@ -328,6 +328,11 @@ pub(crate) fn delay(given: &Bound<'_, PyAny>) -> PyResult<f64> {
     seconds(given, "a delay")
 }
 
+/// Take the same, or None for the queue's own.
+pub(crate) fn optional_delay(given: &Bound<'_, PyAny>) -> PyResult<Option<f64>> {
+    if given.is_none() { Ok(None) } else { delay(given).map(Some) }
+}
+
 /// Take how old something is.
 pub(crate) fn older_than(given: &Bound<'_, PyAny>) -> PyResult<f64> {
     seconds(given, "older_than")

@@ -38,8 +38,9 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
         compact::_mark_compacted, consumers::_delete_group,
         consumers::_forget_topic, consumers::_group_names, consumers::_groups, consumers::_position_of,
         consumers::_seek_group, consumers::_topic_in_log, plain::_expect_json,
-        plain::_expect_msgpack, queue::_delete_queue,
-        queue::_expect_queue, queue::_queue_overview, queue::_queues, retention::_configure_store,
+        plain::_expect_msgpack, queue::_backoff, queue::_delete_queue, queue::_expect_queue,
+        queue::_queue_overview, queue::_queues, queue::_redrive, queue_job::_reason_of,
+        retention::_configure_store,
         retention::_configure_topic, retention::_maintain, transaction::_cursor);
     // The version of the workspace: one place, Cargo.toml.
     module.add("__version__", env!("CARGO_PKG_VERSION"))

@@ -3,7 +3,6 @@
 //! What runs for each job is here; what becomes of jobs that were tried too often, and all words about
 //! it, are Python's.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -13,9 +12,9 @@ use falaj::internals::format::names::hex;
 use falaj::internals::log::{Visibility, Wait};
 use falaj::internals::queue::{self as engine, Lease, NOT_BEFORE, QueueFile as Inner};
 use falaj::internals::queue::{QueueInfo, QueueOptions};
-use falaj::internals::topic::{BodyWriter, SyncMode, Topic as Engine};
+use falaj::internals::topic::Topic as Engine;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList, PyString};
+use pyo3::types::{PyDict, PyList, PyString};
 
 use crate::admin::{dict, list, skipped_in};
 
@@ -24,9 +23,7 @@ use crate::errors::{OrRaise, class, invalid};
 use crate::follow::Watch;
 use crate::handle::Handle;
 use crate::input;
-use crate::precondition::Preconditions;
-use crate::queue_job::{BEGUN, Batch, Job, OPEN, SETTLED, call, delay_of, is_late, is_over};
-use crate::record::Record;
+use crate::queue_job::{BEGUN, Batch, Job, OPEN, SETTLED, call, delay_of, is_over};
 use crate::wait::{patiently, seconds, wait};
 
 /// An open queue; see falaj._queue.Queue.
@@ -96,49 +93,10 @@ impl Queue {
         these.iter().for_each(|job| job.get().becomes(SETTLED));
         Ok(())
     }
-
-    /// As many dead letters as go into one append, the first of them in any case: a body for each
-    /// partition of those that their keys choose, and how many letters there are.
-    fn letters(
-        &self,
-        py: Python<'_>,
-        jobs: &[Py<Job>],
-        dead: &AnyTopic,
-        limit: u64,
-    ) -> PyResult<(Vec<(u32, BodyWriter)>, usize)> {
-        let text = |text: String| PyBytes::new(py, text.as_bytes());
-        let (mut letters, mut bytes, mut count) = (BTreeMap::<u32, BodyWriter>::new(), 0, 0);
-        let none = Preconditions::default();
-        let mut partition_of = dead.spreading(py, &none);
-        for job in jobs {
-            let job = job.get();
-            let mut record = Record::incoming(job.record.bind(py), &dead.opened.handle.shape)?;
-            record.headers.extend([
-                ("falaj-queue".to_owned(), Some(text(self.inner.name().to_owned()))),
-                ("falaj-topic".to_owned(), Some(text(self.handle.shape.name.clone()))),
-                ("falaj-offset".to_owned(), Some(text(job.lease().offset.to_string()))),
-                ("falaj-attempts".to_owned(), Some(text((job.lease().attempt - 1).to_string()))),
-            ]);
-            if job.lease().suspect {
-                let reason = text("its worker died, or its lease was over".to_owned());
-                record.headers.push(("falaj-reason".to_owned(), Some(reason)));
-            }
-            let partition = partition_of(record.key.as_ref().map(PyBytesMethods::as_bytes))?;
-            let block = if letters.contains_key(&partition) { 0 } else { BLOCK };
-            bytes += block + record.len() as u64;
-            if count > 0 && bytes > limit {
-                break;
-            }
-            let body = letters.entry(partition).or_default();
-            record.with_record(|record| body.push_any(record));
-            count += 1;
-        }
-        Ok((letters.into_iter().collect(), count))
-    }
 }
 
-/// What a block of letters takes beside them, and more.
-const BLOCK: u64 = 256;
+/// How many dead letters are put back between two looks for a signal.
+const REDRIVE_SLICE: u64 = 256;
 
 fn settle(jobs: &[Py<Job>]) {
     jobs.iter().for_each(|job| job.get().becomes(SETTLED));
@@ -172,10 +130,11 @@ impl Queue {
         self.closed.load(Ordering::Relaxed) || self.handle.is_closed()
     }
 
-    /// Add to two lists jobs that may be worked on now, and those that were tried too often before.
+    /// Add to two lists jobs that may be worked on now, and those that were tried too often before. `has_policy`
+    /// says that the queue gives jobs up, or delays those that failed.
     #[allow(clippy::too_many_arguments, reason = "Queue.take calls it")]
     fn _take(
-        &self,
+        slf: &Bound<'_, Self>,
         py: Python<'_>,
         jobs: &Bound<'_, PyList>,
         worn: &Bound<'_, PyList>,
@@ -183,34 +142,37 @@ impl Queue {
         #[pyo3(from_py_with = input::lease)] lease: f64,
         #[pyo3(from_py_with = input::timeout)] timeout: Option<f64>,
         max_attempts: u32,
+        has_policy: bool,
     ) -> PyResult<()> {
+        let this = slf.get();
         let (lease, timeout) = (delay_of(py, lease)?, seconds(py, timeout)?);
         let taken = loop {
-            let taken = self.call(py, |queue, topic| queue.take(topic, n, lease))?;
+            let taken = this.call(py, |queue, topic| queue.take(topic, n, lease))?;
             if !taken.is_empty() || n == 0 || timeout == Some(Duration::ZERO) {
                 break taken;
             }
-            let open = self.handle.open_existing(py)?;
-            let stop = || self.closed() || open.topic.log().is_deleted();
+            let open = this.handle.open_existing(py)?;
+            let stop = || this.closed() || open.topic.log().is_deleted();
             let ended = wait(py, timeout, open.topic.log(), stop, |slice, interrupt| {
-                self.inner.wait(&open.topic, Some(slice), interrupt)
+                this.inner.wait(&open.topic, Some(slice), interrupt)
             })?;
             match ended {
                 Wait::News => {}
                 Wait::TimedOut => break Vec::new(),
-                Wait::Interrupted => self.call(py, |_, _| Ok(()))?,
+                Wait::Interrupted => this.call(py, |_, _| Ok(()))?,
             }
         };
-        let batch = Arc::new(Batch::new(&self.inner, &taken));
+        let owner = has_policy.then(|| slf.clone().unbind());
+        let batch = Arc::new(Batch::new(&this.inner, &taken, owner, max_attempts));
         if !taken.is_empty() {
-            self.handle.lends(&batch);
+            this.handle.lends(&batch);
         }
         for (index, job) in taken.into_iter().enumerate() {
             let is_worn = job.lease.attempt > max_attempts;
             (if is_worn { worn } else { jobs }).append(Job::make(
                 py,
                 (&batch, index),
-                &self.handle,
+                &this.handle,
                 job,
             )?)?;
         }
@@ -238,15 +200,22 @@ impl Queue {
 
     /// Give back the jobs that are not settled, to be delivered again at once or after a delay. Those that
     /// were begun count as attempts, the others do not.
+    #[pyo3(signature = (jobs, delay, reason=None))]
     fn _release(
         &self,
         py: Python<'_>,
         jobs: &Bound<'_, PyAny>,
         #[pyo3(from_py_with = input::delay)] delay: f64,
+        reason: Option<&Bound<'_, PyString>>,
     ) -> PyResult<()> {
-        let (jobs, delay) = (self.ours(py, jobs)?, delay_of(py, delay)?);
-        self.back(py, &jobs, OPEN, |queue, topic, leases| queue.put_back(topic, leases, delay))?;
-        self.back(py, &jobs, BEGUN, |queue, topic, leases| queue.nack(topic, leases, delay))
+        let jobs = self.ours(py, jobs)?;
+        let (open, given_delay) = (delay_of(py, delay)?, Some(delay));
+        self.back(py, &jobs, OPEN, |queue, topic, leases| queue.put_back(topic, leases, open))?;
+        // What is dead-lettered or delayed is settled one by one.
+        for job in jobs.iter().filter(|job| job.get().is(BEGUN) && job.get().is_last()) {
+            Job::nack(job.bind(py), py, given_delay, reason)?;
+        }
+        self.back(py, &jobs, BEGUN, |queue, topic, leases| queue.nack(topic, leases, open))
     }
 
     /// Give back jobs that were not begun, to be delivered again at once or after a delay: that was no
@@ -275,39 +244,26 @@ impl Queue {
         PyList::new(py, jobs)
     }
 
-    /// Append jobs that are given up to another topic, on the medium, and be done with them. All are
-    /// buried, or an error is told and those that are not are still out.
+    /// Write dead letters of jobs to another topic, on the disk, and bury the jobs. Returns false where the lease of
+    /// one was over: another worker has it.
+    #[pyo3(signature = (jobs, dead, reason=None))]
     fn _bury(
         &self,
         py: Python<'_>,
         jobs: &Bound<'_, PyAny>,
         dead: &Bound<'_, AnyTopic>,
-    ) -> PyResult<()> {
-        let (jobs, dead) = (self.ours(py, jobs)?, dead.get());
-        let handle = dead.opened.handle();
-        let (target, patience) = (handle.open_existing(py)?, handle.patience);
-        let limit = target.topic.log().max_group_len();
-        let mut rest = jobs.as_slice();
-        while !rest.is_empty() {
-            let (letters, count) = self.letters(py, rest, dead, limit)?;
-            let parts: Vec<_> =
-                letters.iter().map(|(partition, body)| (*partition, body)).collect();
-            let buried;
-            (buried, rest) = rest.split_at(count);
-            let appended = patiently(py, patience, || {
-                target.topic.commit_bodies(&parts, Some(SyncMode::Durable))
-            })?;
-            let end = appended.1.end;
-            patiently(py, patience, || target.topic.log().sync_to(end))?;
-            let to_ack: Vec<_> = buried.iter().map(|job| job.get().to_ack()).collect();
-            match self.call(py, |queue, topic| queue.bury(topic, &to_ack)) {
-                // Another one has it, who gives it up as well.
-                Err(error) if is_late(py, &error) => {}
-                ended => ended?,
-            }
-            settle(buried);
+        reason: Option<&Bound<'_, PyString>>,
+    ) -> PyResult<bool> {
+        let (jobs, letters) = (self.ours(py, jobs)?, dead_letters_of(py, dead.get())?);
+        let taken: Vec<_> = jobs.iter().map(|job| job.get().taken(py)).collect();
+        let reason = reason.map(|reason| reason.to_string_lossy());
+        let all = self.call(py, |queue, topic| {
+            queue.dead_letter(topic, &taken, reason.as_deref(), &letters)
+        })?;
+        if all {
+            settle(&jobs);
         }
-        Ok(())
+        Ok(all)
     }
 
     /// Give up the jobs that stand in the way because their records are damaged.
@@ -436,6 +392,59 @@ pub(crate) fn _queues(
 ) -> PyResult<Vec<(String, String)>> {
     let inner = store.inner(py)?;
     py.detach(|| engine::list(&inner)).or_raise(py)
+}
+
+/// Put dead letters of a queue back into its topic, and count them.
+#[pyfunction]
+pub(crate) fn _redrive(
+    py: Python<'_>,
+    queue: &Bound<'_, PyString>,
+    topic: &Bound<'_, AnyTopic>,
+    letters: &Bound<'_, AnyTopic>,
+    limit: Option<u64>,
+    dry_run: bool,
+) -> PyResult<u64> {
+    let handle = topic.get().opened.handle();
+    let (open, letters) = (handle.open_existing(py)?, dead_letters_of(py, letters.get())?);
+    let (queue, limit) = (queue.to_string_lossy(), limit.unwrap_or(u64::MAX));
+    let mut done = 0;
+    loop {
+        // A signal is looked for after each slice.
+        let slice = if dry_run { limit } else { limit.min(done + REDRIVE_SLICE) };
+        patiently(py, handle.patience, || {
+            let counted = if dry_run { &mut 0 } else { &mut done };
+            engine::redrive(&queue, &open.topic, &letters, slice, dry_run, counted)?;
+            Ok(*counted)
+        })
+        .map(|counted| done = counted)?;
+        py.check_signals()?;
+        if dry_run || done < slice || done == limit {
+            return Ok(done);
+        }
+    }
+}
+
+/// Return the engine's topic of dead letters. A handle of one partition gets all of them there.
+fn dead_letters_of(py: Python<'_>, dead: &AnyTopic) -> PyResult<Engine> {
+    let open = dead.opened.handle().open_existing(py)?;
+    match dead.opened.only {
+        Some(only) => open.topic.partition(only).or_raise(py),
+        None => Ok(open.topic.clone()),
+    }
+}
+
+/// Return the seconds before a job that failed its attempt is delivered again. The delay doubles with each attempt, and
+/// is shortened by up to a half at random.
+#[pyfunction]
+pub(crate) fn _backoff(
+    py: Python<'_>,
+    #[pyo3(from_py_with = input::delay)] first: f64,
+    #[pyo3(from_py_with = input::delay)] longest: f64,
+    attempt: u32,
+    random: u64,
+) -> PyResult<f64> {
+    let backoff = engine::Backoff::new(delay_of(py, first)?, delay_of(py, longest)?);
+    Ok(backoff.delay(attempt, random).as_secs_f64())
 }
 
 /// Make sure that there is a queue of this name.

@@ -12,12 +12,13 @@ use falaj::internals::queue::{Lease, LeasedJob as Taken, QueueFile as Inner};
 use falaj::internals::topic::Topic as Engine;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyTuple};
+use pyo3::types::{PyBytes, PyString, PyTuple};
 
 use crate::errors::is;
 use crate::handle::Handle;
 use crate::held::Held;
 use crate::input;
+use crate::queue::Queue;
 use crate::record::Record;
 use crate::wait::{patiently, seconds};
 
@@ -57,13 +58,21 @@ pub(crate) struct Batch {
     pub(crate) queue: Arc<Inner>,
     leases: Box<[Lease]>,
     states: Box<[AtomicU8]>,
+    /// The queue, where it gives jobs up or delays those that failed.
+    owner: Option<Py<Queue>>,
+    max_attempts: u32,
 }
 
 impl Batch {
-    pub(crate) fn new(queue: &Arc<Inner>, jobs: &[Taken]) -> Self {
+    pub(crate) fn new(
+        queue: &Arc<Inner>,
+        jobs: &[Taken],
+        owner: Option<Py<Queue>>,
+        max_attempts: u32,
+    ) -> Self {
         let leases = jobs.iter().map(|job| job.lease).collect();
         let states = jobs.iter().map(|_| AtomicU8::new(OPEN)).collect();
-        Self { queue: Arc::clone(queue), leases, states }
+        Self { queue: Arc::clone(queue), leases, states, owner, max_attempts }
     }
 
     fn open(&self) -> Vec<Lease> {
@@ -148,6 +157,16 @@ impl Job {
         ended
     }
 
+    /// True where no attempt is left.
+    pub(crate) fn is_last(&self) -> bool {
+        self.lease().attempt >= self.batch.max_attempts
+    }
+
+    /// As the engine has it.
+    pub(crate) fn taken(&self, py: Python<'_>) -> Taken {
+        Taken { lease: *self.lease(), record: Record::of_engine(self.record.bind(py)) }
+    }
+
     pub(crate) fn to_ack(&self) -> (Lease, u64) {
         (*self.lease(), self.mark)
     }
@@ -193,22 +212,46 @@ impl Job {
         self.ended(py, acked)
     }
 
-    /// Give it back: it is delivered again, to any worker, at once or after a delay. This was an attempt.
+    /// Give it back because it failed: it is delivered again, to any worker. This was an attempt. After the last
+    /// one, by `max_attempts`, it becomes a dead letter at once, on the disk; where that cannot be written, a later
+    /// take writes it.
     ///
     /// Args:
-    ///     delay: Seconds before it is delivered again.
+    ///     delay: Seconds before it is delivered again; by default as the queue's `backoff` says, else at once.
+    ///     reason: Why it failed: the dead letter keeps it, up to 1,000 bytes, in its header `falaj-reason`.
     ///
     /// Raises:
     ///     LeaseExpired: As for `ack`.
-    #[pyo3(signature = (delay=0.0))]
-    fn nack(
-        &self,
+    #[pyo3(signature = (delay=None, *, reason=None))]
+    pub(crate) fn nack(
+        slf: &Bound<'_, Self>,
         py: Python<'_>,
-        #[pyo3(from_py_with = input::delay)] delay: f64,
+        #[pyo3(from_py_with = input::optional_delay)] delay: Option<f64>,
+        reason: Option<&Bound<'_, PyString>>,
     ) -> PyResult<()> {
-        let delay = delay_of(py, delay)?;
-        let given_back = self.call(py, |queue, topic| queue.nack(topic, &[*self.lease()], delay));
-        self.ended(py, given_back)
+        let this = slf.get();
+        let given = delay.map(|delay| delay_of(py, delay)).transpose()?;
+        let mut backoff = None;
+        if let Some(owner) = &this.batch.owner {
+            let owner = owner.bind(py);
+            if this.is_last() {
+                let buried = owner.call_method1("_give_up_on", (slf, reason));
+                if !this.settled() {
+                    buried?;
+                } else {
+                    return Ok(());
+                }
+            }
+            if given.is_none() {
+                backoff = owner.call_method1("_delay", (this.attempt(),))?.extract()?;
+            }
+        }
+        let delay = match given {
+            Some(delay) => delay,
+            None => delay_of(py, backoff.unwrap_or(0.0))?,
+        };
+        let given_back = this.call(py, |queue, topic| queue.nack(topic, &[*this.lease()], delay));
+        this.ended(py, given_back)
     }
 
     /// Keep it for longer.
@@ -276,14 +319,19 @@ impl Job {
     }
 
     #[pyo3(signature = (*exception))]
-    fn __exit__(&self, py: Python<'_>, exception: &Bound<'_, PyTuple>) -> PyResult<()> {
-        if self.settled() {
+    fn __exit__(
+        slf: &Bound<'_, Self>,
+        py: Python<'_>,
+        exception: &Bound<'_, PyTuple>,
+    ) -> PyResult<()> {
+        if slf.get().settled() {
             return Ok(());
         }
-        if exception.get_item(0).is_ok_and(|kind| kind.is_none()) {
-            return self.ack(py);
-        }
-        match self.nack(py, 0.0) {
+        let Some(error) = exception.get_item(1).ok().filter(|error| !error.is_none()) else {
+            return slf.get().ack(py);
+        };
+        let reason = reason_of(&error);
+        match Self::nack(slf, py, None, Some(&reason)) {
             Err(error) if is_late(py, &error) => Ok(()),
             given_back => given_back,
         }
@@ -293,4 +341,18 @@ impl Job {
         let record = self.record.bind(py).repr()?;
         Ok(format!("<Job of {:?}, attempt {}: {record}>", self.batch.queue.name(), self.attempt()))
     }
+}
+
+/// The class and the text of an exception.
+fn reason_of<'py>(error: &Bound<'py, PyAny>) -> Bound<'py, PyString> {
+    let (py, kind) = (error.py(), error.get_type());
+    let name = kind.name().map(|name| name.to_string()).unwrap_or_default();
+    let text = error.str().map(|text| text.to_string_lossy().into_owned()).unwrap_or_default();
+    PyString::new(py, &if text.is_empty() { name } else { format!("{name}: {text}") })
+}
+
+/// Say why a job failed, as its dead letter keeps it.
+#[pyfunction]
+pub(crate) fn _reason_of<'py>(error: &Bound<'py, PyAny>) -> Bound<'py, PyString> {
+    reason_of(error)
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+use falaj::internals::topic::Record as LogRecord;
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -47,6 +48,12 @@ impl Record {
     pub(crate) fn make(py: Python<'_>, held: Held) -> PyResult<Bound<'_, Self>> {
         let own = Self { decoded: PyOnceLock::new() };
         Bound::new(py, PyClassInitializer::from(View { held }).add_subclass(own))
+    }
+
+    /// As the engine has it.
+    pub(crate) fn of_engine(slf: &Bound<'_, Self>) -> LogRecord {
+        let held = held(slf);
+        LogRecord::new(held.run().clone(), held.at.clone())
     }
 
     pub(crate) fn id(slf: &Bound<'_, Self>) -> ([u8; 16], u32, u64) {

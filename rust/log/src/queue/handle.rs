@@ -7,14 +7,19 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{LeasedJob, NOT_BEFORE, Now, QueueFile, QueueInfo, QueueOptions, admin, micros};
-use crate::error::Result;
+use super::{
+    Backoff, Lease, LeasedJob, NOT_BEFORE, Now, QueueFile, QueueInfo, QueueOptions, admin, micros,
+    redrive,
+};
+use crate::error::{Error, IoResult, Result};
 use crate::format::record::NewRecord;
 use crate::store::Store;
 use crate::topic::{Record, Topic};
 
 /// How long a worker has for a job unless asked otherwise.
 const LEASE: Duration = Duration::from_secs(60);
+/// When jobs whose dead letters could not be written are tried again.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// A work queue over a topic with one partition. Workers in any process take jobs; each job goes to one at a time.
 ///
@@ -46,6 +51,16 @@ struct Shared {
     file: QueueFile,
     topic: Topic,
     lease: Duration,
+    backoff: Option<Backoff>,
+    dead_letters: Option<(u32, Topic)>,
+}
+
+impl Shared {
+    /// The topic of dead letters, where a job was begun as often as it may be.
+    fn gives_up(&self, begun: u32) -> Option<&Topic> {
+        let (most, letters) = self.dead_letters.as_ref()?;
+        (begun >= *most).then_some(letters)
+    }
 }
 
 /// How to open a queue; [`Store::queue_options`] makes one.
@@ -58,6 +73,8 @@ pub struct QueueBuilder {
     ordered: Option<bool>,
     lease: Duration,
     create: bool,
+    backoff: Option<Backoff>,
+    dead_letters: Option<(u32, Topic)>,
 }
 
 impl Store {
@@ -73,7 +90,9 @@ impl Store {
     /// Choose how to open a queue.
     pub fn queue_options(&self, name: &str) -> QueueBuilder {
         let (store, name) = (self.clone(), name.to_owned());
-        QueueBuilder { store, name, topic: None, ordered: None, lease: LEASE, create: true }
+        let (topic, ordered, backoff, dead_letters) = Default::default();
+        let (lease, create) = (LEASE, true);
+        QueueBuilder { store, name, topic, ordered, lease, create, backoff, dead_letters }
     }
 
     /// List the names of all queues, sorted.
@@ -110,6 +129,16 @@ impl QueueBuilder {
         Self { lease, ..self }
     }
 
+    /// Deliver failed jobs again after these delays, where [`Job::nack`] gives none; at once by default.
+    pub fn backoff(self, backoff: Backoff) -> Self {
+        Self { backoff: Some(backoff), ..self }
+    }
+
+    /// Give a job up after so many attempts: append it to a topic of dead letters. [`Queue::redrive`] puts it back.
+    pub fn dead_letters(self, max_attempts: u32, letters: &Topic) -> Self {
+        Self { dead_letters: Some((max_attempts, letters.clone())), ..self }
+    }
+
     /// Create the queue, and the topic of its name, where they are missing; true by default.
     pub fn create(self, create: bool) -> Self {
         Self { create, ..self }
@@ -124,10 +153,14 @@ impl QueueBuilder {
         if !self.create {
             admin::expect(&self.store, &self.name)?;
         }
-        let topic = self.topic.map_or_else(|| self.store.topic(&self.name), Ok)?;
+        let topic = self.topic.clone().map_or_else(|| self.store.topic(&self.name), Ok)?;
         let options = QueueOptions { ordered: self.ordered, ..QueueOptions::default() };
         let file = QueueFile::open(&topic, &self.name, options)?;
-        Ok(Queue { shared: Arc::new(Shared { file, topic, lease: self.lease }) })
+        let Self { lease, backoff, dead_letters, .. } = self;
+        if let Some(backoff) = &backoff {
+            backoff.check()?;
+        }
+        Ok(Queue { shared: Arc::new(Shared { file, topic, lease, backoff, dead_letters }) })
     }
 }
 
@@ -169,19 +202,57 @@ impl Queue {
     /// the queue when the iterator is dropped. A job whose worker died comes alone.
     ///
     /// # Errors
-    /// `InvalidArgument` for a lease below a millisecond; `TopicDeleted`, `CorruptData`, `LockTimeout`, `SystemCallFailed`. Nothing is leased
-    /// then.
+    /// `InvalidArgument` for a lease below a millisecond; `TopicDeleted`, `CorruptData`, `LockTimeout`, `SystemCallFailed`; as
+    /// [`Topic::append`] for dead letters. Nothing is leased then, or it returns to the queue.
     pub fn take(&self, n: usize, timeout: impl Into<Option<Duration>>) -> Result<Jobs> {
-        let Shared { file, topic, lease } = &*self.shared;
+        let Shared { file, topic, lease, .. } = &*self.shared;
         let (timeout, began) = (timeout.into(), Instant::now());
         loop {
-            let jobs = file.take(topic, n, *lease)?;
+            let taken = file.take(topic, n, *lease)?;
+            let jobs = self.give_up(taken)?;
             let left = timeout.map(|timeout| timeout.saturating_sub(began.elapsed()));
             if !jobs.is_empty() || n == 0 || left == Some(Duration::ZERO) {
                 return Ok(Jobs { shared: Arc::clone(&self.shared), left: jobs.into_iter() });
             }
             file.wait(topic, left, &|| false)?;
         }
+    }
+
+    /// Write dead letters of the jobs that were begun too often before, and return the others.
+    fn give_up(&self, taken: Vec<LeasedJob>) -> Result<Vec<LeasedJob>> {
+        let Shared { file, topic, .. } = &*self.shared;
+        let begun = |job: &LeasedJob| job.lease.attempt - 1;
+        let is_worn = |job: &LeasedJob| self.shared.gives_up(begun(job)).is_some();
+        let (worn, jobs): (Vec<_>, Vec<_>) = taken.into_iter().partition(is_worn);
+        let Some(letters) = worn.first().and_then(|job| self.shared.gives_up(begun(job))) else {
+            return Ok(jobs);
+        };
+        if let Err(error) = file.dead_letter(topic, &worn, None, letters) {
+            // The caller gets none of these jobs.
+            file.put_back(topic, &leases(&jobs), Duration::ZERO)?;
+            file.put_back(topic, &leases(&worn), AGAIN)?;
+            return Err(error);
+        }
+        Ok(jobs)
+    }
+
+    /// Put dead letters of this queue back into it, at most `limit` of them, and count them. They are new jobs. The
+    /// letters stay in their topic, and repeating this puts none back twice.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a queue without [dead letters](QueueBuilder::dead_letters); as [`Topic::scan`] and
+    /// [`Topic::append_if`].
+    pub fn redrive(&self, limit: impl Into<Option<u64>>) -> Result<u64> {
+        let Some((_, letters)) = &self.shared.dead_letters else {
+            let what = format!(
+                "queue {:?} was opened without dead letters: name their topic",
+                self.name()
+            );
+            return Err(Error::InvalidArgument { what });
+        };
+        let (mut done, limit) = (0, limit.into().unwrap_or(u64::MAX));
+        redrive(self.name(), self.topic(), letters, limit, false, &mut done)?;
+        Ok(done)
     }
 
     /// Get the queue in numbers.
@@ -191,6 +262,10 @@ impl Queue {
     pub fn info(&self) -> Result<QueueInfo> {
         self.shared.file.info(&self.shared.topic)
     }
+}
+
+fn leases(jobs: &[LeasedJob]) -> Vec<Lease> {
+    jobs.iter().map(|job| job.lease).collect()
 }
 
 /// Jobs that were taken; each begins when the iteration reaches it. [`Queue::take`] makes it.
@@ -256,16 +331,29 @@ impl Job {
         self.shared.file.ack(&self.shared.topic, &[self.leased.to_ack()])
     }
 
-    /// Say that it failed: it is delivered again after this delay.
+    /// Say that it failed, and why. It is delivered again after this delay, or after that of the queue's
+    /// [backoff](QueueBuilder::backoff). After the last attempt it becomes a [dead letter](QueueBuilder::dead_letters),
+    /// which keeps the reason. Where the letter cannot be written now, a later take does it.
     ///
     /// # Errors
     /// As [`Job::ack`]; `InvalidArgument` for a delay that leads out of the calendar.
-    pub fn nack(&self, delay: Duration) -> Result<()> {
-        self.shared.file.nack(&self.shared.topic, &[self.leased.lease], delay)
+    pub fn nack(&self, delay: impl Into<Option<Duration>>, reason: &str) -> Result<()> {
+        let Shared { file, topic, backoff, .. } = &*self.shared;
+        if let Some(letters) = self.shared.gives_up(self.attempt()) {
+            let jobs = std::slice::from_ref(&self.leased);
+            // Where the lease is over, that is said below. Any other error is the next take's to raise.
+            if let Ok(true) = file.dead_letter(topic, jobs, Some(reason), letters) {
+                return Ok(());
+            }
+        }
+        let storage = topic.store().storage();
+        let random = storage.random().doing("draw a random number for", topic.store().path())?;
+        let backoff = backoff.map(|backoff| backoff.delay(self.attempt(), random));
+        let delay = delay.into().or(backoff).unwrap_or_default();
+        file.nack(topic, &[self.leased.lease], delay)
     }
 
-    /// Give up on it: it is done, and counts as dead. A program that wants to keep dead jobs appends the record to a
-    /// dead-letter topic first.
+    /// Give up on it: it is done, and counts as dead. It leaves no dead letter.
     ///
     /// # Errors
     /// As [`Job::ack`].

@@ -26,7 +26,9 @@
 //! "Queue".
 
 mod admin;
+mod backoff;
 mod damage;
+mod dead_letters;
 mod handle;
 mod jobs;
 mod key_hash;
@@ -53,6 +55,8 @@ use crate::store::Store;
 use crate::topic::Topic;
 
 pub use admin::{delete, expect, list};
+pub use backoff::Backoff;
+pub use dead_letters::redrive;
 pub use handle::{Job, Jobs, Queue, QueueBuilder};
 pub use jobs::{Each, LeasedJob, NOT_BEFORE};
 use key_hash::lane_of;

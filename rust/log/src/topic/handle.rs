@@ -39,7 +39,7 @@ impl Topic {
     }
 
     /// Return the partitions of this handle.
-    pub(super) fn handled(&self) -> Range<u32> {
+    pub(crate) fn handled(&self) -> Range<u32> {
         self.only.map_or(0..self.partitions(), |only| only..only + 1)
     }
 

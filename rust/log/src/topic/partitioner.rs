@@ -30,7 +30,7 @@ impl Topic {
 
     /// Return the partition of a record by its key; records without one take turns.
     #[inline]
-    pub(super) fn partition_for(&self, record: &NewRecord<'_>) -> u32 {
+    pub(crate) fn partition_for(&self, record: &NewRecord<'_>) -> u32 {
         match (self.only, record.key, self.partitions()) {
             (Some(only), ..) => only,
             (None, _, 1) => 0,

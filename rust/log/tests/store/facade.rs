@@ -252,7 +252,7 @@ fn jobs_that_the_iteration_does_not_reach_go_back_and_were_no_attempt() {
     assert_eq!((first.value().unwrap(), first.attempt()), (&b"ann"[..], 1));
     let rest: Vec<_> = emails.take(3, Duration::ZERO).unwrap().map(Result::unwrap).collect();
     assert_eq!(rest.iter().map(falaj::Job::attempt).collect::<Vec<_>>(), [1, 1]);
-    first.nack(Duration::ZERO).unwrap();
+    first.nack(Duration::ZERO, "no address").unwrap();
     assert!(matches!(first.ack(), Err(Error::LeaseExpired { .. })));
     let again = emails.take(1, Duration::ZERO).unwrap().next().unwrap().unwrap();
     assert_eq!((again.offset(), again.attempt()), (0, 2));

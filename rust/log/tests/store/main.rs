@@ -16,6 +16,7 @@ mod compaction;
 mod consumers;
 mod control_flips;
 mod damaged_appends;
+mod dead_letters;
 mod facade;
 mod reading;
 mod record_batches;

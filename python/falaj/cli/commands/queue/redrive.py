@@ -1,4 +1,4 @@
-"""`falaj queue redrive`: dead letters put back into the queue; see `falaj._redrive`."""
+"""`falaj queue redrive`: dead letters put back into the queue; a letter is put back once."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
-from falaj._redrive import redriven
+from falaj import _core
 from falaj.cli import options
 from falaj.cli.arguments import Command, Option
 from falaj.cli.paint import is_terminal
@@ -43,7 +43,7 @@ def redrive(
             raw_topic(opened, topic) as over,
             raw_topic(opened, dead) as letters,
         ):
-            done = redriven(queue, one_partition(over), letters, limit, dry_run=dry_run)
+            done = _core._redrive(queue, one_partition(over), letters, limit, dry_run)
     if as_json:
         print(json.dumps({"queue": queue, "topic": topic, "redriven": done, "dry_run": dry_run}))
     elif is_terminal(sys.stdout):

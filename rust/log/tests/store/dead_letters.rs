@@ -1,0 +1,125 @@
+//! Jobs that fail: how long they wait, why they are dead letters, and putting them back.
+
+use std::time::Duration;
+
+use falaj::{Backoff, Error, Job, NewRecord, Queue, Record, Store};
+
+fn store() -> (tempfile::TempDir, Store) {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path().join("events")).unwrap();
+    (dir, store)
+}
+
+fn next(queue: &Queue) -> Option<Job> {
+    queue.take(1, Duration::ZERO).unwrap().next().map(Result::unwrap)
+}
+
+fn header(record: &Record, name: &str) -> Option<String> {
+    let mut headers = record.headers();
+    let (_, value) = headers.find(|(known, _)| *known == name)?;
+    Some(String::from_utf8_lossy(value?).into_owned())
+}
+
+#[test]
+fn a_dead_letter_keeps_the_reason_of_the_last_attempt_and_a_redrive_puts_it_back_once() {
+    let (_dir, store) = store();
+    let letters = store.topic_options("mails.dead").partitions(3).open().unwrap();
+    let queue = store.queue_options("mails").dead_letters(2, &letters).open().unwrap();
+    let other = store.queue_options("copies").topic(queue.topic()).dead_letters(1, &letters);
+    let other = other.open().unwrap();
+    for name in ["ann", "bob", "cid"] {
+        let headers = [("trace", Some(&b"7"[..]))];
+        queue.put(NewRecord::new(name.as_bytes()).key(b"k").headers(&headers)).unwrap();
+    }
+    next(&other).unwrap().nack(None, "not mine").unwrap();
+    while let Some(job) = next(&queue) {
+        let reason = format!("attempt {} failed", job.attempt());
+        job.nack(None, &reason).unwrap();
+    }
+    let all: Vec<Record> = letters.scan(..).unwrap().map(Result::unwrap).collect();
+    let mine: Vec<_> =
+        all.iter().filter(|it| header(it, "falaj-queue").as_deref() == Some("mails")).collect();
+    assert_eq!((all.len(), mine.len(), queue.info().unwrap().dead), (4, 3, 3));
+    assert!(mine.iter().all(|it| header(it, "falaj-attempts").as_deref() == Some("2")));
+    let reasons: Vec<_> = mine.iter().filter_map(|it| header(it, "falaj-reason")).collect();
+    assert_eq!(reasons, ["attempt 2 failed"; 3]);
+    // A letter of another queue lies between, so the sequences have a gap.
+    assert_eq!(queue.redrive(1).unwrap(), 1);
+    assert_eq!((queue.redrive(None).unwrap(), queue.redrive(None).unwrap()), (2, 0));
+    let again = next(&queue).unwrap();
+    assert_eq!((again.key(), again.attempt()), (Some(&b"k"[..]), 1));
+    assert_eq!(again.headers().collect::<Vec<_>>(), [("trace", Some(&b"7"[..]))]);
+    assert_eq!(other.redrive(None).unwrap(), 1);
+    let none = store.queue("other").unwrap().redrive(None);
+    assert!(matches!(none, Err(Error::InvalidArgument { .. })), "{none:?}");
+}
+
+#[test]
+fn a_job_whose_last_worker_died_becomes_a_dead_letter_that_says_so_by_the_next_take() {
+    let (_dir, store) = store();
+    let letters = store.topic("dead").unwrap();
+    let lease = Duration::from_millis(1);
+    let queue = store.queue_options("mails").lease(lease).dead_letters(1, &letters).open().unwrap();
+    queue.put("ann").unwrap();
+    let late = next(&queue).unwrap();
+    while letters.end_offset().unwrap() == 0 {
+        drop(queue.take(1, Duration::from_millis(5)).unwrap());
+    }
+    let letter = letters.get(0).unwrap();
+    let reason = header(&letter, "falaj-reason");
+    assert_eq!(reason.as_deref(), Some("its worker died, or its lease was over"));
+    assert!(matches!(late.nack(None, "too late"), Err(Error::LeaseExpired { .. })));
+}
+
+#[test]
+fn where_a_dead_letter_cannot_be_written_the_job_goes_back_and_a_take_says_why() {
+    let (_dir, store) = store();
+    let letters = store.topic("dead").unwrap();
+    let queue = store.queue_options("mails").dead_letters(1, &letters).open().unwrap();
+    queue.put("ann").unwrap();
+    store.delete_topic("dead").unwrap();
+    next(&queue).unwrap().nack(None, "timeout").unwrap();
+    let told = queue.take(1, Duration::ZERO).map(drop).unwrap_err();
+    assert!(matches!(told, Error::TopicDeleted { .. }), "{told}");
+    let info = queue.info().unwrap();
+    assert_eq!((info.dead, info.in_flight, info.ready + info.delayed), (0, 0, 1));
+}
+
+#[test]
+fn a_long_reason_is_cut_at_a_character() {
+    let (_dir, store) = store();
+    let letters = store.topic("dead").unwrap();
+    let queue = store.queue_options("mails").dead_letters(1, &letters).open().unwrap();
+    queue.put("ann").unwrap();
+    next(&queue).unwrap().nack(None, &"ä".repeat(999)).unwrap();
+    assert_eq!(header(&letters.get(0).unwrap(), "falaj-reason"), Some("ä".repeat(500)));
+}
+
+#[test]
+fn a_backoff_doubles_up_to_its_longest_and_takes_off_at_most_a_half() {
+    let backoff = Backoff::new(Duration::from_secs(2), Duration::from_secs(10));
+    for (attempt, longest) in [(1, 2), (2, 4), (3, 8), (4, 10), (5, 10), (4_000_000_000, 10)] {
+        let longest = Duration::from_secs(longest);
+        assert_eq!(backoff.longest_delay(attempt), longest);
+        assert_eq!(backoff.delay(attempt, 0), longest);
+        let least = backoff.delay(attempt, u64::MAX);
+        assert!(least.abs_diff(longest / 2) < Duration::from_micros(1), "{least:?}");
+    }
+}
+
+#[test]
+fn a_failed_job_waits_as_long_as_the_backoff_of_its_queue_says() {
+    let (_dir, store) = store();
+    let hour = Backoff::new(Duration::from_secs(3600), Duration::from_secs(3600));
+    let queue = store.queue_options("mails").backoff(hour).open().unwrap();
+    queue.put("ann").unwrap();
+    next(&queue).unwrap().nack(None, "timeout").unwrap();
+    assert_eq!(queue.info().unwrap().delayed, 1);
+    queue.put("bob").unwrap();
+    next(&queue).unwrap().nack(Duration::ZERO, "timeout").unwrap();
+    assert_eq!(
+        next(&queue).unwrap().value(),
+        Some(&b"bob"[..]),
+        "a delay that is given comes first"
+    );
+}
