@@ -75,8 +75,8 @@ def test_a_queues_backoff_delays_what_gives_no_delay_itself(store: falaj.Store) 
     queue.put_many([b"a", b"b", b"c"])
     a, b, c = queue.take(3)
     a.nack()
-    with pytest.raises(ValueError), b:
-        raise ValueError
+    with pytest.raises(ValueError, match="no image"), b:
+        raise ValueError("no image")
     c.nack(delay=0)
     assert (queue.info()["delayed"], queue.info()["ready"]) == (2, 1)
     asked: list[int] = []
