@@ -56,8 +56,8 @@ class Jobs(list[Job[T]]):
     Iteration passes over jobs whose lease is over by then: other workers may have them. Slices and
     copies are batches too, and begin nothing.
 
-    It is a context manager: jobs that are not settled when the block ends are returned at once.
-    Among these, the jobs that have begun count an attempt, the others do not.
+    It is a context manager: jobs that are not settled when the block ends are returned, as by
+    `nack`. An exception that leaves the block is the reason.
 
     Example:
         >>> queue = store.queue("jobs")
@@ -84,14 +84,15 @@ class Jobs(list[Job[T]]):
         """Ack all of them, as `Queue.ack`."""
         self._queue.ack(self)
 
-    def nack(self, delay: float = 0.0, *, reason: str | None = None) -> None:
+    def nack(self, delay: float | None = None, *, reason: str | None = None) -> None:
         """Return the jobs that are not settled, at once or after a delay.
 
         Jobs that have begun count an attempt, the others do not. A job whose lease is over needs
         nothing.
 
         Args:
-            delay: Seconds before they are delivered again.
+            delay: Seconds before they are delivered again. By default jobs that have begun wait as
+                the queue's `backoff` says, and the others are delivered at once.
             reason: Why they failed, for dead letters; as for `Job.nack`.
         """
         self._queue._release(list.copy(self), delay, reason)
@@ -137,8 +138,14 @@ class Jobs(list[Job[T]]):
     def __enter__(self) -> Jobs[T]:
         return self
 
-    def __exit__(self, *_exception: Any) -> None:
-        self._queue._release(self._taken, 0.0)
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None = None,
+        error: BaseException | None = None,
+        _traceback: object = None,
+    ) -> None:
+        reason = None if error is None else _core._reason_of(error)
+        self._queue._release(self._taken, None, reason)
 
 
 class Queue(_core.Queue[T]):
@@ -563,7 +570,7 @@ class Queue(_core.Queue[T]):
         return self._info()
 
     def _give_up_on(self, job: Job[T], reason: str | None) -> None:
-        """Write the dead letter of a job whose last attempt failed; else a later take does it."""
+        """Write the dead letter of a job whose last attempt failed; if not, a later take does."""
         with suppress(Error):
             self._bury([job], self._letters(), reason or "")
 
@@ -615,7 +622,7 @@ class Queue(_core.Queue[T]):
     async def __aenter__(self) -> Queue[T]:
         return self
 
-    async def __aexit__(self, *_exception: Any) -> None:
+    async def __aexit__(self, *exception: Any) -> None:
         self.close()
 
     def __repr__(self) -> str:
@@ -670,9 +677,9 @@ class Taking(Coroutine[Any, Any, "Jobs[T]"], Generic[T]):
         self._jobs = await self
         return self._jobs
 
-    async def __aexit__(self, *_exception: Any) -> None:
+    async def __aexit__(self, *exception: Any) -> None:
         if self._jobs is not None:
-            self._jobs.__exit__()
+            self._jobs.__exit__(*exception)
 
 
 def delay_of(backoff: Backoff, attempt: int) -> float:

@@ -58,6 +58,38 @@ def test_a_batch_that_is_given_back_gives_one_reason_for_all_that_failed_for_the
     assert [letter["falaj-reason"] for letter in letters(queue)] == [b"second", b"second"]
 
 
+def test_a_block_over_a_batch_gives_its_exception_as_the_reason(queue: Queue[Any]) -> None:
+    def resize() -> None:
+        with queue.take(2) as jobs:
+            for job in jobs:
+                raise ValueError(f"no image: {job.to_bytes().decode()}")
+
+    for _ in range(2):
+        with pytest.raises(ValueError, match="no image"):
+            resize()
+    assert letters(queue)[0]["falaj-reason"] == b"ValueError: no image: bad.png"
+
+
+def test_a_batch_that_is_returned_waits_as_the_backoff_says_and_what_had_not_begun_does_not(
+    store: falaj.Store,
+) -> None:
+    queue = store.queue("jobs", backoff=(3600, 7200))
+    queue.put_many([b"a", b"b"])
+    with queue.take(2) as jobs:
+        next(iter(jobs))
+    assert (queue.info()["delayed"], queue.info()["ready"]) == (1, 1)
+
+
+def test_a_batch_that_is_returned_after_its_leases_ended_needs_nothing(store: falaj.Store) -> None:
+    queue = store.queue("jobs", max_attempts=1)
+    queue.put(b"bad.png")
+    with queue.take() as jobs:
+        jobs[0].extend(0.001)
+        while not queue.info()["dead"]:
+            queue.take(timeout=0)
+    assert queue.info()["dead"] == 1
+
+
 def test_where_a_dead_letter_cannot_be_written_nack_gives_the_job_back(store: falaj.Store) -> None:
     dead = store.topic("graveyard")
     queue = store.queue("jobs", max_attempts=1, dead_letter=dead)
@@ -80,7 +112,12 @@ def test_a_queues_backoff_delays_what_gives_no_delay_itself(store: falaj.Store) 
     c.nack(delay=0)
     assert (queue.info()["delayed"], queue.info()["ready"]) == (2, 1)
     asked: list[int] = []
-    own = store.queue("jobs", backoff=lambda attempts: asked.append(attempts) or 0.0)
+
+    def backoff(attempts: int) -> float:
+        asked.append(attempts)
+        return 0.0
+
+    own = store.queue("jobs", backoff=backoff)
     [job] = own.take()
     job.nack()
     assert asked == [1, 2]  # when it was opened, and now

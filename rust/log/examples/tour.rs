@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use falaj::{Error, NewRecord, Remedy, Store, SyncMode};
+use falaj::{Backoff, Error, NewRecord, Remedy, Store, SyncMode};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let path = std::env::args().nth(1).ok_or("usage: tour STORE")?;
@@ -99,6 +99,13 @@ fn queue() -> Result<(), Error> {
         println!("{:?}", job.value());
         job.ack()?;
     }
+    let dead = store.topic("letters.dead")?;
+    let backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(300));
+    let letters = store.queue_options("letters").backoff(backoff).dead_letters(5, &dead).open()?;
+    for job in letters.take(10, Duration::ZERO)? {
+        job?.nack(None, "no address")?;
+    }
+    letters.redrive(None)?;
     Ok(())
 }
 

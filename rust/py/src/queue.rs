@@ -131,7 +131,7 @@ impl Queue {
     }
 
     /// Add to two lists jobs that may be worked on now, and those that were tried too often before. `has_policy`
-    /// says that the queue gives jobs up, or delays those that failed.
+    /// says that the queue has dead letters or a backoff.
     #[allow(clippy::too_many_arguments, reason = "Queue.take calls it")]
     fn _take(
         slf: &Bound<'_, Self>,
@@ -198,24 +198,30 @@ impl Queue {
         acked
     }
 
-    /// Give back the jobs that are not settled, to be delivered again at once or after a delay. Those that
-    /// were begun count as attempts, the others do not.
+    /// Return the jobs that are not settled to the queue. Those that have begun count an attempt, and without a delay
+    /// they wait as the queue's backoff says. The others are delivered again after the delay, if one is given.
     #[pyo3(signature = (jobs, delay, reason=None))]
     fn _release(
-        &self,
+        slf: &Bound<'_, Self>,
         py: Python<'_>,
         jobs: &Bound<'_, PyAny>,
-        #[pyo3(from_py_with = input::delay)] delay: f64,
+        #[pyo3(from_py_with = input::optional_delay)] delay: Option<f64>,
         reason: Option<&Bound<'_, PyString>>,
     ) -> PyResult<()> {
-        let jobs = self.ours(py, jobs)?;
-        let (open, given_delay) = (delay_of(py, delay)?, Some(delay));
-        self.back(py, &jobs, OPEN, |queue, topic, leases| queue.put_back(topic, leases, open))?;
-        // What is dead-lettered or delayed is settled one by one.
-        for job in jobs.iter().filter(|job| job.get().is(BEGUN) && job.get().is_last()) {
-            Job::nack(job.bind(py), py, given_delay, reason)?;
+        let this = slf.get();
+        let jobs = this.ours(py, jobs)?;
+        let same = delay_of(py, delay.unwrap_or(0.0))?;
+        this.back(py, &jobs, OPEN, |queue, topic, leases| queue.put_back(topic, leases, same))?;
+        let backs_off = delay.is_none() && !slf.getattr("_backoff")?.is_none();
+        // Dead letters, and jobs that wait for different times, are settled one by one.
+        let alone = |job: &Job| job.is(BEGUN) && (backs_off || job.is_last());
+        for job in jobs.iter().filter(|job| alone(job.get())) {
+            let returned = Job::nack(job.bind(py), py, delay, reason);
+            if !is_over(py, &returned) {
+                returned?;
+            }
         }
-        self.back(py, &jobs, BEGUN, |queue, topic, leases| queue.nack(topic, leases, open))
+        this.back(py, &jobs, BEGUN, |queue, topic, leases| queue.nack(topic, leases, same))
     }
 
     /// Give back jobs that were not begun, to be delivered again at once or after a delay: that was no

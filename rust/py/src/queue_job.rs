@@ -58,7 +58,7 @@ pub(crate) struct Batch {
     pub(crate) queue: Arc<Inner>,
     leases: Box<[Lease]>,
     states: Box<[AtomicU8]>,
-    /// The queue, where it gives jobs up or delays those that failed.
+    /// The queue, if it has dead letters or a backoff.
     owner: Option<Py<Queue>>,
     max_attempts: u32,
 }
@@ -162,7 +162,7 @@ impl Job {
         self.lease().attempt >= self.batch.max_attempts
     }
 
-    /// As the engine has it.
+    /// Make the engine's job of it.
     pub(crate) fn taken(&self, py: Python<'_>) -> Taken {
         Taken { lease: *self.lease(), record: Record::of_engine(self.record.bind(py)) }
     }
@@ -212,13 +212,14 @@ impl Job {
         self.ended(py, acked)
     }
 
-    /// Give it back because it failed: it is delivered again, to any worker. This was an attempt. After the last
-    /// one, by `max_attempts`, it becomes a dead letter at once, on the disk; where that cannot be written, a later
-    /// take writes it.
+    /// Return it to the queue because it failed. This was an attempt. The queue delivers it again, to any worker.
+    ///
+    /// After the last attempt, by `max_attempts`, it becomes a dead letter at once, on the disk. If the dead letter
+    /// cannot be written, the job returns to the queue, and a later `take` writes the dead letter.
     ///
     /// Args:
     ///     delay: Seconds before it is delivered again; by default as the queue's `backoff` says, else at once.
-    ///     reason: Why it failed: the dead letter keeps it, up to 1,000 bytes, in its header `falaj-reason`.
+    ///     reason: Why it failed. The dead letter keeps up to 1,000 bytes of it in its header `falaj-reason`.
     ///
     /// Raises:
     ///     LeaseExpired: As for `ack`.
@@ -236,20 +237,16 @@ impl Job {
             let owner = owner.bind(py);
             if this.is_last() {
                 let buried = owner.call_method1("_give_up_on", (slf, reason));
-                if !this.settled() {
-                    buried?;
-                } else {
+                if this.settled() {
                     return Ok(());
                 }
+                buried?;
             }
             if given.is_none() {
                 backoff = owner.call_method1("_delay", (this.attempt(),))?.extract()?;
             }
         }
-        let delay = match given {
-            Some(delay) => delay,
-            None => delay_of(py, backoff.unwrap_or(0.0))?,
-        };
+        let delay = given.map_or_else(|| delay_of(py, backoff.unwrap_or(0.0)), Ok)?;
         let given_back = this.call(py, |queue, topic| queue.nack(topic, &[*this.lease()], delay));
         this.ended(py, given_back)
     }
@@ -343,7 +340,7 @@ impl Job {
     }
 }
 
-/// The class and the text of an exception.
+/// Return the class and the text of an exception.
 fn reason_of<'py>(error: &Bound<'py, PyAny>) -> Bound<'py, PyString> {
     let (py, kind) = (error.py(), error.get_type());
     let name = kind.name().map(|name| name.to_string()).unwrap_or_default();
@@ -351,7 +348,7 @@ fn reason_of<'py>(error: &Bound<'py, PyAny>) -> Bound<'py, PyString> {
     PyString::new(py, &if text.is_empty() { name } else { format!("{name}: {text}") })
 }
 
-/// Say why a job failed, as its dead letter keeps it.
+/// Return why a job failed, as its dead letter keeps it.
 #[pyfunction]
 pub(crate) fn _reason_of<'py>(error: &Bound<'py, PyAny>) -> Bound<'py, PyString> {
     reason_of(error)

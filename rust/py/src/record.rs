@@ -50,10 +50,10 @@ impl Record {
         Bound::new(py, PyClassInitializer::from(View { held }).add_subclass(own))
     }
 
-    /// As the engine has it.
+    /// Make the engine's record of it.
     pub(crate) fn of_engine(slf: &Bound<'_, Self>) -> LogRecord {
         let held = held(slf);
-        LogRecord::new(held.run().clone(), held.at.clone())
+        LogRecord::new(held.run().clone(), held.at)
     }
 
     pub(crate) fn id(slf: &Bound<'_, Self>) -> ([u8; 16], u32, u64) {
