@@ -1,45 +1,45 @@
-//! Which member is to have how many partitions, and what it waits for.
+//! How many partitions each member is to have, and what it waits for.
 //!
-//! Owns the rule, which each member applies to what it sees, each at another moment. It decides what is
-//! *wanted*; who *has* a partition its owner's word says, and nobody is robbed for the rule's sake.
-//! Nobody gives up anything that it has up to its share, nor anything that nobody asks for.
+//! Owns the rule. Each member applies it to what it sees, each at another moment. It decides what is
+//! *wanted*; the owner's word says which member *has* a partition. The rule takes a partition from no
+//! member. No member releases partitions of its share, nor any that no other member asks for.
 //!
 //! ```text
-//! has less than its share ─> takes what is free ─> nothing is free: asks
-//! has more, somebody asks ─> lets go of that many
-//! has enough, some is free ─> has patience with those who lack it ─> withdraws what they asked, takes it
+//! has less than its share  ─> takes what is free ─> nothing is free: asks
+//! has more, others ask     ─> releases that many
+//! has enough, some is free ─> has patience with members that lack it ─> withdraws their wishes, takes it
 //! ```
 //!
-//! Patience is no lease: it ends a wish, never an ownership. It doubles each time that a wish was
-//! withdrawn and is made again, so who comes at all gets its share, and who does not holds up nobody for
-//! long. Races: `docs/PROTOCOL.md`, "Consumers".
+//! Patience is no lease: it ends a wish, never an ownership. It doubles each time that a withdrawn wish
+//! is made again. So a member that does come gets its share, and one that does not holds up no other
+//! for long. Races: `docs/PROTOCOL.md`, "Consumers".
 
 use std::cmp::Reverse;
 use std::time::{Duration, Instant};
 
 /// Patience with a member that lacks something and did not ask for it.
 const BRIEF: Duration = Duration::from_millis(10);
-/// Doublings of it at most: eleven minutes.
+/// How often patience doubles at most: to eleven minutes.
 const DOUBLINGS: u64 = 16;
 
 /// A member, as its row says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Row {
     pub(super) word: u64,
-    /// Which of the rows.
+    /// Number of the row.
     pub(super) row: u64,
     /// How often it has asked for what it lacks; 0 while it does not ask.
     pub(super) ask: u64,
 }
 
-/// What a member is to do, as far as it sees.
+/// The actions of a member, as far as it sees.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct AssignmentPlan {
-    /// How many it is to take.
+    /// How many partitions it is to take.
     pub(super) lacks: usize,
-    /// How many it is to let go of.
+    /// How many partitions it is to release.
     pub(super) gives: usize,
-    /// Others that lack something.
+    /// Other members that lack partitions.
     pub(super) lacking: Vec<Row>,
 }
 
@@ -50,10 +50,11 @@ struct Share {
 }
 
 impl AssignmentPlan {
-    /// Of members sorted by their words, and the words of all owners; `None` for who is not among them.
+    /// Make the plan of member `me` from the members, sorted by their words, and the words of all
+    /// owners. `None` where `me` is not among the members.
     ///
-    /// No two shares differ by more than one. The larger ones are for those who have as much already,
-    /// then for those who ask.
+    /// No two shares differ by more than one. The larger ones are for members that have as much
+    /// already, then for members that ask.
     pub(super) fn of(me: u64, members: &[Row], owners: &[u64]) -> Option<Self> {
         let mine = members.binary_search_by_key(&me, |row| row.word).ok()?;
         let mut shares: Vec<_> =
@@ -69,8 +70,8 @@ impl AssignmentPlan {
         let mut order: Vec<_> = (0..shares.len()).collect();
         order.sort_by_key(|index| {
             let Share { row, has, .. } = shares[*index];
-            // Who has more than the smaller share is to be the same for all: none of them asks. Of the
-            // others each sees itself first, and one exchange decides.
+            // All must agree which members keep more than the smaller share, since these do not ask.
+            // Among the others each sees itself first, and one exchange decides.
             let is_here = has > fair || row.ask != 0 || row.word == me;
             (Reverse(has), !is_here, row.word)
         });
@@ -88,24 +89,24 @@ impl AssignmentPlan {
         })
     }
 
-    /// How long what is free waits for those who lack it.
+    /// Get how long free partitions wait for the members that lack them.
     fn patience(&self) -> Duration {
         let asks = self.lacking.iter().map(|row| row.ask).max().unwrap_or(0);
         BRIEF * (1 << asks.min(DOUBLINGS))
     }
 }
 
-/// What a member remembers from one look to the next.
+/// State that a member keeps from one look to the next.
 #[derive(Debug, Default)]
 pub(super) struct Sharing {
     asks: u64,
-    /// Since when something is left to others, and for how long.
+    /// Since when it leaves something to others, and for how long.
     patient: Option<(Instant, Duration)>,
 }
 
 impl Sharing {
-    /// Whether what is free beyond the own share may be taken, by one that has its own; `left` says how
-    /// much that is. Then those who lack it ask anew, if they are there.
+    /// Decide whether a member that has its share may take free partitions beyond it; `left` says how
+    /// many those are. Members that still lack partitions then ask again.
     pub(super) fn loses_patience(
         &mut self,
         plan: &AssignmentPlan,
@@ -123,7 +124,7 @@ impl Sharing {
         is_over
     }
 
-    /// What is to be said in the own row, where that is something else than what stands there.
+    /// Compute what to write in the member's own row; `None` where the row says that already.
     pub(super) fn says(&mut self, lacks: bool, ask: u64) -> Option<u64> {
         match (lacks, ask) {
             (true, 0) => {
@@ -138,7 +139,7 @@ impl Sharing {
         }
     }
 
-    /// How long it has patience yet, if it has to have any.
+    /// Get how long it is still patient, if it is.
     pub(super) fn due(&self) -> Option<Duration> {
         self.patient.map(|(since, patience)| patience.saturating_sub(since.elapsed()))
     }

@@ -1,11 +1,11 @@
-//! Taking partitions, and letting go of them.
+//! Claiming partitions, and releasing them.
 //!
-//! Owns the order of things: a partition's cursor is read after the partition was taken, and the
-//! partition is released after its cursor was written. Invariants: an owner's word changes by one exchange,
-//! away from a living member by that one alone; what is this member's by its word counts as its own, also
-//! while it cannot be read. How many it is to have [`super::assignment`] says. A member releases a partition
-//! at its next [`GroupMember::refresh`], once the records that it delivered are committed. Until then it
-//! reads no further.
+//! Owns the order: a member claims a partition before it reads the cursor, and writes the cursor before
+//! it releases the partition. Invariants: an owner's word changes by one exchange; only a living owner
+//! itself gives its word up. A partition whose word names this member counts as its own, also while it
+//! cannot read the cursor. [`super::assignment`] says how many it is to have. A member releases a
+//! partition at its next [`GroupMember::refresh`], once the records that it delivered are committed.
+//! Until then it reads no further.
 
 use std::time::{Duration, Instant};
 
@@ -18,24 +18,24 @@ use crate::error::{Error, Result};
 use crate::format::consumer::{StoredCursor, ask, at, entry};
 use crate::lock::Fate;
 
-/// How often a member that waits, or waits for a partition, looks whether the others live.
+/// How often a member that waits, or waits for a partition, checks whether the others live.
 const ASK_EVERY: Duration = Duration::from_millis(20);
 
 impl GroupMember {
-    /// True when others came, went, asked for a partition or let one go since the last
+    /// True when others joined, left, asked for a partition or released one since the last
     /// [`GroupMember::refresh`]. One load.
     #[inline]
     pub fn is_stale(&self) -> bool {
         self.seen != Some(self.file.changes())
     }
 
-    /// How many other members there are.
+    /// Count the other members.
     pub fn others(&self) -> usize {
         self.others
     }
 
-    /// Longest time until the next [`GroupMember::refresh`] is due, if nothing else happens; `None` where
-    /// there is nobody to look after.
+    /// Get the longest time until the next [`GroupMember::refresh`] is due, if nothing else happens.
+    /// `None` where it has no other member to look after.
     pub fn due(&self) -> Option<Duration> {
         let looks = self.others > 0 || self.lanes.iter().any(|lane| lane.held.is_none());
         let left = |asked: Instant| ASK_EVERY.saturating_sub(asked.elapsed());
@@ -43,14 +43,14 @@ impl GroupMember {
         looks.then(|| self.sharing.due().map_or(due, |patience| patience.min(due)))
     }
 
-    /// Take what nobody has, up to this member's share at once and beyond it where no other comes for
-    /// it; let go of what is beyond it, is settled, and is asked for. True when it has other partitions
-    /// than before, or may hand out of others. Costs two loads where nothing changed; every 20 ms, where
-    /// there are others, it asks whether they live.
+    /// Claim free partitions: at once up to this member's share, and beyond it where no other member
+    /// comes for them. Release settled partitions beyond the share that others ask for. True when this
+    /// member has other partitions than before, or may deliver from others. Costs two loads where
+    /// nothing changed. Where there are others, it checks every 20 ms whether they live.
     ///
     /// # Errors
-    /// `HandleClosed` in a forked child, and once it left; `CorruptData`, `SystemCallFailed`, `LockTimeout`. What it has read of
-    /// others stays, and what could not be read is tried again.
+    /// `HandleClosed` in a forked child, and once it left; `CorruptData`, `SystemCallFailed`,
+    /// `LockTimeout`. Cursors that it has read stay, and the next call retries the others.
     pub fn refresh(&mut self) -> Result<bool> {
         self.check()?;
         self.sync_first()?;
@@ -71,8 +71,8 @@ impl GroupMember {
                 self.rouse();
             }
         }
-        // The counter first: what is told of behind it is seen by the next look. Rows before owners: who
-        // joined in between is not among them, and its process lives.
+        // Load the counter first: the next look sees changes after it. Load rows before owners: a
+        // member that joins in between is not among the rows, and its process lives.
         self.seen = Some(self.file.changes());
         let rows = members::living(&self.file);
         let owners: Vec<_> = self.lanes.iter().map(|lane| self.owner(lane.entry)).collect();
@@ -96,13 +96,13 @@ impl GroupMember {
         Error::LockFileReplaced { path: self.file.path.clone() }
     }
 
-    /// Have the others look, those who sleep too.
+    /// Wake the other members, so that they look.
     pub(super) fn rouse(&self) {
         self.topics.iter().for_each(|topic| topic.log().wake_all());
     }
 
-    /// Take of what is free as much as this member lacks, and the rest where nobody came for it in time.
-    /// Returns how many of those that it lacks it took.
+    /// Claim as many free partitions as this member lacks, and the rest where no member came for them
+    /// in time. Returns how many of those that it lacks it claimed.
     fn take_of(&mut self, free: &[usize], plan: &AssignmentPlan, now: Instant) -> Result<usize> {
         let (mut taken, mut left) = (0, Vec::new());
         for lane in free {
@@ -125,7 +125,7 @@ impl GroupMember {
         Ok(taken)
     }
 
-    /// Put this member's word in the place of nobody's, or of a dead one's.
+    /// Replace the word 0, or the word of a dead member, by this member's.
     fn exchange(&mut self, number: usize) -> Result<bool> {
         let owner = entry(self.lanes[number].entry) + at::OWNER;
         let file = &self.file;
@@ -135,8 +135,8 @@ impl GroupMember {
             0 => file.replace(owner, 0, self.me, false)?,
             _ => match fate(&self.who, before)? {
                 Fate::Alive => false,
-                // The proof is held until the word has changed hands.
-                Fate::Dead(_proof) => file.replace(owner, before, self.me, false)?,
+                // Hold the slot of the dead member until the word has changed.
+                Fate::Dead(_slot) => file.replace(owner, before, self.me, false)?,
             },
         };
         if taken {
@@ -146,7 +146,7 @@ impl GroupMember {
         Ok(taken)
     }
 
-    /// Ask for what is lacking, or say that nothing is.
+    /// Ask for lacking partitions, or say that none is lacking.
     fn say(&mut self, lacks: bool) -> Result<()> {
         let (file, row) = (&self.file, self.row()?);
         let said = file.load(ask(row));
@@ -158,8 +158,8 @@ impl GroupMember {
         Ok(())
     }
 
-    /// Which partitions are to be let go: what could not be read, then what is settled, then what is to
-    /// go already; of each what came last.
+    /// Choose the partitions to release: first those that it could not read, then settled ones, then
+    /// those already closing. Among equals, the last claimed comes first.
     fn choose(&mut self, gives: usize) {
         if gives == 0 && !self.lanes.iter().any(|lane| lane.closing) {
             return;
@@ -184,7 +184,7 @@ impl GroupMember {
         }
     }
 
-    /// Let go of what is to go and is settled.
+    /// Release the partitions that are closing and settled.
     fn let_go(&mut self) -> Result<()> {
         let mut gave = false;
         for lane in self.lanes.iter_mut().filter(|lane| lane.closing) {
@@ -201,7 +201,7 @@ impl GroupMember {
         Ok(())
     }
 
-    /// Read the cursors of what was taken, each; the first error is told of.
+    /// Read the cursor of each claimed partition; return the first error.
     fn read_taken(&mut self) -> Result<()> {
         let mut told = Ok(());
         for number in 0..self.lanes.len() {
@@ -222,9 +222,9 @@ impl GroupMember {
             return self.take_kept(number, &home, cursor);
         }
         let standing = cursors::standing(&self.topics[lane.topic], lane.partition, &cursor)?;
-        // Told by whoever wants to read, so that seeking is possible.
+        // Reading reports this error, so that the caller can still seek.
         let next = standing.map(|position| position.offset).ok_or(());
-        // What a power cut took was never committed, for all that is done here.
+        // For all that follows, an offset that a power failure took was never committed.
         let cursor = StoredCursor { committed: standing.unwrap_or(cursor.committed), ..cursor };
         let (rewound, (kept, pending, finder)) = (next.is_err(), Default::default());
         self.lanes[number].held = Some(Held { cursor, kept, next, rewound, pending, finder });

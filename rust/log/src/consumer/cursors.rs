@@ -1,12 +1,13 @@
-//! How far a partition was read: the one place where cursors of the file are read and written.
+//! How far a partition was read: this module alone reads and writes cursors in the file.
 //!
 //! Owns the choice between the two positions that a cursor keeps, and the order in which they are
-//! stored. Cursors that are kept in a log are [`super::log_cursors`]'s. Invariants: the newer sector is never written over, so a death in the middle
-//! of a store leaves the cursor before; *safe* never passes what was on the medium when it was stored.
+//! stored. [`super::log_cursors`] owns cursors that a log keeps. Invariants: the newer sector is never
+//! overwritten, so a death in the middle of a store leaves the cursor before. *Safe* never passes what
+//! was on disk when it was stored.
 //!
 //! ```text
-//!            death of the process        loss of power
-//! committed  stands                      stands if the log still has what lies before it
+//!            death of the process        power failure
+//! committed  holds                       holds if the log still has what lies before it
 //! safe                                   else this one, which lies before what the log kept
 //! ```
 
@@ -21,15 +22,15 @@ use crate::format::consumer::{
 use crate::format::double_slot::{DoubleSlot, slot_of};
 use crate::topic::Topic;
 
-/// Looks at a cursor that somebody may be writing; it is written in turns, so one is enough.
+/// How often to look at a cursor that may be changing; the two slots alternate, so one look is enough.
 const LOOKS: u32 = 100;
 
-/// What is known of a position that is not on the medium yet.
+/// A position that is not known to be on disk yet.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PendingPosition(Option<(CursorPosition, Address)>);
 
-/// The newest cursor of an entry that is whole, and of the generation and partition that the entry is of:
-/// bytes of another place say nothing here, however whole they are.
+/// Load the newest valid cursor of an entry. It must name the generation and partition of the entry;
+/// bytes of another place do not count, even if they are whole.
 ///
 /// # Errors
 /// `CorruptData` when there is none.
@@ -50,17 +51,17 @@ pub(super) fn load(file: &ConsumerFile, index: u64, of: ([u8; 16], u32)) -> Resu
     Err(Error::CorruptData { path: file.path.clone(), position, what: TORN })
 }
 
-/// Store a cursor in the place of the older one.
+/// Store a cursor in the slot of the older one.
 ///
 /// # Errors
-/// Those of `pwrite`, where the store is written so.
+/// Those of `pwrite`, in a store that is written by `pwrite`.
 pub(super) fn store(file: &ConsumerFile, index: u64, cursor: &StoredCursor) -> Result<()> {
     let slot = if planted(Canary::CursorInPlace) { 0 } else { slot_of(cursor.serial) };
     file.write(entry(index) + at::CURSORS + slot as u64 * SECTOR, &encode_cursor(cursor))
 }
 
-/// Where a cursor stands: what was committed, or what is safe where a power cut took what lay before
-/// that; `None` where the log has neither.
+/// Choose the position that holds: the committed one, or the safe one where a power failure took
+/// records before the committed one. `None` where the log has neither.
 ///
 /// # Errors
 /// `CorruptData`, `SystemCallFailed`.
@@ -77,8 +78,9 @@ pub(super) fn standing(
     Ok(None)
 }
 
-/// What is told of a cursor by who does not have the partition: where it stands, or what was committed
-/// where the log has neither. One of the incarnation that is now stands, as no power was lost since.
+/// Get the committed position for a caller that does not have the partition. That is the position that
+/// holds, or the committed one where the log has neither. A cursor of this incarnation holds, since no
+/// power failed since.
 ///
 /// # Errors
 /// As [`standing`].
@@ -94,7 +96,7 @@ pub(super) fn group_error(
     Ok(standing(topic, partition, cursor)?.unwrap_or(cursor.committed))
 }
 
-/// What is safe once a position is committed before which everything lies at or below an address.
+/// Compute the safe position after a commit; all records before it lie at or below an address.
 pub(super) fn safe_after(
     before: CursorPosition,
     pending: &mut PendingPosition,
@@ -106,7 +108,7 @@ pub(super) fn safe_after(
         return committed;
     }
     if committed.offset < before.offset {
-        // What lies before `before` is on the medium, and this lies before that.
+        // The records before `before` are on disk, and this position is lower.
         *pending = PendingPosition(None);
         return committed;
     }
@@ -139,7 +141,7 @@ mod tests {
             assert!(Address(safe.offset) <= durable, "{safe:?} at {offset}, durable {durable:?}");
             assert!(offset < 20 || safe.offset + 20 > offset, "{safe:?} lags at {offset}");
         }
-        // Back, for whatever reason.
+        // Back, for any reason.
         safe = safe_after(safe, &mut pending, at(5), durable);
         assert_eq!(safe.offset, 5);
         safe = safe_after(safe, &mut pending, at(2000), durable);

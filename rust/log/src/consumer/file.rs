@@ -1,12 +1,12 @@
-//! The file of a consumer: made whole, opened, given entries.
+//! The file of a consumer group: created whole, opened, given entries.
 //!
-//! Owns its life, and how members change a word in it in either write mode: by compare-and-swap where the
-//! file is mapped for writing, under the store's claim where it is written by `pwrite`. A change that
-//! others have to look at raises the counter *after* the word, so a member that saw the counter and then the
-//! words missed none. Invariants: where it has its name it is whole; an
-//! entry has a cursor before it says what it is of, both on the medium before anybody uses it; an entry
-//! is used anew only when its topic is gone and nobody has it. All that is done here is done under the
-//! store's claim.
+//! Owns its life, and how members change a word in it. Where the file is mapped for writing they use
+//! compare-and-swap. Where `pwrite` writes it they hold the store's claim. A change that others must
+//! notice raises the counter *after* the word. So a member that loads the counter and then the words
+//! misses none. Invariants: a file that has its name is whole. An entry has a cursor before it names
+//! its partition, and both are on disk before a member uses it. An entry is reused only when its topic
+//! is deleted and no member has it. Opening a file and giving it entries happens under the store's
+//! claim.
 
 use std::collections::BTreeSet;
 use std::ops::Deref;
@@ -29,10 +29,10 @@ use crate::store::{Membership, Store};
 use crate::sync::{Ordering, SharedWord};
 use crate::topic::Topic;
 
-/// Ending of the file while it is made. No consumer's name has an `@`, as one may end in `.tmp`.
+/// Ending of the file until it is whole. No group's name has an `@`, but one may end in `.tmp`.
 pub(crate) const UNFINISHED: &str = "@tmp";
 
-/// An open file of a consumer. Its header says which log keeps the cursors.
+/// An open file of a consumer group. Its header says which log keeps the cursors.
 #[derive(Debug)]
 pub(super) struct ConsumerFile {
     pub(super) file: Arc<dyn File>,
@@ -59,7 +59,7 @@ pub(super) struct Image {
 }
 
 impl Image {
-    /// Read and check a consumer's file; `None` where there is none.
+    /// Read and check a group's file; `None` where there is none.
     pub(super) fn read(store: &Store, path: &Path) -> Result<Option<(Arc<dyn File>, Self)>> {
         let how = match store.access() {
             crate::store::Access::Write => OpenMode::ReadWrite,
@@ -73,7 +73,7 @@ impl Image {
         Ok(Some((file, Self::of(store, path, bytes)?)))
     }
 
-    /// Check what was read of a consumer's file.
+    /// Check the bytes of a group's file.
     pub(super) fn of(store: &Store, path: &Path, bytes: Vec<u8>) -> Result<Self> {
         let log = check_header(&bytes, store.settings().id).in_file(path, 0)?;
         if let Some(position) = cut_at(&bytes) {
@@ -95,12 +95,13 @@ impl Image {
         (0..MEMBERS_MAX).map(|row| u64_in(&self.bytes, member(row))).filter(|word| *word != 0)
     }
 
-    /// What an entry says; nothing where there is none, and of a topic that is being forgotten.
+    /// Get an entry as readers see it: blank where there is none, and where its topic is being
+    /// forgotten.
     pub(super) fn entry(&self, index: u64) -> CursorEntry {
         self.entry_as_stored(index).unless_forgotten(&self.forgotten)
     }
 
-    /// What an entry says, whatever is being forgotten.
+    /// Get an entry as stored, also where its topic is being forgotten.
     pub(super) fn entry_as_stored(&self, index: u64) -> CursorEntry {
         let start = entry(index) as usize;
         let bytes = self.bytes.get(start..start + ENTRY_LEN as usize);
@@ -111,9 +112,9 @@ impl Image {
 /// A file that was opened.
 pub(super) struct Attached {
     pub(super) file: ConsumerFile,
-    /// The entry of each partition that was wanted.
+    /// The entry of each wanted partition.
     pub(super) places: Vec<u64>,
-    /// Partitions, by generation and number, of which nobody needs a cursor any more.
+    /// Partitions, by generation and number, whose cursors no member needs any more.
     pub(super) gone: Vec<([u8; 16], u32)>,
 }
 
@@ -131,19 +132,20 @@ fn kept_elsewhere(store: &Store, name: &str, log: [u8; 16]) -> Error {
         ),
         _ => format!(
             "consumer group {name:?} kept its cursors in a log that was deleted; delete the group to begin \
-             anew"
+             again"
         ),
     };
     Error::InvalidArgument { what }
 }
 
-/// Open a consumer's file, making it where there is none, with an entry for each partition; returns
-/// which. Under the claim. `start` says where to begin in one that has no cursor; it is asked before
-/// anything is changed, but for what a process began to forget and did not end.
+/// Open a group's file, creating it where there is none, with an entry for each partition. Returns the
+/// entries. The caller holds the claim. `start` says where to begin in a partition that has no cursor.
+/// It runs before anything is changed, except that a forgetting that a process began is finished first.
 ///
 /// # Errors
-/// Those of `start`; `CorruptData`, `UnsupportedVersion`, `InvalidArgument` when there is no room for more entries, and where the
-/// cursors are kept elsewhere than in the log of `home`, or without one in the file; `NoSpace`, `SystemCallFailed`.
+/// Those of `start`; `CorruptData`, `UnsupportedVersion`, `NoSpace`, `SystemCallFailed`.
+/// `InvalidArgument` when all entries are used. Also where the cursors are neither in the log of `home`
+/// nor, without `home`, in the file.
 pub(super) fn attach(
     store: &Store,
     who: &Membership,
@@ -177,7 +179,7 @@ pub(super) fn attach(
     }
     let file = match &found {
         Some((file, image)) => {
-            // Nobody has used it yet: whoever made it died, or failed, before its name was on the medium.
+            // No process has used it yet: its creator died, or failed, before its name was on disk.
             if image.incarnation() == 0 {
                 sync_names(store)?;
             }
@@ -210,13 +212,13 @@ fn make(store: &Store, path: &Path, log: [u8; 16]) -> Result<Arc<dyn File>> {
     Ok(file)
 }
 
-/// Have the names of consumers on the medium.
+/// Sync the names of consumer groups to disk.
 pub(super) fn sync_names(store: &Store) -> Result<()> {
     let parent = store.layout().consumers();
     store.storage().sync_dir(&parent).doing("sync", &parent)
 }
 
-/// The entry of each partition: the one that it has, one that nobody needs any more, or a new one.
+/// Choose the entry of each partition: the one that it has, one that is free, or a new one.
 fn place(
     store: &Store,
     who: &Membership,
@@ -235,7 +237,7 @@ fn place(
     }
     let lost = entries.iter().position(|entry| entry.complaint() == Some(LOST));
     if let Some(lost) = lost.filter(|_| places.contains(&None)) {
-        // It may be of this one, and who began anew could pass over what nobody has read.
+        // It may be this partition's: a new entry could then pass over records that no member has read.
         let position = entry(lost as u64) + at::CURSORS;
         return Err(Error::CorruptData { path: path.to_path_buf(), position, what: LOST });
     }
@@ -250,7 +252,7 @@ fn place(
             next - 1
         }) as u64;
         let what = format!(
-            "{} has room for {ENTRIES_MAX} partitions, and has them; use another consumer",
+            "{} has entries for {ENTRIES_MAX} partitions, and all are used; use another group",
             path.display()
         );
         if index < ENTRIES_MAX { Ok(index) } else { Err(Error::InvalidArgument { what }) }
@@ -258,7 +260,7 @@ fn place(
     places.collect()
 }
 
-/// True for an entry that says nothing, and for one of a topic that is gone which nobody has.
+/// True for a blank entry, and for one of a deleted topic that no member has.
 fn is_free(store: &Store, who: &Membership, image: &Image, entry: &CursorEntry) -> bool {
     if entry.is_blank() {
         return true;
@@ -272,12 +274,12 @@ fn is_free(store: &Store, who: &Membership, image: &Image, entry: &CursorEntry) 
 }
 
 impl ConsumerFile {
-    /// How many entries it has, as far as it is mapped.
+    /// Count its entries, as far as it is mapped.
     pub(super) fn entries(&self) -> u64 {
         entries_in(self.map.len())
     }
 
-    /// Words of an earlier incarnation name processes that are gone.
+    /// Clear the members and owners of an earlier incarnation: they name processes that are dead.
     fn begin_incarnation(&self, incarnation: u64, entries: u64) -> Result<()> {
         if self.load(at::INCARNATION) == incarnation {
             return Ok(());
@@ -292,7 +294,7 @@ impl ConsumerFile {
         self.set(at::INCARNATION, incarnation)
     }
 
-    /// Have an entry be of a partition; true when that had to be written.
+    /// Fill an entry for a partition; true when that had to be written.
     fn fill(
         &self,
         index: u64,
@@ -319,7 +321,7 @@ impl ConsumerFile {
         Ok(start.is_some() || found.named.as_ref() != Some(named))
     }
 
-    /// How often members came, went, asked for a partition or gave one up. One load.
+    /// Read how often members joined, left, asked for a partition or released one. One load.
     #[inline]
     pub(super) fn changes(&self) -> u64 {
         self.load(at::CHANGES)
@@ -334,14 +336,13 @@ impl ConsumerFile {
         self.set(at::CHANGES, self.changes().wrapping_add(1))
     }
 
-    /// Put `new` in the place of `old`; false when something else was there. Where it `tells`, others
-    /// look at it.
+    /// Put `new` in the place of `old`; false when something else was there. With `tells` it raises the
+    /// counter, so that others look.
     pub(super) fn replace(&self, position: u64, old: u64, new: u64, tells: bool) -> Result<bool> {
         if !self.map.shares_memory() {
             return self.store.under_claim(|| self.replace_under_claim(position, old, new, tells));
         }
-        // Acquire: what the owner before stored is ours to read. Release: what we stored is the next
-        // one's.
+        // Acquire: we see what the owner before stored. Release: the next owner sees what we stored.
         let word = self.map.word(position);
         let replaced = word.compare_exchange(old, new, Ordering::AcqRel, Ordering::Relaxed).is_ok();
         if replaced && tells {

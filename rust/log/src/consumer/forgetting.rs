@@ -1,18 +1,17 @@
-//! Forgetting one topic of a consumer group: its committed offsets go, in all partitions at once.
+//! Forgetting one topic of a consumer group: its committed offsets in all partitions at once.
 //!
 //! Owns the steps and their order. Invariants: the offsets of all partitions are forgotten together or
-//! none is, whatever dies when; a topic that a living member reads is never forgotten; the entries of
-//! other topics are not touched.
+//! none is, whichever process dies when. A topic that a living member reads is never forgotten. The
+//! entries of other topics are not touched.
 //!
 //! ```text
 //! mark every entry of the topic ─> sync ─> forget cursors in the log ─> wipe the entries ─> sync ─> take the marks away
-//!                                   ▲ from here on all are forgotten, and whoever comes next goes on
+//!                                   ▲ from here on all are forgotten, and the next process finishes it
 //! ```
 //!
-//! One mark that is on the disk is enough: [`Image::entry`] shows no entry of a topic that has
-//! one marked entry.
-//! So a power failure that keeps some marks and not others has forgotten all. See `docs/PROTOCOL.md`,
-//! "Forgetting a topic".
+//! One mark that is on the disk is enough: [`Image::entry`] shows no entry of a topic that has one
+//! marked entry. So a power failure that keeps some marks and not others has forgotten all. See
+//! `docs/PROTOCOL.md`, "Forgetting a topic".
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -27,9 +26,9 @@ use crate::storage::File;
 use crate::store::Store;
 use crate::topic::Topic;
 
-/// Forget the committed offsets of a consumer group in one topic; returns how many partitions had one.
-/// On the disk when this returns. The other topics of the group keep theirs. A member that reads the
-/// topic later begins where its `start` says. The topic may have been deleted.
+/// Forget the committed offsets of a consumer group in one topic; return how many partitions had one.
+/// This is on the disk on return. The other topics of the group keep their offsets. A member that reads
+/// the topic later begins where its `start` says. The topic may have been deleted.
 ///
 /// # Errors
 /// `UnknownGroup`; `InvalidArgument` where the group has no committed offset in the topic, and while a living
@@ -62,7 +61,7 @@ pub fn forget_topic(store: &Store, name: &str, topic: &str) -> Result<usize> {
             let what = format!("consumer group {name:?} was deleted and created again meanwhile");
             return Err(Error::InvalidArgument { what });
         }
-        // What another began and did not end.
+        // Finish what another process began.
         finish(name, &path, &*file, &image, home.as_ref())?;
         let image = read()?.1;
         let meant = meant(store, &image, topic);
@@ -81,8 +80,8 @@ pub fn forget_topic(store: &Store, name: &str, topic: &str) -> Result<usize> {
     })
 }
 
-/// The entries of a topic, with their places: by its name, which outlives it, and by its generation, where
-/// damage took the name.
+/// Find the entries of a topic, with their places. The topic's name finds them, also after the topic is
+/// deleted. The generation finds those whose name is corrupt.
 fn meant(store: &Store, image: &Image, topic: &str) -> Vec<(u64, CursorEntry)> {
     let generation = store.topic_settings(topic).ok().map(|settings| settings.generation);
     let is_meant = |entry: &CursorEntry| match &entry.named {
@@ -127,8 +126,9 @@ fn mark(path: &Path, file: &dyn File, marks: &[(u64, u64)]) -> Result<()> {
     sync(path, file)
 }
 
-/// Go on with what was begun, under the claim: a group that is opened must not find an entry that is half
-/// forgotten. `home` is a topic of the log that keeps the cursors. True where something was begun.
+/// Finish under the claim what a process began: a group that opens must not find an entry that is half
+/// forgotten. `home` is a topic of the log that keeps the cursors. Returns true where something was
+/// begun.
 pub(super) fn finish(
     name: &str,
     path: &Path,
@@ -145,7 +145,7 @@ pub(super) fn finish(
     if places.is_empty() {
         return Ok(false);
     }
-    // Also where all are marked: perhaps none of it is on the disk.
+    // Also where all are marked: perhaps no mark is on the disk.
     mark(path, file, &marks_of(&places).unwrap_or_default())?;
     if let Some(home) = home {
         let of: BTreeSet<_> = places.iter().filter_map(|(_, entry)| entry.of()).collect();

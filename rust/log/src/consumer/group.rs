@@ -1,7 +1,7 @@
 //! A consumer group as programs use it: one call gives the next record of all partitions that this member has.
 //!
 //! Owns the streams of a [`GroupMember`]. Invariant: the member knows what was delivered before it is asked to
-//! commit, to give a partition up or to take one. Streams are made again when the set of partitions changes.
+//! commit, to release a partition or to claim one. Streams are made again when the set of partitions changes.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -20,10 +20,10 @@ const TURN: u32 = 4096;
 const LONGEST: Duration = Duration::from_secs(1);
 
 /// A member of a consumer group. Its members, in any process, share the partitions of the group's topics, and the
-/// group's committed offsets say where each partition goes on.
+/// group's committed offsets say where each partition resumes.
 ///
-/// Partitions are taken and given up inside [`Consumer::poll`]. Records that were delivered and not committed are
-/// delivered again, to this member after [`Consumer::rewind`] or to another one after this one is gone.
+/// A member claims and releases partitions inside [`Consumer::poll`]. Records that were delivered and not committed
+/// are redelivered: to this member after [`Consumer::rewind`], or to another one after this one ended.
 ///
 /// # Examples
 /// ```
@@ -46,7 +46,7 @@ pub struct Consumer {
     member: GroupMember,
     notifier: Notifier,
     streams: Vec<Stream>,
-    /// Whose turn it is, and how often it was.
+    /// The stream whose turn it is, and how many records it has had.
     turn: (usize, u32),
     /// Streams have to be made again before anything is read.
     stale: bool,
@@ -60,7 +60,7 @@ struct Stream {
     follow: Follow,
 }
 
-/// A record that a group's member got. It dereferences to its [`Record`].
+/// A record that was delivered to a group's member. It dereferences to its [`Record`].
 #[derive(Clone, Debug)]
 pub struct Delivery {
     topic: Arc<str>,
@@ -170,9 +170,9 @@ impl ConsumerBuilder {
     /// Join the group.
     ///
     /// # Errors
-    /// `InvalidName`; `UnknownTopic`; `InvalidArgument` for no topic, one named twice, or other topics than those of a living
-    /// member; `NotWritable`; `OffsetOutOfRange` for a start that is none; `LockTimeout`, `CorruptData`, `UnsupportedVersion`, `NoSpace`,
-    /// `SystemCallFailed`.
+    /// `InvalidArgument` for no topic, one named twice, or other topics than those of a living member. `OffsetOutOfRange`
+    /// for a start that is none. `InvalidName`, `UnknownTopic`, `NotWritable`, `LockTimeout`, `CorruptData`,
+    /// `UnsupportedVersion`, `NoSpace`, `SystemCallFailed`.
     pub fn open(self) -> Result<Consumer> {
         let topic = |name: &String| Ok(self.store.topic(name)?.with_visibility(self.visibility));
         let topics: Vec<Topic> = self.topics.iter().map(topic).collect::<Result<_>>()?;
@@ -193,12 +193,12 @@ impl Consumer {
     }
 
     /// Get the next record, and wait for one: without a timeout as long as it takes, with [`Duration::ZERO`] not at
-    /// all. `None` after the timeout. Partitions are taken and given up here.
+    /// all. `None` after the timeout. Partitions are claimed and released here.
     ///
     /// # Errors
-    /// As [`Topic::scan`] for reading; `LogTruncated` where a power failure took more than the group had read;
-    /// `OffsetOutOfRange` where retention deleted what comes next: [`Consumer::seek`] says where to go on. `HandleClosed` in
-    /// a forked child.
+    /// As [`Topic::scan`] for reading. `LogTruncated` where a power failure took records that the group had read.
+    /// `OffsetOutOfRange` where retention deleted the next records. After both, [`Consumer::seek`] says where to resume.
+    /// `HandleClosed` in a forked child.
     pub fn poll(&mut self, timeout: impl Into<Option<Duration>>) -> Result<Option<Delivery>> {
         let timeout = timeout.into();
         let mut began = None;
@@ -217,7 +217,7 @@ impl Consumer {
         Ok(None)
     }
 
-    /// Look after the group before something is delivered.
+    /// Prepare for the next delivery.
     fn prepare(&mut self) -> Result<()> {
         self.member.check()?;
         let is_due = self.member.is_stale() || self.member.due() == Some(Duration::ZERO);
@@ -265,13 +265,13 @@ impl Consumer {
         Ok(())
     }
 
-    /// Read from other places than before: the member knows what was delivered.
+    /// Make the streams again before the next read; the member knows what was delivered.
     fn forget_streams(&mut self) {
         self.streams.clear();
         self.stale = true;
     }
 
-    /// The next record if there is one now.
+    /// Get the next record, if there is one now.
     fn next(&mut self) -> Result<Option<Delivery>> {
         let (mut at, count) = self.turn;
         if count >= TURN && self.streams.len() > 1 {
@@ -295,7 +295,7 @@ impl Consumer {
     /// Sleep until there may be something to do.
     fn sleep(&self, left: Option<Duration>, idle_turns: u32) -> Result<()> {
         let due = self.member.due().unwrap_or(LONGEST).clamp(Duration::from_millis(1), LONGEST);
-        // In this order: what comes after the ticket ends the sleep.
+        // In this order: a record that comes after the ticket ends the sleep.
         let ticket = self.notifier.ticket();
         for stream in &self.streams {
             let (topic, seen) = (stream.follow.topic(), stream.follow.seen());
@@ -309,8 +309,8 @@ impl Consumer {
         Ok(())
     }
 
-    /// Commit what was delivered. Every process sees it when this returns. After a power failure the group may get
-    /// some records again; [`Consumer::commit_durable`] excludes that.
+    /// Commit what was delivered. Every process sees it when this returns. A power failure may cause some records to be
+    /// redelivered; [`Consumer::commit_durable`] excludes that.
     ///
     /// # Errors
     /// `PartitionNotAssigned` where another member has a partition by now; `CorruptData`, `LockTimeout`, `SystemCallFailed`.
@@ -360,8 +360,8 @@ impl Consumer {
         Ok(committed)
     }
 
-    /// Go on from another place in a partition that this member has. It is committed with the next commit. Returns the
-    /// offset.
+    /// Resume from another offset in a partition that this member has, and return that offset. The next commit commits
+    /// it.
     ///
     /// # Errors
     /// `OffsetOutOfRange`, `PartitionNotAssigned`, `InvalidArgument` for a partition that the group does not read.
@@ -372,7 +372,7 @@ impl Consumer {
         offset
     }
 
-    /// Go back to the committed offsets: what was delivered since is delivered again.
+    /// Go back to the committed offsets: records that were delivered since are redelivered.
     pub fn rewind(&mut self) {
         self.member.rewind();
         self.forget_streams();
@@ -393,7 +393,7 @@ impl Consumer {
         self.member.committed(topic, partition)
     }
 
-    /// Count the records of a partition behind the committed offset.
+    /// Count the records of a partition from the committed offset on.
     ///
     /// # Errors
     /// As [`Consumer::committed`].
@@ -401,8 +401,8 @@ impl Consumer {
         self.member.lag(topic, partition)
     }
 
-    /// Leave the group. The committed offsets stay, and other members take the partitions. A consumer that is dropped
-    /// leaves too, and cannot say what went wrong.
+    /// Leave the group. The committed offsets stay, and other members claim the partitions. A consumer that is dropped
+    /// leaves too, but cannot return an error.
     ///
     /// # Errors
     /// `LockTimeout`, `SystemCallFailed`.

@@ -1,7 +1,7 @@
-//! A member of a consumer: what it reads, what it has, what it commits.
+//! A member of a consumer group: what it reads, what it has, what it commits.
 //!
-//! Owns what is committed, and how: of partitions that are the member's, which it took
-//! ([`super::claim`]). Dropped, it lets everything go; its cursors stay.
+//! Owns what is committed, and how. A member commits only in partitions that it has claimed
+//! ([`super::claim`]). A member that is dropped releases everything; its cursors stay.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -29,13 +29,13 @@ use crate::topic::{Start, Topic};
 /// A partition, as a member sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupPartition {
-    /// Which of the topics that the consumer was opened with.
+    /// Index of its topic among those that the group was opened with.
     pub topic: usize,
-    /// Which of its partitions.
+    /// Number of the partition in its topic.
     pub partition: u32,
-    /// Offset of the record to hand out next.
+    /// Offset of the record to deliver next.
     pub next: u64,
-    /// False while it is about to be given up: nothing more is to be handed out of it.
+    /// False while the member is about to release it and delivers nothing more from it.
     pub open: bool,
 }
 
@@ -44,30 +44,31 @@ pub(super) struct AssignedPartition {
     pub(super) topic: usize,
     pub(super) partition: u32,
     pub(super) entry: u64,
-    /// It is to be let go once it is settled.
+    /// To be released once it is settled.
     pub(super) closing: bool,
-    /// How many this member had taken before it.
+    /// How many partitions this member had claimed before it.
     pub(super) taken: u64,
-    /// `None` while it is not this member's, or could not be read since it was taken.
+    /// `None` while this member does not own it, or could not read its cursor since it was claimed.
     pub(super) held: Option<Held>,
 }
 
 #[derive(Debug)]
 pub(super) struct Held {
-    /// As committed; where a log keeps it, a note of what that says.
+    /// The committed cursor; where a log keeps it, a note of that log's state.
     pub(super) cursor: StoredCursor,
-    /// What the log says that keeps it.
+    /// The state of the cursor in the log that keeps it.
     pub(super) kept: CursorState,
-    /// What was handed out lies before it; an error where nobody knows where to go on.
+    /// The offset after the last delivered record; an error where the log does not know the committed
+    /// offset.
     pub(super) next: std::result::Result<u64, ()>,
-    /// The log does not know what was committed, so that whatever is committed next is another place.
+    /// The log does not know the committed offset, so the next commit is a change in any case.
     pub(super) rewound: bool,
     pub(super) pending: PendingPosition,
     pub(super) finder: Finder,
 }
 
 impl Held {
-    /// What was handed out, where that is not what is committed.
+    /// Get the offset to commit, where that is not the committed one.
     pub(super) fn uncommitted(&self) -> Option<u64> {
         let committed = self.cursor.committed.offset;
         self.next.ok().filter(|next| self.rewound || *next != committed)
@@ -78,13 +79,13 @@ impl Held {
     }
 }
 
-/// A member of a consumer.
+/// A member of a consumer group.
 #[derive(Debug)]
 pub struct GroupMember {
     pub(super) group: String,
     pub(super) who: Arc<Membership>,
     pub(super) me: u64,
-    /// That there is such a member, for its own process.
+    /// Tells this process that the member exists.
     _number: Numbered,
     /// `None` once it left.
     pub(super) row: Option<u64>,
@@ -92,47 +93,47 @@ pub struct GroupMember {
     gate: Arc<SyncCoalescer>,
     pub(super) topics: Vec<Topic>,
     pub(super) lanes: Vec<AssignedPartition>,
-    /// In whose log the cursors are kept, if not in the file.
+    /// A topic of the log that keeps the cursors, if the file does not.
     pub(super) home: Option<Topic>,
-    /// Up to where that has to be on the medium before anything is handed out.
+    /// End of the append that must be on disk before anything is delivered.
     pub(super) unsynced: Option<Address>,
     /// The counter of changes when the rows were last read.
     pub(super) seen: Option<u64>,
     pub(super) others: usize,
-    /// When it last asked whether the others live.
+    /// When it last checked whether the others live.
     pub(super) asked: Option<Instant>,
     pub(super) sharing: Sharing,
-    /// How many partitions it ever took.
+    /// How many partitions it ever claimed.
     pub(super) takes: u64,
-    /// It has other partitions than [`GroupMember::refresh`] told of.
+    /// It has other partitions than [`GroupMember::refresh`] last reported.
     pub(super) changed: bool,
 }
 
 impl GroupMember {
-    /// Become a member of a consumer, which is made where there is none, and take the partitions that
-    /// nobody has.
+    /// Join a consumer group, creating it where there is none, and claim the partitions that no member
+    /// has.
     ///
-    /// Where it has no cursor in a partition, one is made at `start` and is on the medium when this
-    /// returns, so that it begins there once and not with each opening. A topic that was deleted and
-    /// created anew is another topic, in which it has no cursor. The topics' visibility says how far
+    /// Where the group has no cursor in a partition, this makes one at `start`. It is on disk on
+    /// return, so `start` counts once and not with each opening. A topic that was deleted and created
+    /// again is another topic, in which the group has no cursor. The topics' visibility says how far
     /// they are read, and what the end is.
     ///
     /// # Errors
-    /// `InvalidName`; `InvalidArgument` for no topic, one named twice, one of another store, or other topics
-    /// than those of a living member; `NotWritable`; `OffsetOutOfRange` for a `start` that is none;
-    /// `LockTimeout`, `CorruptData`, `UnsupportedVersion`, `NoSpace`, `SystemCallFailed`. What becomes of a
-    /// cursor that its log does not know any more [`GroupMember::refresh`] tells.
+    /// `InvalidName`; `NotWritable`; `OffsetOutOfRange` for a `start` that is none. `InvalidArgument`
+    /// for no topic, one named twice, one of another store, or other topics than those of a living
+    /// member. `LockTimeout`, `CorruptData`, `UnsupportedVersion`, `NoSpace`, `SystemCallFailed`.
+    /// [`GroupMember::refresh`] reports a cursor that its log does not know any more.
     pub fn open(store: &Store, group: &str, topics: &[Topic], start: Start) -> Result<Self> {
         Self::join(store, group, topics, start, None)
     }
 
-    /// As [`GroupMember::open`], with the cursors kept in the log of a topic of the store, so that they
-    /// can move with what is appended there ([`GroupMember::moves`]). Where they are kept is a consumer's
-    /// for ever. Each taking of a partition is noted in that log.
+    /// Join a group as [`GroupMember::open`] does, with the cursors kept in the log of a topic of the
+    /// store. So they can move with what is appended there ([`GroupMember::moves`]). A group's choice
+    /// of where to keep them is permanent. That log notes each claim of a partition.
     ///
     /// # Errors
-    /// As [`GroupMember::open`]; `InvalidArgument` for a topic of another store, for a consumer whose cursors are
-    /// kept elsewhere, and for more cursors than the log keeps; as [`Topic::append`].
+    /// As [`GroupMember::open`] and [`Topic::append`]. `InvalidArgument` for a topic of another store,
+    /// for a group whose cursors are kept elsewhere, and for more cursors than the log keeps.
     pub fn open_in(
         store: &Store,
         group: &str,
@@ -221,12 +222,12 @@ impl GroupMember {
         Ok(opened)
     }
 
-    /// Its consumer group.
+    /// Get the name of its group.
     pub fn group(&self) -> &str {
         &self.group
     }
 
-    /// The topics that it reads, in the order that [`GroupPartition::topic`] counts.
+    /// Get the topics that it reads, in the order that [`GroupPartition::topic`] counts.
     pub fn topics(&self) -> &[Topic] {
         &self.topics
     }
@@ -234,7 +235,7 @@ impl GroupMember {
     /// Make sure that this is still the process that opened it, and that it did not leave. One load.
     ///
     /// # Errors
-    /// `HandleClosed` in a forked child, which opens the consumer again, and after the member left.
+    /// `HandleClosed` in a forked child, which opens the group again, and after the member left.
     #[inline]
     pub fn check(&self) -> Result<()> {
         self.row().map(drop)
@@ -246,11 +247,11 @@ impl GroupMember {
         self.row.ok_or(Error::HandleClosed { what: "consumer" })
     }
 
-    /// The partitions that this member has.
+    /// Get the partitions that this member has.
     ///
     /// # Errors
-    /// `LogTruncated` when the log of one does not know its cursor any more: [`GroupMember::seek`] says where
-    /// to go on.
+    /// `LogTruncated` when the log of one does not know its cursor any more: [`GroupMember::seek`] says
+    /// where to resume.
     pub fn parts(&self) -> Result<Vec<GroupPartition>> {
         let mut parts = Vec::new();
         for lane in &self.lanes {
@@ -282,7 +283,7 @@ impl GroupMember {
         })
     }
 
-    /// What this member has of a partition: looked up in the file each time.
+    /// Get this member's state of a partition; the file is asked each time whether it still owns it.
     pub(super) fn held(&mut self, number: usize) -> Result<&mut Held> {
         let owner = self.file.load(entry(self.lanes[number].entry) + at::OWNER);
         if owner != self.me || self.lanes[number].held.is_none() {
@@ -302,11 +303,11 @@ impl GroupMember {
             group: self.group.clone(),
             topic: self.topics[lane.topic].name().to_owned(),
             partition: lane.partition,
-            holder: holder.unwrap_or_else(|| "nobody, at this moment,".into()),
+            holder: holder.unwrap_or_else(|| "no member, at this moment,".into()),
         }
     }
 
-    /// Offset of the record that is to be handed out next of a partition.
+    /// Get the offset of the next record to deliver from a partition.
     ///
     /// # Errors
     /// `PartitionNotAssigned`; `LogTruncated`; `InvalidArgument` for a partition that it does not read.
@@ -317,7 +318,7 @@ impl GroupMember {
         held.next.or_else(|()| Err(self.rewound(lane, held)?))
     }
 
-    /// Note down that what lies before an offset was handed out.
+    /// Note that all records before an offset were delivered.
     pub fn handed_out(&mut self, part: &GroupPartition) {
         let lane = self
             .lanes
@@ -328,7 +329,7 @@ impl GroupMember {
         }
     }
 
-    /// The partitions that are meant, whoever has them: of all topics or one, all or one.
+    /// Get the chosen partitions, whichever member has them: of all topics or one, all or one.
     ///
     /// # Errors
     /// `InvalidArgument` where it reads none of those.
@@ -343,7 +344,7 @@ impl GroupMember {
         Ok(self.lanes.iter().filter(is_meant).map(|lane| (lane.topic, lane.partition)).collect())
     }
 
-    /// The partitions that this member has, whatever is known of their cursors.
+    /// Get the partitions that this member has, whatever it knows of their cursors.
     pub fn held_parts(&self) -> Vec<(usize, u32)> {
         let held = self.lanes.iter().filter(|lane| lane.held.is_some());
         held.map(|lane| (lane.topic, lane.partition)).collect()
@@ -352,7 +353,7 @@ impl GroupMember {
     /// Commit the records delivered from all partitions; `durable` as for [`GroupMember::commit`].
     ///
     /// # Errors
-    /// As [`GroupMember::commit`]; what was committed before the error stays.
+    /// As [`GroupMember::commit`]; offsets that were committed before the error stay.
     pub fn commit_all(&mut self, durable: bool) -> Result<()> {
         self.check()?;
         if self.home.is_some() {
@@ -361,7 +362,7 @@ impl GroupMember {
         }
         for number in 0..self.lanes.len() {
             let Some(held) = &self.lanes[number].held else { continue };
-            // A durable one also where it stands already: it may not be on the medium.
+            // A durable commit stores an unchanged offset again: it may not be on disk.
             let again = held.next.ok().filter(|_| durable);
             if let Some(next) = held.uncommitted().or(again) {
                 self.put(number, next, durable)?;
@@ -370,15 +371,16 @@ impl GroupMember {
         if durable { self.sync() } else { Ok(()) }
     }
 
-    /// Commit that what lies before an offset is done with. Every process sees it when this returns, and
-    /// no death takes it. After a loss of power the cursor may stand further back, never further on than
-    /// the log; with `durable` it stands where it was when this returned: first the records before it
-    /// are put on the disk, then it. An offset that a trim or a limit has passed meanwhile is committed as
-    /// well; the next read raises `OffsetOutOfRange`.
+    /// Commit that the records before an offset are done. Every process sees it when this returns, and
+    /// it survives the death of any process. After a power failure the cursor may be lower, but is
+    /// never ahead of the log. With `durable` it is where it was when this returned: first the records
+    /// before it are synced, then it. An offset that a trim or a limit has passed meanwhile is
+    /// committed as well; the next read raises `OffsetOutOfRange`.
     ///
     /// # Errors
-    /// `PartitionNotAssigned`, `OffsetOutOfRange` beyond the end, `InvalidArgument` for a partition that it does not read, `HandleClosed` in a
-    /// forked child: nothing was committed. `SyncFailed`, `LockTimeout`, `SystemCallFailed`: perhaps it was.
+    /// `PartitionNotAssigned`, `OffsetOutOfRange` beyond the end, `InvalidArgument` for a partition
+    /// that it does not read, `HandleClosed` in a forked child: nothing was committed. `SyncFailed`,
+    /// `LockTimeout`, `SystemCallFailed`: it may be committed.
     pub fn commit(
         &mut self,
         topic: &str,
@@ -410,7 +412,7 @@ impl GroupMember {
         let topic = self.topics[topic].clone();
         let held = self.held(number)?;
         let (committed, address) = held.finder.find_to_commit(&topic, partition, offset)?;
-        // Where nothing is known to be safe, this has to be.
+        // Where no position is known to be safe, this one must be.
         let synced = durable || held.rewound;
         if synced && topic.log().durable().is_none_or(|durable| durable < address) {
             topic.log().sync_to(address)?;
@@ -434,7 +436,7 @@ impl GroupMember {
         expect_not_removed(&**self.who.storage(), file, path)
     }
 
-    /// Offset up to which a partition was committed, whoever has it.
+    /// Get the committed offset of a partition, whichever member has it.
     ///
     /// # Errors
     /// `CorruptData`; `InvalidArgument` for a partition that it does not read.
@@ -456,14 +458,14 @@ impl GroupMember {
         cursors::group_error(topic, partition, &cursor, now).map(|told| told.offset)
     }
 
-    /// What the file says of how far a partition was read.
+    /// Load the cursor of a partition from the file.
     pub(super) fn noted(&self, lane: &AssignedPartition) -> Result<StoredCursor> {
         let generation = self.topics[lane.topic].settings().generation;
         cursors::load(&self.file, lane.entry, (generation, lane.partition))
     }
 
-    /// How many records are there at or after the committed offset of a partition, whichever member has
-    /// it; see [`Topic::count`].
+    /// Count the records at or after the committed offset of a partition, whichever member has it; see
+    /// [`Topic::count`].
     ///
     /// # Errors
     /// As [`GroupMember::committed`].
@@ -472,8 +474,9 @@ impl GroupMember {
         self.topics[lane.topic].count_in(partition, self.committed(topic, partition)?, None)
     }
 
-    /// What was handed out and is not committed, for who commits it elsewhere: the cursor's name
-    /// (`docs/FORMAT.md`, "Cursor names"), the offset, the checksum of the block before it.
+    /// Get what was delivered and is not committed, for a caller that commits it elsewhere. Each item
+    /// is the cursor's name (`docs/FORMAT.md`, "Cursor names"), the offset, and the checksum of the
+    /// block before it.
     ///
     /// # Errors
     /// As [`GroupMember::commit`].
@@ -493,22 +496,23 @@ impl GroupMember {
         Ok(found)
     }
 
-    /// Let go of everything. The cursors stay where they were committed.
+    /// Leave the group, releasing everything. The committed offsets stay.
     ///
     /// # Errors
-    /// As [`GroupMember::leave`]; then what is left goes with the process, or when that looks next at the
-    /// members of the consumer.
+    /// As [`GroupMember::leave`]. The rest is then released when the process ends, or when it next
+    /// looks at the group's members.
     pub fn close(mut self) -> Result<()> {
         self.leave()
     }
 
-    /// Let go of everything; again, where that failed, of the rest. It commits nothing more then, and
-    /// hands out nothing. Nothing happens in a forked child, and once it left.
+    /// Release everything; after an error, call it again for the rest. It then commits and delivers
+    /// nothing more. In a forked child, and once it left, it does nothing.
     ///
     /// # Errors
-    /// Those of `pwrite`, where the store is written so; `LockTimeout` there: it is a member still.
+    /// Those of `pwrite`, in a store that is written by `pwrite`; `LockTimeout` there: it is a member
+    /// still.
     pub fn leave(&mut self) -> Result<()> {
-        // In a forked child they are the parent's.
+        // In a forked child the partitions are the parent's.
         let Some(row) = self.row.filter(|_| self.who.check().is_ok()) else { return Ok(()) };
         for lane in &mut self.lanes {
             lane.held = None;
@@ -526,7 +530,8 @@ impl GroupMember {
 
 impl Drop for GroupMember {
     fn drop(&mut self) {
-        // Where it cannot be said, this process sees that its number is nobody's, and others its end.
+        // After an error, this process finds that its handle's number is unused, and others find that
+        // it ended.
         let _ = self.leave();
     }
 }
@@ -542,7 +547,7 @@ fn expect_home(store: &Store, group: &str, home: Option<&Topic>) -> Result<()> {
     Err(Error::InvalidArgument { what })
 }
 
-/// See to it that a log keeps so many cursors more, before anything is made.
+/// Check, before anything is made, that a log can keep so many more cursors.
 fn expect_room(home: &Topic, group: &str, wanted: &[Named]) -> Result<()> {
     let names = wanted.iter().map(|part| cursor_name(group, &part.generation, part.partition));
     let names: Vec<_> = names.collect();

@@ -1,17 +1,17 @@
-//! Cursors that are kept in a log, so that they move with what is appended there.
+//! Cursors that a log keeps, so that they move with the records that are appended there.
 //!
-//! Owns taking and moving them. Invariants: no state of a cursor comes twice, as its turn rises with each;
-//! every move says which state it moves from, and that is looked at under the append lock, in the append
-//! that moves it. Taking a partition is such a move too: from then on whoever knew the state before is
-//! refused, whatever else became of it. Members and owners are as ever in the consumer's file; its
-//! cursors are then a note for retention, which never says more than the log keeps.
+//! Owns claiming and moving them. Invariants: no state of a cursor comes twice, as its turn rises with
+//! each. Every move says which state it moves from. The append that moves it checks that state under
+//! the append lock. Claiming a partition is such a move too. From then on a member that knew the state
+//! before is refused, whatever else happens to it. Members and owners are in the group's file as
+//! always. The cursors there are then a note for retention, which is never ahead of the log.
 //!
 //! ```text
 //!  log   … turn 4 │ A's records, turn 5 │ B takes: turn 6 │ B's records, turn 7 …
 //!                                        ▲ A, from turn 5: refused
 //! ```
 //!
-//! Records and positions that move together are a [`Transaction`].
+//! A [`Transaction`] holds the records and positions that move together.
 //! Races: `docs/PROTOCOL.md`, "Cursors in a log".
 
 use super::cursors::{self, PendingPosition};
@@ -38,7 +38,7 @@ pub struct Move {
 }
 
 impl Move {
-    /// Let a transaction move it. `home` is the topic in whose log the consumer keeps its cursors.
+    /// Let a transaction move it. `home` is the topic in whose log the group keeps its cursors.
     ///
     /// # Errors
     /// `InvalidArgument` for a transaction that writes to another log.
@@ -48,13 +48,13 @@ impl Move {
     }
 }
 
-/// Where a cursor stands; [`CursorState::NONE`] for one that was never taken.
+/// Read the state of a cursor; [`CursorState::NONE`] for one that was never claimed.
 pub(super) fn read(home: &Topic, name: &[u8]) -> Result<CursorState> {
     Ok(home.cursor(name)?.unwrap_or(CursorState::NONE))
 }
 
-/// Move cursors alone, each from where it has to be; returns where that ends. It is on the disk within the
-/// log's interval.
+/// Move cursors alone, each from the state that it must have; return the end of that append. It is on
+/// disk within the log's interval.
 pub(super) fn append(home: &Topic, cursors: &[CursorMove<'_>]) -> Result<Address> {
     let mut tx = Transaction::new(home.store()).with_sync(SyncMode::Interval);
     tx.keep_cursors_in(home)?;
@@ -62,7 +62,7 @@ pub(super) fn append(home: &Topic, cursors: &[CursorMove<'_>]) -> Result<Address
     Ok(tx.commit_visible()?.end())
 }
 
-/// Forget the cursors of a consumer, all or those of some partitions, and have that on the medium.
+/// Forget the cursors of a group, all or those of some partitions, and wait until that is on disk.
 pub(super) fn forget(home: &Topic, consumer: &str, of: Option<&[([u8; 16], u32)]>) -> Result<()> {
     let (prefix, mut names) = (cursor_prefix(consumer), Vec::new());
     for (name, _) in home.log().cursors()? {
@@ -82,8 +82,8 @@ pub(super) fn forget(home: &Topic, consumer: &str, of: Option<&[([u8; 16], u32)]
     home.log().sync_to(end).map(drop)
 }
 
-/// Where a kept cursor stands in the topic; `None` where the topic's log is another one there. Not
-/// compared at or below what is kept.
+/// Find the position of a kept cursor in the topic; `None` where the topic's log differs there. At or
+/// below the start offset nothing is compared.
 fn recognise(topic: &Topic, partition: u32, kept: CursorState) -> Result<Option<CursorPosition>> {
     let offset = kept.offset;
     if offset > topic.committed(partition)? {
@@ -98,13 +98,13 @@ fn recognise(topic: &Topic, partition: u32, kept: CursorState) -> Result<Option<
 }
 
 impl GroupMember {
-    /// The topic in whose log the cursors are kept; `None` where they are in the consumer's file.
+    /// Get the topic in whose log the cursors are kept; `None` where they are in the group's file.
     pub fn home(&self) -> Option<&Topic> {
         self.home.as_ref()
     }
 
-    /// Let a transaction commit what was delivered since the last commit. After the transaction's commit, tell
-    /// the consumer with [`GroupMember::moved`].
+    /// Let a transaction commit what was delivered since the last commit. After the transaction's
+    /// commit, call [`GroupMember::moved`].
     ///
     /// # Errors
     /// As [`GroupMember::moves`] and [`Move::join`].
@@ -116,11 +116,12 @@ impl GroupMember {
         Ok(moves)
     }
 
-    /// The positions to commit: what was delivered since the last commit. They count once a transaction
-    /// that they [joined](Move::join) has committed, and [`GroupMember::moved`] was called.
+    /// Get the positions to commit: what was delivered since the last commit. They count once a
+    /// transaction that they [joined](Move::join) has committed, and [`GroupMember::moved`] was called.
     ///
     /// # Errors
-    /// `PartitionNotAssigned`; `InvalidArgument` where the cursors are kept in the consumer's file; `CorruptData`, `SystemCallFailed`.
+    /// `PartitionNotAssigned`; `InvalidArgument` where the group's file keeps the cursors;
+    /// `CorruptData`, `SystemCallFailed`.
     pub fn moves(&mut self) -> Result<Vec<Move>> {
         if self.home.is_none() {
             let what = format!(
@@ -150,7 +151,7 @@ impl GroupMember {
         let turn = from.turn.wrapping_add(1);
         let to = CursorState { offset, crc: fingerprint(&position), turn };
         if offset < held.cursor.safe.offset {
-            // Before the log says so: what it goes back to is not to be trimmed in between.
+            // Before the log has the move: retention must not trim what the cursor goes back to.
             let lower = StoredCursor { safe: position, ..held.cursor };
             self.note(lane, lower)?;
         }
@@ -159,16 +160,16 @@ impl GroupMember {
         Ok(Move { lane, name, from, to, committed, position })
     }
 
-    /// Note that a transaction, which ends at `end`, committed these positions; of several for one cursor the
-    /// last counts.
+    /// Note that a transaction, which ends at `end`, committed these positions. If several are for
+    /// one cursor, the last counts.
     pub fn moved(&mut self, moves: &[Move], end: Address) {
         for moved in moves {
             let Some(held) = self.lanes.get_mut(moved.lane).and_then(|lane| lane.held.as_mut())
             else {
                 continue;
             };
-            // It may have been given up and claimed again since. Of two that stood for each other in one append
-            // the last is there.
+            // The partition may have been released and claimed again since. If one append has two moves
+            // of a cursor, the log has the last.
             if (moved.to.turn.wrapping_sub(held.kept.turn) as i32) < 0 {
                 continue;
             }
@@ -177,7 +178,7 @@ impl GroupMember {
         }
     }
 
-    /// Commit these alone, and have it on the disk where it is to be `durable`.
+    /// Commit these moves alone; with `durable`, wait until they are on disk.
     pub(super) fn commit_moves(&mut self, moves: &[Move], durable: bool) -> Result<()> {
         let Some(home) = self.home.clone() else { return Ok(()) };
         if !moves.is_empty() {
@@ -190,8 +191,8 @@ impl GroupMember {
         if durable { home.flush() } else { Ok(()) }
     }
 
-    /// Take the cursor of a partition whose owner's word is this member's: read it, and shut out whoever
-    /// knew it before.
+    /// Claim the cursor of a partition that this member owns: read it, and shut out members that knew
+    /// the state before.
     pub(super) fn take_kept(
         &mut self,
         lane: usize,
@@ -205,7 +206,8 @@ impl GroupMember {
             let found = read(home, &name)?;
             let is_new = found == CursorState::NONE;
             let place = if is_new {
-                // Nobody ever had it, or all that did was lost: it begins where it was to begin.
+                // No member ever had it, or a power failure took all states: it begins where it first
+                // was to begin.
                 let CursorPosition { offset, .. } = cursor.safe;
                 CursorState { offset, crc: fingerprint(&cursor.safe), turn: 0 }
             } else {
@@ -237,13 +239,13 @@ impl GroupMember {
         }
     }
 
-    /// Note in the consumer's file, for retention, that the log says this up to `end`.
+    /// Note in the group's file, for retention, that the log says this up to `end`.
     fn note_kept(&mut self, lane: usize, committed: CursorPosition, end: Address) -> Result<()> {
         let durable = self.home.as_ref().and_then(|home| home.log().durable()).unwrap_or_default();
         let Some(held) = &mut self.lanes[lane].held else { return Ok(()) };
         let safe = held.cursor.safe;
         let safe = cursors::safe_after(safe, &mut held.pending, (committed, end), durable);
-        // Known here whatever becomes of the note.
+        // This member knows it, even if the note fails.
         held.cursor = StoredCursor { committed, safe, ..held.cursor };
         let cursor = held.cursor;
         self.note(lane, cursor)
@@ -259,8 +261,8 @@ impl GroupMember {
         Ok(())
     }
 
-    /// Have the first state of a cursor on the medium before anything is handed out: from then on what
-    /// the log does not know was never there.
+    /// Sync the first state of a cursor to disk before anything is delivered. From then on a state that
+    /// the log does not know never existed.
     pub(super) fn sync_first(&mut self) -> Result<()> {
         if let (Some(end), Some(home)) = (self.unsynced, &self.home) {
             home.log().sync_to(end)?;

@@ -1,14 +1,14 @@
-//! Members of a consumer: their rows, and what became of them.
+//! Members of a consumer group: their rows, and whether they live.
 //!
-//! A member is a handle of a process: `identity of the process | number of the handle`. Invariant: the
-//! word of a member that lives is taken away by itself alone; that of a dead one by anybody who holds
-//! the proof, which is the flock of its slot; that of a handle that is gone, and could not take its word
-//! with it, by its own process. No clock decides, and no process number.
+//! A member is a handle of a process: `identity of the process | number of the handle`. Invariant: only
+//! the member itself takes away the word of a living member. A dead member's word is taken away by any
+//! process that holds the flock of its slot, which shows that the member is dead. If a handle is closed
+//! and could not take its word away, its own process does. No clock decides, and no process number.
 //!
 //! ```text
 //!  63 62 61                 32 31             0
 //! ┌─────┬─────────────────────┬────────────────┐
-//! │  0  │ process (identity)  │ handle, from 1 │   0 = nobody
+//! │  0  │ process (identity)  │ handle, from 1 │   0 = no member
 //! └─────┴─────────────────────┴────────────────┘
 //! ```
 
@@ -33,18 +33,18 @@ impl Who {
         (u64::from(self.process.bits()) << 32) | u64::from(self.handle)
     }
 
-    /// `None` for nobody, and for a word that no member writes.
+    /// Decode a word; `None` for 0, and for a word that no member writes.
     pub(super) fn of(word: u64) -> Option<Self> {
         let process = Identity::from_bits((word >> 32) as u32)?;
         Some(Self { process, handle: word as u32 })
     }
 }
 
-/// What became of a member. A word that nobody writes is nobody's.
+/// Find out whether a member lives. A word that no member writes counts as dead.
 pub(super) fn fate(who: &Membership, word: u64) -> Result<Fate<Option<DeadSlot>>> {
     let Some(member) = Who::of(word) else { return Ok(Fate::Dead(None)) };
     if member.process == who.identity() && who.check().is_ok() && !who.has(member.handle) {
-        // Numbers are given out once, so nobody comes back as this one: that is the proof.
+        // Each number is used once, so no later handle is this member.
         return Ok(Fate::Dead(None));
     }
     let asked = who.fate(member.process);
@@ -55,12 +55,12 @@ pub(super) fn fate(who: &Membership, word: u64) -> Result<Fate<Option<DeadSlot>>
     })
 }
 
-/// True unless it is known to be dead.
+/// True unless the member is known to be dead.
 pub(super) fn is_alive(who: &Membership, word: u64) -> bool {
     word != 0 && !matches!(fate(who, word), Ok(Fate::Dead(_)))
 }
 
-/// Rows of all members, sorted by their file.
+/// List the rows of all members, sorted by their words.
 pub(super) fn living(file: &ConsumerFile) -> Vec<Row> {
     let rows = (0..MEMBERS_MAX).map(|row| (file.load(member(row)), row));
     let rows = rows.filter(|(word, _)| *word != 0);
@@ -70,7 +70,7 @@ pub(super) fn living(file: &ConsumerFile) -> Vec<Row> {
     living
 }
 
-/// Take the dead out of the rows; true when there were any.
+/// Clear the rows of dead members; true when there were any.
 pub(super) fn bury(file: &ConsumerFile, who: &Membership) -> Result<bool> {
     let mut buried = false;
     for row in 0..MEMBERS_MAX {
@@ -85,8 +85,8 @@ pub(super) fn bury(file: &ConsumerFile, who: &Membership) -> Result<bool> {
     Ok(buried)
 }
 
-/// Enter a member; under the claim. `reads` tells members apart that read something else; it reads what the
-/// entries at these `places` are of.
+/// Enter a member; the caller holds the claim. `reads` differs between members that read different
+/// topics. The member reads what the entries at these `places` name.
 ///
 /// # Errors
 /// `InvalidArgument` when a living member reads other topics, or there are too many.
@@ -117,7 +117,7 @@ pub(super) fn join(
     let row = row.ok_or_else(|| Error::InvalidArgument {
         what: format!("this consumer has {MEMBERS_MAX} members; close one"),
     })?;
-    // Before the row: an entry that a living member reads is never without it.
+    // Before the row: a living member's entries are always marked as read.
     let places: BTreeSet<_> = places.iter().copied().collect();
     for index in 0..file.entries() {
         let (position, is_read) = (entry(index) + at::READ, places.contains(&index).into());

@@ -1,8 +1,8 @@
-//! Consumers: named readers whose cursors survive, and whose members divide the partitions.
+//! Consumer groups: named readers whose cursors survive, and whose members divide the partitions.
 //!
-//! Owns `consumers/<name>`: the cursors, who the members are, and who has which partition. Invariants:
-//! a partition has one owner at a time, and a cursor is written by its owner alone; an owner that lives
-//! is never robbed, however slow; a cursor that is half written leaves the one before.
+//! Owns `consumers/<name>`: the cursors, the members, and which member has which partition. Invariants:
+//! a partition has one owner at a time. Only its owner writes a cursor. No member takes a partition
+//! from an owner that lives, however slow that is. A cursor that is half written leaves the one before.
 //!
 //! | file | owns |
 //! |---|---|
@@ -14,15 +14,14 @@
 //! | `log_cursors` | the same in a log, where cursors move with what is appended |
 //! | `position` | recognising a position in a log |
 //! | `handle` | a member: joining, committing, leaving |
-//! | `seek` | where it begins, and going on from elsewhere |
-//! | `overview` | what all consumers of a store say; resetting and deleting |
+//! | `seek` | where a member begins, and resuming from another offset |
+//! | `overview` | listing all groups of a store; seeking and deleting them |
 //! | `forgetting` | forgetting one topic |
 //!
-//! There is no lock in the file, hence nothing to repair: what excludes is the owner's word, one
-//! compare-and-swap, and the store's claim for what happens once in a member's life. Who is dead only
-//! the flock of a slot says ([`crate::store::Membership`]). Reading records is left to
-//! [`crate::topic`]. Protocol and races: `docs/PROTOCOL.md`, "Consumers"; bytes: `docs/FORMAT.md`,
-//! "Consumer".
+//! There is no lock in the file, hence nothing to repair. One compare-and-swap on the owner's word
+//! excludes others. The store's claim does so for what happens once in a member's life. Only the flock
+//! of a slot says which member is dead ([`crate::store::Membership`]). [`crate::topic`] reads the
+//! records. Protocol and races: `docs/PROTOCOL.md`, "Consumers"; bytes: `docs/FORMAT.md`, "Consumer".
 //!
 //! ```
 //! use falaj::Store;

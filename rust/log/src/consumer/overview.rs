@@ -1,8 +1,8 @@
-//! What all consumers of a store say, for people; resetting and deleting them.
+//! Listing all groups of a store, for people; seeking and deleting them.
 //!
-//! Looking takes no lock and changes nothing, and a store that was opened for reading is enough. What
-//! is changed here is changed under the store's claim, and only where no member lives: a cursor is
-//! written by its owner, and a reset that a member did not hear of would be written over by it.
+//! Looking takes no lock and changes nothing, and a store that was opened for reading is enough.
+//! Changes here are made under the store's claim, and only where no member lives. Only its owner writes
+//! a cursor: a member that knew nothing of a seek would overwrite it.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -26,7 +26,7 @@ use crate::store::{Access, SlotInfo, Store, TopicOptions, read_consumer};
 use crate::topic::Start;
 use crate::topic::Topic;
 
-/// Ending of the file of a consumer that is being deleted while its cursors are in a log.
+/// Ending of the file of a group that is being deleted while its cursors are in a log.
 const GONE: &str = "@gone";
 
 /// A consumer group as it is now.
@@ -36,16 +36,17 @@ pub struct GroupInfo {
     pub name: String,
     /// Its members.
     pub members: Vec<MemberInfo>,
-    /// Name of the log that keeps its cursors, if not its own file does; its generation where it is gone.
+    /// Name of the log that keeps its cursors, if not its own file does; the log's generation if it was
+    /// deleted.
     pub cursor_in: Option<String>,
-    /// How far it has read; an error where its file is damaged, or its log gone.
+    /// Its committed offsets; an error where its file is corrupt, or its log deleted.
     pub cursors: Result<Vec<GroupPartitionInfo>>,
 }
 
-/// A member of a consumer.
+/// A member of a consumer group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemberInfo {
-    /// Which handle of its process.
+    /// Number of its handle in its process.
     pub handle: u32,
     /// The slot of its process.
     pub slot: u16,
@@ -55,27 +56,28 @@ pub struct MemberInfo {
     pub alive: Option<bool>,
 }
 
-/// How far a consumer has read a partition.
+/// How far a group has read a partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupPartitionInfo {
     /// Name that the topic had.
     pub topic: String,
     /// Generation of the topic.
     pub generation: [u8; 16],
-    /// Which partition.
+    /// Number of the partition.
     pub partition: u32,
-    /// Offset up to which it was committed.
+    /// The committed offset.
     pub committed: u64,
-    /// Where it goes on after a loss of power that took more.
+    /// The offset at which it resumes after a power failure that took more.
     pub safe: u64,
-    /// Who has it.
+    /// The member that has it.
     pub owner: Option<MemberInfo>,
 }
 
-/// All consumer groups of a store, by name.
+/// List all consumer groups of a store, by name.
 ///
 /// # Errors
-/// `SystemCallFailed` when the directory cannot be read. What is wrong with one stands beside its name.
+/// `SystemCallFailed` when the directory cannot be read. An error in the file of a group stands beside
+/// its name.
 pub fn list_groups(store: &Store) -> Result<Vec<GroupInfo>> {
     let mut looks = Looks::new(store);
     let mut found = Vec::new();
@@ -85,17 +87,17 @@ pub fn list_groups(store: &Store) -> Result<Vec<GroupInfo>> {
     Ok(found)
 }
 
-/// One consumer group of a store.
+/// Look at one consumer group of a store.
 ///
 /// # Errors
-/// `UnknownGroup`. What is wrong with its file stands in what is returned.
+/// `UnknownGroup`. An error in its file is part of what is returned.
 pub fn group_info(store: &Store, name: &str) -> Result<GroupInfo> {
     let none = || missing(store, name);
     store.layout().consumer(name).map_err(|_| none())?;
     Looks::new(store).by_name(name.to_owned())?.ok_or_else(none)
 }
 
-/// Names of all consumer groups of a store, sorted.
+/// List the names of all consumer groups of a store, sorted.
 ///
 /// # Errors
 /// `SystemCallFailed` when the directory cannot be read.
@@ -106,12 +108,12 @@ pub fn group_names(store: &Store) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// A look at all consumers of a store.
+/// A look at all groups of a store.
 struct Looks<'a> {
     store: &'a Store,
     slots: Vec<SlotInfo>,
     incarnation: Option<u64>,
-    /// Topics that had to be asked where a cursor stands; `None` for one that cannot say.
+    /// Topics that were asked which position holds; `None` for one that cannot say.
     topics: BTreeMap<[u8; 16], Option<Topic>>,
 }
 
@@ -121,7 +123,7 @@ impl<'a> Looks<'a> {
         Self { store, slots, incarnation, topics: BTreeMap::new() }
     }
 
-    /// The consumer of a name; `None` where there is none.
+    /// Look at the group of a name; `None` where there is none.
     fn by_name(&mut self, name: String) -> Result<Option<GroupInfo>> {
         let path = self.store.layout().consumer(&name)?;
         let read = read_consumer(self.store.storage().as_ref(), &path);
@@ -143,12 +145,12 @@ impl<'a> Looks<'a> {
         let mut torn = None;
         for (index, entry) in (0..image.entries()).map(|index| (index, image.entry(index))) {
             let Some(cursor) = entry.cursor() else {
-                // One that was never begun is none, and one of a topic that is gone nobody needs.
+                // An entry that was never begun is none. An entry of a deleted topic is not needed.
                 let what = || entry.complaint().filter(|_| !self.store.is_forgotten(&entry));
                 torn = torn.or_else(|| Some((index, what()?)));
                 continue;
             };
-            // The name is for people, and may be damaged: the cursor says as well of what it is.
+            // The name is for people, and may be corrupt: the cursor names the topic as well.
             let topic = entry.named.map(|named| named.topic);
             let topic = topic.unwrap_or_else(|| self.name_of(&cursor.generation));
             let committed = match is_in_file {
@@ -181,7 +183,7 @@ impl<'a> Looks<'a> {
         GroupInfo { name, members, cursor_in, cursors }
     }
 
-    /// Name of the topic of a generation; the generation where there is none.
+    /// Find the name of the topic of a generation; the generation itself where there is none.
     #[cold]
     fn name_of(&self, generation: &[u8; 16]) -> String {
         let mut topics = self.store.topics().unwrap_or_default().into_iter();
@@ -190,13 +192,14 @@ impl<'a> Looks<'a> {
         found.map_or_else(|| hex(generation), |(name, _)| name)
     }
 
-    /// `None` for nobody, and for one that is known to be dead.
+    /// Decode a member; `None` for no member, and for one that is known to be dead.
     fn member(&self, word: u64) -> Option<MemberInfo> {
         let member = Who::of(word).map(|who| member_info(who, &self.slots));
         member.filter(|member| member.alive != Some(false))
     }
 
-    /// How far was committed. Where the topic cannot say what a power cut took: as it was written.
+    /// Get the committed offset that holds. Where the topic cannot say what a power failure took: as
+    /// stored.
     fn told(&mut self, topic: &str, cursor: &StoredCursor) -> u64 {
         let written = cursor.committed.offset;
         if Some(cursor.incarnation) == self.incarnation {
@@ -215,17 +218,17 @@ impl<'a> Looks<'a> {
     }
 }
 
-/// Neither of the cursors of an entry is whole.
+/// Report an entry without a valid cursor.
 fn torn_at(path: PathBuf, index: u64, what: &'static str) -> Error {
     Error::CorruptData { path, position: entry(index) + at::CURSORS, what }
 }
 
-/// A topic of the log that keeps the cursors of a consumer.
+/// Open a topic of the log that keeps the cursors of a group.
 pub(super) fn home_of(store: &Store, name: &str, log: &[u8; 16]) -> Result<Topic> {
     if let Some(topic) = store.topic_in_generation(log)? {
         return Topic::open(store, &topic.name, &TopicOptions::default());
     }
-    // Where a topic cannot be read it may be that one's log.
+    // A topic that cannot be read may belong to that log.
     for (_, settings) in store.topics()? {
         settings?;
     }
@@ -236,7 +239,7 @@ pub(super) fn home_of(store: &Store, name: &str, log: &[u8; 16]) -> Result<Topic
     })
 }
 
-/// What the log says that keeps them; what the file says of them may be older.
+/// Take the offsets from the log that keeps them; those in the file may be older.
 fn kept_in(
     home: &Topic,
     name: &str,
@@ -265,8 +268,9 @@ fn member_info(who: Who, slots: &[SlotInfo]) -> MemberInfo {
     }
 }
 
-/// Set the cursor of a consumer that nobody has open, on the medium; returns the offset. Also where it
-/// is damaged, or its log was rewound. It has to know the partition already.
+/// Set the committed offset of a group without living members, and wait until it is on disk; return the
+/// offset. Works also where the cursor is corrupt, or its log lost its end. The group must know the
+/// partition already.
 ///
 /// # Errors
 /// `UnknownGroup`, `OffsetOutOfRange`, `NotWritable`; `InvalidArgument` while a member lives, and for a
@@ -291,7 +295,7 @@ pub fn seek_group(
     store.under_claim(|| {
         let (file, image) = Image::read(store, &path)?.ok_or_else(|| missing(store, name))?;
         if home.as_ref().map_or([0; 16], |home| home.settings().log_generation) != image.log {
-            let what = format!("consumer group {name:?} was deleted and made anew meanwhile");
+            let what = format!("consumer group {name:?} was deleted and created again meanwhile");
             return Err(Error::InvalidArgument { what });
         }
         expect_nobody(store, name, &image)?;
@@ -307,7 +311,8 @@ pub fn seek_group(
             ),
         })?;
         let serial = found.cursor().map_or(2, |cursor| cursor.serial.wrapping_add(1));
-        // Safe, too: who resets it wants it to be there. What it stands for is waited for.
+        // It is also the safe position, since the caller wants the group there. So wait for the records
+        // below it.
         topic.flush()?;
         let cursor = StoredCursor { generation, partition, serial, committed, safe: committed, incarnation };
         let place = |serial| entry(index) + at::CURSORS + slot_of(serial) as u64 * SECTOR;
@@ -316,7 +321,7 @@ pub fn seek_group(
         let note = || {
             file.write_at(&bytes, place(serial)).doing("write", &path)?;
             if found.cursor().is_none() {
-                // Whoever looks at the file later is told of no damage any more.
+                // The other slot is cleared, so that a later look reports no corruption.
                 let cleared = file.write_at(&[0; CURSOR_LEN], place(serial.wrapping_add(1)));
                 cleared.doing("write", &path)?;
             }
@@ -325,7 +330,7 @@ pub fn seek_group(
         let Some(home) = &home else { return note() };
         let in_log = cursor_name(name, &generation, partition);
         let found = log_cursors::read(home, &in_log)?;
-        // Retention goes by the note: it is never to say more than the log.
+        // Retention goes by the note, which must never be ahead of the log.
         if offset < found.offset {
             note()?;
         }
@@ -338,7 +343,7 @@ pub fn seek_group(
     Ok(offset)
 }
 
-/// Delete a consumer that nobody has open, with its cursors.
+/// Delete a group without living members, with its cursors.
 ///
 /// # Errors
 /// `UnknownGroup`; `InvalidArgument` while a member lives; `NotWritable`, `LockTimeout`, `SystemCallFailed`.
@@ -355,8 +360,8 @@ pub fn delete_group(store: &Store, name: &str) -> Result<()> {
                 expect_nobody(store, name, &image)?;
                 image.log != [0; 16]
             }
-            // One that is damaged may go: nobody can have opened it. In which log its cursors are it
-            // does not say.
+            // A corrupt file may be deleted: no member can have opened it. It does not say which log
+            // keeps its cursors.
             Err(error) => matches!(error, Error::CorruptData { .. }),
             Ok(None) => false,
         };
@@ -372,13 +377,13 @@ pub fn delete_group(store: &Store, name: &str) -> Result<()> {
     finish_deletion(store, name).map(drop)
 }
 
-/// Where the file of a consumer is while its cursors are being forgotten by the log that keeps them.
+/// Name the file of a group while the log that keeps its cursors forgets them.
 fn gone(store: &Store, name: &str) -> Result<PathBuf> {
     Ok(with_ending(&store.layout().consumer(name)?, GONE))
 }
 
-/// Go on with a deletion where one was begun: a consumer of that name that is made anew must not find
-/// the cursors of the one before. True where one was begun.
+/// Finish a deletion that a process began. A group of that name that is created again must not find the
+/// cursors of the one before. True where a deletion was begun.
 pub(super) fn finish_deletion(store: &Store, name: &str) -> Result<bool> {
     let (away, storage) = (gone(store, name)?, store.storage());
     let open = |home: &TopicSettings| Topic::open(store, &home.name, &TopicOptions::default());
@@ -389,7 +394,7 @@ pub(super) fn finish_deletion(store: &Store, name: &str) -> Result<bool> {
             let home = store.topic_in_generation(&image.log)?;
             home.iter().map(open).collect::<Result<_>>()?
         }
-        // Any log may have them; one that cannot be opened has them for nobody.
+        // Any log may have them; if a log cannot be opened, no process can use its cursors.
         Err(Error::CorruptData { .. }) => {
             let topics = store.topics()?.into_iter().filter_map(|(_, topic)| topic.ok());
             let by_log: BTreeMap<_, _> =

@@ -1,10 +1,10 @@
-//! Recognising a place in a log.
+//! Recognising a position in a log.
 //!
-//! Owns how an offset becomes a [`CursorPosition`], and whether a position is still where it was. The block
-//! before it is told by the checksum of its body and the time at which it was appended: what a power
-//! cut took and somebody appended anew has another time, also where the records are the same. The time
-//! is a fingerprint here; nothing is older or newer by it. What was compacted has no fingerprint: its
-//! blocks are other ones each time, and all of it was on the medium before, so nothing can take it back.
+//! Owns how an offset becomes a [`CursorPosition`], and whether a position is still where it was. The
+//! block before it is identified by the checksum of its body and the time of its append. If a power
+//! failure takes a block and the same records are appended again, the new block has another time. The time is a
+//! fingerprint here; it says nothing about older or newer. Compacted records have no fingerprint: their
+//! blocks differ each time. All of them were on disk before, so nothing can take them back.
 
 use crate::error::{Error, Result};
 use crate::format::address::Address;
@@ -13,10 +13,10 @@ use crate::log::BlockCursor;
 use crate::segment::Check;
 use crate::topic::Topic;
 
-/// Blocks that are gone through, rather than looked up, on the way to the next place; in records.
+/// Distance, in records, up to which the next position is reached block by block, without a lookup.
 const NEAR: u64 = 512;
 
-/// The block before a place.
+/// The block before a position.
 #[derive(Clone, Copy, Debug)]
 struct Before {
     first: u64,
@@ -27,7 +27,7 @@ struct Before {
     is_compacted: bool,
 }
 
-/// Finds places in one partition; the next one is most often near the last.
+/// Finds positions in one partition; the next one is most often near the last.
 #[derive(Debug, Default)]
 pub(super) struct Finder {
     cursor: Option<BlockCursor>,
@@ -35,11 +35,12 @@ pub(super) struct Finder {
 }
 
 impl Finder {
-    /// The position of an offset, and the address before which all that it stands for lies. What is
-    /// damaged has no fingerprint.
+    /// Find the position of an offset, and the address below which all its records lie. A corrupt block
+    /// has no fingerprint.
     ///
     /// # Errors
-    /// `OffsetOutOfRange` below what is kept and beyond the end; `SystemCallFailed`, `NeedsRecovery`.
+    /// `OffsetOutOfRange` below the start offset and beyond the end; `SystemCallFailed`,
+    /// `NeedsRecovery`.
     pub(super) fn find(
         &mut self,
         topic: &Topic,
@@ -67,8 +68,8 @@ impl Finder {
         Err(topic.out_of_range(partition, offset.into())?)
     }
 
-    /// The same for an offset that is to be committed. A trim or a limit may have passed it since its
-    /// records were delivered. That is no reason to refuse: nothing before it is recognised later.
+    /// Find the same for an offset that is to be committed. A trim or a limit may have passed it since
+    /// its records were delivered. That is no reason to refuse: later, nothing below it is compared.
     ///
     /// # Errors
     /// `OffsetOutOfRange` beyond the end; `SystemCallFailed`, `NeedsRecovery`.
@@ -119,17 +120,17 @@ impl Finder {
     }
 }
 
-/// The position of an offset, for who keeps it elsewhere and wants to recognise it later: what lies
-/// before it is the same as long as its checksum and time are. Costs a lookup in the index.
+/// Find the position of an offset, for a caller that keeps it elsewhere and recognises it later. The
+/// records before it are the same as long as its checksum and time are. Costs a lookup in the index.
 ///
 /// # Errors
-/// `OffsetOutOfRange` below what is kept and beyond the end; `CorruptData`, `SystemCallFailed`.
+/// `OffsetOutOfRange` below the start offset and beyond the end; `CorruptData`, `SystemCallFailed`.
 pub fn position_of(topic: &Topic, partition: u32, offset: u64) -> Result<CursorPosition> {
     Finder::default().find(topic, partition, offset).map(|(position, _)| position)
 }
 
-/// Whether a position is still where it was. Not compared at or below what is kept, nor where compaction
-/// made other blocks.
+/// Check whether a position is still where it was. Not compared at or below the start offset, nor where
+/// compaction made other blocks.
 ///
 /// # Errors
 /// `CorruptData`, `SystemCallFailed`.

@@ -1,14 +1,14 @@
-//! Where a consumer begins, and going on from elsewhere.
+//! Where a consumer begins, and resuming from another offset.
 //!
-//! Owns what the words for places mean ([`Start`]), and moving the place from which a member hands out.
-//! Invariant: seeking changes nothing that others see; what is committed next does.
+//! Owns the meaning of [`Start`], and moving the offset from which a member delivers. Invariant:
+//! seeking changes nothing that others see; the next commit does.
 
 use super::handle::GroupMember;
 use crate::error::Result;
 use crate::topic::Start;
 
 impl GroupMember {
-    /// Read on from another place. It is committed with the next commit.
+    /// Read on from another offset. The next commit commits it.
     ///
     /// # Errors
     /// `OffsetOutOfRange`, `PartitionNotAssigned`, `InvalidArgument` for a partition that it does not read.
@@ -19,7 +19,7 @@ impl GroupMember {
         Ok(offset)
     }
 
-    /// Go back to where it was committed: what was handed out since is handed out again.
+    /// Go back to the committed offsets: records that were delivered since are redelivered.
     pub fn rewind(&mut self) {
         for held in self.lanes.iter_mut().filter_map(|lane| lane.held.as_mut()) {
             let committed = held.cursor.committed.offset;
@@ -27,10 +27,10 @@ impl GroupMember {
         }
     }
 
-    /// [`GroupMember::seek`], in all partitions that it has and that are meant.
+    /// Seek as [`GroupMember::seek`] does, in all chosen partitions that this member has.
     ///
     /// # Errors
-    /// As [`GroupMember::seek`]; then nothing was sought.
+    /// As [`GroupMember::seek`]; then no partition was moved.
     pub fn seek_all(
         &mut self,
         topic: Option<&str>,
@@ -41,7 +41,7 @@ impl GroupMember {
         for (reads, part) in self.meant(topic, partition)? {
             let name = self.topics[reads].name().to_owned();
             let number = self.number(&name, part)?;
-            // Who names a partition is told when it is another's.
+            // A caller that names a partition gets an error when another member has it.
             if partition.is_some() || self.lanes[number].held.is_some() {
                 self.held(number)?;
                 sought.push((number, to.offset(&self.topics[reads], part)?));

@@ -19,16 +19,16 @@ fn shares_differ_by_one_at_most_and_who_has_the_larger_one_keeps_it() {
     assert_eq!(plan(10, &[0, 0, 0], &[10; 6]), (0, 0));
     assert_eq!(plan(10, &[0, 1, 0], &[10; 6]), (0, 2));
     assert_eq!(plan(11, &[0, 1, 0], &[10; 6]), (2, 0));
-    // What is free is not given once more.
+    // Free partitions are not released a second time.
     assert_eq!(plan(10, &[0, 1, 1], &[10, 10, 10, 10, 0, 0]), (0, 2));
-    // Of five, two have one more; who has it keeps it.
+    // With five partitions, two members have one more; they keep it.
     assert_eq!(plan(11, &[0, 0, 1], &[10, 11, 11, 12, 12]), (0, 0));
     assert_eq!(plan(10, &[0, 0, 1], &[10, 11, 11, 12, 12]), (0, 0));
-    // Three have one more where two are to: the last one gives it, as all three see.
+    // Three members have one more where two should: the last one releases it, as all three see.
     assert_eq!(plan(10, &[0, 0, 0, 1], &[10, 10, 11, 11, 12, 12]), (0, 0));
     assert_eq!(plan(11, &[0, 0, 0, 1], &[10, 10, 11, 11, 12, 12]), (0, 0));
     assert_eq!(plan(12, &[0, 0, 0, 1], &[10, 10, 11, 11, 12, 12]), (0, 1));
-    // More members than partitions: who is there comes before who is not.
+    // More members than partitions: a member that is there comes before one that is not.
     assert_eq!(plan(12, &[0, 0, 0], &[10, 10]), (1, 0));
     assert_eq!(plan(10, &[0, 0, 1], &[10, 10]), (0, 1));
     assert_eq!(plan(11, &[0, 0, 1], &[10, 12]), (0, 0));
@@ -114,7 +114,7 @@ impl World {
         is_free
     }
 
-    /// The next step of a member; what others did since it saw them it does not know.
+    /// Take a member's next step; it does not know what others did since it looked.
     fn step(&mut self, number: usize) {
         if self.members[number].busy > self.ms {
             return;
@@ -145,7 +145,7 @@ impl World {
         self.asks[me as usize] = says.unwrap_or(self.asks[me as usize]);
         for _ in 0..plan.gives {
             let last = self.members[number].mine.pop().unwrap();
-            assert_eq!(self.owners[last], me, "nobody takes what a living member has");
+            assert_eq!(self.owners[last], me, "no member takes what a living one has");
             self.owners[last] = 0;
         }
         self.members[number].busy = self.ms + self.members[number].pace;
@@ -180,7 +180,7 @@ fn members_that_see_all_at_different_moments_come_to_fair_shares_and_then_nothin
         let owners = vec![0; 1 + random(12) as usize];
         let start = Instant::now();
         let mut world = World { members: Vec::new(), asks: vec![0], owners, start, ms: 0 };
-        // Word 0 is nobody's.
+        // Word 0 is no member's.
         world.joins(0);
         for _ in 0..2000 {
             world.ms += random(2);
@@ -192,7 +192,7 @@ fn members_that_see_all_at_different_moments_come_to_fair_shares_and_then_nothin
                 _ => world.step(random(world.members.len() as u64) as usize),
             }
         }
-        // Nobody comes or goes any more; they look as seldom as they do, in any order.
+        // No member joins or leaves any more; they look as seldom as they do, in any order.
         let mut fair_since = 0;
         for _ in 0..200_000 {
             world.ms += random(2);
