@@ -1,8 +1,8 @@
-//! Giving up jobs whose record is damaged, when somebody says so.
+//! Dead-lettering jobs whose records are corrupt, when a caller asks for it.
 //!
-//! Owns which jobs these are. Invariant: a job is given up here only if its record was found damaged
-//! by this call, is nobody's, and is the first of its key where keys keep an order: what waits behind
-//! it goes on in its order.
+//! Owns the choice of these jobs. Invariants: a job is dead-lettered here only if this call found its
+//! record corrupt and no worker has it. Where keys keep an order it must be the first of its key. The
+//! jobs after it resume in their order.
 
 use crate::error::{Error, Result};
 use crate::format::queue::{CAPACITY_MAX, JobEntry, State};
@@ -12,14 +12,16 @@ use super::ring::{Ring, Room};
 use super::{Now, QueueFile};
 
 impl QueueFile {
-    /// Give up the jobs that stand in the way because their records are damaged: those that came back
-    /// since they cannot be read, and the next ones that nobody had yet. They count as dead.
+    /// Dead-letter the jobs that block the queue because their records are corrupt. These are the jobs
+    /// that came back since they cannot be read, and the next ones that were never delivered. They
+    /// count as dead.
     ///
     /// # Returns
-    /// Where the damage is, and which offsets were given up; empty where there was none.
+    /// The place of each corruption, and the offsets of its jobs; empty where there was none.
     ///
     /// # Errors
-    /// Those of the queue's state, and of reading but for `CorruptData`; told only where nothing was given up.
+    /// Those of the queue's state, and of reading but for `CorruptData`; returned only where no job was
+    /// dead-lettered.
     pub fn skip_damage(&self, topic: &Topic) -> Result<Vec<Skipped>> {
         let mut told = Vec::new();
         match self.give_up_damaged(topic, &mut told) {
@@ -28,7 +30,7 @@ impl QueueFile {
         }
     }
 
-    /// Round after round: behind each there may be more.
+    /// Repeat until nothing is found: each round may uncover more.
     fn give_up_damaged(&self, topic: &Topic, told: &mut Vec<Skipped>) -> Result<()> {
         self.settle(topic)?;
         loop {
@@ -58,7 +60,7 @@ impl QueueFile {
                 Ok((given_up, false))
             })?;
             topic.log().wake_all();
-            // Others may have them meanwhile: then they are told of the damage.
+            // Others may have taken them meanwhile: their reads then report the corruption.
             if given_up.is_empty() && !is_new_file {
                 return Ok(());
             }
@@ -66,8 +68,7 @@ impl QueueFile {
         }
     }
 
-    /// Offsets of the jobs that could be handed out, or will be when their time comes, and of the first
-    /// that nobody had yet.
+    /// List the jobs that could be delivered now or later, and the first that was never delivered.
     fn in_the_way(&self, topic: &Topic) -> Result<Vec<u64>> {
         let end = topic.end(0)?;
         self.locked(topic, |ring, _| {
@@ -78,7 +79,7 @@ impl QueueFile {
     }
 }
 
-/// Nobody has it, and nothing of its key comes before it.
+/// True where no worker has the job, and no job of its key comes before it.
 fn is_first(ring: &Ring<'_>, offset: u64) -> bool {
     let state = ring.file.entry(offset).entry.state;
     matches!(state, State::Ready | State::Delayed) && ring.due.has(ring.file.parts().place(offset))
@@ -89,13 +90,13 @@ fn damage_at(topic: &Topic, offset: u64) -> Result<Option<Skipped>> {
         Err(Error::CorruptData { path, position, .. }) => {
             Ok(Some(Skipped { path, position, offsets: offset..offset + 1 }))
         }
-        // What is gone is found to be gone by the next take.
+        // The next take finds a record that is deleted.
         Ok(_) | Err(Error::OffsetOutOfRange { .. } | Error::RecordCompacted { .. }) => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-/// True unless somebody else was faster.
+/// Dead-letter a job; false where another process was faster.
 fn give_up(ring: &mut Ring<'_>, offset: u64, now: Now) -> Result<bool> {
     if offset == ring.ends.head {
         ring.file.put(offset, &ring.file.entry(offset), JobEntry::FRESH)?;
@@ -109,7 +110,7 @@ fn give_up(ring: &mut Ring<'_>, offset: u64, now: Now) -> Result<bool> {
     Ok(true)
 }
 
-/// Neighbours in the same damage told as one.
+/// Merge the jobs of one corruption that are neighbours.
 fn joined(mut told: Vec<Skipped>) -> Vec<Skipped> {
     told.sort_by_key(|found| found.offsets.start);
     told.dedup_by(|next, before| {

@@ -1,7 +1,8 @@
-//! Coming to a queue's state: its file opened, created or looked over, and then its lock.
+//! Opening a queue's state: its file is opened, created or rebuilt, and then locked.
 //!
-//! Owns the way from a path to a [`Ring`] that may be changed. Invariant: whoever is let in has the lock of
-//! the file that is in place, of this topic and of this incarnation, with what is derived as it should be.
+//! Owns the way from a path to a [`Ring`] that may be changed. Invariant: a caller that gets a [`Ring`]
+//! holds the lock of the file that is in place. That file is of this topic and this incarnation, and
+//! its derived part is valid.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -34,7 +35,7 @@ impl QueueFile {
         Ok(done)
     }
 
-    /// Do something under the lock, with what is derived as it should be.
+    /// Run a function under the lock, with a valid derived part.
     pub(super) fn locked<T>(
         &self,
         topic: &Topic,
@@ -60,7 +61,7 @@ impl QueueFile {
         }
     }
 
-    /// What it was asked to be when it was opened it has to be also after a reset.
+    /// The order that the caller asked for must hold after a reset too.
     #[inline]
     fn check_order(&self, file: &StateFile) -> Result<()> {
         let stored = file.parts().ordered;
@@ -73,7 +74,7 @@ impl QueueFile {
         Err(Error::SettingsMismatch { topic, setting, stored: word(stored), asked: word(asked) })
     }
 
-    /// `None` when another file has taken this one's place.
+    /// Run a function on an open file; `None` when another file has taken this one's place.
     fn with_file<T>(
         &self,
         topic: &Topic,
@@ -89,13 +90,15 @@ impl QueueFile {
             if !file.is_in_place(topic.store())? {
                 return Ok(None);
             }
-            // It is stored only where the name is another's, and no file gets its name back: a flipped bit.
+            // It is stored only where the name is another's, and no file gets its name back: a flipped
+            // bit.
             file.set(at::REPLACED, 0)?;
         }
         let now = Now::of(topic.store());
         let mut ring = Ring::new(file, member.identity(), guard)?;
         if file.load(at::BUSY) != 0 {
-            // Somebody died in the middle, perhaps behind the name of a larger file; or found damage.
+            // A process died in the middle, perhaps after a larger file took the name; or it found
+            // corruption.
             if !file.is_in_place(topic.store())? {
                 file.set(at::REPLACED, 1)?;
                 return Ok(None);
@@ -105,7 +108,7 @@ impl QueueFile {
         work(&mut ring, now).map(Some)
     }
 
-    /// Open the file; create it, or look it over, where that is due.
+    /// Open the file; create or rebuild it first where that is due.
     fn open_file(&self, topic: &Topic, member: &Arc<Membership>) -> Result<StateFile> {
         let store = topic.store();
         if let Some(file) = StateFile::open(store, &self.path)? {
@@ -128,8 +131,8 @@ impl QueueFile {
         })
     }
 
-    /// No process of this incarnation locked it before, or an earlier build laid it out. The claim keeps
-    /// others from doing the same. False where another file took its place.
+    /// Review a file that no process of this incarnation has locked, or that an earlier build laid out.
+    /// The claim keeps others from doing the same. False where another file took its place.
     fn review(&self, topic: &Topic, member: &Arc<Membership>, file: &StateFile) -> Result<bool> {
         if is_ready(file, member) {
             return Ok(true);
@@ -153,7 +156,7 @@ impl QueueFile {
     fn create_file(&self, topic: &Topic) -> Result<()> {
         let store = topic.store();
         let id = store.storage().random().doing("draw a random number for", &self.path)?;
-        // Where it was reset: as it was.
+        // After a reset, keep the order that the queue had.
         let was_ordered = || self.was_ordered.load(Ordering::Relaxed);
         let ordered = self.options.ordered.unwrap_or_else(was_ordered);
         let parts = Parts { capacity: self.options.capacity, ordered };
@@ -165,7 +168,7 @@ impl QueueFile {
         rebuild::create(store, &self.path, header, ends, |_| Ok(()))
     }
 
-    /// False where the topic was deleted since, and made anew.
+    /// False where the topic was deleted and created again.
     fn is_of(&self, file: &StateFile, topic: &Topic) -> Result<bool> {
         if file.header.topic == topic.name() {
             return Ok(file.header.generation == topic.settings().generation);

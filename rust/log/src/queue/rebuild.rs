@@ -1,10 +1,11 @@
-//! Looking a state file over: in a new incarnation, after a death, when it is copied into one of another size.
+//! Rebuilding a state file: in a new incarnation, after a death, when it is copied into one of another
+//! size.
 //!
-//! Owns what is believed of a file that nobody has open. After a loss of power the file may be of any
-//! age, each sector of its own, and the log may have lost its tail. So a *done* is believed only if the
-//! record that it was said of is still there ([`crate::log::BatchBlock::fingerprint`]); leases are over, as
-//! their holders are dead; what is not believed is ready, so that at worst a job is done twice.
-//! Doing it again changes nothing, so dying in the middle does no harm.
+//! Owns which entries of a file count when no process has it open. After a power failure each sector of
+//! the file may be of any age, and the log may have lost its tail. So a *done* counts only if its
+//! record is still there ([`crate::log::BatchBlock::fingerprint`]). Leases are over, as their holders
+//! are dead. Entries that do not count are ready, so that at worst a job is done twice. A rebuild that
+//! runs again changes nothing, so dying in the middle does no harm.
 
 use crate::error::{Error, Result};
 use crate::format::queue::{JobEntry, Parts, QueueEnds, QueueHeader, State, at};
@@ -17,7 +18,7 @@ use super::ring::Ring;
 use super::state::StateFile;
 
 impl Ring<'_> {
-    /// Go by nothing but entries and ends, of an incarnation before.
+    /// Rebuild from entries and ends alone, which are of an earlier incarnation.
     pub(super) fn review(&mut self, topic: &Topic, now: Now, incarnation: u64) -> Result<()> {
         self.begin()?;
         let (first, end) = (topic.first(0)?, topic.committed(0)?);
@@ -31,7 +32,7 @@ impl Ring<'_> {
         for offset in self.ends.floor..self.ends.head {
             let found = self.file.entry(offset);
             let entry = found.entry;
-            // What was compacted had been on the medium before.
+            // Compacted records were on disk before.
             let is_same = || match topic.get_in(0, offset) {
                 Ok(record) => {
                     record.block().is_compacted() || record.block().fingerprint() == entry.mark
@@ -66,7 +67,7 @@ impl Ring<'_> {
         self.file.set(at::INCARNATION, incarnation)
     }
 
-    /// Make anew what is derived: somebody died while changing it, or found it damaged.
+    /// Rebuild the derived part: a process died while changing it, or found it corrupt.
     pub(super) fn mend(&mut self, topic: &Topic, now: Now) -> Result<()> {
         self.begin()?;
         self.derive(topic, now)?;
@@ -83,7 +84,8 @@ impl Ring<'_> {
                 continue;
             }
             if self.file.parts().ordered && entry.mark == 0 {
-                // What is not believed has lost its key, too; what has none is looked at in vain.
+                // An entry that does not count has lost its key too; for one without a key the look
+                // finds none.
                 entry.mark = lane_or(topic, offset, 0)?;
                 self.file.put(offset, &found, entry)?;
             }
@@ -98,7 +100,7 @@ impl Ring<'_> {
         Ok(())
     }
 
-    /// Have another file take this one's place: with more places, with fewer, or in today's layout.
+    /// Replace this file by another: with more places, with fewer, or in today's layout.
     pub(super) fn resize(&mut self, topic: &Topic, capacity: u64, now: Now) -> Result<()> {
         let store = topic.store();
         self.begin()?;
@@ -119,7 +121,7 @@ impl Ring<'_> {
     }
 }
 
-/// Make a state file, and give it its name when `fill` has made it whole.
+/// Create a state file, and give it its name when `fill` has made it whole.
 pub(super) fn create(
     store: &Store,
     path: &std::path::Path,

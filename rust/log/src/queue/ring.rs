@@ -1,9 +1,10 @@
-//! A locked queue: handing out, taking back, passing what is done.
+//! A locked queue: delivering jobs, returning them, passing those that are done.
 //!
 //! Owns the changes of state, each under the queue's lock. Invariants: an entry says *done* only after
-//! its holder said so; the floor passes only what is done *and* on the medium, so that no record which
-//! a power cut takes back lies below it; of one record at most one lease is out. What the clock says is
-//! asked once the lock is had and handed in; who is dead is found out by [`super::QueueFile`].
+//! its holder said so. `floor` passes only jobs that are done *and* on disk. So no record that a power
+//! failure takes back lies below it. A record has at most one lease at a time. Callers read the clock
+//! after they have the lock, and pass the time in. [`super::QueueFile`] finds out which processes are
+//! dead.
 
 use crate::canary::{Canary, planted};
 use crate::error::{Error, Result};
@@ -14,7 +15,7 @@ use super::state::{FoundEntry, QueueGuard, StateFile};
 use super::timer_heap::TimerHeap;
 use super::{Lease, Now};
 
-/// So many done jobs may wait for their records to reach the medium before that is seen to.
+/// Number of done jobs that may wait until their records are on disk; then the queue syncs.
 const LAG_MIN: u64 = 1 << 16;
 /// Why a job that is done cannot be settled.
 const DONE: &str = "it is done already: settle a job once, and drop this result";
@@ -30,26 +31,26 @@ pub(super) struct Ring<'a> {
     _guard: Option<QueueGuard<'a>>,
 }
 
-/// Why a job comes back.
+/// Reasons for which a job returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Back {
-    /// Its holder tried it in vain: that is an attempt, begun or not.
+    /// Its holder failed at it: that is an attempt, begun or not.
     Failed,
-    /// Its holder gives it back as it is: an attempt only where it was begun.
+    /// Its holder returns it as it is: an attempt only where work on it began.
     Unworked,
-    /// Its holder is dead: the same, and where it was begun it may be what killed the holder.
+    /// Its holder is dead: the same. Where work on it began, the job may be what killed the holder.
     Orphaned,
 }
 
-/// What hinders a take.
+/// Obstacles to a take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Room {
     Enough,
-    /// Done jobs fill the ring that are not known to be on the medium.
+    /// Done jobs that are not known to be on disk fill the ring.
     Undurable,
-    /// Jobs that are not done do.
+    /// Jobs that are not done fill it.
     Full,
-    /// What is derived was found to be damaged, and is to be made anew first.
+    /// The derived part was found corrupt, and must be rebuilt first.
     Spoilt,
 }
 
@@ -61,28 +62,28 @@ impl<'a> Ring<'a> {
         Ok(Self { file, due: TimerHeap(file), me, ends, stored: ends, slot, _guard })
     }
 
-    /// The same process over a file that nobody else knows yet.
+    /// Make a ring of the same process over a file that no other process knows yet.
     pub(super) fn of<'b>(&self, file: &'b StateFile) -> Result<Ring<'b>> {
         let (ends, slot) = file.ends()?;
         Ok(Ring { file, due: TimerHeap(file), me: self.me, ends, stored: ends, slot, _guard: None })
     }
 
-    /// What tells that something changed for who waits.
+    /// Get the counters whose change tells waiting workers to look.
     pub(super) fn changes(&self) -> (u64, u64) {
         (self.file.lineage(), self.file.load(at::CHANGES))
     }
 
-    /// Have who waits look again, once it is roused.
+    /// Let waiting workers look again, once they wake.
     pub(super) fn tell(&self) -> Result<()> {
         self.file.set(at::CHANGES, self.file.load(at::CHANGES).wrapping_add(1))
     }
 
-    /// Change what is derived, from here on until [`Ring::finish`].
+    /// Begin a change of the derived part, up to [`Ring::finish`].
     pub(super) fn begin(&self) -> Result<()> {
         self.file.set(at::BUSY, 1)
     }
 
-    /// The change is whole. What is derived may not be: then BUSY stays, and the next one makes it anew.
+    /// End the change. If the derived part is corrupt, BUSY stays, and the next process rebuilds it.
     pub(super) fn finish(&mut self) -> Result<()> {
         self.save()?;
         if self.due.is_spoilt() { Ok(()) } else { self.file.set(at::BUSY, 0) }
@@ -91,7 +92,7 @@ impl<'a> Ring<'a> {
     /// Store the ends if they changed.
     pub(super) fn save(&mut self) -> Result<()> {
         if self.ends != self.stored {
-            // Forged ones begin anywhere.
+            // The ends of a forged file begin anywhere.
             self.ends.serial = self.stored.serial.wrapping_add(1);
             self.slot = 1 - self.slot;
             self.file.put_ends(&self.ends, self.slot)?;
@@ -100,13 +101,13 @@ impl<'a> Ring<'a> {
         Ok(())
     }
 
-    /// Offset of what is in a place.
+    /// Get the offset of the record in a place.
     pub(super) fn offset(&self, place: u64) -> u64 {
         let floor = self.ends.floor;
         floor.wrapping_add(place.wrapping_sub(floor) & (self.file.parts().capacity - 1))
     }
 
-    /// When an entry comes up, by the steady clock.
+    /// Get the time at which an entry comes up, by the steady clock.
     pub(super) fn time_of(entry: &JobEntry, now: Now) -> u64 {
         match entry.state {
             State::InFlight => entry.when,
@@ -115,10 +116,11 @@ impl<'a> Ring<'a> {
         }
     }
 
-    /// Lease up to `n` jobs until a deadline: first those that came back, then records that were never
-    /// delivered, below `end`. A suspect comes alone, and only if `may_suspect`: it has the batch to itself,
-    /// so that the next death accuses no other. `lane` gives the lane of a record, where keys keep an order.
-    /// The loop ends, whatever the heap says: each turn leases, removes or delays one that was due.
+    /// Lease up to `n` jobs until a deadline: first those that came back, then records below `end` that
+    /// were never delivered. A suspect job comes alone, and only if `may_suspect`. It has the batch to
+    /// itself, so that the next death accuses no other job. `lane` gives the lane of a record, where
+    /// keys keep an order. The loop ends, whatever the heap says: each turn leases, removes or delays a
+    /// job that was due.
     pub(super) fn take(
         &mut self,
         (n, may_suspect): (usize, bool),
@@ -137,7 +139,7 @@ impl<'a> Ring<'a> {
                 break;
             };
             let offset = self.offset(place);
-            // From the head on nothing ever came back.
+            // From the head on no job ever came back.
             if offset >= self.ends.head || !self.due.is_rooted(place) {
                 self.due.spoil()?;
                 return Ok(out);
@@ -182,7 +184,8 @@ impl<'a> Ring<'a> {
             let mark = match self.file.parts().ordered.then(|| lane(offset)) {
                 None => 0,
                 Some(Ok(mark)) => mark,
-                // What is leased already must be told; the next take meets the same.
+                // Jobs that are leased already must be returned to the caller; the next take meets the
+                // same error.
                 Some(Err(_)) if !out.is_empty() => break,
                 Some(Err(error)) => return Err(error),
             };
@@ -220,8 +223,8 @@ impl<'a> Ring<'a> {
         Ok(Lease { offset, attempt, delivery: deliveries, suspect, holder, lineage })
     }
 
-    /// Work on a job begins: from here on this is an attempt, whatever becomes of the holder. One store of a
-    /// new version, as nothing derived changes.
+    /// Begin work on a job: from here on this is an attempt, whatever happens to the holder. It stores
+    /// one new version of the entry, as the derived part does not change.
     pub(super) fn begin_work(&self, offset: u64, found: &FoundEntry) -> Result<()> {
         if found.entry.begun {
             return Ok(());
@@ -230,7 +233,7 @@ impl<'a> Ring<'a> {
         self.file.put(offset, found, JobEntry { begun: true, attempts, ..found.entry })
     }
 
-    /// The entry of a lease that this process has and that is not over; why not otherwise.
+    /// Find the entry of a lease that this process has and that is not over; otherwise say why not.
     pub(super) fn held(
         &self,
         lease: &Lease,
@@ -267,7 +270,7 @@ impl<'a> Ring<'a> {
         }
     }
 
-    /// A record is done, whatever it was before.
+    /// Mark a record done, whatever it was before.
     pub(super) fn done(
         &mut self,
         offset: u64,
@@ -295,7 +298,7 @@ impl<'a> Ring<'a> {
         Ok(())
     }
 
-    /// Give a job back: at once, or not before a time of the wall clock.
+    /// Return a job: at once, or not before a time of the wall clock.
     pub(super) fn give_back(
         &self,
         offset: u64,
@@ -318,20 +321,20 @@ impl<'a> Ring<'a> {
         self.due.count(before.holder, -1)?;
         let time = match until {
             Some(_) => Self::time_of(&entry, now),
-            // As if it had never been delivered: in the order of offsets.
+            // As if never delivered: in the order of offsets.
             None if why != Back::Failed && !before.begun => self.rank(offset, now),
-            // Behind all that came back before it.
+            // After all that came back before it.
             None => now.steady,
         };
         self.due.put(self.file.parts().place(offset), time)
     }
 
-    /// The time of a job that may be delivered at once, in the order of offsets.
+    /// Get the time of a job that may be delivered at once, in the order of offsets.
     pub(super) fn rank(&self, offset: u64, now: Now) -> u64 {
         (offset - self.ends.floor).min(now.steady)
     }
 
-    /// Let a lease end later, or earlier.
+    /// Move the end of a lease, later or earlier.
     pub(super) fn extend(&self, offset: u64, found: &FoundEntry, deadline: u64) -> Result<()> {
         self.file.put(offset, found, JobEntry { when: deadline, ..found.entry })?;
         if planted(Canary::ExtensionForgotten) {
@@ -340,7 +343,8 @@ impl<'a> Ring<'a> {
         self.due.put(self.file.parts().place(offset), deadline)
     }
 
-    /// A process is dead: its jobs may be delivered at once. Returns how many there were.
+    /// Return the jobs of a dead process, which may then be delivered at once. Returns how many there
+    /// were.
     pub(super) fn reclaim(&self, dead: Identity, now: Now) -> Result<u64> {
         let mut count = 0;
         for offset in self.ends.floor..self.ends.head {
@@ -353,7 +357,7 @@ impl<'a> Ring<'a> {
         Ok(count)
     }
 
-    /// Move the floor over what is done, as far as that is on the medium.
+    /// Move `floor` over the jobs that are done, as far as their records are on disk.
     pub(super) fn pass(&mut self, durable: u64) -> Result<()> {
         let from = self.ends.floor;
         let durable = if planted(Canary::FloorPastDurable) { u64::MAX } else { durable };
@@ -370,7 +374,7 @@ impl<'a> Ring<'a> {
         if passed > 0 { self.due.add(at::DONE, -passed) } else { Ok(()) }
     }
 
-    /// Whether there is room for another job.
+    /// Find out whether there is a free place for another job.
     pub(super) fn room(&self) -> Room {
         if self.ends.head - self.ends.floor < self.file.parts().capacity {
             Room::Enough
@@ -383,7 +387,7 @@ impl<'a> Ring<'a> {
         }
     }
 
-    /// What was trimmed counts as done.
+    /// Mark trimmed records done.
     pub(super) fn trimmed(&mut self, first: u64, now: Now) -> Result<()> {
         for offset in self.ends.floor..self.ends.head.min(first) {
             let found = self.file.entry(offset);
@@ -400,30 +404,30 @@ impl<'a> Ring<'a> {
         Ok(())
     }
 
-    /// Twice as many places; an error where there are `most` already.
+    /// Double the places; an error where there are `most` already.
     pub(super) fn larger(&self, most: u64, now: Now) -> Result<u64> {
         let capacity = self.file.parts().capacity * 2;
         if capacity <= most {
             return Ok(capacity);
         }
-        let (path, floor) = (self.file.path.display(), self.ends.floor);
-        let entry = self.file.entry(floor).entry;
+        let (path, first) = (self.file.path.display(), self.ends.floor);
+        let entry = self.file.entry(first).entry;
         let why = match entry.state {
             State::InFlight => "is out: ack it first".to_owned(),
             State::Delayed => format!(
-                "is delayed for {} s more: until then nothing new is handed out, unless it is put \
-                 anew and the topic trimmed behind it",
+                "is delayed for {} s more: until then nothing new is delivered, unless it is put \
+                 again and the topic trimmed up to and with it",
                 entry.when.saturating_sub(now.wall).div_ceil(1_000_000)
             ),
             State::Ready | State::Done => "is not done: take and ack it first".to_owned(),
         };
         let what = format!(
-            "{most} jobs of the queue in {path} are out, delayed, or done behind record {floor}, which {why}"
+            "{most} jobs of the queue in {path} are out, delayed, or done behind record {first}, which {why}"
         );
         Err(Error::InvalidArgument { what })
     }
 
-    /// Fewer places, but no fewer than `least`, where most of them are free.
+    /// Get a lower number of places, at least `least`, where most places are free.
     pub(super) fn smaller(&self, least: u64) -> Option<u64> {
         let (capacity, used) = (self.file.parts().capacity, self.ends.head - self.ends.floor);
         (used <= capacity / 16).then(|| least.max(capacity / 4))

@@ -1,9 +1,10 @@
 //! A mapped state file: its entries, its ends, and its lock.
 //!
-//! Owns the loads and stores of [`crate::format::queue`]. Invariant: a version of an entry is stored
-//! over the older of the two, never over the one that holds; so whoever dies in the middle leaves the
-//! entry as it was. The same goes for the ends. What changes what is derived stands between two
-//! stores to BUSY: who finds it set makes all of it anew, and who finds it damaged leaves BUSY set.
+//! Owns the loads and stores of [`crate::format::queue`]. Invariant: a new version of an entry is
+//! stored over the older of the two, never over the current one. So a process that dies in the middle
+//! leaves the entry as it was. The same holds for the ends. Two stores to BUSY enclose each change of
+//! the derived part. A process that finds BUSY set rebuilds that part; one that finds it corrupt leaves
+//! BUSY set.
 
 use std::io;
 use std::path::Path;
@@ -26,10 +27,10 @@ pub(super) type StateFile = Sidecar<QueueHeader>;
 /// An entry as it was found, and where a new version goes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FoundEntry {
-    /// [`JobEntry::FRESH`] where no version is believed.
+    /// [`JobEntry::FRESH`] where no version is valid.
     pub(super) entry: JobEntry,
     pub(super) is_known: bool,
-    /// Which of the two versions is stored over next.
+    /// The slot of the next version.
     pub(super) next: usize,
     serial: u32,
 }
@@ -48,7 +49,7 @@ impl Sidecar<QueueHeader> {
         Self::over(store, &*file, header, path, len).map(Some)
     }
 
-    /// What stays the same while the queue grows and shrinks, and is another when it was reset.
+    /// Get a number that stays the same while the queue grows and shrinks, and differs after a reset.
     #[inline]
     pub(super) fn lineage(&self) -> u64 {
         // With each doubling the id rises by one, with each halving it sinks.
@@ -60,7 +61,7 @@ impl Sidecar<QueueHeader> {
         self.header.parts
     }
 
-    /// The version of an offset's entry that holds.
+    /// Load the current version of an offset's entry.
     #[inline]
     pub(super) fn entry(&self, offset: u64) -> FoundEntry {
         let position = self.parts().entry(offset);
@@ -68,12 +69,12 @@ impl Sidecar<QueueHeader> {
             [self.map.load_words(position), self.map.load_words(position + VERSION_LEN)];
         let newest = JobEntry::newest(&versions, self.header.id, offset);
         let (is_known, next) = (newest.value.is_some(), newest.other());
-        // Not the other one's, which is stored over: what that says is no serial any more.
+        // The slot of the older version: a serial in there no longer counts.
         let serial = serial(&versions[newest.slot]);
         FoundEntry { entry: newest.value.unwrap_or(JobEntry::FRESH), is_known, next, serial }
     }
 
-    /// Store a new version of it.
+    /// Store a new version of an entry.
     #[inline]
     pub(super) fn put(&self, offset: u64, found: &FoundEntry, entry: JobEntry) -> Result<()> {
         let entry = JobEntry { serial: found.serial.wrapping_add(1), ..entry };
@@ -82,10 +83,10 @@ impl Sidecar<QueueHeader> {
         self.write_words(position, words)
     }
 
-    /// The ends, and in which slot they stand.
+    /// Load the ends, with their slot.
     ///
     /// # Errors
-    /// `CorruptData` when both slots are damaged.
+    /// `CorruptData` when both slots are corrupt.
     pub(super) fn ends(&self) -> Result<(QueueEnds, usize)> {
         let slots = at::ENDS.map(|position| {
             let words: [u64; ENDS_LEN / 8] = self.map.load_words(position);
@@ -94,13 +95,13 @@ impl Sidecar<QueueHeader> {
         QueueEnds::newest(slots).in_file(&self.path, at::ENDS[0])
     }
 
-    /// Store the ends over the slot that does not hold.
+    /// Store the ends in the slot that is not current.
     pub(super) fn put_ends(&self, ends: &QueueEnds, slot: usize) -> Result<()> {
         self.write_words(at::ENDS[slot], ends.encode(self.header.id))
     }
 
-    /// Take the lock of the queue; `None` where it is seen that another file, or none, has this one's
-    /// name. The caller holds the file's mutex.
+    /// Take the lock of the queue. `None` where another file, or none, has this one's name. The caller
+    /// holds the file's mutex.
     pub(super) fn lock(
         &self,
         store: &Store,
@@ -122,7 +123,7 @@ impl Sidecar<QueueHeader> {
         }
         let (word, me) = (self.map.word(at::LOCK), member.identity());
         let got = lock::lock(&word, me, &QueueHolders(member), Some(timeout), lock::stopwatch());
-        // Whoever died in between has left BUSY behind, in either kind of store.
+        // A process that died in between has left BUSY behind, in either kind of store.
         let _acquired = got.map_err(|error| match error {
             LockError::Timeout { holder } => Error::LockTimeout {
                 path: self.path.clone(),
@@ -139,30 +140,30 @@ impl Sidecar<QueueHeader> {
         Ok(Some(QueueGuard::Word(self, me)))
     }
 
-    /// Take it away: the queue is no more, and whoever has it open finds that out when it gets the lock.
-    /// False where another file had taken this one's place before. The caller has the claim, so nobody
-    /// makes a new file meanwhile.
+    /// Remove the queue; processes that have it open find that out when they get the lock. False where
+    /// another file had taken this one's place before. The caller has the claim, so no process creates
+    /// a file meanwhile.
     pub(super) fn remove(&self, store: &Store, member: &Membership) -> Result<bool> {
         self.free_stale_lock(member.incarnation());
         let Some(_guard) = self.lock(store, member)? else { return Ok(false) };
         if self.load(at::REPLACED) != 0 && !self.is_in_place(store)? {
             return Ok(false);
         }
-        // Who dies in between leaves this behind, which has the next one look for the file's name.
+        // A process that dies in between leaves this behind; the next one then checks the file's name.
         self.set(at::BUSY, 1)?;
         store.remove_queue_file(&self.path)?;
         self.set(at::REPLACED, 1)?;
         Ok(true)
     }
 
-    /// Free a lock word of an incarnation before: its holder is dead, and its slot may be ours.
+    /// Free a lock word of an earlier incarnation: its holder is dead, and its slot may be ours.
     pub(super) fn free_stale_lock(&self, incarnation: u64) {
         if self.map.shares_memory() && self.load(at::INCARNATION) != incarnation {
             let _ = self.map.store(at::LOCK, 0);
         }
     }
 
-    /// True when somebody has it as it is now.
+    /// True when a worker has the job, as the entry says.
     pub(super) fn is_in_flight(entry: &JobEntry) -> bool {
         entry.state == State::InFlight
     }

@@ -1,12 +1,12 @@
-//! What is due: the heap of places by time, the lanes of keys, who holds how many.
+//! The derived part: the heap of places by time, the lanes of keys, the leases of each process.
 //!
-//! Owns what a state file has that is derived, so that a take costs the same whether ten jobs are
-//! delayed or a million. All of it is changed under the queue's lock and between the stores to BUSY,
-//! and made anew from the entries ([`super::rebuild`]) where one did not come to the second of them. It
-//! has no checksum: what leads nowhere is left as it is, and noted as [`SPOILT`] for the next one.
+//! Owns that part of a state file. With it a take costs the same whether ten jobs are delayed or a
+//! million. It changes under the queue's lock and between the stores to BUSY. If a process did not
+//! reach the second store, it is rebuilt from the entries ([`super::rebuild`]). It has no checksum. A
+//! link that leads nowhere stays as it is, and BUSY gets the note [`SPOILT`] for the next process.
 //!
-//! A place is in the heap while its record is not done and nothing of its key comes before it. Its
-//! time is the machine's steady clock: 0 for what may go at once, a deadline, the end of a delay.
+//! A place is in the heap while its record is not done and no record of its key comes before it. Its
+//! time is the machine's steady clock: 0 for a job that is due at once, a deadline, the end of a delay.
 
 use crate::error::Result;
 use crate::format::queue::{Parts, SLOTS, at};
@@ -14,7 +14,7 @@ use crate::lock::Identity;
 
 use super::state::StateFile;
 
-/// In BUSY: what is derived was found to be damaged. Whoever gets the lock next makes it anew.
+/// Value of BUSY: the derived part was found corrupt. The next process that gets the lock rebuilds it.
 const SPOILT: u64 = 2;
 
 /// The derived part of a locked file.
@@ -46,18 +46,19 @@ impl TimerHeap<'_> {
         self.0.set(self.parts().link(place), index + 1)
     }
 
-    /// Have it made anew when the lock is had next. Until then it is changed in vain.
+    /// Note that the next process with the lock must rebuild this part. Until then changes have no
+    /// effect.
     #[cold]
     pub(super) fn spoil(self) -> Result<()> {
         self.0.set(at::BUSY, SPOILT)
     }
 
-    /// True behind [`TimerHeap::spoil`].
+    /// True after [`TimerHeap::spoil`].
     pub(super) fn is_spoilt(self) -> bool {
         self.0.load(at::BUSY) == SPOILT
     }
 
-    /// Where in the heap a place is; `Err` where it is not where its link says.
+    /// Find a place's index in the heap; `Err` where it is not where its link says.
     fn find(self, place: u64) -> std::result::Result<Option<u64>, Astray> {
         match self.0.load(self.parts().link(place)) {
             0 => Ok(None),
@@ -66,22 +67,22 @@ impl TimerHeap<'_> {
         }
     }
 
-    /// Whether the earliest can be moved or taken out, so that another one comes up.
+    /// Say whether the earliest place can be moved or removed, so that another one comes up.
     pub(super) fn is_rooted(self, place: u64) -> bool {
         place < self.parts().capacity && self.find(place) == Ok(Some(0))
     }
 
-    /// The earliest: when, and which place.
+    /// Get the earliest time, and its place.
     pub(super) fn earliest(self) -> Option<(u64, u64)> {
         (self.len() > 0).then(|| self.at(0))
     }
 
-    /// Whether a place comes up at some time.
+    /// Say whether a place comes up at some time.
     pub(super) fn has(self, place: u64) -> bool {
         self.0.load(self.parts().link(place)) != 0
     }
 
-    /// Have a place come up at a time, whether it is there already or not.
+    /// Set the time of a place, whether it is in the heap already or not.
     pub(super) fn put(self, place: u64, time: u64) -> Result<()> {
         let index = match self.find(place) {
             Ok(Some(index)) => index,
@@ -95,7 +96,7 @@ impl TimerHeap<'_> {
         self.sift(index, (time, place))
     }
 
-    /// Take a place out.
+    /// Remove a place.
     pub(super) fn remove(self, place: u64) -> Result<()> {
         let index = match self.find(place) {
             Ok(Some(index)) => index,
@@ -112,7 +113,7 @@ impl TimerHeap<'_> {
         self.sift(index, moved)
     }
 
-    /// Store an element where it belongs, of which the index is free.
+    /// Store an element where it belongs; the given index is free.
     fn sift(self, mut index: u64, element: (u64, u64)) -> Result<()> {
         while index > 0 {
             let parent = (index - 1) / 2;
@@ -145,8 +146,8 @@ impl TimerHeap<'_> {
         self.set(index, element)
     }
 
-    /// Put a record behind the others of its key; true if it is the first, and may go. Records without
-    /// a key have lane 0, and go as they like.
+    /// Append a record to those of its key; true if it is the first, and may be delivered. Records
+    /// without a key have lane 0, and no order.
     pub(super) fn join(self, place: u64, lane: u64) -> Result<bool> {
         if lane == 0 || !self.parts().ordered {
             return Ok(true);
@@ -166,7 +167,7 @@ impl TimerHeap<'_> {
         Ok(first == 0)
     }
 
-    /// Take the first of a lane out of it; the place that is first now.
+    /// Remove the first record of a lane; return the place that is first now.
     pub(super) fn leave(self, place: u64, lane: u64) -> Result<Option<u64>> {
         if lane == 0 || !self.parts().ordered {
             return Ok(None);
@@ -186,7 +187,7 @@ impl TimerHeap<'_> {
         Ok(next.checked_sub(1))
     }
 
-    /// Count leases of a process.
+    /// Change the number of leases of a process.
     pub(super) fn count(self, holder: u32, change: i64) -> Result<()> {
         let Some(identity) = Identity::from_bits(holder) else { return Ok(()) };
         let position = Parts::HOLDERS + 8 * u64::from(identity.slot());
@@ -199,8 +200,8 @@ impl TimerHeap<'_> {
         self.add(at::IN_FLIGHT, change)
     }
 
-    /// Who had this process's slot before it, is dead therefore, and has leases still. They must be taken
-    /// back before this one is counted in its place.
+    /// Find the process that had this one's slot before, is therefore dead, and still has leases. These
+    /// must be reclaimed before this process is counted in its place.
     pub(super) fn holder_before(self, me: Identity) -> Option<Identity> {
         let word = self.0.load(Parts::HOLDERS + 8 * u64::from(me.slot()));
         Identity::from_bits((word >> 32) as u32).filter(|holder| *holder != me)
@@ -211,7 +212,7 @@ impl TimerHeap<'_> {
         self.0.set(position, self.0.load(position).saturating_add_signed(change))
     }
 
-    /// Those who have leases, but for one process.
+    /// List the processes that have leases, except one.
     pub(super) fn holders(self, but: Identity) -> Vec<Identity> {
         if self.0.load(at::IN_FLIGHT) == 0 {
             return Vec::new();
@@ -221,7 +222,7 @@ impl TimerHeap<'_> {
         holders.filter(|holder| *holder != but).collect()
     }
 
-    /// Nothing is out and nothing waits.
+    /// Clear all: no lease and nothing in the heap.
     pub(super) fn clear(self) -> Result<()> {
         let parts = self.parts();
         let write = |position, len| self.0.write(position, &vec![0; len as usize]);

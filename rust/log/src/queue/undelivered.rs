@@ -1,8 +1,8 @@
-//! What a handle owes the queue: leases that it got, and that no caller was told of.
+//! Leases that a handle owes the queue: it got them, and delivered them to no caller.
 //!
-//! Owns them from where a record turns out to be none to hand out now until that is stored under the
-//! queue's lock: by the same call, or, where others kept the lock from it, by whatever the handle does
-//! next. Invariant: of a lease that is in here no caller knows.
+//! Owns each such lease from the moment when its record cannot be delivered now until the queue has it
+//! back. That is stored under the queue's lock by the same call. If others hold the lock, the handle's
+//! next call stores it. Invariant: no caller knows of a lease in here.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,18 +14,18 @@ use crate::store::fork;
 use super::ring::{Back, Ring};
 use super::{Lease, Now};
 
-/// What becomes of the job.
+/// The way in which a job returns to the queue.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ReturnKind {
-    /// It goes back as it is, to be delivered at once, or from a time of the wall clock on.
+    /// It returns as it is, to be delivered at once, or from a time of the wall clock on.
     Back(Option<u64>),
-    /// Its record is gone for a newer one of its key.
+    /// Compaction removed its record for a newer one of its key.
     Done,
-    /// The records before this one are gone.
+    /// The records before this offset were deleted.
     Trimmed(u64),
 }
 
-/// Leases to be settled.
+/// Leases to return.
 #[derive(Debug)]
 pub(super) struct Undelivered {
     epoch: u64,
@@ -38,7 +38,7 @@ impl Undelivered {
         Self { epoch: fork::epoch(), is_any: AtomicBool::new(false), list: Mutex::default() }
     }
 
-    /// A forked child may have inherited it locked. What is in it is the parent's to settle then.
+    /// A forked child may have inherited it locked. The leases in it are then the parent's to return.
     fn list(&self) -> Option<MutexGuard<'_, VecDeque<(Lease, ReturnKind)>>> {
         if self.epoch == fork::epoch() {
             return Some(self.list.lock().unwrap_or_else(PoisonError::into_inner));
@@ -57,14 +57,14 @@ impl Undelivered {
         }
     }
 
-    /// Settle all, under the queue's lock; true where that may concern who waits.
+    /// Return all leases, under the queue's lock; true where waiting workers may have to look.
     pub(super) fn return_leases(&self, ring: &mut Ring<'_>, now: Now) -> Result<bool> {
         let Some(mut list) = self.is_any().then(|| self.list()).flatten() else {
             return Ok(false);
         };
         let is_any = !list.is_empty();
         while let Some((lease, how)) = list.front() {
-            // What is over is somebody else's, and needs nothing.
+            // A lease that is over is another worker's, and needs nothing.
             if let Ok(found) = ring.held(lease, now) {
                 match *how {
                     ReturnKind::Back(until) => {
