@@ -1,7 +1,7 @@
-//! What a consumer reads: its partitions as streams, and what was handed out of them.
+//! A consumer's reading: its partitions as streams, and what was delivered from them.
 //!
-//! Invariant: the engine's member knows of what was handed out before it is asked to commit, to give a
-//! partition up or to take one. Streams are made anew when the set of partitions changes.
+//! Invariant: the engine's member knows what was delivered before it is asked to commit, to release a
+//! partition or to claim one. Streams are made again when the set of partitions changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -33,12 +33,12 @@ struct Stream {
     topic: usize,
 }
 
-/// What transactions committed for a member, until it hears of it.
+/// Moves that transactions committed for a member, until the member notes them.
 #[derive(Debug, Default)]
 pub(crate) struct Moved(Mutex<Vec<(Vec<Move>, Address)>>);
 
 impl Moved {
-    /// Held for moments.
+    /// Note moves. The lock is held for moments.
     pub(crate) fn note(&self, moves: Vec<Move>, end: Address) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push((moves, end));
     }
@@ -56,9 +56,9 @@ pub(crate) struct Consuming {
     pub(crate) paused: BTreeSet<(usize, u32)>,
     visibility: Visibility,
     streams: Vec<Stream>,
-    /// Whose turn it is, and how often it was.
+    /// The stream whose turn it is, and how many records it has had.
     turn: (usize, u32),
-    /// Streams have to be made anew before anything is read.
+    /// Streams have to be made again before anything is read.
     stale: bool,
     automatic: Option<Duration>,
     committed_at: Instant,
@@ -94,7 +94,7 @@ impl Consuming {
         }
     }
 
-    /// Tell the member what was committed for it, and what was handed out.
+    /// Tell the member what was committed for it, and what was delivered.
     pub(crate) fn settle(&mut self) {
         self.settle_moved();
         for stream in &self.streams {
@@ -105,7 +105,8 @@ impl Consuming {
         }
     }
 
-    /// Go back in some partitions, by generation and number, to what the caller did not get.
+    /// Go back in some partitions, by generation and number, to the first record that the caller did
+    /// not get.
     pub(crate) fn put_back(&mut self, firsts: &BTreeMap<([u8; 16], u32), u64>) {
         self.settle();
         for ((generation, partition), next) in firsts {
@@ -118,12 +119,12 @@ impl Consuming {
         self.forget_streams();
     }
 
-    /// How long to wait for a lock.
+    /// Get how long to wait for a lock.
     fn patience(&self) -> Duration {
         self.handles.first().map_or(Duration::MAX, |handle| handle.patience)
     }
 
-    /// Read from other places than before: of what was handed out the member knows.
+    /// Make the streams again before the next read; the member knows what was delivered.
     pub(crate) fn forget_streams(&mut self) {
         self.streams.clear();
         self.stale = true;
@@ -135,13 +136,13 @@ impl Consuming {
         let patience = self.patience();
         let member = &mut self.member;
         if durable || member.home().is_some() {
-            // A sync of a log, or an append to one, whose lock others may have.
+            // A sync of a log, or an append to one: others may hold its lock.
             return patiently(py, patience, || member.commit_all(durable));
         }
         member.commit_all(false).or_raise(py)
     }
 
-    /// Commit up to an offset. Where that lies ahead of what was handed out, it goes on from there.
+    /// Commit up to an offset. If it is ahead of what was delivered, reading resumes there.
     pub(crate) fn commit_to(
         &mut self,
         py: Python<'_>,
@@ -161,12 +162,12 @@ impl Consuming {
         done
     }
 
-    /// Whoever asks for more is done with what it got.
+    /// Commit automatically: a caller that asks for more is done with what it got.
     pub(crate) fn commit_if_automatic(&mut self, py: Python<'_>) -> PyResult<()> {
         if self.automatic.is_some() { self.commit_all(py, false) } else { Ok(()) }
     }
 
-    /// What has to be looked after before something is handed out.
+    /// Prepare for the next delivery.
     #[inline]
     fn prepare(&mut self, py: Python<'_>) -> PyResult<()> {
         self.member.check().or_raise(py)?;
@@ -188,7 +189,7 @@ impl Consuming {
             self.settle();
             let member = &mut self.member;
             self.stale |= match py.detach(|| member.refresh()) {
-                // Somebody else changes the store just now; it is tried again soon.
+                // Another process changes the store just now; the next call tries again.
                 Err(Error::LockTimeout { .. }) => false,
                 refreshed => refreshed.or_raise(py)?,
             };
@@ -200,7 +201,7 @@ impl Consuming {
         Ok(())
     }
 
-    /// Take and give up what is due.
+    /// Claim and release the partitions that are due.
     pub(crate) fn tend(&mut self, py: Python<'_>) -> PyResult<()> {
         self.settle();
         let patience = self.patience();
@@ -233,17 +234,16 @@ impl Consuming {
         Ok(())
     }
 
-    /// The next record, if there is one now.
+    /// Get the next record, if there is one now.
     #[inline]
     pub(crate) fn next<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Bound<'py, Record>>> {
         self.prepare(py)?;
         self.next_prepared(py)
     }
 
-    /// The next records, up to so many, if there are some now. All of them were asked for at once, so
-    /// what is looked after before the first, as committing what was handed out, is not again before the
-    /// others. What is wrong behind the first is told when it is asked for again: those before it are
-    /// handed out.
+    /// Get up to so many next records, if there are some now. They are asked for at once, so the
+    /// preparation, such as an automatic commit, runs once, before the first. An error after the first
+    /// is raised by the next call; this call delivers the records before it.
     pub(crate) fn next_few(
         &mut self,
         py: Python<'_>,
@@ -278,7 +278,7 @@ impl Consuming {
         Ok(None)
     }
 
-    /// The next batch, if there is one now.
+    /// Get the next batch, if there is one now.
     pub(crate) fn next_batch(&mut self, py: Python<'_>, size: usize) -> PyResult<Option<Batch>> {
         self.prepare(py)?;
         for _ in 0..self.streams.len() {
@@ -291,15 +291,15 @@ impl Consuming {
         Ok(None)
     }
 
-    /// After damage: go on behind it. Says what lies in between, which is as good as handed out, with the
-    /// name of the topic.
+    /// Skip corrupt records, and return what lies in between, with the name of the topic. Skipped
+    /// records count as delivered.
     pub(crate) fn skip_damage(&mut self, py: Python<'_>) -> PyResult<Vec<(String, u32, Skipped)>> {
         self.prepare(py)?;
         let mut told = Vec::new();
         for stream in &mut self.streams {
             let Reading { follow, shape, .. } = &mut stream.reading;
             let met = match follow.merge_mut().step_over() {
-                Err(_) if !told.is_empty() => break, // it comes again
+                Err(_) if !told.is_empty() => break, // the next call returns it
                 met => met.or_raise(py)?,
             };
             told.extend(
@@ -309,7 +309,7 @@ impl Consuming {
         Ok(told)
     }
 
-    /// The logs that it reads, and how far it saw of each.
+    /// List the logs that it reads, and how far it saw of each.
     pub(crate) fn logs(&self) -> Vec<(Arc<Log>, Address)> {
         let log = |stream: &Stream| {
             let Reading { open, follow, .. } = &stream.reading;
@@ -318,7 +318,7 @@ impl Consuming {
         self.streams.iter().map(log).collect()
     }
 
-    /// The handles that it reads from, and how far it saw of the log of each.
+    /// List the handles that it reads from, and how far it saw of the log of each.
     pub(crate) fn watched(&self) -> Vec<(Arc<Handle>, u64)> {
         let seen = |s: &Stream| s.reading.follow.seen().0;
         let handle = |s: &Stream| (Arc::clone(&self.handles[s.topic]), seen(s));
@@ -338,7 +338,7 @@ impl Stream {
     }
 }
 
-/// What a reader is told who comes for records that retention took.
+/// Add the choices to the error that a reader gets where retention deleted records.
 #[cold]
 fn with_choices(py: Python<'_>, error: PyErr) -> PyErr {
     let (topic, partition, offset, first, end) = Default::default();
