@@ -1,7 +1,7 @@
 """The figures that must be right: every flight exactly once, Spark's sums those of plain Python.
 
-Independent of what ran: it reads the log itself and the file of flights, and asks neither the
-producers nor the follower nor Spark how it went.
+The check is independent: it reads the log itself and the file of flights. It asks neither the
+producers nor the follower nor Spark.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Name = tuple[str, int]
 
 
 def is_late(flight: Mapping[str, Any]) -> bool:
-    """Say whether a flight left late; one that did not leave did not."""
+    """Say whether a flight left late; a flight that did not leave is not late."""
     return flight["dep_delay"] is not None and flight["dep_delay"] >= LATE_MINUTES
 
 
@@ -125,10 +125,10 @@ def differences(expected: Mapping[Any, Tally], found: Mapping[Any, Tally]) -> li
 
 
 def same_delays(expected: Table, parquet: Table, summary: Mapping[str, Tally]) -> None:
-    """Hold what Spark wrote against plain Python.
+    """Compare what Spark wrote with plain Python.
 
     Args:
-        expected: What `tally` made of the file.
+        expected: The sums of the file by `tally`.
         parquet: By carrier and hour, from the Parquet files.
         summary: By carrier, from the topic `delays`.
 

@@ -1,4 +1,4 @@
-"""`Failed`: a figure of the demo is not what it has to be."""
+"""`Failed`: a figure of the demo is wrong."""
 
 from falaj.errors import CorruptionError
 

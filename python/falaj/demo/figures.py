@@ -1,4 +1,4 @@
-"""What the steps of the demo find out, as values that screen and report show."""
+"""The figures of the demo's steps, as values that screen and report show."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Key = tuple[str, int]
 
 @dataclass(slots=True)
 class Live:
-    """How the first step stands, as the follower tells it; the screen draws this.
+    """Progress of the first step, as the follower reports it; the screen draws this.
 
     Attributes:
         totals: Flights that each producer has to append.
@@ -47,7 +47,7 @@ class Interruption:
     Attributes:
         producer: Its airport.
         killed_at: Seconds since the start.
-        resumed_at: Seconds since the start when its successor went on.
+        resumed_at: Seconds since the start when its successor resumed.
         found: Number of its flights that the successor found in the log.
     """
 
@@ -62,9 +62,9 @@ class Streamed:
     """The first pass: paced, followed, interrupted.
 
     Attributes:
-        live: How it ended.
+        live: Its progress at the end.
         seconds: From the first append to the last record seen.
-        interruption: Who was killed; None where there were too few flights for it.
+        interruption: The producer that was killed; None where there were too few flights for it.
         histogram: Lower edge in microseconds and count of each bar of the follower's latencies.
         percentiles: Of the latencies, in microseconds: p50, p99, p999, max.
         follower_cpu: Seconds of processor time that the follower took.
@@ -89,18 +89,18 @@ class Timed:
 
     @property
     def records_per_second(self) -> float:
-        """How fast."""
+        """Records a second."""
         return self.records / self.seconds
 
     @property
     def bytes_per_second(self) -> float:
-        """How fast, by payload."""
+        """Bytes of payload a second."""
         return self.payload_bytes / self.seconds
 
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """What the streaming query copied.
+    """Late flights that the streaming query copied.
 
     Attributes:
         found: Late flights that it had copied when it was killed; None where it was done before.
@@ -148,7 +148,7 @@ class Tally:
 
     @property
     def late_share(self) -> float | None:
-        """Share of those that left which left late."""
+        """Share of late flights among those that left."""
         return self.late / self.departed if self.departed else None
 
     @property

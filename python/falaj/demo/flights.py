@@ -2,7 +2,7 @@
 
 The package is found, never imported: its module wants pkg_resources, which new Pythons lack. A
 value that is missing there (`NA`) is None here. A producer's flights are those of its airport, in
-the order of the file, so that the number of a flight in this order, `seq`, names it for good.
+the order of the file. So the number of a flight in this order, `seq`, is its permanent name.
 """
 
 from __future__ import annotations

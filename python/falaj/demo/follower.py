@@ -1,7 +1,7 @@
 """The follower: reads flights as they are appended and keeps a table of delays per carrier.
 
-A latency is the time from a record's timestamp, which the producer takes right before it appends,
-to the moment when this process has it in its hands, by the clock that both share.
+A latency is the time from a record's timestamp to the moment when this process has read it. The
+producer takes the timestamp right before it appends, and both use the same clock.
 """
 
 from __future__ import annotations
@@ -72,10 +72,10 @@ def percentiles(latencies_ns: array[int]) -> dict[str, float]:
 
 
 def main(path: str, name: str, expected: int) -> None:
-    """Be the follower, until every flight is there."""
+    """Run the follower, until every flight is there."""
     delays, latencies = Delays(), array("q")
     told = 0.0
-    # Not for reading only: who may not write cannot ask to be woken, and looks each millisecond.
+    # Not read-only: a read-only reader cannot request a wake-up, and polls each millisecond.
     with falaj.open(path) as store, store.topic(name) as topic, topic.follow() as follower:
         say(ready=True)
         for record in follower:
@@ -97,7 +97,7 @@ def main(path: str, name: str, expected: int) -> None:
 
 
 def tell(delays: Delays, latencies: array[int]) -> None:
-    """Say how things stand."""
+    """Report the progress."""
     say(
         time=time.time(),
         producers=delays.producers,

@@ -1,9 +1,9 @@
 """Step 4: the PySpark job, a process of its own, as jobs are.
 
-Lets the query that was killed go on to its end. Then it reads the topic `flights` through
-`spark.read.format("falaj")`, joins airlines and weather, writes delays by carrier and scheduled
-hour to Parquet, and a summary per carrier to the topic `delays` through the sink, all carriers or
-none. Sums are whole numbers, so that they can be compared exactly.
+First it resumes the killed query, up to its end. Then it reads the topic `flights` through
+`spark.read.format("falaj")` and joins airlines and weather. It writes delays by carrier and
+scheduled hour to Parquet. Through the sink it writes a summary per carrier to the topic `delays`,
+all carriers or none. Sums are whole numbers, so that they can be compared exactly.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
-# Of the flight's JSON, what the job needs.
+# The fields of a flight's JSON that the job needs.
 SCHEMA = "carrier STRING, hour INT, dep_delay INT, origin STRING, time_hour STRING"
 
 
@@ -81,7 +81,7 @@ def summarize(by_hour: DataFrame, store: Path) -> None:
 
 
 def main(store: Path, parquet: Path, checkpoint: Path, batch: int) -> None:
-    """Be the job."""
+    """Run the job."""
     spark = session.local("falaj demo")
     late.copy(spark, store, checkpoint, batch)
     delays(spark, store).coalesce(1).write.mode("overwrite").parquet(str(parquet))

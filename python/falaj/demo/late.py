@@ -1,9 +1,8 @@
 """Step 3: a streaming query copies flights that left late to a topic of their own, and is killed.
 
-As a process it runs until all flights are done; but the one that started it kills it when its
-second batch is in the log, of which Spark itself has no time to learn. The PySpark job of the next
-step starts the query again, from its checkpoint. PySpark 4.1 takes all flights as one batch, and is
-killed when that is in the log.
+As a process it runs until all flights are done. But the demo kills it when its second batch is in
+the log, before Spark notes that. The PySpark job of the next step starts the query again, from its
+checkpoint. PySpark 4.1 takes all flights as one batch; the demo kills it when that is in the log.
 """
 
 from __future__ import annotations
@@ -40,13 +39,13 @@ def per_batch(flights: int) -> int:
 
 
 def copy(spark: SparkSession, store: Path, checkpoint: Path, batch: int) -> None:
-    """Run the query until there are no more flights, from where its checkpoint is.
+    """Run the query from its checkpoint until there are no more flights.
 
     Args:
         spark: The session.
         store: Directory of the store.
         checkpoint: Directory of the checkpoint.
-        batch: How many flights a batch takes, where this PySpark lets one say that.
+        batch: Flights a batch, where this PySpark has an option for it.
     """
     reader = spark.readStream.format("falaj")
     if _has_limits():
@@ -77,7 +76,7 @@ def interrupted(store: Path, checkpoint: Path, batch: int, log: Path) -> int | N
         How many flights it had copied; None where it was done before it could be killed.
 
     Raises:
-        Failed: It ended badly, or took too long.
+        Failed: It ended with an error, or took too long.
     """
     command = [sys.executable, "-m", "falaj.demo.late", str(store), str(checkpoint), str(batch)]
     with log.open("wb") as words:
@@ -97,7 +96,7 @@ def interrupted(store: Path, checkpoint: Path, batch: int, log: Path) -> int | N
 
 
 def _watch(query: subprocess.Popen[bytes], store: Path, log: Path) -> int | None:
-    """Wait for the batch after which to kill it; a batch comes into sight all at once."""
+    """Wait for the batch after which to kill it; a batch becomes visible all at once."""
     until, ends = time.monotonic() + SECONDS_MAX, [0]
     kill_at = KILL_AT if _has_limits() else 1
     with falaj.open(store, read_only=True) as opened, opened.topic(LATE) as topic:
@@ -120,7 +119,7 @@ def _has_limits() -> bool:
 
 
 def main(store: Path, checkpoint: Path, batch: int) -> None:
-    """Be the query."""
+    """Run the query."""
     from falaj.spark import session
 
     copy(session.local("falaj demo, late flights"), store, checkpoint, batch)

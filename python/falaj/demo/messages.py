@@ -12,13 +12,13 @@ Message = dict[str, Any]
 
 
 def say(**message: object) -> None:
-    """Tell the demo something."""
+    """Send the demo a message."""
     sys.stdout.write(json.dumps(message) + "\n")
     sys.stdout.flush()
 
 
 def wait_for(word: str) -> Any:
-    """Wait for the demo to say something; leave if it is gone."""
+    """Wait for a message of the demo; exit if the demo has ended."""
     line = sys.stdin.readline()
     if not line:
         sys.exit(1)

@@ -1,10 +1,10 @@
-"""A producer: appends the flights of one airport, each as a record of its own.
+"""A producer: appends the flights of one airport, one record each.
 
-Where it has to begin is in the log and nowhere else: every record says in its headers who appended
-it and as which number, `producer` and `seq`. A record is there or it is not, so whoever is killed
-and started again reads what is there and goes on behind it.
+Only the log says where it has to begin. Every record names its producer and its number in the
+headers `producer` and `seq`. A record is there or it is not. So a producer that is killed and
+started again reads what is there and resumes after it.
 
-It says when it is ready, begins when told, and tells when it began and ended.
+It says when it is ready, begins when the demo says so, and reports when it began and ended.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def append(topic: Topic[Any], ready: Sequence[Row], seconds: float) -> None:
             topic.append(value, key, headers=headers)
         return
     for number, (value, key, headers) in enumerate(ready):
-        # With a time of our own: the log's is that of the last tick of the machine's clock.
+        # With its own timestamp: the log's is that of the last tick of the machine's clock.
         topic.append(value, key, headers=headers, timestamp_ns=time.time_ns())
         ahead = begun + number * each - time.perf_counter()
         if ahead > _NAP_SECONDS:
@@ -71,7 +71,7 @@ def append(topic: Topic[Any], ready: Sequence[Row], seconds: float) -> None:
 
 
 def main(path: str, name: str, origin: str, limit: int | None) -> None:
-    """Be a producer."""
+    """Run a producer."""
     prepared = rows(origin, limit)
     with falaj.open(path) as store, store.topic(name) as topic:
         begin = next_of(topic, origin)

@@ -1,7 +1,7 @@
-"""Step 2: how fast it goes when nobody waits: the same flights into another topic, and back.
+"""Step 2: how fast it goes without pauses: the same flights into another topic, and back.
 
-These are figures of a moment on a machine that does other things too; benches/README.md has the
-method for figures that are compared.
+These figures are from one run on a machine that does other things too. For figures to compare,
+benches/README.md has the method.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["BATCHED", "TOPIC", "rates"]
 
 TOPIC = "flights-at-full-speed"
 BATCHED = "flights-in-batches"
-# One append for so many records, as a service that gathers them would do.
+# Records an append, as in a service that collects records before it appends them.
 BATCH = 1_000
 
 
@@ -30,13 +30,13 @@ def rates(store: Path, limit: int | None, expected: int, size: int) -> list[Time
     """Time appending and reading.
 
     Args:
-        store: Directory of the store; the topics are there and empty.
+        store: Directory of the store, where the topics exist and are empty.
         limit: Only the first so many flights.
         expected: How many flights that is.
         size: Bytes of their values.
 
     Returns:
-        What was timed.
+        The measurements.
 
     Raises:
         Failed: There are more or fewer records than were appended.

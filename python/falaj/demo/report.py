@@ -31,7 +31,7 @@ def write(figures: Figures, commands: Sequence[str]) -> str:
 
     Args:
         figures: What was found out.
-        commands: What to type to explore the store.
+        commands: Commands that explore the store.
 
     Returns:
         HTML.
@@ -61,8 +61,8 @@ def _writing(figures: Figures) -> list[str]:
         ),
         section(
             "How long a flight takes to the follower",
-            "From the moment when a process appends it to the moment when another one has it in "
-            f"its hands, while three processes write. The follower used {cpu} % of a core, most of "
+            "From the moment when a process appends it to the moment when another one has read "
+            f"it, while three processes write. The follower used {cpu} % of a core, most of "
             "it for reading JSON.",
             wide(plots.latencies(streamed)),
         ),
@@ -81,7 +81,7 @@ def _delays(figures: Figures, carriers: dict[str, Tally]) -> list[str]:
     return [
         section(
             "Delays by carrier and hour",
-            "What the PySpark job wrote to Parquet: the later the day, the later the flight. Cells "
+            "The PySpark job wrote this to Parquet: the later the day, the later the flight. Cells "
             f"of fewer than {plots.FLIGHTS_MIN} flights are left out.",
             wide(plots.delays_by_hour(figures.delays, airlines, order)),
         ),
@@ -126,7 +126,7 @@ def _story(streamed: Streamed) -> str:
             f"After {interruption.killed_at:.1f} s the process of {interruption.producer} got "
             f"SIGKILL in the middle of its work, and a new one was started that knew nothing. "
             f"{gone:.1f} s later it had read its flights, found {interruption.found:,} of them in "
-            f"the log, and went on behind them. The others went on meanwhile. "
+            f"the log, and resumed after them. The others went on meanwhile. "
         )
     return told + "Counted in the log afterwards and compared with the file: every flight once."
 

@@ -1,4 +1,4 @@
-"""What the demo shows on a terminal: five steps, live bars and a live table, tables at the end.
+"""The demo's output on a terminal: five steps, live bars and a live table, tables at the end.
 
 In a pipe it prints a line a step and the tables, without colours or anything that moves.
 """
@@ -33,7 +33,7 @@ __all__ = ["Screen"]
 STEPS = 5
 CARRIERS_SHOWN = 10
 FRAMES_PER_SECOND = 10
-# Hours of the day for the table that a terminal has room for.
+# Hours of the day in the columns of the table, as many as fit on a terminal.
 PARTS_OF_DAY = {"5-8": range(5, 9), "9-12": range(9, 13), "13-16": range(13, 17)} | {
     "17-20": range(17, 21),
     "21-23": range(21, 24),
@@ -48,7 +48,7 @@ class Screen:
         self.airlines = {carrier: short(name) for carrier, name in airlines.items()}
 
     def say(self, *lines: RenderableType) -> None:
-        """Print what stays."""
+        """Print lines that stay."""
         for line in lines:
             self.console.print(line)
 
@@ -58,7 +58,7 @@ class Screen:
 
     @contextmanager
     def doing(self, now: str, then: str) -> Iterator[None]:
-        """Show that something goes on, and how long it took once it is done."""
+        """Show that something runs, and how long it took once it is done."""
         begun = time.perf_counter()
         with self.console.status(Text(f"{now} …")):
             yield
@@ -71,7 +71,7 @@ class Screen:
 
     @contextmanager
     def following(self, live: Live) -> Iterator[Callable[[], None]]:
-        """Show bars and table while the first step runs; yields what to call on a change."""
+        """Show bars and table while the first step runs; yields a function to call on a change."""
         if not self.console.is_terminal:
             yield lambda: None
             return
@@ -121,7 +121,7 @@ class Screen:
         self.say("", _indented(self._histogram(figures.streamed.histogram)), latencies)
 
     def commands(self, text: str, commands: Sequence[str]) -> None:
-        """Print what to type next; never wrapped, so that it can be copied."""
+        """Print commands to type next; never wrapped, so that they can be copied."""
         self.say("", Text(text, style="bold"))
         for command in commands:
             self.console.print(Text(f"    {command}", style="cyan"), soft_wrap=True)

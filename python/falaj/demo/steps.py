@@ -1,7 +1,7 @@
 """`run`: the demo's five steps, one after the other.
 
-Invariant: what it leaves lies in one folder, which holds nothing else; a folder with anything else
-in it is refused, so that no file of somebody's is written over. Running again begins anew.
+Invariant: all that the demo leaves is in one folder. It refuses a folder with anything else in it,
+so that it overwrites no other file. Running it again starts from the beginning.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["run"]
 
-# What is left in the folder.
+# Names that the demo leaves in the folder.
 STORE, REPORT, PARQUET, SPARK_LOG = "store", "report.html", "delays.parquet", "spark.log"
 CHECKPOINT, KILLED_LOG = "checkpoint", "spark-killed.log"
 TOPICS = (TOPIC, rates.TOPIC, rates.BATCHED, late.LATE, submit.SUMMARY)
@@ -50,18 +50,19 @@ def run(
     """Show the main job on the flights that left New York in 2013.
 
     Args:
-        path: Folder to leave store, report and Parquet files in; it is created, or is one that the
-            demo left before.
-        flights: Only the first so many of the 336,776.
-        seconds: Over how long three processes append them, at most 600; 0: as fast as it goes.
+        path: Folder for the store, the report and Parquet files. The demo creates it, or uses one
+            that it left before.
+        flights: Only this many of the 336,776 flights, from the first.
+        seconds: For how long three processes append them, at most 600. With 0 they append as fast
+            as they can.
         console: Where to show it, by default standard output.
 
     Returns:
         Path of the report.
 
     Raises:
-        Failed: A figure is not what it has to be.
-        InvalidArgument: `flights` or `seconds` cannot be, or the folder holds something else.
+        Failed: A figure is wrong.
+        InvalidArgument: `flights` or `seconds` is out of range, or the folder holds something else.
         MissingExtra: The extra `demo` is not installed.
     """
     _check_packages()
@@ -104,7 +105,7 @@ class _Demo:
         self.store = folder / STORE
 
     def stream(self) -> Streamed:
-        """Step 1: append and follow, with a death in the middle."""
+        """Step 1: append and follow; kill one process in the middle."""
         screen = self.screen
         screen.title(1, "Three processes append flights, a fourth follows; one will be killed")
         with screen.doing("reading the flights", "flights read"):
@@ -139,7 +140,7 @@ class _Demo:
         return expected, size, timed
 
     def query(self, flights: int) -> int | None:
-        """Step 3: a streaming query, with a death in the middle."""
+        """Step 3: run a streaming query, and kill it in the middle."""
         screen = self.screen
         screen.title(3, "A streaming query in Spark copies late flights; it will be killed")
         checkpoint, log = self.folder / CHECKPOINT, self.folder / KILLED_LOG
@@ -153,7 +154,7 @@ class _Demo:
         return found
 
     def spark(self, flights: int, found: int | None) -> tuple[Table, Copied, float]:
-        """Step 4: the query goes on; then the PySpark job, held against plain Python."""
+        """Step 4: finish the query; then run the PySpark job, and compare it with plain Python."""
         screen = self.screen
         screen.title(4, "The query goes on, and a PySpark job joins airlines and weather")
         begun = time.perf_counter()
@@ -172,7 +173,7 @@ class _Demo:
         return expected, Copied(found, copied), seconds
 
     def report(self, figures: Figures) -> Path:
-        """Step 5: the report, and what to type next."""
+        """Step 5: write the report, and show commands to type next."""
         from falaj.demo import report
 
         screen = self.screen
@@ -188,7 +189,7 @@ class _Demo:
 
 
 def explore(store: Path) -> list[str]:
-    """List commands to look at what is there."""
+    """List commands that explore the store."""
     call, where = program(), shlex.quote(str(store))
     return [
         f"{call} topic list -s {where}",
@@ -198,7 +199,7 @@ def explore(store: Path) -> list[str]:
 
 
 def program() -> str:
-    """Name `falaj` so that a shell finds it; by its name alone it does not after `make demo`."""
+    """Name `falaj` so that a shell finds it; after `make demo` the name alone is not enough."""
     beside = Path(sys.executable).with_name("falaj")
     found = shutil.which("falaj")
     if found and beside.exists() and Path(found).samefile(beside):
@@ -210,7 +211,7 @@ def program() -> str:
 
 
 def _prepare(folder: Path) -> Path:
-    """Make the folder, or take one that the demo left."""
+    """Create the folder, or use one that the demo left."""
     ours = {STORE, REPORT, PARQUET, SPARK_LOG, CHECKPOINT, KILLED_LOG}
     if folder.exists() and not folder.is_dir():
         raise InvalidArgument(

@@ -1,7 +1,7 @@
 """Step 1: three producers and a follower; one producer is killed on the way and started again.
 
 The bars and the table show what the follower saw, not what producers say of themselves: everything
-here goes through the log. A producer's successor is told nothing of where its forerunner was.
+here goes through the log. The demo does not tell a successor how far its predecessor got.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ def stream(
     """Run the pass.
 
     Args:
-        store: Directory of the store; the topic is there and empty.
+        store: Directory of the store, where the topic exists and is empty.
         live: Kept up to date while it runs.
         limit: Only the first so many flights.
         seconds: Over how long the producers spread their flights.
         changed: Called when `live` has changed.
 
     Returns:
-        What was found out.
+        The figures of the pass.
 
     Raises:
-        Failed: A process ended badly or all fell silent.
+        Failed: A process ended with an error, or all fell silent.
     """
     # A few flights spread over minutes leave pauses of minutes.
     with Crew(quiet_seconds=seconds) as crew:
@@ -96,7 +96,7 @@ class _Stream:
         )
 
     def run(self) -> None:
-        """Hear everybody until all are done."""
+        """Handle all messages until all processes are done."""
         for worker, message in self.crew.messages():
             if "carriers" in message:
                 self.look(message)
@@ -112,7 +112,7 @@ class _Stream:
             self.changed()
 
     def begin(self) -> None:
-        """Say go once everybody is there, so that all begin together."""
+        """Start the producers once all processes are ready, so that all begin together."""
         if self.ready < {*self.producers, _FOLLOWER}:
             return
         self.begun = self.ended = time.time()
@@ -121,7 +121,7 @@ class _Stream:
             self.live.states[producer.name] = "appending"
 
     def look(self, message: dict[str, Any]) -> None:
-        """Take in what the follower saw, and kill when it is time."""
+        """Show what the follower saw, and kill a producer when it is time."""
         self.ended = message["time"]
         self.live.seen = message["producers"]
         self.live.carriers = message["carriers"]
@@ -135,12 +135,12 @@ class _Stream:
             self.live.states[VICTIM] = "killed, starts again"
 
     def resume(self, successor: Worker, found: int, killed_at: float) -> None:
-        """Let the successor go on where it found the log to be."""
+        """Let the successor resume at the end that it found in the log."""
         left = self.seconds - self.now()
         successor.say(seconds=max(left, min(SECONDS_LEFT_MIN, self.seconds)))
         self.interruption = Interruption(successor.name, killed_at, self.now(), found)
-        self.live.states[successor.name] = f"goes on behind {found:,}"
+        self.live.states[successor.name] = f"resumes after {found:,}"
 
     def now(self) -> float:
-        """Seconds since the beginning."""
+        """Return the seconds since the beginning."""
         return time.time() - self.begun

@@ -1,7 +1,7 @@
 """Running the PySpark job, and reading what it wrote.
 
-The job is a process of its own, whose many words go to a file; if it fails, the one line of it that
-says why is told. Its results are read without Spark.
+The job is a process of its own, whose output goes to a file. If it fails, the error quotes the line
+that says why. Its results are read without Spark.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ def submit(store: Path, parquet: Path, checkpoint: Path, batch: int, log: Path) 
 
     Args:
         store: Directory of the store.
-        parquet: Where its Parquet files go; what is there is replaced.
-        checkpoint: That of the query that goes on.
+        parquet: Directory for its Parquet files, which replace those that are there.
+        checkpoint: Checkpoint of the query that resumes.
         batch: How many flights a batch of the query takes.
         log: File for what Spark says.
 
     Raises:
-        Failed: It ended badly, or took too long.
+        Failed: It ended with an error, or took too long.
     """
     given = map(str, (store, parquet, checkpoint, batch))
     command = [sys.executable, "-m", "falaj.demo.job", *given]

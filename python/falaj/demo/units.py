@@ -20,12 +20,12 @@ def minutes(value: float | None) -> str:
 
 
 def tenths(value: float | None) -> str:
-    """Write a number with one digit behind the point; a dash where there is none."""
+    """Write a number with one digit after the point; a dash where there is none."""
     return NONE if value is None else f"{value:.1f}"
 
 
 def short(airline: str) -> str:
-    """Leave away what says only that it is an airline.
+    """Leave out the words that only say that it is an airline.
 
     Example:
         >>> short("Delta Air Lines Inc."), short("US Airways Inc."), short("Virgin America")

@@ -1,8 +1,8 @@
 """The demo's processes, seen from the one that runs it.
 
 Each is a program of its own (`python -m falaj.demo.producer` …), not a fork, because that is what
-people run. What they say comes in one queue, so that there is one place that waits, and the end of
-a process is a message like any other. Whatever happens, none outlives the demo.
+people run. All their messages come in one queue, so that the demo waits in one place. The end of a
+process is a message like any other. No process outlives the demo, whatever happens.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Crew", "Worker"]
 
-# With 336,776 flights in 15 seconds nobody is silent for longer than a few seconds.
+# With 336,776 flights in 15 seconds no process is silent for longer than a few seconds.
 SILENCE_SECONDS_MAX = 60.0
 
 
@@ -43,18 +43,18 @@ class Worker:
         self._reader.start()
 
     def say(self, **message: object) -> None:
-        """Tell the process something."""
+        """Send the process a message."""
         assert self._process.stdin
         self._process.stdin.write(json.dumps(message) + "\n")
         self._process.stdin.flush()
 
     def kill(self) -> None:
-        """End it at once, with SIGKILL: it can do nothing any more."""
+        """End it at once, with SIGKILL: it can do nothing more."""
         self._process.kill()
         self._process.wait()
 
     def close(self) -> None:
-        """End it if it still runs, and let go of its pipes."""
+        """End it if it still runs, and close its pipes."""
         self.kill()
         self._reader.join()
         for pipe in (self._process.stdin, self._process.stdout, self._errors):
@@ -62,7 +62,7 @@ class Worker:
             pipe.close()
 
     def last_words(self) -> str:
-        """What it wrote to standard error, the last line of it."""
+        """Return the last line that it wrote to standard error."""
         self._errors.seek(0)
         lines = self._errors.read().decode(errors="replace").strip().splitlines()
         return lines[-1] if lines else "it said nothing"
@@ -78,7 +78,7 @@ class Crew:
     """All processes of one step; a context manager that ends them.
 
     Args:
-        quiet_seconds: For how long more than usual all of them may have nothing to say.
+        quiet_seconds: How much longer than usual all of them may be silent.
     """
 
     def __init__(self, quiet_seconds: float = 0.0) -> None:
@@ -95,12 +95,12 @@ class Crew:
         return worker
 
     def kill(self, worker: Worker) -> None:
-        """Kill one on purpose: neither its end nor what it still said is news any more."""
+        """Kill one on purpose: its end and its last messages are then ignored."""
         self._running.discard(worker)
         worker.kill()
 
     def messages(self) -> Iterator[tuple[Worker, dict[str, Any]]]:
-        """Yield what they say, for as long as one runs.
+        """Yield their messages, for as long as one runs.
 
         Raises:
             Failed: One ended badly, or all fell silent.

@@ -1,8 +1,8 @@
 """Plots for a page: matplotlib draws, the page colours.
 
 Each plot is an SVG for inlining. matplotlib knows no CSS, so it draws with stand-in colours, each
-used for one role only, and those become variables of the page afterwards: one drawing serves light
-and dark. Text stays text, in the font of the page. Draw like this:
+used for one role only. Afterwards these become variables of the page, so that one drawing serves
+light and dark. Text stays text, in the font of the page. Draw like this:
 
     with drawing.style():
         figure, axes = drawing.figure(3.0)
@@ -59,7 +59,7 @@ _VARIABLES = (
 )
 _STYLE: dict[Any, object] = {
     "svg.fonttype": "none",
-    "text.parse_math": False,  # what comes from data may have dollars in it
+    "text.parse_math": False,  # text from data may have dollars in it
     "font.size": 10,
     "text.color": SOFT,
     "axes.edgecolor": GRID,
@@ -112,11 +112,11 @@ def shaded(
 
     Args:
         drawn: The drawing.
-        axes: Where in it; its ticks are the caller's.
+        axes: Its axes; the caller sets the ticks.
         cells: Rows of figures; None for a cell that is left out.
-        columns: Where the columns begin, and behind the last one where it ends.
-        bounds: At which figures the shade changes, one fewer than `SHADES` of them.
-        label: What the figures are.
+        columns: Where each column begins, and where the last one ends.
+        bounds: Figures at which the shade changes, one fewer than `SHADES`.
+        label: Name of the figures.
         flow: Shades from little to much of one colour, in place of good to bad.
     """
     mesh = axes.pcolormesh(

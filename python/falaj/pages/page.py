@@ -1,7 +1,7 @@
 """The page of a report: heading, tiles with the main figures, sections, tables.
 
-Invariant: whatever is given as text is escaped here, once; what is markup already has `markup` in
-its argument's name. The page names no address, so it can be sent by mail and opened offline.
+Invariant: this module escapes all text, once. An argument that is markup already has `markup` in
+its name. The page names no address, so it can be sent by mail and opened offline.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ def page(
     """Put a page together.
 
     Args:
-        title: What the browser calls it.
-        heading: What stands on top.
+        title: Title in the browser.
+        heading: Heading of the page.
         intro: A sentence or two below that.
         tiles: The main figures.
-        sections_markup: Sections, as `section` makes them; an empty one is left away.
-        footer: By what it was made, of what, when.
+        sections_markup: Sections, as `section` makes them; an empty one is left out.
+        footer: What made it, from what, and when.
 
     Returns:
         HTML.
@@ -72,7 +72,7 @@ def section(heading: str, text: str, body_markup: str = "") -> str:
 
 
 def wide(body_markup: str) -> str:
-    """Let something scroll by itself where the screen is narrower."""
+    """Let a part scroll by itself where the screen is narrower."""
     return f'<div class="wide">{body_markup}</div>'
 
 
@@ -92,7 +92,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def code(lines: Iterable[str]) -> str:
-    """Show what to type."""
+    """Show lines to type."""
     return f"<pre>{escape(chr(10).join(lines))}</pre>"
 
 

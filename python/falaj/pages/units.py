@@ -4,7 +4,7 @@ from __future__ import annotations
 
 __all__ = ["NONE", "bytes_text", "duration", "percent", "rate", "span"]
 
-# What stands where there is no figure: an en dash.
+# Stands where there is no figure: an en dash.
 NONE = "\u2013"
 
 
