@@ -1,4 +1,4 @@
-"""Consumers: cursors that survive, partitions that are shared, and what becomes of the dead."""
+"""Consumers: cursors that survive, partitions that are shared, and members that die."""
 
 import asyncio
 import os
@@ -312,7 +312,7 @@ for record in billing.follow():
 
 
 def shares(store: falaj.Store) -> dict[int, list[int]]:
-    """Which partitions each process has."""
+    """List the partitions of each process."""
     found: dict[int, list[int]] = {}
     for cursor in store.info()["groups"][0]["partitions"]:
         owner = cursor["owner"]
@@ -322,7 +322,7 @@ def shares(store: falaj.Store) -> dict[int, list[int]]:
 
 
 def until(is_so: Any) -> None:
-    """Wait for other processes, which tell nobody."""
+    """Wait for other processes, which send no signal."""
     ends = time.monotonic() + SOON_S
     while not is_so():
         assert time.monotonic() < ends
@@ -511,7 +511,7 @@ def test_threads_that_commit_durably_at_once_all_find_it_durable(path: Path) -> 
                         billing.commit(sync="durable")
                         info = {c["name"]: c for c in store.info()["groups"]}
                         assert info[name]["partitions"][0]["safe"] == record.offset + 1
-            except BaseException as error:  # noqa: BLE001  # told below
+            except BaseException as error:  # noqa: BLE001  # raised below
                 errors.append(error)
 
         threads = [threading.Thread(target=work, args=(f"c{n}",)) for n in range(3)]

@@ -1,4 +1,4 @@
-"""Consumers whose cursors are in the log that is written to: read, work, write, exactly once."""
+"""Consumers that keep their cursors in the log they write to: read, work, write, exactly once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Work = tuple[falaj.Topic[Any], falaj.Topic[Any]]
 
 @pytest.fixture
 def work(store: falaj.Store) -> Work:
-    """Ten orders, and a topic in a log of another for what comes of them."""
+    """Create ten orders, and a topic in another log for the results."""
     orders = store.topic("orders", codec="json")
     orders.extend(list(range(10)))
     return orders, store.topic("sums", log="shop", codec="json")
@@ -48,7 +48,7 @@ def test_a_transaction_moves_what_was_handed_out_and_no_more(
             tx.commit_cursor(adder)
         assert (adder.committed(), tx.offsets) == (5, {})
         with store.transaction() as tx:
-            tx.commit_cursor(adder)  # nothing was handed out
+            tx.commit_cursor(adder)  # nothing was delivered
         adder.poll(2, timeout=0)
         adder.commit(sync="durable")
         adder.commit(4)

@@ -1,4 +1,4 @@
-"""What a consumer hands out: whatever is wrong, no record is committed that nobody got."""
+"""Delivery to consumers: whatever fails, no record is committed that no caller got."""
 
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ def filled(path: Path, records: int = 300, name: str = "orders") -> None:
 def hurt(
     path: Path, record: int, back: int = 0, by: bytes = b"RECORD", topic: str = "orders"
 ) -> None:
-    """Put bytes over a record's value on the disk, or over what stands before that."""
+    """Overwrite a record's value on disk, or the bytes before it."""
     (segment,) = path.glob(f"logs/{topic}@*/*.log")
     at = segment.read_bytes().index(b"record %03d" % record) - back
     with segment.open("r+b") as file:
@@ -89,7 +89,7 @@ def test_a_commit_ahead_of_what_was_handed_out_goes_on_from_there(path: Path) ->
         billing.commit()
         assert billing.committed() == 5
         assert offsets(billing.poll(2, timeout=0)) == [5, 6]
-        billing.commit(6)  # not ahead: what was handed out stays so
+        billing.commit(6)  # not ahead: what was delivered stays so
         assert (billing.position(), billing.committed()) == (7, 6)
         assert offsets(billing.poll(timeout=0)) == [7, 8, 9]
 
@@ -118,7 +118,7 @@ def test_what_is_gone_is_told_of_its_partition_and_the_others_stay_where_they_ar
 
 
 def wipe(path: Path, first: int, last: int, topic: str = "orders") -> None:
-    """Put zeros over the disk from within a record to within another: blocks, headers and all."""
+    """Overwrite the disk with zeros from within a record to within another, headers too."""
     (segment,) = path.glob(f"logs/{topic}@*/*.log")
     image = segment.read_bytes()
     at, end = (image.index(b"record %03d" % record) for record in (first, last))
@@ -129,7 +129,7 @@ def wipe(path: Path, first: int, last: int, topic: str = "orders") -> None:
 
 def by_record(billing: Any, seen: list[Any]) -> None:
     for record in billing:
-        seen.append(place(record))  # noqa: PERF401  # kept also when the next one is damaged
+        seen.append(place(record))  # noqa: PERF401  # kept also when the next one is corrupt
 
 
 def by_poll(billing: Any, seen: list[Any]) -> None:
@@ -147,7 +147,7 @@ def place(record: Any) -> tuple[str, int, int]:
 
 
 def read_over_damage(billing: Any, how: Any) -> tuple[list[Any], list[Any]]:
-    """What comes, committing it all, and what was stepped over, as places."""
+    """Read and commit all; return the places of delivered and of skipped records."""
     seen: list[Any] = []
     lost: list[Any] = []
     for _ in range(20):
@@ -178,7 +178,7 @@ def test_a_consumer_goes_on_behind_damage_when_it_says_so_and_reopened_too(
         assert lost == [("orders", 0, n) for n in gone]
         assert billing.committed() == 300
         for at in (gone.start, gone.stop, gone.stop + 1, 299):
-            # Back there, with another member: what was stepped over is not met again.
+            # Back there, with another member: it does not meet the skipped records again.
             billing.seek(at)
             billing.commit()
             billing.close()

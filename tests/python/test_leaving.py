@@ -1,4 +1,4 @@
-"""The end of a consumer: it lets go, whoever is at work in it, and loops over it end."""
+"""Closing a consumer: it releases everything, whatever threads use it, and its loops end."""
 
 import asyncio
 import threading
@@ -42,7 +42,7 @@ def until(is_so: Callable[[], bool]) -> None:
 
 
 class Thread(threading.Thread):
-    """One that tells what it ended with."""
+    """A thread that keeps the error that it ended with."""
 
     def __init__(self, work: Callable[[], Any]) -> None:
         super().__init__(daemon=True)
@@ -53,7 +53,7 @@ class Thread(threading.Thread):
     def run(self) -> None:
         try:
             self.work()
-        except BaseException as error:  # noqa: BLE001  # told where it is joined
+        except BaseException as error:  # noqa: BLE001  # raised where it is joined
             self.error = error
 
     def end(self) -> None:
@@ -150,7 +150,7 @@ def test_asking_for_the_partitions_has_the_patience_of_the_store(written_through
         assert other.partitions == []
         with locked(written_through / "claim"):
             found: list[Any] = []
-            # To let go of one needs the claim.
+            # Releasing one needs the claim.
             worker = Thread(lambda: found.extend(billing.partitions))
             time.sleep(0.12)  # sleep: longer than the engine waits for a lock at a time
         worker.end()
@@ -178,7 +178,7 @@ def async_by_batch(billing: Any) -> Iterator[Any]:
 
 
 def one_by_one(found: Any) -> Iterator[Any]:
-    """Go through what is for asyncio; what is at work in it runs between two turns of the loop."""
+    """Call the asyncio methods; their work runs between two turns of the loop."""
     with asyncio.Runner() as runner:
         while (each := runner.run(anext(found, None))) is not None:
             yield each
