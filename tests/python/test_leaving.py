@@ -24,7 +24,7 @@ def written_through(path: Path) -> Path:
 
 
 def filled(store: falaj.Store, **settings: Any) -> Any:
-    opens: Any = store.partitioned_topic if settings else store.topic
+    opens: Any = store.partitioned_topic if "partitions" in settings else store.topic
     orders = opens("orders", **settings)
     orders.extend([(b"%d" % n, b"%d" % n) for n in range(10)])
     return orders

@@ -135,5 +135,5 @@ def test_text_that_is_no_duration_is_refused(topic: falaj.Topic[Any], wrong: str
     ):
         with pytest.raises(InvalidArgument):
             call()
-    with pytest.raises(InvalidArgument, match="write 7d, 1h30m, 5m or 90s"):
+    with pytest.raises(InvalidArgument, match="7d, 1h30m, 5m or 90s"):
         topic.follow(timeout=wrong)

@@ -303,7 +303,9 @@ def test_a_file_of_sketches_that_was_harmed_is_told_by_its_name(tmp_path: Path) 
     sketch.take_in(path, sketches_of(100))
     for harmed in (path.read_text()[:-20], "", "<<<<<<<\n" + path.read_text()):
         path.write_text(harmed)
-        with pytest.raises(ValueError, match=r"states\.txt holds no sketch .*take an older one"):
+        with pytest.raises(
+            ValueError, match=r"states\.txt holds no sketch .*restore an older version"
+        ):
             sketch.take_in(path, sketches_of(100))
 
 

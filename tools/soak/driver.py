@@ -107,7 +107,7 @@ class Soak:
                 time.sleep(LOOK_S)
             state.left = 0.0
         except NoRoom as why:
-            self.say(f"NO ROOM: {why}")
+            self.say(f"NO SPACE: {why}")
             state.left = max(state.left, 1.0)
             return False
         finally:
@@ -257,7 +257,7 @@ class Soak:
             # Pieces that are at work have taken some of it, and give it back.
             if free < least // (4 if busy else 1):
                 raise NoRoom(
-                    f"{folder} has {free / 2**30:.1f} GiB, a soak wants {least / 2**30:.1f} there"
+                    f"{folder} has {free / 2**30:.1f} GiB, a soak needs {least / 2**30:.1f} there"
                 )
 
     def save(self) -> None:
