@@ -31,10 +31,13 @@ fn a_dead_letter_keeps_the_reason_of_the_last_attempt_and_a_redrive_puts_it_back
         let headers = [("trace", Some(&b"7"[..]))];
         queue.put(NewRecord::new(name.as_bytes()).key(b"k").headers(&headers)).unwrap();
     }
+    let fail = |job: Job| job.nack(None, &format!("attempt {} failed", job.attempt())).unwrap();
+    while letters.scan(..).unwrap().next().is_none() {
+        fail(next(&queue).unwrap());
+    }
     next(&other).unwrap().nack(None, "not mine").unwrap();
     while let Some(job) = next(&queue) {
-        let reason = format!("attempt {} failed", job.attempt());
-        job.nack(None, &reason).unwrap();
+        fail(job);
     }
     let all: Vec<Record> = letters.scan(..).unwrap().map(Result::unwrap).collect();
     let mine: Vec<_> =
