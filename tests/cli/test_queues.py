@@ -149,6 +149,19 @@ def test_dead_letters_are_put_back_once_without_what_killed_them(work: Shell) ->
     assert sorted(told.splitlines()) == ["by=x:one", "by=x:three", "by=x:two"]
 
 
+def test_cat_prints_dead_letters_with_how_the_command_of_each_ended(work: Shell) -> None:
+    fail = ("queue", "take", "-s", "s", "work", "--max-attempts", "1", "--run")
+    work(*fail, "exit 3")
+    work(*fail, "kill -9 $$")
+    told = work.ok("cat", "-s", "s", "work.dead", "--format", "%v %h\n").splitlines()
+    reasons = ("the command ended with 3", "signal 9 ended the command")
+    assert [line.split()[0] for line in told] == ["one", "two"]
+    assert [f"falaj-reason={why}" in line for line, why in zip(told, reasons, strict=True)] == [
+        True,
+        True,
+    ]
+
+
 def test_dead_letters_of_a_topic_that_was_made_again_are_put_back_too(work: Shell) -> None:
     fail = ("queue", "take", "-s", "s", "work", "--run", "false", "--max-attempts", "1")
     for given in (b"", b"four\n"):

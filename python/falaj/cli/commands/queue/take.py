@@ -105,8 +105,9 @@ def _run(job: Job[Any], command: str) -> bool:
         env={**os.environ, **told},
         check=False,
     )
-    if ended.returncode:
-        job.nack()
+    if code := ended.returncode:
+        how = f"the command ended with {code}" if code > 0 else f"signal {-code} ended the command"
+        job.nack(reason=how)
     else:
         job.ack()
     return ended.returncode == 0
