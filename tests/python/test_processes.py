@@ -340,6 +340,67 @@ last = Last()
 }
 
 
+# Python code that falaj calls in a daemon thread: `pause()` in it returns when the interpreter is
+# shutting down, so that the thread then needs the interpreter that no longer lets it in.
+CALLS = {
+    "a codec decodes": """
+own = store.topic("own", codec=falaj.Codec("own", bytes, lambda raw: pause()))
+own.append(b"x")
+work = lambda: own[0].value
+""",
+    "a codec encodes": """
+own = store.topic("own", codec=falaj.Codec("own", lambda value: pause(), bytes))
+work = lambda: own.append(1)
+""",
+    "a module is imported": """
+class Finder:
+    def find_spec(self, name, *_):
+        if name == "falaj._time":
+            pause()
+sys.modules.pop("falaj._time", None)
+sys.meta_path.insert(0, Finder())
+work = lambda: topic[0].timestamp
+""",
+    "a generator yields": """
+work = lambda: topic.extend(pause() for _ in range(1))
+""",
+    "a slice begins": """
+class Number:
+    def __index__(self):
+        pause()
+work = lambda: topic[Number():]
+""",
+}
+
+
+@pytest.mark.parametrize("call", list(CALLS))
+def test_a_daemon_thread_in_python_code_that_falaj_calls_ends_quietly_with_the_interpreter(
+    path: Path, call: str
+) -> None:
+    program = f"""
+import os, sys, threading, time
+begun = threading.Event()
+ends = os.pipe()
+def pause():
+    begun.set()
+    os.read(ends[0], 1)
+class Last:
+    def __del__(self, write=os.write, end=ends[1], sleep=time.sleep):
+        write(end, b"x")
+        sleep(0.2)  # sleep: the thread must have come back from its call
+sys.modules["last"] = Last()  # these are cleared once no other thread may run
+store = falaj.open(path)
+topic = store.topic("orders")
+topic.append(b"x")
+{CALLS[call]}
+threading.Thread(target=work, daemon=True).start()
+begun.wait()
+say("end")
+"""
+    with child(path, program) as process:
+        assert process.end() == (0, "end\n", "")
+
+
 @pytest.mark.parametrize("how", list(EXITS))
 def test_the_interpreter_exits_cleanly_with_open_handles(path: Path, how: str) -> None:
     program = f"""
@@ -355,6 +416,22 @@ say("end")
     assert (code, out, err) == (0, "end\n", "")
     assert time.monotonic() - begin < SOON_S
     assert falaj.open(path).topic("orders")[0].to_bytes() == b"x"
+
+
+def test_the_interpreter_may_exit_while_a_daemon_thread_begins_to_follow(path: Path) -> None:
+    how = EXITS["asyncio follows in a daemon thread"]
+    for delay_ms in range(10):
+        begins = how.replace(
+            "sleep(0.1)  # sleep: the thread must be in its wait", f"sleep({delay_ms / 1000})"
+        )
+        program = f"""
+topic = falaj.open(path).topic("orders")
+topic.append(b"x")
+{begins}
+say("end")
+"""
+        with child(path, program) as process:
+            assert process.end() == (0, "end\n", ""), f"after {delay_ms} ms"
 
 
 def test_os_exit_loses_nothing_that_was_acknowledged(path: Path) -> None:

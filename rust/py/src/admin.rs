@@ -21,6 +21,7 @@ use falaj::internals::topic::Skipped;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString};
 
+use crate::calling::call;
 use crate::errors::{OrRaise, class};
 use crate::input;
 use crate::retention::shown;
@@ -60,7 +61,7 @@ pub(crate) fn with_progress<T: Send>(
             // None while the interpreter shuts down: then the work ends as well.
             let told = Python::try_attach(|py| {
                 py.check_signals()?;
-                progress.map_or(Ok(()), |tell| tell.call1(py, (done, total)).map(drop))
+                progress.map_or(Ok(()), |tell| call(tell.bind(py), (done, total)).map(drop))
             });
             match told {
                 Some(Ok(())) => Ok(()),

@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyRange};
 
 use crate::buffer::{BatchView, View, memoryview};
+use crate::calling;
 use crate::errors::OrRaise;
 use crate::handle::Shape;
 use crate::held::Held;
@@ -162,7 +163,8 @@ impl Batch {
         columns: Option<Bound<'py, PyAny>>,
         views: bool,
     ) -> PyResult<Bound<'py, PyAny>> {
-        slf.py().import("falaj.arrow")?.call_method1("of_batch", (slf, columns, views))
+        let of_batch = calling::import(slf.py(), "falaj.arrow")?.getattr("of_batch")?;
+        calling::call(&of_batch, (slf, columns, views))
     }
 
     fn __iter__(slf: Bound<'_, Self>) -> BatchRecords {

@@ -17,6 +17,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule, PyDict, PyTuple};
 
+use crate::calling::call;
 use crate::errors::{OrRaise, invalid, raise};
 use crate::input::{self, Incoming};
 use crate::opened::Opened;
@@ -130,7 +131,7 @@ impl Part {
         let py = batch.py();
         if let Ok(export) = batch.getattr(pyo3::intern!(py, "__arrow_c_array__")) {
             let (schema, array): (Bound<'_, PyAny>, Bound<'_, PyAny>) =
-                export.call0()?.extract()?;
+                call(&export, ())?.extract()?;
             let (at_schema, at_array) =
                 (pointer(&schema, c"arrow_schema")?, pointer(&array, c"arrow_array")?);
             // SAFETY: capsules of these names hold what the C data interface defines. They are
@@ -147,7 +148,7 @@ impl Part {
             );
             return Err(PyTypeError::new_err(what));
         };
-        let capsule = export.call0()?;
+        let capsule = call(&export, ())?;
         let at_stream = pointer(&capsule, c"arrow_array_stream")?;
         // SAFETY: a capsule of this name holds what the C stream interface defines. It is ours: the
         // call above made it, and it lives until the end of this function; no other code runs

@@ -12,6 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyList, PyMapping, PyMemoryView, PyString};
 
 use crate::any_topic::AnyTopic;
+use crate::calling::Items;
 use crate::draft::NewRecord;
 use crate::errors::raise;
 use crate::handle::Shape;
@@ -144,9 +145,9 @@ pub(crate) fn _expect_record(topic: &AnyTopic, record: &Bound<'_, PyAny>) -> PyR
     collector.check(record.py(), record_len)
 }
 
-fn iterate<'py>(items: &Bound<'py, PyAny>) -> PyResult<Bound<'py, pyo3::types::PyIterator>> {
+fn iterate<'py>(items: &Bound<'py, PyAny>) -> PyResult<Items<'py>> {
     if items.is_exact_instance_of::<PyList>() {
-        return items.try_iter();
+        return Items::of(items);
     }
     let kind = items.get_type();
     let is_one = items.is_instance_of::<PyBytes>()
@@ -161,7 +162,7 @@ fn iterate<'py>(items: &Bound<'py, PyAny>) -> PyResult<Bound<'py, pyo3::types::P
     } else if kind.hasattr(pyo3::intern!(items.py(), "columns"))? {
         "for the rows of a table: topic.extend_arrow(table)"
     } else {
-        return items.try_iter();
+        return Items::of(items);
     };
     let what = format!("extend() takes an iterable of records, not {}; {remedy}", kind.name()?);
     Err(PyTypeError::new_err(what))

@@ -4,6 +4,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyTuple};
 
+use crate::calling::of_module;
 use crate::input::{self, Incoming, Timestamp};
 use crate::record::Record;
 
@@ -128,7 +129,7 @@ impl NewRecord {
     /// For pickle and copy.
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Py<PyAny>, Bound<'py, PyTuple>)> {
         static RESTORE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-        let restore = RESTORE.import(py, "falaj._records", "restored")?.clone().unbind();
+        let restore = of_module(&RESTORE, py, "falaj._records", "restored")?.clone().unbind();
         let state = (
             self.value.as_ref().map(|value| value.clone_ref(py)),
             self.is_tombstone(),

@@ -12,6 +12,8 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyModule;
 
+use crate::calling::call;
+
 /// Turns the engine's results into Python's.
 pub(crate) trait OrRaise<T> {
     /// Return the value, or raise the exception for the error.
@@ -51,7 +53,7 @@ pub(crate) fn not_decoded(
          `record.raw`, or open the topic with the codec that wrote the record"
     );
     let make = || {
-        let failed = classes(py)?.getattr("DecodeFailed")?.call1((what,))?;
+        let failed = call(&classes(py)?.getattr("DecodeFailed")?, (what,))?;
         failed.setattr("topic", topic)?;
         failed.setattr("partition", partition)?;
         failed.setattr("offset", offset)?;
@@ -84,7 +86,7 @@ pub(crate) fn raise(py: Python<'_>, error: &Error) -> PyErr {
 }
 
 fn build(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
-    let exception = classes(py)?.getattr(class(error))?.call1((error.to_string(),))?;
+    let exception = call(&classes(py)?.getattr(class(error))?, (error.to_string(),))?;
     if let Some(number) = error.os_error() {
         exception.setattr("errno", number)?;
         exception.setattr("strerror", std::io::Error::from_raw_os_error(number).to_string())?;

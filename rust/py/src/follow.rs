@@ -1,6 +1,6 @@
 //! `Follower`: a `for` that continues as the topic grows.
 
-use std::path::PathBuf;
+use std::ffi::OsString;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
@@ -194,14 +194,14 @@ impl Watch {
 impl Watch {
     /// Return a key that is the same for all that wait for the same news.
     #[getter]
-    fn key(&self) -> (PathBuf, bool) {
-        (self.open.topic.log().dir().to_path_buf(), self.reach == Visibility::Durable)
+    fn key(&self) -> (OsString, bool) {
+        (self.open.topic.log().dir().into(), self.reach == Visibility::Durable)
     }
 
     /// Return the path of its log's store: one sleep can serve several logs of a store.
     #[getter]
-    fn store(&self) -> PathBuf {
-        self.open.topic.store().path().to_path_buf()
+    fn store(&self) -> OsString {
+        self.open.topic.store().path().into()
     }
 
     /// Return the bell that wakes it.

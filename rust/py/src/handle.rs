@@ -14,6 +14,7 @@ use falaj::internals::topic::{Topic, Visibility};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use crate::calling::call;
 use crate::errors::{not_decoded, raise};
 use crate::gil_cell::GilCell;
 use crate::queue_job::Batch;
@@ -44,7 +45,7 @@ impl Shape {
         if self.gives_bytes {
             return Ok(Some(payload.into_any()));
         }
-        let decoded = decode.bind(py).call1((payload,));
+        let decoded = call(decode.bind(py), (payload,));
         let place = (&*self.name, partition, offset);
         decoded.map(Some).map_err(|error| not_decoded(py, error, &self.codec, place))
     }

@@ -11,6 +11,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyString, PyTuple};
 
+use crate::calling::{call, of_module};
 use crate::errors::invalid;
 use crate::payload;
 
@@ -81,7 +82,7 @@ pub(crate) fn encoded<'py>(
     encode: Option<&Py<PyAny>>,
 ) -> PyResult<Bound<'py, PyBytes>> {
     let Some(encode) = encode else { return payload::bytes(value, payload::VALUE) };
-    payload::bytes(&encode.bind(value.py()).call1((value,))?, "what the codec makes of a value")
+    payload::bytes(&call(encode.bind(value.py()), (value,))?, "what the codec makes of a value")
 }
 
 /// Make the error for `in`: it would compare each record, which equals no value, and return False.
@@ -156,15 +157,17 @@ impl Timestamp<'_, '_> {
         static EXPECT_NS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let (given, to_ns) = match (self.moment, self.ns) {
             (None, None) => return Ok(None),
-            (Some(moment), None) => (moment, TO_NS.import(moment.py(), "falaj._time", "to_ns")?),
-            (None, Some(ns)) => (ns, EXPECT_NS.import(ns.py(), "falaj._time", "expect_ns")?),
+            (Some(moment), None) => {
+                (moment, of_module(&TO_NS, moment.py(), "falaj._time", "to_ns")?)
+            }
+            (None, Some(ns)) => (ns, of_module(&EXPECT_NS, ns.py(), "falaj._time", "expect_ns")?),
             (Some(both), Some(_)) => {
                 let what =
                     "timestamp= and timestamp_ns= both say when it happened: give one of them";
                 return Err(invalid(both.py(), what));
             }
         };
-        to_ns.call1((given,))?.extract().map(Some)
+        call(to_ns, (given,))?.extract().map(Some)
     }
 }
 
@@ -218,7 +221,7 @@ pub(crate) fn whole<'py>(given: &Bound<'py, PyAny>, what: &str) -> PyResult<Boun
     if given.is_instance_of::<PyBool>() {
         return Err(not_that(what, "a whole number", given));
     }
-    INDEX.import(given.py(), "operator", "index")?.call1((given,)).map_err(|error| {
+    call(INDEX.import(given.py(), "operator", "index")?, (given,)).map_err(|error| {
         let is_none = error.is_instance_of::<PyTypeError>(given.py());
         if is_none { not_that(what, "a whole number", given) } else { error }
     })
@@ -300,7 +303,8 @@ fn seconds(given: &Bound<'_, PyAny>, what: &str) -> PyResult<f64> {
         if !error.is_instance_of::<PyTypeError>(given.py()) {
             return Err(error);
         }
-        SECONDS.import(given.py(), "falaj._time", "seconds")?.call1((given, what))?.extract()
+        let seconds = of_module(&SECONDS, given.py(), "falaj._time", "seconds")?;
+        call(seconds, (given, what))?.extract()
     })?;
     if found >= 0.0 && found.is_finite() {
         return Ok(found);

@@ -1,8 +1,8 @@
 //! `falaj._core`: the part of the crate `falaj` that Python sees.
 //!
 //! Thin wrappers without logic: arguments in, one call, result or exception out. Each class has a
-//! file; `errors` is the one mapping of errors; `buffer`, `gil_cell` and `bulk_load` are the files
-//! with unsafe code.
+//! file; `errors` is the one mapping of errors; `buffer`, `gil_cell`, `bulk_load` and `calling` are the
+//! files with unsafe code.
 
 #![deny(unsafe_code)]
 
@@ -13,6 +13,7 @@ mod arrow;
 mod batch;
 mod buffer;
 mod bulk_load;
+mod calling;
 mod collect;
 mod compact;
 mod consumer;

@@ -8,6 +8,7 @@ use falaj::internals::topic::{SyncMode, Topic as Inner, Visibility};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use crate::calling::call;
 use crate::handle::{Handle, Shape};
 use crate::wait::patiently;
 
@@ -54,7 +55,7 @@ impl Opened {
         let topic = topic.with_sync(sync).with_verify(verify);
         let settings = topic.settings().clone();
         let (encode, decode): (_, Option<Bound<'_, PyAny>>) =
-            asked.resolve.call1((&settings.codec,))?.extract()?;
+            call(asked.resolve, (&settings.codec,))?.extract()?;
         let gives_bytes = decode.as_ref().is_some_and(|decode| decode.is(py.get_type::<PyBytes>()));
         let shape = Shape {
             name: settings.name,

@@ -11,6 +11,7 @@ use pyo3::types::{PyDict, PyRange};
 
 use crate::any_topic::AnyTopic;
 use crate::appending::Given;
+use crate::calling::{call, of_module};
 use crate::input;
 use crate::opened::Opened;
 use crate::record::Record;
@@ -23,7 +24,7 @@ pub struct PartitionedTopic;
 /// Where a record is, as `append` returns it.
 fn position(py: Python<'_>, went: (u32, u64)) -> PyResult<Bound<'_, PyAny>> {
     static POSITION: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    POSITION.import(py, "falaj._records", "Position")?.call1(went)
+    call(of_module(&POSITION, py, "falaj._records", "Position")?, went)
 }
 
 /// Offsets by partition; partitions without any are left out.

@@ -14,6 +14,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyList, PyRange, PyTuple};
 
+use crate::calling::{call, of_module};
 use crate::gil_cell::GilCell;
 use crate::handle::Shape;
 
@@ -54,12 +55,12 @@ impl Receipts {
     #[getter]
     fn appended<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         static CLASS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-        let class = CLASS.import(py, "falaj._records", "Receipt")?;
+        let class = of_module(&CLASS, py, "falaj._records", "Receipt")?;
         // Making one runs Python code, in which another append may be noted.
         let noted = self.0.borrow(py).clone();
         let receipts = noted.into_iter().map(|(shape, partition, offsets)| {
             let offsets = PyRange::new(py, offsets.start as isize, offsets.end as isize)?;
-            class.call1((&shape.name, partition, offsets))
+            call(class, (&shape.name, partition, offsets))
         });
         PyList::new(py, receipts.collect::<PyResult<Vec<_>>>()?)
     }

@@ -10,6 +10,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyTuple};
 
 use crate::buffer::{View, memoryview};
+use crate::calling::{call, of_module};
 use crate::errors::{invalid, not_decoded};
 use crate::handle::Shape;
 use crate::held::Held;
@@ -91,10 +92,9 @@ impl Record {
         let (py, held) = (slf.py(), held(slf));
         let Some(decode) = &held.shape().decode else { return Self::raw(slf) };
         let Some(payload) = held.value() else { return Ok(None) };
-        let decoded = slf
-            .get()
-            .decoded
-            .get_or_try_init(py, || decode.call1(py, (PyBytes::new(py, payload),)))?;
+        let decoded = slf.get().decoded.get_or_try_init(py, || {
+            call(decode.bind(py), (PyBytes::new(py, payload),)).map(Bound::unbind)
+        })?;
         Ok(Some(decoded.bind(py).clone()))
     }
 
@@ -219,8 +219,8 @@ impl Record {
     #[getter]
     fn timestamp<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         static FROM_NS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-        let from_ns = FROM_NS.import(slf.py(), "falaj._time", "from_ns")?;
-        from_ns.call1((Self::timestamp_ns(slf),))
+        let from_ns = of_module(&FROM_NS, slf.py(), "falaj._time", "from_ns")?;
+        call(from_ns, (Self::timestamp_ns(slf),))
     }
 
     /// Name of its topic.

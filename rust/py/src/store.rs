@@ -13,6 +13,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyString, PyTuple};
 
+use crate::calling::{call, of_module};
 use crate::errors::{OrRaise, raise};
 use crate::handle::Handle;
 use crate::input::{self, sync_mode, visibility as parse_visibility};
@@ -51,9 +52,9 @@ impl Store {
             }
         }
         static RESOLVER: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-        let resolver = RESOLVER.import(py, "falaj.codecs", "resolver")?;
+        let resolver = of_module(&RESOLVER, py, "falaj.codecs", "resolver")?;
         let (_, resolve): (Bound<'_, PyAny>, Bound<'_, PyAny>) =
-            resolver.call1((py.None(),))?.extract()?;
+            call(resolver, (py.None(),))?.extract()?;
         let inner = own.inner(py)?;
         py.detach(|| inner.topic_settings(name)).or_raise(py)?;
         let asked = Asked {
@@ -139,8 +140,9 @@ impl Store {
 
     /// The directory, absolute.
     #[getter]
-    fn path(&self) -> PathBuf {
-        self.path.clone()
+    fn path<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        static PATH: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        call(of_module(&PATH, py, "pathlib", "Path")?, (self.path.as_os_str(),))
     }
 
     /// The store's id from its creation, as hexadecimal digits; copies have the same.

@@ -10,6 +10,7 @@ use pyo3::types::{PyRange, PySlice};
 
 use crate::any_topic::AnyTopic;
 use crate::appending::Given;
+use crate::calling::call;
 use crate::errors::{OrRaise, invalid, raise};
 use crate::input;
 use crate::opened::Opened;
@@ -215,7 +216,7 @@ impl Topic {
         index: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyAny>> {
         if index.is_instance_of::<PySlice>() {
-            return slf.call_method1(pyo3::intern!(slf.py(), "_slice"), (index,));
+            return call(&slf.getattr(pyo3::intern!(slf.py(), "_slice"))?, (index,));
         }
         Ok(slf.as_super().get().record_at(index)?.into_any())
     }

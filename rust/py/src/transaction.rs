@@ -16,6 +16,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyRange, PyString, PyTuple};
 
 use crate::any_topic::AnyTopic;
+use crate::calling::of_module;
 use crate::collect::Collector;
 use crate::consumer::Consumer;
 use crate::errors::{OrRaise, invalid};
@@ -212,7 +213,7 @@ fn running_task(asyncio: &Bound<'_, PyAny>) -> PyResult<usize> {
 /// began.
 fn current<'py>(py: Python<'py>) -> PyResult<&'py Bound<'py, PyAny>> {
     static CURRENT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    CURRENT.import(py, "falaj._transaction", "_CURRENT")
+    of_module(&CURRENT, py, "falaj._transaction", "_CURRENT")
 }
 
 #[pymethods]

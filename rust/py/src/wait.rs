@@ -4,8 +4,8 @@
 //! begin and is enough for a busy topic. Then it sleeps without a limit, with a [`Looking`].
 //! Closing wakes the log's waiters, and each checks whether it is over.
 //!
-//! While the interpreter shuts down, pyo3 stops a thread that tries to attach again. So nothing
-//! that the main thread would wait for may be held across a detach.
+//! While the interpreter shuts down, pyo3 stops a thread that tries to attach again; `calling` does
+//! so for Python code. So nothing that the main thread would wait for may be held across a detach.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

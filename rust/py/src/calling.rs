@@ -1,0 +1,105 @@
+//! Calling Python code from Rust, such that the interpreter may shut down meanwhile.
+//!
+//! Python code takes the GIL again after a switch of threads or a system call. While the
+//! interpreter shuts down, versions before 3.14 end a daemon thread there by `pthread_exit`. glibc
+//! then unwinds the stack of the thread, and the process aborts where the unwinding comes to a Rust
+//! frame that catches panics: each function that Python calls is one. So the thread sleeps here
+//! until the process ends, as 3.14 does it. pyo3 does the same where a thread attaches again.
+#![allow(unsafe_code)]
+
+use std::ptr;
+
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyIterator, PyTuple};
+use pyo3::{BoundObject, ffi};
+
+// pyo3's own declarations say that the functions never unwind: then nothing here would run.
+unsafe extern "C-unwind" {
+    fn PyObject_Call(
+        callable: *mut ffi::PyObject,
+        arguments: *mut ffi::PyObject,
+        named: *mut ffi::PyObject,
+    ) -> *mut ffi::PyObject;
+    fn PyIter_Next(iterator: *mut ffi::PyObject) -> *mut ffi::PyObject;
+}
+
+/// Ends the unwinding of a thread: nothing further out runs.
+struct Sleep;
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        loop {
+            std::thread::park();
+        }
+    }
+}
+
+/// Do one call of a function that is declared here. What unwinds out of it ends in [`Sleep`].
+#[inline(always)]
+fn asleep_at_exit(call: impl FnOnce() -> *mut ffi::PyObject) -> *mut ffi::PyObject {
+    let sleep = Sleep;
+    let result = call();
+    std::mem::forget(sleep);
+    result
+}
+
+/// Call what may be Python code. No lock may be held that the main thread would wait for.
+pub(crate) fn call<'py>(
+    callable: &Bound<'py, PyAny>,
+    arguments: impl IntoPyObject<'py, Target = PyTuple>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = callable.py();
+    let arguments = arguments.into_pyobject(py).map_err(Into::into)?.into_bound();
+    // SAFETY: the thread is attached, both objects live until the end of this function, and null
+    // stands for no named arguments.
+    let result = asleep_at_exit(|| unsafe {
+        PyObject_Call(callable.as_ptr(), arguments.as_ptr(), ptr::null_mut())
+    });
+    // SAFETY: it is a new reference, or null with an exception set.
+    unsafe { Bound::from_owned_ptr_or_err(py, result) }
+}
+
+/// The items of an iterable, which may be a generator.
+#[derive(Debug)]
+pub(crate) struct Items<'py>(Bound<'py, PyIterator>);
+
+impl<'py> Items<'py> {
+    pub(crate) fn of(iterable: &Bound<'py, PyAny>) -> PyResult<Self> {
+        iterable.try_iter().map(Self)
+    }
+}
+
+impl<'py> Iterator for Items<'py> {
+    type Item = PyResult<Bound<'py, PyAny>>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        let py = self.0.py();
+        // SAFETY: the thread is attached, and the object lives and is an iterator.
+        let item = asleep_at_exit(|| unsafe { PyIter_Next(self.0.as_ptr()) });
+        // SAFETY: it is a new reference, or null, at the end or with an exception set.
+        match unsafe { Bound::from_owned_ptr_or_opt(py, item) } {
+            Some(item) => Some(Ok(item)),
+            None => PyErr::take(py).map(Err),
+        }
+    }
+}
+
+/// Import a module, which runs Python code if it is the first import.
+pub(crate) fn import<'py>(py: Python<'py>, module: &str) -> PyResult<Bound<'py, PyAny>> {
+    static IMPORT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    call(IMPORT.import(py, "importlib", "import_module")?, (module,))
+}
+
+/// Return something of a module, imported once.
+pub(crate) fn of_module<'py>(
+    once: &'py PyOnceLock<Py<PyAny>>,
+    py: Python<'py>,
+    module: &str,
+    name: &str,
+) -> PyResult<&'py Bound<'py, PyAny>> {
+    let found =
+        once.get_or_try_init(py, || import(py, module)?.getattr(name).map(Bound::unbind))?;
+    Ok(found.bind(py))
+}
