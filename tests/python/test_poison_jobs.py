@@ -1,4 +1,4 @@
-"""What counts as an attempt at a job: work that was begun. A poison job harms no other."""
+"""Attempts at a job: only work that was begun counts. A poison job harms no other."""
 
 import asyncio
 import copy
@@ -27,7 +27,7 @@ def queue(store: falaj.Store) -> Queue[Any]:
 
 
 def attempts(queue: Queue[Any]) -> dict[int, int]:
-    """Attempts of all jobs that can be taken now; nothing is begun."""
+    """Return the attempts of all jobs that can be taken now; begin none."""
     told: dict[int, int] = {}
     taken = []
     while jobs := queue.take(100, timeout=0):
@@ -226,7 +226,7 @@ def test_a_job_that_kills_its_workers_is_the_only_dead_letter_and_comes_alone(
 ) -> None:
     for attempt in (1, 2, 3):
         with child(store.path, KILLED.replace("lease=lease", "lease=3600")) as worker:
-            # A batch of all is its first; then it is a suspect, in a batch of its own.
+            # The job comes first in a batch of all, then as a suspect in a batch of its own.
             while (told := worker.hear()) != f"at work {10 if attempt == 1 else 1} {attempt}":
                 pytest.fail(told)
             worker.process.send_signal(signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Many workers of one queue, killed and stopped all the time, against accounts of their own."""
+"""Many workers of one queue, killed and stopped all the time, checked by their own accounts."""
 
 import os
 import random
@@ -22,7 +22,7 @@ SEED = 20261122
 
 
 class Worker:
-    """A process, and what it wrote of itself."""
+    """A worker process, and the account that it wrote."""
 
     def __init__(self, path: Path, account: Path) -> None:
         program = [sys.executable, str(WORKER)]
@@ -57,7 +57,7 @@ def test_killed_and_stopped_workers_lose_no_job_and_share_none(
         time.sleep(dice.uniform(0.02, 0.2))  # sleep: the storm's rhythm
         victim = dice.choice(living)
         if i % 3 == 2:
-            # Stopped past its leases: what it acks after that is refused.
+            # The worker stops past its leases: the queue refuses its acks after that.
             os.kill(victim.process.pid, signal.SIGSTOP)
             time.sleep(LEASE_S * 1.2)  # sleep: until its leases are over
             os.kill(victim.process.pid, signal.SIGCONT)
@@ -77,9 +77,9 @@ def assert_all_done_and_none_shared(
     assert isinstance(info, dict)
     assert (info["done"], info["ready"], info["in_flight"]) == (JOBS, 0, 0)
     acks: dict[int, int] = defaultdict(int)
-    # Of each job when it was had, and until when at least by nobody else.
+    # For each job: when a worker got it, and until when at least no other may have it.
     held: dict[int, list[tuple[float, float]]] = defaultdict(list)
-    # Of each job the attempt that its workers noted last.
+    # For each job: the highest attempt that its workers noted.
     attempts: dict[int, int] = defaultdict(int)
     unsure = late = again = 0
     for worker in workers:
@@ -100,7 +100,7 @@ def assert_all_done_and_none_shared(
                 end = min(before + LEASE_S, worker.killed_at, ends.get((offset, attempt), 1e300))
                 held[offset].append((after, end))
                 attempts[offset] = max(attempts[offset], attempt)
-    # An attempt counts only where one began: all are noted, but what was begun just before a kill.
+    # An attempt counts only if it began. Workers note all begun ones, except just before a kill.
     uncounted = sum(attempts[offset] - len(held[offset]) for offset in held)
     assert 0 <= uncounted <= len(workers), "a job that was never begun was counted"
     assert late > 0, "nobody was late"

@@ -1,7 +1,7 @@
 //! `Queue`: delivering the records of a topic as jobs. `falaj.Queue` derives from it.
 //!
-//! What runs for each job is here; what becomes of jobs that were tried too often, and all words about
-//! it, are Python's.
+//! Owns the code that runs for each job. The Python class decides what becomes of jobs that were tried
+//! too often, and documents it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,7 +36,7 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// Call the engine detached, as long as it takes to get the lock.
+    /// Call the engine detached from Python, for as long as it takes to get the lock.
     fn call<T: Send>(
         &self,
         py: Python<'_>,
@@ -54,7 +54,7 @@ impl Queue {
         let jobs: Vec<Py<Job>> = if let Ok(job) = jobs.cast::<Job>() {
             vec![job.clone().unbind()]
         } else if let Ok(list) = jobs.cast::<PyList>() {
-            // Not by its own iterator, which begins the jobs of a batch.
+            // Not by the batch's own iterator, which begins its jobs.
             list.iter().map(own).collect::<PyResult<_>>()?
         } else {
             jobs.try_iter()?.map(|job| own(job?)).collect::<PyResult<_>>()?
@@ -72,7 +72,7 @@ impl Queue {
         }
     }
 
-    /// Give back those of the jobs that are in a state.
+    /// Give back the jobs that are in `state`.
     fn back(
         &self,
         py: Python<'_>,
@@ -89,13 +89,13 @@ impl Queue {
         if !is_over(py, &given_back) {
             return given_back;
         }
-        // A lease that was over has been given back already.
+        // A job whose lease is over has returned to the queue already.
         these.iter().for_each(|job| job.get().becomes(SETTLED));
         Ok(())
     }
 }
 
-/// How many dead letters are put back between two looks for a signal.
+/// Number of dead letters that are put back between two checks for a signal.
 const REDRIVE_SLICE: u64 = 256;
 
 fn settle(jobs: &[Py<Job>]) {
@@ -118,20 +118,20 @@ impl Queue {
         Ok(Self { inner: Arc::new(inner), handle, closed: AtomicBool::new(false) })
     }
 
-    /// Its name.
+    /// The queue's name.
     #[getter]
     fn name(&self) -> &str {
         self.inner.name()
     }
 
-    /// True once it was closed, or its topic.
+    /// True once the queue or its topic was closed.
     #[getter]
     fn closed(&self) -> bool {
         self.closed.load(Ordering::Relaxed) || self.handle.is_closed()
     }
 
-    /// Add to two lists jobs that may be worked on now, and those that were tried too often before. `has_policy`
-    /// says that the queue has dead letters or a backoff.
+    /// Take jobs that may be worked on now. Add those that were tried too often before to `worn`, and the others to
+    /// `jobs`. `has_policy` says that the queue has dead letters or a backoff.
     #[allow(clippy::too_many_arguments, reason = "Queue.take calls it")]
     fn _take(
         slf: &Bound<'_, Self>,
@@ -179,15 +179,15 @@ impl Queue {
         Ok(())
     }
 
-    /// Say that jobs are done: their records are never handed out again.
+    /// Say that jobs are done: their records are never delivered again.
     ///
     /// Args:
     ///     jobs: A job, or any number of them, taken from this handle.
     ///
     /// Raises:
-    ///     LeaseExpired: Of one of them, after the others were acked: its time is over, and somebody else
-    ///         may work on it.
-    ///     InvalidArgument: One is of another queue; nothing was acked.
+    ///     LeaseExpired: The lease of one of them is over, and another worker may have it. The others were
+    ///         acked.
+    ///     InvalidArgument: A job was taken from another handle; nothing was acked.
     fn ack(&self, py: Python<'_>, jobs: &Bound<'_, PyAny>) -> PyResult<()> {
         let jobs = self.ours(py, jobs)?;
         let to_ack: Vec<_> = jobs.iter().map(|job| job.get().to_ack()).collect();
@@ -224,7 +224,7 @@ impl Queue {
         this.back(py, &jobs, BEGUN, |queue, topic, leases| queue.nack(topic, leases, same))
     }
 
-    /// Give back jobs that were not begun, to be delivered again at once or after a delay: that was no
+    /// Give back jobs that were not begun, to be delivered again at once or after a delay. They count no
     /// attempt.
     fn _put_back(
         &self,
@@ -236,7 +236,8 @@ impl Queue {
         self.back(py, &jobs, OPEN, |queue, topic, leases| queue.put_back(topic, leases, delay))
     }
 
-    /// Have the leases of jobs end so long after now. Returns the jobs whose leases were not over.
+    /// Extend the leases of jobs: each ends `lease` seconds after now. Return the jobs whose leases were not
+    /// over.
     fn _keep<'py>(
         &self,
         py: Python<'py>,
@@ -250,8 +251,8 @@ impl Queue {
         PyList::new(py, jobs)
     }
 
-    /// Write dead letters of jobs to another topic, on the disk, and bury the jobs. Returns false where the lease of
-    /// one was over: another worker has it.
+    /// Write dead letters of jobs to another topic, on the disk, and count the jobs as dead. Return false if the lease
+    /// of one was over: another worker has it.
     #[pyo3(signature = (jobs, dead, reason=None))]
     fn _bury(
         &self,
@@ -272,17 +273,17 @@ impl Queue {
         Ok(all)
     }
 
-    /// Give up the jobs that stand in the way because their records are damaged.
+    /// Give up the jobs that block the queue because their records are corrupt.
     ///
-    /// These are the jobs that came back since they cannot be read, and the next ones that nobody had
-    /// yet. They count as dead; a dead letter is not written, as there is nothing to write. With
-    /// `order="key"` it is not known of which key they were: what follows goes on without them.
+    /// These are the jobs that returned because they cannot be read, and the next ones that were never
+    /// delivered. They count as dead. They have no dead letters, as there is nothing to write. With
+    /// `order="key"` the queue cannot know their keys, so the jobs behind them continue without them.
     ///
-    /// Costs reading what came back.
+    /// This reads the jobs that returned.
     ///
     /// Returns:
-    ///     For each damaged place `topic`, `partition`, `offsets` (the first that was given up, and the
-    ///     one behind the last), `path` and `position`; empty where nothing is damaged.
+    ///     For each corrupt place `topic`, `partition`, `offsets`, `path` and `position`; empty if nothing
+    ///     is corrupt. `offsets` are the first offset that was given up, and the one after the last.
     ///
     /// Raises:
     ///     TopicDeleted: The topic was deleted.
@@ -300,22 +301,23 @@ impl Queue {
         })
     }
 
-    /// Tell the queue in numbers.
+    /// Return the queue in numbers.
     fn _info<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let info = self.call(py, Inner::info)?;
         info_in(py, self.inner.name(), Ok(&info))
     }
 
-    /// Name of the header that says when a record may be handed out first.
+    /// Name of the header with the time before which no worker gets the record.
     #[classattr]
     const _NOT_BEFORE: &'static str = NOT_BEFORE;
 
-    /// What asks for news of its topic.
+    /// Return a watch, which asks for news of the topic.
     fn _watch(&self, py: Python<'_>) -> PyResult<Watch> {
         Ok(Watch::new(self.handle.open_existing(py)?, Visibility::Visible))
     }
 
-    /// Up to where the topic reaches, and after how many seconds to look again though nothing comes.
+    /// Return the offset up to which the topic reaches, and the seconds after which to look again even if no
+    /// record comes.
     fn _next(&self, py: Python<'_>) -> PyResult<(u64, Option<f64>)> {
         let (seen, due) = self.call(py, |queue, topic| {
             let seen = topic.log().committed().unwrap_or_default();
@@ -324,20 +326,20 @@ impl Queue {
         Ok((seen.0, due.map(|due| due.as_secs_f64())))
     }
 
-    /// Close it, from any thread: calls that wait for jobs end. Jobs that were not begun go back. Those that
-    /// were begun stay in flight, and can be settled by themselves.
+    /// Close the queue, from any thread: calls that wait for jobs end. Jobs that were not begun return to the
+    /// queue. Those that were begun stay in flight; settle them with their own `ack` and `nack`.
     fn close(&self, py: Python<'_>) {
         self.closed.store(true, Ordering::Relaxed);
         self.handle.take_back(py, |batch| Arc::ptr_eq(&batch.queue, &self.inner));
-        // What the last take owes the queue; else it is over with its lease.
+        // Return the jobs that the last take owes the queue; if this fails, their leases end.
         let _late = call(py, &self.inner, &self.handle, Inner::settle);
         self.inner.rest();
         self.handle.rouse(py);
     }
 }
 
-/// What the files of the queues of a store say, of all or of one, as dicts; how far their topics reach is
-/// not looked at.
+/// Return the numbers in the files of all queues of a store, or of one queue, as dicts. This does not look at
+/// how far their topics reach.
 #[pyfunction]
 #[pyo3(signature = (store, name=None))]
 pub(crate) fn _queue_overview<'py>(
@@ -361,7 +363,7 @@ pub(crate) fn _queue_overview<'py>(
     })
 }
 
-/// A queue in numbers, or what is wrong with it.
+/// Return a queue in numbers, or the error in its file.
 fn info_in<'py>(
     py: Python<'py>,
     name: &str,
@@ -390,7 +392,7 @@ fn info_in<'py>(
     ))
 }
 
-/// Names of all queues of a store, sorted.
+/// Return the names of all queues of a store and of their topics, sorted.
 #[pyfunction]
 pub(crate) fn _queues(
     py: Python<'_>,
@@ -415,7 +417,7 @@ pub(crate) fn _redrive(
     let (queue, limit) = (queue.to_string_lossy(), limit.unwrap_or(u64::MAX));
     let mut done = 0;
     loop {
-        // A signal is looked for after each slice.
+        // Check for a signal after each slice.
         let slice = if dry_run { limit } else { limit.min(done + REDRIVE_SLICE) };
         patiently(py, handle.patience, || {
             let counted = if dry_run { &mut 0 } else { &mut done };

@@ -1,7 +1,7 @@
 //! `Job`: a record, and the right to work on it; and the batch that it was taken with.
 //!
 //! Owns what this process did with each job: it began it, settled it, or neither. Invariant: a job that was
-//! not begun goes back when its batch is closed, or when its last job is dropped.
+//! not begun returns to the queue when its batch is closed, or when the batch's last job is dropped.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -24,8 +24,9 @@ use crate::wait::{patiently, seconds};
 
 /// A record, and the right to work on it until the lease is over.
 ///
-/// A context manager: the block begins the work. When it ends, the job is acked; when an exception
-/// leaves it, the job is given back, and that was an attempt. A block that settles the job itself decides.
+/// A context manager: the block begins the work. When the block ends, it acks the job. When an exception
+/// leaves the block, it gives the job back, and that counts an attempt. If the code in the block acks the job
+/// or gives it back, the end of the block does neither.
 ///
 /// Example:
 ///     >>> queue = store.queue("jobs")
@@ -46,13 +47,13 @@ pub struct Job {
     handle: Arc<Handle>,
 }
 
-/// Work on it was not begun.
+/// State of a job whose work was not begun.
 pub(crate) const OPEN: u8 = 0;
 pub(crate) const BEGUN: u8 = 1;
 pub(crate) const SETTLED: u8 = 2;
 
-/// Jobs that were taken together, and what this process did with each. What was never begun when the last
-/// of them is gone goes back.
+/// Jobs that were taken together, and what this process did with each. When the last of them is dropped,
+/// those that were never begun return to the queue.
 #[derive(Debug)]
 pub(crate) struct Batch {
     pub(crate) queue: Arc<Inner>,
@@ -80,11 +81,11 @@ impl Batch {
         all.filter(|(_, state)| state.load(Ordering::Relaxed) == OPEN).map(|(it, _)| *it).collect()
     }
 
-    /// Give back what was not begun, because the queue or its topic is being closed.
+    /// Give back the jobs that were not begun, because the queue or its topic is being closed.
     pub(crate) fn close(&self, topic: &Engine) {
         let open = self.open();
         if !open.is_empty() {
-            // Without a delay nothing is refused; where the lock is not to be had, the leases end.
+            // Without a delay, no job is refused. If the lock is not available, the leases end.
             let _late = self.queue.put_back(topic, &open, Duration::ZERO);
         }
     }
@@ -117,14 +118,14 @@ pub(crate) fn is_late(py: Python<'_>, error: &PyErr) -> bool {
     is(py, error, "LeaseExpired")
 }
 
-/// True where jobs need nothing more: it was done, or they are another's. After any other error they are
-/// as they were.
+/// Return true if jobs need nothing more: the call succeeded, or another worker has them. After any other
+/// error they are as they were.
 pub(crate) fn is_over(py: Python<'_>, done: &PyResult<()>) -> bool {
     done.as_ref().err().is_none_or(|error| is_late(py, error))
 }
 
 impl Job {
-    /// A job of a batch, with its record.
+    /// Make a job of a batch, with its record.
     pub(crate) fn make(
         py: Python<'_>,
         (batch, index): (&Arc<Batch>, usize),
@@ -149,7 +150,7 @@ impl Job {
         self.batch.states[self.index].store(state, Ordering::Relaxed);
     }
 
-    /// After a call that settles it.
+    /// Mark the job as settled if the call `ended` leaves nothing to do; return the result of the call.
     fn ended(&self, py: Python<'_>, ended: PyResult<()>) -> PyResult<()> {
         if is_over(py, &ended) {
             self.becomes(SETTLED);
@@ -157,12 +158,12 @@ impl Job {
         ended
     }
 
-    /// True where no attempt is left.
+    /// Return true if no attempt is left.
     pub(crate) fn is_last(&self) -> bool {
         self.lease().attempt >= self.batch.max_attempts
     }
 
-    /// Make the engine's job of it.
+    /// Make the engine's job of this one.
     pub(crate) fn taken(&self, py: Python<'_>) -> Taken {
         Taken { lease: *self.lease(), record: Record::of_engine(self.record.bind(py)) }
     }
@@ -182,11 +183,11 @@ impl Job {
 
 #[pymethods]
 impl Job {
-    /// Begin work on it: from here on this is an attempt, however it ends. Iterating over the batch,
-    /// indexing it and `with job:` do it. Once it was begun or settled, this does nothing.
+    /// Begin work on the job: from here on this counts as an attempt, however it ends. Iterating over the
+    /// batch, indexing it and `with job:` do so, too. Once the job was begun or settled, this does nothing.
     ///
     /// Raises:
-    ///     LeaseExpired: Its time is over: another worker may have it, so leave it alone.
+    ///     LeaseExpired: Its lease is over: another worker may have it, so leave it alone.
     fn begin(&self, py: Python<'_>) -> PyResult<()> {
         if self.is(OPEN) {
             self.call(py, |queue, topic| queue.begin(topic, &[*self.lease()]))?;
@@ -195,7 +196,7 @@ impl Job {
         Ok(())
     }
 
-    /// The same where a batch hands it over: false where its time is over.
+    /// Begin work on the job when its batch reaches it; return false if its lease is over.
     fn _reach(&self, py: Python<'_>) -> PyResult<bool> {
         match self.begin(py) {
             Err(error) if is_late(py, &error) => Ok(false),
@@ -203,16 +204,17 @@ impl Job {
         }
     }
 
-    /// Say that it is done: the record is never delivered again.
+    /// Say that the job is done: its record is never delivered again.
     ///
     /// Raises:
-    ///     LeaseExpired: Its time is over, or it was settled before; somebody else may work on it.
+    ///     LeaseExpired: Its lease is over, or it was settled before; another worker may have it.
     fn ack(&self, py: Python<'_>) -> PyResult<()> {
         let acked = self.call(py, |queue, topic| queue.ack(topic, &[self.to_ack()]));
         self.ended(py, acked)
     }
 
-    /// Return it to the queue because it failed. This was an attempt. The queue delivers it again, to any worker.
+    /// Return the job to the queue because it failed. This counts as an attempt. The queue delivers it again, to any
+    /// worker.
     ///
     /// After the last attempt, by `max_attempts`, it becomes a dead letter at once, on the disk. If the dead letter
     /// cannot be written, the job returns to the queue, and a later `take` writes the dead letter.
@@ -251,10 +253,10 @@ impl Job {
         this.ended(py, given_back)
     }
 
-    /// Keep it for longer.
+    /// Keep the job for longer.
     ///
     /// Args:
-    ///     lease: Seconds from now until its time is over.
+    ///     lease: Seconds from now until its lease is over.
     ///
     /// Raises:
     ///     LeaseExpired: As for `ack`.
@@ -268,7 +270,7 @@ impl Job {
         self.call(py, |queue, topic| queue.extend(topic, &[*self.lease()], lease))
     }
 
-    /// What the topic's codec makes of the record's payload.
+    /// The record's payload, decoded by the topic's codec.
     #[getter]
     fn value<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.record.bind(py).getattr("value")
@@ -291,19 +293,19 @@ impl Job {
         self.lease().offset
     }
 
-    /// How often work on it was begun, this time included.
+    /// The number of attempts, this one included.
     #[getter]
     fn attempt(&self) -> u32 {
         self.lease().attempt
     }
 
-    /// True once it was acked or given back through this object.
+    /// True once the job was acked or given back through this object.
     #[getter]
     fn settled(&self) -> bool {
         self.is(SETTLED)
     }
 
-    /// For pickle and copy, which refuse it.
+    /// Refuse pickle and copy.
     fn __reduce__(&self) -> PyResult<()> {
         let what = "a job cannot be pickled or copied, because its lease is this process's: give other processes \
                     its record, or let them take jobs themselves";

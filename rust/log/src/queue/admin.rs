@@ -1,7 +1,8 @@
-//! The queues of a store: which there are, and removing the state of one.
+//! The queues of a store: listing them, and deleting the state of one.
 //!
-//! Owns no state. Invariant: a state file goes under the claim and the queue's lock, so whoever has it
-//! open finds that out when it gets the lock, whenever this ends. See `docs/PROTOCOL.md`, "Queues".
+//! Owns no state. Invariant: a state file is deleted under the claim and the queue's lock. So a process
+//! that has it open finds that out when it gets the lock, at whatever step the deletion ends. See
+//! `docs/PROTOCOL.md`, "Queues".
 
 use std::sync::PoisonError;
 
@@ -10,8 +11,9 @@ use super::state::StateFile;
 use crate::error::{Error, Result};
 use crate::store::Store;
 
-/// Forget what became of the records of a queue; the records stay. Who has it open goes on with a new
-/// one, in which all are to be done: jobs that are out can't be acked any more.
+/// Forget what became of the records of a queue; the records stay. A process that has the queue open
+/// continues with a new one, in which all records are to be done. Jobs that are in flight can't be
+/// acked any more.
 ///
 /// # Errors
 /// `InvalidName`, `UnknownQueue`, `NotWritable`, `LockTimeout`, `SystemCallFailed`.
@@ -30,7 +32,7 @@ pub fn delete(store: &Store, name: &str) -> Result<()> {
                     return Ok(Some(file.header.topic));
                 }
                 Ok(Some(_)) => {}
-                // Who has it open is told the same.
+                // A process that has it open gets the same error.
                 Err(
                     Error::CorruptData { .. }
                     | Error::UnsupportedVersion { .. }
@@ -44,7 +46,7 @@ pub fn delete(store: &Store, name: &str) -> Result<()> {
     })?;
     *open = None;
     drop(open);
-    // Whoever waits for jobs looks, and finds all of them.
+    // A worker that waits for jobs looks again, and finds all of them.
     let log = topic.map(|name| store.topic_settings(&name)).and_then(Result::ok);
     if let Some(log) = log.and_then(|settings| store.open_log(&settings).ok()) {
         log.wake_all();
@@ -52,8 +54,8 @@ pub fn delete(store: &Store, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// The queues of a store, by name, each with its topic's name. Those whose state is damaged come with an
-/// empty one.
+/// List the queues of a store by name, each with its topic's name. If the state of a queue is corrupt,
+/// its topic's name is empty.
 ///
 /// # Errors
 /// When the directory cannot be read.

@@ -1,8 +1,8 @@
 //! Jobs: leases with their records.
 //!
-//! Owns reading what was leased, outside of the queue's lock. Invariant: whatever is leased here is
-//! handed to the caller or [`super::undelivered`] to the queue, also where an error ends it; and an error is
-//! told only where the caller is handed nothing.
+//! Owns the reading of leased records, outside of the queue's lock. Invariants: each lease taken here goes
+//! to the caller or, by [`super::undelivered`], back to the queue, also if an error ends the take. The
+//! caller gets an error only if it gets no job.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -14,42 +14,42 @@ use crate::topic::{PartitionScan, Record, Topic};
 use super::undelivered::ReturnKind;
 use super::{Lease, Now, QueueFile, micros};
 
-/// Name of the header that says when a record may be handed out first: microseconds since 1970, in
+/// Name of the header with the time before which no worker gets the record: microseconds since 1970, in
 /// decimal digits.
 pub const NOT_BEFORE: &str = "falaj-not-before";
 
-/// So many records that cannot be read end a take, which reads them all each time.
+/// Number of unreadable records at which a take ends. Each take reads all of them again.
 const UNREAD_MAX: usize = 4096;
 
-/// How many records are walked over rather than looked up.
+/// Number of records up to which a reader walks to a record rather than looks it up.
 const NEAR: u64 = 1024;
 
 /// A record, and the right to work on it.
 #[derive(Clone, Debug)]
 pub struct LeasedJob {
-    /// The right.
+    /// The right to work on it.
     pub lease: Lease,
     /// The record.
     pub record: Record,
 }
 
 impl LeasedJob {
-    /// What [`QueueFile::ack`] takes.
+    /// Return what [`QueueFile::ack`] takes.
     pub fn to_ack(&self) -> (Lease, u64) {
         (self.lease, self.record.block().fingerprint())
     }
 }
 
-/// Where the last take stopped reading; the next one mostly goes on there.
+/// Position where the last take stopped reading; the next one mostly continues there.
 #[derive(Debug, Default)]
 pub(super) struct Reader {
     at: Mutex<Option<(u64, PartitionScan)>>,
 }
 
 impl Reader {
-    /// The record with this offset.
+    /// Read the record with this offset.
     fn read(&self, topic: &Topic, offset: u64) -> Result<Record> {
-        // A forked child may have inherited it locked.
+        // A forked child may have inherited the mutex locked.
         let Ok(mut at) = self.at.try_lock() else { return topic.get_in(0, offset) };
         if at.as_ref().is_some_and(|(epoch, _)| *epoch != fork::epoch()) {
             *at = None;
@@ -77,21 +77,21 @@ impl Reader {
         Ok(record)
     }
 
-    /// Let go of the log.
+    /// Release the log.
     fn forget(&self) {
         *self.at.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 }
 
 impl QueueFile {
-    /// Take up to `n` jobs that may be worked on now; none where there are none. A suspect comes alone
+    /// Take up to `n` jobs that may be worked on now, or none if there are none. A suspect comes alone
     /// ([`Lease::suspect`]).
     ///
-    /// Work on none of them has begun: [`QueueFile::each`] or [`QueueFile::begin`] begins it.
+    /// The take begins work on none of them: [`QueueFile::each`] or [`QueueFile::begin`] does.
     ///
     /// # Errors
-    /// `InvalidArgument` for a lease of no length; those of the queue's state; those of reading the records:
-    /// then nothing is leased. An error is told only where no job is to be had beside it.
+    /// `InvalidArgument` for a lease of less than a millisecond; errors of the queue's state and of reading
+    /// the records. An error is returned only if the take gets no job; then nothing is leased.
     pub fn take(&self, topic: &Topic, n: usize, lease: Duration) -> Result<Vec<LeasedJob>> {
         if lease < Duration::from_millis(1) {
             return Err(Error::InvalidArgument {
@@ -100,7 +100,7 @@ impl QueueFile {
         }
         let mut jobs = Vec::new();
         let ended = self.fill(topic, n, lease, &mut jobs);
-        // Where the lock is not to be had now, the next call does it.
+        // If the lock is not available now, the next call does it.
         let _later = self.settle(topic);
         match ended {
             Err(error) if jobs.is_empty() => Err(error),
@@ -108,8 +108,8 @@ impl QueueFile {
         }
     }
 
-    /// Damaged ones are leased until all others were looked for: given back before, they would be the
-    /// next ones again.
+    /// Lease jobs and read their records. Jobs that cannot be read stay leased until this has looked for
+    /// all others: if they returned before, they would be the next ones again.
     fn fill(
         &self,
         topic: &Topic,
@@ -133,7 +133,8 @@ impl QueueFile {
         ended
     }
 
-    /// Read what was leased. What cannot be handed out is owed to the queue, or cannot be read.
+    /// Read leased records. A job that cannot be delivered is owed to the queue, and one that cannot be
+    /// read is added to `unread`.
     fn read(
         &self,
         topic: &Topic,
@@ -166,11 +167,12 @@ impl QueueFile {
         ended
     }
 
-    /// Give jobs back as they are, to be delivered again at once or after a delay: what was not begun was
-    /// no attempt. A lease that is over needs nothing. Where the lock is not to be had, the next call does it.
+    /// Give jobs back as they are, to be delivered again at once or after a delay. Jobs that were not begun
+    /// count no attempt. A lease that is over needs nothing. If the lock is not available, the next call
+    /// does it.
     ///
     /// # Errors
-    /// `InvalidArgument` for a delay that leads out of the calendar.
+    /// `InvalidArgument` for a delay that is too long.
     pub fn put_back(&self, topic: &Topic, leases: &[Lease], delay: Duration) -> Result<()> {
         let delay = micros(delay)?;
         let until = (delay > 0).then(|| Now::of(topic.store()).wall + delay);
@@ -179,14 +181,14 @@ impl QueueFile {
         Ok(())
     }
 
-    /// The same, but the next call of this handle does it: takes no lock, and never fails.
+    /// Have the next call of this handle give jobs back as they are. This takes no lock, and never fails.
     pub fn owe(&self, leases: &[Lease]) {
         leases.iter().for_each(|lease| self.owed.note(*lease, ReturnKind::Back(None)));
     }
 
-    /// The jobs of a batch, each begun when the iteration reaches it. Jobs whose lease is over by then are
-    /// passed over: others may have them. What is not reached goes back when the iterator is dropped, and
-    /// that was no attempt.
+    /// Iterate over the jobs of a batch, and begin each when the iteration reaches it. The iterator skips
+    /// jobs whose lease is over by then, because other workers may have them. When it is dropped, it gives
+    /// back the jobs that it did not reach, and they count no attempt.
     pub fn each<'a>(&'a self, topic: &'a Topic, jobs: Vec<LeasedJob>) -> Each<'a> {
         Each { queue: self, topic, left: jobs.into_iter() }
     }
@@ -201,7 +203,7 @@ impl QueueFile {
             let lease = left.as_slice().first()?.lease;
             let begun = self.begin(topic, &[lease]);
             match begun {
-                // It stays among those that go back.
+                // The job stays among those that return to the queue.
                 Err(error) if !matches!(error, Error::LeaseExpired { .. }) => {
                     return Some(Err(error));
                 }
@@ -219,12 +221,12 @@ impl QueueFile {
         let left: Vec<_> = left.as_slice().iter().map(|job| job.lease).collect();
         if !left.is_empty() {
             self.owe(&left);
-            // Where the lock is not to be had now, the next call does it.
+            // If the lock is not available now, the next call does it.
             let _later = self.settle(topic);
         }
     }
 
-    /// Settle what takes leased and could not hand out, as far as that is not done yet.
+    /// Settle the leases that takes could not deliver, if that is not done yet.
     ///
     /// # Errors
     /// Those of the queue's state.
@@ -232,13 +234,13 @@ impl QueueFile {
         if self.owed.is_any() { self.changed(topic, |_, _| Ok(())) } else { Ok(()) }
     }
 
-    /// Let go of what reading keeps open.
+    /// Close what reading keeps open.
     pub fn rest(&self) {
         self.reader.forget();
     }
 }
 
-/// Jobs of a batch, each begun when it is reached; [`QueueFile::each`] makes it.
+/// Iterator that begins each job of a batch when it reaches the job; [`QueueFile::each`] makes it.
 #[derive(Debug)]
 pub struct Each<'a> {
     queue: &'a QueueFile,
@@ -260,7 +262,7 @@ impl Drop for Each<'_> {
     }
 }
 
-/// Until when a record wants to wait, if that is not over.
+/// Return the time before which no worker gets a record, if that is still to come.
 fn not_before(record: &Record, topic: &Topic) -> Option<u64> {
     let mut headers = record.headers();
     let (_, value) = headers.find(|(name, _)| *name == NOT_BEFORE)?;

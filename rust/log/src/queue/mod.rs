@@ -1,10 +1,10 @@
-//! Work queues: what became of each record of a topic, kept beside it in one file.
+//! Work queues: one file beside a topic, which keeps what became of each record.
 //!
-//! Owns leases: a record is handed out to one process at a time, until that acks it, gives it back,
-//! dies, or its time is over. Invariants, each with its proof in `docs/PROTOCOL.md`, "Queues": no
-//! record is lost (it counts as done only after its holder said so, or was trimmed); none is handed to
-//! two living holders at a time. A job may be done twice: when its holder dies or is late after the
-//! work and before the ack, and when a loss of power takes an ack back.
+//! Owns leases. A queue delivers a record to one process at a time. The lease lasts until that process acks
+//! the record, gives it back or dies, or until its time is over. `docs/PROTOCOL.md`, "Queues", proves the
+//! invariants. No record is lost: it counts as done only after its holder said so, or after it was trimmed.
+//! No two living holders have a record at the same time. A job may be done twice. That happens if its holder
+//! dies or is late between the work and the ack, or if a power failure undoes the ack.
 //!
 //! ```text
 //!            take                     ack
@@ -16,14 +16,13 @@
 //!     └──────────────────────────── leased
 //! ```
 //!
-//! A job that is leased is *begun* or not. Beginning is what counts as an attempt. A job that was never
-//! begun comes back as if it had not been delivered, whatever becomes of its holder. Where the holder dies
-//! or is late, what it had begun is *suspect*: it is delivered alone, so that the next death accuses no
-//! other job.
+//! A leased job is *begun* or not. Its attempt counts when the job is begun. A job that was never begun
+//! returns as if it had not been delivered, whatever becomes of its holder. If the holder dies or is
+//! late, the jobs that it had begun become *suspects*. Each suspect is delivered alone, so that another
+//! death makes no other job a suspect.
 //!
-//! Records are read from the topic by their offsets; nothing of them is copied into the state. What
-//! becomes of jobs that were tried too often is left to who takes them. Bytes: `docs/FORMAT.md`,
-//! "Queue".
+//! A take reads records from the topic by their offsets, and copies nothing of them into the state. The
+//! caller decides what becomes of jobs that were tried too often. Bytes: `docs/FORMAT.md`, "Queue".
 
 mod admin;
 mod backoff;
@@ -63,18 +62,18 @@ use key_hash::lane_of;
 pub use overview::{QueueInfo, look, overview};
 use ring::{Back, Ring, Room};
 
-/// How often a process looks for dead holders, while there are others' leases.
+/// Time between two looks for dead holders, while other processes have leases.
 const LOOK_EVERY_US: u64 = 20_000;
-/// Places of a new queue.
+/// Number of places of a new queue.
 const CAPACITY: u64 = 4096;
 
-/// What a queue is.
+/// Options of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueOptions {
-    /// Of records with the same key, hand out the next one only when the one before is done. `None`: as
-    /// the queue has it.
+    /// If true, the queue delivers a record only when the record before it with the same key is done.
+    /// `None` keeps the queue's own setting.
     pub ordered: Option<bool>,
-    /// How many places a new one has at first, a power of two: for tests.
+    /// Number of places that a new queue begins with, a power of two: for tests.
     pub capacity: u64,
 }
 
@@ -84,7 +83,7 @@ impl Default for QueueOptions {
     }
 }
 
-/// What time it is.
+/// The time by two clocks, in microseconds.
 #[derive(Clone, Copy, Debug)]
 struct Now {
     steady: u64,
@@ -94,68 +93,68 @@ struct Now {
 impl Now {
     fn of(store: &Store) -> Self {
         let storage = store.storage();
-        // 0 means "at once" to the heap.
+        // To the heap, 0 means "at once".
         let steady = storage.steady_us().max(1) as u64;
         Self { steady, wall: storage.now_us().max(0) as u64 }
     }
 }
 
-/// A right to a job, of one process.
+/// The right of one process to a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Lease {
-    /// Which record.
+    /// Offset of the record.
     pub offset: u64,
-    /// How often work on it was begun, this time included, whether it has begun yet or not.
+    /// Number of attempts, this one included, whether it has begun yet or not.
     pub attempt: u32,
-    /// How often it was delivered, modulo 2³¹: no two leases of a job have the same.
+    /// Number of deliveries, modulo 2³¹: no two leases of a job have the same number.
     pub delivery: u32,
-    /// True where the last process that worked on it died or was late: it is alone in its batch.
+    /// True if the last process that worked on the job died or was late. Then it is alone in its batch.
     pub suspect: bool,
-    /// Which process has it.
+    /// The process that has the job.
     pub holder: u32,
-    /// Of which state: when the queue is reset it has another.
+    /// Number of the queue's state: a reset gives the queue another.
     pub lineage: u64,
 }
 
-/// That a lease was kept, or of which job it could not be, and why.
+/// Success if a lease was kept; otherwise the offset of its job, and why not.
 type Kept = std::result::Result<(), (u64, &'static str)>;
 
-/// What tells that something was given back since, or that the queue was reset.
+/// Numbers that change when a job returns to the queue, or when the queue is reset.
 type Changes = (u64, u64);
 
-/// When there may be something to take.
+/// The time when there may be something to take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
     Now,
-    /// Microseconds from now, at the latest; `None`: when something is appended or given back.
+    /// Microseconds from now, at the latest; `None`: when a record is appended or a job returns.
     In(Option<u64>),
 }
 
-/// A work queue. Threads may share it; each call is given the topic, whose store it uses.
+/// A work queue. Threads may share it. Each call gets the topic, and uses the topic's store.
 #[derive(Debug)]
 pub struct QueueFile {
     name: String,
     path: PathBuf,
     options: QueueOptions,
-    /// When this handle looked for dead holders last.
+    /// Time when this handle last looked for dead holders.
     looked: AtomicU64,
-    /// When it asked last how far the topic is on the medium.
+    /// Time when this handle last asked how far the topic is on the disk.
     asked: AtomicU64,
-    /// Up to where the topic was seen to be on the medium.
+    /// Offset up to which this handle saw the topic on the disk.
     durable: AtomicU64,
-    /// Whether it kept the order of keys when this handle saw its state last.
+    /// True if the queue kept the order of keys when this handle last saw its state.
     was_ordered: AtomicBool,
     reader: jobs::Reader,
     owed: undelivered::Undelivered,
 }
 
 impl QueueFile {
-    /// Open a queue over a topic, creating it where there is none: then all records that the topic has
-    /// are to be done.
+    /// Open a queue over a topic. If there is none, create it, with all records of the topic to be done.
     ///
     /// # Errors
-    /// `InvalidName`; `InvalidArgument` for a topic with several partitions; `SettingsMismatch` where the queue is
-    /// one of another topic or order; `NotWritable`; `CorruptData`, `UnsupportedVersion`; `NoSpace`, `LockTimeout`, `SystemCallFailed`.
+    /// `InvalidName`; `InvalidArgument` for a topic with several partitions; `SettingsMismatch` if the queue
+    /// has another topic or order; `NotWritable`; `CorruptData`, `UnsupportedVersion`; `NoSpace`, `LockTimeout`,
+    /// `SystemCallFailed`.
     pub fn open(topic: &Topic, name: &str, options: QueueOptions) -> Result<Self> {
         let path = topic.store().layout().queue(name)?;
         if topic.partitions() != 1 {
@@ -181,20 +180,21 @@ impl QueueFile {
         Ok(queue)
     }
 
-    /// Its name.
+    /// Return the name of the queue.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Ack a job: its record is done. Jobs that cannot be acked do not keep the others from it.
+    /// Ack jobs: their records are done. If some cannot be acked, the others still are.
     ///
     /// # Errors
-    /// `LeaseExpired` for the first whose lease is over or is another's: somebody else may have the job.
+    /// `LeaseExpired` for the first job whose lease is over or is not this process's: another worker may
+    /// have the job.
     pub fn ack(&self, topic: &Topic, jobs: &[(Lease, u64)]) -> Result<()> {
         self.finish(topic, jobs, false)
     }
 
-    /// Ack jobs and count them as given up.
+    /// Ack jobs and count them as dead.
     ///
     /// # Errors
     /// As [`QueueFile::ack`].
@@ -223,7 +223,7 @@ impl QueueFile {
             }
             Ok((refused, is_lagging, frees))
         })?;
-        // They are acked, whatever becomes of this.
+        // The jobs are acked, whether this succeeds or not.
         if let Some(durable) = is_lagging.then(|| topic.durable(0).ok()).flatten() {
             self.durable.fetch_max(durable, Ordering::Relaxed);
         }
@@ -233,9 +233,9 @@ impl QueueFile {
         self.all_were_ours(refused)
     }
 
-    /// Begin work on jobs: from here on, this is an attempt, however it ends. Begin each before its work;
-    /// [`QueueFile::each`] does. Without it, a job that kills its worker is never counted. Costs a store into the
-    /// queue's file, and no sync: a power failure may take it back.
+    /// Begin work on jobs: from here on, this counts as an attempt, however it ends. Begin each job before
+    /// its work; [`QueueFile::each`] does. Otherwise a job that kills its worker never counts an attempt.
+    /// This costs a store into the queue's file, and no sync: a power failure may undo it.
     ///
     /// # Errors
     /// As [`QueueFile::ack`]: do not work on that job.
@@ -253,11 +253,11 @@ impl QueueFile {
         self.all_were_ours(refused)
     }
 
-    /// Give jobs back that were tried in vain, to be delivered again at once or after a delay. That is an
-    /// attempt, begun or not; [`QueueFile::put_back`] gives back what was not begun.
+    /// Give back jobs that failed, to be delivered again at once or after a delay. Each counts an attempt,
+    /// begun or not; [`QueueFile::put_back`] gives back jobs that were not begun.
     ///
     /// # Errors
-    /// As [`QueueFile::ack`]; `InvalidArgument` for a delay that leads out of the calendar.
+    /// As [`QueueFile::ack`]; `InvalidArgument` for a delay that is too long.
     pub fn nack(&self, topic: &Topic, leases: &[Lease], delay: Duration) -> Result<()> {
         let delay = micros(delay)?;
         let refused = self.changed(topic, |ring, now| {
@@ -276,7 +276,7 @@ impl QueueFile {
         self.all_were_ours(refused)
     }
 
-    /// Have leases end so long after now.
+    /// Extend leases, each to end `lease` from now.
     ///
     /// # Errors
     /// As [`QueueFile::ack`].
@@ -286,7 +286,7 @@ impl QueueFile {
         self.all_were_ours(refused)
     }
 
-    /// The same for those that are not over: tells which these are.
+    /// Extend the leases that are not over, and return for each whether it was extended.
     ///
     /// # Errors
     /// Those of the queue's state.
@@ -312,7 +312,7 @@ impl QueueFile {
         })
     }
 
-    /// Take leases of up to `n` jobs; of a suspect only if `may_suspect`, and of no other then.
+    /// Take leases of up to `n` jobs. If `may_suspect`, it may take a suspect, and then no other job.
     fn lease(
         &self,
         topic: &Topic,
@@ -362,8 +362,8 @@ impl QueueFile {
         }
     }
 
-    /// A long delay may have made the file large, of which little is needed any more. It does no harm
-    /// that it cannot be made smaller.
+    /// Shrink a file that a long delay made larger than is needed now. It does no harm if the file cannot
+    /// be made smaller.
     fn shrink(&self, topic: &Topic, ring: &mut Ring<'_>, now: Now) -> Result<()> {
         let least = self.options.capacity;
         if ring.file.parts().capacity <= least {
@@ -377,7 +377,7 @@ impl QueueFile {
         Ok(())
     }
 
-    /// True every 20 ms.
+    /// Return true every 20 ms.
     fn is_due(&self, last: &AtomicU64, now: u64) -> bool {
         let is_due = now.abs_diff(last.load(Ordering::Relaxed)) >= LOOK_EVERY_US;
         if is_due {
@@ -386,7 +386,7 @@ impl QueueFile {
         is_due
     }
 
-    /// Take back what dead processes have. Looks every 20 ms at most.
+    /// Take back the jobs of dead processes. It looks every 20 ms at most.
     fn reclaim(&self, topic: &Topic) -> Result<()> {
         if !self.is_due(&self.looked, Now::of(topic.store()).steady) {
             return Ok(());
@@ -394,14 +394,14 @@ impl QueueFile {
         let member = topic.store().membership()?;
         let holders = self.locked(topic, |ring, _| {
             if !ring.file.is_in_place(topic.store())? {
-                // Somebody put another in its place without a word, or died before saying it.
+                // A process replaced the file and did not mark it, or died before it could.
                 ring.file.set(at::REPLACED, 1)?;
             }
             Ok(ring.due.holders(member.identity()))
         })?;
         for holder in holders {
             let fate = member.fate(holder).doing("ask for a holder of", &self.path)?;
-            // The proof is kept until its jobs are taken back: nobody gets its slot meanwhile.
+            // `fate` lives until the jobs are taken back: no other process gets the slot meanwhile.
             if matches!(fate, Fate::Dead(_)) || planted(Canary::HolderRobbed) {
                 self.changed(topic, |ring, now| {
                     ring.reclaim(holder, now)?;
@@ -443,7 +443,7 @@ impl QueueFile {
         }
     }
 
-    /// How long there is nothing to take, unless something is appended or given back before.
+    /// Return how long there is nothing to take, unless a record is appended or a job returns before.
     ///
     /// # Errors
     /// Those of the queue's state.
@@ -471,14 +471,14 @@ impl QueueFile {
             }
             let mut bound = earliest.map(|time| time - now.steady);
             if !ring.due.holders(me).is_empty() {
-                // One of them may die.
+                // One of the holders may die.
                 bound = Some(bound.map_or(LOOK_EVERY_US, |bound| bound.min(LOOK_EVERY_US)));
             }
             Ok((Next::In(bound), changes))
         })
     }
 
-    /// Get the queue in numbers. Where jobs came back, this reads the state of all jobs from the floor on.
+    /// Get the queue in numbers. If jobs returned, this reads the state of all jobs from the lower bound on.
     ///
     /// # Errors
     /// Those of the queue's state and of the topic.
@@ -494,7 +494,7 @@ impl QueueFile {
     }
 }
 
-/// Microseconds, of a length that added to any time does not leave the calendar.
+/// Convert to microseconds, few enough that adding them to any time does not overflow.
 fn micros(duration: Duration) -> Result<u64> {
     let micros = u64::try_from(duration.as_micros()).ok().filter(|micros| *micros < 1 << 56);
     micros.ok_or_else(|| Error::InvalidArgument {

@@ -1,7 +1,7 @@
-//! Queues in numbers, for people and for what watches a store.
+//! Queues in numbers, for people and for monitoring.
 //!
 //! Owns no state. Looking takes no lock and changes nothing, and a store that is open read-only is enough. So counts
-//! that others change meanwhile may be of two moments. Jobs of dead holders count as ready, because the next
+//! that other processes change meanwhile may be of two moments. Jobs of dead holders count as ready, because the next
 //! take delivers them.
 
 use std::io;
@@ -29,7 +29,7 @@ pub struct QueueInfo {
     /// No record from this offset on was ever delivered.
     pub head: u64,
     /// Jobs that a worker may get now, or when the job before it of the same key is done. A job that was put with a
-    /// delay counts here until the first take that comes upon it.
+    /// delay counts here until a take first reaches it.
     pub ready: u64,
     /// Jobs that no worker gets before a time.
     pub delayed: u64,
@@ -47,8 +47,8 @@ pub struct QueueInfo {
     pub capacity: u64,
 }
 
-/// Look at all queues of a store, by name. An error in the file of one stands beside its name. Their topics are not
-/// looked at: records from `head` on, which are ready as well, are not counted.
+/// Look at all queues of a store, by name. Each name comes with the numbers of its queue, or with the error in its
+/// file. This does not look at topics, so it does not count records from `head` on, which are ready as well.
 ///
 /// # Errors
 /// When the directory cannot be read.
@@ -58,7 +58,7 @@ pub fn overview(store: &Store) -> Result<Vec<(String, Result<QueueInfo>)>> {
     Ok(names.into_iter().filter_map(named).collect())
 }
 
-/// Look at one queue in the same way; `None` where there is none.
+/// Look at one queue in the same way; return `None` if there is none.
 ///
 /// # Errors
 /// `CorruptData`, `UnsupportedVersion`, `SystemCallFailed`.
@@ -68,7 +68,7 @@ pub fn look(store: &Store, name: &str) -> Result<Option<QueueInfo>> {
     let Some(file) = opened else { return Ok(None) };
     let front = Front::read(&*file, &path)?;
     let current = store.incarnation() == Some(front.word(at::INCARNATION));
-    // In another incarnation all holders are dead, and what is derived is not believed.
+    // In another incarnation all holders are dead, and the derived state does not count.
     let holders = if current { holders(&front.bytes, store) } else { Vec::new() };
     let in_flight = holders.iter().map(|(_, jobs)| jobs).sum();
     let (floor, head) = (front.ends.floor, front.ends.head);
@@ -98,7 +98,7 @@ pub fn look(store: &Store, name: &str) -> Result<Option<QueueInfo>> {
     }))
 }
 
-/// The living processes that have jobs, and how many.
+/// Return the living processes that have jobs, and how many each has.
 fn holders(front: &[u8], store: &Store) -> Vec<(String, u64)> {
     let word = |slot: u64| u64_at(front, (Parts::HOLDERS + 8 * slot) as usize);
     let held = |word: u64| {
@@ -124,7 +124,7 @@ fn holders(front: &[u8], store: &Store) -> Vec<(String, u64)> {
     held.into_iter().filter_map(named).collect()
 }
 
-/// What the entries say.
+/// Numbers of jobs by their entries.
 #[derive(Default)]
 struct Counted {
     done: u64,

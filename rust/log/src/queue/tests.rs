@@ -1,4 +1,4 @@
-//! Queues in memory: what is handed out to whom, power cuts and deaths at every event, harmed files.
+//! Queues in memory: which worker gets which job, power cuts and deaths at every event, corrupt files.
 
 mod begun;
 mod derived;
@@ -69,7 +69,7 @@ fn leases(jobs: &[LeasedJob]) -> Vec<Lease> {
     jobs.iter().map(|job| job.lease).collect()
 }
 
-/// Take and ack all that can be had now.
+/// Take and ack all jobs that can be taken now; return their offsets.
 fn drain(queue: &QueueFile, topic: &Topic) -> Vec<u64> {
     let mut all = Vec::new();
     loop {
@@ -183,7 +183,7 @@ fn a_process_in_a_dead_ones_slot_takes_back_what_that_had() {
     let theirs = topic_on(&victim).unwrap();
     take(&queue(&theirs, SMALL), &theirs, 2);
     victim.kill();
-    // Nobody looked before the slot was taken anew.
+    // No process looked for the dead one before another took its slot.
     let heir = topic_on(&machine.process()).unwrap();
     assert_eq!(offsets(&take(&queue(&heir, SMALL), &heir, 9)), [0, 1, 2, 3]);
     drop(topic);
@@ -220,7 +220,7 @@ fn after_a_reset_all_who_have_it_open_go_on_with_the_new_one_and_old_leases_are_
         delete(second.store(), "work").unwrap();
         assert!(matches!(delete(second.store(), "work"), Err(Error::UnknownQueue { .. })));
         assert_ne!(keyed.changes(&topic), Some(waited), "who waits would sleep on");
-        // The same process and the same attempt: still not the same lease.
+        // The process and the attempt are the same, but the lease is another.
         let anew = take(&keyed, &topic, 2);
         assert_eq!(offsets(&anew), offsets(&old));
         for (queue, topic, jobs) in [(&keyed, &topic, &old), (&as_it_is, &second, &other)] {
@@ -242,7 +242,7 @@ fn a_reset_that_dies_half_way_leaves_no_old_queue_to_go_on_with() {
     let dies = machine.process();
     let member = Store::open_on(Arc::new(dies.clone()), "/store", &StoreOptions::default());
     let member = member.unwrap();
-    // Its last two steps, as one that is killed between them leaves it: the name is gone, the file is not.
+    // A reset that is killed between its last two steps leaves this: no name, but still a file.
     let path = topic.store().layout().queue("work").unwrap();
     let file = StateFile::open(&member, &path).unwrap().unwrap();
     let held = file.lock(&member, &member.membership().unwrap()).unwrap().unwrap();
@@ -295,7 +295,7 @@ fn a_topic_that_was_made_anew_has_all_its_records_to_be_done() {
     assert!(matches!(refused, Err(Error::SettingsMismatch { setting: "topic", .. })));
 }
 
-/// What a workload may say of itself before its machine stops.
+/// Run a workload; return the offsets that it acked, each with the number of events before.
 fn workload(machine: &MemoryStorage, options: QueueOptions) -> Vec<(usize, u64)> {
     let topic = filled(machine, 12, SyncMode::Interval);
     let queue = queue(&topic, options);
@@ -304,7 +304,7 @@ fn workload(machine: &MemoryStorage, options: QueueOptions) -> Vec<(usize, u64)>
     let mut note = |jobs: &[LeasedJob]| {
         ack(&queue, &topic, jobs).unwrap();
         acked.extend(jobs.iter().map(|job| (machine.events(), job.lease.offset)));
-        // What the kernel writes back when it likes to: the state, and not the log.
+        // The kernel may write back at any time: here the state, and not the log.
         machine.open(&path, OpenMode::ReadWrite).unwrap().sync_data().unwrap();
     };
     let jobs = take(&queue, &topic, 3);
@@ -321,12 +321,12 @@ fn workload(machine: &MemoryStorage, options: QueueOptions) -> Vec<(usize, u64)>
     acked
 }
 
-/// What is left to do on an image: each record that it has and that was not acked, perhaps more.
+/// Assert that each record of an image that was not acked is still to be done; others may be, too.
 fn assert_nothing_lost(image: &MemoryStorage, acked: &BTreeSet<u64>, exact: bool, story: &str) {
     image.set_now_us(NOW + 1);
     let Ok(topic) = topic_on(image) else { panic!("{story}: the store does not open") };
     let work = QueueFile::open(&topic, "work", SMALL).unwrap_or_else(|e| panic!("{story}: {e}"));
-    // Records that come where a power cut took some are others, and not done.
+    // Records appended in place of those that a power cut lost are new, and not done.
     let end = topic.end(0).unwrap();
     for _ in 0..6 {
         topic.append_to(0, &NewRecord::new(b"another"), None).unwrap();
@@ -350,7 +350,7 @@ fn a_power_cut_at_any_event_loses_no_job() {
             let acked = workload(&machine, options);
             let mut images = 0;
             for crash in machine.journal().crashes().step_by(every(51)) {
-                // An ack that was not answered may have been stored as well.
+                // An ack that did not return may have been stored as well.
                 let before: BTreeSet<u64> = acked
                     .iter()
                     .filter(|(at, _)| *at < crash.time() + 200)
@@ -378,7 +378,7 @@ fn records_that_take_the_place_of_lost_ones_are_handed_out() {
         topic.append_to(0, &NewRecord::new(b"same"), Some(SyncMode::None)).unwrap();
     }
     assert_eq!(drain(&work, &topic).len(), 9);
-    // The acks are on the medium, their records are not.
+    // The acks are on the disk, their records are not.
     let state =
         machine.open(std::path::Path::new("/store/queues/work"), OpenMode::ReadWrite).unwrap();
     state.sync_all().unwrap();
@@ -413,7 +413,7 @@ fn the_death_of_all_at_any_event_keeps_what_was_acked_and_loses_nothing() {
             let image = journal.killed_at(time);
             let topic = topic_on(&image).unwrap();
             let done = drain(&queue(&topic, SMALL), &topic);
-            // Who died in a sync left a log that is carried over, and nobody knows what was synced.
+            // A death in a sync leaves a log that is carried over: no process knows what was synced.
             let is_carried =
                 |o: u64| !topic.get_in(0, o).unwrap().block().path().ends_with(&segment);
             let again = done.iter().filter(|o| known.contains(o) && !is_carried(**o));
@@ -446,7 +446,7 @@ fn a_version_that_is_half_stored_leaves_the_entry_as_it_was() {
     }
 }
 
-/// Where stores are writes they may fail half-way, as a death in the middle leaves them.
+/// If stores are writes, a write may fail half-way, as after a death in the middle of it.
 #[test]
 fn a_write_that_ends_half_way_leaves_what_was_acked_and_loses_nothing() {
     let prepared = || {
@@ -489,7 +489,7 @@ fn a_write_that_ends_half_way_leaves_what_was_acked_and_loses_nothing() {
     }
 }
 
-/// Every bit of a small file, flipped while nobody has it open: an error, or all that is not done.
+/// Flip bits of a small file that no process has open: the open fails, or no job is lost.
 #[test]
 fn a_flipped_bit_of_the_state_loses_no_job_and_crashes_nobody() {
     let machine = machine();
@@ -503,7 +503,7 @@ fn a_flipped_bit_of_the_state_loses_no_job_and_crashes_nobody() {
     let len = machine.stat(path).unwrap().len;
     let whole = machine.restart();
     let mut errors = 0;
-    // What is derived beyond the first places is not looked at before it is made anew.
+    // Derived state beyond the first places is rebuilt before a process looks at it.
     for bit in (0..4096 * 8).chain((len - 16384) * 8..len * 8).step_by(29 * every(4)) {
         let image = whole.restart();
         let file = image.open(path, OpenMode::ReadWrite).unwrap();

@@ -1,4 +1,4 @@
-//! What counts as an attempt: work that was begun, and nothing else. Suspects come alone.
+//! Attempts: work that was begun counts as one, and nothing else does. Suspects come alone.
 
 use super::*;
 use crate::format::queue::QueueHeader;
@@ -11,7 +11,7 @@ fn begin(queue: &QueueFile, topic: &Topic, jobs: &[LeasedJob]) {
     queue.begin(topic, &leases(jobs)).unwrap();
 }
 
-/// All that can be taken now, batch by batch, each job as its offset and attempt.
+/// Take all jobs that can be taken now; return them batch by batch, each as its offset and attempt.
 fn batches(queue: &QueueFile, topic: &Topic) -> Vec<Vec<(u64, u32)>> {
     let mut all = Vec::new();
     loop {
@@ -51,7 +51,7 @@ fn a_job_that_was_tried_in_vain_counts_once_begun_or_not() {
     begin(&work, &topic, &jobs[..1]);
     begin(&work, &topic, &jobs[..1]);
     work.nack(&topic, &leases(&jobs), Duration::ZERO).unwrap();
-    // Its worker lives: no suspect.
+    // The worker lives, so neither job is a suspect.
     assert_eq!(batches(&work, &topic), [[(0, 2), (1, 2)]]);
 }
 
@@ -101,7 +101,7 @@ fn a_worker_that_is_late_is_charged_for_what_it_began_and_for_nothing_else() {
     let mut again = batches(&work, &topic);
     again.sort();
     assert_eq!(again, [vec![(0, 2)], vec![(1, 1), (2, 1)]]);
-    // The same process and the same attempt: still another lease.
+    // The process and the attempt are the same, but the lease is another.
     for settled in [
         work.begin(&topic, &leases(&late[1..2])),
         ack(&work, &topic, &late[1..2]),
@@ -122,7 +122,7 @@ fn a_suspect_that_its_worker_survives_is_none_any_more() {
     machine.set_now_us(NOW + 31_000_000);
     let one = take(&work, &topic, 10);
     assert!(one.len() == 1 && one[0].lease.suspect);
-    // Not worked on, it stays one.
+    // The worker did not work on it, so it stays a suspect.
     work.put_back(&topic, &leases(&one), Duration::ZERO).unwrap();
     let one = take(&work, &topic, 10);
     assert!(one.len() == 1 && one[0].lease.suspect);

@@ -1,15 +1,15 @@
-//! Words of the state that no process writes: an error that says where, or work goes on.
+//! Words of the state that no process writes: a call returns an error that says where, or work continues.
 //!
-//! What would not end is ended by storage that fails from some call on.
+//! If a call would never end, storage that fails after a number of calls ends it.
 
 use super::*;
 use crate::format::queue::{JobEntry, QueueEnds, VERSION_LEN};
 use crate::twin::faulty::Call;
 
-/// More calls than anything here needs.
+/// Number of calls that is more than any test here needs.
 const PATIENCE: u64 = 20_000;
 
-/// A store in which stores are writes, on storage that fails where there is no end.
+/// Append `n` records, and open their topic on storage that a test can make fail. Stores are writes there.
 fn impatient(machine: &MemoryStorage, n: u64) -> (FaultyStorage, Topic) {
     drop(filled(machine, n, SyncMode::Durable));
     let faulty = FaultyStorage::over_memory(machine.process());
@@ -103,7 +103,7 @@ fn a_take_in_the_middle_of_which_the_heap_ends_tells_what_it_has() {
     let jobs = take(&work, &topic, 6);
     work.nack(&topic, &leases(&jobs), Duration::ZERO).unwrap();
     let file = state(&topic);
-    // The second place comes up first of its children, and is none.
+    // One of the first place's two children comes up next, and neither is a place of the file.
     for index in 1..3 {
         file.set(file.parts().heap(index) + 8, 1 << 32).unwrap();
     }
@@ -134,8 +134,8 @@ fn a_job_whose_link_is_damaged_is_acked_and_no_other_is_lost_for_it() {
     }
 }
 
-/// Each word of what is derived, at its edges: what is out is nobody else's, whatever that says, and
-/// behind the next review all is handed out.
+/// Set each word of the derived state to its edge values. Whatever the word says, no other worker gets a
+/// job that is in flight. After a restart, all jobs that are not done are delivered.
 #[test]
 fn whatever_is_derived_says_takes_end_and_nothing_that_is_out_is_handed_out() {
     for options in [SMALL, KEYED] {
@@ -190,7 +190,7 @@ fn whatever_is_derived_says_takes_end_and_nothing_that_is_out_is_handed_out() {
     }
 }
 
-/// Store ends with their checksum.
+/// Store changed ends with a valid checksum.
 fn forge_ends(file: &StateFile, slots: &[usize], change: impl Fn(&mut QueueEnds)) {
     let (mut ends, _) = file.ends().unwrap();
     change(&mut ends);
@@ -206,7 +206,7 @@ fn ends_further_apart_than_there_are_places_are_damaged_for_all_who_ask() {
         let jobs = take(&work, &topic, 2);
         let file = state(&topic);
         let (_, slot) = file.ends().unwrap();
-        // Of one the other slot holds.
+        // If one slot is corrupt, the other one counts.
         forge_ends(&file, &[1 - slot], |ends| (ends.serial, ends.head) = (ends.serial + 1, head));
         ack(&work, &topic, &jobs).unwrap();
         assert_eq!(work.info(&topic).unwrap().head, 2);
@@ -249,7 +249,8 @@ fn ends_that_were_counted_to_the_last_number_are_followed_by_the_first() {
     }
 }
 
-/// What is stored over says no serial: a version behind it by half of the round would not hold.
+/// The serial of the corrupt version that a store replaces does not count. Otherwise a new version half of
+/// the round behind it would not hold.
 #[test]
 fn whatever_serial_a_damaged_version_says_the_next_one_holds() {
     let machine = machine();
@@ -257,7 +258,7 @@ fn whatever_serial_a_damaged_version_says_the_next_one_holds() {
     let work = queue(&topic, SMALL);
     take(&work, &topic, 1);
     let file = state(&topic);
-    // Seven, twice: each meets either half.
+    // Seven values, twice: each value meets either half.
     for ahead in [0, 1, 2, 0x7fff_fffe, 0x7fff_ffff, 0x8000_0000, u32::MAX].repeat(2) {
         let found = file.entry(0);
         let other = file.parts().entry(0) + VERSION_LEN * found.next as u64;

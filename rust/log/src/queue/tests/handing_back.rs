@@ -1,10 +1,10 @@
-//! What a take leased and does not hand out goes back, and so may what a failed sync moved; and a file is as
-//! large as it has to be.
+//! Jobs that return to the queue: those that a take leased and does not deliver, and perhaps those whose
+//! records a failed sync moved. Also the size of the file, which is as large as it has to be.
 
 use super::*;
 use crate::twin::faulty::Call;
 
-/// A topic of four records, of which one is not to be had yet, and calls to lock that fail as planned.
+/// Open a topic of four records, one of them delayed, on storage whose calls fail as planned.
 fn with_a_delayed_job(machine: &MemoryStorage) -> (FaultyStorage, Topic) {
     let faulty = FaultyStorage::over_memory(machine.process());
     let store = Store::open_on(Arc::new(faulty.clone()), "/store", &StoreOptions::default());
@@ -67,8 +67,8 @@ fn jobs_are_buried_whole_or_not_at_all() {
     }
 }
 
-/// Flip a bit of a record; what sets it right again. What was read once is not checked again, so whoever
-/// is to meet the damage has not read the record.
+/// Flip a bit of a record; return a function that restores it. A process does not check a record again
+/// that it read once. So only a process that has not read the record meets the corruption.
 pub(super) fn damage(machine: &MemoryStorage, offset: u64) -> impl FnOnce() {
     let record = topic_on(&machine.process()).unwrap().get_in(0, offset).unwrap();
     let (path, position) = (record.block().path().to_owned(), record.block().position() + 40);
@@ -88,7 +88,7 @@ fn a_record_that_cannot_be_read_keeps_no_other_from_being_had() {
         let work = queue(&topic, options);
         work.nack(&topic, &leases(&take(&work, &topic, 1)), Duration::ZERO).unwrap();
         let heal = damage(&machine, 1);
-        // Where keys keep an order it is not known what the ones behind it wait for.
+        // If keys keep their order, the queue cannot know what the jobs behind a corrupt one wait for.
         let (had, rest) =
             if options == SMALL { (vec![0, 2], vec![1]) } else { (vec![0], vec![1, 2]) };
         assert_eq!(offsets(&take(&work, &topic, 9)), had);
@@ -127,7 +127,7 @@ fn jobs_whose_records_are_damaged_are_given_up_when_told_to() {
         let machine = machine();
         let topic = filled(&machine, 200, SyncMode::Durable);
         let work = queue(&topic, options);
-        // Some came back, others nobody had yet; one of those is behind what the ring has room for at first.
+        // Some jobs returned; others were never delivered, one of them past the ring's first places.
         let held = take(&work, &topic, 1);
         work.nack(&topic, &leases(&take(&work, &topic, 2)), Duration::ZERO).unwrap();
         for offset in [1, 2, 3, 64, 120] {
@@ -154,7 +154,7 @@ fn jobs_whose_records_are_damaged_are_given_up_when_told_to() {
         told.sort_unstable();
         had.sort_unstable();
         assert_eq!(told, [1, 2, 3, 64, 120], "{options:?}");
-        // What has the key of the one that is out waits for it.
+        // Jobs that have the key of the job in flight wait for it.
         let waits = |offset: &u64| options == KEYED && offset % 3 == 0;
         let all = (1..200).filter(|offset| !told.contains(offset) && !waits(offset));
         assert_eq!(had, all.collect::<Vec<_>>(), "{options:?}");
@@ -221,9 +221,9 @@ fn a_file_that_a_delay_made_large_is_small_again_when_it_is_over() {
         );
         ack(&a, &topic, &held).unwrap();
         drain(&b, &second);
-        // Each take that finds nothing makes it smaller by one step.
+        // Each take that finds nothing makes the file smaller by one step.
         assert!((0..4).all(|_| take(&b, &second, 1).is_empty()));
-        // A lease that is out stays one, through any size.
+        // A lease stays valid while the file changes its size.
         topic.append_to(0, &NewRecord::new(b"new"), Some(SyncMode::Durable)).unwrap();
         let late = take(&b, &second, 1);
         assert_eq!((b.info(&second).unwrap().capacity, offsets(&late)), (64, vec![2000]));
@@ -247,7 +247,8 @@ fn a_queue_that_can_grow_no_more_says_what_keeps_it() {
     assert!(told().contains("is not done: take and ack it"), "{}", told());
 }
 
-/// What was not on the medium when a sync failed is carried over: another segment, another mark.
+/// Records that were not on the disk when a sync failed are carried over. They get another segment and
+/// another mark.
 #[test]
 fn behind_a_failed_sync_what_was_acked_before_may_come_again_and_nothing_is_lost() {
     let machine = machine();
@@ -260,7 +261,7 @@ fn behind_a_failed_sync_what_was_acked_before_may_come_again_and_nothing_is_lost
     }
     let work = queue(&topic, SMALL);
     let jobs = take(&work, &topic, 4);
-    // The first stays, so that nothing below it is forgotten.
+    // The first job stays in flight, so that the queue still keeps all acks.
     ack(&work, &topic, &jobs[1..3]).unwrap();
     let next = faulty.count(Call::SyncData) + 1;
     faulty.plan(Fault::at(next, FailureKind::Errno(libc::EIO)).only(Call::SyncData));

@@ -1,4 +1,4 @@
-//! What a queue says of itself in numbers.
+//! The numbers that a queue reports of itself.
 
 use super::*;
 

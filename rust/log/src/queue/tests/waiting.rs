@@ -1,4 +1,4 @@
-//! Who waits for jobs, and what ends that.
+//! Waits for jobs, and the events that end them.
 
 use super::*;
 
