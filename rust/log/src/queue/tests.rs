@@ -250,7 +250,7 @@ fn a_reset_that_dies_half_way_leaves_no_old_queue_to_go_on_with() {
     member.remove_queue_file(&path).unwrap();
     std::mem::forget(held);
     dies.kill();
-    assert_eq!(drain(&stays, &topic), [0, 1, 2, 3], "all are to be done anew");
+    assert_eq!(drain(&stays, &topic), [0, 1, 2, 3], "all are to be done again");
     assert_eq!(drain(&queue(&topic, SMALL), &topic), [0; 0]);
 }
 
