@@ -189,7 +189,7 @@ def test_queues_are_told_by_who_only_reads_with_what_waits_is_out_back_done_and_
     found = samples(exposition(reader.metrics()))
     states = ("ready_jobs", "delayed_jobs", "done_jobs_total", "dead_jobs_total", "in_flight_jobs")
     counts = [found["falaj_queue_" + state][("work", "jobs")] for state in states]
-    assert counts == [6, 0, 3, 1, 0]
+    assert counts == [5, 0, 4, 1, 0]
 
 
 def test_queues_that_nobody_has_open_or_whose_topic_or_file_is_gone_are_told_too(

@@ -7,6 +7,7 @@
 //! until the process ends, as 3.14 does it. pyo3 does the same where a thread attaches again.
 #![allow(unsafe_code)]
 
+use std::hint::black_box;
 use std::ptr;
 
 use pyo3::prelude::*;
@@ -14,7 +15,9 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyIterator, PyTuple};
 use pyo3::{BoundObject, ffi};
 
-// pyo3's own declarations say that the functions never unwind: then nothing here would run.
+// pyo3's own declarations say that the functions never unwind: then nothing here would run. With
+// link-time optimization the two declarations of a function become one that never unwinds, so each
+// call goes through a pointer that the optimizer does not see through (`black_box`).
 unsafe extern "C-unwind" {
     fn PyObject_Call(
         callable: *mut ffi::PyObject,
@@ -23,6 +26,13 @@ unsafe extern "C-unwind" {
     ) -> *mut ffi::PyObject;
     fn PyIter_Next(iterator: *mut ffi::PyObject) -> *mut ffi::PyObject;
 }
+
+type Call = unsafe extern "C-unwind" fn(
+    *mut ffi::PyObject,
+    *mut ffi::PyObject,
+    *mut ffi::PyObject,
+) -> *mut ffi::PyObject;
+type Next = unsafe extern "C-unwind" fn(*mut ffi::PyObject) -> *mut ffi::PyObject;
 
 /// Ends the unwinding of a thread: nothing further out runs.
 struct Sleep;
@@ -35,7 +45,7 @@ impl Drop for Sleep {
     }
 }
 
-/// Do one call of a function that is declared here. What unwinds out of it ends in [`Sleep`].
+/// Do one call of a function that is declared here. An unwinding out of it ends in [`Sleep`].
 #[inline(always)]
 fn asleep_at_exit(call: impl FnOnce() -> *mut ffi::PyObject) -> *mut ffi::PyObject {
     let sleep = Sleep;
@@ -51,10 +61,11 @@ pub(crate) fn call<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = callable.py();
     let arguments = arguments.into_pyobject(py).map_err(Into::into)?.into_bound();
+    let function: Call = black_box(PyObject_Call);
     // SAFETY: the thread is attached, both objects live until the end of this function, and null
     // stands for no named arguments.
     let result = asleep_at_exit(|| unsafe {
-        PyObject_Call(callable.as_ptr(), arguments.as_ptr(), ptr::null_mut())
+        function(callable.as_ptr(), arguments.as_ptr(), ptr::null_mut())
     });
     // SAFETY: it is a new reference, or null with an exception set.
     unsafe { Bound::from_owned_ptr_or_err(py, result) }
@@ -76,8 +87,9 @@ impl<'py> Iterator for Items<'py> {
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         let py = self.0.py();
+        let function: Next = black_box(PyIter_Next);
         // SAFETY: the thread is attached, and the object lives and is an iterator.
-        let item = asleep_at_exit(|| unsafe { PyIter_Next(self.0.as_ptr()) });
+        let item = asleep_at_exit(|| unsafe { function(self.0.as_ptr()) });
         // SAFETY: it is a new reference, or null, at the end or with an exception set.
         match unsafe { Bound::from_owned_ptr_or_opt(py, item) } {
             Some(item) => Some(Ok(item)),
