@@ -37,7 +37,7 @@ def another_writer(path: Path) -> Iterator[Callable[[], int]]:
     stop, counts = threading.Event(), [0]
 
     def append() -> None:
-        with falaj.open(path) as store, store.topic("out") as topic:
+        with falaj.open(path) as store, store.any_topic("out") as topic:
             while not stop.wait(0.005):
                 topic.append(b"of another writer")
                 counts[0] += 1

@@ -150,7 +150,7 @@ def test_json_is_exported_as_columns_and_dated_by_a_member(
         f"exporting up to {len(taken):,} records",
         f"merging small files into {result.files}",
     ]
-    assert told.done == told.totals[-1]
+    assert told.done == sum(told.totals), told.totals
 
 
 # --- Without Spark: what runs of an export do to one another -------------------------------------
@@ -299,7 +299,7 @@ def test_records_without_a_date_are_where_hive_expects_them(
 
 
 def trim(folder: Path) -> None:
-    with falaj.open(folder / "s") as store, store.topic("t") as topic:
+    with falaj.open(folder / "s") as store, store.any_topic("t") as topic:
         topic.partition(0).trim(before_offset=12)
 
 
