@@ -75,7 +75,7 @@ impl Plan {
         })
     }
 
-    /// The [`Plan::keep`] of an earlier run, if it left progress in this file.
+    /// Read the `basis` of an earlier run, if that left progress in this file.
     pub fn kept(state: Option<&Path>) -> Result<Option<Value>, String> {
         let told = state.map(progress).transpose()?.flatten();
         Ok(told.map(|mut told| told["basis"].take()).filter(|basis| !basis.is_null()))
