@@ -189,7 +189,7 @@ impl Drop for Lent {
     }
 }
 
-/// See [`super::super::File::private_memory`].
+/// See `File::private_memory`.
 pub(super) fn private(len: u64) -> io::Result<Map> {
     let mut pool = lendable();
     let fits = pool.iter().rposition(|spare| spare.len() as u64 == len);
