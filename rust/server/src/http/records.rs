@@ -287,6 +287,7 @@ pub async fn read(
         .and_then(|value| value.to_str().ok())
         .unwrap_or("application/json");
     let reading = Reading {
+        lines: accept.contains("ndjson"),
         is_json: codec == "json",
         limit: query.limit.unwrap_or(LIMIT).min(app.config.limits.batch),
         bytes: query.bytes.unwrap_or(BYTES).min(app.config.limits.bytes_in_flight.get() / 16),
@@ -296,33 +297,14 @@ pub async fn read(
     let wait = query.wait.map_or(Duration::ZERO, |span| span.0.min(WAIT_MAX));
     let page = reading.page(&app, start, wait).await?;
     app.metrics.read_bytes.inc_by(page.text.len() as u64);
-    Ok(answer(accept, page))
+    Ok(answer(reading.lines, page))
 }
 
-fn answer(accept: &str, page: Page) -> Response {
+fn answer(lines: bool, page: Page) -> Response {
+    let kind = if lines { "application/vnd.falaj.records+ndjson" } else { "application/json" };
     let next = ("falaj-next-offset", page.next.to_string());
-    if accept.contains("ndjson") {
-        return (
-            [
-                (header::CONTENT_TYPE.as_str(), "application/vnd.falaj.records+ndjson".to_owned()),
-                next,
-            ],
-            held(page.share, page.text),
-        )
-            .into_response();
-    }
-    let mut text = format!("{{\"next_offset\":{},\"records\":[", exact(page.next)).into_bytes();
-    for (i, line) in
-        page.text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).enumerate()
-    {
-        if i > 0 {
-            text.push(b',');
-        }
-        text.extend_from_slice(line);
-    }
-    text.extend_from_slice(b"]}");
-    ([(header::CONTENT_TYPE.as_str(), "application/json".to_owned()), next], held(page.share, text))
-        .into_response()
+    let headers = [(header::CONTENT_TYPE.as_str(), kind.to_owned()), next];
+    (headers, held(page.share, page.text)).into_response()
 }
 
 fn held(share: Option<Share>, text: Vec<u8>) -> Body {
@@ -333,9 +315,12 @@ fn held(share: Option<Share>, text: Vec<u8>) -> Body {
 }
 
 /// A partition, and how much of it an answer takes.
+#[derive(Clone)]
 struct Reading {
     topic: Topic,
     partition: u32,
+    /// A line a record, or else one object with all of them.
+    lines: bool,
     is_json: bool,
     limit: u64,
     bytes: usize,
@@ -367,32 +352,39 @@ impl Reading {
 
     async fn look(&self, app: &App, start: Start) -> Answer<Page> {
         let share = app.served.reads.take(self.bytes).await;
-        let (topic, is_json, limit, bytes) =
-            (self.topic.clone(), self.is_json, self.limit, self.bytes);
-        let page = blocking(move || look(&topic, is_json, start, limit, bytes)).await?;
+        let reading = self.clone();
+        let page = blocking(move || reading.read(start)).await?;
         Ok(Page { share: Some(share), ..page })
     }
-}
 
-/// Read records on a thread of the pool. The first one comes also if it is larger than what was asked for.
-fn look(
-    topic: &Topic,
-    is_json: bool,
-    start: Start,
-    limit: u64,
-    bytes: usize,
-) -> falaj::Result<Page> {
-    let mut follow = topic.follow(start)?.with_timeout(Some(Duration::ZERO));
-    let next = match start {
-        Start::Offset(offset) => offset,
-        _ => topic.end_offset()?,
-    };
-    let mut page = Page { share: None, text: Vec::new(), next, records: 0 };
-    while page.records < limit && page.text.len() < bytes {
-        let Some((batch, at)) = follow.poll_ref()? else { break };
-        shape::write_line(&mut page.text, topic.name(), is_json, batch, &at);
-        page.records += 1;
-        page.next = batch.offset(&at) + 1;
+    /// Read records on a thread of the pool. The first one comes also if it is larger than what was asked for. The
+    /// answer is written once, as it will be sent: a copy of it would cost as much memory again.
+    fn read(&self, start: Start) -> falaj::Result<Page> {
+        let topic = &self.topic;
+        let mut follow = topic.follow(start)?.with_timeout(Some(Duration::ZERO));
+        let next = match start {
+            Start::Offset(offset) => offset,
+            _ => topic.end_offset()?,
+        };
+        let mut page = Page { share: None, text: Vec::new(), next, records: 0 };
+        if !self.lines {
+            page.text.extend_from_slice(b"{\"records\":[");
+        }
+        while page.records < self.limit && page.text.len() < self.bytes {
+            let Some((batch, at)) = follow.poll_ref()? else { break };
+            if page.records > 0 && !self.lines {
+                // In the place of the line end before it.
+                page.text.pop();
+                page.text.push(b',');
+            }
+            shape::write_line(&mut page.text, topic.name(), self.is_json, batch, &at);
+            page.records += 1;
+            page.next = batch.offset(&at) + 1;
+        }
+        if !self.lines {
+            let end = format!("],\"next_offset\":{}}}\n", exact(page.next));
+            page.text.extend_from_slice(end.as_bytes());
+        }
+        Ok(page)
     }
-    Ok(page)
 }
