@@ -634,8 +634,9 @@ class AnyTopic(_core.AnyTopic[T]):
         # A plain `for` reads the lowest partition first among records of the same time.
         return merge(*parts[::-1], key=lambda record: record.timestamp_ns, reverse=True)
 
-    def _as(self, opened: Opened) -> AnyTopic[T]:
-        raise NotImplementedError
+    if TYPE_CHECKING:
+        # Each of the two kinds says what a handle of it is.
+        def _as(self, opened: Opened) -> AnyTopic[T]: ...
 
     def _parts(self) -> list[Topic[T]]:
         return [self.partition(p) for p in self.partitions]

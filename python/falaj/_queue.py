@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Coroutine
 from contextlib import suppress
-from random import getrandbits
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -18,14 +17,14 @@ from typing import (
     NoReturn,
     SupportsIndex,
     TypeVar,
-    Union,
     overload,
 )
 
 from falaj import _core
 from falaj._any_topic import GIVE_THE_PATH
+from falaj._backoff import delay_of
 from falaj._core import Job, NewRecord
-from falaj._numbers import number, seconds
+from falaj._numbers import number
 from falaj.errors import Error, HandleClosed, InvalidArgument, LockTimeout, TopicDeleted, shown
 
 if TYPE_CHECKING:
@@ -33,13 +32,12 @@ if TYPE_CHECKING:
 
     from falaj._any_topic import AnyTopic
     from falaj._arguments import QueueInfo, Sync
+    from falaj._backoff import Backoff
     from falaj._topic import Topic
 
-__all__ = ["Backoff", "Job", "Jobs", "Queue"]
+__all__ = ["Job", "Jobs", "Queue"]
 
 T = TypeVar("T")
-Backoff = Union[tuple[float, float], "Callable[[int], float]"]
-"""The delay of the first retry and the longest; or a function of the attempts so far."""
 
 _FOREVER = 2**32 - 1
 #: Seconds before jobs that could not be dead-lettered are tried again.
@@ -680,23 +678,3 @@ class Taking(Coroutine[Any, Any, "Jobs[T]"], Generic[T]):
     async def __aexit__(self, *exception: Any) -> None:
         if self._jobs is not None:
             self._jobs.__exit__(*exception)
-
-
-def delay_of(backoff: Backoff, attempt: int) -> float:
-    """Seconds before a job that failed its attempt is delivered again.
-
-    Example:
-        >>> all(30 <= delay_of((1, 60), attempt) <= 60 for attempt in range(7, 20))
-        True
-    """
-    if callable(backoff):
-        return _checked(backoff(attempt))
-    first, longest = map(_checked, backoff)
-    return _core._backoff(first, longest, attempt, getrandbits(64))
-
-
-def _checked(delay: float) -> float:
-    found = seconds(delay)
-    if found is None or found >= 2**32:
-        raise InvalidArgument(f"a delay is a number of seconds from 0 on, not {shown(delay)}")
-    return found

@@ -13,14 +13,15 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from falaj import _core
-from falaj._queue import delay_of
+from falaj._backoff import delay_of
 from falaj.errors import Error, HandleClosed, LeaseExpired
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from falaj._backoff import Backoff
     from falaj._core import Job
-    from falaj._queue import Backoff, Queue
+    from falaj._queue import Queue
 
 __all__ = ["work"]
 

@@ -222,18 +222,18 @@ fn recovery_looks_back_to_a_claim_that_an_earlier_incarnation_made() {
         let listed: Vec<u64> = (0..marks.len() as u64).collect();
         p.chain(Reading::Map).since_last_incarnation(&listed).unwrap().whole
     };
-    let nobody = Mark { serial: 1, ..Mark::default() };
+    let unused = Mark { serial: 1, ..Mark::default() };
     assert_eq!(looked_at(&[marked(1)]), [0]);
     assert_eq!(looked_at(&[marked(1), marked(1), marked(1)]), [0, 1, 2], "all of the last one");
     assert_eq!(looked_at(&[marked(1), marked(1), marked(2)]), [1, 2]);
     assert_eq!(looked_at(&[marked(1), unmarked(1), marked(2)]), [0, 1, 2], "it claims nothing");
     assert_eq!(looked_at(&[marked(1), marked(2), unmarked(2)]), [0, 1, 2]);
     assert_eq!(
-        looked_at(&[marked(1), marked(2), nobody]),
+        looked_at(&[marked(1), marked(2), unused]),
         [0, 1, 2],
         "one of no incarnation says nothing"
     );
-    assert_eq!(looked_at(&[marked(1), marked(2), marked(3), nobody]), [1, 2, 3]);
+    assert_eq!(looked_at(&[marked(1), marked(2), marked(3), unused]), [1, 2, 3]);
 }
 
 #[test]
