@@ -213,6 +213,19 @@ def test_mutants_that_were_interrupted_keep_what_they_know_and_say_so(
     assert [line for line in verdicts if not line.startswith("#")] == [f"{found[0].mark} caught"]
 
 
+def test_a_run_is_limited_to_the_lines_of_the_mutants_that_it_tries(tmp_path: Path) -> None:
+    text = "fn f() {\n    a < b;\n    c();\n    b < c;\n}\n"
+    found = mutants.named(listed(text, 2, 4), lambda _: text)
+    path = tmp_path / found[0].path
+    path.parent.mkdir(parents=True)
+    path.write_text(text.replace("    a < b;\n", "").replace("    b < c;\n", ""))
+    diff = mutants.diff_of(found, lambda _: text)
+    subprocess.run(
+        ["git", "apply", "--unidiff-zero"], cwd=tmp_path, input=diff, text=True, check=True
+    )
+    assert path.read_text() == text
+
+
 def test_a_sample_of_mutants_is_the_same_for_a_seed_and_of_so_many() -> None:
     text = "fn f() {\n" + "    a < b;\n" * 40 + "}\n"
     found = mutants.named(listed(text, *range(2, 42)), lambda _: text)

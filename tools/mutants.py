@@ -99,7 +99,12 @@ def all_of(room: Room) -> list[Mutant]:
     """List all mutants of a module, as the code is now."""
     command = cargo(room.paths(), "--list", "--json")
     listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
-    return named(json.loads(listed), lambda file: (ROOT / file).read_text())
+    return named(json.loads(listed), read)
+
+
+def read(file: str) -> str:
+    """Read a file that is named from the root."""
+    return (ROOT / file).read_text()
 
 
 def named(listed: list[dict[str, Any]], text_of: Callable[[str], str]) -> list[Mutant]:
@@ -133,6 +138,24 @@ def sample(of_rooms: Chosen, many: int, seed: int) -> Chosen:
         name: [mutant for mutant in mutants if mutant.ticket(seed) <= last]
         for name, mutants in of_rooms.items()
     }
+
+
+def diff_of(mutants: list[Mutant], text_of: Callable[[str], str]) -> str:
+    """Write a diff that touches only the first line of each mutant.
+
+    cargo-mutants tries every change of the kind "delete field" in a file, whatever its other
+    options name. Only a diff leaves them out.
+    """
+    places: dict[str, set[int]] = {}
+    for mutant in mutants:
+        places.setdefault(mutant.path, set()).add(int(mutant.name.split(":", 2)[1]))
+    found = []
+    for path, numbers in sorted(places.items()):
+        lines = text_of(path).splitlines()
+        found += [f"--- a/{path}", f"+++ b/{path}"]
+        for before, number in enumerate(sorted(numbers)):
+            found += [f"@@ -{number - 1 - before},0 +{number},1 @@", f"+{lines[number - 1]}"]
+    return "".join(f"{line}\n" for line in found)
 
 
 class Verdicts:
@@ -216,8 +239,10 @@ def run(
             continue
         verdicts.begin(chosen)
         targets, _, only = tests.partition(":")
-        # Some kinds are tried unasked in each file that is named: none is named without need.
+        lines = verdicts.directory / "lines.diff"
+        lines.write_text(diff_of(chosen, read))
         command = cargo((mutant.path for mutant in chosen), "--no-shuffle", "--jobs", "1")
+        command += ["--in-diff", str(lines)]
         # The tree is copied in each round: without what is built in it.
         command += ["--output", str(verdicts.directory), "--gitignore=true"]
         command += ["--minimum-test-timeout", str(TEST_SECONDS)]
