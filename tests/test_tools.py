@@ -205,6 +205,7 @@ def test_mutants_that_were_interrupted_keep_what_they_know_and_say_so(
     )
     monkeypatch.setattr(mutants, "install", lambda _: None)
     monkeypatch.setattr(mutants, "all_of", lambda _: found)
+    monkeypatch.setattr(mutants, "read", lambda _: "fn f() {\n    a < b;\n    b < c;\n}\n")
     monkeypatch.setattr(mutants, "LEDGER", tmp_path / "ledger")
     monkeypatch.setattr(subprocess, "run", interrupted)
     assert mutants.main() == 130
@@ -217,7 +218,7 @@ def test_a_run_is_limited_to_the_lines_of_the_mutants_that_it_tries(tmp_path: Pa
     text = "fn f() {\n    a < b;\n    c();\n    b < c;\n}\n"
     found = mutants.named(listed(text, 2, 4), lambda _: text)
     path = tmp_path / found[0].path
-    path.parent.mkdir(parents=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text.replace("    a < b;\n", "").replace("    b < c;\n", ""))
     diff = mutants.diff_of(found, lambda _: text)
     subprocess.run(

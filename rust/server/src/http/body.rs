@@ -67,20 +67,33 @@ async fn receive(app: &App, mut body: Body, share: &mut Share) -> Answer<Vec<u8>
         if (bytes.len() + data.len()) as u64 > limit.0 {
             return Err(too_large("the body", limit));
         }
-        grow(share, bytes.len() + data.len())?;
-        bytes.extend_from_slice(&data);
+        append(&mut bytes, &data, limit, share, 0)?;
     }
     Ok(bytes)
 }
 
-/// Take a share of the budget for bytes as they arrive, so a slow client holds no more than it sent.
-fn grow(share: &mut Share, bytes: usize) -> Answer<()> {
-    if share.grow_to(bytes) {
-        return Ok(());
+/// Append bytes as they arrive, so a slow client holds no more than twice what it sent. The budget counts the memory
+/// that is set aside, beside so many other bytes.
+fn append(
+    bytes: &mut Vec<u8>,
+    more: &[u8],
+    limit: Bytes,
+    share: &mut Share,
+    others: usize,
+) -> Answer<()> {
+    let needed = bytes.len() + more.len();
+    if needed > bytes.capacity() {
+        let most = usize::try_from(limit.0).unwrap_or(usize::MAX);
+        let capacity = needed.max(most.min(bytes.capacity() * 2));
+        if !share.grow_to(others + capacity) {
+            return Err(Box::new(Problem::busy(
+                "the bodies of all requests together take all memory that limits.bytes_in_flight allows",
+            )));
+        }
+        bytes.reserve_exact(capacity - bytes.len());
     }
-    Err(Box::new(Problem::busy(
-        "the bodies of all requests together take all memory that limits.bytes_in_flight allows",
-    )))
+    bytes.extend_from_slice(more);
+    Ok(())
 }
 
 fn coding(headers: &HeaderMap) -> Answer<Coding> {
@@ -124,8 +137,7 @@ fn decode(coding: Coding, sent: &[u8], limit: Bytes, share: &mut Share) -> Answe
         if (bytes.len() + got) as u64 > limit.0 {
             return Err(too_large("the body, once decompressed,", limit));
         }
-        grow(share, sent.len() + bytes.len() + got)?;
-        bytes.extend_from_slice(&piece[..got]);
+        append(&mut bytes, &piece[..got], limit, share, sent.len())?;
     }
 }
 
