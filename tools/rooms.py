@@ -79,7 +79,11 @@ SAMPLED: dict[str, Room] = {
     ),
     "queue": Room(
         ("queue/*.rs",),
-        ("lib: queue::", "store: retention::limits admin::", "store: admin:: sharing::"),
+        (
+            "lib: queue::",
+            "store: dead_letters:: facade::",
+            "store: retention::limits admin:: sharing::",
+        ),
     ),
     "consumer": Room(
         ("consumer/*.rs", "consumer/assignment/*.rs"),

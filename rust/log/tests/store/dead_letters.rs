@@ -75,6 +75,29 @@ fn a_job_whose_last_worker_died_becomes_a_dead_letter_that_says_so_by_the_next_t
 }
 
 #[test]
+fn a_job_whose_worker_was_late_is_a_suspect() {
+    let (_dir, store) = store();
+    let queue = store.queue_options("mails").lease(Duration::from_millis(1)).open().unwrap();
+    queue.put("ann").unwrap();
+    let late = next(&queue).unwrap();
+    let again = queue.take(1, Duration::from_secs(60)).unwrap().next().unwrap().unwrap();
+    assert_eq!((late.is_suspect(), late.attempt()), (false, 1));
+    assert_eq!((again.is_suspect(), again.attempt()), (true, 2));
+}
+
+#[test]
+fn a_queue_that_may_not_be_created_is_opened_where_it_exists_and_refused_elsewhere() {
+    let (_dir, store) = store();
+    store.queue("mails").unwrap();
+    let open = |name| store.queue_options(name).create(false).open();
+    assert_eq!(open("mails").unwrap().name(), "mails");
+    let refused = open("mials").map(drop).unwrap_err();
+    assert!(matches!(refused, Error::UnknownQueue { .. }), "{refused}");
+    assert!(refused.to_string().contains("mails"), "{refused}");
+    assert_eq!(store.queues().unwrap(), ["mails"]);
+}
+
+#[test]
 fn where_a_dead_letter_cannot_be_written_the_job_goes_back_and_a_take_says_why() {
     let (_dir, store) = store();
     let letters = store.topic("dead").unwrap();

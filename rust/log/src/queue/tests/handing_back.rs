@@ -165,6 +165,21 @@ fn jobs_whose_records_are_damaged_are_given_up_when_told_to() {
 }
 
 #[test]
+fn a_corrupt_record_is_skipped_also_where_all_places_of_the_queue_are_in_use() {
+    let machine = machine();
+    let topic = filled(&machine, 200, SyncMode::Durable);
+    let work = queue(&topic, SMALL);
+    let held = take(&work, &topic, 64);
+    assert_eq!(held.len(), 64);
+    drop(damage(&machine, 64));
+    let other = topic_on(&machine.process()).unwrap();
+    let skipped = queue(&other, SMALL).skip_damage(&other).unwrap();
+    assert_eq!(skipped.into_iter().map(|lost| lost.offsets).collect::<Vec<_>>(), [64..65]);
+    ack(&work, &topic, &held).unwrap();
+    assert_eq!(offsets(&take(&work, &topic, 1)), [65]);
+}
+
+#[test]
 fn a_damaged_record_that_is_out_is_its_holders() {
     let machine = machine();
     let topic = filled(&machine, 3, SyncMode::Durable);
