@@ -87,7 +87,7 @@ SAMPLED: dict[str, Room] = {
     ),
     "consumer": Room(
         ("consumer/*.rs", "consumer/assignment/*.rs"),
-        ("lib: consumer::", "store: consumers::", "store: admin:: retention:: visibility::"),
+        ("lib: consumer::", "store: facade::", "store: consumers::", "store: admin:: retention::"),
     ),
     "sink": Room(("sink/*.rs",), ("store: sinks::", "lib: sink::", "store: admin::")),
     "compact": Room(
@@ -98,7 +98,7 @@ SAMPLED: dict[str, Room] = {
         ("topic/*.rs",),
         (
             "lib: topic::",
-            "store: sharing:: record_batches:: visibility:: compaction::left",
+            "store: facade:: sharing:: record_batches:: visibility:: compaction::left",
             "log: preconditions:: engine:: append_errors:: trim::",
             "store: consumers:: retention:: sinks::",
         ),
