@@ -216,7 +216,7 @@ ON_NOTHING: dict[str, list[list[str]]] = {
     "repair": [[], ["--dry-run"]],
     "backup": [["copy"]],
 }
-CREATE = {"append", "topic create", "queue create", "restore", "demo", "completion"}
+CREATE = {"append", "topic create", "queue create", "restore", "serve", "demo", "completion"}
 
 
 @pytest.mark.parametrize("name", ON_NOTHING)

@@ -1,6 +1,7 @@
 """Clients that send too much, too slowly or nothing: each is cut off, and memory stays bounded."""
 
 import gzip
+import random
 import socket
 import struct
 import threading
@@ -76,6 +77,22 @@ def test_a_small_body_that_unpacks_into_a_large_one_is_refused_within_memory(
             assert (refused.status, refused.problem) == (415, "unknown-coding")
 
 
+def test_a_compressed_body_as_large_as_the_limits_comes_in_with_the_least_budget(
+    tmp_path: Path,
+) -> None:
+    flags = [
+        word for name in ("body", "decoded-body", "record") for word in (f"--limits-{name}", "1MiB")
+    ]
+    value = random.Random(1).randbytes(MIB - 1024)  # no secret
+    packed = gzip.compress(value)
+    assert MIB - 1024 < len(packed) <= MIB
+    with Server(tmp_path / "events", *flags, "--limits-bytes-in-flight", "2MiB") as server:
+        sent = server.post("/v1/topics/a/records", packed, Content_Encoding="gzip")
+        assert sent.status == 201, sent
+    with pytest.raises(AssertionError, match="could wait without end"):
+        Server(tmp_path / "events", *flags, "--limits-bytes-in-flight", "2047KiB")
+
+
 @pytest.mark.parametrize(
     "begin",
     [
@@ -123,7 +140,8 @@ def test_headers_without_end_are_refused(tmp_path: Path, endless: bytes) -> None
 
 
 def test_a_client_that_never_reads_is_cut_off_and_costs_bounded_memory(tmp_path: Path) -> None:
-    flags = ("--limits-write-timeout", "500ms", "--limits-bytes-in-flight", "64MiB")
+    small = ("--limits-body", "32MiB", "--limits-decoded-body", "32MiB")
+    flags = ("--limits-write-timeout", "500ms", "--limits-bytes-in-flight", "64MiB", *small)
     with Server(tmp_path / "events", *flags) as server:
         line = b'"' + b"x" * 1000 + b'"\n'
         for _ in range(2):

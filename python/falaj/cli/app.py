@@ -98,6 +98,9 @@ def _dispatch(words: list[str]) -> None:
     found, title, rest = find(words)
     if isinstance(found, Command):
         try:
+            if found.passes_on and not set(HELP) & set(rest):
+                found.run(rest)
+                return
             given = parse(found, title, rest)
         except HelpWanted:
             from falaj.cli.help import print_command

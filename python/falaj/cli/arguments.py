@@ -64,13 +64,17 @@ class Option(NamedTuple):
 
 
 class Command(NamedTuple):
-    """A command: the function that runs it, its help, and what it takes."""
+    """A command: the function that runs it, its help, and what it takes.
+
+    One with `passes_on` gives all words to another program, as they are. Its tables then only help.
+    """
 
     run: Callable[..., None]
     summary: str
     arguments: tuple[Argument, ...] = ()
     options: tuple[Option, ...] = ()
     details: str = ""
+    passes_on: bool = False
 
 
 class Group(NamedTuple):

@@ -47,8 +47,11 @@ pub async fn run(config: Config) -> Result<(), String> {
     let browser =
         Browser::new(&config.access.hosts, &config.access.origins, !address.ip().is_loopback());
     let app = App::new(served, config, access, browser);
-    announce(&app, address, tls.is_some(), token.is_some());
-    let signals = tokio::spawn(signals(app.clone(), address.ip(), tls.clone(), token)?);
+    let has_token = token.is_some();
+    // Before the server says that it is ready: a signal right after that must not kill it.
+    let signals = signals(app.clone(), address.ip(), tls.clone(), token)?;
+    announce(&app, address, tls.is_some(), has_token);
+    let signals = tokio::spawn(signals);
     listen::serve(app, listener, tls).await;
     signals.abort();
     Ok(())

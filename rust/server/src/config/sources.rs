@@ -50,6 +50,14 @@ pub fn load(
     if let Some(path) = given.or_else(|| environment.file.clone()) {
         merge(&mut table, &read_file(Path::new(&path), &defaults)?);
     }
+    let named = matches.get_one::<String>("named").cloned();
+    if named.is_some() && matches.contains_id("store") {
+        return Err("the store is named twice; give its directory or --store".to_owned());
+    }
+    if let Some(store) = named.or_else(|| environment.store.clone().filter(|_| is_unnamed(&table)))
+    {
+        set(&mut table, "store", Value::String(store));
+    }
     for (key, text, source) in
         environment.settings.into_iter().chain(from_flags(&matches, &defaults))
     {
@@ -64,6 +72,11 @@ pub fn load(
     }
     config.check()?;
     Ok(Begin::Serve(Box::new(config)))
+}
+
+/// True if no file has named the store.
+fn is_unnamed(table: &Table) -> bool {
+    table.get("store").and_then(Value::as_str).is_none_or(str::is_empty)
 }
 
 /// The defaults as a table: it has an entry for each setting there is.
@@ -148,6 +161,13 @@ fn command(defaults: &Table) -> Command {
         .about("Serve a store over HTTP. The server is one more process on the store's directory.")
         .version(env!("CARGO_PKG_VERSION"))
         .arg(Arg::new("store").value_name("STORE").help("directory of the store; it is made if it does not exist"))
+        .arg(
+            Arg::new("named")
+                .short('s')
+                .long("store")
+                .value_name("PATH")
+                .help("the same as STORE; without both, the file's store, or else FALAJ_STORE"),
+        )
         .arg(Arg::new("config").long("config").value_name("FILE").help("TOML file of settings"))
         .arg(
             Arg::new("print-config")
@@ -184,14 +204,20 @@ fn from_flags(matches: &ArgMatches, defaults: &Table) -> Vec<Given> {
 struct Environment {
     settings: Vec<Given>,
     file: Option<String>,
+    /// The store of every command of the program `falaj`, where nothing else names one.
+    store: Option<String>,
 }
 
 fn from_environment(
     environment: impl IntoIterator<Item = (OsString, OsString)>,
     defaults: &Table,
 ) -> Result<Environment, String> {
-    let mut found = Environment { settings: Vec::new(), file: None };
+    let mut found = Environment { settings: Vec::new(), file: None, store: None };
     for (name, value) in environment {
+        if name == "FALAJ_STORE" {
+            found.store = value.into_string().ok();
+            continue;
+        }
         let Some(name) = name.to_str().filter(|name| name.starts_with(ENVIRONMENT)) else {
             continue;
         };
@@ -288,10 +314,11 @@ impl Config {
                 "limits.record ({record}) is above limits.decoded_body ({body}), so it limits nothing"
             ));
         }
-        if limits.bytes_in_flight < limits.decoded_body {
-            let (all, body) = (limits.bytes_in_flight, limits.decoded_body);
+        // A compressed body is in memory beside what it unpacks into.
+        if limits.bytes_in_flight.0 < limits.body.0.saturating_add(limits.decoded_body.0) {
+            let (all, body, decoded) = (limits.bytes_in_flight, limits.body, limits.decoded_body);
             return Err(format!(
-                "limits.bytes_in_flight ({all}) is below limits.decoded_body ({body}), so such a body could never come in"
+                "limits.bytes_in_flight ({all}) is below limits.body ({body}) and limits.decoded_body ({decoded}) together, so a compressed body could wait without end"
             ));
         }
         if let Some(origin) = self.access.origins.iter().find(|origin| !is_origin(origin)) {
@@ -364,6 +391,22 @@ mod tests {
     }
 
     #[test]
+    fn the_store_is_an_argument_or_an_option_or_the_file_s_or_else_the_variable_s() {
+        let (_dir, path) = file("store = \"of-file\"\n");
+        let variable = [("FALAJ_STORE", "of-variable")];
+        for (arguments, store) in [
+            (&["argument", "--config", &path][..], "argument"),
+            (&["-s", "option", "--config", &path], "option"),
+            (&["--store", "option"], "option"),
+            (&["--config", &path], "of-file"),
+            (&[], "of-variable"),
+        ] {
+            assert_eq!(read(arguments, &variable).unwrap().store, store);
+        }
+        assert!(read(&["one", "-s", "two"], &[]).unwrap_err().contains("twice"));
+    }
+
+    #[test]
     fn a_setting_that_does_not_exist_is_refused_with_those_that_do() {
         let (_dir, path) = file("[limits]\nbodyy = \"1MiB\"\n");
         let refused = read(&["e", "--config", &path], &[]).unwrap_err();
@@ -404,7 +447,7 @@ mod tests {
             &[][..],
             &["e", "--tls-key", "key.pem"],
             &["e", "--limits-record", "65MiB"],
-            &["e", "--limits-bytes-in-flight", "1MiB"],
+            &["e", "--limits-bytes-in-flight", "127MiB"],
             &["e", "--access-origins", "app.example"],
         ] {
             assert!(read(arguments, &[]).is_err(), "{arguments:?}");

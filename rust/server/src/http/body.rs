@@ -50,8 +50,9 @@ pub async fn read(app: &App, headers: &HeaderMap, body: Body) -> Answer<Whole> {
         return Ok(Whole { bytes: sent, _share: share });
     }
     let limit = limits.decoded_body;
-    let decoding =
-        blocking(move || Ok(decode(coding, &sent, limit, &mut share).map(|bytes| (bytes, share))));
+    let decoding = blocking(move || {
+        Ok(decode(coding, &sent, sent.capacity(), limit, &mut share).map(|bytes| (bytes, share)))
+    });
     let (bytes, share) = decoding.await??;
     Ok(Whole { bytes, _share: share })
 }
@@ -114,7 +115,14 @@ fn coding(headers: &HeaderMap) -> Answer<Coding> {
     })
 }
 
-fn decode(coding: Coding, sent: &[u8], limit: Bytes, share: &mut Share) -> Answer<Vec<u8>> {
+/// Decompress, while the body as it was sent takes `held` bytes of the share.
+fn decode(
+    coding: Coding,
+    sent: &[u8],
+    held: usize,
+    limit: Bytes,
+    share: &mut Share,
+) -> Answer<Vec<u8>> {
     let invalid = |error: std::io::Error| {
         Box::new(Problem::bad_request(format!("the body is not compressed as it says: {error}")))
     };
@@ -137,7 +145,7 @@ fn decode(coding: Coding, sent: &[u8], limit: Bytes, share: &mut Share) -> Answe
         if (bytes.len() + got) as u64 > limit.0 {
             return Err(too_large("the body, once decompressed,", limit));
         }
-        append(&mut bytes, &piece[..got], limit, share, sent.len())?;
+        append(&mut bytes, &piece[..got], limit, share, held)?;
     }
 }
 

@@ -91,7 +91,7 @@ impl Share {
 impl Reads {
     /// A budget of so many bytes.
     pub fn new(bytes: usize) -> Self {
-        let units = (bytes / UNIT).clamp(1, Semaphore::MAX_PERMITS.min(u32::MAX as usize));
+        let units = bytes.div_ceil(UNIT).clamp(1, Semaphore::MAX_PERMITS.min(u32::MAX as usize));
         Self { budget: Arc::new(Semaphore::new(units)), units }
     }
 
