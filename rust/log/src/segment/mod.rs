@@ -18,6 +18,7 @@ mod header_pages;
 pub mod index;
 pub mod named;
 pub mod pack;
+mod read_ahead;
 pub mod skip_table;
 mod verified;
 pub mod walk;
