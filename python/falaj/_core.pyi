@@ -479,7 +479,13 @@ class Store:
 
 @disjoint_base
 class Transaction:
-    def __new__(cls, store: Store, sync: Sync | None) -> Self: ...
+    def __new__(
+        cls,
+        store: Store,
+        sync: Sync | None,
+        producer: str | None = None,
+        sequence: int | None = None,
+    ) -> Self: ...
     def append(
         self,
         topic: AnyTopic[Any] | str,
@@ -490,6 +496,7 @@ class Transaction:
         timestamp: Time | None = None,
         timestamp_ns: int | None = None,
         partition: int | None = None,
+        expect: int | None = None,
     ) -> None: ...
     def tombstone(
         self,
@@ -500,12 +507,18 @@ class Transaction:
         timestamp: Time | None = None,
         timestamp_ns: int | None = None,
         partition: int | None = None,
+        expect: int | None = None,
     ) -> None: ...
     def extend(
-        self, topic: AnyTopic[Any] | str, records: Iterable[Any], *, partition: int | None = None
+        self,
+        topic: AnyTopic[Any] | str,
+        records: Iterable[Any],
+        *,
+        partition: int | None = None,
+        expect: int | None = None,
     ) -> None: ...
     @property
-    def offsets(self) -> dict[str, range | dict[int, range]] | None: ...
+    def offsets(self) -> dict[str, dict[int, range]] | None: ...
     def _move(
         self, cursors: list[tuple[bytes, int, int]], home: AnyTopic[Any] | str | None
     ) -> None: ...

@@ -149,7 +149,13 @@ class Store(StoreTopics):
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"a store cannot be pickled or copied: {GIVE_THE_PATH}")
 
-    def transaction(self, *, sync: Sync | None = None) -> Transaction:
+    def transaction(
+        self,
+        *,
+        sync: Sync | None = None,
+        producer: str | None = None,
+        sequence: int | None = None,
+    ) -> Transaction:
         """Begin to write to several topics of one log at once, and to move cursors with them.
 
         The transaction gathers records. At the end of the `with` block all of them become visible
@@ -159,11 +165,19 @@ class Store(StoreTopics):
         Args:
             sync: When the block ends: "none", "interval" or "durable", see `falaj.open`; by default
                 the strongest of its topics' modes.
+            producer: The name of a producer: the transaction happens once, as for `Topic.append`.
+                Repeat it with the records that it had. A repeat appends nothing and moves no
+                cursor, and `offsets` are those of the first time.
+            sequence: The producer's number of the transaction, which rises by one. Each topic
+                counts alone.
 
         Returns:
             The transaction: a context manager, to be used once.
 
         Raises:
+            OffsetConflict: At the end: a record cannot get the offset that it expects. The error
+                names the topic and the partition, and nothing was appended.
+            OutOfOrderSequence, DuplicateSequence: At the end: as for `Topic.append`.
             AppendTooLarge: At the end: together it is more than one append may be.
             DurabilityUnknown: At the end: it is visible, and perhaps not on disk.
 
@@ -173,9 +187,9 @@ class Store(StoreTopics):
             ...     tx.append(paid, b"order 17")
             ...     tx.append("audit", b"order 17 was paid")
             >>> tx.offsets["paid"], audit[0].to_bytes()
-            (range(0, 1), b'order 17 was paid')
+            ({0: range(0, 1)}, b'order 17 was paid')
         """
-        return _transaction()(self, sync)
+        return _transaction()(self, sync, producer, sequence)
 
     def consumer(
         self,

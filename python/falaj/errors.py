@@ -134,10 +134,14 @@ class OffsetConflict(ConflictError, ValueError):
     Nothing was appended.
 
     Attributes:
+        topic: Name of the topic.
+        partition: The partition.
         expected: The offset that was expected.
         next: The offset that the next record gets.
     """
 
+    topic: str
+    partition: int
     expected: int
     next: int
 
@@ -263,9 +267,13 @@ class OutOfOrderSequence(UsageError, ValueError):
     """A producer skipped sequences. Nothing was appended.
 
     Attributes:
-        next: The sequence that comes next.
+        topic: Name of the topic.
+        partition: The partition, where sequences count in each alone; else the first one.
+        next: The sequence that comes next, one above the highest known.
     """
 
+    topic: str
+    partition: int
     next: int
 
 
@@ -273,7 +281,16 @@ class DuplicateSequence(UsageError, ValueError):
     """A producer repeats a sequence older than its last five. Nothing was appended.
 
     The offset of the first append is no longer known, or the producer began with a later sequence.
+
+    Attributes:
+        topic: Name of the topic.
+        partition: The partition, where sequences count in each alone; else the first one.
+        highest: The highest known sequence of the producer.
     """
+
+    topic: str
+    partition: int
+    highest: int
 
 
 class LogTruncated(UsageError, LookupError):

@@ -191,7 +191,7 @@ def test_a_transaction_that_was_interrupted_behind_its_commit_has_its_offsets(
     end = topic.end_offset
     rounds = interrupted(transact, lambda: topic.end_offset > end)
     while next(rounds, ...) is not ...:
-        went = {"orders": range(end, topic.end_offset)} if topic.end_offset > end else None
+        went = {"orders": {0: range(end, topic.end_offset)}} if topic.end_offset > end else None
         assert [tx.offsets for tx in txs] in ([went], [])
         txs.clear()
         end = topic.end_offset

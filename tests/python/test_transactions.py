@@ -61,9 +61,8 @@ def test_what_is_in_a_transaction_is_visible_when_it_ends_and_not_before(
     assert [record.value for record in shop["audit"]] == [{"paid": 1}]
     assert sorted(record.to_bytes() for record in shop["parts"]) == [b"x", b"y", b"z"]
     assert tx.offsets is not None
-    assert (tx.offsets["paid"], tx.offsets["audit"]) == (range(2), range(1))
+    assert (tx.offsets["paid"], tx.offsets["audit"]) == ({0: range(2)}, {0: range(1)})
     by_partition = tx.offsets["parts"]
-    assert isinstance(by_partition, dict)
     assert sum(len(offsets) for offsets in by_partition.values()) == 3
 
 
@@ -276,3 +275,79 @@ def test_a_deleted_topic_ends_its_followers_and_not_those_of_others(store: falaj
             next(following)
         kept.append(b"x")
         assert next(other).to_bytes() == b"x"
+
+
+def test_a_transaction_whose_record_cannot_get_its_offset_appends_nothing_and_says_which(
+    store: falaj.Store, shop: dict[str, Any]
+) -> None:
+    shop["audit"].append({"opened": 1})
+    place = shop["parts"].append(b"x", b"a")
+
+    def audit() -> None:
+        with store.transaction() as tx:
+            tx.append("paid", b"1", expect=0)
+            tx.append("paid", b"2", expect=1)
+            tx.append("audit", {"paid": 1}, expect=0)
+            tx.commit_cursor([Cursor("c", 7)])
+
+    def delete() -> None:
+        with store.transaction() as tx:
+            tx.append("paid", b"1")
+            tx.tombstone("parts", b"a", expect=place.offset)
+
+    with pytest.raises(errors.OffsetConflict, match='topic "audit" came first') as lost:
+        audit()
+    conflict = lost.value
+    assert (conflict.topic, conflict.partition) == ("audit", 0)
+    assert (conflict.expected, conflict.next) == (0, 1)
+    with pytest.raises(errors.OffsetConflict) as lost:
+        delete()
+    assert (lost.value.topic, lost.value.partition) == ("parts", place.partition)
+    assert (len(shop["paid"]), shop["paid"].cursor("c")) == (0, None)
+    with store.transaction() as tx:
+        tx.extend("paid", [b"1", b"2"], expect=0)
+        tx.extend("parts", [(b"a", b"y"), (b"a", b"z")], expect=place.offset + 1)
+        tx.tombstone("parts", b"a", expect=place.offset + 3)
+        tx.extend("audit", [], expect=99)
+    assert tx.offsets == {
+        "paid": {0: range(2)},
+        "parts": {place.partition: range(place.offset + 1, place.offset + 4)},
+    }
+
+
+def test_an_offset_that_no_record_of_the_transaction_can_get_is_refused_at_once(
+    store: falaj.Store, shop: dict[str, Any]
+) -> None:
+    with store.transaction() as tx:
+        tx.append("paid", b"1", expect=0)
+        with pytest.raises(errors.InvalidArgument, match="cannot get offset 5"):
+            tx.append("paid", b"2", expect=5)
+        with pytest.raises(errors.InvalidArgument, match="goes to one partition"):
+            tx.extend("parts", [(b"%d" % i, b"x") for i in range(9)], expect=0)
+        with pytest.raises(errors.InvalidArgument, match="goes to one partition"):
+            tx.append("parts", b"x", expect=0)
+        tx.append("paid", b"2")
+    assert (len(shop["paid"]), len(shop["parts"])) == (2, 0)
+
+
+def test_a_transaction_of_a_producer_happens_once(store: falaj.Store, shop: dict[str, Any]) -> None:
+    def pay(sequence: int) -> Any:
+        with store.transaction(producer="till-3", sequence=sequence) as tx:
+            tx.append("paid", b"order")
+            tx.extend("parts", [(b"%d" % i, b"x") for i in range(9)])
+            tx.commit_cursor([Cursor("c", sequence)])
+        return tx.offsets
+
+    first, second = pay(17), pay(18)
+    assert (pay(17), pay(18)) == (first, second)
+    assert (len(shop["paid"]), len(shop["parts"])) == (2, 18)
+    assert shop["paid"].cursor("c").offset == 18
+    with pytest.raises(errors.OutOfOrderSequence) as lost:
+        pay(20)
+    assert (lost.value.topic, lost.value.next) == ("paid", 19)
+    with pytest.raises(errors.DuplicateSequence) as old:
+        pay(16)
+    assert (old.value.topic, old.value.highest) == ("paid", 18)
+    with pytest.raises(errors.InvalidArgument, match="go together"):
+        store.transaction(producer="till-3")
+    assert (len(shop["paid"]), len(shop["parts"])) == (2, 18)

@@ -22,7 +22,7 @@ def in_a_transaction(store: falaj.Store, n: Any) -> Any:
         tx.append("four", b"", partition=n)
         tx.commit_cursor([falaj.Cursor("c", n, n)], into="four")
     assert tx.offsets is not None
-    return list(tx.offsets["four"])
+    return tx.offsets["four"]
 
 
 def of_a_consumer(store: falaj.Store, n: Any, **start: Any) -> Any:

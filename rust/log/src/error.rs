@@ -86,14 +86,20 @@ pub enum Error {
     DurabilityUnknown { offset: u64, source: Box<Error> },
     /// Another append came first: the record would get the offset `next` instead of the expected
     /// one. Nothing was appended. Next: read the records from `expected` on, and decide again.
-    OffsetConflict { expected: u64, next: u64 },
-    /// A producer skipped sequences: `next` must come first. Nothing was appended. Next: append
-    /// what is missing.
-    OutOfOrderSequence { producer: String, sequence: u64, next: u64 },
+    OffsetConflict { topic: String, partition: u32, expected: u64, next: u64 },
+    /// A producer skipped sequences: `next` must come first, one above the highest known. Nothing
+    /// was appended. Next: append what is missing.
+    OutOfOrderSequence { topic: String, partition: u32, producer: String, sequence: u64, next: u64 },
     /// The sequence is older than all that the log remembers of this producer. Either it repeats an
     /// append whose offset is no longer known, or it is from before the first one. Nothing was
-    /// appended. Next: continue with the sequence after the last one.
-    DuplicateSequence { producer: String, sequence: u64 },
+    /// appended. Next: continue with the sequence after the highest one.
+    DuplicateSequence {
+        topic: String,
+        partition: u32,
+        producer: String,
+        sequence: u64,
+        highest: u64,
+    },
     /// The log no longer holds what the group had read: it lost its end, or is an older copy. Next:
     /// seek to choose where to resume.
     LogTruncated { group: String, topic: String, partition: u32, offset: u64, end: u64 },
@@ -224,6 +230,18 @@ impl Error {
         match self {
             Error::TopicDeleted { .. } | Error::FilesRemoved { .. } => self,
             source => Error::DurabilityUnknown { offset, source: Box::new(source) },
+        }
+    }
+
+    /// Return the topic and partition that an append or a look-up named. In an error about a log
+    /// these are the log's name and the topic's number in it.
+    pub(crate) fn part_mut(&mut self) -> Option<(&mut String, &mut u32)> {
+        match self {
+            Error::OffsetOutOfRange { topic, partition, .. }
+            | Error::OffsetConflict { topic, partition, .. }
+            | Error::OutOfOrderSequence { topic, partition, .. }
+            | Error::DuplicateSequence { topic, partition, .. } => Some((topic, partition)),
+            _ => None,
         }
     }
 
@@ -462,21 +480,24 @@ impl fmt::Display for Error {
                 "the append is visible from offset {offset} on, but not known to be on stable storage: \
                  {source}"
             ),
-            Error::OffsetConflict { expected, next } => write!(
+            Error::OffsetConflict { topic, partition, expected, next } => write!(
                 f,
-                "another append came first: the next offset is {next}, not {expected}; read what came \
-                 from {expected} on and decide again"
+                "another append to {} came first: the next offset is {next}, not {expected}; read what \
+                 came from {expected} on and decide again",
+                part(topic, *partition)
             ),
-            Error::OutOfOrderSequence { producer, sequence, next } => write!(
+            Error::OutOfOrderSequence { topic, partition, producer, sequence, next } => write!(
                 f,
-                "producer {producer:?} appends from sequence {sequence} on, but {next} comes next: nothing \
-                 was appended; append from {next} on"
+                "producer {producer:?} appends to {} from sequence {sequence} on, but {next} comes next: \
+                 nothing was appended; append from {next} on",
+                part(topic, *partition)
             ),
-            Error::DuplicateSequence { producer, sequence } => write!(
+            Error::DuplicateSequence { topic, partition, producer, sequence, highest } => write!(
                 f,
-                "sequence {sequence} of producer {producer:?} is older than the last five, which are \
-                 remembered: it was appended before and its offset is no longer known, or the producer \
-                 began with a later one; nothing was appended now"
+                "sequence {sequence} of producer {producer:?} in {} is older than the last five, which are \
+                 remembered up to {highest}: it was appended before and its offset is no longer known, or \
+                 the producer began with a later one; nothing was appended now",
+                part(topic, *partition)
             ),
             Error::LogTruncated { group, topic, partition, offset, end } => write!(
                 f,
@@ -519,6 +540,14 @@ impl fmt::Display for Error {
             ),
             Error::Interrupted => f.write_str("the wait was interrupted"),
         }
+    }
+}
+
+/// Name a partition of a topic.
+fn part(topic: &str, partition: u32) -> String {
+    match partition {
+        0 => format!("topic {topic:?}"),
+        _ => format!("topic {topic:?}, partition {partition},"),
     }
 }
 

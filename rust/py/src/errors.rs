@@ -104,12 +104,22 @@ fn build(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
     if let Some(offset) = offset(error) {
         exception.setattr("offset", offset)?;
     }
-    if let Error::OffsetConflict { expected, next } = error {
+    if let Error::OffsetConflict { topic, partition, .. }
+    | Error::OutOfOrderSequence { topic, partition, .. }
+    | Error::DuplicateSequence { topic, partition, .. } = error
+    {
+        exception.setattr("topic", topic)?;
+        exception.setattr("partition", partition)?;
+    }
+    if let Error::OffsetConflict { expected, next, .. } = error {
         exception.setattr("expected", expected)?;
         exception.setattr("next", next)?;
     }
     if let Error::OutOfOrderSequence { next, .. } = error {
         exception.setattr("next", next)?;
+    }
+    if let Error::DuplicateSequence { highest, .. } = error {
+        exception.setattr("highest", highest)?;
     }
     if let Error::SettingsMismatch { topic, setting, stored, asked } = error {
         exception.setattr("topic", topic)?;

@@ -480,3 +480,8 @@ pub(crate) fn pair<'py>(
         _ => Err(PyTypeError::new_err(PAIR)),
     }
 }
+
+/// Read the argument `expect`: the offset that a record must get.
+pub(crate) fn expected(offset: Option<&Bound<'_, PyAny>>) -> PyResult<Option<u64>> {
+    offset.map(|offset| number(offset, "expect")).transpose()
+}

@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyString;
 
 use crate::errors::{OrRaise, invalid};
-use crate::input::{number, text};
+use crate::input::{expected, number, text};
 
 /// The keyword arguments `producer`, `sequence` and `expect` of append() and extend().
 #[derive(Debug, Default)]
@@ -24,7 +24,7 @@ impl Preconditions {
         sequence: Option<&Bound<'_, PyAny>>,
         expect: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
-        let expect = expect.map(|offset| number(offset, "expect")).transpose()?;
+        let expect = expected(expect)?;
         let producer = match (producer, sequence) {
             (Some(name), Some(sequence)) => {
                 Some((producer_name(name)?, number(sequence, "a sequence")?))

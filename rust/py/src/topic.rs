@@ -90,7 +90,7 @@ impl Topic {
     ///     1
     ///     >>> orders.append(b"too late", expect=1)
     ///     Traceback (most recent call last):
-    ///     falaj.errors.OffsetConflict: another append came first: the next offset is 2, not 1; ...
+    ///     falaj.errors.OffsetConflict: another append to topic "orders" came first: the next offset is 2, not 1; ...
     #[pyo3(signature = (
         value, key=None, *, headers=None, timestamp=None, timestamp_ns=None, partition=None, sync=None,
         producer=None, sequence=None, expect=None

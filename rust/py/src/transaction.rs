@@ -9,7 +9,9 @@ use std::thread::{self, ThreadId};
 
 use falaj::internals::consumer::Move;
 use falaj::internals::error::Error;
-use falaj::internals::topic::{CursorMove, CursorState, SyncMode, Transaction as Inner};
+use falaj::internals::topic::{
+    CursorMove, CursorState, SyncMode, Transaction as Inner, partition_for_key,
+};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -22,6 +24,7 @@ use crate::consumer::Consumer;
 use crate::errors::{OrRaise, invalid};
 use crate::input::{self, Incoming};
 use crate::opened::Opened;
+use crate::precondition::Preconditions;
 use crate::receipts;
 use crate::store::Store;
 use crate::turn::Shared;
@@ -33,6 +36,8 @@ use crate::wait::{patiently, patiently_after};
 pub struct Transaction {
     store: Py<Store>,
     sync: Option<SyncMode>,
+    /// The name of the producer, and the sequence that all its records have.
+    producer: Option<(String, u64)>,
     gathered: Mutex<Gathered>,
 }
 
@@ -109,19 +114,23 @@ impl Transaction {
     }
 
     /// Gather records for a topic. Records without a key that could go to several partitions go to
-    /// one.
+    /// one. With `expect`, all go to one, and the first must get this offset.
     fn push(
         &self,
         py: Python<'_>,
         opened: &Opened,
         records: &[Incoming<'_>],
-        partition: Option<u32>,
+        (partition, expect): (Option<u32>, Option<u64>),
     ) -> PyResult<()> {
         let topic = &opened.handle.open(py)?.topic;
         let partition = partition.or(opened.only);
         let mut keyless = None;
         let mut gathered = self.gathered();
         let inner = gathered.open(py)?;
+        if let Some(offset) = expect.filter(|_| !records.is_empty()) {
+            let to = partition.map_or_else(|| only_partition(py, opened, records), Ok)?;
+            inner.expect_offset_in(topic, to, offset).or_raise(py)?;
+        }
         for record in records {
             let to = if record.key.is_none() { partition.or(keyless) } else { partition };
             let went = record.with_record(|record| match to {
@@ -143,6 +152,12 @@ impl Transaction {
         }
         let durable = inner.sync_mode() == SyncMode::Durable;
         let log = inner.log().filter(|_| durable).cloned();
+        if let Some((name, sequence)) = &self.producer {
+            for opened in &gathered.topics {
+                let topic = &opened.handle.open(py)?.topic;
+                inner.expect_sequence(topic, name, *sequence).or_raise(py)?;
+            }
+        }
         let patience = self.store.get().patience();
         let committed = patiently(py, patience, || inner.commit_visible())?;
         let of = |number: u32| gathered.topics.iter().find(|opened| opened.first_number == number);
@@ -167,16 +182,27 @@ impl Transaction {
     }
 }
 
-/// Note a topic's offsets: a range, or a dict of them by partition if it has several.
+/// Return the one partition that all these records go to by their keys.
+fn only_partition(py: Python<'_>, opened: &Opened, records: &[Incoming<'_>]) -> PyResult<u32> {
+    let of = |record: &Incoming<'_>| {
+        let key = record.key.as_ref()?;
+        Some(partition_for_key(key.as_bytes(), opened.partitions))
+    };
+    let first = records.first().and_then(of);
+    let is_one = records.iter().all(|record| of(record) == first);
+    first.filter(|_| is_one).ok_or_else(|| {
+        let what = "an append that expects an offset goes to one partition: name it by partition= or a key";
+        invalid(py, what)
+    })
+}
+
+/// Note a topic's offsets, by partition.
 fn note(
     py: Python<'_>,
     offsets: &Bound<'_, PyDict>,
     (topic, partition, range): &(falaj::internals::topic::Topic, u32, std::ops::Range<u64>),
 ) -> PyResult<()> {
     let range = PyRange::new(py, range.start as isize, range.end as isize)?;
-    if topic.partitions() == 1 {
-        return offsets.set_item(topic.name(), range);
-    }
     let by_partition = match offsets.get_item(topic.name())? {
         Some(known) => known.cast_into::<PyDict>()?,
         None => PyDict::new(py),
@@ -219,9 +245,17 @@ fn current<'py>(py: Python<'py>) -> PyResult<&'py Bound<'py, PyAny>> {
 #[pymethods]
 impl Transaction {
     #[new]
-    fn new(store: Bound<'_, Store>, sync: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
+    #[pyo3(signature = (store, sync, producer=None, sequence=None))]
+    fn new(
+        py: Python<'_>,
+        store: Bound<'_, Store>,
+        sync: Option<&Bound<'_, PyAny>>,
+        producer: Option<&Bound<'_, PyAny>>,
+        sequence: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Self> {
         let sync = input::sync_mode(sync)?;
-        Ok(Self { store: store.unbind(), sync, gathered: Mutex::default() })
+        let producer = Preconditions::new(py, producer, sequence, None)?.producer;
+        Ok(Self { store: store.unbind(), sync, producer, gathered: Mutex::default() })
     }
 
     /// Append a record when the transaction ends.
@@ -229,10 +263,13 @@ impl Transaction {
     /// Args:
     ///     topic: The topic, or its name. It must exist, in the same log as the others.
     ///     value, key, headers, timestamp, timestamp_ns, partition: As for `Topic.append`.
+    ///     expect: The offset that the record must get. If another append was faster, the transaction
+    ///         appends nothing at its end, and raises OffsetConflict.
     ///
     /// Raises:
     ///     UnknownTopic: There is none of this name: create it before, with `store.topic(name, log=…)`.
-    ///     InvalidArgument: It is in another log, or another store, than the others.
+    ///     InvalidArgument: It is in another log, or another store, than the others. Or no record of this
+    ///         transaction can get the expected offset.
     ///
     /// Example:
     ///     >>> _ = store.topic("paid", log="shop"), store.topic("audit", log="shop")
@@ -240,8 +277,8 @@ impl Transaction {
     ///     ...     tx.append("paid", b"order 17", key=b"eu")
     ///     ...     tx.append("audit", b"paid: order 17")
     ///     >>> tx.offsets
-    ///     {'paid': range(0, 1), 'audit': range(0, 1)}
-    #[pyo3(signature = (topic, value, key=None, *, headers=None, timestamp=None, timestamp_ns=None, partition=None))]
+    ///     {'paid': {0: range(0, 1)}, 'audit': {0: range(0, 1)}}
+    #[pyo3(signature = (topic, value, key=None, *, headers=None, timestamp=None, timestamp_ns=None, partition=None, expect=None))]
     #[allow(clippy::too_many_arguments, reason = "all but two are keywords in Python")]
     fn append<'py>(
         &self,
@@ -253,15 +290,17 @@ impl Transaction {
         timestamp: Option<&Bound<'py, PyAny>>,
         timestamp_ns: Option<&Bound<'py, PyAny>>,
         #[pyo3(from_py_with = input::partition)] partition: Option<u32>,
+        expect: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<()> {
         let opened = self.resolve(topic)?;
+        let expect = input::expected(expect)?;
         let record = Incoming {
             value: Some(input::encoded(value, opened.handle.shape.encode.as_ref())?),
             key: input::key(key)?,
             headers: input::headers(headers)?,
             event_time_ns: input::Timestamp { moment: timestamp, ns: timestamp_ns }.ns()?,
         };
-        self.push(py, &opened, &[record], partition)
+        self.push(py, &opened, &[record], (partition, expect))
     }
 
     /// Append a tombstone when the transaction ends: a key without a value, which deletes the key.
@@ -269,6 +308,7 @@ impl Transaction {
     /// Args:
     ///     topic: As for `append`.
     ///     key, headers, timestamp, timestamp_ns, partition: As for `Topic.tombstone`.
+    ///     expect: As for `append`.
     ///
     /// Raises:
     ///     UnknownTopic, InvalidArgument: As for `append`.
@@ -279,7 +319,7 @@ impl Transaction {
     ///     ...     tx.tombstone(prices, b"tea")
     ///     >>> prices[0].key, prices[0].is_tombstone
     ///     (b'tea', True)
-    #[pyo3(signature = (topic, key, *, headers=None, timestamp=None, timestamp_ns=None, partition=None))]
+    #[pyo3(signature = (topic, key, *, headers=None, timestamp=None, timestamp_ns=None, partition=None, expect=None))]
     #[allow(clippy::too_many_arguments, reason = "all but two are keywords in Python")]
     fn tombstone<'py>(
         &self,
@@ -290,10 +330,12 @@ impl Transaction {
         timestamp: Option<&Bound<'py, PyAny>>,
         timestamp_ns: Option<&Bound<'py, PyAny>>,
         #[pyo3(from_py_with = input::partition)] partition: Option<u32>,
+        expect: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<()> {
         let opened = self.resolve(topic)?;
         let timestamp = input::Timestamp { moment: timestamp, ns: timestamp_ns };
-        self.push(py, &opened, &[Incoming::tombstone(key, headers, timestamp)?], partition)
+        let to = (partition, input::expected(expect)?);
+        self.push(py, &opened, &[Incoming::tombstone(key, headers, timestamp)?], to)
     }
 
     /// Append many records to a topic when the transaction ends.
@@ -301,25 +343,27 @@ impl Transaction {
     /// Args:
     ///     topic: As for `append`.
     ///     records, partition: As for `Topic.extend`.
+    ///     expect: The offset that the first of them must get, as for `append`. All go to one partition.
     ///
     /// Raises:
     ///     AppendTooLarge: Together they are larger than one append may be.
     ///     UnknownTopic, InvalidArgument: As for `append`.
-    #[pyo3(signature = (topic, records, *, partition=None))]
+    #[pyo3(signature = (topic, records, *, partition=None, expect=None))]
     fn extend<'py>(
         &self,
         py: Python<'py>,
         topic: &Bound<'py, PyAny>,
         records: &Bound<'py, PyAny>,
         #[pyo3(from_py_with = input::partition)] partition: Option<u32>,
+        expect: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<()> {
-        let opened = self.resolve(topic)?;
+        let (opened, expect) = (self.resolve(topic)?, input::expected(expect)?);
         let limit = opened.handle.open(py)?.topic.log().max_group_len();
         let collector = Collector { shape: &opened.handle.shape, limit };
-        self.push(py, &opened, &collector.each(records)?, partition)
+        self.push(py, &opened, &collector.each(records)?, (partition, expect))
     }
 
-    /// The offsets of the records, by topic, once it was committed; else None.
+    /// The offsets of the records, by topic and then by partition, once it was committed; else None.
     #[getter]
     fn offsets(&self, py: Python<'_>) -> Option<Py<PyDict>> {
         self.gathered().offsets.as_ref().map(|offsets| offsets.clone_ref(py))

@@ -191,10 +191,10 @@ impl Hand<'_> {
                 let number = {
                     let mut notes = lock(self.notes);
                     let number = notes.groups.len();
-                    notes.groups.push((group(plain(op), number), self.now() + 1));
+                    notes.groups.push((plain_group(op, number), self.now() + 1));
                     number
                 };
-                let new = group(plain(op), number);
+                let new = plain_group(op, number);
                 let (appended, firsts) = self.patiently(|| self.append(log, op, &new))?;
                 if self.turns.is_dead(self.me) {
                     return Ok(());
@@ -368,4 +368,13 @@ fn rise(moments: &mut Moments) {
 /// append.
 fn plain(op: Op) -> Op {
     if op == Op::Durable { Op::Append } else { op }
+}
+
+/// The group of a step, without conditions: where it goes is only known at the append, too.
+fn plain_group(op: Op, number: usize) -> Group {
+    let mut group = group(plain(op), number);
+    if group.is_conditional() {
+        group.0[0].1[0].pop();
+    }
+    group
 }

@@ -16,9 +16,10 @@ use falaj_twin::memory::MemoryStorage;
 
 use crate::actor::Actor;
 use crate::machine::{
-    PRODUCER, SERIES, append_last, append_once, commit, compact, open, open_to_read, with_patience,
+    GROUPED, PRODUCER, SERIES, append_last, append_once, append_parts, commit, compact, open,
+    open_to_read, with_patience,
 };
-use crate::truth::{Found, Gone, Group, TOPICS, Truth};
+use crate::truth::{CURSOR, Found, Gone, Group, TOPICS, Truth};
 
 /// The expected content of a machine.
 #[derive(Clone, Copy)]
@@ -258,6 +259,7 @@ fn go_on(looked: &mut Looked) -> Result<(), String> {
 
 fn knows_who_was_there(log: &Arc<Log>, truth: &Truth, groups: usize) -> Result<(), String> {
     knows_its_producer(log, truth, groups)?;
+    knows_its_parts(log, truth, groups)?;
     knows_its_job(log, truth, groups)
 }
 
@@ -292,6 +294,31 @@ fn knows_its_producer(log: &Arc<Log>, truth: &Truth, groups: usize) -> Result<()
     let (first, wanted) = (repeated.map_err(|e| e.to_string())?.first, truth.count(0, number));
     if first != wanted {
         return Err(format!("sequence {sequence} is at {wanted}, its repeat at {first}"));
+    }
+    Ok(())
+}
+
+/// Check that a log of so many groups knows the sequence of each part of the last conditional one,
+/// and that a repeat of it appends nothing and moves no cursor.
+fn knows_its_parts(log: &Arc<Log>, truth: &Truth, groups: usize) -> Result<(), String> {
+    let last = truth.last_conditional(groups);
+    let sequence = last.map(|(_, sequence)| sequence);
+    for topic in 0..TOPICS {
+        let told = log.last_sequence(GROUPED, topic..topic + 1).map_err(|e| e.to_string())?;
+        if told != sequence {
+            return Err(format!(
+                "the last sequence in topic {topic} is {sequence:?}, not {told:?}"
+            ));
+        }
+    }
+    let Some((number, sequence)) = last else { return Ok(()) };
+    let cursor = || log.cursor_of(CURSOR).map_err(|e| e.to_string());
+    let (group, before) = (&truth.0[number], cursor()?);
+    let (_, firsts) =
+        append_parts(log, group, sequence, (None, false)).map_err(|e| e.to_string())?;
+    let wanted: Vec<_> = group.0.iter().map(|(topic, _)| truth.count(*topic, number)).collect();
+    if firsts != wanted || cursor()? != before {
+        return Err(format!("parts {sequence} are at {wanted:?}, their repeat at {firsts:?}"));
     }
     Ok(())
 }

@@ -25,13 +25,17 @@ use falaj_twin::memory::MemoryStorage;
 use crate::actor::Actor;
 use crate::history::{Compactions, History, Moments, Trims, at};
 use crate::op::{Op, PARTS};
-use crate::truth::{CURSOR, Gone, Group, JOB, KEYED, ONCE, TOMBSTONE, TOPICS, Truth, record_of};
+use crate::truth::{
+    CURSOR, Gone, Group, JOB, KEYED, ONCE, PART, TOMBSTONE, TOPICS, Truth, record_of,
+};
 
 /// Bytes of a segment: small, so that images are cheap and rolls frequent.
 pub const SEGMENT: u64 = 16 << 10;
 const GENERATION: [u8; 16] = [7; 16];
 /// Name of the producer whose appends are idempotent.
 pub const PRODUCER: &str = "p";
+/// Name of the producer of conditional groups, whose sequences count in each topic alone.
+pub const GROUPED: &str = "g";
 /// The key that all bulk loads share; a number tells them apart.
 pub const SERIES: &str = "j";
 /// The log's directory.
@@ -396,7 +400,7 @@ pub fn group(op: Op, number: usize) -> Group {
     let fill = b'a' + (number % 26) as u8;
     match op {
         Op::Extend => Group::one(0, vec![vec![fill; KEYED], vec![fill; 7], vec![fill; TOMBSTONE]]),
-        Op::Group => Group(vec![(1, vec![vec![fill; 90]]), (0, vec![vec![fill; 400]])]),
+        Op::Group => Group(vec![(1, vec![vec![fill; PART]]), (0, vec![vec![fill; 400]])]),
         Op::Large => Group::one(0, vec![vec![fill; 1100]]),
         Op::Durable => Group::one(0, vec![vec![fill; ONCE]]),
         Op::Job => Group::one(0, vec![vec![fill; JOB]]),
@@ -448,6 +452,11 @@ pub fn append_last(log: &Log, truth: &Truth, interval: bool) -> Result<(Appended
         Some((number, sequence)) if number + 1 == all => {
             append_once(log, group, sequence).map(|appended| (appended, vec![appended.first]))
         }
+        _ if group.is_conditional() => {
+            let (_, sequence) = truth.last_conditional(all).unwrap_or_default();
+            let expected = group.0.iter().map(|(topic, _)| truth.count(*topic, all - 1)).collect();
+            append_parts(log, group, sequence, (Some(expected), interval))
+        }
         _ if group.is_job() => {
             let committed = commit(log, group, truth.jobs(all))?;
             let spent =
@@ -468,6 +477,33 @@ pub fn append_once(log: &Log, group: &Group, sequence: u64) -> Result<Appended> 
     let block = outgoing(group.0[0].0, &body, false);
     let once = [Precondition::producer(PRODUCER, sequence, 0..1)];
     log.append_if(&once, &[block], false, &mut [0])
+}
+
+/// Append a group, or repeat it, if each part gets its expected offset and is the producer's with
+/// this sequence there. A repeat asks for another place of the cursor, which it must not get.
+///
+/// # Errors
+/// Those of the engine.
+pub fn append_parts(
+    log: &Log,
+    group: &Group,
+    sequence: u64,
+    (expected, interval): (Option<Vec<u64>>, bool),
+) -> Result<(Appended, Vec<u64>)> {
+    let bodies: Vec<_> = group.0.iter().map(|(_, values)| encode(values)).collect();
+    let parts = group.0.iter().zip(&bodies);
+    let blocks: Vec<_> = parts.map(|((topic, _), body)| outgoing(*topic, body, interval)).collect();
+    let offset = group.cursor().unwrap_or(0).wrapping_add(u64::from(expected.is_none()));
+    let to = CursorState { offset, crc: offset as u32, turn: 0 };
+    let mut conditions = vec![Precondition::Cursor(CursorMove { name: CURSOR, to, from: None })];
+    for (block, offset) in blocks.iter().zip(expected.iter().flatten()) {
+        conditions.push(Precondition::NextOffset { topic: block.topic, offset: *offset });
+    }
+    for block in &blocks {
+        conditions.push(Precondition::producer(GROUPED, sequence, block.topic..block.topic + 1));
+    }
+    let mut firsts = vec![0; blocks.len()];
+    log.append_if(&conditions, &blocks, interval, &mut firsts).map(|a| (a, firsts))
 }
 
 /// Append a group if its first record gets the expected offset; return its place and that offset.

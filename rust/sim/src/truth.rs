@@ -59,6 +59,9 @@ pub const CURSOR: &[u8] = b"reader";
 /// Bytes of a record that the producer appends.
 pub const ONCE: usize = 41;
 
+/// Bytes of a record in a conditional append of several parts.
+pub const PART: usize = 91;
+
 /// Bytes of a record that a bulk load commits.
 pub const JOB: usize = 43;
 
@@ -112,6 +115,12 @@ impl Group {
     /// True for a group of a bulk load, with the next number; its length tells.
     pub fn is_job(&self) -> bool {
         self.is_record_of(JOB)
+    }
+
+    /// True for a group whose parts expect their offsets and have a producer's next sequence; the
+    /// length of its first record tells.
+    pub fn is_conditional(&self) -> bool {
+        matches!(&self.0[..], [(_, values), _] if values.first().is_some_and(|v| v.len() == PART))
     }
 
     fn is_record_of(&self, len: usize) -> bool {
@@ -173,6 +182,12 @@ impl Truth {
     pub fn last_once(&self, groups: usize) -> Option<(usize, u64)> {
         let once = (0..groups).filter(|number| self.0[*number].is_once());
         once.zip(0..).last()
+    }
+
+    /// The last conditional group among the first ones, by number, with its sequence.
+    pub fn last_conditional(&self, groups: usize) -> Option<(usize, u64)> {
+        let conditional = (0..groups).filter(|number| self.0[*number].is_conditional());
+        conditional.zip(0..).last()
     }
 
     /// How many bulk loads are among the first groups: the last one's number.

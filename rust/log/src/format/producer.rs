@@ -102,30 +102,68 @@ impl ProducerState {
     }
 }
 
-/// The sequences of one append, `first..=last`, and the one that comes before them.
+/// The producer's highest sequence before an append, if the log knows the producer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum After {
+    /// There is none: the append is the producer's first.
+    Nothing,
+    /// It is this one, so that no sequence is missing.
+    Exactly(u64),
+    /// It is below this one, as where an epoch begins: some may be missing.
+    Below(u64),
+}
+
+/// The sequences of one append, `first..=last`, and what must be known before them.
 ///
 /// A block holds the last one, so that one decides whether an append is a repeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SequenceSpan {
-    /// The sequence that must be the producer's last one, if the log knows the producer; `None` for
-    /// none.
-    pub previous: Option<u64>,
+    /// The required highest sequence before them.
+    pub after: After,
     /// The first one.
     pub first: u64,
     /// The last one.
     pub last: u64,
 }
 
+impl SequenceSpan {
+    /// Return true if it comes next, where this is the producer's highest sequence.
+    fn follows(&self, highest: u64) -> bool {
+        match self.after {
+            After::Nothing => false,
+            After::Exactly(before) => highest == before,
+            After::Below(bound) => highest < bound,
+        }
+    }
+
+    /// Compare it with the highest of the producer's sequences; `is_known` says whether the last of
+    /// it is remembered.
+    pub(super) fn standing(
+        &self,
+        highest: Option<u64>,
+        is_known: impl FnOnce() -> bool,
+    ) -> Standing {
+        match highest {
+            None => Standing::Next,
+            Some(highest) if self.follows(highest) => Standing::Next,
+            Some(highest) if highest < self.last => Standing::Other(highest),
+            Some(_) if is_known() => Standing::Repeat,
+            Some(highest) => Standing::Old(highest),
+        }
+    }
+}
+
 impl From<RangeInclusive<u64>> for SequenceSpan {
-    /// Make a span whose previous sequence is the one below the first.
+    /// Make a span that comes exactly after the sequence below its first.
     fn from(sequences: RangeInclusive<u64>) -> Self {
         let (first, last) = sequences.into_inner();
-        Self { previous: first.checked_sub(1), first, last }
+        let after = first.checked_sub(1).map_or(After::Nothing, After::Exactly);
+        Self { after, first, last }
     }
 }
 
 impl From<u64> for SequenceSpan {
-    /// Make a span of one sequence, with the one below it as the previous one.
+    /// Make a span of one sequence that comes exactly after the one below it.
     fn from(sequence: u64) -> Self {
         (sequence..=sequence).into()
     }
@@ -138,8 +176,8 @@ pub enum Standing {
     Next,
     /// They were appended before, and are among the last.
     Repeat,
-    /// They were appended before, and are not among the last.
-    Old,
-    /// This other one comes next: some are missing, or some of these were appended before.
+    /// They were appended before, and are not among the last. This is the highest known one.
+    Old(u64),
+    /// This is the highest known one: some are missing, or some of these were appended before.
     Other(u64),
 }

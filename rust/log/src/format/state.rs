@@ -19,7 +19,7 @@ use crate::canary::{Canary, planted};
 
 use super::address::Address;
 use super::block::{BlockHeader, Producer};
-pub use super::producer::{ProducerState, SequenceSpan, Standing};
+pub use super::producer::{After, ProducerState, SequenceSpan, Standing};
 use super::{DecodeError, Decoded, put, u32_at, u64_at, varint};
 
 /// Most topics that one log holds.
@@ -267,16 +267,10 @@ impl LogState {
     /// Compare an append's sequences with those that its producer appended to any of these topics,
     /// which are the partitions of one.
     pub fn standing(&self, id: u64, span: SequenceSpan, topics: Range<u32>) -> Standing {
-        match self.last_sequence(id, topics.clone()) {
-            None => Standing::Next,
-            newest if newest == span.previous => Standing::Next,
-            Some(newest) if newest < span.last => Standing::Other(newest.saturating_add(1)),
-            Some(_) => {
-                let mut known = self.producers_of(id, topics);
-                let is_known = known.any(|producer| producer.first_of(span.last).is_some());
-                if is_known { Standing::Repeat } else { Standing::Old }
-            }
-        }
+        span.standing(self.last_sequence(id, topics.clone()), || {
+            let mut known = self.producers_of(id, topics);
+            known.any(|producer| producer.first_of(span.last).is_some())
+        })
     }
 
     /// Return a producer's highest sequence in any of these topics.

@@ -100,12 +100,12 @@ fn a_sequence_is_the_next_a_repeat_an_old_one_or_another_comes_next() {
         state.note_producer((sequence % 2) as u32, sent(6, sequence), sequence * 2);
     }
     state.note_producer(3, sent(6, 500), 0);
-    assert_eq!(standing(&state, 9), Standing::Old);
+    assert_eq!(standing(&state, 9), Standing::Old(19));
     // Five of each partition.
     assert_eq!(standing(&state, 10), Standing::Repeat);
     assert_eq!(standing(&state, 19), Standing::Repeat);
     assert_eq!(standing(&state, 20), Standing::Next);
-    assert_eq!(standing(&state, 21), Standing::Other(20));
+    assert_eq!(standing(&state, 21), Standing::Other(19));
     state.note_producer(0, sent(6, u64::MAX), 0);
     assert_eq!(standing(&state, u64::MAX), Standing::Repeat);
 }
@@ -118,12 +118,12 @@ fn a_span_of_sequences_is_next_behind_the_previous_one_and_a_repeat_by_its_last(
     state.note_producer(0, sent(6, 7), 40);
     assert_eq!(standing(&state, (8..=9).into()), Standing::Next);
     assert_eq!(standing(&state, (3..=7).into()), Standing::Repeat);
-    assert_eq!(standing(&state, (3..=6).into()), Standing::Old);
+    assert_eq!(standing(&state, (3..=6).into()), Standing::Old(7));
     // Some of it was appended before, or some before it is missing.
-    assert_eq!(standing(&state, (7..=9).into()), Standing::Other(8));
-    assert_eq!(standing(&state, (9..=9).into()), Standing::Other(8));
+    assert_eq!(standing(&state, (7..=9).into()), Standing::Other(7));
+    assert_eq!(standing(&state, (9..=9).into()), Standing::Other(7));
     // Another numbering may begin behind the one that was.
-    let jump = SequenceSpan { previous: Some(7), first: 1 << 48, last: (1 << 48) + 4 };
+    let jump = SequenceSpan { after: After::Exactly(7), first: 1 << 48, last: (1 << 48) + 4 };
     assert_eq!(standing(&state, jump), Standing::Next);
 }
 

@@ -13,7 +13,7 @@ use crate::canary::{Canary, planted};
 use crate::error::{Error, Result};
 use crate::failpoints::{Point, pass};
 use crate::format::address::Address;
-use crate::format::block::{BlockHeader, HEADER_LEN, Kind, MAX_RELATIVE_TIME, Producer, flag};
+use crate::format::block::{BlockHeader, HEADER_LEN, Kind, MAX_RELATIVE_TIME, flag};
 use crate::format::control::{at, flag as state_flag};
 use crate::format::index::IndexEntry;
 use crate::format::state;
@@ -28,7 +28,7 @@ use super::clock::BlockClock;
 use super::commit::{Kept, commit_block, commit_blocks, commit_tail};
 use super::create::max_group_len;
 use super::guard::{Guard, Which};
-use super::preconditions::{Unmet, sequences};
+use super::preconditions::Unmet;
 use super::prefault::PrefaultCursor;
 use super::{Control, Log, Member, enter, write_access};
 
@@ -142,10 +142,9 @@ impl Log {
         firsts: &mut [u64],
     ) -> Result<std::result::Result<Appended, Unmet>> {
         let writer = self.writer_in(slot, control)?;
-        let producer = sequences(batch.preconditions).map(|of| of.stamp);
         loop {
             writer.catch_up(self, control)?;
-            writer.reserve_producer(self, batch)?;
+            writer.reserve_producers(self, batch)?;
             let before = match planted(Canary::ExpectBeforeLock) {
                 true => self.check(&writer.walk.state, batch.preconditions),
                 false => Ok(()),
@@ -161,12 +160,17 @@ impl Log {
                     _ => writer.check(self, batch, firsts),
                 })
                 .and_then(|repeated| match repeated {
-                    Some(repeated) => Ok(repeated),
-                    None => writer.write_blocks(self, control, batch, producer, firsts),
+                    Some(repeated) => Ok((repeated, true)),
+                    None => {
+                        let appended = writer.write_blocks(self, control, batch, firsts);
+                        appended.map(|appended| (appended, false))
+                    }
                 });
             drop(guard);
             match outcome {
-                Ok(appended) => {
+                // It appended nothing, and changed no cursor.
+                Ok((repeated, true)) => return Ok(Ok(repeated)),
+                Ok((appended, false)) => {
                     pass(Point::AppendUnlocked);
                     control.notify(true);
                     writer.apply_metadata(batch.facts);
@@ -374,10 +378,9 @@ impl Writer {
         log: &Log,
         control: &Control,
         batch: &Batch<'_>,
-        producer: Option<Producer>,
         firsts: &mut [u64],
     ) -> std::result::Result<Appended, Blocked> {
-        let Batch { blocks, facts, interval, needs, .. } = *batch;
+        let Batch { blocks, facts, stamps, interval, needs, .. } = *batch;
         let start = self.tail.position();
         let room = self.room_for(control, needs)?;
         // A single record gets the time of the kernel's tick.
@@ -403,14 +406,15 @@ impl Writer {
             (true, 0) => flag::GROUP,
             (true, _) => flag::MEMBER,
         };
-        let len = |(i, block)| padded_len(block, producer.is_some(), seat(i));
+        let len = |(i, block)| padded_len(block, !stamps.is_empty(), seat(i));
         let len: u64 = blocks.iter().enumerate().map(len).sum();
         let group_len = if is_apart { len } else { len + own };
         let mut position = start;
         let mut data = blocks.iter().zip(&*firsts).enumerate().map(|(i, (block, first))| {
             let offset = (first - self.walk.bases.get(block.topic).unwrap_or(*first)) as u32;
             let group_len = if seat(i) == flag::GROUP { group_len as u32 } else { 0 };
-            let header = data_header(block, producer, seat(i), offset, group_len, time);
+            let header =
+                data_header(block, stamps.get(i).copied(), seat(i), offset, group_len, time);
             let header = BlockHeader { body_crc: block.checksum(), ..header };
             let laid = self.place_at(position).lay_out(&header, block.body);
             position += header.padded();
@@ -442,7 +446,7 @@ impl Writer {
         let end = stored.map_err(|e| self.failed(e))?;
         // All processes see the blocks now, so no later failure fails the append. If the tail stays
         // behind, the next process that appends or syncs finds the ends unequal and repairs.
-        self.note_appended(control, blocks, producer, firsts, start, appended_ns);
+        self.note_appended(control, batch, firsts, start, appended_ns);
         let _ = commit_tail(control.map(), end);
         self.walk.position = end.position();
         self.tail = end;
@@ -526,15 +530,14 @@ impl Writer {
     fn note_appended(
         &mut self,
         control: &Control,
-        blocks: &[NewBlock<'_>],
-        producer: Option<Producer>,
+        batch: &Batch<'_>,
         firsts: &[u64],
         start: u64,
         appended_ns: i64,
     ) {
-        for (block, first) in blocks.iter().zip(firsts) {
-            if let Some(producer) = producer {
-                self.walk.state.note_producer(block.topic, producer, *first);
+        for (i, (block, first)) in batch.blocks.iter().zip(firsts).enumerate() {
+            if let Some(producer) = batch.stamps.get(i) {
+                self.walk.state.note_producer(block.topic, *producer, *first);
             }
             let highest = block.highest_ns(appended_ns);
             let Some(topic) = self.walk.state.topic_mut(block.topic) else { continue };

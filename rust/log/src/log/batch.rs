@@ -83,6 +83,8 @@ pub struct Batch<'a> {
     pub blocks: &'a [NewBlock<'a>],
     /// Body of a block of facts, a member of the group; empty without facts.
     pub facts: &'a [u8],
+    /// The producer of each block; empty if there is none.
+    pub stamps: &'a [Producer],
     /// The conditions of the commit.
     pub preconditions: &'a [Precondition<'a>],
     /// True when it must be on disk within the log's interval.
@@ -120,7 +122,7 @@ impl Log {
             return Err(Error::AppendTooLarge { bytes: needs, limit });
         }
         let interval = interval || blocks.iter().any(|block| block.interval);
-        Ok(Batch { blocks, facts, preconditions, interval, needs })
+        Ok(Batch { blocks, facts, stamps: &[], preconditions, interval, needs })
     }
 }
 

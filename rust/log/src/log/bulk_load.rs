@@ -71,7 +71,7 @@ impl Log {
         let token = token.map(Precondition::Token);
         match self.try_append_if(token.as_slice(), blocks, false, firsts)? {
             Ok(appended) => Ok(Some(appended)),
-            Err(Unmet { found: Found::Past, .. }) => Ok(None),
+            Err(Unmet { found: Found::Past(_), .. }) => Ok(None),
             Err(unmet) => Err(self.unmet_error(token.as_slice(), unmet)),
         }
     }

@@ -149,7 +149,7 @@ impl Log {
                 writer.catch_up(self, control)?;
                 match self.land(writer, (control, member), &mut filled, preconditions) {
                     Ok(landed) => return Ok(Some(landed)),
-                    Err(Blocked::Unmet(Unmet { found: Found::Past, .. })) => return Ok(None),
+                    Err(Blocked::Unmet(Unmet { found: Found::Past(_), .. })) => return Ok(None),
                     Err(Blocked::Unmet(unmet)) => {
                         return Err(self.unmet_error(preconditions, unmet));
                     }

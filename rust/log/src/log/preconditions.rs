@@ -26,7 +26,7 @@ use crate::format::state::{
 };
 
 use super::append::{Appended, Blocked, NewBlock, Writer};
-use super::batch::{Batch, check_blocks};
+use super::batch::{Batch, check_blocks, no_block};
 use super::bulk_load::Token;
 use super::metadata::{CursorMove, FACTS_OF_A_BLOCK};
 use super::{Log, enter};
@@ -51,9 +51,9 @@ pub enum Precondition<'a> {
         /// The offset.
         offset: u64,
     },
-    /// The append has these sequences of a producer, and they come next. If they were appended
-    /// before, the append is a repeat, whatever else it requires. An append has at most one
-    /// producer.
+    /// The records for some topics have these sequences of a producer, and they come next. If they
+    /// were appended before, the append is a repeat, whatever else it requires. A topic has at most
+    /// one producer in an append. If one topic of it has a producer, all have one.
     #[doc(hidden)]
     Producer(Sequences<'a>),
     /// Neither this idempotency key nor a later one of its name was spent.
@@ -82,6 +82,13 @@ impl Sequences<'_> {
 }
 
 impl<'a> Precondition<'a> {
+    fn sequences(&self) -> Option<&Sequences<'a>> {
+        match self {
+            Self::Producer(of) => Some(of),
+            _ => None,
+        }
+    }
+
     /// Require that these sequences of the named producer come next, in the topics with these
     /// numbers: the partitions of one topic.
     #[doc(hidden)]
@@ -113,14 +120,14 @@ impl<'a> Precondition<'a> {
             },
             Self::Producer(of) => match state.standing(of.stamp.id, of.span, of.topics.clone()) {
                 Standing::Next => Ok(()),
-                Standing::Repeat => Err(Found::Repeat(of.stamp)),
-                Standing::Old => Err(Found::Past),
-                Standing::Other(next) => Err(Found::Next(next)),
+                Standing::Repeat => Err(Found::Repeat),
+                Standing::Old(highest) => Err(Found::Past(highest)),
+                Standing::Other(highest) => Err(Found::Highest(highest)),
             },
             Self::Token(token) => match state.token(&token.key) {
                 // A deleted topic accepts no key: that could never be forgotten.
                 _ if state.topic(token.key.0).is_none() => Err(Found::NoTopic(token.key.0)),
-                Some(last) if token.version <= last.version => Err(Found::Past),
+                Some(last) if token.version <= last.version => Err(Found::Past(last.version)),
                 None if state.tokens().len() >= log.max_tokens() => Err(Found::Full),
                 _ => Ok(()),
             },
@@ -144,12 +151,42 @@ fn changes(preconditions: &[Precondition<'_>]) -> bool {
     preconditions.iter().any(|it| matches!(it, Precondition::Token(_) | Precondition::Cursor(_)))
 }
 
-/// Return the sequences of an append's producer.
-pub(super) fn sequences<'a>(preconditions: &'a [Precondition<'_>]) -> Option<&'a Sequences<'a>> {
-    preconditions.iter().find_map(|precondition| match precondition {
-        Precondition::Producer(of) => Some(of),
-        _ => None,
-    })
+/// Return an append's producers, by the topics of their sequences.
+fn producers<'a>(preconditions: &'a [Precondition<'_>]) -> Vec<&'a Sequences<'a>> {
+    let mut producers: Vec<_> = preconditions.iter().filter_map(Precondition::sequences).collect();
+    producers.sort_unstable_by_key(|of| of.topics.start);
+    producers
+}
+
+/// Return the producer of each block, or nothing if no block has one.
+#[inline]
+pub(super) fn stamps(preconditions: &[Precondition<'_>], blocks: &[NewBlock<'_>]) -> Vec<Producer> {
+    if preconditions.iter().all(|it| it.sequences().is_none()) {
+        return Vec::new();
+    }
+    let producers = producers(preconditions);
+    blocks.iter().filter_map(|block| Some(producer_of(&producers, block.topic)?.stamp)).collect()
+}
+
+fn producer_of<'a>(producers: &[&'a Sequences<'a>], topic: u32) -> Option<&'a Sequences<'a>> {
+    let behind = producers.partition_point(|of| of.topics.start <= topic);
+    producers[..behind].last().filter(|of| of.topics.contains(&topic)).copied()
+}
+
+/// Check that each block has one producer, and each producer a block.
+#[cold]
+fn validate_producers(preconditions: &[Precondition<'_>], blocks: &[NewBlock<'_>]) -> Result<()> {
+    let producers = producers(preconditions);
+    let overlaps = producers.windows(2).any(|two| two[0].topics.end > two[1].topics.start);
+    let has_block = |of: &&Sequences<'_>| blocks.iter().any(|b| of.topics.contains(&b.topic));
+    let is_idle = !producers.iter().all(has_block);
+    if overlaps || is_idle || blocks.iter().any(|b| producer_of(&producers, b.topic).is_none()) {
+        return Err(Error::invalid(
+            "an append that has a producer has records, and one producer for each topic that it \
+                    writes to: a repeat could not find the other records",
+        ));
+    }
+    Ok(())
 }
 
 /// Which precondition of an append failed, and what was found instead.
@@ -169,14 +206,17 @@ impl Unmet {
 /// The state that was found instead of the required one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
-    /// This offset, or this sequence of the producer, comes next.
+    /// This offset comes next.
     Next(u64),
+    /// This is the highest sequence of the producer, and others come next.
+    Highest(u64),
     /// The producer appended these sequences before.
-    Repeat(Producer),
-    /// The sequence is older than the remembered ones, or the key was spent.
-    Past,
-    /// The producer appended these sequences to other partitions, or the cursor is at another
-    /// place.
+    Repeat,
+    /// The sequence is older than the remembered ones, or the key was spent. This is the highest
+    /// one.
+    Past(u64),
+    /// The producer appended these sequences to other partitions, or without the rest of the
+    /// append; or the cursor is at another place.
     Elsewhere,
     /// The log cannot remember more of this kind.
     Full,
@@ -255,8 +295,9 @@ impl Log {
     ) -> Result<std::result::Result<Appended, Unmet>> {
         let writing = self.writing()?;
         writing.1.check()?;
-        let facts = self.facts_of(preconditions);
-        let batch = self.batch(blocks, preconditions, &facts, interval)?;
+        let (facts, stamps) = (self.facts_of(preconditions), stamps(preconditions, blocks));
+        let batch =
+            Batch { stamps: &stamps, ..self.batch(blocks, preconditions, &facts, interval)? };
         let tried = self.attempt(&mut enter(&self.writer), writing, &batch, firsts);
         // Missing files of a deleted log are not corruption.
         tried.map_err(|error| self.unless_deleted(error))
@@ -276,7 +317,8 @@ impl Log {
         checked.map_err(|unmet| self.unmet_error(&preconditions, unmet))
     }
 
-    /// Check preconditions against a state. A repeat comes before all that fails.
+    /// Check preconditions against a state. A repeat comes before all that fails, if all producers
+    /// of the append repeat.
     #[inline]
     pub(super) fn check(
         &self,
@@ -284,15 +326,25 @@ impl Log {
         preconditions: &[Precondition<'_>],
     ) -> std::result::Result<(), Unmet> {
         let mut room = self.max_cursors().saturating_sub(state.cursors().len());
-        let mut checked = Ok(());
+        let (mut unmet, mut of_producer, mut repeated, mut is_new) = (None, None, None, false);
         for (which, precondition) in preconditions.iter().enumerate() {
+            let is_producer = precondition.sequences().is_some();
             match precondition.check(self, state, &mut room) {
-                Ok(()) => {}
-                Err(found @ Found::Repeat(_)) => return Err(Unmet { which, found }),
-                Err(found) => checked = checked.and(Err(Unmet { which, found })),
+                Ok(()) => is_new |= is_producer,
+                Err(Found::Repeat) => repeated = repeated.or(Some(which)),
+                Err(found) => {
+                    let found = Some(Unmet { which, found });
+                    unmet = unmet.or(found);
+                    of_producer = of_producer.or(found.filter(|_| is_producer));
+                }
             }
         }
-        checked
+        let whole = repeated.map(|which| {
+            // Where only a part of it was appended before, that was another append.
+            let found = if is_new { Found::Elsewhere } else { Found::Repeat };
+            of_producer.unwrap_or(Unmet { which, found })
+        });
+        whole.or(unmet).map_or(Ok(()), Err)
     }
 
     /// Make the error for a failed precondition.
@@ -301,26 +353,34 @@ impl Log {
         let Some(precondition) = preconditions.get(unmet.which) else { return self.deleted() };
         match (precondition, unmet.found) {
             (precondition, Found::Full) => self.full(precondition),
-            (Precondition::NextOffset { offset, .. }, Found::Next(next)) => {
-                Error::OffsetConflict { expected: *offset, next }
+            (Precondition::NextOffset { topic: partition, offset }, Found::Next(next)) => {
+                let (topic, partition) = (self.name(), *partition);
+                Error::OffsetConflict { topic, partition, expected: *offset, next }
             }
             (Precondition::NextOffset { .. }, _) => self.deleted(),
-            (Precondition::Producer(Sequences { name, span, .. }), found) => {
+            (Precondition::Producer(Sequences { name, span, topics, .. }), found) => {
+                let (topic, partition) = (self.name(), topics.start);
                 let (producer, sequence) = ((*name).to_owned(), span.last);
                 match found {
-                    Found::Next(next) => {
-                        Error::OutOfOrderSequence { producer, sequence: span.first, next }
+                    Found::Highest(highest) => {
+                        let (sequence, next) = (span.first, highest.saturating_add(1));
+                        Error::OutOfOrderSequence { topic, partition, producer, sequence, next }
                     }
-                    Found::Elsewhere => Error::invalid(format!(
-                        "producer {name:?} appended sequence {sequence} to other partitions: repeat \
-                             an append with the records and keys that it had"
+                    Found::Past(highest) => {
+                        Error::DuplicateSequence { topic, partition, producer, sequence, highest }
+                    }
+                    _ => Error::invalid(format!(
+                        "producer {name:?} appended sequence {sequence} to other partitions, or without \
+                             the rest of this append: repeat an append with the records and keys that \
+                             it had"
                     )),
-                    _ => Error::DuplicateSequence { producer, sequence },
                 }
             }
-            (Precondition::Token(Token { key: (_, name), version }), _) => {
-                let producer = String::from_utf8_lossy(name).into_owned();
-                Error::DuplicateSequence { producer, sequence: *version }
+            (Precondition::Token(Token { key: (partition, name), version }), found) => {
+                let (topic, partition) = (self.name(), *partition);
+                let (producer, sequence) = (String::from_utf8_lossy(name).into_owned(), *version);
+                let highest = if let Found::Past(highest) = found { highest } else { sequence };
+                Error::DuplicateSequence { topic, partition, producer, sequence, highest }
             }
             (Precondition::Cursor(moved), _) => Error::CursorMoved { name: moved.name.to_vec() },
         }
@@ -421,18 +481,22 @@ impl Log {
 }
 
 impl Writer {
-    /// Make space to note the producer of an append, outside the lock.
+    /// Make space to note the producers of an append, outside the lock.
     #[inline]
-    pub(super) fn reserve_producer(&mut self, log: &Log, batch: &Batch<'_>) -> Result<()> {
-        let Some(of) = sequences(batch.preconditions) else { return Ok(()) };
-        let (id, limit, state) = (of.stamp.id, log.max_producers(), &mut self.walk.state);
+    pub(super) fn reserve_producers(&mut self, log: &Log, batch: &Batch<'_>) -> Result<()> {
+        if batch.stamps.is_empty() {
+            return Ok(());
+        }
+        let (limit, state) = (log.max_producers(), &mut self.walk.state);
         for _ in 0..2 {
-            if batch.blocks.iter().all(|block| state.expect_producer(block.topic, id, limit)) {
+            let mut stamped = batch.blocks.iter().zip(batch.stamps);
+            if stamped.all(|(block, of)| state.expect_producer(block.topic, of.id, limit)) {
                 return Ok(());
             }
             state.drop_expected();
         }
-        Err(log.full(&Precondition::Producer(of.clone())))
+        let producer = batch.preconditions.iter().find(|it| it.sequences().is_some());
+        Err(producer.map_or_else(no_block, |producer| log.full(producer)))
     }
 
     /// Check the preconditions of an append, under the lock. A producer's repeat returns where the
@@ -463,8 +527,8 @@ impl Writer {
             return Err(Blocked::Full { needs });
         }
         match log.check(state, preconditions) {
-            Err(Unmet { which, found: Found::Repeat(of) }) => {
-                let repeated = self.repeat(of, blocks, firsts);
+            Err(Unmet { which, found: Found::Repeat }) => {
+                let repeated = self.repeat(batch, firsts);
                 let unmet = Unmet { which, found: Found::Elsewhere };
                 repeated.map(Some).ok_or(Blocked::Unmet(unmet))
             }
@@ -480,17 +544,13 @@ impl Writer {
     }
 
     fn has_reserved(&self, batch: &Batch<'_>) -> bool {
-        let Some(of) = sequences(batch.preconditions) else { return true };
-        batch.blocks.iter().all(|b| self.walk.state.expects_producer(b.topic, of.stamp.id))
+        let mut stamped = batch.blocks.iter().zip(batch.stamps);
+        stamped.all(|(block, of)| self.walk.state.expects_producer(block.topic, of.id))
     }
 
-    fn repeat(
-        &self,
-        of: Producer,
-        blocks: &[NewBlock<'_>],
-        firsts: &mut [u64],
-    ) -> Option<Appended> {
-        for (block, first) in blocks.iter().zip(&mut *firsts) {
+    fn repeat(&self, batch: &Batch<'_>, firsts: &mut [u64]) -> Option<Appended> {
+        let stamped = batch.blocks.iter().zip(batch.stamps);
+        for ((block, of), first) in stamped.zip(&mut *firsts) {
             *first = self.walk.state.producer(block.topic, of.id)?.first_of(of.sequence)?;
         }
         Some(Appended { first: *firsts.first()?, end: self.tail })
@@ -500,16 +560,16 @@ impl Writer {
 /// Check the preconditions' arguments, before the lock.
 #[inline]
 fn validate(preconditions: &[Precondition<'_>], blocks: &[NewBlock<'_>]) -> Result<()> {
-    let (mut names, mut producers) = (Vec::new(), 0);
+    let (mut names, mut has_producer) = (Vec::new(), false);
     for precondition in preconditions {
         match precondition {
             Precondition::Cursor(moved) => names.push(moved.name),
-            Precondition::Producer(_) => producers += 1,
+            Precondition::Producer(_) => has_producer = true,
             _ => {}
         }
     }
-    if producers > 1 || (producers == 1 && blocks.is_empty()) {
-        return Err(Error::invalid("a producer's append has one producer, and records"));
+    if has_producer {
+        validate_producers(preconditions, blocks)?;
     }
     if names.is_empty() {
         return Ok(());

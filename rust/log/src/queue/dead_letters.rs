@@ -10,7 +10,7 @@ use super::{LeasedJob, NOT_BEFORE, QueueFile};
 use crate::error::{Error, Result};
 use crate::format::names::hex;
 use crate::format::record::{BodyWriter, NewRecord};
-use crate::topic::{Record, SequenceSpan, SyncMode, Topic};
+use crate::topic::{After, Record, SequenceSpan, SyncMode, Topic};
 
 const QUEUE: &str = "falaj-queue";
 const TOPIC: &str = "falaj-topic";
@@ -156,7 +156,8 @@ pub fn redrive(
             }
             if !dry_run {
                 let sequence = letter.offset() + 1;
-                let span = SequenceSpan { previous: last, first: sequence, last: sequence };
+                let after = last.map_or(After::Nothing, After::Exactly);
+                let span = SequenceSpan { after, first: sequence, last: sequence };
                 put_back(topic, &letter, &producer, span)?;
                 last = Some(sequence);
             }

@@ -44,7 +44,7 @@ impl Topic {
     }
 
     /// Return its only partition.
-    fn one(&self, what: &str) -> Result<u32> {
+    pub(super) fn one(&self, what: &str) -> Result<u32> {
         match (self.only, self.partitions()) {
             (Some(only), _) => Ok(only),
             (None, 1) => Ok(0),

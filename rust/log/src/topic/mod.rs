@@ -40,7 +40,7 @@ use crate::segment::Check;
 use crate::store::{Closing, Store, TopicOptions};
 
 pub use crate::format::record::{BodyWriter, NewRecord};
-pub use crate::format::state::{CursorState, SequenceSpan};
+pub use crate::format::state::{After, CursorState, SequenceSpan};
 pub use crate::log::{BatchBlock, RecordBatch, RecordRef, RecordRefs};
 pub use crate::log::{Compacted, Last};
 pub use crate::log::{CursorMove, Precondition, Visibility};

@@ -9,7 +9,7 @@ use std::ops::Range;
 use crate::error::{Error, Result};
 use crate::format::block::Producer;
 use crate::format::record::NewRecord;
-use crate::format::state::SequenceSpan;
+use crate::format::state::{After, SequenceSpan};
 use crate::log::{Appended, Precondition};
 
 use super::append::with_encoded;
@@ -58,19 +58,22 @@ impl Topic {
         producer: &'a str,
         sequences: impl Into<SequenceSpan>,
     ) -> Result<Precondition<'a>> {
-        let span = sequences.into();
-        if !(1..=MAX_PRODUCER_NAME).contains(&producer.len()) {
-            return Err(Error::invalid(format!(
-                "a producer's name has 1 to {MAX_PRODUCER_NAME} bytes"
-            )));
-        }
-        if span.first > span.last || span.previous.is_some_and(|previous| previous >= span.first) {
-            return Err(Error::invalid(
-                "the sequences of an append rise from its first to its last, and all are above the \
-                        previous one",
-            ));
-        }
+        let span = checked(producer, sequences.into())?;
         Ok(Precondition::producer(producer, span, self.numbers()))
+    }
+
+    /// Do as [`Topic::expect_sequence`], with sequences that rise in this partition alone.
+    ///
+    /// # Errors
+    /// As [`Topic::expect_sequence`]; `InvalidArgument` for a missing partition.
+    pub fn expect_sequence_in<'a>(
+        &self,
+        partition: u32,
+        producer: &'a str,
+        sequences: impl Into<SequenceSpan>,
+    ) -> Result<Precondition<'a>> {
+        let (number, span) = (self.number(partition)?, checked(producer, sequences.into())?);
+        Ok(Precondition::producer(producer, span, number..number + 1))
     }
 
     /// Append a record if these preconditions hold; return its offset, or that of the record it
@@ -188,8 +191,29 @@ impl Topic {
     }
 
     /// Return the numbers of its partitions in the log.
-    fn numbers(&self) -> Range<u32> {
+    pub(super) fn numbers(&self) -> Range<u32> {
         let first = self.settings.number;
         first..first + self.settings.partitions
     }
+}
+
+/// Check the name of a producer and its sequences.
+pub(super) fn checked(producer: &str, span: SequenceSpan) -> Result<SequenceSpan> {
+    if !(1..=MAX_PRODUCER_NAME).contains(&producer.len()) {
+        return Err(Error::invalid(format!(
+            "a producer's name has 1 to {MAX_PRODUCER_NAME} bytes"
+        )));
+    }
+    let rises = match span.after {
+        After::Nothing => true,
+        After::Exactly(before) => before < span.first,
+        After::Below(bound) => bound <= span.first,
+    };
+    if span.first > span.last || !rises {
+        return Err(Error::invalid(
+            "the sequences of an append rise from its first to its last, and all are above what comes \
+                    before it",
+        ));
+    }
+    Ok(span)
 }

@@ -369,12 +369,14 @@ impl PartitionScan {
 #[cold]
 pub(super) fn topic_error(error: Error, of: &TopicSettings) -> Error {
     match error {
-        Error::OffsetOutOfRange { partition, offset, first, end, .. } => {
-            let (topic, partition) = (of.name.clone(), partition.saturating_sub(of.number));
-            Error::OffsetOutOfRange { topic, partition, offset, first, end }
-        }
         Error::TopicDeleted { .. } => Error::TopicDeleted { name: of.name.clone() },
-        other => other,
+        mut other => {
+            if let Some((topic, partition)) = other.part_mut() {
+                topic.clone_from(&of.name);
+                *partition = partition.saturating_sub(of.number);
+            }
+            other
+        }
     }
 }
 

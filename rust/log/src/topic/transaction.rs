@@ -15,11 +15,12 @@ use crate::error::{Error, Result};
 use crate::format::address::Address;
 use crate::format::checksum::crc32;
 use crate::format::record::{BodyWriter, NewRecord};
-use crate::format::state::CursorState;
+use crate::format::state::{CursorState, SequenceSpan};
 use crate::log::{Appended, CursorMove, Log, NewBlock, Precondition};
 use crate::store::Store;
 
 use super::append::new_block;
+use super::preconditions::checked;
 use super::read::topic_error;
 use super::{SyncMode, Topic};
 
@@ -48,7 +49,18 @@ pub struct Transaction {
     /// A topic of the log that all records go to.
     home: Option<Topic>,
     parts: Vec<Part>,
+    conditions: BTreeMap<u32, Condition>,
     cursors: BTreeMap<Vec<u8>, Cursor>,
+}
+
+/// The requirements of a commit for the topics whose numbers begin at its key.
+#[derive(Debug)]
+struct Condition {
+    topic: Topic,
+    /// The offset that the first record of the one partition gets.
+    offset: Option<u64>,
+    /// The name of the producer, its sequences, and the topics that they count in.
+    producer: Option<(String, SequenceSpan, Range<u32>)>,
 }
 
 /// Records for one partition of a topic.
@@ -114,8 +126,8 @@ impl Transaction {
     /// Begin a transaction on topics of a store.
     #[doc(hidden)]
     pub fn new(store: &Store) -> Self {
-        let (parts, cursors) = (Vec::new(), BTreeMap::new());
-        Self { store: store.clone(), sync: None, home: None, parts, cursors }
+        let (parts, conditions, cursors) = Default::default();
+        Self { store: store.clone(), sync: None, home: None, parts, conditions, cursors }
     }
 
     /// Commit with this mode. Otherwise the strongest mode of its topics counts.
@@ -160,6 +172,107 @@ impl Transaction {
         });
         self.parts[at].body.push_any(record);
         Ok(())
+    }
+
+    /// Require that the next record that the transaction appends to the topic gets this offset.
+    /// Otherwise its commit fails with `OffsetConflict`, which names the topic and the partition.
+    /// The transaction may also append nothing to that topic: then the topic must end there.
+    ///
+    /// # Errors
+    /// As [`Transaction::append`]. `InvalidArgument` if the topic has several partitions and the
+    /// handle is for all of them, and for an offset that no record of the transaction can get.
+    ///
+    /// # Examples
+    /// ```
+    /// use falaj::{Error, Store};
+    /// # let dir = tempfile::tempdir()?;
+    /// let store = Store::open(dir.path().join("events"))?;
+    /// let paid = store.topic_options("paid").log("shop").open()?;
+    /// let audit = store.topic_options("audit").log("shop").open()?;
+    /// audit.append(b"opened")?;
+    ///
+    /// let mut tx = store.transaction();
+    /// tx.expect_offset(&audit, 0)?;
+    /// tx.append(&paid, b"order 17")?;
+    /// let refused = tx.commit().unwrap_err();
+    /// assert!(matches!(refused, Error::OffsetConflict { topic, next: 1, .. } if topic == "audit"));
+    /// assert_eq!(paid.end_offset()?, 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn expect_offset(&mut self, topic: &Topic, offset: u64) -> Result<()> {
+        self.expect_offset_in(topic, topic.one("expect an offset")?, offset)
+    }
+
+    /// Do as [`Transaction::expect_offset`], in this partition.
+    ///
+    /// # Errors
+    /// As [`Transaction::expect_offset`]; `InvalidArgument` for a missing partition.
+    #[doc(hidden)]
+    pub fn expect_offset_in(&mut self, topic: &Topic, partition: u32, offset: u64) -> Result<()> {
+        let number = topic.number(partition)?;
+        self.write_to_log_of(topic)?;
+        let is_its = |part: &&Part| part.topic.settings.number + part.partition == number;
+        let before = self.parts.iter().find(is_its).map_or(0, |part| u64::from(part.body.count()));
+        let known = self.conditions.get(&number).and_then(|condition| condition.offset);
+        let first = offset.checked_sub(before);
+        if first.is_none() || known.is_some_and(|known| Some(known) != first) {
+            return Err(Error::invalid(format!(
+                "the next record of this transaction to topic {:?}, partition {partition}, cannot get \
+                 offset {offset}: {before} records come before it, and they expect other offsets",
+                topic.name()
+            )));
+        }
+        self.condition(topic, number).offset = first;
+        Ok(())
+    }
+
+    /// Give all records of the transaction for a topic a sequence of a producer, or several, as
+    /// [`Topic::expect_sequence`]. If the transaction writes to several topics, each of them needs
+    /// this. A repeat appends nothing and moves no cursor: its commit returns the offsets of the first time.
+    ///
+    /// # Errors
+    /// As [`Transaction::append`] and [`Topic::expect_sequence`].
+    pub fn expect_sequence(
+        &mut self,
+        topic: &Topic,
+        producer: &str,
+        sequences: impl Into<SequenceSpan>,
+    ) -> Result<()> {
+        self.expect_sequence_of(topic, topic.numbers(), producer, sequences.into())
+    }
+
+    /// Do as [`Transaction::expect_sequence`], with sequences that rise in this partition alone.
+    ///
+    /// # Errors
+    /// As [`Transaction::expect_sequence`]; `InvalidArgument` for a missing partition.
+    pub fn expect_sequence_in(
+        &mut self,
+        topic: &Topic,
+        partition: u32,
+        producer: &str,
+        sequences: impl Into<SequenceSpan>,
+    ) -> Result<()> {
+        let number = topic.number(partition)?;
+        self.expect_sequence_of(topic, number..number + 1, producer, sequences.into())
+    }
+
+    fn expect_sequence_of(
+        &mut self,
+        topic: &Topic,
+        numbers: Range<u32>,
+        producer: &str,
+        span: SequenceSpan,
+    ) -> Result<()> {
+        let span = checked(producer, span)?;
+        self.write_to_log_of(topic)?;
+        let condition = self.condition(topic, numbers.start);
+        condition.producer = Some((producer.to_owned(), span, numbers));
+        Ok(())
+    }
+
+    fn condition(&mut self, topic: &Topic, number: u32) -> &mut Condition {
+        let made = || Condition { topic: topic.clone(), offset: None, producer: None };
+        self.conditions.entry(number).or_insert_with(made)
     }
 
     /// Move a cursor when the transaction commits, in the log that it writes to. If a cursor moves
@@ -212,13 +325,16 @@ impl Transaction {
         self.sync.or(of_parts).or_else(of_home).unwrap_or_default()
     }
 
-    /// Commit it, and wait as its mode requires. Without records and cursors it does nothing. Then
-    /// it is empty, and can be used again.
+    /// Commit it, and wait as its mode requires. Without records, cursors and conditions it does
+    /// nothing. Then it is empty, and can be used again.
     ///
     /// # Errors
-    /// `AppendTooLarge` for more than one append may have; `TopicDeleted`; `PartitionNotAssigned`
+    /// `OffsetConflict`, `OutOfOrderSequence`, `DuplicateSequence` for a condition that fails; they
+    /// name the topic and the partition. `AppendTooLarge` for more than one append may have; `TopicDeleted`; `PartitionNotAssigned`
     /// for the position of a consumer group that another member has by now. `CursorMoved` for
-    /// another cursor. `InvalidArgument` for cursors without a log, or more of them than it keeps;
+    /// another cursor. `InvalidArgument` for cursors without a log, or more of them than it keeps.
+    /// Also for conditions without anything to append, and for records without the producer that
+    /// others of the transaction have;
     /// otherwise as [`Topic::append`]. Nothing was appended then, and it can be committed again.
     /// `DurabilityUnknown`: it is visible, and perhaps not on disk.
     pub fn commit(&mut self) -> Result<Committed> {
@@ -238,6 +354,12 @@ impl Transaction {
     #[doc(hidden)]
     pub fn commit_visible(&mut self) -> Result<Committed> {
         if self.parts.is_empty() && self.cursors.is_empty() {
+            if !self.conditions.is_empty() {
+                return Err(Error::invalid(
+                    "a transaction that expects something and appends nothing has nothing to commit: \
+                            append a record, or read the topic's end",
+                ));
+            }
             self.home = None;
             return Ok(Committed::default());
         }
@@ -261,9 +383,10 @@ impl Transaction {
         let moves = self.cursors.iter().map(|(name, cursor)| {
             Precondition::Cursor(CursorMove { name, to: cursor.to, from: cursor.from })
         });
-        let moves: Vec<_> = moves.collect();
+        let conditions = self.conditions.iter().flat_map(|(number, of)| of.preconditions(*number));
+        let preconditions: Vec<_> = conditions.chain(moves).collect();
         let mut firsts = vec![0; blocks.len()];
-        let appended = home.log.append_if(&moves, &blocks, interval, &mut firsts);
+        let appended = home.log.append_if(&preconditions, &blocks, interval, &mut firsts);
         let end = appended.map_err(|error| self.named(home, error))?.end;
         let ends = firsts.into_iter().zip(self.parts.drain(..));
         let parts = ends.map(|(first, part)| {
@@ -271,13 +394,21 @@ impl Transaction {
         });
         let committed = Committed { parts: parts.collect(), end };
         self.cursors.clear();
+        self.conditions.clear();
         self.home = None;
         Ok(committed)
     }
 
-    /// Add to a commit's error the topic that was deleted, or the position that another member has.
+    /// Add to a commit's error the topic that was deleted or whose condition failed, or the
+    /// position that another member has.
     #[cold]
-    fn named(&self, home: &Topic, error: Error) -> Error {
+    fn named(&self, home: &Topic, mut error: Error) -> Error {
+        if let Some((_, number)) = error.part_mut() {
+            let number = *number;
+            let is_its = |of: &&Condition| of.topic.numbers().contains(&number);
+            let topic = self.conditions.values().find(is_its).map_or(home, |of| &of.topic);
+            return topic_error(error, &topic.settings);
+        }
         if let Error::CursorMoved { name } = &error {
             let cursor = self.cursors.get(name);
             return match cursor.and_then(|cursor| cursor.position.as_ref()) {
@@ -312,6 +443,16 @@ impl Transaction {
             }
         };
         Err(Error::invalid(what))
+    }
+}
+
+impl Condition {
+    fn preconditions(&self, topic: u32) -> impl Iterator<Item = Precondition<'_>> {
+        let offset = self.offset.map(|offset| Precondition::NextOffset { topic, offset });
+        let producer = self.producer.as_ref();
+        let producer = producer
+            .map(|(name, span, topics)| Precondition::producer(name, *span, topics.clone()));
+        offset.into_iter().chain(producer)
     }
 }
 

@@ -13,7 +13,9 @@ use falaj::internals::format::settings::WriteMode;
 use falaj::internals::log::{CursorMove, Log, Precondition};
 use falaj::internals::storage::Storage;
 use falaj::internals::store::{Access, Store, StoreOptions, TopicOptions};
-use falaj::internals::topic::{BodyWriter, CursorState, NewRecord, SequenceSpan, SyncMode, Topic};
+use falaj::internals::topic::{
+    After, BodyWriter, CursorState, NewRecord, SequenceSpan, SyncMode, Topic,
+};
 use falaj_twin::faulty::Call;
 
 const SEGMENT: u64 = 64 << 10;
@@ -121,7 +123,7 @@ fn of_many_who_expect_an_offset_one_gets_it() {
                             assert_eq!(offset, next);
                             appended.fetch_add(1, Ordering::Relaxed);
                         }
-                        Err(Error::OffsetConflict { expected, next: now }) => {
+                        Err(Error::OffsetConflict { expected, next: now, .. }) => {
                             assert_eq!(expected, next);
                             assert!(now > next);
                         }
@@ -180,7 +182,7 @@ fn an_append_to_several_partitions_may_expect_the_end_of_each() {
     for (wrong, conflict) in [([(0, 2), (2, 0)], (0, 1)), ([(0, 3), (2, 1)], (3, 2))] {
         let told = commit(wrong).unwrap_err();
         assert!(
-            matches!(told, Error::OffsetConflict { expected, next } if (expected, next) == conflict),
+            matches!(told, Error::OffsetConflict { expected, next, .. } if (expected, next) == conflict),
             "{told}"
         );
     }
@@ -188,7 +190,7 @@ fn an_append_to_several_partitions_may_expect_the_end_of_each() {
     assert_eq!(commit([(1, 0), (2, 1)]).unwrap(), [2..4, 1..2]);
     assert!(matches!(
         commit([(1, 1), (2, 2)]),
-        Err(Error::OffsetConflict { expected: 1, next: 0 })
+        Err(Error::OffsetConflict { expected: 1, next: 0, .. })
     ));
     assert_eq!([0, 1, 2].map(|p| topic.end(p).unwrap()), [4, 0, 2]);
     assert!(topic.expect_offset_in(3, 0).is_err());
@@ -218,14 +220,14 @@ fn a_span_of_sequences_is_appended_once_and_the_next_follows_its_last() {
         fill(&topic, 2);
     }
     let topic = topic(place.path(), 1);
-    let jump = SequenceSpan { previous: Some(11), first: 100, last: 103 };
+    let jump = SequenceSpan { after: After::Exactly(11), first: 100, last: 103 };
     let jump = [topic.expect_sequence("p", jump).unwrap()];
     let record = NewRecord::new(b"of another numbering");
     let offset = topic.append_if_to(0, &record, &jump, None).unwrap();
     assert_eq!(once(&topic, "p", 103).unwrap(), offset);
     for wrong in [
-        SequenceSpan { previous: None, first: 3, last: 2 },
-        SequenceSpan { previous: Some(3), first: 3, last: 4 },
+        SequenceSpan { after: After::Nothing, first: 3, last: 2 },
+        SequenceSpan { after: After::Exactly(3), first: 3, last: 4 },
     ] {
         assert!(matches!(topic.expect_sequence("p", wrong), Err(Error::InvalidArgument { .. })));
     }

@@ -13,6 +13,7 @@ mod stores;
 mod admin;
 mod bad_files;
 mod compaction;
+mod conditional;
 mod consumers;
 mod control_flips;
 mod damaged_appends;
