@@ -11,6 +11,7 @@ import signal
 import socket
 import ssl
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -45,9 +46,18 @@ class Reply(NamedTuple):
 class Server:
     """A server on a free port of loopback."""
 
-    def __init__(self, store: Path, *flags: str, env: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        store: Path,
+        *flags: str,
+        env: dict[str, str] | None = None,
+        before: Sequence[str] = (),
+        pass_fds: Sequence[int] = (),
+        user: int | None = None,
+    ) -> None:
         self.store = store
         command = [
+            *before,
             os.fspath(PROGRAM),
             os.fspath(store),
             *(() if "--http" in flags else ("--http", "127.0.0.1:0")),
@@ -59,10 +69,12 @@ class Server:
             stderr=subprocess.PIPE,
             text=True,
             env={**os.environ, **(env or {})},
+            pass_fds=pass_fds,
+            user=user,
         )
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
-        ready = re.fullmatch(r"http https?://127\.0\.0\.1:(\d+)\n", line)
+        ready = re.fullmatch(r"http https?://[\d.]+:(\d+)\n", line)
         if ready is None:
             raise AssertionError(f"{line!r} {self.process.communicate()}")
         self.port = int(ready[1])
@@ -87,10 +99,19 @@ class Server:
         _, said = self.process.communicate(timeout=PATIENCE_S)
         return self.process.returncode, said
 
+    def until_said(self, part: str) -> str:
+        """Read lines of standard error until one has this; return that one."""
+        assert self.process.stderr is not None
+        while part not in (line := self.process.stderr.readline()):
+            assert line, f"it ended without a word of {part!r}"
+        return line
+
     def connect(self, tls: ssl.SSLContext | None = None) -> http.client.HTTPConnection:
         """Open a connection."""
         if tls is not None:
-            return http.client.HTTPSConnection("127.0.0.1", self.port, context=tls)
+            return http.client.HTTPSConnection(
+                "127.0.0.1", self.port, context=tls, timeout=PATIENCE_S
+            )
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
 
     def socket(self) -> socket.socket:

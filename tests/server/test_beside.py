@@ -1,13 +1,17 @@
 """The server is one more process: natives read its appends, and a stuck one stalls one log."""
 
+import os
 import signal
+import tempfile
 import threading
 from pathlib import Path
 
+import pytest
 from children import child, stop_in_the_middle_of_an_append
 
 import falaj
 from server.doors import Reply, Server
+from server.test_door import TOKENS, principals
 
 APPEND = """
 import sys, falaj
@@ -128,3 +132,28 @@ def test_a_native_writer_that_is_stopped_in_an_append_stalls_its_log_alone(tmp_p
             native.kill()
             last = server.post("/v1/topics/stuck/records?sync=durable", b"z").json["first"]
             assert bytes(topic[last].raw or b"") == b"z"
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can start a server as another user")
+def test_a_user_that_may_only_read_the_store_serves_it_for_reading() -> None:
+    other = 65534  # a user without rights on every Linux
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        with falaj.open(folder / "events", permissions=0o755) as store:
+            store.topic("orders").append(b"x")
+        with Server(folder / "events"):
+            pass
+        with pytest.raises(AssertionError, match=r"no client could come in.*access\.principals"):
+            Server(folder / "events", user=other)
+        file = principals(folder / "principals.toml")
+        token = TOKENS["viewer"]
+        flags = ("--access-principals", str(file))
+        with Server(folder / "events", *flags, user=other) as server:
+            server.until_said("the store is served for reading only")
+            assert server.get("/readyz").json["store"] == "read-only"
+            answer = server.get("/v1/topics/orders/records", token=token)
+            assert answer.json["records"][0]["value"] == "x"
+            ingest = TOKENS["ingest"]
+            refused = server.post("/v1/topics/orders/records", b"y", token=ingest)
+            assert (refused.status, refused.problem) == (403, "read-only")

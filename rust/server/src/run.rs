@@ -44,6 +44,13 @@ pub async fn run(config: Config) -> Result<(), String> {
         false => Some(make_or_read(Path::new(&config.store))?),
     };
     let access = access(&config, address.ip(), tls.is_some(), token.as_deref())?;
+    if access.admits_none() {
+        return Err(format!(
+            "no client could come in: {} is served for reading only, and has no token that this user may read; \
+             name the clients in access.principals, or say open",
+            config.store
+        ));
+    }
     let browser =
         Browser::new(&config.access.hosts, &config.access.origins, !address.ip().is_loopback());
     let app = App::new(served, config, access, browser);

@@ -43,6 +43,11 @@ impl Access {
         Self { open, local: local.map(Principal::local), principals }
     }
 
+    /// True if no request can have a principal.
+    pub fn admits_none(&self) -> bool {
+        !self.open && self.local.is_none() && self.principals.is_empty()
+    }
+
     /// Find the principal of a request by its bearer token.
     ///
     /// # Errors

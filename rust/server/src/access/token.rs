@@ -73,12 +73,16 @@ pub fn make_or_read(store: &Path) -> Result<String, String> {
         .ok_or_else(|| told(&"it was removed at this moment; start again"))
 }
 
-/// Read the store's own token, where there is one: a server that only reads makes none.
+/// Read the store's own token, where there is one that this user may read: a server that only reads makes none.
 ///
 /// # Errors
 /// A sentence that names the file.
 pub fn read_of(store: &Path) -> Result<Option<String>, String> {
     let path = path_of(store);
+    // Readers of a store need not be its owner, whose token this is.
+    if fs::File::open(&path).is_err_and(|error| error.kind() == ErrorKind::PermissionDenied) {
+        return Ok(None);
+    }
     read(&path).map_err(|why| format!("{}: {why}", path.display()))
 }
 
