@@ -197,7 +197,7 @@ check-server: $(CORE) .venv/.dev ## tests and lints of the server
 	cd $(SERVER_DIR) && RUSTDOCFLAGS="-D warnings" $(SERVER) doc --no-deps --locked
 	cd $(SERVER_DIR) && $(SERVER) test --locked
 	cd $(SERVER_DIR) && $(SERVER) build --locked
-	FALAJ_SERVER="$(TARGET)/server/debug/falaj-server" $(BIN)/python -m pytest tests/server -p no:cacheprovider
+	FALAJ_SERVER="$(TARGET)/server/debug/falaj-server" $(BIN)/python -m pytest tests/server -rs -p no:cacheprovider
 
 test-python: $(CORE) ## pytest: tests, docstring examples, each benchmark once; all but Spark's
 	$(BIN)/python -m pytest --ignore tests/spark --ignore tests/server $(if $(BESIDE_PROOF),$(patsubst %,--ignore %,$(OUTSIDE) tests/together))
