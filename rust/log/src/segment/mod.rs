@@ -18,7 +18,6 @@ mod header_pages;
 pub mod index;
 pub mod named;
 pub mod pack;
-mod read_ahead;
 pub mod skip_table;
 mod verified;
 pub mod walk;

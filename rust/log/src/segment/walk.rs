@@ -16,13 +16,13 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::format::address::{Address, align};
-use crate::format::block::{HEADER_LEN, Kind, flag};
+use crate::format::block::{HEADER_LEN, Kind, MAX_HEADER_LEN, flag};
 use crate::format::record;
 use crate::format::state::{End, LogState, topics_of};
 use crate::format::{DecodeError, FIRST_BLOCK};
 
 use super::index::IndexBuild;
-use super::{Block, BlockError, Check, Segment, read_ahead};
+use super::{Block, BlockError, Check, Segment};
 
 /// Bases of the relative offsets in a segment, by topic number.
 #[derive(Clone, Debug, Default)]
@@ -155,19 +155,21 @@ impl SegmentWalker {
     /// read, and unreadable bytes: those are left to [`SegmentWalker::step`]. No process may write
     /// before `until` meanwhile, as the reads are not ordered.
     pub fn skim(&mut self, segment: &Segment, until: u64, noted: &mut Option<IndexBuild>) {
-        read_ahead::pieces(&**segment.file(), self.position..until, |end, start, bytes| {
-            while self.position < end {
-                let rest = |walk: &Self| bytes.get((walk.position - start) as usize..);
+        let mut chunk = vec![0; SKIMMED.min(until.saturating_sub(self.position) as usize)];
+        while self.position < until {
+            let start = self.position;
+            let Ok(got) = segment.file().read_at(&mut chunk, start) else { return };
+            loop {
+                let rest = |walk: &Self| chunk[..got].get((walk.position - start) as usize..);
                 self.skim_plain(segment, rest(self).unwrap_or_default(), until, noted);
-                if self.position >= end {
+                let left = rest(self).unwrap_or_default();
+                if left.len() < MAX_HEADER_LEN && self.position > start {
                     break;
                 }
-                let left = rest(self).unwrap_or_default();
-                let Some(step) = self.step_read(segment, left, until) else { return false };
+                let Some(step) = self.step_read(segment, left, until) else { return };
                 noted.iter_mut().for_each(|noted| noted.note(&step));
             }
-            true
-        });
+        }
     }
 
     /// Skim plain blocks, which nearly all blocks of most logs are.
@@ -378,6 +380,9 @@ impl SegmentWalker {
         Ok(walk)
     }
 }
+
+/// Bytes read at once when many blocks are passed over.
+const SKIMMED: usize = 256 << 10;
 
 /// Most offsets of a topic in one segment.
 pub const NUMBERS: u64 = 1 << 32;
