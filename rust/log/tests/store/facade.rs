@@ -221,6 +221,18 @@ fn a_member_that_waits_wakes_for_a_record_of_any_topic() {
 }
 
 #[test]
+fn a_topic_with_many_records_does_not_keep_those_of_another_waiting() {
+    let (_dir, store) = store();
+    for name in ["orders", "refunds"] {
+        store.topic(name).unwrap().extend(vec!["x"; 20_000]).unwrap();
+    }
+    let mut group = store.consumer("billing", ["orders", "refunds"]).unwrap();
+    let mut next = || group.poll(Duration::ZERO).unwrap().unwrap().topic().to_owned();
+    let names: BTreeSet<_> = (0..20_000).map(|_| next()).collect();
+    assert_eq!(names.len(), 2);
+}
+
+#[test]
 fn records_and_a_groups_offsets_are_committed_together_or_not_at_all() {
     let (_dir, store) = store();
     let orders = store.topic("orders").unwrap();
