@@ -87,20 +87,26 @@ SAMPLED: dict[str, Room] = {
     ),
     "consumer": Room(
         ("consumer/*.rs", "consumer/assignment/*.rs"),
-        ("lib: consumer::", "store: facade::", "store: consumers::", "store: admin:: retention::"),
+        (
+            "lib: consumer::",
+            "store: facade:: consumers:: --skip ::forgetting --skip ::crashes --skip ::log_cursors",
+            "store: consumers::log_cursors consumers::crashes admin::",
+            "store: consumers::forgetting retention::",
+        ),
     ),
     "sink": Room(("sink/*.rs",), ("store: sinks::", "lib: sink::", "store: admin::")),
     "compact": Room(
         ("log/compact/*.rs", "topic/compact.rs"),
-        ("store: compaction::", "store: damaged_appends:: admin::"),
+        ("store: compaction::left damaged_appends::", "store: compaction:: admin::"),
     ),
     "topic": Room(
         ("topic/*.rs",),
         (
             "lib: topic::",
-            "store: facade:: sharing:: record_batches:: visibility:: compaction::left",
+            "store: facade:: conditional:: transactions:: reading:: record_batches:: visibility::",
+            "store: sharing:: compaction::left",
             "log: preconditions:: engine:: append_errors:: trim::",
-            "store: consumers:: retention:: sinks::",
+            "store: consumers:: retention:: sinks:: --skip ::forgetting",
         ),
     ),
     "sync": Room(
