@@ -15,13 +15,15 @@ from falaj._numbers import number, plain
 from falaj.errors import InvalidArgument, shown
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 
     from falaj._any_topic import AnyTopic
     from falaj._arguments import Start, Visibility
     from falaj._core import Batch, Consumed, Record
     from falaj._store import Store
     from falaj._wait import AsyncConsumer
+
+    OnPartitions = Callable[["Consumer[Any]", list[tuple[str, int]]], object]
 
 T = TypeVar("T")
 
@@ -44,6 +46,11 @@ class Consumer(_core.Consumer[T]):
     after a death. After a power failure a committed offset may be lower than it was. With
     `cursor_in` and a transaction, work is done exactly once: see `Transaction.commit_cursor`.
 
+    `on_assign` and `on_revoke` are called inside the calls that deliver records, before they
+    deliver any, in the same thread; from asyncio in that of the event loop. They may use the
+    consumer. If one raises, that call raises it, and the next call delivers. `close` calls
+    `on_revoke` too; a consumer that is dropped calls nothing.
+
     A plain `for` ends when there is nothing more now; `follow` waits for more, and so do `poll` and
     `batches` unless they get a `timeout`. One thread at a time may use a consumer; `close` may be
     called from any. Closing it ends loops over it; other calls raise `HandleClosed` afterwards. A
@@ -64,23 +71,30 @@ class Consumer(_core.Consumer[T]):
         []
     """
 
-    __slots__ = ("_automatic", "_store")
+    __slots__ = ("_automatic", "_on_assign", "_on_revoke", "_store")
     _store: Store
     _automatic: bool
+    _on_assign: OnPartitions | None
+    _on_revoke: OnPartitions | None
 
     def __new__(
         cls,
         store: Store,
         group: str,
         opened: list[_core.Opened],
+        pattern: tuple[str, Callable[[str], _core.Opened], Visibility] | None,
         start: tuple[str, int],
         automatic: float | None,
-        home: _core.Opened | None = None,
+        home: _core.Opened | None,
+        callbacks: tuple[OnPartitions | None, OnPartitions | None],
     ) -> Consumer[T]:
         """Become a member; `Store.consumer` calls this."""
-        consumer = super().__new__(cls, store, group, opened, *start, automatic, home)
+        consumer = super().__new__(cls, store, group, opened, pattern, *start, automatic, home)
         consumer._store = store
         consumer._automatic = automatic is not None
+        consumer._on_assign, consumer._on_revoke = callbacks
+        if callbacks != (None, None):
+            consumer._announce()
         return consumer
 
     @property
@@ -329,13 +343,19 @@ def start_of(start: Start, what: str = "start") -> tuple[str, int]:
 def open_consumer(
     store: Store,
     group: str,
-    topics: str | AnyTopic[Any] | Sequence[str | AnyTopic[Any]],
+    topics: str | AnyTopic[Any] | Sequence[str | AnyTopic[Any]] | None,
+    pattern: str | None,
     start: Start,
     visibility: Visibility,
     auto_commit: bool | float,
     cursor_in: AnyTopic[Any] | str | None,
+    callbacks: tuple[OnPartitions | None, OnPartitions | None] = (None, None),
+    opener: Callable[[str], AnyTopic[Any]] | None = None,
 ) -> Consumer[Any]:
-    """Open the topics of a consumer, without creating any, and become a member."""
+    """Open the topics of a consumer, without creating any, and become a member.
+
+    `opener` opens the topics that a pattern finds, by default with their own codecs.
+    """
     automatic = _AUTOMATIC_S if auto_commit is True else auto_commit
     if cursor_in is not None and automatic is not False:
         raise InvalidArgument(
@@ -344,11 +364,23 @@ def open_consumer(
         )
     if not isinstance(group, str):
         raise TypeError(f"the name of a consumer group is text, not {type(group).__name__}")
+    for name, callback in zip(("on_assign", "on_revoke"), callbacks, strict=True):
+        _expect_callback(name, callback)
+    if (topics is None) == (pattern is None):
+        raise InvalidArgument(
+            "a consumer reads either topics or a pattern= of their names: say one"
+        )
+    if pattern is not None and not isinstance(pattern, str):
+        raise TypeError(f"pattern is text such as 'orders.*', not {type(pattern).__name__}")
     named: Any = [topics] if isinstance(topics, (str, _core.AnyTopic)) else topics
-    if not isinstance(named, Iterable):
+    if not isinstance(named, Iterable | None):
         raise TypeError(f"topics is a topic or several, or their names, not {type(named).__name__}")
+    found: tuple[str, Callable[[str], _core.Opened], Visibility] | None = None
+    if pattern is not None:
+        open_topic = opener or store.any_topic
+        found = (pattern, lambda name: open_topic(name)._whole_as(visibility), visibility)
     opened = []
-    for handle in named:
+    for handle in named or ():
         if isinstance(handle, str):
             handle = store.any_topic(handle)
         if not isinstance(handle, _core.AnyTopic):
@@ -359,10 +391,26 @@ def open_consumer(
         store,
         group,
         opened,
+        found,
         start_of(start),
         None if automatic is False else automatic,
         None if cursor_in is None else _home(store, cursor_in),
+        callbacks,
     )
+
+
+def _expect_callback(name: str, callback: object) -> None:
+    if callback is None:
+        return
+    from inspect import iscoroutinefunction  # few have callbacks
+
+    if not callable(callback):
+        raise TypeError(f"{name} is a function, not {type(callback).__name__}")
+    if iscoroutinefunction(callback):
+        raise TypeError(
+            f"{name} is called without await, from apoll and afollow too: it is a plain function, "
+            "not a coroutine function"
+        )
 
 
 def _home(store: Store, cursor_in: AnyTopic[Any] | str) -> _core.Opened:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     )
     from falaj._arguments import QueueInfo, Start, Sync, Visibility
     from falaj._backoff import Backoff
-    from falaj._consumer import Consumer
+    from falaj._consumer import Consumer, OnPartitions
     from falaj._queue import Queue
     from falaj._retention import Maintenance
     from falaj._topic import Topic
@@ -194,23 +194,30 @@ class Store(StoreTopics):
     def consumer(
         self,
         group: str,
-        topics: str | AnyTopic[Any] | Sequence[str | AnyTopic[Any]],
+        topics: str | AnyTopic[Any] | Sequence[str | AnyTopic[Any]] | None = None,
         *,
+        pattern: str | None = None,
         start: Start = "earliest",
         visibility: Visibility = "visible",
         auto_commit: bool | float = False,
         cursor_in: AnyTopic[Any] | str | None = None,
+        on_assign: OnPartitions | None = None,
+        on_revoke: OnPartitions | None = None,
     ) -> Consumer[Any]:
         """Join a consumer group, and resume at the group's committed offsets.
 
         The first member creates the group: from then on it has a committed offset in each
         partition, on disk, and `Store.groups` lists it. Members that live at the same time divide
-        the partitions; they name the same topics.
+        the partitions; they name the same topics, or the same pattern.
 
         Args:
             group: Name of the group: 1 to 249 of `A-Z a-z 0-9 . _ -`.
             topics: The topics that the group reads: one or several, by name, or as topics that were
                 opened with a codec of their own.
+            pattern: Instead of topics: read all topics whose names match. `*` stands for any
+                characters, `?` for one; it is no regular expression. A matching topic that is
+                created later joins within about a second, and is read from its first record. A
+                topic that is deleted leaves the group. The pattern may match no topic yet.
             start: Where the group begins in a partition that it never read: "earliest", "latest",
                 an offset (-10: the last ten records), or a time. A topic that was deleted and
                 created again is another topic, which the group never read.
@@ -222,6 +229,12 @@ class Store(StoreTopics):
                 they move with the records that a transaction appends there. By default they are in
                 a file of their own. It cannot change later. Each claim of a partition is noted in
                 that log.
+            on_assign: Called as `on_assign(consumer, partitions)` when this member got partitions,
+                before it delivers from them: the place to `seek`, or to load what belongs to them.
+                `partitions` is a list of names of topics and numbers.
+            on_revoke: Called likewise before this member releases partitions, for another member or
+                in `close`. A `commit` there still counts. The member delivers no more from them,
+                and releases them once what it delivered is committed.
 
         Returns:
             The member: a context manager that closes it.
@@ -230,8 +243,9 @@ class Store(StoreTopics):
             UnknownTopic: There is no such topic; a consumer creates none. `wait_for_topic` waits
                 for a topic that its writer creates later.
             InvalidName: No group can have this name.
-            InvalidArgument: No topic was named, one twice, or other topics than living members
-                read; or the committed offsets are kept elsewhere than in `cursor_in`.
+            InvalidArgument: No topic was named, or one twice; topics and a pattern; another
+                subscription than that of living members; or the committed offsets are kept
+                elsewhere than in `cursor_in`.
             OffsetOutOfRange: `start` is outside a partition that the group begins to read.
             NotWritable: The store was opened for reading.
 
@@ -242,11 +256,15 @@ class Store(StoreTopics):
             [b'one', b'two']
             >>> store.consumer("billing", "orders").lag
             0
+            >>> with store.consumer("audit", pattern="ord*") as audit:
+            ...     audit.topics
+            ['orders']
         """
         from falaj import _consumer  # rarely needed
 
+        callbacks = (on_assign, on_revoke)
         return _consumer.open_consumer(
-            self, group, topics, start, visibility, auto_commit, cursor_in
+            self, group, topics, pattern, start, visibility, auto_commit, cursor_in, callbacks
         )
 
     @property

@@ -312,3 +312,21 @@ def test_a_group_reads_several_topics_each_record_once(falaj: Shell) -> None:
     assert falaj.ok("tail", "-s", "s", "a", "b", "--group", "g", "--no-commit") == "b3\n"
     assert falaj.ok("tail", "-s", "s", "a", "b", "--group", "g") == "b3\n"
     assert falaj.ok("group", "list", "-s", "s") == "g\ta,b\t2\t0\t0\n"
+
+
+def test_a_group_reads_the_topics_of_a_pattern(falaj: Shell) -> None:
+    falaj.ok("append", "-s", "s", "eu.orders", given=b"one\n")
+    falaj.ok("append", "-s", "s", "us.orders", given=b"two\n")
+    args = ("tail", "-s", "s", "--group", "audit", "--pattern")
+    assert falaj.ok(*args, "eu.*") == "one\n"
+    falaj.ok("append", "-s", "s", "eu.refunds", given=b"three\n")
+    assert falaj.ok(*args, "eu.*", "--format", "%t %v\\n") == "eu.refunds three\n"
+    for wrong, why in (
+        ((*args, "^eu"), "no regular expression"),
+        ((*args, "eu.*", "eu.orders"), "takes the place of topics"),
+        (("tail", "-s", "s", "--pattern", "eu.*"), "add --group"),
+        (("tail", "-s", "s"), "say which topics"),
+    ):
+        ended = falaj(*wrong)
+        assert ended.code == 2
+        assert why in ended.err

@@ -25,6 +25,7 @@ __all__ = [
     "PARTITION",
     "READING",
     "SINCE",
+    "SOME_TOPICS",
     "STORE",
     "TOPIC",
     "TOPICS",
@@ -125,6 +126,7 @@ ACCESS = (
 )
 TOPIC = _mark("topic")
 TOPICS = _mark("topic", many=True, text="Names of topics.")
+SOME_TOPICS = TOPICS._replace(needed=False)
 AS_JSON = Option("--json", "as_json", "Print JSON, one object a line.", default=False)
 YES = Option("-y --yes", "yes", "Do not ask.", default=False)
 DRY_RUN = Option("--dry-run", "dry_run", "Change nothing; say what would be done.", default=False)

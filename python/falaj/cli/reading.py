@@ -22,19 +22,23 @@ if TYPE_CHECKING:
     Match = Callable[[Record[Any]], bool]
     Show = Callable[[Record[Any]], bytes]
 
-__all__ = ["matching", "show_of", "write", "write_values"]
+__all__ = ["matching", "several_of", "show_of", "write", "write_values"]
 
 _BATCH = 8192
 
 
 def show_of(look: Look, topics: Sequence[AnyTopic[Any]]) -> Show:
     """Make what turns a record of these topics into what is printed."""
-    several = Several(
+    return printer(look, Paint.of(sys.stdout), several_of(topics))
+
+
+def several_of(topics: Sequence[AnyTopic[Any]]) -> Several:
+    """Say what tells the records of these topics apart."""
+    return Several(
         len(topics) > 1,
         any(len(topic.partitions) > 1 for topic in topics),
         {topic.name: topic.codec for topic in topics},
     )
-    return printer(look, Paint.of(sys.stdout), several)
 
 
 def matching(records: Iterable[Record[Any]], matches: Match | None) -> Iterable[Record[Any]]:

@@ -87,6 +87,8 @@ fn group() -> Result<(), Error> {
         println!("{} {:?}", record.topic(), record.value());
         billing.commit()?;
     }
+    let audit = store.consumer_matching("audit", "eu.*");
+    audit.on_revoke(|audit, _partitions| audit.commit()).open()?.close()?;
     Ok(())
 }
 

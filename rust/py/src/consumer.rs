@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use falaj::internals::consumer::{GroupMember as Member, Move, Start};
+use falaj::internals::consumer::{GroupMember as Member, Move, Start, TopicPattern};
 use falaj::internals::error::Result;
 use falaj::internals::log::Wait;
 use falaj::internals::topic::{SyncMode, Visibility};
@@ -15,15 +15,16 @@ use pyo3::types::{PyList, PyString};
 
 use crate::admin::{list, skipped_in};
 use crate::batch::Batch;
-use crate::consuming::{Consuming, Moved};
+use crate::consumed::Consumed;
+use crate::consuming::{Consuming, Known, Moved};
 use crate::errors::{OrRaise, invalid};
 use crate::follow::Watch;
 use crate::handle::Handle;
-use crate::input::{self, sync_mode};
+use crate::input::{self, sync_mode, visibility as parse_visibility};
 use crate::opened::Opened;
 use crate::record::Record;
 use crate::store::Store;
-use crate::turn::Shared;
+use crate::turn::{Shared, announce};
 use crate::wait::{patiently, seconds, wait};
 
 /// Longest sleep when there is no other work.
@@ -35,7 +36,7 @@ const LONGEST: Duration = Duration::from_secs(1);
 pub struct Consumer {
     pub(crate) shared: Arc<Shared>,
     pub(crate) group: String,
-    topics: Vec<String>,
+    pattern: Option<String>,
     /// The topic whose log keeps its cursors, unless a file of their own does.
     pub(crate) home: Option<Opened>,
 }
@@ -53,7 +54,7 @@ pub(crate) fn start_of(kind: &str, number: i64) -> Start {
 
 impl Consumer {
     #[inline]
-    fn with<T>(
+    pub(crate) fn with<T>(
         &self,
         py: Python<'_>,
         work: impl FnOnce(&mut Consuming) -> PyResult<T>,
@@ -62,35 +63,60 @@ impl Consumer {
     }
 
     /// Try work that may find nothing now, until it finds something or the time is over. `None`
-    /// also if the consumer was closed meanwhile.
-    fn wait_for<T>(
-        &self,
-        py: Python<'_>,
+    /// also if the consumer was closed meanwhile. Callbacks that are due come first.
+    pub(crate) fn wait_for<T>(
+        slf: &Bound<'_, Self>,
         timeout: Option<Duration>,
-        look: impl FnMut(&mut Consuming) -> PyResult<Option<T>>,
+        mut look: impl FnMut(&mut Consuming) -> PyResult<Option<T>>,
     ) -> PyResult<Option<T>> {
-        self.with(py, |state| {
-            let found = self.look_until(py, state, timeout, look);
-            self.shared.unless_closed(py, found)
-        })
+        let (py, own) = (slf.py(), slf.get());
+        own.shared.expect_open(py)?;
+        let (mut waiting, mut due) = (None, None);
+        loop {
+            let found = own.with(py, |state| {
+                let found = own.look_until(py, state, (timeout, &mut waiting), &mut look);
+                due = state.announcement.take();
+                found
+            });
+            let found = own.shared.unless_closed(py, found)?;
+            match due.take() {
+                Some(announcement) => announce(slf, announcement)?,
+                None => return Ok(found),
+            }
+        }
+    }
+
+    /// Call the callbacks that are due.
+    fn call_back(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let (py, own) = (slf.py(), slf.get());
+        while let Some(announcement) = own.with(py, |state| state.due_announcement(py))? {
+            announce(slf, announcement)?;
+        }
+        Ok(())
     }
 
     fn look_until<T>(
         &self,
         py: Python<'_>,
         state: &mut Consuming,
-        timeout: Option<Duration>,
+        (timeout, waiting): (Option<Duration>, &mut Option<Instant>),
         mut look: impl FnMut(&mut Consuming) -> PyResult<Option<T>>,
     ) -> PyResult<Option<T>> {
-        let mut waiting: Option<Instant> = None;
         for idle_turns in 0.. {
             if let Some(found) = look(state)? {
                 return Ok(Some(found));
             }
+            if state.announcement.is_some() {
+                return Ok(None);
+            }
             state.commit_if_automatic(py)?;
             let since = *waiting.get_or_insert_with(Instant::now);
             let left = timeout.map(|timeout| timeout.saturating_sub(since.elapsed()));
-            if left == Some(Duration::ZERO) || !self.sleep(py, state, left, idle_turns)? {
+            if left == Some(Duration::ZERO) {
+                break;
+            }
+            let is_open = self.sleep(py, state, left, idle_turns).map(Some);
+            if state.unless_gone(py, is_open)? == Some(false) {
                 break;
             }
         }
@@ -105,13 +131,13 @@ impl Consumer {
         left: Option<Duration>,
         idle_turns: u32,
     ) -> PyResult<bool> {
-        let (logs, member) = (state.logs(), &state.member);
-        let reach = member.topics()[0].visibility();
+        let (logs, member, reach) = (state.logs(), &state.member, state.visibility);
         let stopped = || self.shared.is_closed();
-        let open = self.shared.first.open(py)?;
+        let open = state.known.all().first().map(|first| first.open(py)).transpose()?;
         let due = member.due().unwrap_or(LONGEST).max(Duration::from_millis(1));
         let left = Some(left.unwrap_or(due).min(due));
-        wait(py, left, open.topic.log(), stopped, |slice, interrupt| {
+        let log = open.as_ref().map(|open| open.topic.log());
+        wait(py, left, log, stopped, |slice, interrupt| {
             // In this order: news after the ticket ends the sleep.
             let ticket = self.shared.bell.ticket();
             let has_news = || -> Result<bool> {
@@ -136,7 +162,7 @@ impl Consumer {
 
     /// Return the name of its only topic, if none was given.
     fn topic_of(&self, py: Python<'_>, topic: Option<&Bound<'_, PyString>>) -> PyResult<String> {
-        match (topic, self.topics.as_slice()) {
+        match (topic, self.shared.known.names().as_slice()) {
             (Some(topic), _) => Ok(topic.to_string_lossy().into_owned()),
             (None, [only]) => Ok(only.clone()),
             _ => Err(invalid(py, "this consumer reads several topics: say which, with topic=")),
@@ -169,7 +195,7 @@ impl Consumer {
 #[pymethods]
 impl Consumer {
     #[new]
-    #[pyo3(signature = (store, group, topics, start, number, automatic, home=None))]
+    #[pyo3(signature = (store, group, topics, pattern, start, number, automatic, home=None))]
     #[allow(clippy::too_many_arguments, reason = "only Store.consumer calls it")]
     #[allow(clippy::needless_pass_by_value, reason = "pyo3 makes a vector of a list")]
     fn new(
@@ -177,6 +203,7 @@ impl Consumer {
         store: &Bound<'_, Store>,
         group: &Bound<'_, PyString>,
         topics: Vec<Bound<'_, Opened>>,
+        pattern: Option<(String, Bound<'_, PyAny>, Bound<'_, PyAny>)>,
         start: &str,
         number: i64,
         #[pyo3(from_py_with = input::timeout)] automatic: Option<f64>,
@@ -187,7 +214,15 @@ impl Consumer {
             (store.inner(py)?, store.patience(), start_of(start, number));
         let mut handles: Vec<_> = topics.iter().map(|t| Arc::clone(&t.get().handle)).collect();
         handles.sort_by_key(|handle| handle.shape.generation);
-        let visibility = topics.first().map_or(Visibility::Visible, |t| t.get().visibility);
+        let named = topics.first().map_or(Visibility::Visible, |t| t.get().visibility);
+        let (pattern, open, visibility) = match pattern {
+            Some((pattern, open, visibility)) => {
+                let pattern = TopicPattern::new(&pattern).or_raise(py)?;
+                let visibility = parse_visibility(Some(&visibility))?.unwrap_or_default();
+                (Some(pattern), Some(open.unbind()), visibility)
+            }
+            None => (None, None, named),
+        };
         let mut read = Vec::new();
         for handle in &handles {
             read.push(handle.open_existing(py)?.seen(visibility).clone());
@@ -195,19 +230,33 @@ impl Consumer {
         let home = home.map(|home| home.get().clone());
         let home_open = home.as_ref().map(|home| home.handle.open_existing(py)).transpose()?;
         let automatic = seconds(py, automatic)?;
-        let member = patiently(py, patience, || match &home_open {
-            None => Member::open(&inner, &group, &read, start),
-            Some(home) => Member::open_in(&inner, &group, &read, start, &home.topic),
+        let home_topic = home_open.as_ref().map(|home| &home.topic);
+        let member = patiently(py, patience, || match (&pattern, home_topic) {
+            (Some(pattern), home) => {
+                Member::open_matching(&inner, &group, pattern, (visibility, start), home)
+            }
+            (None, None) => Member::open(&inner, &group, &read, start),
+            (None, Some(home)) => Member::open_in(&inner, &group, &read, start, home),
         })?;
-        let first = handles.first().map(Arc::clone);
-        let first = first.ok_or_else(|| invalid(py, "a consumer reads at least one topic"))?;
-        let moved = Arc::<Moved>::default();
-        let consuming = Consuming::new(member, handles, visibility, automatic, Arc::clone(&moved));
-        let shared = Shared::new(consuming, inner.bell(), first, moved);
+        let (moved, known) = (Arc::<Moved>::default(), Known::new(handles));
+        let (topics, how) = ((Arc::clone(&known), open), (visibility, patience));
+        let mut consuming = Consuming::new(member, topics, how, automatic, Arc::clone(&moved));
+        consuming.know_topics(py)?;
+        let shared = Shared::new(consuming, inner.bell(), (known, patience), moved);
         store.note_consumer(&shared);
-        let mut topics: Vec<_> = topics.iter().map(|t| t.get().handle.shape.name.clone()).collect();
-        topics.sort();
-        Ok(Self { shared, group, topics, home })
+        let pattern = pattern.map(|pattern| pattern.as_str().to_owned());
+        Ok(Self { shared, group, pattern, home })
+    }
+
+    /// Call the callbacks of this object from now on.
+    fn _announce(slf: &Bound<'_, Self>) -> PyResult<()> {
+        slf.get().shared.announce_to(slf)
+    }
+
+    /// The pattern of the names of its topics; None when its topics were named.
+    #[getter]
+    fn pattern(&self) -> Option<&str> {
+        self.pattern.as_deref()
     }
 
     /// The consumer group that it is a member of.
@@ -216,10 +265,11 @@ impl Consumer {
         &self.group
     }
 
-    /// Names of the topics that it reads, sorted.
+    /// Names of the topics that it reads, sorted. Those of a pattern change as topics are created and
+    /// deleted.
     #[getter]
     fn topics(&self) -> Vec<String> {
-        self.topics.clone()
+        self.shared.known.names()
     }
 
     /// True once it was closed.
@@ -256,34 +306,34 @@ impl Consumer {
 
     /// Add at most this many records to a list, waiting for the first.
     fn _poll(
-        &self,
+        slf: &Bound<'_, Self>,
         py: Python<'_>,
         into: &Bound<'_, PyList>,
         #[pyo3(from_py_with = input::most)] records: usize,
         #[pyo3(from_py_with = input::timeout)] timeout: Option<f64>,
     ) -> PyResult<()> {
         let timeout = seconds(py, timeout)?;
-        self.wait_for(py, timeout, |state| state.next_few(py, records, into)).map(drop)
+        Self::wait_for(slf, timeout, |state| state.next_few(py, records, into)).map(drop)
     }
 
     /// Add the next batch to a list, waiting for it; nothing if none came, or once it was closed.
     fn _batch(
-        &self,
+        slf: &Bound<'_, Self>,
         py: Python<'_>,
         into: &Bound<'_, PyList>,
         #[pyo3(from_py_with = input::most)] size: usize,
         #[pyo3(from_py_with = input::timeout)] timeout: Option<f64>,
     ) -> PyResult<()> {
         let timeout = seconds(py, timeout)?;
-        let found = self.wait_for(py, timeout, |state| state.next_batch(py, size));
-        match self.shared.unless_closed(py, found)? {
+        let found = Self::wait_for(slf, timeout, |state| state.next_batch(py, size));
+        match slf.get().shared.unless_closed(py, found)? {
             Some(batch) => into.append(batch),
             None => Ok(()),
         }
     }
 
     /// Deliver records or batches again that were found for a call that could not return them.
-    fn _put_back(&self, py: Python<'_>, found: &Bound<'_, PyList>) -> PyResult<()> {
+    pub(crate) fn _put_back(&self, py: Python<'_>, found: &Bound<'_, PyList>) -> PyResult<()> {
         if self.closed() || found.is_empty() {
             return Ok(());
         }
@@ -507,8 +557,10 @@ impl Consumer {
     ///     >>> billing = store.consumer("billing", ["orders"])
     ///     >>> billing.skip_damage()
     ///     []
-    fn skip_damage<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        let told = self.with(py, |state| state.skip_damage(py))?;
+    fn skip_damage<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyList>> {
+        let py = slf.py();
+        Self::call_back(slf)?;
+        let told = slf.get().with(py, |state| state.skip_damage(py))?;
         list(py, told, |py, (topic, partition, lost)| {
             let lost = skipped_in(py, partition, &lost)?;
             lost.set_item("topic", topic)?;
@@ -531,7 +583,7 @@ impl Consumer {
     /// Return what waits for news on its behalf: for each log that it reads, and how far it saw.
     fn _watches(&self, py: Python<'_>) -> PyResult<Vec<(Watch, u64)>> {
         self.with(py, |state| {
-            let reach = state.member.topics()[0].visibility();
+            let reach = state.visibility;
             let watch = |(handle, seen): (Arc<Handle>, u64)| {
                 Ok((Watch::new(handle.open_existing(py)?, reach), seen))
             };
@@ -545,7 +597,7 @@ impl Consumer {
     }
 
     /// Release all partitions, so that other members get them, and end every wait on it, in any
-    /// thread.
+    /// thread. `on_revoke` is called first.
     ///
     /// Uncommitted records are delivered again to the next owner of their partition. Loops over it
     /// end. If another thread is using it, as in a `commit` that waits for the disk, that thread
@@ -559,14 +611,15 @@ impl Consumer {
         self.shared.close(py)
     }
 
-    fn __repr__(&self, py: Python<'_>) -> String {
+    pub(crate) fn __repr__(&self, py: Python<'_>) -> String {
         let what = match self.with(py, |state| Ok(state.member.held_parts().len())) {
             Ok(1) => "1 partition".to_owned(),
             Ok(parts) => format!("{parts} partitions"),
             Err(_) if self.closed() => "closed".to_owned(),
             Err(_) => "in use".to_owned(),
         };
-        format!("<falaj.Consumer {:?} of {}, {what}>", self.group, self.topics.join(", "))
+        let of = self.pattern.clone().unwrap_or_else(|| self.shared.known.names().join(", "));
+        format!("<falaj.Consumer {:?} of {of}, {what}>", self.group)
     }
 }
 
@@ -594,7 +647,8 @@ impl Consumer {
             let meant = state.member.meant(topic.as_deref(), partition).or_raise(py)?;
             state.settle();
             state.forget_streams();
-            for part in meant {
+            for (topic, partition) in meant {
+                let part = (state.member.topics()[topic].settings().generation, partition);
                 match paused {
                     true => state.paused.insert(part),
                     false => state.paused.remove(&part),
@@ -602,43 +656,5 @@ impl Consumer {
             }
             Ok(())
         })
-    }
-}
-
-/// An iterator over the records that a consumer reads.
-#[pyclass(frozen, module = "falaj._core", generic)]
-#[derive(Debug)]
-pub struct Consumed {
-    consumer: Py<Consumer>,
-    timeout: Option<Duration>,
-}
-
-#[pymethods]
-impl Consumed {
-    fn __iter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
-        slf
-    }
-
-    fn __contains__(&self, _item: &Bound<'_, PyAny>) -> PyResult<bool> {
-        Err(input::no_container("what is read one after the other"))
-    }
-
-    fn __repr__(&self, py: Python<'_>) -> String {
-        format!("<falaj.Consumed of {}>", self.consumer.get().__repr__(py))
-    }
-
-    #[inline]
-    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, Record>>> {
-        let consumer = self.consumer.get();
-        let found = match consumer.with(py, |state| state.next(py)) {
-            Ok(Some(record)) => return Ok(Some(record)),
-            Ok(None) => consumer.wait_for(py, self.timeout, |state| state.next(py)),
-            found => found,
-        };
-        if let (Ok(Some(record)), Err(signal)) = (&found, py.check_signals()) {
-            consumer._put_back(py, &PyList::new(py, [record])?)?;
-            return Err(signal);
-        }
-        consumer.shared.unless_closed(py, found)
     }
 }

@@ -7,19 +7,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use falaj::internals::consumer::{GroupMember as Member, GroupPartition, Move};
+use falaj::internals::consumer::{Announcement, GroupMember as Member, GroupPartition, Move};
 use falaj::internals::error::Error;
 use falaj::internals::format::address::Address;
 use falaj::internals::log::Log;
-use falaj::internals::topic::{ScanRange, Skipped, Visibility};
+use falaj::internals::topic::{ScanRange, Skipped, Topic, Visibility};
 use pyo3::exceptions::PyBaseException;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
 use crate::batch::Batch;
-use crate::errors::{OrRaise, raise};
+use crate::calling::call;
+use crate::errors::{OrRaise, is, raise};
 use crate::handle::Handle;
 use crate::iterate::Reading;
+use crate::opened::Opened;
 use crate::record::Record;
 use crate::wait::patiently;
 
@@ -48,18 +50,55 @@ impl Moved {
     }
 }
 
+/// The topics that a member reads, for other threads too. The lock is held for moments.
+#[derive(Debug, Default)]
+pub(crate) struct Known(Mutex<Vec<Arc<Handle>>>);
+
+impl Known {
+    pub(crate) fn new(handles: Vec<Arc<Handle>>) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(handles)))
+    }
+
+    pub(crate) fn all(&self) -> Vec<Arc<Handle>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn find(&self, generation: &[u8; 16]) -> Option<Arc<Handle>> {
+        self.all().into_iter().find(|handle| handle.shape.generation == *generation)
+    }
+
+    fn set(&self, handles: Vec<Arc<Handle>>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = handles;
+    }
+
+    /// List the names of the topics, sorted.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let mut names: Vec<_> = self.all().iter().map(|each| each.shape.name.clone()).collect();
+        names.sort();
+        names
+    }
+}
+
 /// A member, and its streams.
 #[derive(Debug)]
 pub(crate) struct Consuming {
     pub(crate) member: Member,
-    pub(crate) handles: Vec<Arc<Handle>>,
-    pub(crate) paused: BTreeSet<(usize, u32)>,
-    visibility: Visibility,
+    pub(crate) known: Arc<Known>,
+    /// Opens a topic that its pattern found.
+    open: Option<Py<PyAny>>,
+    /// Paused partitions, by generation and number.
+    pub(crate) paused: BTreeSet<([u8; 16], u32)>,
+    pub(crate) visibility: Visibility,
+    patience: Duration,
     streams: Vec<Stream>,
     /// The stream whose turn it is, and how many records it has had.
     turn: (usize, u32),
     /// Streams have to be made again before anything is read.
     stale: bool,
+    /// It has to look after more than [`Member::is_stale`]: others, a commit, topics of a pattern.
+    looks: bool,
+    /// A callback is to be called with this before anything is read.
+    pub(crate) announcement: Option<Announcement>,
     automatic: Option<Duration>,
     committed_at: Instant,
     moved: Arc<Moved>,
@@ -68,19 +107,23 @@ pub(crate) struct Consuming {
 impl Consuming {
     pub(crate) fn new(
         member: Member,
-        handles: Vec<Arc<Handle>>,
-        visibility: Visibility,
+        (known, open): (Arc<Known>, Option<Py<PyAny>>),
+        (visibility, patience): (Visibility, Duration),
         automatic: Option<Duration>,
         moved: Arc<Moved>,
     ) -> Self {
         Self {
             member,
-            handles,
+            known,
+            open,
             paused: BTreeSet::new(),
             visibility,
+            patience,
+            announcement: None,
             streams: Vec::new(),
             turn: (0, 0),
             stale: true,
+            looks: true,
             automatic,
             committed_at: Instant::now(),
             moved,
@@ -110,18 +153,13 @@ impl Consuming {
     pub(crate) fn put_back(&mut self, firsts: &BTreeMap<([u8; 16], u32), u64>) {
         self.settle();
         for ((generation, partition), next) in firsts {
-            let of = |handle: &Arc<Handle>| handle.shape.generation == *generation;
-            if let Some(topic) = self.handles.iter().position(of) {
+            let of = |topic: &Topic| topic.settings().generation == *generation;
+            if let Some(topic) = self.member.topics().iter().position(of) {
                 let (partition, next) = (*partition, *next);
                 self.member.handed_out(&GroupPartition { topic, partition, next, open: true });
             }
         }
         self.forget_streams();
-    }
-
-    /// Get how long to wait for a lock.
-    fn patience(&self) -> Duration {
-        self.handles.first().map_or(Duration::MAX, |handle| handle.patience)
     }
 
     /// Make the streams again before the next read; the member knows what was delivered.
@@ -133,8 +171,7 @@ impl Consuming {
     pub(crate) fn commit_all(&mut self, py: Python<'_>, durable: bool) -> PyResult<()> {
         self.settle();
         self.committed_at = Instant::now();
-        let patience = self.patience();
-        let member = &mut self.member;
+        let (patience, member) = (self.patience, &mut self.member);
         if durable || member.home().is_some() {
             // A sync of a log, or an append to one: others may hold its lock.
             return patiently(py, patience, || member.commit_all(durable));
@@ -153,8 +190,7 @@ impl Consuming {
     ) -> PyResult<()> {
         self.settle();
         let before = self.member.next(topic, partition).ok();
-        let patience = self.patience();
-        let member = &mut self.member;
+        let (patience, member) = (self.patience, &mut self.member);
         let done = patiently(py, patience, || member.commit(topic, partition, offset, durable));
         if self.member.next(topic, partition).ok() != before {
             self.forget_streams();
@@ -167,19 +203,22 @@ impl Consuming {
         if self.automatic.is_some() { self.commit_all(py, false) } else { Ok(()) }
     }
 
-    /// Prepare for the next delivery.
+    /// Prepare for the next delivery; false where a callback is to be called first.
     #[inline]
-    fn prepare(&mut self, py: Python<'_>) -> PyResult<()> {
+    fn prepare(&mut self, py: Python<'_>) -> PyResult<bool> {
         self.member.check().or_raise(py)?;
-        let looks = self.member.others() > 0 || self.automatic.is_some();
-        if self.stale || looks || self.member.is_stale() {
-            self.look_after(py)?;
+        if self.stale || self.looks || self.member.is_stale() {
+            self.look_after(py)
+        } else {
+            Ok(true)
         }
-        Ok(())
     }
 
     #[inline(never)]
-    fn look_after(&mut self, py: Python<'_>) -> PyResult<()> {
+    fn look_after(&mut self, py: Python<'_>) -> PyResult<bool> {
+        if self.announcement.is_some() {
+            return Ok(false);
+        }
         let is_due = self.automatic.is_some_and(|every| self.committed_at.elapsed() >= every);
         let changes = self.member.is_stale() || self.member.due() == Some(Duration::ZERO);
         if is_due || (changes && self.automatic.is_some()) {
@@ -188,35 +227,74 @@ impl Consuming {
         if changes {
             self.settle();
             let member = &mut self.member;
-            self.stale |= match py.detach(|| member.refresh()) {
+            let refreshed = py.detach(|| member.refresh());
+            if !matches!(refreshed, Ok(false)) {
+                // The streams count topics as they were before.
+                self.forget_streams();
+            }
+            match refreshed {
                 // Another process changes the store just now; the next call tries again.
-                Err(Error::LockTimeout { .. }) => false,
-                refreshed => refreshed.or_raise(py)?,
-            };
+                Err(Error::LockTimeout { .. }) => {}
+                refreshed => refreshed.or_raise(py).map(drop)?,
+            }
+        }
+        self.looks = self.member.others() > 0 || self.automatic.is_some() || self.open.is_some();
+        self.announcement = self.member.announcement();
+        if self.announcement.is_some() {
+            self.settle();
+            self.forget_streams();
+            return Ok(false);
         }
         if self.stale {
-            self.settle();
             self.rebuild(py)?;
         }
-        Ok(())
+        Ok(true)
+    }
+
+    /// Return the callback that is to be called before anything is read.
+    pub(crate) fn due_announcement(&mut self, py: Python<'_>) -> PyResult<Option<Announcement>> {
+        self.prepare(py)?;
+        Ok(self.announcement.take())
     }
 
     /// Claim and release the partitions that are due.
     pub(crate) fn tend(&mut self, py: Python<'_>) -> PyResult<()> {
         self.settle();
-        let patience = self.patience();
-        let member = &mut self.member;
-        self.stale |= patiently(py, patience, || member.refresh())?;
+        let (patience, member) = (self.patience, &mut self.member);
+        let refreshed = patiently(py, patience, || member.refresh());
+        if !matches!(refreshed, Ok(false)) {
+            self.forget_streams();
+        }
+        refreshed.map(drop)
+    }
+
+    /// Open the topics that the pattern found, and drop those that were deleted.
+    pub(crate) fn know_topics(&mut self, py: Python<'_>) -> PyResult<()> {
+        let Some(open) = &self.open else { return Ok(()) };
+        let mut handles = Vec::new();
+        for topic in self.member.topics() {
+            if let Some(known) = self.known.find(&topic.settings().generation) {
+                handles.push(known);
+            } else if !topic.is_deleted() {
+                let opened = call(open.bind(py), (topic.name(),))?;
+                handles.push(Arc::clone(&opened.cast::<Opened>()?.get().handle));
+            }
+        }
+        self.known.set(handles);
         Ok(())
     }
 
     fn rebuild(&mut self, py: Python<'_>) -> PyResult<()> {
         self.forget_streams();
+        self.know_topics(py)?;
         let parts = self.member.parts().or_raise(py)?;
-        let reads = |part: &&GroupPartition| {
-            part.open && !self.paused.contains(&(part.topic, part.partition))
-        };
-        for (topic, handle) in self.handles.iter().enumerate() {
+        for (topic, of) in self.member.topics().iter().enumerate() {
+            let generation = of.settings().generation;
+            // A deleted topic has none, and the next refresh drops it.
+            let Some(handle) = self.known.find(&generation) else { continue };
+            let reads = |part: &&GroupPartition| {
+                part.open && !self.paused.contains(&(generation, part.partition))
+            };
             let of_it = parts.iter().filter(reads).filter(|part| part.topic == topic);
             let range = |part: &GroupPartition| ScanRange {
                 partition: part.partition,
@@ -225,9 +303,11 @@ impl Consuming {
             };
             let ranges: Vec<_> = of_it.map(range).collect();
             if !ranges.is_empty() {
-                let reading = Reading::new(py, handle, self.visibility, &ranges);
-                let reading = reading.map_err(|e| with_choices(py, e))?;
-                self.streams.push(Stream { reading, topic });
+                match Reading::new(py, &handle, self.visibility, &ranges) {
+                    Ok(reading) => self.streams.push(Stream { reading, topic }),
+                    Err(error) if self.open.is_some() && is(py, &error, "TopicDeleted") => {}
+                    Err(error) => return Err(with_choices(py, error)),
+                }
             }
         }
         self.stale = false;
@@ -237,8 +317,7 @@ impl Consuming {
     /// Get the next record, if there is one now.
     #[inline]
     pub(crate) fn next<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Bound<'py, Record>>> {
-        self.prepare(py)?;
-        self.next_prepared(py)
+        if self.prepare(py)? { self.next_prepared(py) } else { Ok(None) }
     }
 
     /// Get up to so many next records, if there are some now. They are asked for at once, so the
@@ -268,7 +347,11 @@ impl Consuming {
         }
         for _ in 0..self.streams.len() {
             at = if at < self.streams.len() { at } else { 0 };
-            if let Some(record) = self.streams[at].next(py)? {
+            let found = match self.streams[at].next(py) {
+                Ok(found) => found,
+                failed => self.unless_gone(py, failed)?,
+            };
+            if let Some(record) = found {
                 self.turn = (at, self.turn.1 + 1);
                 return Ok(Some(record));
             }
@@ -278,13 +361,35 @@ impl Consuming {
         Ok(None)
     }
 
+    /// Return what was found, or nothing in a topic that was deleted and that a pattern had found.
+    #[cold]
+    pub(crate) fn unless_gone<T>(
+        &mut self,
+        py: Python<'_>,
+        found: PyResult<Option<T>>,
+    ) -> PyResult<Option<T>> {
+        match found {
+            Err(error) if self.open.is_some() && is(py, &error, "TopicDeleted") => {
+                self.member.look_for_topics();
+                Ok(None)
+            }
+            found => found,
+        }
+    }
+
     /// Get the next batch, if there is one now.
     pub(crate) fn next_batch(&mut self, py: Python<'_>, size: usize) -> PyResult<Option<Batch>> {
-        self.prepare(py)?;
+        if !self.prepare(py)? {
+            return Ok(None);
+        }
         for _ in 0..self.streams.len() {
             let at = self.turn.0 % self.streams.len();
             self.turn = (at + 1, 0);
-            if let Some(batch) = self.streams[at].reading.next_batch(py, size)? {
+            let found = match self.streams[at].reading.next_batch(py, size) {
+                Ok(found) => found,
+                failed => self.unless_gone(py, failed)?,
+            };
+            if let Some(batch) = found {
                 return Ok(Some(batch));
             }
         }
@@ -294,8 +399,10 @@ impl Consuming {
     /// Skip corrupt records, and return what lies in between, with the name of the topic. Skipped
     /// records count as delivered.
     pub(crate) fn skip_damage(&mut self, py: Python<'_>) -> PyResult<Vec<(String, u32, Skipped)>> {
-        self.prepare(py)?;
         let mut told = Vec::new();
+        if !self.prepare(py)? {
+            return Ok(told);
+        }
         for stream in &mut self.streams {
             let Reading { follow, shape, .. } = &mut stream.reading;
             let met = match follow.merge_mut().step_over() {
@@ -321,7 +428,7 @@ impl Consuming {
     /// List the handles that it reads from, and how far it saw of the log of each.
     pub(crate) fn watched(&self) -> Vec<(Arc<Handle>, u64)> {
         let seen = |s: &Stream| s.reading.follow.seen().0;
-        let handle = |s: &Stream| (Arc::clone(&self.handles[s.topic]), seen(s));
+        let handle = |s: &Stream| (Arc::clone(&s.reading.handle), seen(s));
         self.streams.iter().map(handle).collect()
     }
 }

@@ -72,7 +72,7 @@ impl Follower {
     ) -> PyResult<Wait> {
         let (open, follow) = (&reading.open, &reading.follow);
         let stop = || self.is_stopped() || open.topic.is_deleted();
-        let ended = wait(py, timeout, open.topic.log(), stop, |slice, interrupt| {
+        let ended = wait(py, timeout, Some(open.topic.log()), stop, |slice, interrupt| {
             follow.wait(Some(slice), interrupt)
         })?;
         if ended == Wait::Interrupted && !self.is_stopped() {

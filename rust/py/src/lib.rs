@@ -16,6 +16,7 @@ mod bulk_load;
 mod calling;
 mod collect;
 mod compact;
+mod consumed;
 mod consumer;
 mod consumers;
 mod consuming;

@@ -153,7 +153,7 @@ impl Queue {
             }
             let open = this.handle.open_existing(py)?;
             let stop = || this.closed() || open.topic.log().is_deleted();
-            let ended = wait(py, timeout, open.topic.log(), stop, |slice, interrupt| {
+            let ended = wait(py, timeout, Some(open.topic.log()), stop, |slice, interrupt| {
                 this.inner.wait(&open.topic, Some(slice), interrupt)
             })?;
             match ended {

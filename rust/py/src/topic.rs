@@ -282,7 +282,7 @@ impl Topic {
         let ended = wait(
             py,
             timeout,
-            topic.log(),
+            Some(topic.log()),
             || own.opened.handle.is_closed(),
             |slice, interrupt| topic.wait_durable_in(partition, until, Some(slice), interrupt),
         )?;

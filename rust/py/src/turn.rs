@@ -3,21 +3,25 @@
 //! Owns the state that a consumer and its closers share. Invariant: a close releases everything.
 //! The closing thread does or, if another thread is using the consumer, that one when its call
 //! ends. No thread gets a turn any more. A closing thread never waits for a turn: it may be a
-//! signal's handler, in the very thread that has it.
+//! signal's handler, in the very thread that has it. Callbacks run outside every turn, so that they
+//! can use the consumer. The last one runs when it is closed, and its thread may still use it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::thread::{self, ThreadId};
+use std::time::Duration;
 
-use falaj::internals::consumer::Move;
+use falaj::internals::consumer::{Announcement, Move};
 use falaj::internals::error::Error;
 use falaj::internals::format::address::Address;
 use falaj::internals::log::Notifier;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
+use pyo3::types::{PyAnyMethods, PyWeakrefMethods, PyWeakrefReference};
 
-use crate::consuming::{Consuming, Moved};
+use crate::calling::call;
+use crate::consuming::{Consuming, Known, Moved};
 use crate::errors::{is, raise};
-use crate::handle::Handle;
 use crate::wait::patiently;
 
 /// The state that a consumer and its closers share.
@@ -28,20 +32,65 @@ pub(crate) struct Shared {
     state: Mutex<Option<Consuming>>,
     stopped: AtomicBool,
     pub(crate) bell: Notifier,
-    pub(crate) first: Arc<Handle>,
+    pub(crate) known: Arc<Known>,
+    patience: Duration,
+    /// The Python object whose callbacks are called, if it has some.
+    owner: OnceLock<Py<PyWeakrefReference>>,
+    farewell: Mutex<Farewell>,
     /// Moves that transactions committed for it since it was used last.
     moved: Arc<Moved>,
+}
+
+/// The last callback, which runs when the consumer is closed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Farewell {
+    #[default]
+    Due,
+    /// It runs in this thread.
+    Runs(ThreadId),
+    Over,
+}
+
+/// Call a callback of a consumer, if it has that one. No turn may be taken.
+pub(crate) fn announce(consumer: &Bound<'_, PyAny>, announcement: Announcement) -> PyResult<()> {
+    let (name, parts) = match announcement {
+        Announcement::Assigned(parts) => ("_on_assign", parts),
+        Announcement::Revoked(parts) => ("_on_revoke", parts),
+    };
+    let callback = consumer.getattr(name)?;
+    if callback.is_none() { Ok(()) } else { call(&callback, (consumer, parts)).map(drop) }
 }
 
 impl Shared {
     pub(crate) fn new(
         state: Consuming,
         bell: Notifier,
-        first: Arc<Handle>,
+        (known, patience): (Arc<Known>, Duration),
         moved: Arc<Moved>,
     ) -> Arc<Self> {
         let (state, stopped) = (Mutex::new(Some(state)), AtomicBool::new(false));
-        Arc::new(Self { state, stopped, bell, first, moved })
+        let (owner, farewell) = Default::default();
+        Arc::new(Self { state, stopped, bell, known, patience, owner, farewell, moved })
+    }
+
+    /// Call the callbacks of this object from now on.
+    pub(crate) fn announce_to(&self, owner: &Bound<'_, PyAny>) -> PyResult<()> {
+        let weak = PyWeakrefReference::new(owner)?.unbind();
+        let _ = self.owner.set(weak);
+        self.in_turn(owner.py(), |state| {
+            state.member.announce();
+            Ok(())
+        })
+    }
+
+    fn farewell(&self) -> MutexGuard<'_, Farewell> {
+        self.farewell.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Return true for a thread that may not use it any more.
+    #[inline]
+    fn is_over(&self) -> bool {
+        self.is_closed() && *self.farewell() != Farewell::Runs(thread::current().id())
     }
 
     /// Return true once it was closed.
@@ -53,7 +102,7 @@ impl Shared {
     /// Raise an error once it was closed.
     #[inline]
     pub(crate) fn expect_open(&self, py: Python<'_>) -> PyResult<()> {
-        if self.is_closed() {
+        if self.is_over() {
             Err(raise(py, &Error::HandleClosed { what: "consumer" }))
         } else {
             Ok(())
@@ -86,7 +135,7 @@ impl Shared {
         drop(state);
         // A closing thread is attached, as this one is: it found the turn taken, or its close is
         // seen here.
-        if self.is_closed() { self.end(py, done) } else { done }
+        if self.is_over() { self.end(py, done) } else { done }
     }
 
     #[cold]
@@ -120,7 +169,7 @@ impl Shared {
     /// Release everything, from any thread. If another thread is using it, that one releases it.
     pub(crate) fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.stopped.store(true, Ordering::Relaxed);
-        self.first.rouse(py);
+        self.known.all().iter().for_each(|handle| handle.rouse(py));
         self.bell.wake_all();
         self.let_go(py)
     }
@@ -128,9 +177,39 @@ impl Shared {
     /// Release everything; what could not be released is left to the next close.
     #[cold]
     fn let_go(&self, py: Python<'_>) -> PyResult<()> {
+        let farewell = self.say_farewell(py);
+        if matches!(*self.farewell(), Farewell::Runs(_)) {
+            return farewell; // the thread that says it releases everything afterwards
+        }
+        farewell.and(self.leave(py))
+    }
+
+    /// Call the last callback, once and while nothing is released yet.
+    fn say_farewell(&self, py: Python<'_>) -> PyResult<()> {
+        let Some(owner) = self.owner.get().and_then(|owner| owner.bind(py).upgrade()) else {
+            return Ok(());
+        };
+        let announcement = {
+            let Some(mut state) = self.try_state() else { return Ok(()) };
+            let Some(state) = state.as_mut() else { return Ok(()) };
+            let mut farewell = self.farewell();
+            if *farewell != Farewell::Due {
+                return Ok(());
+            }
+            *farewell = Farewell::Runs(thread::current().id());
+            state.settle();
+            state.announcement = None;
+            state.member.farewell()
+        };
+        let said = announcement.map_or(Ok(()), |announcement| announce(&owner, announcement));
+        *self.farewell() = Farewell::Over;
+        said
+    }
+
+    fn leave(&self, py: Python<'_>) -> PyResult<()> {
         let Some(mut guard) = self.try_state() else { return Ok(()) };
         let Some(Consuming { member, .. }) = guard.as_mut() else { return Ok(()) };
-        patiently(py, self.first.patience, || member.leave())?;
+        patiently(py, self.patience, || member.leave())?;
         let state = guard.take();
         drop(guard);
         if let Some(Consuming { member, .. }) = state {

@@ -78,11 +78,11 @@ fn retry<T: Send>(
     }
 }
 
-/// Wait for news of a log.
+/// Wait for news of a log, or of several: then a signal wakes the waiters of `log`, if there is one.
 pub(crate) fn wait(
     py: Python<'_>,
     timeout: Option<Duration>,
-    log: &Arc<Log>,
+    log: Option<&Arc<Log>>,
     stop: impl Fn() -> bool + Sync,
     attempt: impl Fn(Duration, Interrupt<'_>) -> Result<Wait> + Sync,
 ) -> PyResult<Wait> {
@@ -90,7 +90,8 @@ pub(crate) fn wait(
     let is_main = rustix::process::getpid() == rustix::thread::gettid();
     let mut is_first = true;
     loop {
-        let looking = if is_main && !is_first { Looking::begin(py, log) } else { None };
+        let log = log.filter(|_| is_main && !is_first);
+        let looking = log.and_then(|log| Looking::begin(py, log));
         py.check_signals()?;
         if stop() {
             return Ok(Wait::Interrupted);

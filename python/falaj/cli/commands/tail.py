@@ -6,14 +6,16 @@ import sys
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from falaj._consumer import open_consumer
 from falaj.cli import options
 from falaj.cli.arguments import Command, Option
 from falaj.cli.exits import Exit, Stop, say, told
 from falaj.cli.following import follow
 from falaj.cli.names import no_such
+from falaj.cli.paint import Paint
 from falaj.cli.ranges import Part, Range, in_order
-from falaj.cli.reading import matching, show_of, write
-from falaj.cli.show import Look, matcher
+from falaj.cli.reading import matching, several_of, show_of, write
+from falaj.cli.show import Look, Several, matcher, printer
 from falaj.cli.stores import Access, expect_topics, raw_topic
 from falaj.errors import CorruptData
 
@@ -34,6 +36,7 @@ def tail(
     since: int | None,
     idle: float | None,
     group: str | None,
+    pattern: str | None,
     commit: bool | None,
     partition: int | None,
     durable: bool,
@@ -52,6 +55,10 @@ def tail(
         raise Stop("--skip-corrupt moves a group's offsets: add --group, or use `falaj cat`")
     if commit is not None and group is None:
         raise Stop("--commit and --no-commit are about a consumer group: add --group")
+    if pattern is not None and (group is None or commit is False or topics):
+        raise Stop("--pattern takes the place of topics, for a group that commits: add --group")
+    if pattern is None and not topics:
+        raise Stop("say which topics: their names, or --group and --pattern")
     matches = matcher(grep)
     places: dict[tuple[str, int], int] | None = None
     if group is not None:
@@ -63,7 +70,8 @@ def tail(
         if places is None:
             with access.store(writes=True) as store:
                 timeout = idle if follow_on else 0.0
-                _consume(store, group, topics, durable, timeout, skip_corrupt, shown, matches)
+                reads = topics if pattern is None else pattern
+                _consume(store, group, reads, durable, timeout, skip_corrupt, shown, matches)
             return
         if skip_corrupt:
             raise Stop("a group whose offsets a log keeps is not moved by tail: leave that out")
@@ -113,20 +121,34 @@ def _from_place(part: Part, places: dict[tuple[str, int], int]) -> Part:
 def _consume(
     store: Store,
     name: str,
-    topics: list[str],
+    reads: list[str] | str,
     durable: bool,
     timeout: float | None,
     skip_corrupt: bool,
     look: Look,
     matches: Match | None,
 ) -> None:
-    """Print what a group's member gets, and commit it."""
+    """Print what a group's member gets, of some topics or of a pattern, and commit it."""
     out = sys.stdout.buffer
     skipped = False
     visibility: Visibility = "durable" if durable else "visible"
-    opened = [raw_topic(store, topic) for topic in topics]
-    with store.consumer(name, opened, visibility=visibility) as reader:
-        show = show_of(look, opened)
+    named: list[Any] | None = None
+    several = Several(True, True, {})  # a pattern may find more
+    if isinstance(reads, list):
+        named = [raw_topic(store, topic) for topic in reads]
+        several = several_of(named)
+
+    def found(topic: str) -> Any:
+        opened = raw_topic(store, topic)
+        several.codecs[topic] = opened.codec
+        return opened
+
+    pattern = reads if isinstance(reads, str) else None
+    joined = open_consumer(
+        store, name, named, pattern, "earliest", visibility, False, None, opener=found
+    )
+    show = printer(look, Paint.of(sys.stdout), several)
+    with joined as reader:
         while True:
             try:
                 records = reader.poll(timeout=timeout)
@@ -176,7 +198,7 @@ def _place(part: Part) -> tuple[str, int]:
 COMMAND = Command(
     tail,
     "Print the last records, and with -f those that come.",
-    (options.TOPICS,),
+    (options.SOME_TOPICS,),
     (
         *options.ACCESS,
         Option("-f --follow", "follow_on", "Go on as records come.", default=False),
@@ -193,6 +215,12 @@ COMMAND = Command(
             options.seconds,
         ),
         Option("--group", "group", "Read as a member of this consumer group.", "GROUP"),
+        Option(
+            "--pattern",
+            "pattern",
+            "With --group, read all topics whose names match, also later ones: 'orders.*'.",
+            "PATTERN",
+        ),
         Option(
             "--commit",
             "commit",

@@ -5,13 +5,14 @@
 //! itself gives its word up. A partition whose word names this member counts as its own, also while it
 //! cannot read the cursor. [`super::assignment`] says how many it is to have. A member releases a
 //! partition at its next [`GroupMember::refresh`], once the records that it delivered are committed.
-//! Until then it reads no further.
+//! Until then it reads no further. A caller that wants [announcements](GroupMember::announcement) gets
+//! one before the partition is released.
 
 use std::time::{Duration, Instant};
 
 use super::assignment::{AssignmentPlan, Row};
 use super::cursors;
-use super::handle::{GroupMember, Held};
+use super::handle::{Announced, AssignedPartition, GroupMember, Held};
 use super::members::{self, fate};
 use crate::canary::{Canary, planted};
 use crate::error::{Error, Result};
@@ -20,6 +21,15 @@ use crate::lock::Fate;
 
 /// How often a member that waits, or waits for a partition, checks whether the others live.
 const ASK_EVERY: Duration = Duration::from_millis(20);
+
+/// Partitions that a member got, or is about to lose; see [`GroupMember::announcement`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Announcement {
+    /// The member has these from now on.
+    Assigned(Vec<(String, u32)>),
+    /// The member still has these, delivers no more from them, and is about to release them.
+    Revoked(Vec<(String, u32)>),
+}
 
 impl GroupMember {
     /// True when others joined, left, asked for a partition or released one since the last
@@ -40,7 +50,54 @@ impl GroupMember {
         let looks = self.others > 0 || self.lanes.iter().any(|lane| lane.held.is_none());
         let left = |asked: Instant| ASK_EVERY.saturating_sub(asked.elapsed());
         let due = self.asked.map_or(Duration::ZERO, left);
-        looks.then(|| self.sharing.due().map_or(due, |patience| patience.min(due)))
+        let looks = looks.then(|| self.sharing.due().map_or(due, |patience| patience.min(due)));
+        self.subscription.due().into_iter().chain(looks).min()
+    }
+
+    /// Announce partitions from now on: none is released before [`GroupMember::announcement`] has
+    /// announced that, so the caller can still commit.
+    pub fn announce(&mut self) {
+        self.announces = true;
+    }
+
+    /// Get the next announcement after a [`GroupMember::refresh`], if there is one: first partitions
+    /// that the next refresh releases once what was delivered is committed, then new ones.
+    pub fn announcement(&mut self) -> Option<Announcement> {
+        if !self.announces {
+            return None;
+        }
+        let revoked = self.announce_as(Announced::Revoked, |lane| {
+            lane.closing && lane.announced == Announced::Assigned
+        });
+        if !revoked.is_empty() {
+            // The next refresh is due at once: others wait for these.
+            self.seen = None;
+            return Some(Announcement::Revoked(revoked));
+        }
+        let assigned = self.announce_as(Announced::Assigned, |lane| {
+            lane.held.is_some() && !lane.closing && lane.announced == Announced::Nothing
+        });
+        (!assigned.is_empty()).then_some(Announcement::Assigned(assigned))
+    }
+
+    /// Announce, before the member leaves, that it gives all its partitions up.
+    pub fn farewell(&mut self) -> Option<Announcement> {
+        let all =
+            self.announce_as(Announced::Revoked, |lane| lane.announced == Announced::Assigned);
+        (!all.is_empty()).then_some(Announcement::Revoked(all))
+    }
+
+    fn announce_as(
+        &mut self,
+        announced: Announced,
+        is_meant: impl Fn(&AssignedPartition) -> bool,
+    ) -> Vec<(String, u32)> {
+        let mut found = Vec::new();
+        for lane in self.lanes.iter_mut().filter(|lane| is_meant(lane)) {
+            lane.announced = announced;
+            found.push((self.topics[lane.topic].name().to_owned(), lane.partition));
+        }
+        found
     }
 
     /// Claim free partitions: at once up to this member's share, and beyond it where no other member
@@ -54,6 +111,9 @@ impl GroupMember {
     pub fn refresh(&mut self) -> Result<bool> {
         self.check()?;
         self.sync_first()?;
+        if self.subscription.due().is_some_and(|due| due.is_zero() || self.is_stale()) {
+            self.find_topics()?;
+        }
         if self.is_stale() || self.due() == Some(Duration::ZERO) {
             self.look()?;
         } else {
@@ -158,10 +218,11 @@ impl GroupMember {
         Ok(())
     }
 
-    /// Choose the partitions to release: first those that it could not read, then settled ones, then
+    /// Choose the partitions to release: first those whose release is certain, and those that it could not read, then settled ones, then
     /// those already closing. Among equals, the last claimed comes first.
     fn choose(&mut self, gives: usize) {
-        if gives == 0 && !self.lanes.iter().any(|lane| lane.closing) {
+        let leaves = |lane: &AssignedPartition| lane.gone || lane.announced == Announced::Revoked;
+        if gives == 0 && !self.lanes.iter().any(|lane| lane.closing && !leaves(lane)) {
             return;
         }
         let mine =
@@ -171,6 +232,7 @@ impl GroupMember {
             let lane = &self.lanes[*lane];
             let settled = lane.held.as_ref().map(Held::is_settled);
             let rank = match settled {
+                _ if leaves(lane) => 0,
                 None => 0,
                 Some(true) => 1,
                 Some(false) => 2 + u8::from(!lane.closing),
@@ -178,21 +240,26 @@ impl GroupMember {
             (rank, std::cmp::Reverse(lane.taken))
         });
         for (rank, number) in order.into_iter().enumerate() {
-            let (lane, closing) = (&mut self.lanes[number], rank < gives);
+            let lane = &mut self.lanes[number];
+            let closing = rank < gives || leaves(lane);
             self.changed |= lane.held.is_some() && lane.closing != closing;
             lane.closing = closing;
         }
     }
 
     /// Release the partitions that are closing and settled.
-    fn let_go(&mut self) -> Result<()> {
-        let mut gave = false;
-        for lane in self.lanes.iter_mut().filter(|lane| lane.closing) {
+    pub(super) fn let_go(&mut self) -> Result<()> {
+        let (mut gave, announces) = (false, self.announces);
+        let may_go = |lane: &&mut AssignedPartition| {
+            lane.closing && !(announces && lane.announced == Announced::Assigned)
+        };
+        for lane in self.lanes.iter_mut().filter(may_go) {
             if lane.held.as_ref().is_none_or(Held::is_settled) {
                 let owner = entry(lane.entry) + at::OWNER;
                 gave |= self.file.replace(owner, self.me, 0, true)?;
                 self.changed |= lane.held.is_some();
                 (lane.held, lane.closing) = (None, false);
+                lane.announced = Announced::Nothing;
             }
         }
         if gave {

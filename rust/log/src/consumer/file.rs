@@ -5,7 +5,7 @@
 //! notice raises the counter *after* the word. So a member that loads the counter and then the words
 //! misses none. Invariants: a file that has its name is whole. An entry has a cursor before it names
 //! its partition, and both are on disk before a member uses it. An entry is reused only when its topic
-//! is deleted and no member has it. Opening a file and giving it entries happens under the store's
+//! is deleted, no member has it, and no other member lives. Opening a file and giving it entries happens under the store's
 //! claim.
 
 use std::collections::BTreeSet;
@@ -37,7 +37,7 @@ pub(crate) const UNFINISHED: &str = "@tmp";
 pub(super) struct ConsumerFile {
     pub(super) file: Arc<dyn File>,
     mapped: Sidecar<[u8; 16]>,
-    store: Store,
+    pub(super) store: Store,
 }
 
 impl Deref for ConsumerFile {
@@ -149,7 +149,7 @@ fn kept_elsewhere(store: &Store, name: &str, log: [u8; 16]) -> Error {
 pub(super) fn attach(
     store: &Store,
     who: &Membership,
-    name: &str,
+    (name, me): (&str, u64),
     wanted: &[Named],
     home: Option<&Topic>,
     start: impl Fn(usize) -> Result<CursorPosition>,
@@ -167,7 +167,7 @@ pub(super) fn attach(
     }
     let nothing = Image { bytes: Vec::new(), log, forgotten: BTreeSet::new() };
     let image = found.as_ref().map_or(&nothing, |(_, image)| image);
-    let places = place(store, who, &path, image, wanted)?;
+    let places = place(store, (who, me), &path, image, wanted)?;
     let replaced = |(named, index): (&Named, &u64)| {
         image.entry(*index).of().filter(|of| *of != (named.generation, named.partition))
     };
@@ -221,11 +221,14 @@ pub(super) fn sync_names(store: &Store) -> Result<()> {
 /// Choose the entry of each partition: the one that it has, one that is free, or a new one.
 fn place(
     store: &Store,
-    who: &Membership,
+    (who, me): (&Membership, u64),
     path: &Path,
     image: &Image,
     wanted: &[Named],
 ) -> Result<Vec<u64>> {
+    let is_ours = image.incarnation() == who.incarnation();
+    let has_others =
+        is_ours && image.members().any(|word| word != me && members::is_alive(who, word));
     let entries: Vec<_> = (0..image.entries()).map(|index| image.entry(index)).collect();
     let mut used = BTreeSet::new();
     let mut places = Vec::new();
@@ -243,7 +246,7 @@ fn place(
     }
     let mut next = entries.len();
     let mut free = entries.iter().enumerate().filter_map(|(index, entry)| {
-        let is_free = !used.contains(&index) && is_free(store, who, image, entry);
+        let is_free = !used.contains(&index) && is_free(store, who, image, entry, has_others);
         is_free.then_some(index)
     });
     let places = places.into_iter().map(|found| {
@@ -260,10 +263,17 @@ fn place(
     places.collect()
 }
 
-/// True for a blank entry, and for one of a deleted topic that no member has.
-fn is_free(store: &Store, who: &Membership, image: &Image, entry: &CursorEntry) -> bool {
-    if entry.is_blank() {
-        return true;
+/// True for a blank entry, and for one of a deleted topic that no member has. While other members live
+/// they may still know such an entry as the deleted topic's, so it is not free.
+fn is_free(
+    store: &Store,
+    who: &Membership,
+    image: &Image,
+    entry: &CursorEntry,
+    has_others: bool,
+) -> bool {
+    if entry.is_blank() || has_others {
+        return entry.is_blank();
     }
     let owned = image.incarnation() == who.incarnation() && members::is_alive(who, entry.owner);
     let Some(named) = entry.named.as_ref().filter(|_| !owned) else { return false };

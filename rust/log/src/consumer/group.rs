@@ -7,12 +7,12 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{GroupInfo, GroupMember, GroupPartition};
-use super::{delete_group, forget_topic, list_groups};
+use super::builder::Callback;
+use super::claim::Announcement;
+use super::{GroupMember, GroupPartition};
 use crate::error::{Error, Result};
 use crate::log::Notifier;
-use crate::store::Store;
-use crate::topic::{Committed, Follow, Record, ScanRange, Start, Topic, Transaction, Visibility};
+use crate::topic::{Committed, Follow, Record, ScanRange, Start, Transaction};
 
 /// Records of one topic in a row, before another one has its turn.
 const TURN: u32 = 4096;
@@ -50,6 +50,8 @@ pub struct Consumer {
     turn: (usize, u32),
     /// Streams have to be made again before anything is read.
     stale: bool,
+    /// Called for new partitions, and before some are released.
+    callbacks: (Option<Callback>, Option<Callback>),
 }
 
 /// The partitions of one topic that this member has.
@@ -87,106 +89,15 @@ impl Deref for Delivery {
     }
 }
 
-/// How to join a consumer group; [`Store::consumer_options`] makes one.
-#[derive(Clone, Debug)]
-#[must_use = "`open` joins the group"]
-pub struct ConsumerBuilder {
-    store: Store,
-    name: String,
-    topics: Vec<String>,
-    start: Start,
-    visibility: Visibility,
-    home: Option<Topic>,
-}
-
-impl Store {
-    /// Join a consumer group that reads these topics. The first member creates the group, which begins with the
-    /// oldest records.
-    ///
-    /// # Errors
-    /// As [`ConsumerBuilder::open`].
-    pub fn consumer<T: AsRef<str>>(
-        &self,
-        name: &str,
-        topics: impl IntoIterator<Item = T>,
-    ) -> Result<Consumer> {
-        self.consumer_options(name, topics).open()
-    }
-
-    /// Choose how to join a consumer group.
-    pub fn consumer_options<T: AsRef<str>>(
-        &self,
-        name: &str,
-        topics: impl IntoIterator<Item = T>,
-    ) -> ConsumerBuilder {
-        let topics = topics.into_iter().map(|topic| topic.as_ref().to_owned()).collect();
-        let (store, name) = (self.clone(), name.to_owned());
-        let (start, visibility) = (Start::Earliest, Visibility::default());
-        ConsumerBuilder { store, name, topics, start, visibility, home: None }
-    }
-
-    /// List the consumer groups with their members and committed offsets.
-    ///
-    /// # Errors
-    /// `SystemCallFailed` when the directory cannot be read. An error in the file of a group stands beside its name.
-    pub fn groups(&self) -> Result<Vec<GroupInfo>> {
-        list_groups(self)
-    }
-
-    /// Delete a consumer group and its committed offsets. It must have no living member.
-    ///
-    /// # Errors
-    /// `InvalidArgument` where there is none, or a member lives; `NotWritable`, `LockTimeout`, `SystemCallFailed`.
-    pub fn delete_group(&self, group: &str) -> Result<()> {
-        delete_group(self, group)
-    }
-
-    /// Let a group forget a topic that it no longer reads, so that retention does not wait for it.
-    ///
-    /// # Errors
-    /// `InvalidArgument` where there is no such group, or it reads the topic; `NotWritable`, `LockTimeout`, `CorruptData`, `SystemCallFailed`.
-    pub fn forget_topic(&self, name: &str, topic: &str) -> Result<()> {
-        forget_topic(self, name, topic).map(drop)
-    }
-}
-
-impl ConsumerBuilder {
-    /// Begin here in partitions in which the group has no committed offset.
-    pub fn start(self, start: impl Into<Start>) -> Self {
-        Self { start: start.into(), ..self }
-    }
-
-    /// Read all that is visible, which is the default, or what is on the disk.
-    pub fn visibility(self, visibility: Visibility) -> Self {
-        Self { visibility, ..self }
-    }
-
-    /// Keep the committed offsets in the log of this topic, so that [`Consumer::commit_with`] moves them together with
-    /// records. A group keeps what it was created with.
-    pub fn offsets_in(self, home: &Topic) -> Self {
-        Self { home: Some(home.clone()), ..self }
-    }
-
-    /// Join the group.
-    ///
-    /// # Errors
-    /// `InvalidArgument` for no topic, one named twice, or other topics than those of a living member. `OffsetOutOfRange`
-    /// for a start that is none. `InvalidName`, `UnknownTopic`, `NotWritable`, `LockTimeout`, `CorruptData`,
-    /// `UnsupportedVersion`, `NoSpace`, `SystemCallFailed`.
-    pub fn open(self) -> Result<Consumer> {
-        let topic = |name: &String| Ok(self.store.topic(name)?.with_visibility(self.visibility));
-        let topics: Vec<Topic> = self.topics.iter().map(topic).collect::<Result<_>>()?;
-        let (store, name, start) = (&self.store, &self.name, self.start);
-        let member = match &self.home {
-            None => GroupMember::open(store, name, &topics, start)?,
-            Some(home) => GroupMember::open_in(store, name, &topics, start, home)?,
-        };
-        let (notifier, streams) = (self.store.bell(), Vec::new());
-        Ok(Consumer { member, notifier, streams, turn: (0, 0), stale: true })
-    }
-}
-
 impl Consumer {
+    pub(super) fn new(
+        member: GroupMember,
+        notifier: Notifier,
+        callbacks: (Option<Callback>, Option<Callback>),
+    ) -> Self {
+        Self { member, notifier, streams: Vec::new(), turn: (0, 0), stale: true, callbacks }
+    }
+
     /// Get the name of its group.
     pub fn group(&self) -> &str {
         self.member.group()
@@ -219,21 +130,42 @@ impl Consumer {
 
     /// Prepare for the next delivery.
     fn prepare(&mut self) -> Result<()> {
-        self.member.check()?;
-        let is_due = self.member.is_stale() || self.member.due() == Some(Duration::ZERO);
-        if is_due {
-            self.settle();
-            self.stale |= match self.member.refresh() {
-                // Another process changes the store at this moment; the next call tries again.
-                Err(Error::LockTimeout { .. }) => false,
-                refreshed => refreshed?,
-            };
+        self.refresh_if_due()?;
+        while let Some(announcement) = self.member.announcement() {
+            self.announce(&announcement)?;
+            self.refresh_if_due()?;
         }
         if self.stale {
-            self.settle();
             self.rebuild()?;
         }
         Ok(())
+    }
+
+    fn refresh_if_due(&mut self) -> Result<()> {
+        self.member.check()?;
+        if !self.member.is_stale() && self.member.due() != Some(Duration::ZERO) {
+            return Ok(());
+        }
+        self.settle();
+        let refreshed = self.member.refresh();
+        if !matches!(refreshed, Ok(false)) {
+            // The streams count topics as they were before.
+            self.forget_streams();
+        }
+        match refreshed {
+            // Another process changes the store at this moment; the next call tries again.
+            Err(Error::LockTimeout { .. }) => Ok(()),
+            refreshed => refreshed.map(drop),
+        }
+    }
+
+    fn announce(&mut self, announcement: &Announcement) -> Result<()> {
+        let (on_assign, on_revoke) = &self.callbacks;
+        let (callback, parts) = match announcement {
+            Announcement::Assigned(parts) => (on_assign.clone(), parts),
+            Announcement::Revoked(parts) => (on_revoke.clone(), parts),
+        };
+        callback.map_or(Ok(()), |callback| callback.call(self, parts))
     }
 
     /// Tell the member what was delivered.
@@ -248,7 +180,7 @@ impl Consumer {
 
     fn rebuild(&mut self) -> Result<()> {
         self.forget_streams();
-        let parts = self.member.parts()?;
+        let (parts, mut streams) = (self.member.parts()?, Vec::new());
         for (topic, of) in self.member.topics().iter().enumerate() {
             let its = parts.iter().filter(|part| part.open && part.topic == topic);
             let range = |part: &GroupPartition| {
@@ -256,11 +188,16 @@ impl Consumer {
                 ScanRange { partition, from, end: None }
             };
             let ranges: Vec<_> = its.map(range).collect();
-            if !ranges.is_empty() {
-                let follow = of.follow_ranges(&ranges)?;
-                self.streams.push(Stream { topic, name: of.name().into(), follow });
+            if ranges.is_empty() {
+                continue;
+            }
+            match of.follow_ranges(&ranges) {
+                Ok(follow) => streams.push(Stream { topic, name: of.name().into(), follow }),
+                Err(Error::TopicDeleted { .. }) if self.member.pattern().is_some() => {}
+                Err(error) => return Err(error),
             }
         }
+        self.streams = streams;
         self.stale = false;
         Ok(())
     }
@@ -281,7 +218,14 @@ impl Consumer {
         for _ in 0..self.streams.len() {
             at = if at < self.streams.len() { at } else { 0 };
             let stream = &mut self.streams[at];
-            if let Some((batch, place)) = stream.follow.poll_ref()? {
+            let found = match stream.follow.poll_ref() {
+                Err(error) if self.member.is_gone(&error) => {
+                    self.prepare()?;
+                    return self.next();
+                }
+                found => found?,
+            };
+            if let Some((batch, place)) = found {
                 let record = Record::new(batch.clone(), place);
                 self.turn = (at, self.turn.1 + 1);
                 return Ok(Some(Delivery { topic: Arc::clone(&stream.name), record }));
@@ -293,14 +237,16 @@ impl Consumer {
     }
 
     /// Sleep until there may be something to do.
-    fn sleep(&self, left: Option<Duration>, idle_turns: u32) -> Result<()> {
+    fn sleep(&mut self, left: Option<Duration>, idle_turns: u32) -> Result<()> {
         let due = self.member.due().unwrap_or(LONGEST).clamp(Duration::from_millis(1), LONGEST);
         // In this order: a record that comes after the ticket ends the sleep.
         let ticket = self.notifier.ticket();
         for stream in &self.streams {
             let (topic, seen) = (stream.follow.topic(), stream.follow.seen());
-            if topic.log().request_notification(topic.visibility(), seen)? {
-                return Ok(());
+            match topic.log().request_notification(topic.visibility(), seen) {
+                Ok(false) => {}
+                Err(error) if self.member.is_gone(&error) => return Ok(()),
+                has_news => return has_news.map(drop),
             }
         }
         if !self.member.is_stale() {
@@ -329,7 +275,7 @@ impl Consumer {
     }
 
     /// Commit a transaction together with what was delivered: the records and the group's offsets become visible
-    /// together. The group keeps its [offsets](ConsumerBuilder::offsets_in) in the log that the transaction writes to.
+    /// together. The group keeps its [offsets](super::ConsumerBuilder::offsets_in) in the log that the transaction writes to.
     ///
     /// # Errors
     /// As [`Transaction::commit`] and [`Consumer::commit`]. After `PartitionNotAssigned` another member has the partition: drop the
@@ -405,8 +351,14 @@ impl Consumer {
     /// leaves too, but cannot return an error.
     ///
     /// # Errors
-    /// `LockTimeout`, `SystemCallFailed`.
-    pub fn close(self) -> Result<()> {
-        self.member.close()
+    /// `LockTimeout`, `SystemCallFailed`, and the error of [`ConsumerBuilder::on_revoke`](super::ConsumerBuilder::on_revoke).
+    pub fn close(mut self) -> Result<()> {
+        self.settle();
+        let announced = match self.member.farewell() {
+            Some(farewell) => self.announce(&farewell),
+            None => Ok(()),
+        };
+        self.member.leave()?;
+        announced
     }
 }

@@ -13,9 +13,9 @@ use super::log_cursors;
 use super::members::{self, Who};
 use super::overview;
 use super::position::Finder;
+use super::subscription::Subscription;
 use crate::error::{Error, IoResult, Result};
 use crate::format::address::Address;
-use crate::format::checksum::crc32;
 use crate::format::consumer::{
     CursorPosition, Named, StoredCursor, at, cursor_name, entry, member,
 };
@@ -46,6 +46,10 @@ pub(super) struct AssignedPartition {
     pub(super) entry: u64,
     /// To be released once it is settled.
     pub(super) closing: bool,
+    /// Its topic was deleted, and the member reads what matches a pattern: it is to leave.
+    pub(super) gone: bool,
+    /// The last announcement of it, where the caller wants some.
+    pub(super) announced: Announced,
     /// How many partitions this member had claimed before it.
     pub(super) taken: u64,
     /// `None` while this member does not own it, or could not read its cursor since it was claimed.
@@ -79,6 +83,15 @@ impl Held {
     }
 }
 
+/// The last announcement of a partition to the caller; see [`GroupMember::announcement`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Announced {
+    #[default]
+    Nothing,
+    Assigned,
+    Revoked,
+}
+
 /// A member of a consumer group.
 #[derive(Debug)]
 pub struct GroupMember {
@@ -92,6 +105,7 @@ pub struct GroupMember {
     pub(super) file: ConsumerFile,
     gate: Arc<SyncCoalescer>,
     pub(super) topics: Vec<Topic>,
+    pub(super) subscription: Subscription,
     pub(super) lanes: Vec<AssignedPartition>,
     /// A topic of the log that keeps the cursors, if the file does not.
     pub(super) home: Option<Topic>,
@@ -107,6 +121,8 @@ pub struct GroupMember {
     pub(super) takes: u64,
     /// It has other partitions than [`GroupMember::refresh`] last reported.
     pub(super) changed: bool,
+    /// It releases a partition only once that was announced.
+    pub(super) announces: bool,
 }
 
 impl GroupMember {
@@ -124,7 +140,7 @@ impl GroupMember {
     /// member. `LockTimeout`, `CorruptData`, `UnsupportedVersion`, `NoSpace`, `SystemCallFailed`.
     /// [`GroupMember::refresh`] reports a cursor that its log does not know any more.
     pub fn open(store: &Store, group: &str, topics: &[Topic], start: Start) -> Result<Self> {
-        Self::join(store, group, topics, start, None)
+        Self::join(store, group, Subscription::Topics, topics.to_vec(), start, None)
     }
 
     /// Join a group as [`GroupMember::open`] does, with the cursors kept in the log of a topic of the
@@ -141,57 +157,40 @@ impl GroupMember {
         start: Start,
         home: &Topic,
     ) -> Result<Self> {
-        Self::join(store, group, topics, start, Some(home))
+        Self::join(store, group, Subscription::Topics, topics.to_vec(), start, Some(home))
     }
 
-    fn join(
+    pub(super) fn join(
         store: &Store,
         group: &str,
-        topics: &[Topic],
+        subscription: Subscription,
+        mut topics: Vec<Topic>,
         start: Start,
         home: Option<&Topic>,
     ) -> Result<Self> {
         store.layout().consumer(group)?;
         expect_home(store, group, home)?;
         overview::finish_deletion(store, group)?;
-        let mut topics = topics.to_vec();
         topics.sort_by_key(|topic| topic.settings().generation);
-        expect_topics(store, group, &topics)?;
+        if matches!(subscription, Subscription::Topics) {
+            expect_topics(store, group, &topics)?;
+        }
         let who = store.membership()?;
         let number = who.number();
         let me = Who { process: who.identity(), handle: number.number }.word();
-        let mut wanted = Vec::new();
-        let mut lanes = Vec::new();
-        for (number, topic) in topics.iter().enumerate() {
-            for partition in 0..topic.partitions() {
-                let generation = topic.settings().generation;
-                let named = Named { generation, partition, topic: topic.name().to_owned() };
-                wanted.push(named);
-                let (entry, closing, taken, held) = Default::default();
-                lanes.push(AssignedPartition {
-                    topic: number,
-                    partition,
-                    entry,
-                    closing,
-                    taken,
-                    held,
-                });
-            }
-        }
-        let begin = |number: usize| {
-            let (topic, partition) = (&topics[lanes[number].topic], lanes[number].partition);
-            let offset = start.offset(topic, partition)?;
-            Ok(Finder::default().find(topic, partition, offset)?.0)
-        };
+        let (mut lanes, wanted) = (lanes_of(&topics), wanted_of(&topics));
+        let begin = begin(&topics, &lanes, start);
         let (file, places, row) = store.under_claim(|| {
             if let Some(home) = home {
                 expect_room(home, group, &wanted)?;
             }
-            let Attached { file, places, gone } = attach(store, &who, group, &wanted, home, begin)?;
+            let Attached { file, places, gone } =
+                attach(store, &who, (group, me), &wanted, home, begin)?;
             if let Some(home) = home.filter(|_| !gone.is_empty()) {
                 log_cursors::forget(home, group, Some(&gone))?;
             }
-            let row = members::join(&file, &who, me, (reads(&topics), &places))?;
+            let reads = subscription.checksum(&topics);
+            let row = members::join(&file, &who, me, (reads, &places))?;
             Ok((file, places, row))
         })?;
         for (lane, entry) in lanes.iter_mut().zip(places) {
@@ -207,6 +206,7 @@ impl GroupMember {
             file,
             gate,
             topics,
+            subscription,
             lanes,
             home: home.cloned(),
             unsynced: None,
@@ -216,6 +216,7 @@ impl GroupMember {
             sharing: Sharing::default(),
             takes: 0,
             changed: false,
+            announces: false,
         };
         opened.rouse();
         opened.refresh()?;
@@ -273,7 +274,8 @@ impl GroupMember {
 
     pub(super) fn number(&self, topic: &str, partition: u32) -> Result<usize> {
         let found = self.lanes.iter().position(|lane| {
-            lane.partition == partition && self.topics[lane.topic].name() == topic
+            let is_it = lane.partition == partition && self.topics[lane.topic].name() == topic;
+            is_it && !lane.gone
         });
         found.ok_or_else(|| Error::InvalidArgument {
             what: format!(
@@ -281,6 +283,12 @@ impl GroupMember {
                 self.group
             ),
         })
+    }
+
+    /// True for a partition of a deleted topic that a pattern found: it is about to leave the member.
+    pub(super) fn is_left(&self, number: usize) -> bool {
+        let lane = &self.lanes[number];
+        lane.gone || (self.pattern().is_some() && self.topics[lane.topic].is_deleted())
     }
 
     /// Get this member's state of a partition; the file is asked each time whether it still owns it.
@@ -324,7 +332,7 @@ impl GroupMember {
             .lanes
             .iter_mut()
             .find(|lane| (lane.topic, lane.partition) == (part.topic, part.partition));
-        if let Some(held) = lane.and_then(|lane| lane.held.as_mut()) {
+        if let Some(held) = lane.filter(|lane| !lane.gone).and_then(|lane| lane.held.as_mut()) {
             held.next = held.next.map(|_| part.next);
         }
     }
@@ -362,6 +370,9 @@ impl GroupMember {
         }
         for number in 0..self.lanes.len() {
             let Some(held) = &self.lanes[number].held else { continue };
+            if self.is_left(number) {
+                continue;
+            }
             // A durable commit stores an unchanged offset again: it may not be on disk.
             let again = held.next.ok().filter(|_| durable);
             if let Some(next) = held.uncommitted().or(again) {
@@ -548,15 +559,53 @@ fn expect_home(store: &Store, group: &str, home: Option<&Topic>) -> Result<()> {
 }
 
 /// Check, before anything is made, that a log can keep so many more cursors.
-fn expect_room(home: &Topic, group: &str, wanted: &[Named]) -> Result<()> {
+pub(super) fn expect_room(home: &Topic, group: &str, wanted: &[Named]) -> Result<()> {
     let names = wanted.iter().map(|part| cursor_name(group, &part.generation, part.partition));
     let names: Vec<_> = names.collect();
     home.log().expect_room_for_cursors(&names)
 }
 
-fn reads(topics: &[Topic]) -> u64 {
-    let all: Vec<u8> = topics.iter().flat_map(|topic| topic.settings().generation).collect();
-    (u64::from(crc32(&all)) << 32) | topics.len() as u64
+/// The partitions of topics, in order.
+fn parts_of(topics: &[Topic]) -> impl Iterator<Item = (usize, &Topic, u32)> {
+    let numbered = topics.iter().enumerate();
+    numbered.flat_map(|(number, topic)| {
+        (0..topic.partitions()).map(move |partition| (number, topic, partition))
+    })
+}
+
+pub(super) fn wanted_of(topics: &[Topic]) -> Vec<Named> {
+    let named = |(_, topic, partition): (usize, &Topic, u32)| {
+        let (generation, topic) = (topic.settings().generation, topic.name().to_owned());
+        Named { generation, partition, topic }
+    };
+    parts_of(topics).map(named).collect()
+}
+
+pub(super) fn lanes_of(topics: &[Topic]) -> Vec<AssignedPartition> {
+    let lane = |(topic, _, partition)| AssignedPartition {
+        topic,
+        partition,
+        entry: 0,
+        closing: false,
+        gone: false,
+        announced: Announced::Nothing,
+        taken: 0,
+        held: None,
+    };
+    parts_of(topics).map(lane).collect()
+}
+
+/// Where a group begins in a partition that it never read.
+pub(super) fn begin<'a>(
+    topics: &'a [Topic],
+    lanes: &'a [AssignedPartition],
+    start: Start,
+) -> impl Fn(usize) -> Result<CursorPosition> + use<'a> {
+    move |number| {
+        let (topic, partition) = (&topics[lanes[number].topic], lanes[number].partition);
+        let offset = start.offset(topic, partition)?;
+        Ok(Finder::default().find(topic, partition, offset)?.0)
+    }
 }
 
 fn expect_topics(store: &Store, group: &str, sorted: &[Topic]) -> Result<()> {

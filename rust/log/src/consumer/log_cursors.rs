@@ -134,7 +134,7 @@ impl GroupMember {
         let mut moves = Vec::new();
         for lane in 0..self.lanes.len() {
             let Some(held) = &self.lanes[lane].held else { continue };
-            if let Some(next) = held.uncommitted() {
+            if let Some(next) = held.uncommitted().filter(|_| !self.is_left(lane)) {
                 moves.push(self.move_to(lane, next)?);
             }
         }

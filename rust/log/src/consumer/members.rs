@@ -85,18 +85,18 @@ pub(super) fn bury(file: &ConsumerFile, who: &Membership) -> Result<bool> {
     Ok(buried)
 }
 
-/// Enter a member; the caller holds the claim. `reads` differs between members that read different
-/// topics. The member reads what the entries at these `places` name.
+/// Enter a member; the caller holds the claim. `reads` differs between members with different
+/// subscriptions. The member reads what the entries at these `places` name.
 ///
 /// # Errors
-/// `InvalidArgument` when a living member reads other topics, or there are too many.
+/// `InvalidArgument` when a living member has another subscription, or there are too many.
 pub(super) fn join(
     file: &ConsumerFile,
     who: &Membership,
     me: u64,
     (reads, places): (u64, &[u64]),
 ) -> Result<u64> {
-    let mut row = None;
+    let (mut row, mut is_alone) = (None, true);
     for index in 0..MEMBERS_MAX {
         let word = file.load(member(index));
         if word == 0 || !is_alive(who, word) {
@@ -104,11 +104,13 @@ pub(super) fn join(
         } else if file.load(member(index) + 8) != reads {
             let other = Who::of(word).map(|other| who.describe(other.process));
             let what = format!(
-                "{} has this consumer open with other topics: members that share the work name the \
-                 same ones; use another name for other topics",
+                "{} has this consumer group open with other topics or another pattern: all members \
+                 of a group read the same; use another group to read other topics",
                 other.unwrap_or_default()
             );
             return Err(Error::InvalidArgument { what });
+        } else {
+            is_alone = false;
         }
         if word != 0 && row == Some(index) {
             file.set(member(index), 0)?;
@@ -118,16 +120,23 @@ pub(super) fn join(
         what: format!("this consumer has {MEMBERS_MAX} members; close one"),
     })?;
     // Before the row: a living member's entries are always marked as read.
-    let places: BTreeSet<_> = places.iter().copied().collect();
-    for index in 0..file.entries() {
-        let (position, is_read) = (entry(index) + at::READ, places.contains(&index).into());
-        if file.load(position) != is_read {
-            file.set(position, is_read)?;
-        }
-    }
+    note_read(file, places, is_alone)?;
     file.set(ask(row), 0)?;
     file.set(member(row) + 8, reads)?;
     file.set(member(row), me)?;
     file.tell_under_claim()?;
     Ok(row)
+}
+
+/// Note that members read these entries, and with `alone` that they read no others; the caller holds
+/// the claim. Another member with the same pattern may know a topic already that this one does not.
+pub(super) fn note_read(file: &ConsumerFile, places: &[u64], alone: bool) -> Result<()> {
+    let places: BTreeSet<_> = places.iter().copied().collect();
+    for index in 0..file.entries() {
+        let (position, is_read) = (entry(index) + at::READ, places.contains(&index));
+        if file.load(position) != u64::from(is_read) && (is_read || alone) {
+            file.set(position, is_read.into())?;
+        }
+    }
+    Ok(())
 }

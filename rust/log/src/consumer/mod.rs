@@ -13,7 +13,9 @@
 //! | `cursors` | reading and writing how far a partition was read, in the file |
 //! | `log_cursors` | the same in a log, where cursors move with what is appended |
 //! | `position` | recognising a position in a log |
+//! | `group`, `builder` | the facade: reading, callbacks, how to join |
 //! | `handle` | a member: joining, committing, leaving |
+//! | `subscription` | topics that match a pattern |
 //! | `seek` | where a member begins, and resuming from another offset |
 //! | `overview` | listing all groups of a store; seeking and deleting them |
 //! | `forgetting` | forgetting one topic |
@@ -40,6 +42,7 @@
 //! ```
 
 mod assignment;
+mod builder;
 mod claim;
 mod cursors;
 mod file;
@@ -51,11 +54,14 @@ mod members;
 mod overview;
 mod position;
 mod seek;
+mod subscription;
 
 pub use crate::format::consumer::CursorPosition;
 pub use crate::topic::Start;
+pub use builder::ConsumerBuilder;
+pub use claim::Announcement;
 pub use forgetting::forget_topic;
-pub use group::{Consumer, ConsumerBuilder, Delivery};
+pub use group::{Consumer, Delivery};
 pub use handle::{GroupMember, GroupPartition};
 pub use log_cursors::Move;
 pub use overview::{
@@ -63,3 +69,4 @@ pub use overview::{
     seek_group,
 };
 pub use position::position_of;
+pub use subscription::TopicPattern;

@@ -94,6 +94,16 @@ impl Store {
         self.shared.all_topics()
     }
 
+    /// List the names in the directory of topics, sorted. One may be of a topic that is being created
+    /// or deleted: [`Store::topics`] knows, and reads a file for each.
+    ///
+    /// # Errors
+    /// When the directory cannot be read.
+    pub(crate) fn listed_topics(&self) -> Result<Vec<String>> {
+        let names = files::list(self.storage().as_ref(), &self.layout().topics())?;
+        Ok(names.into_iter().filter(|name| self.layout().topic(name).is_ok()).collect())
+    }
+
     /// Delete a topic and its records. The log is removed with its last topic; in a shared log,
     /// retention removes the records with their segments. Costs a look at every topic.
     ///

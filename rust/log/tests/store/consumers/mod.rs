@@ -5,6 +5,7 @@ mod assignment;
 mod crashes;
 mod forgetting;
 mod log_cursors;
+mod subscription;
 
 use std::path::Path;
 use std::slice::from_ref;
