@@ -4,12 +4,15 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::http::Request;
+use hyper::body::Incoming;
+use hyper::service::Service;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
 
 use super::App;
@@ -24,6 +27,35 @@ Connection: close\r\nContent-Length: 123\r\n\r\n\
 /// Bytes that an HTTP/1 connection keeps of a request's head, and that HTTP/2 takes of its fields.
 const HEAD: usize = 64 << 10;
 const FIELDS: usize = 100;
+
+/// Ends a connection at once, from within its requests.
+#[derive(Clone, Debug, Default)]
+pub struct Cut(Arc<Notify>);
+
+impl Cut {
+    /// End the connection.
+    pub fn cut(&self) {
+        self.0.notify_one();
+    }
+}
+
+/// The routes, for the requests of one connection: each learns how to end it.
+#[derive(Clone)]
+struct Routes {
+    all: TowerToHyperService<axum::Router>,
+    cut: Cut,
+}
+
+impl Service<Request<Incoming>> for Routes {
+    type Response = <TowerToHyperService<axum::Router> as Service<Request<Incoming>>>::Response;
+    type Error = <TowerToHyperService<axum::Router> as Service<Request<Incoming>>>::Error;
+    type Future = <TowerToHyperService<axum::Router> as Service<Request<Incoming>>>::Future;
+
+    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+        request.extensions_mut().insert(self.cut.clone());
+        self.all.call(request)
+    }
+}
 
 /// Serve a listener until the server is asked to end, then wait for what is in flight, at most `drain`.
 pub async fn serve(app: App, listener: TcpListener, tls: Option<Arc<Certificates>>) {
@@ -55,7 +87,8 @@ pub async fn serve(app: App, listener: TcpListener, tls: Option<Arc<Certificates
         // Small answers are whole: waiting for more to send would only make them late.
         let _ = stream.set_nodelay(true);
         let (app, builder, tls) = (app.clone(), Arc::clone(&builder), tls.clone());
-        let service = TowerToHyperService::new(service.clone());
+        let all = TowerToHyperService::new(service.clone());
+        let service = Routes { all, cut: Cut::default() };
         open.spawn(async move {
             let _place = place;
             app.metrics.connections.inc();
@@ -81,20 +114,21 @@ pub async fn serve(app: App, listener: TcpListener, tls: Option<Arc<Certificates
     }
 }
 
-async fn connection<S>(
-    app: &App,
-    builder: &Builder<TokioExecutor>,
-    stream: S,
-    service: TowerToHyperService<axum::Router>,
-) where
+async fn connection<S>(app: &App, builder: &Builder<TokioExecutor>, stream: S, service: Routes)
+where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let limits = &app.config.limits;
     let io = TokioIo::new(Guarded::new(stream, limits.header_timeout.0, limits.write_timeout.0));
+    let cut = service.cut.clone();
     let serving = builder.serve_connection(io, service);
     tokio::pin!(serving);
     let ended = tokio::select! {
         ended = serving.as_mut() => ended,
+        () = cut.0.notified() => {
+            tracing::debug!("a connection ended, since its client left an answer unread");
+            return;
+        }
         () = app.until_drained() => {
             serving.as_mut().graceful_shutdown();
             serving.await

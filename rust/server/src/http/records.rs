@@ -7,13 +7,14 @@ use std::time::Duration;
 use axum::Extension;
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, Version, header};
 use axum::response::{IntoResponse as _, Response};
 use falaj::{NewRecord, SequenceSpan, Start, Topic};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::asked::{Asked, Named};
+use super::listen::Cut;
 use super::problem::{Answer, Problem, exact};
 use super::{App, body, shape};
 use crate::access::{Action, Kind, Principal};
@@ -27,6 +28,9 @@ const WAIT_MAX: Duration = Duration::from_secs(60);
 /// Most records of an answer, and bytes of it, where the request does not say.
 const LIMIT: u64 = 1_000;
 const BYTES: usize = 4 << 20;
+
+/// Space for the end of a JSON document with records.
+const END: usize = 64;
 
 /// The query of an append.
 #[derive(Debug, Deserialize)]
@@ -263,6 +267,8 @@ pub async fn read(
     Extension(principal): Extension<Principal>,
     Named(name): Named<String>,
     Asked(query): Asked<ReadQuery>,
+    Extension(cut): Extension<Cut>,
+    version: Version,
     headers: HeaderMap,
 ) -> Answer {
     principal.may(Action::Read, Kind::Topic, &name)?;
@@ -297,21 +303,23 @@ pub async fn read(
     let wait = query.wait.map_or(Duration::ZERO, |span| span.0.min(WAIT_MAX));
     let page = reading.page(&app, start, wait).await?;
     app.metrics.read_bytes.inc_by(page.text.len() as u64);
-    Ok(answer(reading.lines, page))
+    let deadline = (version == Version::HTTP_2).then_some((app.config.limits.write_timeout.0, cut));
+    Ok(answer(reading.lines, page, deadline))
 }
 
-fn answer(lines: bool, page: Page) -> Response {
+fn answer(lines: bool, page: Page, deadline: Option<(Duration, Cut)>) -> Response {
     let kind = if lines { "application/vnd.falaj.records+ndjson" } else { "application/json" };
     let next = ("falaj-next-offset", page.next.to_string());
     let headers = [(header::CONTENT_TYPE.as_str(), kind.to_owned()), next];
-    (headers, held(page.share, page.text)).into_response()
+    (headers, held(page.share, page.text, deadline)).into_response()
 }
 
-fn held(share: Option<Share>, text: Vec<u8>) -> Body {
-    match share {
-        Some(share) => Body::new(Held::new(text, share)),
-        None => text.into(),
-    }
+fn held(share: Option<Share>, text: Vec<u8>, deadline: Option<(Duration, Cut)>) -> Body {
+    let Some(share) = share else { return text.into() };
+    Body::new(match deadline {
+        Some((patience, cut)) => Held::with_deadline(text, share, patience, move || cut.cut()),
+        None => Held::new(text, share),
+    })
 }
 
 /// A partition, and how much of it an answer takes.
@@ -351,10 +359,19 @@ impl Reading {
     }
 
     async fn look(&self, app: &App, start: Start) -> Answer<Page> {
-        let share = app.served.reads.take(self.bytes).await;
+        let share = app.served.reads.take(self.bytes + END).await;
         let reading = self.clone();
         let page = blocking(move || reading.read(start)).await?;
         Ok(Page { share: Some(share), ..page })
+    }
+
+    /// Grow an answer, never to more than what was asked for, and the end of a JSON document: that is its share.
+    fn make_space(&self, text: &mut Vec<u8>, more: usize) {
+        let needed = text.len() + more + END;
+        if needed > text.capacity() {
+            let capacity = needed.max((text.capacity() * 2).min(self.bytes + END));
+            text.reserve_exact(capacity - text.len());
+        }
     }
 
     /// Read records on a thread of the pool. The first one comes also if it is larger than what was asked for. The
@@ -370,14 +387,21 @@ impl Reading {
         if !self.lines {
             page.text.extend_from_slice(b"{\"records\":[");
         }
-        while page.records < self.limit && page.text.len() < self.bytes {
+        let mut line = Vec::new();
+        while page.records < self.limit {
             let Some((batch, at)) = follow.poll_ref()? else { break };
+            line.clear();
+            shape::write_line(&mut line, topic.name(), self.is_json, batch, &at);
+            if page.records > 0 && page.text.len() + line.len() > self.bytes {
+                break;
+            }
             if page.records > 0 && !self.lines {
                 // In the place of the line end before it.
                 page.text.pop();
                 page.text.push(b',');
             }
-            shape::write_line(&mut page.text, topic.name(), self.is_json, batch, &at);
+            self.make_space(&mut page.text, line.len());
+            page.text.extend_from_slice(&line);
             page.records += 1;
             page.next = batch.offset(&at) + 1;
         }

@@ -1,36 +1,85 @@
 //! Reads: on a pool of threads, within a budget of bytes.
 //!
 //! A read may fault on a page that the disk does not give, so it never happens on a thread of the HTTP doors. Records
-//! are copied out. The copy counts against the budget until the connection took its last byte.
+//! are copied out. The copy counts against the budget until its last byte was sent.
 
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use axum::body::Bytes;
 use falaj::Error;
 use http_body::{Body, Frame, SizeHint};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 /// A unit of the budget, bytes: permits are counted in `u32`.
 const UNIT: usize = 1 << 10;
 
-/// An answer's bytes, which count against the budget until the last one was given to the connection.
+/// An answer's bytes. They count against the budget until the last one was sent, since their memory is whole until then.
 #[derive(Debug)]
 pub struct Held {
     bytes: Bytes,
-    share: Share,
+    left: Arc<AtomicUsize>,
 }
 
 /// Bytes that a connection gets at a time.
 const PIECE: usize = 64 << 10;
 
+/// The memory of an answer, and its share.
+struct Owned {
+    bytes: Vec<u8>,
+    _share: Share,
+    _alive: Option<oneshot::Sender<()>>,
+}
+
+impl AsRef<[u8]> for Owned {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
 impl Held {
     /// Bytes, and the share that they take.
-    pub fn new(bytes: Vec<u8>, mut share: Share) -> Self {
-        share.shrink_to(bytes.len());
-        Self { bytes: bytes.into(), share }
+    pub fn new(bytes: Vec<u8>, share: Share) -> Self {
+        Self::owned(bytes, share, None)
+    }
+
+    fn owned(bytes: Vec<u8>, mut share: Share, alive: Option<oneshot::Sender<()>>) -> Self {
+        share.shrink_to(bytes.capacity());
+        let left = Arc::new(bytes.len().into());
+        Self { bytes: Bytes::from_owner(Owned { bytes, _share: share, _alive: alive }), left }
+    }
+
+    /// Likewise; `cut` is called once this long has passed without a piece being sent on.
+    ///
+    /// HTTP/2 needs it: a client that gives a stream no window blocks no write of the connection, which has a deadline of
+    /// its own. And the connection then keeps a piece, so only its end frees the memory.
+    pub fn with_deadline(
+        bytes: Vec<u8>,
+        share: Share,
+        patience: Duration,
+        cut: impl FnOnce() + Send + 'static,
+    ) -> Self {
+        let (alive, mut sent) = oneshot::channel();
+        let held = Self::owned(bytes, share, Some(alive));
+        let left = Arc::clone(&held.left);
+        tokio::spawn(async move {
+            loop {
+                let before = left.load(Ordering::Relaxed);
+                tokio::select! {
+                    // The last piece was sent, and the sender dropped with it.
+                    _ = &mut sent => return,
+                    () = tokio::time::sleep(patience) => {}
+                }
+                if left.load(Ordering::Relaxed) == before {
+                    return cut();
+                }
+            }
+        });
+        held
     }
 }
 
@@ -44,8 +93,7 @@ impl Body for Held {
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let len = self.bytes.len().min(PIECE);
         let piece = self.bytes.split_to(len);
-        let left = self.bytes.len() + len;
-        self.share.shrink_to(left);
+        self.left.store(self.bytes.len(), Ordering::Relaxed);
         Poll::Ready((len > 0).then(|| Ok(Frame::data(piece))))
     }
 
@@ -125,5 +173,55 @@ pub async fn blocking<T: Send + 'static>(
             tracing::error!(%error, "a call of the engine did not end in order");
             Err(Error::Interrupted)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use super::*;
+
+    async fn next(held: &mut Held) -> Option<Bytes> {
+        let frame = poll_fn(|cx| Pin::new(&mut *held).poll_frame(cx)).await?;
+        frame.ok()?.into_data().ok()
+    }
+
+    #[tokio::test]
+    async fn an_answer_takes_its_share_until_its_last_piece_was_sent() {
+        let reads = Reads::new(1 << 20);
+        let mut held = Held::new(vec![7; 3 * PIECE], reads.take(1 << 20).await);
+        assert_eq!(reads.in_flight(), 3 * PIECE);
+        let mut pieces = Vec::new();
+        while let Some(piece) = next(&mut held).await {
+            pieces.push(piece);
+        }
+        assert_eq!(pieces.concat(), vec![7; 3 * PIECE]);
+        drop(held);
+        // A connection still has to send it.
+        let last = pieces.pop();
+        drop(pieces);
+        assert_eq!(reads.in_flight(), 3 * PIECE);
+        drop(last);
+        assert_eq!(reads.in_flight(), 0);
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_not_taken_in_time_cuts_its_connection_even_for_its_last_piece() {
+        let (cut, called) = oneshot::channel();
+        let (reads, patience) = (Reads::new(1 << 20), Duration::from_millis(10));
+        let share = reads.take(1 << 20).await;
+        let mut held =
+            Held::with_deadline(vec![7; PIECE], share, patience, || cut.send(()).unwrap_or(()));
+        let piece = next(&mut held).await;
+        drop(held);
+        called.await.unwrap();
+        drop(piece);
+        let (cut, called) = oneshot::channel();
+        let share = reads.take(1 << 20).await;
+        let held =
+            Held::with_deadline(vec![7; PIECE], share, patience, || cut.send(()).unwrap_or(()));
+        drop(held);
+        called.await.unwrap_err();
     }
 }
