@@ -491,9 +491,10 @@ class Queue(_core.Queue[T]):
 
         Returns:
             The jobs, fewer than `n` if there are no more or a suspect is next; none if the time is
-            over.
+            over, or the queue was closed meanwhile.
 
         Raises:
+            HandleClosed: The queue was closed before.
             InvalidArgument: A number is out of range.
             TopicDeleted: The topic was deleted.
             CorruptData: A record cannot be read, and there is no other job; nothing was taken.

@@ -274,6 +274,9 @@ async def take(queue: Queue[T], n: int, lease: float, timeout: float | None) -> 
         raise
     except TimeoutError:
         pass
+    except HandleClosed:
+        if not queue.closed:
+            raise
     finally:
         watcher.leave()
     return jobs

@@ -283,6 +283,7 @@ def test_a_take_ends_with_an_append_a_give_back_a_close_and_its_time(
     soon(job.nack)
     assert values(queue.take(timeout=5)) == [b"x"]
     soon(queue.close)
+    assert queue.take() == []
     with pytest.raises(HandleClosed):
         queue.take()
     assert time.monotonic() - began < 2

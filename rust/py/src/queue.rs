@@ -19,7 +19,7 @@ use pyo3::types::{PyDict, PyList, PyString};
 use crate::admin::{dict, list, skipped_in};
 
 use crate::any_topic::AnyTopic;
-use crate::errors::{OrRaise, class, invalid};
+use crate::errors::{OrRaise, class, invalid, is};
 use crate::follow::Watch;
 use crate::handle::Handle;
 use crate::input;
@@ -146,12 +146,23 @@ impl Queue {
     ) -> PyResult<()> {
         let this = slf.get();
         let (lease, timeout) = (delay_of(py, lease)?, seconds(py, timeout)?);
+        let mut waited = false;
         let taken = loop {
-            let taken = this.call(py, |queue, topic| queue.take(topic, n, lease))?;
+            let taken = match this.call(py, |queue, topic| queue.take(topic, n, lease)) {
+                // As at the end of the time: the next call raises this.
+                Err(error) if waited && this.closed() && is(py, &error, "HandleClosed") => {
+                    break Vec::new();
+                }
+                taken => taken?,
+            };
             if !taken.is_empty() || n == 0 || timeout == Some(Duration::ZERO) {
                 break taken;
             }
-            let open = this.handle.open_existing(py)?;
+            waited = true;
+            let open = match this.handle.open_existing(py) {
+                Err(_) if this.closed() => break Vec::new(),
+                open => open?,
+            };
             let stop = || this.closed() || open.topic.log().is_deleted();
             let ended = wait(py, timeout, Some(open.topic.log()), stop, |slice, interrupt| {
                 this.inner.wait(&open.topic, Some(slice), interrupt)
@@ -159,7 +170,7 @@ impl Queue {
             match ended {
                 Wait::News => {}
                 Wait::TimedOut => break Vec::new(),
-                Wait::Interrupted => this.call(py, |_, _| Ok(()))?,
+                Wait::Interrupted => {} // closed, or the topic was deleted: the next take says which
             }
         };
         let owner = has_policy.then(|| slf.clone().unbind());

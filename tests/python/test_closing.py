@@ -1,0 +1,102 @@
+"""Every call that waits ends alike when its topic, queue, consumer or store is closed."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import falaj
+from falaj.errors import HandleClosed
+
+SOON_S = 30.0
+"""Far more than anything here takes: a limit, not a duration."""
+
+
+async def all_of(records: Any) -> list[Any]:
+    return [record async for record in records]
+
+
+TOPICS: dict[str, Callable[[Any], Any]] = {
+    "follow": lambda topic: list(topic.follow()),
+    "afollow": lambda topic: asyncio.run(all_of(topic.afollow())),
+}
+QUEUES: dict[str, Callable[[Any], Any]] = {
+    "take": lambda queue: queue.take(),
+    "for": list,
+    "work": lambda queue: queue.work(print) or [],
+    "atake": lambda queue: asyncio.run(queue.atake(1)),
+    "ajobs": lambda queue: asyncio.run(all_of(queue.ajobs())),
+}
+CONSUMERS: dict[str, Callable[[Any], Any]] = {
+    "poll": lambda consumer: consumer.poll(),
+    "follow": lambda consumer: list(consumer.follow()),
+    "batches": lambda consumer: list(consumer.batches()),
+    "apoll": lambda consumer: asyncio.run(consumer.apoll()),
+    "afollow": lambda consumer: asyncio.run(all_of(consumer.afollow())),
+    "abatches": lambda consumer: asyncio.run(all_of(consumer.abatches())),
+}
+CALLS = [
+    *(("topic", name) for name in TOPICS),
+    *(("partitioned", name) for name in TOPICS),
+    *(("queue", name) for name in QUEUES),
+    *(("consumer", name) for name in CONSUMERS),
+    *(("pattern", name) for name in CONSUMERS),
+]
+MADE: dict[str, tuple[Callable[[falaj.Store], Any], dict[str, Callable[[Any], Any]]]] = {
+    "topic": (lambda store: store.topic("orders"), TOPICS),
+    "partitioned": (lambda store: store.partitioned_topic("parts", partitions=2), TOPICS),
+    "queue": (lambda store: store.queue("emails"), QUEUES),
+    "consumer": (lambda store: store.consumer("billing", "orders"), CONSUMERS),
+    "pattern": (lambda store: store.consumer("audit", pattern="no.*"), CONSUMERS),
+}
+
+
+@pytest.mark.parametrize("closed", ["itself", "store"])
+@pytest.mark.parametrize(("of", "call"), CALLS)
+def test_every_waiting_call_ends_alike_when_it_is_closed(
+    path: Path, of: str, call: str, closed: str
+) -> None:
+    with falaj.open(path) as store:
+        store.topic("orders")
+        make, calls = MADE[of]
+        waits_on = make(store)
+        ended: list[Any] = []
+
+        def wait() -> None:
+            try:
+                ended.append(list(calls[call](waits_on)))
+            except BaseException as error:  # noqa: BLE001  # the assertion shows it
+                ended.append(error)
+
+        waiter = threading.Thread(target=wait)
+        waiter.start()
+        waiter.join(0.2)  # until it waits: nothing else tells
+        assert waiter.is_alive()
+        (waits_on if closed == "itself" else store).close()
+        waiter.join(SOON_S)
+        assert not waiter.is_alive()
+        assert ended == [[]]
+        with pytest.raises(HandleClosed):
+            list(calls["follow" if "follow" in calls else "take"](waits_on))
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_waiting_for_a_topic_that_did_not_come_raises_when_the_store_is_closed(
+    path: Path, asynchronous: bool
+) -> None:
+    store = falaj.open(path)
+    closer = threading.Timer(0.1, store.close)
+    closer.start()
+
+    def wait() -> None:
+        if asynchronous:
+            asyncio.run(store.await_for_topic("orders"))
+        else:
+            store.wait_for_topic("orders")
+
+    with pytest.raises(HandleClosed):  # to return would say that the topic is there
+        wait()
+    closer.join()
