@@ -174,7 +174,8 @@ fn a_corrupt_record_is_skipped_also_where_all_places_of_the_queue_are_in_use() {
     drop(damage(&machine, 64));
     let other = topic_on(&machine.process()).unwrap();
     let skipped = queue(&other, SMALL).skip_damage(&other).unwrap();
-    assert_eq!(skipped.into_iter().map(|lost| lost.offsets).collect::<Vec<_>>(), [64..65]);
+    let lost: Vec<_> = skipped.into_iter().flat_map(|lost| lost.offsets).collect();
+    assert_eq!(lost, [64]);
     ack(&work, &topic, &held).unwrap();
     assert_eq!(offsets(&take(&work, &topic, 1)), [65]);
 }
