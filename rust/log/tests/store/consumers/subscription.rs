@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use falaj::internals::consumer::{Announcement, TopicPattern, forget_topic};
+use falaj::internals::format::consumer::ENTRY_LEN;
 use falaj::internals::topic::Visibility;
 use falaj::{Consumer, ConsumerBuilder};
 
@@ -252,9 +253,11 @@ fn an_entry_of_a_deleted_topic_is_not_used_again_while_another_member_may_know_i
     append(&named(&store, "orders.eu", 1), 0, 3);
     let mut first = matching(&store, "orders.*");
     let mut second = matching(&store, "orders.*");
+    let one_entry = bytes_of(&machine).len();
     store.delete_topic("orders.eu").unwrap();
     append(&named(&store, "orders.us", 1), 0, 3);
     looks(&mut first);
+    assert_eq!(bytes_of(&machine).len(), one_entry + ENTRY_LEN as usize, "a new entry");
     // `second` still knows the deleted topic's entry, and claims nothing there.
     second.refresh().unwrap();
     assert_eq!(reads(&first).len() + reads(&second).len(), 1);
