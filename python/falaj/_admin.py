@@ -213,6 +213,7 @@ class TopicInfo(TypedDict):
     segment_bytes: int | None
     sync_interval_ms: int | None
     compacted: bool | None
+    finished: bool | None
     retention: TopicRetention | None
     generation: str | None
     created_us: int | None

@@ -78,8 +78,12 @@ class AsyncFollower(Generic[T]):
         try:
             async with asyncio.timeout(self._timeout):
                 while record is None and not self._follower.closed:
-                    await self._news()
+                    over = self._follower._over
+                    if not over:
+                        await self._news()
                     record = self._follower.poll()
+                    if over:
+                        break
         except LockTimeout:
             raise
         except TimeoutError:
@@ -221,8 +225,11 @@ async def _look(
         return found
     try:
         async with asyncio.timeout(timeout):
-            while not found:
-                await _news(consumer)
+            over = False
+            while not found and not over:
+                over = consumer._over()
+                if not over:
+                    await _news(consumer)
                 if consumer.closed:
                     break
                 _fill(consumer, found, look, most)

@@ -52,6 +52,7 @@ __all__ = [
     "SystemCallFailed",
     "TooManyWriters",
     "TopicDeleted",
+    "TopicFinished",
     "UnknownGroup",
     "UnknownQueue",
     "UnknownTopic",
@@ -163,6 +164,18 @@ class LeaseExpired(ConflictError, ValueError):
 
 class TopicDeleted(ConflictError, LookupError):
     """The topic was deleted while in use."""
+
+
+class TopicFinished(ConflictError, ValueError):
+    """The topic is finished: no record comes after those that are there. Nothing was appended.
+
+    Attributes:
+        topic: Name of the topic.
+        partition: The partition that the first refused record was for.
+    """
+
+    topic: str
+    partition: int
 
 
 # --- The call or its data cannot be right ---------------------------------------------------------

@@ -115,3 +115,17 @@ def test_a_group_is_deleted_only_with_a_yes(falaj: Shell) -> None:
     assert falaj.ok("group", "describe", "-s", "s", "g") == "g\tt\t0\t1\t0\t\n"
     falaj.ok("group", "delete", "-s", "s", "g", "--yes")
     assert falaj.ok("group", "list", "-s", "s") == ""
+
+
+def test_a_topic_is_finished_only_with_a_yes_and_takes_no_record_then(falaj: Shell) -> None:
+    falaj.ok("append", "-s", "s", "t", given=b"x\n")
+    ended = falaj("topic", "finish", "-s", "s", "t")
+    assert (ended.code, "add --yes" in ended.sentence()) == (2, True)
+    assert falaj.ok("topic", "list", "-s", "s").rstrip("\n").endswith("\topen")
+    falaj.ok("topic", "finish", "-s", "s", "t", "--yes")
+    refused = falaj("append", "-s", "s", "t", given=b"y\n")
+    assert refused.code != 0
+    assert "is finished" in refused.sentence()
+    assert falaj.ok("topic", "list", "-s", "s").rstrip("\n").endswith("\tfinished")
+    assert json.loads(falaj.ok("topic", "describe", "-s", "s", "t", "--json"))["finished"]
+    assert falaj.ok("tail", "-f", "-s", "s", "t") == "x\n"

@@ -19,6 +19,7 @@ POSITION_MAX = 34_359_738_360
 
 TOPIC, GROUP, MEMBER, SPARSE, PRODUCER, RICH, EVENT_TIME = (1 << bit for bit in range(4, 11))
 KNOWN_FLAGS = 0x7FF
+FINISHED = 1
 EXPIRING = 1
 METADATA_MAX = 384
 KEY, HEADERS, RECORD_TIME, NO_VALUE = 1, 2, 4, 8
@@ -404,7 +405,7 @@ def _entry(kind: int, payload: bytes) -> Entry:
     length = len(payload)
     if kind == 1 and length == 56:
         *told, flags = struct.unpack("<II16sQQqII", payload)
-        if flags:
+        if flags & ~FINISHED:
             raise UnsupportedVersion(f"a topic's flags {flags:#x}")
         return TopicEntry(*told)
     if kind == 2 and length == 4:
@@ -429,7 +430,9 @@ def _entry(kind: int, payload: bytes) -> Entry:
             return CursorEntry(offset, checksum, turn, payload[18:])
     if kind == 7 and length == 8:
         return struct.unpack("<Q", payload)
-    if 1 <= kind <= 7 or kind == 0:
+    if kind == 8 and length == 4:
+        return struct.unpack("<I", payload)
+    if 0 <= kind <= 8:
         raise Damage(f"an entry of type {kind} with {length} bytes")
     raise UnsupportedVersion(f"entry type {kind}")
 

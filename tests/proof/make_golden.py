@@ -61,6 +61,24 @@ def rolled(store: Path) -> None:
     values(store, 12, 12_000)
 
 
+def finished(store: Path) -> None:
+    """Topics that were finished: alone and with records, in meta blocks and in snapshots."""
+    with falaj.open(store) as opened:
+        day = opened.topic("day", log="days", segment_bytes=SEGMENT_BYTES)
+        parts = opened.partitioned_topic(
+            "parts", log="days", partitions=2, segment_bytes=SEGMENT_BYTES
+        )
+        rest = opened.topic("rest", log="days", segment_bytes=SEGMENT_BYTES)
+        day.append(b"the last one")
+        day.finish()
+        for n in range(8):
+            rest.append(b"%d" % n * 9_000)
+        with opened.transaction() as tx:
+            tx.append(parts, b"the last one", partition=1)
+            tx.append(rest, b"not the last one")
+            tx.finish(parts)
+
+
 def written_through(store: Path) -> None:
     generate.write_through(store)
     values(store, 12, 12_000)
@@ -351,6 +369,7 @@ def newer_partitioner(store: Path) -> None:
 STORES: dict[str, Callable[[Path], None]] = {
     "plain": plain,
     "rolled": rolled,
+    "finished": finished,
     "pwrite": written_through,
     "recovered": recovered,
     "unrecovered": unrecovered,
@@ -376,7 +395,6 @@ STORES: dict[str, Callable[[Path], None]] = {
     "newer-codec": newer(lambda craft: craft.block(layout.DATA, b"?", 5, 1, 1)),
     "newer-attribute": newer(lambda craft: craft.block(layout.DATA, b"\x80\1?", 5, 1, RICH)),
     "newer-entry": newer(lambda craft: craft.block(layout.META, entry(9, b"?"))),
-    "newer-finished": newer(lambda craft: craft.block(layout.META, entry(8, bytes(4)))),
     "newer-metadata": newer(
         lambda craft: craft.block(layout.META, entry(6, struct.pack("<QQH", 3, 4, 1) + b"c?"))
     ),

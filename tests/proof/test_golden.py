@@ -37,6 +37,17 @@ def test_a_golden_store_gives_the_answers_that_were_kept(name: str, place: Path)
     assert golden.answers(path, "r") == kept["writing"] or "error" in str(kept["writing"])
 
 
+def test_the_topics_of_a_golden_store_are_still_finished(place: Path) -> None:
+    path = golden.unpack("finished", place)
+    for read_only in (True, False):
+        with falaj.open(path, read_only=read_only) as store:
+            found = {topic["name"]: topic["finished"] for topic in store.info()["topics"]}
+            assert found == {"day": True, "parts": True, "rest": False}
+            if not read_only:
+                with pytest.raises(falaj.errors.TopicFinished):
+                    store.topic("day").append(b"late")
+
+
 @pytest.mark.parametrize("name", SOUND)
 def test_the_other_reader_reads_the_same(name: str, place: Path) -> None:
     path = golden.unpack(name, place)
@@ -168,7 +179,8 @@ def test_a_golden_store_goes_on(name: str, place: Path) -> None:
     kept: dict[str, Any] = golden.expected(name)["writing"]
     with falaj.open(path) as store:
         for topic, partitions in kept.items():
-            if (opened := store.any_topic(topic)).codec != "bytes":
+            opened = store.any_topic(topic)
+            if opened.codec != "bytes" or opened.finished:
                 continue
             for p, partition in enumerate(partitions):
                 part = opened.partition(p)

@@ -81,6 +81,8 @@ pub enum Canary {
     CountedAtTake,
     /// A member takes a partition that it saw free, without checking whether another took it since.
     TwoOwners,
+    /// An append does not look whether its topic is finished.
+    FinishedAppended,
     /// Cursors, idempotency keys and producers count as exact, although corruption may have set
     /// them back.
     NoDoubt,
@@ -88,7 +90,7 @@ pub enum Canary {
 
 impl Canary {
     /// All canaries, with their names.
-    pub const ALL: [(Self, &'static str); 36] = [
+    pub const ALL: [(Self, &'static str); 37] = [
         (Self::NoCrc, "no-crc"),
         (Self::CrcWithoutSalt, "crc-without-salt"),
         (Self::CrcWithoutCommitWord, "crc-without-commit-word"),
@@ -124,6 +126,7 @@ impl Canary {
         (Self::FloorPastDurable, "floor-past-durable"),
         (Self::CountedAtTake, "counted-at-take"),
         (Self::TwoOwners, "two-owners"),
+        (Self::FinishedAppended, "finished-appended"),
         (Self::NoDoubt, "no-doubt"),
     ];
 

@@ -69,6 +69,9 @@ pub enum Error {
     UnknownTopic { name: String, store: PathBuf, topics: Vec<String> },
     /// The topic was deleted while in use. Next: open it again, which creates it.
     TopicDeleted { name: String },
+    /// The topic is finished: no record comes after those that are there. Nothing was appended.
+    /// Next: append to another topic.
+    TopicFinished { topic: String, partition: u32 },
     /// The topic, or the store at this path, exists with other settings. Next: open it without
     /// settings, or with the stored ones.
     SettingsMismatch { topic: String, setting: &'static str, stored: String, asked: String },
@@ -240,7 +243,8 @@ impl Error {
             Error::OffsetOutOfRange { topic, partition, .. }
             | Error::OffsetConflict { topic, partition, .. }
             | Error::OutOfOrderSequence { topic, partition, .. }
-            | Error::DuplicateSequence { topic, partition, .. } => Some((topic, partition)),
+            | Error::DuplicateSequence { topic, partition, .. }
+            | Error::TopicFinished { topic, partition } => Some((topic, partition)),
             _ => None,
         }
     }
@@ -255,6 +259,7 @@ impl Error {
             | Error::CursorMoved { .. }
             | Error::PartitionNotAssigned { .. }
             | Error::LeaseExpired { .. }
+            | Error::TopicFinished { .. }
             | Error::TopicDeleted { .. } => Remedy::LookAgain,
             Error::InvalidName { .. }
             | Error::InvalidArgument { .. }
@@ -484,6 +489,12 @@ impl fmt::Display for Error {
                 f,
                 "another append to {} came first: the next offset is {next}, not {expected}; read what \
                  came from {expected} on and decide again",
+                part(topic, *partition)
+            ),
+            Error::TopicFinished { topic, partition } => write!(
+                f,
+                "{} is finished, so nothing was appended: no record comes after those that are there; \
+                 append to another topic",
                 part(topic, *partition)
             ),
             Error::OutOfOrderSequence { topic, partition, producer, sequence, next } => write!(

@@ -43,6 +43,7 @@ points! {
     TopicMarked "topic-log-marked-deleted"
     TopicNoted "topic-noted-in-its-log"
     TopicForgotten "topic-deletion-noted-in-its-log"
+    TopicFinished "topic-end-noted-in-its-log"
     ProducersForgotten "producers-forgotten"
     AppendLocked "append-locked"
     AppendDirty "append-dirty-end-stored"

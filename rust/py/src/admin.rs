@@ -321,6 +321,7 @@ fn topic_info<'py>(py: Python<'py>, topic: &TopicInfo) -> Object<'py> {
             "durable": partition.durable,
         ))
     })?;
+    let finished = topic.partitions.as_ref().ok().map(|parts| parts.iter().all(|it| it.finished));
     Ok(dict!(py,
         "name": &topic.name,
         "codec": settings.map(|settings| &settings.codec),
@@ -329,6 +330,7 @@ fn topic_info<'py>(py: Python<'py>, topic: &TopicInfo) -> Object<'py> {
         "segment_bytes": settings.map(|settings| settings.segment_bytes),
         "sync_interval_ms": settings.map(|settings| settings.sync_interval_ms),
         "compacted": settings.map(|settings| settings.compacted),
+        "finished": finished.filter(|_| settings.is_some()),
         "retention": settings.map(|settings| shown(py, &settings.retention)).transpose()?,
         "generation": settings.map(|settings| hex(&settings.generation)),
         "created_us": settings.map(|settings| settings.created_us),

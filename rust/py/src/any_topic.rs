@@ -321,6 +321,40 @@ impl AnyTopic {
         patiently(py, self.opened.handle.patience, || open.topic.flush())
     }
 
+    /// Finish the topic: no process appends to it any more.
+    ///
+    /// Followers end behind the last record, and so do the iterators of consumers that read only
+    /// finished topics. It is on disk when this returns, and cannot be undone. A repeat changes nothing.
+    ///
+    /// Raises:
+    ///     NotWritable: The store was opened for reading.
+    ///     InvalidArgument: This is one partition of several: finish the whole topic.
+    ///
+    /// Example:
+    ///     >>> day = store.topic("2026-11-27")
+    ///     >>> day.append(b"the last one")
+    ///     0
+    ///     >>> day.finish()
+    ///     >>> day.finished, [record.offset for record in day.follow()]
+    ///     (True, [0])
+    ///     >>> day.append(b"too late")
+    ///     Traceback (most recent call last):
+    ///     falaj.errors.TopicFinished: topic "2026-11-27" is finished, so nothing was appended: ...
+    fn finish(&self, py: Python<'_>) -> PyResult<()> {
+        let open = self.opened.handle.open(py)?;
+        if self.opened.only.is_some() && self.opened.partitions > 1 {
+            let what = "a topic is finished with all its partitions: finish the whole topic";
+            return Err(invalid(py, what));
+        }
+        patiently(py, self.opened.handle.patience, || open.topic.finish())
+    }
+
+    /// True once the topic is finished: no record comes after those that are there.
+    #[getter]
+    fn finished(&self, py: Python<'_>) -> PyResult<bool> {
+        Ok(self.opened.handle.open_existing(py)?.topic.is_finished())
+    }
+
     /// Sync and close the topic; ends every wait on it, in any thread. A second call does nothing.
     ///
     /// Values that were read stay valid.

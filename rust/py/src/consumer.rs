@@ -102,6 +102,7 @@ impl Consumer {
         (timeout, waiting): (Option<Duration>, &mut Option<Instant>),
         mut look: impl FnMut(&mut Consuming) -> PyResult<Option<T>>,
     ) -> PyResult<Option<T>> {
+        let mut is_over = false;
         for idle_turns in 0.. {
             if let Some(found) = look(state)? {
                 return Ok(Some(found));
@@ -110,11 +111,14 @@ impl Consumer {
                 return Ok(None);
             }
             state.commit_if_automatic(py)?;
+            // The last records may have come since that look: look once more.
+            let was_over = std::mem::replace(&mut is_over, state.is_over());
             let since = *waiting.get_or_insert_with(Instant::now);
             let left = timeout.map(|timeout| timeout.saturating_sub(since.elapsed()));
-            if left == Some(Duration::ZERO) {
+            if was_over || (left == Some(Duration::ZERO) && !is_over) {
                 break;
             }
+            let left = if is_over { Some(Duration::ZERO) } else { left };
             let is_open = self.sleep(py, state, left, idle_turns).map(Some);
             if state.unless_gone(py, is_open)? == Some(false) {
                 break;
@@ -589,6 +593,11 @@ impl Consumer {
             };
             state.watched().into_iter().map(watch).collect()
         })
+    }
+
+    /// True if nothing comes after all that a look from now on finds: all its topics are finished.
+    fn _over(&self, py: Python<'_>) -> PyResult<bool> {
+        self.with(py, |state| Ok(state.is_over()))
     }
 
     /// Return the seconds until it must look after others; None if there are none.

@@ -162,6 +162,29 @@ impl Consuming {
         self.forget_streams();
     }
 
+    /// Return true if nothing comes after all that a look from now on finds. Then all topics are
+    /// finished, and the group has read the partitions that other members have, or had.
+    pub(crate) fn is_over(&self) -> bool {
+        let topics = self.member.topics();
+        if !self.paused.is_empty() || !topics.iter().all(Topic::is_finished) {
+            return false;
+        }
+        let is_own = |topic: usize, partition: u32| {
+            let mut own = self.streams.iter().filter(|stream| stream.topic == topic);
+            own.any(|s| s.reading.follow.merge().ranges().any(|range| range.partition == partition))
+        };
+        let is_read = |topic: usize, partition: u32| {
+            let of = &topics[topic];
+            let committed = self.member.committed(of.name(), partition);
+            matches!((committed, of.committed(partition)), (Ok(read), Ok(end)) if read >= end)
+        };
+        let all = (0..topics.len()).flat_map(|topic| {
+            (0..topics[topic].partitions()).map(move |partition| (topic, partition))
+        });
+        self.streams.iter().all(|stream| stream.reading.follow.is_over())
+            && all.into_iter().all(|(topic, p)| is_own(topic, p) || is_read(topic, p))
+    }
+
     /// Make the streams again before the next read; the member knows what was delivered.
     pub(crate) fn forget_streams(&mut self) {
         self.streams.clear();

@@ -106,7 +106,8 @@ fn build(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
     }
     if let Error::OffsetConflict { topic, partition, .. }
     | Error::OutOfOrderSequence { topic, partition, .. }
-    | Error::DuplicateSequence { topic, partition, .. } = error
+    | Error::DuplicateSequence { topic, partition, .. }
+    | Error::TopicFinished { topic, partition } = error
     {
         exception.setattr("topic", topic)?;
         exception.setattr("partition", partition)?;
@@ -180,6 +181,7 @@ pub(crate) fn class(error: &Error) -> &'static str {
         Error::AppendTooLarge { .. } => "AppendTooLarge",
         Error::UnknownTopic { .. } => "UnknownTopic",
         Error::TopicDeleted { .. } => "TopicDeleted",
+        Error::TopicFinished { .. } => "TopicFinished",
         Error::SettingsMismatch { .. } => "SettingsMismatch",
         Error::OffsetOutOfRange { .. } => "OffsetOutOfRange",
         Error::RecordCompacted { .. } => "RecordCompacted",

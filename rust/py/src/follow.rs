@@ -101,13 +101,21 @@ impl Follower {
 
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, Record>>> {
         let mut reading = self.turn()?;
-        let mut waiting = None;
+        let (mut waiting, mut is_over) = (None, false);
         loop {
             if self.is_stopped() {
                 return Ok(None);
             }
             if let Some(record) = reading.next(py)? {
                 return Ok(Some(record));
+            }
+            if is_over {
+                return Ok(None);
+            }
+            // The last records may have come since that look: look once more.
+            is_over = reading.follow.is_over();
+            if is_over {
+                continue;
             }
             let since: &Instant = waiting.get_or_insert_with(Instant::now);
             let left = self.timeout.map(|timeout| timeout.saturating_sub(since.elapsed()));
@@ -136,6 +144,12 @@ impl Follower {
     #[getter]
     fn closed(&self) -> bool {
         self.is_stopped()
+    }
+
+    /// True if nothing comes after all that a look from now on finds: the topic is finished.
+    #[getter]
+    fn _over(&self) -> PyResult<bool> {
+        Ok(self.turn()?.follow.is_over())
     }
 
     /// Return how far the last look saw the log, as an address.

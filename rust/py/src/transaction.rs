@@ -363,6 +363,27 @@ impl Transaction {
         self.push(py, &opened, &collector.each(records)?, (partition, expect))
     }
 
+    /// Finish a topic when the transaction ends, behind its records; see `Topic.finish`.
+    ///
+    /// Args:
+    ///     topic: As for `append`.
+    ///
+    /// Raises:
+    ///     UnknownTopic, InvalidArgument: As for `append`.
+    ///
+    /// Example:
+    ///     >>> day = store.topic("2026-11-27")
+    ///     >>> with store.transaction() as tx:
+    ///     ...     tx.append(day, b"the last one")
+    ///     ...     tx.finish(day)
+    ///     >>> day.finished
+    ///     True
+    fn finish(&self, py: Python<'_>, topic: &Bound<'_, PyAny>) -> PyResult<()> {
+        let opened = self.resolve(topic)?;
+        let open = opened.handle.open(py)?;
+        self.gathered().open(py)?.finish(&open.topic).or_raise(py)
+    }
+
     /// The offsets of the records, by topic and then by partition, once it was committed; else None.
     #[getter]
     fn offsets(&self, py: Python<'_>) -> Option<Py<PyDict>> {

@@ -89,6 +89,11 @@ fn catcher(canary: Canary) -> Catcher {
             "consumers::log_cursors::a_late_transaction_of_a_former_owner_is_refused_and_nothing_of_it_is_appended",
             "called `Result::unwrap_err()` on an `Ok` value",
         ),
+        Canary::FinishedAppended => Catcher::Test(
+            "store",
+            "finished::no_record_comes_after_the_end_by_any_way_or_process_also_after_rolls_and_restarts",
+            "a record came after the end",
+        ),
         Canary::NoDoubt => Catcher::Test(
             "log",
             "doubt::what_damage_may_have_set_back_is_refused_until_repair",

@@ -153,7 +153,7 @@ const CREATING: [Point; 9] = [
     Point::TopicSettings,
     Point::RecoverDone,
 ];
-const CHURNING: [Point; 11] = [
+const CHURNING: [Point; 12] = [
     Point::TopicLog,
     Point::TopicNamed,
     Point::TopicDirectory,
@@ -162,6 +162,7 @@ const CHURNING: [Point; 11] = [
     Point::TopicMarked,
     Point::TopicNoted,
     Point::TopicForgotten,
+    Point::TopicFinished,
     Point::ProducersForgotten,
     Point::AppendDirty,
     Point::RollEnd,

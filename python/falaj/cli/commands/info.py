@@ -33,6 +33,7 @@ TOPICS = (
     Column("end", "end", number=True),
     Column("durable", "durable", number=True),
     Column("log", "log"),
+    Column("state", "state"),
 )
 LOGS = (
     Column("log", "log"),
@@ -120,6 +121,7 @@ def _show(told: StoreInfo) -> None:
 
 def topic_rows(topic: TopicInfo) -> list[dict[str, Any]]:
     same = {"topic": topic["name"], "codec": topic["codec"], "log": topic["log"]}
+    same["state"] = {True: "finished", False: "open", None: None}[topic["finished"]]
     nothing = dict.fromkeys(("partition", "first", "end", "durable"))
     return [{**same, **partition} for partition in topic["partitions"]] or [{**same, **nothing}]
 

@@ -71,12 +71,15 @@ pub struct TopicState {
     pub last_crc: u32,
     /// Highest timestamp so far, nanoseconds since 1970; `i64::MIN` before the first record.
     pub highest_ns: i64,
+    /// No record comes after those that are there.
+    pub finished: bool,
 }
 
 impl TopicState {
     /// Make the state of a topic without records.
     pub fn empty(generation: [u8; 16], partition: u32) -> Self {
-        Self { generation, partition, first: 0, next: 0, last_crc: 0, highest_ns: i64::MIN }
+        let (first, next, last_crc, highest_ns, finished) = (0, 0, 0, i64::MIN, false);
+        Self { generation, partition, first, next, last_crc, highest_ns, finished }
     }
 }
 
@@ -403,10 +406,14 @@ impl LogState {
             (kind::DOUBT, 8) => {
                 self.doubt = Some(Address(u64_at(payload, 0))).filter(|at| *at != NO_DOUBT);
             }
-            (kind::TOPIC..=kind::DOUBT, _) => {
+            (kind::FINISHED, 4) => {
+                if let Some(topic) = self.topic_mut(u32_at(payload, 0)) {
+                    topic.finished = true;
+                }
+            }
+            (kind::TOPIC..=kind::FINISHED, _) => {
                 return Err(WRONG_LENGTH);
             }
-            (kind::FINISHED, _) => return Err(FINISHED),
             _ => return Err(DecodeError::UnknownEntry(kind)),
         }
         Ok(())
@@ -447,8 +454,6 @@ fn entries(body: &[u8], mut each: impl FnMut(u64, &[u8]) -> Decoded<()>) -> Deco
     Ok(())
 }
 
-const FINISHED: DecodeError =
-    DecodeError::Unknown("a finished topic, which only a newer version leaves as it is");
 const WRONG_LENGTH: DecodeError = DecodeError::Damaged("a log fact of the wrong length");
 const BEYOND_THE_LIMIT: DecodeError = DecodeError::Damaged("a topic number beyond the limit");
 const CUT_OFF: DecodeError = DecodeError::Damaged("a log fact that reaches beyond its block");
@@ -502,6 +507,13 @@ pub fn encode_new_topics(topics: impl Iterator<Item = (u32, TopicState)>) -> Vec
 pub fn encode_deletions(numbers: impl Iterator<Item = u32>) -> Vec<u8> {
     let mut out = Vec::new();
     numbers.for_each(|number| entry(&mut out, kind::TOPIC_DELETED, &number.to_le_bytes()));
+    out
+}
+
+/// Encode the body of a meta block that marks topics finished.
+pub fn encode_finished(numbers: impl Iterator<Item = u32>) -> Vec<u8> {
+    let mut out = Vec::new();
+    numbers.for_each(|number| entry(&mut out, kind::FINISHED, &number.to_le_bytes()));
     out
 }
 
@@ -574,14 +586,13 @@ fn encode_topic(number: u32, topic: &TopicState) -> [u8; TOPIC_LEN] {
     put(&mut out, 32, &topic.next.to_le_bytes());
     put(&mut out, 40, &topic.highest_ns.to_le_bytes());
     put(&mut out, 48, &topic.last_crc.to_le_bytes());
+    put(&mut out, 52, &u32::from(topic.finished).to_le_bytes());
     out
 }
 
 fn decode_topic(payload: &[u8]) -> Decoded<(u32, TopicState)> {
-    match u32_at(payload, 52) {
-        0 => {}
-        1 => return Err(FINISHED),
-        _ => return Err(DecodeError::Unknown("a flag of a topic of a newer version")),
+    if u32_at(payload, 52) > 1 {
+        return Err(DecodeError::Unknown("a flag of a topic of a newer version"));
     }
     let topic = TopicState {
         partition: u32_at(payload, 4),
@@ -590,6 +601,7 @@ fn decode_topic(payload: &[u8]) -> Decoded<(u32, TopicState)> {
         next: u64_at(payload, 32),
         highest_ns: u64_at(payload, 40) as i64,
         last_crc: u32_at(payload, 48),
+        finished: u32_at(payload, 52) == 1,
     };
     Ok((u32_at(payload, 0), topic))
 }

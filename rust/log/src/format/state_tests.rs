@@ -263,6 +263,7 @@ fn told_topic() -> TopicState {
         next: 0x1817_1615_1413_1211,
         last_crc: 0x3433_3231,
         highest_ns: 0xf827_2625_2423_2221_u64 as i64,
+        finished: false,
     }
 }
 
@@ -297,6 +298,7 @@ fn every_fact_is_written_as_the_format_lays_it_out() {
         ("trimmed", encode_trims([(0x1001, 0x4847_4645_4443_4241)].into_iter()), TRIMMED),
         ("producer", producing.encode_since(&nothing), PRODUCER),
         ("forgotten", encode_forgotten([(0x1001, TOLD_PRODUCER)].into_iter()), FORGOTTEN),
+        ("finished", encode_finished([0x1001].into_iter()), FINISHED_FACT),
         ("token", encode_tokens(0x1001, b"job", TOLD_TOKEN), TOKEN),
         ("cursor", encode_cursors([(&b"bil"[..], TOLD_CURSOR)].into_iter()), CURSOR),
         ("doubt", doubting.encode_since(&nothing), DOUBT),
@@ -324,7 +326,16 @@ fn every_fact_is_read_as_the_format_lays_it_out() {
     assert!(state.tokens().eq([(0x1001, &b"job"[..], TOLD_TOKEN)]));
     assert!(state.cursors().eq([(&b"bil"[..], TOLD_CURSOR)]));
     assert_eq!(state.doubt(), Some(TOLD_DOUBT));
-    state.apply_body(&hex(&[FORGOTTEN, TRUST].concat()), |_, _| ()).unwrap();
+    state.apply_body(&hex(&[FORGOTTEN, TRUST, FINISHED_FACT].concat()), |_, _| ()).unwrap();
+    let finished = TopicState { finished: true, ..trimmed };
+    assert!(state.topics().eq([(0x1001, &finished)]));
+    let whole = hex(&TOPIC.replace("31323334 00000000", "31323334 01000000"));
+    let told =
+        encode_new_topics([(0x1001, TopicState { finished: true, ..told_topic() })].into_iter());
+    assert_eq!(told, whole);
+    let mut again = LogState::default();
+    again.apply_body(&whole, |_, _| ()).unwrap();
+    assert!(again.topic(0x1001).unwrap().finished);
     assert_eq!((state.producers(0..u32::MAX).count(), state.doubt()), (0, None));
 }
 

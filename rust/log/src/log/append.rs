@@ -74,6 +74,8 @@ pub enum Blocked {
     Deleted,
     /// The log has no topic of this number.
     Unknown { topic: u32 },
+    /// The topic of this number is finished.
+    Finished { topic: u32 },
     /// A precondition is not met.
     Unmet(Unmet),
     /// A store failed.
@@ -228,6 +230,9 @@ impl Log {
             Blocked::Latched => self.clear_latch(writer),
             Blocked::Deleted => Err(self.deleted()),
             Blocked::Unknown { topic } => Err(self.unknown(&writer.walk.state, topic)),
+            Blocked::Finished { topic: partition } => {
+                Err(Error::TopicFinished { topic: self.name(), partition })
+            }
             Blocked::Unmet(unmet) => Err(self.unmet_error(&[], unmet)),
             Blocked::Failed(error) => Err(error),
         }
@@ -425,7 +430,12 @@ impl Writer {
             let header = BlockHeader { flags, ..own_header(Kind::Meta, facts, time) };
             self.place_at(start + len).lay_out(&header, facts)
         });
-        let kept = if interval { Kept::Wanted } else { Kept::Nothing };
+        let kept = match (interval, batch.finishes()) {
+            (false, false) => Kept::Nothing,
+            (true, false) => Kept::Wanted,
+            (false, true) => Kept::Trimmed,
+            (true, true) => Kept::WantedAndTrimmed,
+        };
         let maps = (control.map(), self.segment.map());
         // The first block to commit, and those with it: the facts too, unless a canary splits them
         // off.
@@ -513,6 +523,9 @@ impl Writer {
         let (Some(base), Some(topic)) = (base, topic) else {
             return Err(Blocked::Unknown { topic: block.topic });
         };
+        if topic.finished && !planted(Canary::FinishedAppended) {
+            return Err(Blocked::Finished { topic: block.topic });
+        }
         if !self.walk.is_sure_of(block.topic) {
             // A new segment begins beyond all that the corruption may hold.
             return Err(Blocked::Full { needs });

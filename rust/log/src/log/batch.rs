@@ -94,6 +94,13 @@ pub struct Batch<'a> {
 }
 
 impl Batch<'_> {
+    /// Return true if no record comes after it in some topic.
+    #[inline]
+    pub(super) fn finishes(&self) -> bool {
+        let finishes = |it: &Precondition<'_>| matches!(it, Precondition::Finish { .. });
+        !self.facts.is_empty() && self.preconditions.iter().any(finishes)
+    }
+
     /// Return the canary that splits these facts off the group.
     pub(super) fn outside(&self) -> Canary {
         let has_token = |it: &Precondition<'_>| matches!(it, Precondition::Token(_));

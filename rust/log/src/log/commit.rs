@@ -24,9 +24,11 @@ pub enum Kept {
     Nothing,
     /// The end up to which blocks must be on disk within the log's interval.
     Wanted,
-    /// The end of blocks that may record a trim. A reader that looks before they are there finds
-    /// nothing, and looks again.
+    /// The end of blocks that may record a trim, or that a topic is finished. A reader that looks
+    /// before they are there finds nothing, and looks again.
     Trimmed,
+    /// Both.
+    WantedAndTrimmed,
 }
 
 /// Store a block at the end of the log, followed by the other members of its group, which have this
@@ -53,6 +55,10 @@ pub fn commit_blocks<'a, S: StoreTarget>(
         Kept::Nothing => {}
         Kept::Wanted => page.store(at::WANTED, end.0)?,
         Kept::Trimmed => page.store(at::TRIMMED, end.0)?,
+        Kept::WantedAndTrimmed => {
+            page.store(at::TRIMMED, end.0)?;
+            page.store(at::WANTED, end.0)?;
+        }
     }
     compiler_fence(Ordering::SeqCst);
     pass(Point::AppendDirty);

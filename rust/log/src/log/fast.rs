@@ -90,6 +90,9 @@ impl Writer {
         }
         let Self { segment, index, filled, pacer, walk, clock, .. } = self;
         let (topic, base) = (walk.state.topic_mut(block.topic)?, walk.bases.get(block.topic)?);
+        if topic.finished {
+            return None;
+        }
         let first = topic.next;
         let offset = u32::try_from(first.checked_sub(base)?).ok()?;
         offset.checked_add(block.count)?;

@@ -213,6 +213,10 @@ impl Log {
         if let Some(topic) = ready.records.keys().find(|topic| known.topic(**topic).is_none()) {
             return Err(Blocked::Unknown { topic: *topic });
         }
+        let is_finished = |topic: &&u32| known.topic(**topic).is_some_and(|it| it.finished);
+        if let Some(topic) = ready.records.keys().find(is_finished) {
+            return Err(Blocked::Finished { topic: *topic });
+        }
         known.append_since(&ready.state, &mut changes);
         let until = ready.room.start + own_len(changes.len());
         if until != ready.room.end && until + HEADER_LEN as u64 > ready.room.end {

@@ -25,6 +25,7 @@ use crate::segment::{BlockError, Check, NO_BLOCK, Segment};
 use super::append::{Blocked, Writer};
 use super::commit::Kept;
 use super::guard::Which;
+use super::preconditions::Precondition;
 use super::recover::sound_step;
 use super::{Control, Log, Member, enter};
 
@@ -127,6 +128,21 @@ impl Log {
             })?;
         }
         pass(Point::TopicForgotten);
+        self.sync()?;
+        self.wake_all();
+        Ok(())
+    }
+
+    /// Mark topics finished: no record comes after those that are there. It is on disk when this
+    /// returns, and readers learn of it. A repeat changes nothing.
+    ///
+    /// # Errors
+    /// `TopicDeleted`; as [`Log::append`] and [`Log::sync_to`].
+    pub fn finish(&self, topics: Range<u32>) -> Result<()> {
+        if !topics.clone().all(|topic| self.is_finished(topic)) {
+            self.append_if(&[Precondition::Finish { topics }], &[], false, &mut [])?;
+        }
+        pass(Point::TopicFinished);
         self.sync()?;
         self.wake_all();
         Ok(())

@@ -21,8 +21,8 @@ use crate::failpoints::{Point, pass};
 use crate::format::block::Producer;
 use crate::format::state::{
     CursorState, IdempotencyState, LogState, MAX_CURSOR_NAME, MAX_CURSORS, MAX_PRODUCERS,
-    MAX_TOKEN_NAME, MAX_TOKENS, SequenceSpan, Standing, encode_cursors, encode_forgotten,
-    encode_tokens,
+    MAX_TOKEN_NAME, MAX_TOKENS, SequenceSpan, Standing, encode_cursors, encode_finished,
+    encode_forgotten, encode_tokens,
 };
 
 use super::append::{Appended, Blocked, NewBlock, Writer};
@@ -62,6 +62,12 @@ pub enum Precondition<'a> {
     /// The log can keep the cursor, which is where the move begins.
     #[doc(hidden)]
     Cursor(CursorMove<'a>),
+    /// The topics with these numbers exist. No record comes after this append in them.
+    #[doc(hidden)]
+    Finish {
+        /// Their numbers.
+        topics: Range<u32>,
+    },
 }
 
 /// The sequences of a producer in one append.
@@ -131,6 +137,10 @@ impl<'a> Precondition<'a> {
                 None if state.tokens().len() >= log.max_tokens() => Err(Found::Full),
                 _ => Ok(()),
             },
+            Self::Finish { topics } => {
+                let is_gone = |number: &u32| state.topic(*number).is_none();
+                topics.clone().find(is_gone).map_or(Ok(()), |gone| Err(Found::NoTopic(gone)))
+            }
             Self::Cursor(moved) => {
                 let at = state.cursor(moved.name);
                 let is_fenced = moved.from.is_some() && !planted(Canary::UnfencedCursor);
@@ -146,9 +156,10 @@ impl<'a> Precondition<'a> {
     }
 }
 
-/// Return whether an append changes idempotency keys or cursors.
+/// Return whether an append changes idempotency keys or cursors, or finishes topics.
 fn changes(preconditions: &[Precondition<'_>]) -> bool {
-    preconditions.iter().any(|it| matches!(it, Precondition::Token(_) | Precondition::Cursor(_)))
+    use Precondition::{Cursor, Finish, Token};
+    preconditions.iter().any(|it| matches!(it, Token(_) | Cursor(_) | Finish { .. }))
 }
 
 /// Return an append's producers, by the topics of their sequences.
@@ -382,6 +393,7 @@ impl Log {
                 let highest = if let Found::Past(highest) = found { highest } else { sequence };
                 Error::DuplicateSequence { topic, partition, producer, sequence, highest }
             }
+            (Precondition::Finish { .. }, _) => self.deleted(),
             (Precondition::Cursor(moved), _) => Error::CursorMoved { name: moved.name.to_vec() },
         }
     }
@@ -424,6 +436,9 @@ impl Log {
                 let committed_ms = self.storage.now_us() / 1000;
                 let spent = IdempotencyState { version: *version, committed_ms };
                 facts.extend(encode_tokens(*topic, name, spent));
+            }
+            if let Precondition::Finish { topics } = precondition {
+                facts.extend(encode_finished(topics.clone()));
             }
         }
         facts
@@ -518,6 +533,9 @@ impl Writer {
         for precondition in preconditions {
             match precondition {
                 Precondition::NextOffset { topic, .. } => is_sure &= self.walk.is_sure_of(*topic),
+                Precondition::Finish { topics } => {
+                    is_sure &= topics.clone().all(|topic| self.walk.is_sure_of(topic));
+                }
                 _ => log.sure_of_facts(state)?,
             }
         }

@@ -236,14 +236,16 @@ impl Log {
     }
 }
 
-/// Return how far readers have to look for trims, and for created and deleted topics. The log
+/// Return how far readers have to look for trims, and for created, finished and deleted topics. The log
 /// continues in this segment at `tail` with this state.
 pub fn trims_before(tail: Address, state: &LogState, segment: &Segment) -> Address {
     let begun = segment.opening();
     let same = begun.is_ok_and(|begun| {
-        let first = |number| begun.state.topic(number).map(|topic| topic.first);
+        let told = |state: &LogState, number| {
+            state.topic(number).map(|topic| (topic.first, topic.finished))
+        };
         let numbers = 0..state.next_number().max(begun.state.next_number());
-        numbers.into_iter().all(|n| first(n) == state.topic(n).map(|topic| topic.first))
+        numbers.into_iter().all(|number| told(&begun.state, number) == told(state, number))
     });
     if same { Address(0) } else { tail }
 }

@@ -27,7 +27,8 @@ pub struct Trims {
     position: u64,
     /// The control page's word when all of that had been read.
     seen: Option<Address>,
-    /// Only the lowest offsets and the set of topics in this are kept up to date.
+    /// Only the lowest offsets, the set of topics, and which of them are finished are kept up to
+    /// date in this.
     state: LogState,
 }
 
@@ -40,6 +41,12 @@ impl Log {
     /// Return true for a topic that was deleted from the log. Unreadable deletions do not count.
     pub(super) fn has_lost(&self, topic: u32) -> bool {
         self.with_trims(|state| topic < state.next_number() && state.topic(topic).is_none())
+    }
+
+    /// Return true if no record of a topic comes after those that are there. An unreadable note of
+    /// that does not count.
+    pub fn is_finished(&self, topic: u32) -> bool {
+        self.with_trims(|state| state.topic(topic).is_some_and(|topic| topic.finished))
     }
 
     fn with_trims<T>(&self, ask: impl FnOnce(&LogState) -> T) -> T {

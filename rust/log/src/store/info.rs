@@ -63,6 +63,8 @@ pub struct PartitionInfo {
     pub end: u64,
     /// Offset after the last record that is known to be on disk.
     pub durable: u64,
+    /// True if no record comes after those that are there.
+    pub finished: bool,
 }
 
 /// An offset of a partition from which to count records.
@@ -218,7 +220,8 @@ impl Store {
                 (None, durable) => durable.map_or(Ok(0), |at| log.offset_at(number, at))?,
             };
             let first = log.first_offset(number)?;
-            Ok(PartitionInfo { partition, first, end, durable: durable.min(end) })
+            let (durable, finished) = (durable.min(end), log.is_finished(number));
+            Ok(PartitionInfo { partition, first, end, durable, finished })
         };
         (0..topic.partitions).map(look).collect()
     }

@@ -18,8 +18,9 @@ const BLIND: Duration = Duration::from_millis(10);
 
 /// Reads a topic, and waits at its end for more. [`Topic::follow`] makes it.
 ///
-/// The iterator ends only with a timeout, and continues at the next call. After an error it stays
-/// where it is, as [`Scan`] does.
+/// The iterator ends with a timeout, and continues at the next call. It also ends behind the last
+/// record of a topic that is [finished](Topic::finish). After an error it stays where it is, as
+/// [`Scan`] does.
 #[derive(Debug)]
 pub struct Follow {
     topic: Topic,
@@ -44,12 +45,18 @@ impl Iterator for Follow {
     type Item = Result<Record>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let mut waiting: Option<Instant> = None;
+        let (mut waiting, mut is_over): (Option<Instant>, _) = (None, false);
         loop {
             match self.poll_ref() {
                 Ok(Some((batch, at))) => return Some(Ok(Record::new(batch.clone(), at))),
+                Ok(None) if is_over => return None,
                 Ok(None) => {}
                 Err(error) => return Some(Err(error)),
+            }
+            // Its last records may have come since that look: look once more.
+            is_over = self.is_over();
+            if is_over {
+                continue;
             }
             let waited = waiting.get_or_insert_with(Instant::now).elapsed();
             let left = self.timeout.map(|timeout| timeout.saturating_sub(waited));
@@ -82,6 +89,24 @@ impl Follow {
             return Ok(None);
         };
         Ok(self.merge.batch(number).map(|batch| (batch, at)))
+    }
+
+    /// Return true if nothing comes after all that a look from now on finds: the topic is finished,
+    /// and all of it is visible to this follower.
+    #[doc(hidden)]
+    pub fn is_over(&self) -> bool {
+        let is_visible = |partition| match self.topic.visibility {
+            Visibility::Visible => true,
+            Visibility::Durable => {
+                let ends = (self.topic.durable(partition), self.topic.committed(partition));
+                matches!(ends, (Ok(durable), Ok(end)) if durable >= end)
+            }
+        };
+        let read = || self.merge.ranges().map(|range| range.partition);
+        let is_its =
+            |partition| self.topic.number(partition).is_ok_and(|n| self.topic.log().is_finished(n));
+        read().all(|partition| is_its(partition) && is_visible(partition))
+            && !self.topic.is_deleted()
     }
 
     /// Get the next records of one partition if there are some now, as [`Scan::next_batch`].

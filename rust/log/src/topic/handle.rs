@@ -122,7 +122,7 @@ impl Topic {
             Precondition::Producer(of) => {
                 Some(partition_for_key(of.name().as_bytes(), self.partitions()))
             }
-            Precondition::Token(_) | Precondition::Cursor(_) => None,
+            Precondition::Token(_) | Precondition::Cursor(_) | Precondition::Finish { .. } => None,
         });
         named.unwrap_or_else(|| self.partition_for(&NewRecord::default()))
     }

@@ -310,6 +310,35 @@ impl Topic {
         self.log.trim(&firsts).map_err(|error| self.topic_error(error))
     }
 
+    /// Finish the topic: no process appends to any of its partitions any more. Followers end after
+    /// the last record. It is on disk when this returns, and cannot be undone. A repeat changes
+    /// nothing.
+    ///
+    /// # Errors
+    /// `NotWritable`, `TopicDeleted`, `SyncFailed`, `LockTimeout`, `NoSpace`, `SystemCallFailed`.
+    ///
+    /// # Examples
+    /// ```
+    /// use falaj::{Error, Store};
+    /// # let dir = tempfile::tempdir()?;
+    /// let store = Store::open(dir.path().join("events"))?;
+    /// let day = store.topic("2026-11-27")?;
+    /// day.append(b"the last one")?;
+    /// day.finish()?;
+    /// assert!(day.is_finished());
+    /// assert!(matches!(day.append(b"too late"), Err(Error::TopicFinished { .. })));
+    /// assert_eq!(day.follow(..)?.count(), 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn finish(&self) -> Result<()> {
+        self.log.finish(self.numbers()).map_err(|error| self.topic_error(error))
+    }
+
+    /// Return true once the topic is [finished](Topic::finish). An unreadable note of that does not count.
+    pub fn is_finished(&self) -> bool {
+        self.numbers().all(|number| self.log.is_finished(number))
+    }
+
     /// List the segments that such a trim would remove; nothing is changed.
     ///
     /// # Errors

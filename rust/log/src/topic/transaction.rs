@@ -50,6 +50,8 @@ pub struct Transaction {
     home: Option<Topic>,
     parts: Vec<Part>,
     conditions: BTreeMap<u32, Condition>,
+    /// Topics that it finishes.
+    finished: Vec<Topic>,
     cursors: BTreeMap<Vec<u8>, Cursor>,
 }
 
@@ -126,8 +128,8 @@ impl Transaction {
     /// Begin a transaction on topics of a store.
     #[doc(hidden)]
     pub fn new(store: &Store) -> Self {
-        let (parts, conditions, cursors) = Default::default();
-        Self { store: store.clone(), sync: None, home: None, parts, conditions, cursors }
+        let (parts, conditions, finished, cursors) = Default::default();
+        Self { store: store.clone(), sync: None, home: None, parts, conditions, finished, cursors }
     }
 
     /// Commit with this mode. Otherwise the strongest mode of its topics counts.
@@ -223,6 +225,16 @@ impl Transaction {
             )));
         }
         self.condition(topic, number).offset = first;
+        Ok(())
+    }
+
+    /// Finish a topic when the transaction commits, behind its records: see [`Topic::finish`].
+    ///
+    /// # Errors
+    /// As [`Transaction::append`].
+    pub fn finish(&mut self, topic: &Topic) -> Result<()> {
+        self.write_to_log_of(topic)?;
+        self.finished.push(topic.clone());
         Ok(())
     }
 
@@ -353,7 +365,7 @@ impl Transaction {
     /// As [`Transaction::commit`], without `DurabilityUnknown`.
     #[doc(hidden)]
     pub fn commit_visible(&mut self) -> Result<Committed> {
-        if self.parts.is_empty() && self.cursors.is_empty() {
+        if self.parts.is_empty() && self.cursors.is_empty() && self.finished.is_empty() {
             if !self.conditions.is_empty() {
                 return Err(Error::invalid(
                     "a transaction that expects something and appends nothing has nothing to commit: \
@@ -384,7 +396,9 @@ impl Transaction {
             Precondition::Cursor(CursorMove { name, to: cursor.to, from: cursor.from })
         });
         let conditions = self.conditions.iter().flat_map(|(number, of)| of.preconditions(*number));
-        let preconditions: Vec<_> = conditions.chain(moves).collect();
+        let finished = self.finished.iter();
+        let finished = finished.map(|topic| Precondition::Finish { topics: topic.numbers() });
+        let preconditions: Vec<_> = conditions.chain(moves).chain(finished).collect();
         let mut firsts = vec![0; blocks.len()];
         let appended = home.log.append_if(&preconditions, &blocks, interval, &mut firsts);
         let end = appended.map_err(|error| self.named(home, error))?.end;
@@ -395,6 +409,7 @@ impl Transaction {
         let committed = Committed { parts: parts.collect(), end };
         self.cursors.clear();
         self.conditions.clear();
+        self.finished.clear();
         self.home = None;
         Ok(committed)
     }
@@ -405,8 +420,9 @@ impl Transaction {
     fn named(&self, home: &Topic, mut error: Error) -> Error {
         if let Some((_, number)) = error.part_mut() {
             let number = *number;
-            let is_its = |of: &&Condition| of.topic.numbers().contains(&number);
-            let topic = self.conditions.values().find(is_its).map_or(home, |of| &of.topic);
+            let conditions = self.conditions.values().map(|of| &of.topic);
+            let mut topics = conditions.chain(self.parts.iter().map(|part| &part.topic));
+            let topic = topics.find(|topic| topic.numbers().contains(&number)).unwrap_or(home);
             return topic_error(error, &topic.settings);
         }
         if let Error::CursorMoved { name } = &error {

@@ -19,6 +19,7 @@ mod control_flips;
 mod damaged_appends;
 mod dead_letters;
 mod facade;
+mod finished;
 mod reading;
 mod record_batches;
 mod recorded;

@@ -26,6 +26,11 @@ pub fn churn(task: &Task) -> Result<(), Wrong> {
         let which = random.below(2) as usize;
         let (name, options) = (NAMES[which], [&own, &shared][which]);
         let topic = Topic::open(&store, name, options)?;
+        if topic.is_finished() {
+            // By a process that was killed before it deleted the topic.
+            store.delete_topic(name)?;
+            continue;
+        }
         pass_once(&topic)?;
         let first = topic.end(0)?;
         let count = random.between(1, 2_000);
@@ -36,7 +41,15 @@ pub fn churn(task: &Task) -> Result<(), Wrong> {
         if read.value() != Some((count - 1).to_le_bytes().as_slice()) {
             return Err("the passing topic holds something else".into());
         }
-        if random.chance(3, 4) {
+        if random.chance(1, 4) {
+            topic.finish()?;
+            match topic.append_to(0, &NewRecord::new(b"too late"), None) {
+                Err(Error::TopicFinished { .. }) if topic.is_finished() => {}
+                other => return Err(format!("a finished topic returned {other:?}").into()),
+            }
+        }
+        // A topic that is finished goes, and the next one of its name is another.
+        if topic.is_finished() || random.chance(3, 4) {
             store.delete_topic(name)?;
             match topic.append_to(0, &NewRecord::new(b"too late"), None) {
                 Err(Error::TopicDeleted { .. }) => {}

@@ -101,6 +101,7 @@ def _settings(topic: TopicInfo) -> list[tuple[str, str]]:
         ("codec", topic["codec"] or "-"),
         ("partitions", str(len(topic["partitions"]))),
         ("compacted", "yes" if topic["compacted"] else "no"),
+        *([("finished", "yes")] if topic["finished"] else []),
         ("log", topic["log"] or "-"),
     ]
     if topic["segment_bytes"] is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from falaj.cli.arguments import Group
-from falaj.cli.commands.topic import compact, config, create, delete, describe, list_, trim
+from falaj.cli.commands.topic import compact, config, create, delete, describe, finish, list_, trim
 
 __all__ = ["GROUP"]
 
@@ -16,6 +16,7 @@ GROUP = Group(
         "config": config.COMMAND,
         "trim": trim.COMMAND,
         "compact": compact.COMMAND,
+        "finish": finish.COMMAND,
         "delete": delete.COMMAND,
     },
 )

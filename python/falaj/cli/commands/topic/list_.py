@@ -26,6 +26,7 @@ _COLUMNS = (
     Column("partitions", "partitions", number=True),
     Column("records", "records", number=True),
     Column("last", "last record"),
+    Column("state", "state"),
 )
 
 
@@ -60,12 +61,13 @@ def _row(store: Store, name: str) -> dict[str, Any]:
             "partitions": len(parts),
             "records": topic.count(),
             "last": show_time(max(newest), "iso") if newest else None,
+            "state": "finished" if topic.finished else "open",
         }
 
 
 COMMAND = Command(
     list_,
-    "List topics: codec, partitions, records, last record.",
+    "List topics: codec, partitions, records, last record, state.",
     (),
     (*options.ACCESS, options.AS_JSON),
 )

@@ -19,6 +19,7 @@ fn one_topic() -> (LogState, TopicState) {
         next: 4,
         last_crc: 5,
         highest_ns: -6,
+        finished: false,
     };
     let mut state = LogState::default();
     assert!(state.set_topic(1, topic));
@@ -101,11 +102,9 @@ fn snapshot_entries_are_as_their_tables_say() {
     assert_eq!(doubted.encode_since(&state), doubt);
     assert_eq!(apply(&doubted, &entry(number_of("doubt"), &word(0))).unwrap(), state);
     assert_eq!(state.encode_since(&doubted), state::encode_trust());
-    let finished = apply(&state, &entry(number_of("finished"), &half(1)));
-    assert!(
-        matches!(finished, Err(DecodeError::Unknown(_))),
-        "an unknown entry must be refused by name"
-    );
+    let finished = apply(&state, &entry(number_of("finished"), &half(1))).unwrap();
+    assert!(finished.topic(1).unwrap().finished);
+    assert_eq!(state::encode_finished(std::iter::once(1)), entry(number_of("finished"), &half(1)));
     assert_eq!(rows.len(), 5 + kept.len());
     let kind = rows.len() as u64 + 1;
     let newer = apply(&state, &entry(kind, b""));

@@ -18,7 +18,8 @@ fn info_tells_offsets_sizes_locks_and_slots() {
             let info = looking.info().unwrap();
             assert_eq!((info.format, info.path.as_path()), (2, path.as_path()));
             let partitions = info.topics[0].partitions.as_ref().unwrap();
-            let expected = PartitionInfo { partition: 0, first: 0, end: 310, durable: 300 };
+            let expected =
+                PartitionInfo { partition: 0, first: 0, end: 310, durable: 300, finished: false };
             assert_eq!(partitions[..], [expected]);
             let log = &info.logs[0];
             assert_eq!((log.name.as_str(), &log.topics[..]), ("orders", &["orders".into()][..]));
