@@ -150,6 +150,11 @@ impl Chain {
         enter(&self.open).leave(sequence);
     }
 
+    /// Note that a scan read so many bytes of this segment.
+    pub fn note_read(&self, sequence: u64, bytes: u64) {
+        enter(&self.open).note_read(sequence, bytes);
+    }
+
     fn open_segment(&self, sequence: u64) -> Result<Arc<Segment>> {
         let (storage, reading) = (&*self.storage, self.reading);
         let (generation, reach) = (self.generation, self.reach);

@@ -5,12 +5,14 @@
 //! share one allowance, which [`spare_maps`] computes from the limits of the process. If the system
 //! refuses a map all the same, every log closes its unused segments and the caller tries again
 //! ([`with_room`]). When a reader moves on to the next segment, the pages of the previous one are
-//! released. So resident memory does not grow with what was read.
+//! released. The pages of all are released whenever scans read as much as a segment has, within
+//! [`KEPT`], since a reader may also end in a segment. So resident memory does not grow with what was read.
 //!
 //! A closed segment loses its notes of verified blocks: opened again, it is verified again. A
 //! segment in use is never closed. [`super::chain`] decides which segments exist.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError, Weak};
 
@@ -22,6 +24,9 @@ use crate::storage::real::spare_maps;
 const COPIES: usize = 4;
 /// Segments whose notes a log keeps after a reader moved on and the pages were released.
 const BEHIND: usize = 64;
+/// Bytes that scans of a log read before it releases their pages: as many as a segment has, within
+/// these bounds. A topic that is small is so read many times before its pages are fetched again.
+const KEPT: RangeInclusive<u64> = (16 << 20)..=(64 << 20);
 /// Segments that a log may keep, however many other logs there are.
 const LEAST: usize = 4;
 
@@ -39,6 +44,8 @@ pub struct OpenSegments {
     reach: u64,
     /// Its part of [`OPEN`].
     counted: usize,
+    /// Bytes that scans read since the last release.
+    read: u64,
 }
 
 #[derive(Debug)]
@@ -46,6 +53,8 @@ struct Opened {
     segment: Arc<Segment>,
     used: u64,
     pages: Pages,
+    /// A scan read a part of it since the last release.
+    was_read: bool,
 }
 
 /// Whether the pages of a segment are worth keeping.
@@ -75,8 +84,9 @@ impl Opened {
 
 /// Make the list of a new log, empty. `reach` is the bytes of one of its maps.
 pub fn of_log(reading: Reading, reach: u64) -> Arc<Mutex<OpenSegments>> {
-    let (by_sequence, uses, counted) = Default::default();
-    let log = Arc::new(Mutex::new(OpenSegments { by_sequence, uses, reading, reach, counted }));
+    let (by_sequence, uses, counted, read) = Default::default();
+    let log = OpenSegments { by_sequence, uses, reading, reach, counted, read };
+    let log = Arc::new(Mutex::new(log));
     if let Some(mut logs) = all_logs() {
         if logs.len() == logs.capacity() {
             logs.retain(|log| log.strong_count() > 0);
@@ -158,7 +168,8 @@ impl OpenSegments {
     pub fn insert(&mut self, segment: Arc<Segment>) {
         self.uses += 1;
         let (sequence, used) = (segment.sequence(), self.uses);
-        self.by_sequence.insert(sequence, Opened { segment, used, pages: Pages::Wanted });
+        let opened = Opened { segment, used, pages: Pages::Wanted, was_read: false };
+        self.by_sequence.insert(sequence, opened);
         self.recount();
         if self.reading == Reading::Pread {
             return self.close_to(COPIES);
@@ -194,6 +205,23 @@ impl OpenSegments {
             behind += usize::from(opened.pages == Pages::Left);
         }
         self.close_oldest(behind.saturating_sub(BEHIND), |opened| opened.pages == Pages::Left);
+    }
+
+    /// Note that a scan read so many bytes of a segment. After enough of them, the pages of all that
+    /// scans read are released, also where a view lives: a touch maps a page again.
+    pub fn note_read(&mut self, sequence: u64, bytes: u64) {
+        let Some(opened) = self.by_sequence.get_mut(&sequence) else { return };
+        opened.was_read = true;
+        self.read = self.read.saturating_add(bytes);
+        if self.read < self.reach.clamp(*KEPT.start(), *KEPT.end()) {
+            return;
+        }
+        self.read = 0;
+        for opened in self.by_sequence.values_mut() {
+            if std::mem::take(&mut opened.was_read) {
+                opened.segment.map().leave(0, u64::MAX);
+            }
+        }
     }
 
     /// Close unused segments, longest unused first, down to this many.

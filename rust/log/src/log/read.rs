@@ -89,6 +89,11 @@ impl BlockCursor {
         &self.here
     }
 
+    /// Note that a scan read so many bytes of its current segment, up to its position.
+    pub(crate) fn note_read(&self, bytes: u64) {
+        self.log.chain.note_read(self.segment().sequence(), bytes);
+    }
+
     /// Return the log that it reads.
     #[inline]
     pub(crate) fn log(&self) -> &Arc<Log> {

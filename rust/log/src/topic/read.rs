@@ -93,6 +93,9 @@ pub struct Skipped {
 /// Most records that a scan reads ahead of the one that it returns.
 const AHEAD: usize = 64;
 
+/// Bytes that a scan reads before it notes them, so that their pages are released.
+const NOTED: u64 = 1 << 20;
+
 /// Reads a partition from an offset on. At the end it returns `None`, and continues when there is
 /// more, unless it has an end.
 ///
@@ -113,6 +116,8 @@ pub struct PartitionScan {
     ahead: Option<(RecordBatch, RecordRefs)>,
     /// Offset of the next record to return.
     next: u64,
+    /// Up to where the log knows that it read.
+    noted: Address,
     end: u64,
     range: ScanRange,
     /// For messages.
@@ -228,7 +233,21 @@ impl PartitionScan {
     pub(super) fn go_to(&mut self, offset: u64) -> Result<()> {
         self.cursor.go_to(offset).map_err(|error| topic_error(error, &self.topic))?;
         (self.ahead, self.has_block, self.read, self.next) = (None, false, offset, offset);
+        self.noted = self.cursor.address();
         Ok(())
+    }
+
+    /// Note what was read of the current segment, if it is at least so much. The cursor left the
+    /// segments before it.
+    #[inline]
+    fn note_read(&mut self, least: u64) {
+        let (now, noted) = (self.cursor.address(), self.noted);
+        let before = if now.sequence() == noted.sequence() { noted.position() } else { 0 };
+        let bytes = now.position().saturating_sub(before);
+        if bytes >= least {
+            self.cursor.note_read(bytes);
+            self.noted = now;
+        }
     }
 
     /// Read the next blocks with records. If `careful`, only the readable part of unverified
@@ -236,6 +255,8 @@ impl PartitionScan {
     fn read_batch(&mut self, records: usize, careful: bool) -> Result<Option<RecordBatch>> {
         // Verified blocks are what a writer committed, bit for bit.
         let careful = careful && !self.cursor.verifies();
+        // First, so that the pages of the batch that is read now stay.
+        self.note_read(NOTED);
         while self.has_wanted()? {
             let wanted = self.wanted(careful)?;
             let left = usize::try_from(self.end - wanted.start).unwrap_or(usize::MAX);
@@ -365,6 +386,12 @@ impl PartitionScan {
     }
 }
 
+impl Drop for PartitionScan {
+    fn drop(&mut self) {
+        self.note_read(1);
+    }
+}
+
 /// Convert a log's error about one of its topics to one of the topic.
 #[cold]
 pub(super) fn topic_error(error: Error, of: &TopicSettings) -> Error {
@@ -464,7 +491,7 @@ impl Topic {
             Visibility::Durable => (0, Some(Address::default())),
         };
         let (topic, _closing) = (Arc::clone(&self.settings), self._closing.clone());
-        let (has_block, ahead, read, next) = (false, None, from, from);
+        let (has_block, ahead, read, next, noted) = (false, None, from, from, cursor.address());
         let range = ScanRange { partition, from, end: last };
         Ok(PartitionScan {
             cursor,
@@ -472,6 +499,7 @@ impl Topic {
             read,
             ahead,
             next,
+            noted,
             end,
             range,
             topic,
