@@ -135,6 +135,19 @@ class Record(View, Generic[_T]):
     def __bool__(self) -> bool: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
+    @staticmethod
+    def _restored(
+        topic: tuple[str, builtins.bytes, str],
+        decode: Callable[[builtins.bytes], Any] | None,
+        place: tuple[int, int],
+        time: tuple[int, bool],
+        content: tuple[
+            builtins.bytes | None,
+            builtins.bytes | None,
+            tuple[tuple[str, builtins.bytes | None], ...],
+        ],
+    ) -> Record[Any]: ...
+    def __reduce__(self) -> tuple[Any, ...]: ...
     def __class_getitem__(cls, key: Any) -> GenericAlias: ...
 
 @final

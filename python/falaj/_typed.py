@@ -15,6 +15,7 @@ import enum
 import sys
 import types
 import typing
+import weakref
 from collections.abc import Callable
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -23,10 +24,14 @@ from uuid import UUID
 
 from falaj.errors import InvalidArgument
 
-__all__ = ["is_class", "pair_of"]
+__all__ = ["class_of", "is_class", "pair_of"]
 
 Json = Callable[[Any], bytes]
 Change = Callable[[Any], Any]
+
+
+#: The class of each function that decodes, for pickles of records: such functions do not pickle.
+_CLASSES: weakref.WeakKeyDictionary[Change, type[Any]] = weakref.WeakKeyDictionary()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,8 +53,16 @@ def is_class(asked: object) -> bool:
     )
 
 
+def class_of(decode: Change) -> type[Any] | None:
+    """Return the class that a function of `pair_of` decodes; None for any other function."""
+    try:
+        return _CLASSES.get(decode)
+    except TypeError:  # an object of a user that has no hash, or no weak references
+        return None
+
+
 def pair_of(kind: type[Any], to_json: Json, from_json: Change) -> tuple[Json, Change]:
-    """Make the two callables of a class.
+    """Make the two callables of a class, and remember the class.
 
     Args:
         kind: A dataclass, a model of pydantic, or a Struct of msgspec.
@@ -59,6 +72,12 @@ def pair_of(kind: type[Any], to_json: Json, from_json: Change) -> tuple[Json, Ch
     Raises:
         InvalidArgument: A field has a type that JSON cannot represent.
     """
+    encode, decode = _made(kind, to_json, from_json)
+    _CLASSES[decode] = kind
+    return encode, decode
+
+
+def _made(kind: type[Any], to_json: Json, from_json: Change) -> tuple[Json, Change]:
     if hasattr(kind, "model_validate_json"):
         return _checked(
             kind,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use falaj::internals::topic::{RecordBatch, RecordRef, RecordRefs};
-use pyo3::exceptions::PyIndexError;
+use pyo3::exceptions::{PyIndexError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyRange};
 
@@ -16,7 +16,8 @@ use crate::input;
 use crate::iterate::Reading;
 use crate::record::Record;
 
-/// Consecutive records of one partition, as `Topic.batches` yields them: no object for each.
+/// Consecutive records of one partition, as `Topic.batches` yields them: no object for each. It
+/// cannot be pickled or copied: pass on `list(batch)` or `batch.to_arrow()`.
 ///
 /// Example:
 ///     >>> orders = store.topic("orders")
@@ -179,6 +180,13 @@ impl Batch {
         Err(input::no_container("a batch"))
     }
 
+    /// Refuse pickle and copy.
+    fn __reduce__(&self) -> PyResult<()> {
+        let what = "a batch cannot be pickled or copied, because it shows the map of its segment: pass on \
+                    list(batch), whose records have their own bytes then, or batch.to_arrow()";
+        Err(PyTypeError::new_err(what))
+    }
+
     fn __repr__(&self) -> String {
         let (name, count, offsets) = (&self.shape.name, self.run.len(), self.run.offsets());
         let last = offsets.end - 1;
@@ -207,7 +215,7 @@ impl BatchRecords {
     fn __next__<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Bound<'py, Record>>> {
         let place = self.places.next(&self.batch.get().run).or_raise(py)?;
         let Some(place) = place else { return Ok(None) };
-        Record::make(py, Held { batch: self.batch.clone_ref(py), at: place }).map(Some)
+        Record::make(py, Held::In(self.batch.clone_ref(py), place)).map(Some)
     }
 }
 
@@ -249,7 +257,7 @@ impl Values {
         if run.value(&place).is_none() {
             return Ok(py.None().into_bound(py));
         }
-        let held = Held { batch: self.batch.clone_ref(py), at: place };
+        let held = Held::In(self.batch.clone_ref(py), place);
         let exporter = Bound::new(py, View { held })?;
         memoryview(exporter.as_any()).map(Bound::into_any)
     }

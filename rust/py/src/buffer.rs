@@ -17,7 +17,7 @@ use crate::batch::Batch;
 use crate::gil_cell::GilCell;
 use crate::held::Held;
 
-/// The bytes of a value, at their place in the map.
+/// The bytes of a value, at their place in the map; a detached record has its own.
 #[pyclass(frozen, subclass, module = "falaj._core")]
 #[derive(Debug)]
 pub struct View {
@@ -91,7 +91,7 @@ impl BatchView {
     }
 }
 
-/// Fill the interpreter's view with bytes of a block that `exporter` keeps alive.
+/// Fill the interpreter's view with bytes of a block, or of a detached record, that `exporter` keeps alive.
 #[inline]
 fn export(
     exporter: &Bound<'_, PyAny>,
@@ -102,9 +102,9 @@ fn export(
     let (start, len) = (value.as_ptr().cast_mut().cast(), value.len() as ffi::Py_ssize_t);
     debug_assert!(!view.is_null());
     // SAFETY: the interpreter owns `view`, to be filled. No process writes these committed bytes
-    // again (invariants 1 and 2 of docs/ARCHITECTURE.md). They are exported as read-only (the 1)
-    // and stay mapped while `exporter` lives, to which the view holds a reference. A failure sets
-    // an exception.
+    // again (invariants 1 and 2 of docs/ARCHITECTURE.md), or a frozen detached record owns them.
+    // They are exported as read-only (the 1) and stay readable while `exporter` lives, to which the
+    // view holds a reference. A failure sets an exception.
     let filled = unsafe { ffi::PyBuffer_FillInfo(view, exporter.as_ptr(), start, len, 1, flags) };
     if filled == 0 { Ok(()) } else { Err(PyErr::fetch(exporter.py())) }
 }

@@ -90,7 +90,7 @@ impl Reading {
         match self.follow.poll_ref() {
             Ok(Some((run, at))) => {
                 let batch = batch_of(py, batches, run, shape)?;
-                Record::make(py, Held { batch, at }).map(Some)
+                Record::make(py, Held::In(batch, at)).map(Some)
             }
             Ok(None) => Ok(None),
             Err(error) => {

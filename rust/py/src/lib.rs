@@ -20,6 +20,7 @@ mod consumed;
 mod consumer;
 mod consumers;
 mod consuming;
+mod detached;
 mod draft;
 mod errors;
 mod floor;

@@ -81,7 +81,7 @@ impl AnyTopic {
                 topic.get_in(partition, offset).or_raise(py)?
             }
         };
-        let held = Held::alone(py, record, &self.opened.handle.shape)?;
+        let held = Held::read(py, record, &self.opened.handle.shape)?;
         Record::make(py, held)
     }
 }

@@ -133,7 +133,7 @@ impl Job {
         taken: Taken,
     ) -> PyResult<Py<Self>> {
         let (_, mark) = taken.to_ack();
-        let record = Record::make(py, Held::alone(py, taken.record, &handle.shape)?)?.unbind();
+        let record = Record::make(py, Held::read(py, taken.record, &handle.shape)?)?.unbind();
         let (batch, handle) = (Arc::clone(batch), Arc::clone(handle));
         Py::new(py, Self { batch, index, mark, record, handle })
     }
@@ -165,7 +165,9 @@ impl Job {
 
     /// Make the engine's job of this one.
     pub(crate) fn taken(&self, py: Python<'_>) -> Taken {
-        Taken { lease: *self.lease(), record: Record::of_engine(self.record.bind(py)) }
+        let record = Record::of_engine(self.record.bind(py));
+        let record = record.expect("a job's record was read from its topic");
+        Taken { lease: *self.lease(), record }
     }
 
     pub(crate) fn to_ack(&self) -> (Lease, u64) {

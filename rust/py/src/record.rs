@@ -11,6 +11,7 @@ use pyo3::types::{PyBytes, PyTuple};
 
 use crate::buffer::{View, memoryview};
 use crate::calling::{call, of_module};
+use crate::detached::{Detached, Headers};
 use crate::errors::{invalid, not_decoded};
 use crate::handle::Shape;
 use crate::held::Held;
@@ -21,6 +22,10 @@ use crate::input::{self, Incoming};
 /// Nothing is decoded or copied before it is needed. It stays valid after its topic was closed or
 /// deleted, and so does every view of it: they hold the map of their segment. It exports its
 /// payload: `memoryview(record)`, and `bytes(record)` copies it.
+///
+/// `pickle`, `copy.copy` and `copy.deepcopy` make a detached record: it has its own bytes and holds
+/// no map. It is equal to this one. A pickle names the function that decodes, so a codec of your
+/// own must have one that pickles: a function of a module.
 ///
 /// Example:
 ///     >>> orders = store.topic("orders")
@@ -51,15 +56,14 @@ impl Record {
         Bound::new(py, PyClassInitializer::from(View { held }).add_subclass(own))
     }
 
-    /// Make the engine's record of it.
-    pub(crate) fn of_engine(slf: &Bound<'_, Self>) -> LogRecord {
-        let held = held(slf);
-        LogRecord::new(held.run().clone(), held.at)
+    /// Make the engine's record of it; `None` for a detached one.
+    pub(crate) fn of_engine(slf: &Bound<'_, Self>) -> Option<LogRecord> {
+        held(slf).place().map(|(run, at)| LogRecord::new(run.clone(), *at))
     }
 
     pub(crate) fn id(slf: &Bound<'_, Self>) -> ([u8; 16], u32, u64) {
         let held = held(slf);
-        (held.shape().generation, held.run().partition(), held.offset())
+        (held.shape().generation, held.partition(), held.offset())
     }
 
     /// Convert it for appending to a topic. Its bytes stay unchanged if that topic has the same
@@ -77,13 +81,12 @@ impl Record {
     pub(crate) fn as_it_is<'py>(slf: &Bound<'py, Self>) -> Incoming<'py> {
         let (py, held) = (slf.py(), held(slf));
         let bytes = |bytes: &[u8]| PyBytes::new(py, bytes);
-        let (run, at) = (held.run(), &held.at);
-        let headers = run.headers(at).map(|(n, v)| (n.to_owned(), v.map(bytes)));
+        let headers = held.headers().into_iter().map(|(n, v)| (n.to_owned(), v.map(bytes)));
         Incoming {
             value: held.value().map(bytes),
-            key: run.key(at).map(bytes),
+            key: held.key().map(bytes),
             headers: headers.collect(),
-            event_time_ns: run.event_time_ns(at),
+            event_time_ns: held.event_time_ns(),
         }
     }
 
@@ -132,6 +135,9 @@ fn held<'a>(slf: &'a Bound<'_, Record>) -> &'a Held {
     &slf.as_super().get().held
 }
 
+/// Value, key and headers of a pickle.
+type Content = (Option<Vec<u8>>, Option<Vec<u8>>, Headers);
+
 #[pymethods]
 impl Record {
     /// The value, as the topic's codec reads the payload. A topic of "raw" gives a read-only
@@ -149,7 +155,7 @@ impl Record {
         }
         Self::decoded(slf).map_err(|error| {
             let (held, shape) = (held(slf), held(slf).shape());
-            let place = (&*shape.name, held.run().partition(), held.offset());
+            let place = (&*shape.name, held.partition(), held.offset());
             not_decoded(slf.py(), error, &shape.codec, place)
         })
     }
@@ -181,8 +187,7 @@ impl Record {
     /// The key, or None.
     #[getter]
     fn key<'py>(slf: &Bound<'py, Self>) -> Option<Bound<'py, PyBytes>> {
-        let held = held(slf);
-        held.run().key(&held.at).map(|key| PyBytes::new(slf.py(), key))
+        held(slf).key().map(|key| PyBytes::new(slf.py(), key))
     }
 
     /// Names and values, in order; a name may appear twice.
@@ -190,7 +195,7 @@ impl Record {
     fn headers<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyTuple>> {
         let (py, held) = (slf.py(), held(slf));
         let bytes = |bytes: &[u8]| PyBytes::new(py, bytes);
-        let headers = held.run().headers(&held.at);
+        let headers = held.headers().into_iter();
         let headers: Vec<_> = headers.map(|(n, v)| (n, v.map(bytes))).collect();
         PyTuple::new(py, headers)
     }
@@ -205,14 +210,13 @@ impl Record {
     /// Number of its partition.
     #[getter]
     fn partition(slf: &Bound<'_, Self>) -> u32 {
-        held(slf).run().partition()
+        held(slf).partition()
     }
 
     /// When it happened, or otherwise was appended, in nanoseconds since 1970.
     #[getter]
     fn timestamp_ns(slf: &Bound<'_, Self>) -> i64 {
-        let held = held(slf);
-        held.run().timestamp_ns(&held.at)
+        held(slf).timestamp_ns()
     }
 
     /// The same as a datetime in UTC, in microseconds.
@@ -248,6 +252,46 @@ impl Record {
         hasher.finish()
     }
 
+    /// For pickle and copy: all parts. The result has its own bytes, and holds no map.
+    fn __reduce__<'py>(
+        slf: &Bound<'py, Self>,
+    ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyTuple>)> {
+        static RESTORE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        static PORTABLE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let (py, held) = (slf.py(), held(slf));
+        let restore = of_module(&RESTORE, py, "falaj._records", "restored_record")?.clone();
+        let shape = held.shape();
+        let topic = (&*shape.name, PyBytes::new(py, &shape.generation), &*shape.codec);
+        let portable = of_module(&PORTABLE, py, "falaj._records", "portable")?;
+        let decode = shape.decode.as_ref().map(|decode| call(portable, (decode,))).transpose()?;
+        let place = (held.partition(), held.offset());
+        let time = (held.timestamp_ns(), held.event_time_ns().is_some());
+        let value = held.value().map(|value| PyBytes::new(py, value));
+        let content = (value, Self::key(slf), Self::headers(slf)?);
+        let state = (topic, decode, place, time, content);
+        Ok((restore, state.into_pyobject(py)?))
+    }
+
+    /// Make one from the parts of `__reduce__`.
+    #[staticmethod]
+    #[pyo3(signature = (topic, decode, place, time, content))]
+    fn _restored<'py>(
+        py: Python<'py>,
+        topic: (String, [u8; 16], String),
+        decode: Option<Py<PyAny>>,
+        place: (u32, u64),
+        time: (i64, bool),
+        content: Content,
+    ) -> PyResult<Bound<'py, Self>> {
+        let ((name, generation, codec), (partition, offset)) = (topic, place);
+        let ((timestamp_ns, is_event_time), (value, key, headers)) = (time, content);
+        let gives_bytes = decode.as_ref().is_some_and(|it| it.is(py.get_type::<PyBytes>()));
+        let shape = Shape { name, generation, codec, encode: None, decode, gives_bytes };
+        let own =
+            Detached { shape, partition, offset, timestamp_ns, is_event_time, value, key, headers };
+        Self::make(py, Held::Alone(Py::new(py, own)?))
+    }
+
     fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
         let held = held(slf);
         let payload = match held.value() {
@@ -257,7 +301,7 @@ impl Record {
                 format!("{}… {} bytes", PyBytes::new(slf.py(), &value[..32]).repr()?, value.len())
             }
         };
-        let partition = match held.run().partition() {
+        let partition = match held.partition() {
             0 => String::new(),
             partition => format!("/{partition}"),
         };
