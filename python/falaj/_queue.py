@@ -244,10 +244,12 @@ class Queue(_core.Queue[T]):
             where = self._dead_letter
             if isinstance(where, str):
                 store = self._topic.store
-                is_new = where not in store.topics and self._topic.codec in _BUILT_IN
-                # Pickles are read only by a handle that names the codec.
-                is_named = is_new or self._topic.codec == "pickle"
-                codec = self._topic.codec if is_named else None
+                codec: str | None = self._topic.codec
+                is_new = where not in store.topics and codec in _BUILT_IN
+                # Pickles are read only by a handle that names the codec. Where no program has named
+                # the codec of the jobs, the first dead letter names both topics' alike.
+                if codec == "bytes" or not (is_new or codec == "pickle"):
+                    codec = None
                 opens = store.any_topic if where in store.topics else store.topic
                 where = opens(where, codec=codec)
             if where.codec not in (self._topic.codec, "bytes"):

@@ -100,7 +100,9 @@ class StoreTopics(_core.Store):
 
         Args:
             name: 1 to 249 of `A-Z a-z 0-9 . _ -`.
-            codec: What values are. "raw" (the default) reads them as memoryviews, "bytes" as
+            codec: What values are. A topic that was created without a codec takes the one that is
+                named first, as long as it is empty; the first append names "bytes" if none was.
+                "raw" (the default) reads them as memoryviews, "bytes" as
                 bytes; both keep the same bytes in the store, so each reader chooses. Others are
                 "str", "json", "msgpack", "pickle", a `falaj.Codec`, or a class of your own: a
                 dataclass, a model of pydantic or a Struct of msgspec, kept as JSON. Pickles run

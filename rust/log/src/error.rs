@@ -456,11 +456,13 @@ impl fmt::Display for Error {
             Error::TopicDeleted { name } => {
                 write!(f, "topic {name:?} was deleted; open it again to create a new one")
             }
-            Error::SettingsMismatch { topic, setting, stored, asked } => write!(
-                f,
-                "{topic:?} has {setting} = {stored}, not {asked}; open it without that setting or with \
-                 the stored one"
-            ),
+            Error::SettingsMismatch { topic, setting, stored, asked } => {
+                write!(f, "{topic:?} has {setting} = {stored}, not {asked}; open it ")?;
+                f.write_str(match setting.starts_with("retention_") || *setting == "compacted" {
+                    true => "without that setting, and change the setting with configure()",
+                    false => "without that setting or with the stored one",
+                })
+            }
             Error::OffsetOutOfRange { topic, partition, offset, first, end } => {
                 write!(f, "topic {topic:?}")?;
                 if *partition > 0 {

@@ -265,10 +265,11 @@ impl AnyTopic {
         &self.opened.handle.shape.name
     }
 
-    /// Name of the codec that the store keeps for the topic; "bytes" for one read as "raw", too.
+    /// Name of the codec that the store keeps for the topic; "bytes" for one read as "raw", too. A topic that was
+    /// created without a codec has "bytes" until an opening names another.
     #[getter]
-    fn codec(&self) -> &str {
-        &self.opened.handle.shape.codec
+    fn codec(&self, py: Python<'_>) -> String {
+        self.opened.handle.shape.coding.name(py)
     }
 
     /// How appends sync unless they say otherwise.

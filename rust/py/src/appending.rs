@@ -65,12 +65,14 @@ impl AnyTopic {
     ) -> PyResult<(u32, u64)> {
         let to = self.target(py, given.partition, given.sync)?;
         let preconditions = given.preconditions(py)?;
-        let record = Incoming {
-            value: Some(input::encoded(value, self.opened.handle.shape.encode.as_ref())?),
-            key: input::key(key)?,
-            headers: input::headers(given.headers)?,
-            event_time_ns: given.time().ns()?,
-        };
+        let record = self.opened.handle.encoding(py, |coding| {
+            Ok(Incoming {
+                value: Some(input::encoded(value, coding.encode.as_ref())?),
+                key: input::key(key)?,
+                headers: input::headers(given.headers)?,
+                event_time_ns: given.time().ns()?,
+            })
+        })?;
         self.append_record(py, &record, &to, &preconditions)
     }
 
@@ -84,6 +86,8 @@ impl AnyTopic {
         let to = self.target(py, given.partition, given.sync)?;
         let preconditions = given.preconditions(py)?;
         let record = Incoming::tombstone(key, given.headers, given.time())?;
+        // Where a program has named the codec since, the tombstone belongs to that topic.
+        self.opened.handle.shape.coding.known(py)?;
         self.append_record(py, &record, &to, &preconditions)
     }
 
@@ -99,11 +103,14 @@ impl AnyTopic {
         let preconditions = given.preconditions(py)?;
         let open = self.opened.handle.open(py)?;
         let limit = open.topic.log().max_group_len();
-        let collector = Collector { shape: &self.opened.handle.shape, limit };
-        let bodies = match to.partition {
-            Some(partition) => collector.single(records, partition)?,
-            None => collector.spread(records, self.spreading(py, &preconditions))?,
-        };
+        let bodies = self.opened.handle.encoding(py, |coding| {
+            let topic = &self.opened.handle.shape.name;
+            let collector = Collector { topic, coding, limit };
+            match to.partition {
+                Some(partition) => collector.single(records, partition),
+                None => collector.spread(records, self.spreading(py, &preconditions)),
+            }
+        })?;
         let Bodies(parts) = &bodies;
         if parts.iter().all(|(_, body)| body.count() == 0) {
             let nothing = to
@@ -153,8 +160,8 @@ impl AnyTopic {
     #[inline(always)]
     pub(crate) fn append_at_once(&self, value: &Bound<'_, PyAny>) -> Option<u64> {
         let partition = self.opened.only.filter(|_| self.opened.sync != SyncMode::Durable)?;
-        let (Ok(value), None) = (value.cast_exact::<PyBytes>(), &self.opened.handle.shape.encode)
-        else {
+        let coding = self.opened.handle.shape.coding.at_once()?;
+        let (Ok(value), None) = (value.cast_exact::<PyBytes>(), &coding.encode) else {
             return None;
         };
         let (py, value) = (value.py(), value.as_bytes());

@@ -65,7 +65,7 @@ impl Batch {
     #[getter]
     fn values<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         let (py, shape, run) = (slf.py(), Arc::clone(&slf.get().shape), &slf.get().run);
-        if shape.decode.is_none() {
+        if shape.coding.of_records(py)?.decode.is_none() {
             return Ok(Bound::new(py, Values { batch: slf.clone().unbind() })?.into_any());
         }
         let values = slf.get().each(py, |place| match run.value(place) {

@@ -80,13 +80,14 @@ impl Part {
         #[pyo3(from_py_with = input::partition)] partition: Option<u32>,
         py: Python<'py>,
     ) -> PyResult<()> {
-        let encode = self.opened.handle.shape.encode.as_ref();
-        let record = Incoming {
-            value: Some(input::encoded(value, encode)?),
-            key: input::key(key)?,
-            headers: input::headers(headers)?,
-            event_time_ns: input::Timestamp { moment: timestamp, ns: timestamp_ns }.ns()?,
-        };
+        let record = self.opened.handle.encoding(py, |coding| {
+            Ok(Incoming {
+                value: Some(input::encoded(value, coding.encode.as_ref())?),
+                key: input::key(key)?,
+                headers: input::headers(headers)?,
+                event_time_ns: input::Timestamp { moment: timestamp, ns: timestamp_ns }.ns()?,
+            })
+        })?;
         self.stage(py, &record, partition)
     }
 

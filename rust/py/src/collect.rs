@@ -13,9 +13,9 @@ use pyo3::types::{PyByteArray, PyBytes, PyList, PyMapping, PyMemoryView, PyStrin
 
 use crate::any_topic::AnyTopic;
 use crate::calling::Items;
+use crate::coding::Coding;
 use crate::draft::NewRecord;
 use crate::errors::raise;
-use crate::handle::Shape;
 use crate::input::{self, Incoming};
 use crate::record::Record;
 
@@ -42,7 +42,9 @@ impl Drop for Bodies {
 /// Encodes records.
 #[derive(Debug)]
 pub(crate) struct Collector<'a> {
-    pub(crate) shape: &'a Shape,
+    /// The topic's name, for errors.
+    pub(crate) topic: &'a str,
+    pub(crate) coding: &'a Coding,
     /// Most bytes of one append.
     pub(crate) limit: u64,
 }
@@ -52,7 +54,7 @@ impl<'a> Collector<'a> {
     pub(crate) fn single(&self, items: &Bound<'_, PyAny>, partition: u32) -> PyResult<Bodies> {
         let mut body = BODY.take();
         body.begin(false, None);
-        if let (Ok(list), None) = (items.cast_exact::<PyList>(), &self.shape.encode) {
+        if let (Ok(list), None) = (items.cast_exact::<PyList>(), &self.coding.encode) {
             if self.values(list, &mut body)? {
                 return Ok(Bodies(vec![(partition, body)]));
             }
@@ -60,7 +62,7 @@ impl<'a> Collector<'a> {
         }
         for item in iterate(items)? {
             let item = item?;
-            match (item.cast_exact::<PyBytes>(), &self.shape.encode) {
+            match (item.cast_exact::<PyBytes>(), &self.coding.encode) {
                 (Ok(value), None) => body.push_any(&Outgoing::new(value.as_bytes())),
                 _ => self.incoming(&item)?.with_record(|record| body.push_any(record)),
             }
@@ -112,7 +114,7 @@ impl<'a> Collector<'a> {
     }
 
     fn incoming<'py>(&self, item: &Bound<'py, PyAny>) -> PyResult<Incoming<'py>> {
-        let encode = self.shape.encode.as_ref();
+        let encode = self.coding.encode.as_ref();
         if let Some((key, value)) = input::pair(item)? {
             return Ok(Incoming {
                 key: Some(key),
@@ -123,7 +125,7 @@ impl<'a> Collector<'a> {
             return draft.get().incoming(item.py(), encode);
         }
         if let Ok(record) = item.cast::<Record>() {
-            return Record::incoming(record, self.shape);
+            return Record::incoming(record, (self.topic, self.coding));
         }
         input::encoded(item, encode).map(Incoming::value)
     }
@@ -140,9 +142,17 @@ impl<'a> Collector<'a> {
 #[pyfunction]
 pub(crate) fn _expect_record(topic: &AnyTopic, record: &Bound<'_, PyAny>) -> PyResult<()> {
     let limit = topic.opened.handle.open(record.py())?.topic.log().max_group_len();
-    let collector = Collector { shape: &topic.opened.handle.shape, limit };
-    let record_len = collector.incoming(record)?.len();
-    collector.check(record.py(), record_len)
+    let py = record.py();
+    let shape = &topic.opened.handle.shape;
+    let expect = |coding: &Coding| {
+        let collector = Collector { topic: &shape.name, coding, limit };
+        let record_len = collector.incoming(record)?.len();
+        collector.check(py, record_len)
+    };
+    match shape.coding.known(py)? {
+        Some(coding) => expect(coding),
+        None => expect(&shape.coding.supposed(py)?),
+    }
 }
 
 fn iterate<'py>(items: &Bound<'py, PyAny>) -> PyResult<Items<'py>> {

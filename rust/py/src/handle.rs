@@ -15,6 +15,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::calling::call;
+use crate::coding::{Coding, LaterCoding};
 use crate::errors::{not_decoded, raise};
 use crate::gil_cell::GilCell;
 use crate::queue_job::Batch;
@@ -25,11 +26,7 @@ use crate::wait::patiently;
 pub(crate) struct Shape {
     pub(crate) name: String,
     pub(crate) generation: [u8; 16],
-    pub(crate) codec: String,
-    pub(crate) encode: Option<Py<PyAny>>,
-    pub(crate) decode: Option<Py<PyAny>>,
-    /// Whether values are the payloads, as `bytes`.
-    pub(crate) gives_bytes: bool,
+    pub(crate) coding: LaterCoding,
 }
 
 impl Shape {
@@ -40,14 +37,15 @@ impl Shape {
         payload: &[u8],
         (partition, offset): (u32, u64),
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let Some(decode) = &self.decode else { return Ok(None) };
+        let coding = self.coding.of_records(py)?;
+        let Some(decode) = &coding.decode else { return Ok(None) };
         let payload = PyBytes::new(py, payload);
-        if self.gives_bytes {
+        if coding.gives_bytes {
             return Ok(Some(payload.into_any()));
         }
         let decoded = call(decode.bind(py), (payload,));
         let place = (&*self.name, partition, offset);
-        decoded.map(Some).map_err(|error| not_decoded(py, error, &self.codec, place))
+        decoded.map(Some).map_err(|error| not_decoded(py, error, &coding.name, place))
     }
 }
 
@@ -143,6 +141,23 @@ impl Handle {
             Some(open) => attempt(&open.topic),
             None => None,
         }
+    }
+
+    /// Encode values by the topic's codec. Where no program has named it, this names the one that encoded them.
+    #[inline]
+    pub(crate) fn encoding<T>(
+        &self,
+        py: Python<'_>,
+        encode: impl FnOnce(&Coding) -> PyResult<T>,
+    ) -> PyResult<T> {
+        if let Some(coding) = self.shape.coding.known(py)? {
+            return encode(coding);
+        }
+        let coding = self.shape.coding.supposed(py)?;
+        let encoded = encode(&coding)?;
+        let open = self.open(py)?;
+        patiently(py, self.patience, || open.topic.name_codec(&coding.name))?;
+        Ok(encoded)
     }
 
     /// Return the open topic; in a forked child one with a membership of its own.

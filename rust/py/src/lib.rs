@@ -14,6 +14,7 @@ mod batch;
 mod buffer;
 mod bulk_load;
 mod calling;
+mod coding;
 mod collect;
 mod compact;
 mod consumed;

@@ -6,9 +6,8 @@ use std::time::Duration;
 use falaj::internals::store::TopicOptions;
 use falaj::internals::topic::{SyncMode, Topic as Inner, Visibility};
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
 
-use crate::calling::call;
+use crate::coding::LaterCoding;
 use crate::handle::{Handle, Shape};
 use crate::wait::patiently;
 
@@ -54,17 +53,9 @@ impl Opened {
         let (sync, verify) = (asked.sync, asked.verify);
         let topic = topic.with_sync(sync).with_verify(verify);
         let settings = topic.settings().clone();
-        let (encode, decode): (_, Option<Bound<'_, PyAny>>) =
-            call(asked.resolve, (&settings.codec,))?.extract()?;
-        let gives_bytes = decode.as_ref().is_some_and(|decode| decode.is(py.get_type::<PyBytes>()));
-        let shape = Shape {
-            name: settings.name,
-            generation: settings.generation,
-            codec: settings.codec,
-            encode,
-            decode: decode.map(Bound::unbind),
-            gives_bytes,
-        };
+        let coding = LaterCoding::new(py, topic.shared_codec(), asked.resolve)?;
+        let (name, generation) = (settings.name, settings.generation);
+        let shape = Shape { name, generation, coding };
         Ok(Self {
             only: (settings.partitions == 1).then_some(0),
             first_number: settings.number,

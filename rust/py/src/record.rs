@@ -11,6 +11,7 @@ use pyo3::types::{PyBytes, PyTuple};
 
 use crate::buffer::{View, memoryview};
 use crate::calling::{call, of_module};
+use crate::coding::Coding;
 use crate::detached::{Detached, Headers};
 use crate::errors::{invalid, not_decoded};
 use crate::handle::Shape;
@@ -68,11 +69,16 @@ impl Record {
 
     /// Convert it for appending to a topic. Its bytes stay unchanged if that topic has the same
     /// codec, or none; otherwise that topic's codec encodes the value.
-    pub(crate) fn incoming<'py>(slf: &Bound<'py, Self>, into: &Shape) -> PyResult<Incoming<'py>> {
-        let is_kept = into.encode.is_none() || held(slf).shape().codec == into.codec;
+    pub(crate) fn incoming<'py>(
+        slf: &Bound<'py, Self>,
+        into: (&str, &Coding),
+    ) -> PyResult<Incoming<'py>> {
         let mut record = Self::as_it_is(slf);
-        if record.value.is_some() && !is_kept {
-            record.value = Some(Self::encoded(slf, into)?);
+        if record.value.is_some() && into.1.encode.is_some() {
+            let from = held(slf).shape().coding.of_records(slf.py())?;
+            if from.name != into.1.name {
+                record.value = Some(Self::encoded(slf, from, into)?);
+            }
         }
         Ok(record)
     }
@@ -93,7 +99,8 @@ impl Record {
     /// Return the value, or raise the error of the codec.
     fn decoded<'py>(slf: &Bound<'py, Self>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let (py, held) = (slf.py(), held(slf));
-        let Some(decode) = &held.shape().decode else { return Self::raw(slf) };
+        let coding = held.shape().coding.of_records(py)?;
+        let Some(decode) = &coding.decode else { return Self::raw(slf) };
         let Some(payload) = held.value() else { return Ok(None) };
         let decoded = slf.get().decoded.get_or_try_init(py, || {
             call(decode.bind(py), (PyBytes::new(py, payload),)).map(Bound::unbind)
@@ -101,8 +108,12 @@ impl Record {
         Ok(Some(decoded.bind(py).clone()))
     }
 
-    fn encoded<'py>(slf: &Bound<'py, Self>, into: &Shape) -> PyResult<Bound<'py, PyBytes>> {
-        let (py, from) = (slf.py(), held(slf).shape());
+    fn encoded<'py>(
+        slf: &Bound<'py, Self>,
+        from: &Coding,
+        (topic, into): (&str, &Coding),
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let py = slf.py();
         let value = match Self::decoded(slf) {
             Ok(Some(value)) if from.decode.is_some() => Ok(value),
             // Codecs read bytes, and not all of them read views.
@@ -117,10 +128,10 @@ impl Record {
             let what = format!(
                 "record {} of topic {:?} (codec {}) does not go into topic {:?} (codec {}): {}",
                 Self::offset(slf),
+                held(slf).shape().name,
                 from.name,
-                from.codec,
+                topic,
                 into.name,
-                into.codec,
                 error.value(py),
             );
             let refused = invalid(py, what);
@@ -150,13 +161,16 @@ impl Record {
     #[getter]
     fn value<'py>(slf: &Bound<'py, Self>) -> PyResult<Option<Bound<'py, PyAny>>> {
         // The fast path of "bytes": nothing is cached, and no view is made.
-        if held(slf).shape().gives_bytes {
+        if held(slf).shape().coding.at_once().is_some_and(|coding| coding.gives_bytes) {
             return Ok(held(slf).value().map(|value| PyBytes::new(slf.py(), value).into_any()));
         }
         Self::decoded(slf).map_err(|error| {
             let (held, shape) = (held(slf), held(slf).shape());
             let place = (&*shape.name, held.partition(), held.offset());
-            not_decoded(slf.py(), error, &shape.codec, place)
+            match shape.coding.at_once() {
+                Some(coding) => not_decoded(slf.py(), error, &coding.name, place),
+                None => error,
+            }
         })
     }
 
@@ -261,9 +275,10 @@ impl Record {
         let (py, held) = (slf.py(), held(slf));
         let restore = of_module(&RESTORE, py, "falaj._records", "restored_record")?.clone();
         let shape = held.shape();
-        let topic = (&*shape.name, PyBytes::new(py, &shape.generation), &*shape.codec);
+        let coding = shape.coding.of_records(py)?;
+        let topic = (&*shape.name, PyBytes::new(py, &shape.generation), &*coding.name);
         let portable = of_module(&PORTABLE, py, "falaj._records", "portable")?;
-        let decode = shape.decode.as_ref().map(|decode| call(portable, (decode,))).transpose()?;
+        let decode = coding.decode.as_ref().map(|decode| call(portable, (decode,))).transpose()?;
         let place = (held.partition(), held.offset());
         let time = (held.timestamp_ns(), held.event_time_ns().is_some());
         let value = held.value().map(|value| PyBytes::new(py, value));
@@ -283,10 +298,11 @@ impl Record {
         time: (i64, bool),
         content: Content,
     ) -> PyResult<Bound<'py, Self>> {
-        let ((name, generation, codec), (partition, offset)) = (topic, place);
+        let ((topic, generation, name), (partition, offset)) = (topic, place);
         let ((timestamp_ns, is_event_time), (value, key, headers)) = (time, content);
         let gives_bytes = decode.as_ref().is_some_and(|it| it.is(py.get_type::<PyBytes>()));
-        let shape = Shape { name, generation, codec, encode: None, decode, gives_bytes };
+        let coding = Coding { name, encode: None, decode, gives_bytes }.into();
+        let shape = Shape { name: topic, generation, coding };
         let own =
             Detached { shape, partition, offset, timestamp_ns, is_event_time, value, key, headers };
         Self::make(py, Held::Alone(Py::new(py, own)?))

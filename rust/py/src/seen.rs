@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 
 use crate::any_topic::AnyTopic;
 use crate::errors::{OrRaise, invalid, raise};
-use crate::handle::{Open, Shape};
+use crate::handle::Open;
 
 impl AnyTopic {
     pub(crate) fn lanes(&self) -> std::ops::Range<u32> {
@@ -85,7 +85,8 @@ impl AnyTopic {
 
     /// Return the `repr`.
     pub(crate) fn description(&self, py: Python<'_>) -> String {
-        let Shape { name, codec, .. } = &*self.opened.handle.shape;
+        let shape = &self.opened.handle.shape;
+        let (name, codec) = (&shape.name, shape.coding.name(py));
         let part = match self.opened.only {
             Some(only) if self.opened.partitions > 1 => format!(" partition {only}"),
             _ if self.opened.partitions > 1 => format!(" {} partitions", self.opened.partitions),

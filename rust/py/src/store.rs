@@ -191,6 +191,7 @@ impl Store {
         let options = TopicOptions {
             log: log.map(plain),
             codec: codec.map(plain),
+            codec_later: true,
             partitions,
             segment_bytes,
             sync_interval_ms,

@@ -294,12 +294,14 @@ impl Transaction {
     ) -> PyResult<()> {
         let opened = self.resolve(topic)?;
         let expect = input::expected(expect)?;
-        let record = Incoming {
-            value: Some(input::encoded(value, opened.handle.shape.encode.as_ref())?),
-            key: input::key(key)?,
-            headers: input::headers(headers)?,
-            event_time_ns: input::Timestamp { moment: timestamp, ns: timestamp_ns }.ns()?,
-        };
+        let record = opened.handle.encoding(py, |coding| {
+            Ok(Incoming {
+                value: Some(input::encoded(value, coding.encode.as_ref())?),
+                key: input::key(key)?,
+                headers: input::headers(headers)?,
+                event_time_ns: input::Timestamp { moment: timestamp, ns: timestamp_ns }.ns()?,
+            })
+        })?;
         self.push(py, &opened, &[record], (partition, expect))
     }
 
@@ -334,6 +336,7 @@ impl Transaction {
     ) -> PyResult<()> {
         let opened = self.resolve(topic)?;
         let timestamp = input::Timestamp { moment: timestamp, ns: timestamp_ns };
+        opened.handle.shape.coding.known(py)?;
         let to = (partition, input::expected(expect)?);
         self.push(py, &opened, &[Incoming::tombstone(key, headers, timestamp)?], to)
     }
@@ -359,8 +362,10 @@ impl Transaction {
     ) -> PyResult<()> {
         let (opened, expect) = (self.resolve(topic)?, input::expected(expect)?);
         let limit = opened.handle.open(py)?.topic.log().max_group_len();
-        let collector = Collector { shape: &opened.handle.shape, limit };
-        self.push(py, &opened, &collector.each(records)?, (partition, expect))
+        let records = opened.handle.encoding(py, |coding| {
+            Collector { topic: &opened.handle.shape.name, coding, limit }.each(records)
+        })?;
+        self.push(py, &opened, &records, (partition, expect))
     }
 
     /// Finish a topic when the transaction ends, behind its records; see `Topic.finish`.

@@ -68,6 +68,8 @@ pub struct TopicSettings {
     pub number: u32,
     /// Name of the codec that converts payloads to values; the engine only stores it.
     pub codec: String,
+    /// True while no program has named a codec, and so none has appended. Any codec may still be named then.
+    pub codec_unnamed: bool,
     /// Name of the function that chooses the partition of a key. Every writer must know that
     /// function.
     pub partitioner: String,
@@ -156,6 +158,9 @@ impl TopicSettings {
         if !self.properties.is_empty() {
             members.push(("properties", Map::from_iter(texts(&self.properties)).into()));
         }
+        if self.codec_unnamed {
+            members.push(("codec_unnamed", true.into()));
+        }
         members.extend(given(revision(self.revision)));
         seal(&members)
     }
@@ -175,6 +180,7 @@ impl TopicSettings {
             partitions: narrow(members.number("partitions")?)?,
             number: narrow(members.number("number")?)?,
             codec: members.text("codec")?,
+            codec_unnamed: members.optional_flag("codec_unnamed")?,
             partitioner: members.text("partitioner")?,
             properties: members.texts("properties")?,
             segment_bytes: members.number("segment_bytes")?,

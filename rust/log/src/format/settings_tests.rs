@@ -12,6 +12,7 @@ fn topic() -> TopicSettings {
         partitions: 3,
         number: 4,
         codec: "json".into(),
+        codec_unnamed: false,
         partitioner: PARTITIONER.into(),
         properties: BTreeMap::new(),
         segment_bytes: 1 << 26,
@@ -35,6 +36,8 @@ fn settings_come_back() {
         assert_eq!(StoreSettings::decode(store.encode().as_bytes()), Ok(store));
     }
     assert_eq!(TopicSettings::decode(topic().encode().as_bytes()), Ok(topic()));
+    let unnamed = TopicSettings { codec: "bytes".into(), codec_unnamed: true, ..topic() };
+    assert_eq!(TopicSettings::decode(unnamed.encode().as_bytes()), Ok(unnamed));
 }
 
 #[test]
@@ -116,6 +119,7 @@ fn a_topic_has_sound_names_and_a_partition_at_least() {
         ("\"compacted\":false", "\"compacted\":0"),
         ("\"codec\":\"json\"", "\"codec\":7"),
         ("\"created_us\":5", "\"created_us\":\"5\""),
+        ("\"created_us\":5", "\"created_us\":5,\"codec_unnamed\":1"),
         (&names::hex(&[1; 16]), "01"),
     ] {
         assert_eq!(edited(old, new), Err(WRONG_MEMBER), "{new}");
@@ -209,6 +213,7 @@ fn a_topics_file_is_one_line_with_its_members_in_order() {
         log_generation: std::array::from_fn(|at| 0x20 + at as u8),
         number: 40,
         codec: "json \"5\"".into(),
+        codec_unnamed: false,
         properties: [("b", "2"), ("a", "\"")].map(|(k, v)| (k.into(), v.into())).into(),
         compacted: true,
         created_us: 1_795_219_200_000_000,

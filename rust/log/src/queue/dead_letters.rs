@@ -10,6 +10,7 @@ use super::{LeasedJob, NOT_BEFORE, QueueFile};
 use crate::error::{Error, Result};
 use crate::format::names::hex;
 use crate::format::record::{BodyWriter, NewRecord};
+use crate::store::options::CODEC;
 use crate::topic::{After, Record, SequenceSpan, SyncMode, Topic};
 
 const QUEUE: &str = "falaj-queue";
@@ -73,6 +74,8 @@ impl QueueFile {
                 count += 1;
             }
             let parts: Vec<_> = bodies.iter().map(|(partition, body)| (*partition, body)).collect();
+            // A letter has the bytes of its job.
+            letters.adopt_codec(topic.codec()?.unwrap_or(CODEC))?;
             let appended = letters.commit_bodies(&parts, Some(SyncMode::Durable))?;
             letters.log().sync_to(appended.1.end)?;
             let (buried, left) = rest.split_at(count);

@@ -19,6 +19,7 @@ use crate::format::block::{MAX_HEADER_LEN, Producer};
 use crate::format::part::{FRAME_LEN, Frame, Manifest, file_name};
 use crate::format::{DecodeError, VERSION};
 use crate::log::{Blocks, Large, LargeBlock, NewBlock, Token};
+use crate::store::options::CODEC;
 use crate::store::{Stale, remove_load, sweep_staging};
 
 /// Upper bound of the bytes of a group beside the body of one block.
@@ -189,6 +190,7 @@ impl Ready<'_> {
         if self.is_done || nothing {
             return Ok(Placed::default());
         }
+        self.load.topic.adopt_codec(CODEC)?;
         let placed = match &self.group {
             Some(group) => self.place_group(group),
             None => self.place_large(),

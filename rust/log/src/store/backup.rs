@@ -188,7 +188,8 @@ impl BackupPlan {
         }
         // Also from a shared log: a topic with settings now had not been deleted in the copied part
         // of its log.
-        topics.retain(|topic| !gone.contains(&topic.generation) && !is_gone(store, topic));
+        topics.retain(|topic| !gone.contains(&topic.generation));
+        let topics = as_they_are(store, topics);
         let (copied, total) = (0, 0);
         let mut plan = Self { topics, logs, consumers, queues, problems, floors, copied, total };
         agree(&mut plan, store)?;
@@ -271,7 +272,9 @@ impl BackupPlan {
             let topic = topic.clone();
             self.logs[self.copied].1 = plan_log(store, &topic, &dir)?;
             agree(self, store)?;
-            self.topics.retain(|topic| !is_its(topic) || !is_gone(store, topic));
+            let (its, others) = self.topics.drain(..).partition(is_its);
+            self.topics = others;
+            self.topics.extend(as_they_are(store, its));
         }
         report.logs += 1;
         report.segments += self.logs[self.copied].1.segments();
@@ -288,6 +291,20 @@ fn plan_log(store: &Store, topic: &TopicSettings, dir: &Path) -> Result<LogCopy>
 
 fn is_gone(store: &Store, topic: &TopicSettings) -> bool {
     topics::is_gone(&**store.storage(), store.layout(), &topic.name, &topic.generation)
+}
+
+/// Return the settings of topics as they are once the ends of their logs are known, without those that were deleted.
+/// A codec is named before the first append, so that records in the copy have a named codec there too.
+fn as_they_are(store: &Store, topics: Vec<TopicSettings>) -> Vec<TopicSettings> {
+    let now = |topic: TopicSettings| match topics::read_settings(
+        &**store.storage(),
+        store.layout(),
+        &topic.name,
+    ) {
+        Ok(now) => now.filter(|now| now.generation == topic.generation),
+        Err(_) => Some(topic),
+    };
+    topics.into_iter().filter_map(now).collect()
 }
 
 /// Read the cursors. They are small files with checksums of their own, so that a copy of one that

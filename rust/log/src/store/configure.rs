@@ -196,7 +196,7 @@ impl Store {
     }
 
     /// Rewrite a topic's file.
-    fn rewrite_topic(
+    pub(super) fn rewrite_topic(
         &self,
         name: &str,
         of: Option<[u8; 16]>,

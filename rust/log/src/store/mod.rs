@@ -19,6 +19,7 @@
 //! | `catalog`, `verify`, `repair` | checking and repairing a store that may fail to open |
 //! | `sidecar_check` | the same for files of consumer groups and queues |
 //! | `info` | facts in numbers |
+//! | `codec` | the codec of a topic, as its settings name it |
 //! | `configure` | changing the settings that may change |
 //! | `retention` | which records expire, and the work of deleting them |
 //! | `staging` | files that bulk loads stage beside a log, and their removal |
@@ -33,6 +34,7 @@ mod backup_ends;
 mod builder;
 mod catalog;
 mod claim;
+mod codec;
 mod configure;
 mod files;
 pub mod fork;
@@ -67,6 +69,7 @@ use std::time::Duration;
 
 pub use backup::BackupReport;
 pub use builder::StoreBuilder;
+pub use codec::TopicCodec;
 pub use configure::RetentionChange;
 pub(crate) use files::make_dir;
 pub use info::{CountFrom, LogInfo, PartitionInfo, SlotInfo, StoreInfo, TopicInfo};

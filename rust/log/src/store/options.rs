@@ -96,8 +96,10 @@ pub struct TopicOptions {
     pub log: Option<String>,
     /// How many partitions it has; 1 by default.
     pub partitions: Option<u32>,
-    /// Name of the codec of its values; [`CODEC`] by default.
+    /// Name of the codec of its values. A topic that is created without one has [`CODEC`], unless `codec_later` is set.
     pub codec: Option<String>,
+    /// True if a topic that is created without a codec takes the one that is named first, by an opening or an append.
+    pub codec_later: bool,
     /// Bytes at which a segment is full; [`SEGMENT_BYTES`] by default.
     pub segment_bytes: Option<u64>,
     /// Milliseconds between syncs; [`SYNC_INTERVAL_MS`] by default.
@@ -152,7 +154,8 @@ impl TopicOptions {
         let name = &stored.name;
         differ(name, "log", self.log.as_ref(), &stored.log)?;
         differ(name, "partitions", self.partitions.as_ref(), &stored.partitions)?;
-        differ(name, "codec", self.codec.as_ref(), &stored.codec)?;
+        let codec = self.codec.as_ref().filter(|_| !stored.codec_unnamed);
+        differ(name, "codec", codec, &stored.codec)?;
         differ(name, "segment_bytes", self.segment_bytes.as_ref(), &stored.segment_bytes)?;
         differ(name, "sync_interval_ms", self.sync_interval_ms.as_ref(), &stored.sync_interval_ms)?;
         differ(name, "compacted", self.compacted.as_ref(), &stored.compacted)?;
@@ -179,6 +182,7 @@ impl TopicOptions {
             partitions: self.partitions.unwrap_or(1),
             number: 0,
             codec: self.codec.clone().unwrap_or_else(|| CODEC.to_owned()),
+            codec_unnamed: self.codec.is_none() && self.codec_later,
             partitioner: PARTITIONER.to_owned(),
             properties: BTreeMap::new(),
             segment_bytes: self.segment_bytes.unwrap_or(SEGMENT_BYTES),

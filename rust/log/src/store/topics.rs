@@ -240,7 +240,7 @@ impl StoreInner {
     /// Return an existing topic, for a process that may append to it. During a change its creator
     /// may not have synced its name yet, or may have failed to. Without its name, a power failure
     /// would lose all records that are acknowledged in it.
-    fn adopted(&self, topic: TopicSettings) -> Result<TopicSettings> {
+    pub(super) fn adopted(&self, topic: TopicSettings) -> Result<TopicSettings> {
         if topic.partitioner != PARTITIONER {
             let path = self.layout.topic_settings(&topic.name)?;
             let what = format!("partitioner {:?}", topic.partitioner);

@@ -118,6 +118,7 @@ impl Topic {
         record: &NewRecord<'_>,
         sync: Option<SyncMode>,
     ) -> Result<Appended> {
+        self.expect_codec()?;
         let mut room = RecordLead::empty();
         let Some(lead) = room.encode(record) else {
             return self.commit_long(partition, record, sync);
@@ -150,6 +151,7 @@ impl Topic {
         records: &Encoded<'_>,
         sync: Option<SyncMode>,
     ) -> Result<Appended> {
+        self.expect_codec()?;
         let block = records.block(self.number(partition)?, self.is_interval(sync));
         self.log.append_block(&block).map_err(|error| topic_error(error, &self.settings))
     }
@@ -165,7 +167,7 @@ impl Topic {
         records: &Encoded<'_>,
         sync: Option<SyncMode>,
     ) -> Option<Appended> {
-        let number = self.number(partition).ok()?;
+        let number = self.number(partition).ok().filter(|_| self.has_codec())?;
         self.log.try_append(&records.block(number, self.is_interval(sync)))
     }
 
@@ -174,6 +176,9 @@ impl Topic {
     #[doc(hidden)]
     #[inline]
     pub fn try_append_value(&self, number: u32, value: &[u8], interval: bool) -> Option<u64> {
+        if !self.has_codec() {
+            return None;
+        }
         let record = NewRecord::new(value);
         let mut room = RecordLead::empty();
         let block = lone_block(number, room.encode(&record)?, &record, interval);
@@ -210,6 +215,7 @@ impl Topic {
         if parts.is_empty() || parts.iter().any(|(_, body)| body.count() == 0) {
             return Err(nothing());
         }
+        self.expect_codec()?;
         let interval = self.is_interval(sync);
         let mut blocks = Vec::with_capacity(parts.len());
         for (i, (partition, body)) in parts.iter().enumerate() {

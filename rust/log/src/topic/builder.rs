@@ -89,7 +89,8 @@ impl TopicBuilder {
         self
     }
 
-    /// Name the codec of its values, `bytes` by default. This crate reads and writes bytes; Python applies codecs.
+    /// Name the codec of its values. This crate reads and writes bytes; Python applies codecs. A topic that is created
+    /// without a codec takes the one that the first opening names. Its first append names `bytes` if none did.
     pub fn codec(mut self, codec: impl Into<String>) -> Self {
         self.options.codec = Some(codec.into());
         self
@@ -133,6 +134,7 @@ impl TopicBuilder {
     /// `CorruptData`, `NeedsRecovery`, `UnsupportedVersion`, `LockTimeout`, `NoSpace`,
     /// `SystemCallFailed`.
     pub fn open(self) -> Result<Topic> {
-        Ok(Topic::open(&self.store, &self.name, &self.options)?.with_sync(self.sync))
+        let options = TopicOptions { codec_later: true, ..self.options };
+        Ok(Topic::open(&self.store, &self.name, &options)?.with_sync(self.sync))
     }
 }

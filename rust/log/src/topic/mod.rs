@@ -16,6 +16,7 @@
 
 mod append;
 mod builder;
+mod codec;
 mod compact;
 mod follow;
 mod handle;
@@ -37,7 +38,8 @@ use crate::error::{Error, Result};
 use crate::format::settings::TopicSettings;
 use crate::log::{Interrupt, Log, Removable, Removed, Wait};
 use crate::segment::Check;
-use crate::store::{Closing, Store, TopicOptions};
+use crate::store::options::CODEC;
+use crate::store::{Access, Closing, Store, TopicCodec, TopicOptions};
 
 pub use crate::format::record::{BodyWriter, NewRecord};
 pub use crate::format::state::{After, CursorState, SequenceSpan};
@@ -88,6 +90,7 @@ impl SyncMode {
 pub struct Topic {
     store: Store,
     settings: Arc<TopicSettings>,
+    codec: Arc<TopicCodec>,
     log: Arc<Log>,
     /// Dropped right after the log, see there.
     _closing: Option<Closing>,
@@ -120,7 +123,11 @@ impl Topic {
                 log => break (settings, log?),
             }
         };
-        Self::of(store, settings, log)
+        let topic = Self::of(store, settings, log, options.codec.clone())?;
+        if options.codec.is_some() && !topic.has_codec() && store.access() == Access::Write {
+            topic.name_codec(CODEC)?;
+        }
+        Ok(topic)
     }
 
     /// Open an existing topic with its settings.
@@ -129,16 +136,23 @@ impl Topic {
     /// Those of opening its log.
     pub(crate) fn existing(store: &Store, settings: TopicSettings) -> Result<Self> {
         let log = store.open_log(&settings)?;
-        Self::of(store, settings, log)
+        Self::of(store, settings, log, None)
     }
 
-    fn of(store: &Store, settings: TopicSettings, log: Arc<Log>) -> Result<Self> {
+    fn of(
+        store: &Store,
+        settings: TopicSettings,
+        log: Arc<Log>,
+        codec: Option<String>,
+    ) -> Result<Self> {
+        let codec = Arc::new(store.codec(&settings, codec));
         let settings = Arc::new(settings);
         let (_closing, sync, check) = (store.closing(&log)?, SyncMode::default(), Check::Full);
         let visibility = Visibility::default();
         Ok(Self {
             store: store.clone(),
             settings,
+            codec,
             log,
             _closing,
             sync,

@@ -108,6 +108,7 @@ impl Topic {
         preconditions: &[Precondition<'_>],
         sync: Option<SyncMode>,
     ) -> Result<Appended> {
+        self.expect_codec()?;
         let number = self.number(partition)?;
         with_encoded(std::slice::from_ref(record), |encoded| {
             // Its checksum must not be computed under the lock.

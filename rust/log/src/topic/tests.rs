@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests may unwrap as tests do")]
 
+mod codec;
+
 use std::path::Path;
 use std::sync::Arc;
 

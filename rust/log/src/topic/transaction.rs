@@ -389,6 +389,7 @@ impl Transaction {
         let interval = sync == SyncMode::Interval;
         let mut blocks: Vec<NewBlock<'_>> = Vec::with_capacity(self.parts.len());
         for part in &self.parts {
+            part.topic.expect_codec()?;
             let (number, body) = (part.topic.number(part.partition)?, &part.body);
             blocks.push(new_block(number, body, Some(crc32(body.body())), interval));
         }

@@ -230,6 +230,7 @@ fn settings_have_the_members_that_their_tables_name() {
         partitions: 3,
         number: 4,
         codec: "json".into(),
+        codec_unnamed: true,
         partitioner: "crc32".into(),
         properties: [("a".into(), "b".into())].into(),
         segment_bytes: 1 << 26,
