@@ -289,6 +289,7 @@ fn topic(random: &mut Random) -> TopicSettings {
         partitions: random.edgy(3) as u32,
         number: random.edgy(3) as u32,
         codec: "bytes".into(),
+        codec_unnamed: random.once_in(2),
         partitioner: (*random.pick(&["crc32", "", "murmur2"])).into(),
         properties: (0..random.below(3)).map(|n| (n.to_string(), "\"".into())).collect(),
         segment_bytes: random.edgy(65_536),
