@@ -106,7 +106,7 @@ SAMPLED: dict[str, Room] = {
             "store: facade:: conditional:: transactions:: reading:: record_batches:: visibility::",
             "store: sharing:: compaction::left",
             "log: preconditions:: engine:: append_errors:: trim::",
-            "store: consumers:: retention:: sinks:: --skip ::forgetting",
+            "store: admin::trimmed consumers:: retention:: sinks:: --skip ::forgetting",
         ),
     ),
     "sync": Room(

@@ -147,6 +147,12 @@ fn a_topic_says_of_itself_what_expires_and_what_compaction_may_remove() {
 }
 
 #[test]
+fn a_sync_mode_has_the_name_that_settings_have() {
+    let names = [SyncMode::None, SyncMode::Interval, SyncMode::Durable].map(SyncMode::name);
+    assert_eq!(names, ["none", "interval", "durable"]);
+}
+
+#[test]
 fn a_group_goes_on_where_it_was_committed_and_delivers_the_rest_again() {
     let (_dir, store) = store();
     let clicks = parted(&store);
