@@ -91,7 +91,7 @@ fn refused(given: &Bound<'_, PyAny>, what: &str, takes: &str) -> PyErr {
     let is_record = given.is_instance_of::<Record>() || given.is_instance_of::<NewRecord>();
     let has_memory = memory_of(given).is_some_and(|buffer| buffer.dimensions() > 0);
     let remedy = if is_record && what == VALUE {
-        "extend([record]) takes all of it, and record.bytes() is its value"
+        "extend([record]) takes all of it, and record.value is its value alone"
     } else if has_memory && is_more(given).is_ok_and(|is_more| !is_more) {
         "its items are no single bytes in one row; give .tobytes() to keep its memory as it is"
     } else if what != VALUE {

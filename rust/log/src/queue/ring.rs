@@ -413,7 +413,7 @@ impl<'a> Ring<'a> {
         let (path, first) = (self.file.path.display(), self.ends.floor);
         let entry = self.file.entry(first).entry;
         let why = match entry.state {
-            State::InFlight => "is out: ack it first".to_owned(),
+            State::InFlight => "is in flight: ack it first".to_owned(),
             State::Delayed => format!(
                 "is delayed for {} s more: until then nothing new is delivered, unless it is put \
                  again and the topic trimmed up to and with it",
@@ -422,7 +422,7 @@ impl<'a> Ring<'a> {
             State::Ready | State::Done => "is not done: take and ack it first".to_owned(),
         };
         let what = format!(
-            "{most} jobs of the queue in {path} are out, delayed, or done behind record {first}, which {why}"
+            "{most} jobs of the queue in {path} are in flight, delayed, or done behind record {first}, which {why}"
         );
         Err(Error::InvalidArgument { what })
     }

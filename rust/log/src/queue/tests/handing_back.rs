@@ -255,7 +255,7 @@ fn a_queue_that_can_grow_no_more_says_what_keeps_it() {
     let work = queue(&topic, SMALL);
     let told = || work.changed(&topic, |ring, now| ring.larger(64, now)).unwrap_err().to_string();
     let jobs = take(&work, &topic, 1);
-    assert!(told().contains("record 0, which is out: ack it"), "{}", told());
+    assert!(told().contains("record 0, which is in flight: ack it"), "{}", told());
     work.nack(&topic, &leases(&jobs), Duration::from_secs(9)).unwrap();
     assert!(told().contains("which is delayed for 9 s more"), "{}", told());
     machine.set_now_us(NOW + 9_000_001);
