@@ -102,34 +102,78 @@ _Key = str | Buffer
 _Headers = Mapping[str, _Key | None] | Iterable[tuple[str, _Key | None]]
 
 @disjoint_base
-class View(Buffer): ...
+class View(Buffer):
+    """The bytes of a value, at their place in the map; a detached record has its own."""
 
 @final
-class BatchView(Buffer): ...
+class BatchView(Buffer):
+    """Exports values of a batch in sequence: an object for each would cost as much as the rest of its
+    memoryview.
+    """
 
 @final
 class Record(View, Generic[_T]):
+    """A committed record of a topic.
+
+    Nothing is decoded or copied before it is needed. It stays valid after its topic was closed or
+    deleted, and so does every view of it: they hold the map of their segment. It exports its
+    payload: `memoryview(record)`, and `bytes(record)` copies it.
+
+    `pickle`, `copy.copy` and `copy.deepcopy` make a detached record: it has its own bytes and holds
+    no map. It is equal to this one. A pickle names the function that decodes, so a codec of your
+    own must have one that pickles: a function of a module.
+
+    Example:
+        >>> orders = store.topic("orders")
+        >>> _ = orders.append(b"10 apples", key=b"eu", timestamp="2026-11-20T08:00:00Z")
+        >>> record = orders[0]
+        >>> record
+        <Record orders[0] b'10 apples'>
+        >>> record.key, record.offset, record.timestamp.isoformat()
+        (b'eu', 0, '2026-11-20T08:00:00+00:00')
+        >>> record.value[3:].tobytes()
+        b'apples'
+    """
+
     @property
-    def value(self) -> _T: ...
+    def value(self) -> _T:
+        """The value, as the topic's codec reads the payload. A topic of "raw" gives a read-only
+        memoryview, one of "bytes" gives bytes; the result of another codec is cached. None for a
+        tombstone, and for a value that is None, such as JSON's null: `is_tombstone` distinguishes
+        them.
+
+        Raises:
+            DecodeFailed: The codec cannot read the payload; `raw` and `to_bytes()` return it unchanged.
+        """
     @property
-    def raw(self) -> memoryview | None: ...
+    def raw(self) -> memoryview | None:
+        """The payload as a read-only memoryview of the mapped segment; None for a tombstone."""
     @property
-    def is_tombstone(self) -> bool: ...
+    def is_tombstone(self) -> bool:
+        """True for a record without a value, which deletes its key; see `Topic.tombstone`."""
     @property
-    def key(self) -> builtins.bytes | None: ...
+    def key(self) -> builtins.bytes | None:
+        """The key, or None."""
     @property
-    def headers(self) -> tuple[tuple[str, builtins.bytes | None], ...]: ...
+    def headers(self) -> tuple[tuple[str, builtins.bytes | None], ...]:
+        """Names and values, in order; a name may appear twice."""
     @property
-    def offset(self) -> int: ...
+    def offset(self) -> int:
+        """Its number in its partition."""
     @property
-    def partition(self) -> int: ...
+    def partition(self) -> int:
+        """Number of its partition."""
     @property
-    def timestamp(self) -> datetime: ...
+    def timestamp(self) -> datetime:
+        """The same as a datetime in UTC, in microseconds."""
     @property
-    def timestamp_ns(self) -> int: ...
+    def timestamp_ns(self) -> int:
+        """When it happened, or otherwise was appended, in nanoseconds since 1970."""
     @property
-    def topic(self) -> str: ...
-    def to_bytes(self) -> builtins.bytes: ...
+    def topic(self) -> str:
+        """Name of its topic."""
+    def to_bytes(self) -> builtins.bytes:
+        """A copy of the payload."""
     def __bytes__(self) -> builtins.bytes: ...
     def __len__(self) -> int: ...
     def __bool__(self) -> bool: ...
@@ -152,6 +196,21 @@ class Record(View, Generic[_T]):
 
 @final
 class NewRecord:
+    """A record to be appended, with all its parts, for `Topic.extend`.
+
+    Args:
+        value: As for `Topic.append`. None is a value, where the codec has one; `NewRecord.tombstone` makes
+            a record without a value.
+        key, headers, timestamp, timestamp_ns: As for `Topic.append`.
+
+    Example:
+        >>> orders = store.topic("orders")
+        >>> orders.extend([falaj.NewRecord(b"x", headers=[("trace", b"1"), ("trace", b"2")])])
+        range(0, 1)
+        >>> orders[0].headers
+        (('trace', b'1'), ('trace', b'2'))
+    """
+
     def __new__(
         cls,
         value: Any,
@@ -168,22 +227,41 @@ class NewRecord:
         headers: _Headers | None = None,
         timestamp: Time | None = None,
         timestamp_ns: int | None = None,
-    ) -> NewRecord: ...
+    ) -> NewRecord:
+        """Make a tombstone: a record without a value, which deletes its key, for `Topic.extend`.
+
+        Args:
+            key, headers, timestamp, timestamp_ns: As for `Topic.tombstone`.
+
+        Example:
+            >>> prices = store.topic("prices")
+            >>> prices.extend([(b"tea", b"3 rials"), falaj.NewRecord.tombstone(b"coffee")])
+            range(0, 2)
+            >>> [record.is_tombstone for record in prices]
+            [False, True]
+        """
     @staticmethod
     def _of(record: Record[Any], timestamp_ns: int) -> NewRecord: ...
     @property
-    def is_tombstone(self) -> bool: ...
+    def is_tombstone(self) -> bool:
+        """True for the result of `NewRecord.tombstone`."""
     @property
-    def value(self) -> Any: ...
+    def value(self) -> Any:
+        """The value before encoding; `None` for a tombstone."""
     @property
-    def key(self) -> bytes | None: ...
+    def key(self) -> bytes | None:
+        """Its key, or None."""
     @property
-    def headers(self) -> list[tuple[str, bytes | None]]: ...
+    def headers(self) -> list[tuple[str, bytes | None]]:
+        """Names and values, in order."""
     @property
-    def timestamp_ns(self) -> int | None: ...
+    def timestamp_ns(self) -> int | None:
+        """Its time in nanoseconds since 1970, or None for the time of the append."""
 
 @final
 class Part:
+    """A part of a bulk load; see falaj.Part."""
+
     def append(
         self,
         value: Any,
@@ -193,7 +271,18 @@ class Part:
         timestamp: Time | None = None,
         timestamp_ns: int | None = None,
         partition: int | None = None,
-    ) -> None: ...
+    ) -> None:
+        """Append a record to the part.
+
+        Args:
+            value, key, headers, timestamp, timestamp_ns, partition: As for `Topic.append`.
+
+        Raises:
+            InvalidArgument: The topic has no such partition.
+            AppendTooLarge: It is larger than one append may be.
+            HandleClosed: The part was finished or aborted.
+            NoSpace: The disk is full.
+        """
     def tombstone(
         self,
         key: _Key,
@@ -202,26 +291,142 @@ class Part:
         timestamp: Time | None = None,
         timestamp_ns: int | None = None,
         partition: int | None = None,
-    ) -> None: ...
-    def append_arrow(self, batch: Any) -> int: ...
-    def finish(self) -> bytes: ...
-    def abort(self) -> None: ...
-    def spill(self) -> None: ...
+    ) -> None:
+        """Append a tombstone to the part: a key without a value, which deletes the key.
+
+        Args:
+            key, headers, timestamp, timestamp_ns, partition: As for `Topic.tombstone`.
+
+        Raises:
+            InvalidArgument, AppendTooLarge, HandleClosed, NoSpace: As for `append`.
+        """
+    def append_arrow(self, batch: Any) -> int:
+        """Append the rows of record batches, without the codec.
+
+        Args:
+            batch: Anything with `__arrow_c_array__` or `__arrow_c_stream__`: a record batch, a table or a
+                reader of pyarrow, a frame of Polars. It has the column value (bytes or text). It may have
+                key (likewise), headers (lists of structs of a key and a value), timestamp (with a time
+                zone) and partition (integers). Each may be null. A null value is a tombstone.
+
+        Returns:
+            The number of rows.
+
+        Raises:
+            InvalidArgument: A column is missing, unknown or of another type.
+            AppendTooLarge, HandleClosed, NoSpace: As for `append`. Earlier rows may be staged: abort
+                the part.
+        """
+    def finish(self) -> bytes:
+        """Finish the part and sync it.
+
+        Returns:
+            Its manifest, a few hundred bytes, which `Topic.commit_load` takes.
+
+        Raises:
+            NotStaged: The load was committed or aborted meanwhile.
+            NoSpace: The disk is full; the part is given up.
+            HandleClosed: The part was finished or aborted.
+        """
+    def abort(self) -> None:
+        """Discard the part, and remove its staged file. A second call, or one after `finish`, does
+        nothing.
+        """
+    def spill(self) -> None:
+        """Write the held records to the part's file, and release their memory. Blocks end there, so do
+        not call it after each record. It is for a process that writes many parts at once.
+
+        Raises:
+            NoSpace: The disk is full.
+            HandleClosed: The part was finished or aborted.
+        """
     @property
-    def held(self) -> int: ...
+    def held(self) -> int:
+        """Bytes of memory for records that are not written yet: up to 16 MiB, without the last record;
+        0 once the part is over.
+        """
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Name of the part."""
     def __enter__(self) -> Self: ...
     def __exit__(self, *_exception: object) -> None: ...
 
 @disjoint_base
 class AnyTopic(Generic[_T]):
+    """An open topic of either kind; see falaj.AnyTopic."""
+
     def stage(
         self, name: str, part: str, *, idempotency_key: tuple[str, int] | None = None
-    ) -> Part: ...
+    ) -> Part:
+        """Begin a part of a bulk load: records of one process, invisible until the load is committed. Each
+        process stages parts of its own; one of them collects the manifests and commits all at once with
+        `commit_bulk_load`. A part may be staged several times, as where a task is tried again: the
+        parts whose manifests are committed count. For a load of one process see `bulk_load`.
+
+        Args:
+            name: Name of the load, 1 to 200 of the characters that a topic's name may have.
+            part: Name of the part, likewise.
+            idempotency_key: What the load will be committed with, where that is known. Then what is left of
+                a load that died is removed once the next of the series is committed, and not after a day.
+
+        Returns:
+            A `Part`: `append` or `append_arrow` what belongs to it, then `finish` it.
+
+        Raises:
+            InvalidArgument: A name cannot be one.
+            NotWritable: The topic was opened for reading.
+
+        Example:
+            >>> flights = store.topic("flights")
+            >>> part = flights.stage("import-2026-11", "0")
+            >>> part.append(b"EWR to IAH")
+            >>> manifest = part.finish()
+            >>> len(flights)
+            0
+            >>> flights.commit_bulk_load("import-2026-11", [manifest])
+            {'committed': True, 'records': 1, 'offsets': {0: (0, 1)}}
+        """
     def commit_bulk_load(
         self, name: str, parts: list[bytes], *, idempotency_key: tuple[str, int] | None = None
-    ) -> BulkLoadReport: ...
+    ) -> BulkLoadReport:
+        """Commit a bulk load: all records of its parts become visible at once, and are on the disk when this
+        returns, whatever the topic's sync mode. Then what the load staged is removed.
+
+        Args:
+            name: Name of the load.
+            parts: Manifests, as `Part.finish` returned them. Records keep this order in each partition.
+            idempotency_key: Name of a series of loads and the number of this one in it. Where that number,
+                or a higher one, was committed to the topic before, nothing is appended. So a load with a
+                key may be committed as often as it takes to know that it was. A log remembers up to
+                1,024 series.
+
+        Returns:
+            A dict: `committed`, False where the key was there before; `records`, how many were appended;
+            `offsets`, for each partition that got any the first offset and the one behind the last.
+
+        Raises:
+            InvalidManifest: One is corrupt, of another load or topic, or there twice. Nothing was committed.
+            NotStaged: A part is gone: the load was committed or aborted. Nothing was committed.
+            CorruptData: A part is corrupt on the disk. Nothing was committed.
+            AppendTooLarge: The load is larger than it may be; the limit is named. Nothing was committed.
+            InvalidArgument: The log remembers as many series as it can: see `forget_idempotency_key`.
+            NoSpace, SyncFailed, TopicDeleted, NotWritable: Nothing was committed.
+            LockTimeout: Others had a lock for too long. Nothing was committed now: commit it again.
+            DurabilityUnknown: It is visible, and perhaps not on the disk. Commit it again if it has a key,
+                else call `flush`, since a second commit would append it twice.
+
+        Example:
+            >>> flights = store.topic("flights")
+            >>> part = flights.stage("import", "0")
+            >>> part.append(b"EWR to IAH")
+            >>> parts, key = [part.finish()], ("import", 20261122)
+            >>> flights.commit_bulk_load("import", parts, idempotency_key=key)["committed"]
+            True
+            >>> flights.commit_bulk_load("import", parts, idempotency_key=key)["committed"]
+            False
+            >>> len(flights), flights.last_idempotency_key("import")
+            (1, 20261122)
+        """
     def _commit_bulk_load(
         self,
         name: str,
@@ -229,11 +434,40 @@ class AnyTopic(Generic[_T]):
         idempotency_key: tuple[str, int] | None,
         told: dict[str, Any],
     ) -> None: ...
-    def abort_bulk_load(self, name: str) -> None: ...
-    def last_idempotency_key(self, series: str) -> int | None: ...
-    def forget_idempotency_key(self, series: str) -> bool: ...
-    def sweep_bulk_loads(self, older_than: Duration = 86400.0) -> int: ...
-    def last_sequence(self, producer: str) -> int | None: ...
+    def abort_bulk_load(self, name: str) -> None:
+        """Remove all that a bulk load staged. Committed records stay; a second call does nothing."""
+    def last_idempotency_key(self, series: str) -> int | None:
+        """The number of the bulk load of a series that was committed last to this topic; None if there is none."""
+    def forget_idempotency_key(self, series: str) -> bool:
+        """Forget a series of bulk loads, so that another has a place among the 1,024 that a log remembers. A load
+        of it could then be committed twice. True where there was one.
+        """
+    def sweep_bulk_loads(self, older_than: Duration = 86400.0) -> int:
+        """Remove what bulk loads that came to nothing left in the topic's log: parts that no process is
+        writing, and that did not change for so many seconds. Each commit, and `Store.maintain`, does it
+        for those of a day.
+
+        Returns:
+            How many files were removed.
+        """
+    def last_sequence(self, producer: str) -> int | None:
+        """The highest sequence that a producer appended, so that it knows where it is.
+
+        Args:
+            producer: Its name, as in `append(producer=…)`.
+
+        Returns:
+            The sequence; None where the log does not know the producer.
+
+        Raises:
+            NotWritable: The topic was opened for reading.
+
+        Example:
+            >>> orders = store.topic("orders")
+            >>> _ = orders.append(b"2 pears", producer="till-3", sequence=17)
+            >>> orders.last_sequence("till-3")
+            17
+        """
     def _producers(self) -> list[tuple[int, int, int, int, int | None]]: ...
     def _forget_producers(self, names: list[str], ids: list[int]) -> int: ...
     def __iter__(self) -> Records[_T]: ...
@@ -241,26 +475,66 @@ class AnyTopic(Generic[_T]):
     def __bool__(self) -> bool: ...
     def __contains__(self, item: Any, /) -> NoReturn: ...
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Name of the topic."""
     @property
-    def codec(self) -> str: ...
+    def codec(self) -> str:
+        """Name of the codec that the store keeps for the topic; "bytes" for one read as "raw", too. A topic that was
+        created without a codec has "bytes" until an opening names another.
+        """
     @property
-    def sync(self) -> Sync: ...
+    def sync(self) -> Sync:
+        """How appends sync unless they say otherwise."""
     @property
-    def visibility(self) -> Visibility: ...
+    def visibility(self) -> Visibility:
+        """How far it is read: "visible" or "durable"."""
     @property
-    def generation(self) -> str: ...
+    def generation(self) -> str:
+        """Id that the topic got when it was created, as hexadecimal digits."""
     @property
-    def partitions(self) -> range: ...
+    def partitions(self) -> range:
+        """Numbers of the partitions that this handle reads."""
     @property
-    def closed(self) -> bool: ...
+    def closed(self) -> bool:
+        """True once it was closed."""
     @property
-    def offsets(self) -> dict[int, range]: ...
-    def flush(self) -> None: ...
-    def finish(self) -> None: ...
+    def offsets(self) -> dict[int, range]:
+        """The offsets of each partition, from the lowest that is still there to the end."""
+    def flush(self) -> None:
+        """Put everything that is visible on the disk.
+
+        Raises:
+            SyncFailed: The disk failed; what is visible is not durable.
+        """
+    def finish(self) -> None:
+        """Finish the topic: no process appends to it any more.
+
+        Followers end behind the last record, and so do the iterators of consumers that read only
+        finished topics. It is on disk when this returns, and cannot be undone. A repeat changes nothing.
+
+        Raises:
+            NotWritable: The store was opened for reading.
+            InvalidArgument: This is one partition of several: finish the whole topic.
+
+        Example:
+            >>> day = store.topic("2026-11-27")
+            >>> day.append(b"the last one")
+            0
+            >>> day.finish()
+            >>> day.finished, [record.offset for record in day.follow()]
+            (True, [0])
+            >>> day.append(b"too late")
+            Traceback (most recent call last):
+            falaj.errors.TopicFinished: topic "2026-11-27" is finished, so nothing was appended: ...
+        """
     @property
-    def finished(self) -> bool: ...
-    def close(self) -> None: ...
+    def finished(self) -> bool:
+        """True once the topic is finished: no record comes after those that are there."""
+    def close(self) -> None:
+        """Sync and close the topic; ends every wait on it, in any thread. A second call does nothing.
+
+        Values that were read stay valid.
+        """
     @property
     def _store(self) -> Any: ...
     @property
@@ -281,6 +555,8 @@ class AnyTopic(Generic[_T]):
     def __class_getitem__(cls, key: Any) -> GenericAlias: ...
 
 class Topic(AnyTopic[_T]):
+    """An open topic of one partition; see falaj.Topic."""
+
     def __new__(cls, opened: Opened, store: Any) -> Self: ...
     @overload
     def append(
@@ -296,7 +572,60 @@ class Topic(AnyTopic[_T]):
         producer: str | None = None,
         sequence: int | None = None,
         expect: int | None = None,
-    ) -> int: ...
+    ) -> int:
+        """Append a record.
+
+        The fastest call is `append(value)`: each keyword costs about 20 ns.
+
+        Args:
+            value: What the codec takes, and gives back equal; without one bytes, a bytearray or another
+                buffer of single bytes.
+            key: Text (kept as UTF-8) or bytes that tell what the record is about.
+            headers: A dict or pairs of names and values (text, bytes or None), kept in order; a name may
+                stand twice.
+            timestamp: When it happened: an aware datetime, or ISO text with a zone such as
+                "2026-11-20T08:00:00Z". By default, when it is appended.
+            timestamp_ns: The same as nanoseconds since 1970, an int: a datetime has no nanoseconds.
+            partition: The topic's only partition, 0, or the one that this is a view of: a call that suits
+                topics of both kinds may name it.
+            sync: "none", "interval" or "durable", see `falaj.open`.
+            producer: The name of the program that appends, so that a repeat is not appended again; goes with
+                `sequence`. A log remembers up to 65,536 producers, fewer where segments are small; see
+                `forget_producer`.
+            sequence: The number of this append among the producer's: from anywhere, each one more than
+                the one before. One that was appended before is answered with the offset that it got
+                then, as long as it is one of the last five.
+            expect: The offset that the record must get: no other process appended since it was looked up.
+
+        Returns:
+            The offset of the record.
+
+        Raises:
+            TypeError, InvalidArgument: The codec cannot give the value back, or has none for it: a key of a dict that
+                is no text, `nan` in JSON, lists more than 128 deep. Nothing was appended.
+            OffsetConflict: Another append was faster, and the offset that was expected is taken.
+            OutOfOrderSequence: The producer left a sequence out.
+            DuplicateSequence: A repeat of an older append than the last five, or a sequence before
+                the producer's first.
+            AppendTooLarge: It is larger than one append may be; the limit is named.
+            NoSpace, LockTimeout, SyncFailed, TopicDeleted, NotWritable, HandleClosed: Nothing was appended.
+            DurabilityUnknown: It is visible, and perhaps not on the disk.
+
+        The exception of a signal's handler may come when the record was appended: `falaj.Receipts` says
+        whether it was, and at which offset.
+
+        Example:
+            >>> orders = store.topic("orders")
+            >>> orders.append(b"10 apples", key=b"eu", headers={"trace": b"1"})
+            0
+            >>> orders.append(b"2 pears", producer="till-3", sequence=17)
+            1
+            >>> orders.append(b"2 pears", producer="till-3", sequence=17)
+            1
+            >>> orders.append(b"too late", expect=1)
+            Traceback (most recent call last):
+            falaj.errors.OffsetConflict: another append to topic "orders" came first: the next offset is 2, not 1; ...
+        """
     @overload
     def append(
         self,
@@ -322,7 +651,29 @@ class Topic(AnyTopic[_T]):
         producer: str | None = None,
         sequence: int | None = None,
         expect: int | None = None,
-    ) -> range: ...
+    ) -> range:
+        """Append many records at once: all of them become visible together, or none.
+
+        Args:
+            records: An iterable of values, pairs `(key, value)`, `NewRecord`s or `Record`s. A tuple is
+                always a pair, with a key: a value that is a tuple goes into a `NewRecord`. A `Record` keeps
+                key, headers and time. Its bytes stay as they are where its topic has the same codec, or this
+                one has none; else its value is encoded by this topic's codec. For the rows of a table see
+                `Part.append_arrow`.
+            partition, sync, producer, sequence, expect: As for `append`; they stand for all the records together.
+
+        Returns:
+            The range of their offsets. Without records it is empty, and nothing is appended.
+
+        Raises:
+            InvalidArgument: The value of a `Record` of another codec is not one for this topic's.
+            AppendTooLarge: Together they are larger than one append may be, and as for `append`.
+
+        Example:
+            >>> orders = store.topic("orders")
+            >>> orders.extend([b"plain", (b"eu", b"with a key")])
+            range(0, 2)
+        """
     @overload
     def extend(
         self,
@@ -346,22 +697,74 @@ class Topic(AnyTopic[_T]):
         producer: str | None = None,
         sequence: int | None = None,
         expect: int | None = None,
-    ) -> int: ...
+    ) -> int:
+        """Append a tombstone: a key without a value, by which the key is deleted.
+
+        It says that what was said of the key before holds no more. `compact` removes those records, and the
+        tombstone itself some time later. A reader gets a record whose `is_tombstone` is true and
+        whose value is None. Nothing else writes one: a value of None is JSON's null or msgpack's
+        nil, and an error where the codec has no None. In `extend` write `NewRecord.tombstone(key)`.
+
+        Args:
+            key: Text (kept as UTF-8) or bytes that tell what is deleted.
+            headers, timestamp, timestamp_ns, partition, sync, producer, sequence, expect: As for `append`.
+
+        Returns:
+            The offset of the tombstone.
+
+        Raises:
+            TypeError: The key is neither text nor bytes.
+            OffsetConflict, NotWritable, NoSpace, TopicDeleted: As for `append`; nothing was appended.
+
+        Example:
+            >>> prices = store.topic("prices", compacted=True)
+            >>> prices.append(b"3 rials", key=b"tea"), prices.tombstone(b"tea")
+            (0, 1)
+            >>> prices[1].key, prices[1].is_tombstone
+            (b'tea', True)
+        """
     @overload
     def __getitem__(self, index: SupportsIndex, /) -> Record[_T]: ...
     @overload
     def __getitem__(self, index: slice, /) -> Slice[_T]: ...
     @property
-    def start_offset(self) -> int: ...
+    def start_offset(self) -> int:
+        """Lowest offset that is still there."""
     @property
-    def end_offset(self) -> int: ...
+    def end_offset(self) -> int:
+        """Offset after the last record that this handle sees. The next record gets it, unless the handle
+        sees only what is durable.
+        """
     @property
-    def visible_offset(self) -> int: ...
+    def visible_offset(self) -> int:
+        """Offset after the last visible record, which the next record gets."""
     @property
-    def durable_offset(self) -> int: ...
-    def wait_durable(self, offset: int | None = None, timeout: Duration | None = None) -> bool: ...
+    def durable_offset(self) -> int:
+        """Offset after the last record that is known to be on the disk."""
+    def wait_durable(self, offset: int | None = None, timeout: Duration | None = None) -> bool:
+        """Wait until a record is on the disk.
+
+        Where the store is open for writing this syncs, as `flush` does; a reader waits for others.
+
+        Args:
+            offset: The record; by default all that is visible now.
+            timeout: Seconds; None waits as long as it takes.
+
+        Returns:
+            True once it is on the disk, False after the timeout.
+
+        Raises:
+            OffsetOutOfRange: The record was not written yet.
+
+        Example:
+            >>> orders = store.topic("orders")
+            >>> orders.wait_durable(orders.append(b"x"))
+            True
+        """
 
 class PartitionedTopic(AnyTopic[_T]):
+    """An open topic of several partitions; see falaj.PartitionedTopic."""
+
     def __new__(cls, opened: Opened, store: Any) -> Self: ...
     @overload
     def append(
@@ -377,7 +780,33 @@ class PartitionedTopic(AnyTopic[_T]):
         producer: str | None = None,
         sequence: int | None = None,
         expect: int | None = None,
-    ) -> Position: ...
+    ) -> Position:
+        """Append a record to the partition that its key chooses.
+
+        Args:
+            value: As for `Topic.append`.
+            key: Text (kept as UTF-8) or bytes that tell what the record is about. Records with the same key
+                go to the same partition and stay in order; those without a key take turns.
+            headers, timestamp, timestamp_ns: As for `Topic.append`.
+            partition: The partition that the record goes to, whatever its key.
+            sync: "none", "interval" or "durable", see `falaj.open`.
+            producer, sequence: As for `Topic.append`. Records of a producer without a key go to one partition.
+            expect: The offset that the record must get, in the partition that `partition` or the key names.
+
+        Returns:
+            A `falaj.Position(partition, offset)`.
+
+        Raises:
+            InvalidArgument: There is no such partition, or an offset is expected of several partitions.
+            OffsetConflict, AppendTooLarge, NoSpace, NotWritable, TopicDeleted: As for `Topic.append`, and so
+                are the others.
+
+        Example:
+            >>> clicks = store.partitioned_topic("clicks", partitions=4)
+            >>> position = clicks.append(b"home", key="ann")
+            >>> clicks[position].to_bytes(), clicks.append(b"cart", key="ann").partition == position.partition
+            (b'home', True)
+        """
     @overload
     def append(
         self,
@@ -403,7 +832,28 @@ class PartitionedTopic(AnyTopic[_T]):
         producer: str | None = None,
         sequence: int | None = None,
         expect: int | None = None,
-    ) -> dict[int, range]: ...
+    ) -> dict[int, range]:
+        """Append many records at once: all of them become visible together, or none.
+
+        Args:
+            records: As for `Topic.extend`. Keys choose the partitions; records without a key go to one.
+            partition: The partition they go to, whatever their keys.
+            sync, producer, sequence, expect: As for `append`; they stand for all the records together.
+
+        Returns:
+            The range of offsets of each partition that got records. Without records it is empty, and nothing
+            is appended.
+
+        Raises:
+            InvalidArgument: An offset is expected of several partitions; or the value of a `Record` of
+                another codec is not one for this topic's.
+            AppendTooLarge: Together they are larger than one append may be, and as for `append`.
+
+        Example:
+            >>> clicks = store.partitioned_topic("clicks", partitions=4)
+            >>> clicks.extend([b"home", b"cart"], partition=2)
+            {2: range(0, 2)}
+        """
     @overload
     def extend(
         self,
@@ -427,18 +877,43 @@ class PartitionedTopic(AnyTopic[_T]):
         producer: str | None = None,
         sequence: int | None = None,
         expect: int | None = None,
-    ) -> Position: ...
+    ) -> Position:
+        """Append a tombstone, by which a key is deleted, to the key's partition; else as `Topic.tombstone`.
+
+        Args:
+            key: Text (kept as UTF-8) or bytes that tell what is deleted.
+            partition: The partition that it goes to, whatever its key.
+            headers, timestamp, timestamp_ns, sync, producer, sequence, expect: As for `append`.
+
+        Returns:
+            A `falaj.Position(partition, offset)`.
+
+        Raises:
+            TypeError: The key is neither text nor bytes.
+            OffsetConflict, NotWritable, NoSpace, TopicDeleted: As for `append`; nothing was appended.
+
+        Example:
+            >>> prices = store.partitioned_topic("prices", partitions=2, compacted=True)
+            >>> prices[prices.tombstone(b"tea")].is_tombstone
+            True
+        """
     def __getitem__(self, position: Position | tuple[int, int], /) -> Record[_T]: ...
 
 @final
 class Opened:
+    """The contents of a Topic: an opened topic, or one partition of it."""
+
     @property
-    def partitions(self) -> int: ...
+    def partitions(self) -> int:
+        """How many partitions the topic has."""
     @property
-    def single(self) -> bool: ...
+    def single(self) -> bool:
+        """True when it is for one partition: the topic has one, or this is a view of one."""
 
 @disjoint_base
 class Store:
+    """An open store; see falaj.Store."""
+
     def __new__(
         cls,
         path: object,
@@ -453,15 +928,32 @@ class Store:
         mapped: bool,
     ) -> Self: ...
     @property
-    def path(self) -> Path: ...
+    def path(self) -> Path:
+        """The directory, absolute."""
     @property
-    def id(self) -> str: ...
+    def id(self) -> str:
+        """The store's id from its creation, as hexadecimal digits; copies have the same."""
     @property
-    def closed(self) -> bool: ...
+    def closed(self) -> bool:
+        """True once it was closed."""
     @property
-    def writable(self) -> bool: ...
-    def delete_topic(self, name: str) -> None: ...
-    def close(self) -> None: ...
+    def writable(self) -> bool:
+        """True when it was opened for writing."""
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic and all its records, for all processes; values that were read stay valid.
+
+        Raises:
+            UnknownTopic: There is no topic of this name.
+            NotWritable: The store was opened for reading.
+
+        Example:
+            >>> _ = store.topic("orders")
+            >>> store.delete_topic("orders")
+            >>> list(store.topics)
+            []
+        """
+    def close(self) -> None:
+        """Sync and close all topics that were opened through it, and the store. Values stay valid."""
     def __enter__(self) -> Self: ...
     def __exit__(self, *_exception: object) -> None: ...
     @staticmethod
@@ -495,6 +987,8 @@ class Store:
 
 @disjoint_base
 class Transaction:
+    """Records for several topics that become visible together; see falaj.Transaction."""
+
     def __new__(
         cls,
         store: Store,
@@ -513,7 +1007,28 @@ class Transaction:
         timestamp_ns: int | None = None,
         partition: int | None = None,
         expect: int | None = None,
-    ) -> None: ...
+    ) -> None:
+        """Append a record when the transaction ends.
+
+        Args:
+            topic: The topic, or its name. It must exist, in the same log as the others.
+            value, key, headers, timestamp, timestamp_ns, partition: As for `Topic.append`.
+            expect: The offset that the record must get. If another append was faster, the transaction
+                appends nothing at its end, and raises OffsetConflict.
+
+        Raises:
+            UnknownTopic: There is none of this name: create it before, with `store.topic(name, log=…)`.
+            InvalidArgument: It is in another log, or another store, than the others. Or no record of this
+                transaction can get the expected offset.
+
+        Example:
+            >>> _ = store.topic("paid", log="shop"), store.topic("audit", log="shop")
+            >>> with store.transaction() as tx:
+            ...     tx.append("paid", b"order 17", key=b"eu")
+            ...     tx.append("audit", b"paid: order 17")
+            >>> tx.offsets
+            {'paid': {0: range(0, 1)}, 'audit': {0: range(0, 1)}}
+        """
     def tombstone(
         self,
         topic: AnyTopic[Any] | str,
@@ -524,7 +1039,24 @@ class Transaction:
         timestamp_ns: int | None = None,
         partition: int | None = None,
         expect: int | None = None,
-    ) -> None: ...
+    ) -> None:
+        """Append a tombstone when the transaction ends: a key without a value, which deletes the key.
+
+        Args:
+            topic: As for `append`.
+            key, headers, timestamp, timestamp_ns, partition: As for `Topic.tombstone`.
+            expect: As for `append`.
+
+        Raises:
+            UnknownTopic, InvalidArgument: As for `append`.
+
+        Example:
+            >>> prices = store.topic("prices", compacted=True)
+            >>> with store.transaction() as tx:
+            ...     tx.tombstone(prices, b"tea")
+            >>> prices[0].key, prices[0].is_tombstone
+            (b'tea', True)
+        """
     def extend(
         self,
         topic: AnyTopic[Any] | str,
@@ -532,10 +1064,38 @@ class Transaction:
         *,
         partition: int | None = None,
         expect: int | None = None,
-    ) -> None: ...
-    def finish(self, topic: AnyTopic[Any] | str) -> None: ...
+    ) -> None:
+        """Append many records to a topic when the transaction ends.
+
+        Args:
+            topic: As for `append`.
+            records, partition: As for `Topic.extend`.
+            expect: The offset that the first of them must get, as for `append`. All go to one partition.
+
+        Raises:
+            AppendTooLarge: Together they are larger than one append may be.
+            UnknownTopic, InvalidArgument: As for `append`.
+        """
+    def finish(self, topic: AnyTopic[Any] | str) -> None:
+        """Finish a topic when the transaction ends, behind its records; see `Topic.finish`.
+
+        Args:
+            topic: As for `append`.
+
+        Raises:
+            UnknownTopic, InvalidArgument: As for `append`.
+
+        Example:
+            >>> day = store.topic("2026-11-27")
+            >>> with store.transaction() as tx:
+            ...     tx.append(day, b"the last one")
+            ...     tx.finish(day)
+            >>> day.finished
+            True
+        """
     @property
-    def offsets(self) -> dict[str, dict[int, range]] | None: ...
+    def offsets(self) -> dict[str, dict[int, range]] | None:
+        """The offsets of the records, by topic and then by partition, once it was committed; else None."""
     def _move(
         self, cursors: list[tuple[bytes, int, int]], home: AnyTopic[Any] | str | None
     ) -> None: ...
@@ -545,21 +1105,43 @@ class Transaction:
 
 @final
 class Records(Generic[_T]):
+    """An iterator over records that were committed when it began."""
+
     def __iter__(self) -> Self: ...
     def __contains__(self, item: Any, /) -> NoReturn: ...
     def __next__(self) -> Record[_T]: ...
-    def skip_damage(self) -> list[Skipped]: ...
+    def skip_damage(self) -> list[Skipped]:
+        """Step over corruption after a `CorruptData`. This reader loses the records in between.
+        Returns, for each partition with corruption, its path and position, the first lost offset
+        and the one after the last. They are equal if no valid record follows that would tell.
+        """
     def __class_getitem__(cls, key: Any) -> GenericAlias: ...
 
 @final
 class Follower(Generic[_T]):
+    """An iterator over records, present and future, as `Topic.follow` yields it.
+
+    One thread at a time may read from it; `close` ends it from any thread. A forked child may
+    continue it.
+
+    Example:
+        >>> orders = store.topic("orders")
+        >>> with orders.follow(timeout=0) as follower:
+        ...     _ = orders.append(b"x")
+        ...     next(follower)
+        <Record orders[0] b'x'>
+    """
+
     def __iter__(self) -> Self: ...
     def __contains__(self, item: Any, /) -> NoReturn: ...
     def __next__(self) -> Record[_T]: ...
-    def poll(self) -> Record[_T] | None: ...
+    def poll(self) -> Record[_T] | None:
+        """Return the next record if there is one now, else None."""
     @property
-    def closed(self) -> bool: ...
-    def close(self) -> None: ...
+    def closed(self) -> bool:
+        """True once it, or its topic, was closed."""
+    def close(self) -> None:
+        """End the iteration, from any thread."""
     def __enter__(self) -> Self: ...
     def __exit__(self, *_exception: object) -> None: ...
     @property
@@ -571,6 +1153,8 @@ class Follower(Generic[_T]):
 
 @disjoint_base
 class Consumer(Generic[_T]):
+    """A member of a consumer group; see falaj.Consumer."""
+
     def __new__(
         cls,
         store: Store,
@@ -583,17 +1167,30 @@ class Consumer(Generic[_T]):
         home: Opened | None = None,
     ) -> Self: ...
     @property
-    def group(self) -> str: ...
+    def group(self) -> str:
+        """The consumer group that it is a member of."""
     @property
-    def topics(self) -> list[str]: ...
+    def topics(self) -> list[str]:
+        """Names of the topics that it reads, sorted. Those of a pattern change as topics are created and
+        deleted.
+        """
     @property
-    def pattern(self) -> str | None: ...
+    def pattern(self) -> str | None:
+        """The pattern of the names of its topics; None when its topics were named."""
     @property
-    def closed(self) -> bool: ...
+    def closed(self) -> bool:
+        """True once it was closed."""
     @property
-    def lag(self) -> int: ...
+    def lag(self) -> int:
+        """The number of kept records after the committed offsets, in all partitions of its topics,
+        whichever members have them.
+        """
     @property
-    def partitions(self) -> list[tuple[str, int]]: ...
+    def partitions(self) -> list[tuple[str, int]]:
+        """The partitions of this member: topic and number of each.
+
+        It takes and releases partitions as needed, as reading records does.
+        """
     def __iter__(self) -> Consumed[_T]: ...
     def __contains__(self, item: Any, /) -> NoReturn: ...
     def commit(
@@ -603,15 +1200,115 @@ class Consumer(Generic[_T]):
         topic: str | None = None,
         partition: int | None = None,
         sync: Sync | None = None,
-    ) -> None: ...
-    def position(self, topic: str | None = None, partition: int | None = None) -> int: ...
-    def committed(self, topic: str | None = None, partition: int | None = None) -> int: ...
-    def rewind(self) -> None: ...
-    def pause(self, topic: str | None = None, partition: int | None = None) -> None: ...
-    def resume(self, topic: str | None = None, partition: int | None = None) -> None: ...
-    def skip_damage(self) -> list[SkippedOfTopic]: ...
-    def uncommitted(self) -> list[tuple[bytes, int, int]]: ...
-    def close(self) -> None: ...
+    ) -> None:
+        """Commit the position: after all delivered records, or an offset (of the next record to read).
+
+        Every process sees it at once, and it survives the death of any process. After a power
+        failure the committed offset may be lower, but never beyond the log. With `sync="durable"` a
+        power failure keeps it: the records before it are synced, then the committed offset. Threads
+        that wait share one sync.
+
+        Args:
+            offset: The offset of the next record to read. By default, all delivered records of all
+                partitions are committed.
+            topic: The topic of the offset, if the consumer reads several.
+            partition: The partition of the offset, if there are several.
+            sync: "durable" waits for the disk; anything else does not.
+
+        Raises:
+            PartitionNotAssigned: Another member has the partition; nothing was committed.
+            OffsetOutOfRange: The offset lies beyond the end. An offset that a trim or a limit has
+                passed meanwhile is committed; the next read then raises this.
+
+        Example:
+            >>> orders = store.topic("orders")
+            >>> _ = orders.extend([b"one", b"two"])
+            >>> billing = store.consumer("billing", ["orders"])
+            >>> next(iter(billing)).to_bytes()
+            b'one'
+            >>> billing.commit()
+            >>> billing.committed(), billing.lag
+            (1, 1)
+        """
+    def position(self, topic: str | None = None, partition: int | None = None) -> int:
+        """Offset of the next record to be delivered.
+
+        Args:
+            topic: The topic, if the consumer reads several.
+            partition: The partition, if there are several.
+
+        Raises:
+            PartitionNotAssigned: Another member has the partition.
+            LogTruncated: The log no longer knows the committed offset.
+        """
+    def committed(self, topic: str | None = None, partition: int | None = None) -> int:
+        """The committed offset, whichever member committed it.
+
+        Args:
+            topic: The topic, if the consumer reads several.
+            partition: The partition, if there are several.
+        """
+    def rewind(self) -> None:
+        """Deliver all uncommitted records again, as after work that failed.
+
+        Example:
+            >>> _ = store.topic("orders").append(b"one")
+            >>> billing = store.consumer("billing", ["orders"])
+            >>> len(billing.poll()), len(billing.poll(timeout=0))
+            (1, 0)
+            >>> billing.rewind()
+            >>> len(billing.poll())
+            1
+        """
+    def pause(self, topic: str | None = None, partition: int | None = None) -> None:
+        """Stop delivering some partitions until `resume`; they stay this member's.
+
+        Args:
+            topic: Only this topic.
+            partition: Only this partition of it.
+        """
+    def resume(self, topic: str | None = None, partition: int | None = None) -> None:
+        """Resume delivering paused partitions.
+
+        Args:
+            topic: Only this topic.
+            partition: Only this partition of it.
+        """
+    def skip_damage(self) -> list[SkippedOfTopic]:
+        """Step over corruption after a `CorruptData`. The records in between are lost to this
+        consumer, and count as delivered: the next commit covers them.
+
+        Returns:
+            For each topic and partition with corruption: the path and position of the corruption,
+                the first lost offset and the one after the last. They are equal if nothing was lost, or
+                if no valid record follows that would tell.
+
+        Example:
+            >>> _ = store.topic("orders").append(b"one")
+            >>> billing = store.consumer("billing", ["orders"])
+            >>> billing.skip_damage()
+            []
+        """
+    def uncommitted(self) -> list[tuple[bytes, int, int]]:
+        """List the delivered and uncommitted records, for a program that commits them elsewhere.
+
+        Returns:
+            For each partition: the cursor's name (docs/FORMAT.md, "Cursor names"), the offset after
+                the last delivered record, the checksum of the block before it.
+        """
+    def close(self) -> None:
+        """Release all partitions, so that other members get them, and end every wait on it, in any
+        thread. `on_revoke` is called first.
+
+        Uncommitted records are delivered again to the next owner of their partition. Loops over it
+        end. If another thread is using it, as in a `commit` that waits for the disk, that thread
+        releases it when its call ends. A second call does nothing, or what the first one could not
+        do.
+
+        Raises:
+            LockTimeout: A store that is written with `pwrite` was busy for longer than its `timeout`; call
+                it again.
+        """
     def _announce(self) -> None: ...
     def _expect_open(self) -> None: ...
     def _follow(self, timeout: float | None) -> Consumed[_T]: ...
@@ -626,6 +1323,8 @@ class Consumer(Generic[_T]):
 
 @final
 class Consumed(Generic[_T]):
+    """An iterator over the records that a consumer reads."""
+
     def __iter__(self) -> Self: ...
     def __contains__(self, item: Any, /) -> NoReturn: ...
     def __next__(self) -> Record[_T]: ...
@@ -633,12 +1332,16 @@ class Consumed(Generic[_T]):
 
 @disjoint_base
 class Queue(Generic[_T]):
+    """An open queue; see falaj._queue.Queue."""
+
     _NOT_BEFORE: Final[str]
     def __new__(cls, topic: Topic[_T], name: str, ordered: bool | None) -> Self: ...
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The queue's name."""
     @property
-    def closed(self) -> bool: ...
+    def closed(self) -> bool:
+        """True once the queue or its topic was closed."""
     def _take(
         self,
         jobs: list[Job[_T]],
@@ -649,7 +1352,17 @@ class Queue(Generic[_T]):
         max_attempts: int,
         has_policy: bool,
     ) -> None: ...
-    def ack(self, jobs: Job[_T] | Iterable[Job[_T]]) -> None: ...
+    def ack(self, jobs: Job[_T] | Iterable[Job[_T]]) -> None:
+        """Say that jobs are done: their records are never delivered again.
+
+        Args:
+            jobs: A job, or any number of them, taken from this handle.
+
+        Raises:
+            LeaseExpired: The lease of one of them is over, and another worker may have it. The others were
+                acked.
+            InvalidArgument: A job was taken from another handle; nothing was acked.
+        """
     def _release(
         self, jobs: Job[_T] | Iterable[Job[_T]], delay: float | None, reason: str | None = None
     ) -> None: ...
@@ -658,33 +1371,110 @@ class Queue(Generic[_T]):
     def _bury(
         self, jobs: Job[_T] | Iterable[Job[_T]], dead: AnyTopic[Any], reason: str | None = None
     ) -> bool: ...
-    def skip_damage(self) -> list[SkippedOfTopic]: ...
+    def skip_damage(self) -> list[SkippedOfTopic]:
+        """Give up the jobs that block the queue because their records are corrupt.
+
+        These are the jobs that returned because they cannot be read, and the next ones that were never
+        delivered. They count as dead. They have no dead letters, as there is nothing to write. With
+        `order="key"` the queue cannot know their keys, so the jobs behind them continue without them.
+
+        This reads the jobs that returned.
+
+        Returns:
+            For each corrupt place `topic`, `partition`, `offsets`, `path` and `position`; empty if nothing
+            is corrupt. `offsets` are the first offset that was given up, and the one after the last.
+
+        Raises:
+            TopicDeleted: The topic was deleted.
+
+        Example:
+            >>> queue = store.queue("jobs")
+            >>> queue.skip_damage()
+            []
+        """
     def _info(self) -> QueueInfo: ...
     def _watch(self) -> Watch: ...
     def _next(self) -> tuple[int, float | None]: ...
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Close the queue, from any thread: calls that wait for jobs end. Jobs that were not begun return to the
+        queue. Those that were begun stay in flight; settle them with their own `ack` and `nack`.
+        """
     def __class_getitem__(cls, key: Any) -> GenericAlias: ...
 
 @final
 class Job(Generic[_T]):
+    """A record, and the right to work on it until the lease is over.
+
+    A context manager: the block begins the work. When the block ends, it acks the job. When an exception
+    leaves the block, it gives the job back, and that counts an attempt. If the code in the block acks the job
+    or gives it back, the end of the block does neither.
+
+    Example:
+        >>> queue = store.queue("jobs")
+        >>> _ = queue.put(b"resize 1.png")
+        >>> [job] = queue.take()
+        >>> job.to_bytes(), job.offset, job.attempt
+        (b'resize 1.png', 0, 1)
+        >>> job.ack()
+    """
+
     @property
-    def record(self) -> Record[_T]: ...
+    def record(self) -> Record[_T]:
+        """The record that the job is about."""
     @property
-    def value(self) -> _T: ...
+    def value(self) -> _T:
+        """The record's payload, decoded by the topic's codec."""
     @property
-    def key(self) -> builtins.bytes | None: ...
+    def key(self) -> builtins.bytes | None:
+        """The record's key, or None."""
     @property
-    def offset(self) -> int: ...
+    def offset(self) -> int:
+        """The record's offset."""
     @property
-    def attempt(self) -> int: ...
+    def attempt(self) -> int:
+        """The number of attempts, this one included."""
     @property
-    def settled(self) -> bool: ...
-    def to_bytes(self) -> builtins.bytes: ...
-    def begin(self) -> None: ...
+    def settled(self) -> bool:
+        """True once the job was acked or given back through this object."""
+    def to_bytes(self) -> builtins.bytes:
+        """A copy of the record's payload."""
+    def begin(self) -> None:
+        """Begin work on the job: from here on this counts as an attempt, however it ends. Iterating over the
+        batch, indexing it and `with job:` do so, too. Once the job was begun or settled, this does nothing.
+
+        Raises:
+            LeaseExpired: Its lease is over: another worker may have it, so leave it alone.
+        """
     def _reach(self) -> bool: ...
-    def ack(self) -> None: ...
-    def nack(self, delay: float | None = None, *, reason: str | None = None) -> None: ...
-    def extend(self, lease: float = 30.0) -> None: ...
+    def ack(self) -> None:
+        """Say that the job is done: its record is never delivered again.
+
+        Raises:
+            LeaseExpired: Its lease is over, or it was settled before; another worker may have it.
+        """
+    def nack(self, delay: float | None = None, *, reason: str | None = None) -> None:
+        """Return the job to the queue because it failed. This counts as an attempt. The queue delivers it again, to any
+        worker.
+
+        After the last attempt, by `max_attempts`, it becomes a dead letter at once, on the disk. If the dead letter
+        cannot be written, the job returns to the queue, and a later `take` writes the dead letter.
+
+        Args:
+            delay: Seconds before it is delivered again; by default as the queue's `backoff` says, else at once.
+            reason: Why it failed. The dead letter keeps up to 1,000 bytes of it in its header `falaj-reason`.
+
+        Raises:
+            LeaseExpired: As for `ack`.
+        """
+    def extend(self, lease: float = 30.0) -> None:
+        """Keep the job for longer.
+
+        Args:
+            lease: Seconds from now until its lease is over.
+
+        Raises:
+            LeaseExpired: As for `ack`.
+        """
     def __reduce__(self) -> NoReturn: ...
     def __enter__(self) -> Self: ...
     def __exit__(self, *exception: object) -> None: ...
@@ -702,64 +1492,137 @@ def _delete_queue(store: Store, name: str) -> None: ...
 
 @final
 class Watch:
+    """Asks one log for news, on behalf of any number of followers."""
+
     @property
-    def key(self) -> tuple[str, bool]: ...
+    def key(self) -> tuple[str, bool]:
+        """Return a key that is the same for all that wait for the same news."""
     @property
-    def store(self) -> str: ...
+    def store(self) -> str:
+        """Return the path of its log's store: one sleep can serve several logs of a store."""
     @property
-    def wakes(self) -> int: ...
-    def ask(self, seen: int) -> bool: ...
-    def bell(self) -> Bell: ...
+    def wakes(self) -> int:
+        """Return how often waiters for the log were woken, for any reason."""
+    def ask(self, seen: int) -> bool:
+        """Ask for a wake on the bell when there is more than up to an address. True when there is
+        already; an error when the topic is deleted.
+        """
+    def bell(self) -> Bell:
+        """Return the bell that wakes it."""
 
 @final
 class Bell:
+    """The bell for one sleep that serves several logs of a store."""
+
     @staticmethod
-    def name_thread() -> None: ...
-    def ticket(self) -> Ticket: ...
-    def sleep(self, ticket: Ticket, idle_turns: int) -> None: ...
-    def rouse(self) -> None: ...
+    def name_thread() -> None:
+        """Name the calling thread, for people who look at a process's threads."""
+    def ticket(self) -> Ticket:
+        """Take a ticket, before the logs are asked."""
+    def sleep(self, ticket: Ticket, idle_turns: int) -> None:
+        """Sleep until a wake, a second at most. The sleep is shorter if no process can ring the bell,
+        and grows with each turn without news.
+        """
+    def rouse(self) -> None:
+        """End the sleep of all that sleep on it."""
 
 @final
-class Ticket: ...
+class Ticket:
+    """The state of a bell before the logs were asked."""
 
 @final
 class Receipts:
+    """Records that the calls of this thread append inside a `with` block.
+
+    A signal handler that raises can discard the result of a call: the exception comes, and the
+    records are in the topic all the same. This object still has the result. It costs nothing while
+    no block is open.
+
+    Example:
+        >>> orders = store.topic("orders")
+        >>> with falaj.Receipts() as receipts:
+        ...     _ = orders.append(b"10 apples")
+        >>> receipts.appended
+        [Receipt(topic='orders', partition=0, offsets=range(0, 1))]
+    """
+
     def __new__(cls) -> Self: ...
     @property
-    def appended(self) -> list[Receipt]: ...
+    def appended(self) -> list[Receipt]:
+        """The appended records, in order: topic, partition, and the range of offsets."""
     def __enter__(self) -> Self: ...
     def __exit__(self, *_exception: object) -> None: ...
 
 @final
 class Batch(Generic[_T]):
-    """Consecutive records of one partition, as `Topic.batches` yields them.
+    """Consecutive records of one partition, as `Topic.batches` yields them: no object for each. It
+    cannot be pickled or copied: pass on `list(batch)` or `batch.to_arrow()`.
 
-    It reads only the requested columns, without an object for each record. A loop over it gives
-    records.
+    Example:
+        >>> orders = store.topic("orders")
+        >>> _ = orders.extend([b"a", b"b", b"c"])
+        >>> batch = next(orders.batches())
+        >>> batch.offsets, batch.to_list(), bytes(batch.values[1])
+        (range(0, 3), [b'a', b'b', b'c'], b'b')
+        >>> [record.offset for record in batch]
+        [0, 1, 2]
     """
 
     @property
     def values(self) -> Sequence[_T]:
-        """The values, as the topic's codec reads the payloads; None for a tombstone."""
+        """The values, as the topic's codec reads the payloads; None for a tombstone. A topic of "raw"
+        has `raw_values`.
+
+        Raises:
+            DecodeFailed: The codec cannot read a payload; `raw_values` has the bytes.
+            CorruptData: A record is corrupt.
+        """
     @property
     def raw_values(self) -> Values:
-        """The payloads as read-only memoryviews, made when asked for; None for a tombstone."""
+        """The payloads as read-only memoryviews, made on request."""
     @property
     def keys(self) -> list[bytes | None]:
-        """The keys; None where a record has none."""
+        """The keys; None for a record without one."""
     @property
     def timestamps_ns(self) -> list[int]:
-        """When each record happened or else was appended, in nanoseconds since 1970."""
+        """When each record happened, or otherwise was appended, in nanoseconds since 1970."""
     @property
-    def offsets(self) -> range: ...
+    def offsets(self) -> range:
+        """Offsets of its records."""
     @property
-    def partition(self) -> int: ...
+    def partition(self) -> int:
+        """Number of the partition of its records."""
     @property
-    def topic(self) -> str: ...
-    def to_list(self) -> list[bytes | None]: ...
+    def topic(self) -> str:
+        """Name of the topic."""
+    def to_list(self) -> list[bytes | None]:
+        """Copies of all payloads."""
     def to_arrow(
         self, *, columns: Sequence[str] | None = None, views: bool = False
-    ) -> pyarrow.Table: ...
+    ) -> pyarrow.Table:
+        """Convert the batch to a pyarrow table with the columns of `Topic.to_arrow`. Nothing is read
+        again: the batch keeps its records, even after they were trimmed.
+
+        Args:
+            columns: Which of `falaj.arrow.COLUMNS`, in this order; None for partition, offset, timestamp,
+                key and value.
+            views: Keys and values are not copied: the columns are of the type `binary_view`, and show the
+                mapped files.
+
+        Returns:
+            A table of as many rows as the batch has records; of one chunk, but for very large ones.
+
+        Raises:
+            MissingExtra: pyarrow is not installed.
+            InvalidArgument: An unknown column, or one named twice.
+            CorruptData: A record is corrupt.
+
+        Example:
+            >>> orders = store.topic("orders")
+            >>> _ = orders.extend([b"a", b"b"])
+            >>> next(orders.batches()).to_arrow(columns=["offset", "value"]).to_pylist()
+            [{'offset': 0, 'value': b'a'}, {'offset': 1, 'value': b'b'}]
+        """
     def __iter__(self) -> BatchRecords[_T]: ...
     def __len__(self) -> int: ...
     def __contains__(self, item: Any, /) -> NoReturn: ...
@@ -767,12 +1630,16 @@ class Batch(Generic[_T]):
 
 @final
 class Batches(Generic[_T]):
+    """Iterator over batches of one partition."""
+
     def __iter__(self) -> Self: ...
     def __next__(self) -> Batch[_T]: ...
     def __class_getitem__(cls, key: Any) -> GenericAlias: ...
 
 @final
 class BatchRecords(Generic[_T]):
+    """Iterator over the records of a batch."""
+
     def __iter__(self) -> Self: ...
     def __contains__(self, item: Any, /) -> NoReturn: ...
     def __next__(self) -> Record[_T]: ...
@@ -780,6 +1647,8 @@ class BatchRecords(Generic[_T]):
 
 @final
 class Values(Sequence[memoryview | None]):
+    """Payloads of a batch: a sequence of memoryviews that are made on request."""
+
     @overload
     def __getitem__(self, index: int, /) -> memoryview | None: ...
     @overload
@@ -789,21 +1658,31 @@ class Values(Sequence[memoryview | None]):
 
 @final
 class ValuesIterator:
+    """Iterator over payloads."""
+
     def __iter__(self) -> Self: ...
     def __next__(self) -> memoryview | None: ...
 
 @final
 class Floor:
+    """For benches/ only."""
+
     def __new__(cls, path: str | Path) -> Self: ...
-    def append(self, value: bytes) -> int: ...
-    def extend(self, values: list[bytes]) -> int: ...
+    def append(self, value: bytes) -> int:
+        """Do the least work of one append."""
+    def extend(self, values: list[bytes]) -> int:
+        """Do the least work of one extend."""
 
 @final
 class ArrowBatch:
+    """One record batch."""
+
     def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]: ...
 
 @final
 class ArrowStream:
+    """Records as Arrow record batches; see falaj.arrow."""
+
     def __arrow_c_stream__(self, requested_schema: object = None) -> object: ...
     def __iter__(self) -> Self: ...
     def __next__(self) -> ArrowBatch: ...

@@ -57,7 +57,7 @@ def test_resident_memory_falls_behind_a_reader(store: falaj.Store, way: str) -> 
 
 
 LARGE = 32 * MIB
-#: Memory that may stay of a log: as much as a segment has, what is read ahead, and a batch that is held.
+#: Memory that may stay of a log: of a segment, of what is read ahead, and of a batch that is held.
 MOST = 40 * MIB
 
 
