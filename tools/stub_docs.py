@@ -77,7 +77,7 @@ def is_ellipsis(node: ast.stmt) -> bool:
 
 def first_line(node: ast.stmt) -> int:
     """Give the line where a statement begins, decorators included."""
-    decorators = getattr(node, "decorator_list", [])
+    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
     return min([node.lineno, *(decorator.lineno for decorator in decorators)])
 
 
