@@ -368,7 +368,7 @@ def open_consumer(
         _expect_callback(name, callback)
     if (topics is None) == (pattern is None):
         raise InvalidArgument(
-            "a consumer reads either topics or a pattern= of their names: say one"
+            "a consumer reads either topics or those of a pattern: give topics= or pattern="
         )
     if pattern is not None and not isinstance(pattern, str):
         raise TypeError(f"pattern is text such as 'orders.*', not {type(pattern).__name__}")

@@ -304,7 +304,7 @@ def test_info_tells_topics_logs_and_who_writes(shell: Shell) -> None:
             break
         assert log[7] == f"process {writer.pid}"
     assert ["write mode", "mapped"] in rows(told, "store")
-    assert ["pair", "1", "bytes", "0", "1", "1", "pair"] in rows(told, "topic")
+    assert ["pair", "1", "bytes", "0", "1", "1", "pair", "open"] in rows(told, "topic")
     assert (int(log[1]), log[5:]) == (SEGMENTS, ["ready", "free", "free"])
     assert int(log[2]) > RECORDS * 20
     assert int(log[3]) >= SEGMENTS << 12
@@ -333,8 +333,8 @@ def test_info_tells_of_what_is_damaged_and_shows_the_rest(shell: Shell) -> None:
 def test_a_person_sees_tables(shell: Shell) -> None:
     out = shell.terminal("info", "-s", "s", NO_COLOR="1").end().out
     assert re.search(r"^write mode   mapped$", out, re.M)
-    assert re.search(r"^topic  partition  codec  start    end  durable  log$", out, re.M)
-    assert re.search(r"^t              0  bytes      0  2,700    2,700  t$", out, re.M)
+    assert re.search(r"^topic  partition  codec  start    end  durable  log +state$", out, re.M)
+    assert re.search(r"^t              0  bytes      0  2,700    2,700  t +open$", out, re.M)
     assert re.search(r"^t            3  [\d.]+ KiB  [\d.]+ KiB +0 B  ready  free +free$", out, re.M)
 
 

@@ -195,6 +195,7 @@ ON_NOTHING: dict[str, list[list[str]]] = {
     "topic config": [["t"], ["t", "--retention-age", "7d"]],
     "topic trim": [["t", "--before", "1"]],
     "topic compact": [["t"]],
+    "topic finish": [["t", "--yes"]],
     "topic delete": [["t", "--yes"]],
     "group list": [[]],
     "group describe": [["c"]],
@@ -317,7 +318,7 @@ def fill(falaj: Shell) -> None:
 def test_topics_are_rows_of_tabs_in_a_pipe(falaj: Shell) -> None:
     fill(falaj)
     assert falaj.ok("topic", "list", "-s", "s") == (
-        "empty\tbytes\t1\t0\t\norders\tjson\t2\t1200\t2026-11-20T08:00:00.000000Z\n"
+        "empty\tbytes\t1\t0\t\topen\norders\tjson\t2\t1200\t2026-11-20T08:00:00.000000Z\topen\n"
     )
 
 
@@ -335,9 +336,9 @@ def test_topics_are_objects_in_json(falaj: Shell) -> None:
 def test_topics_are_a_table_on_a_terminal(falaj: Shell) -> None:
     fill(falaj)
     assert falaj.terminal("topic", "list", "-s", "s", NO_COLOR="1").end().out == (
-        "topic   codec  partitions  records  last record\n"
-        "empty   bytes           1        0  -\n"
-        "orders  json            2    1,200  2026-11-20T08:00:00.000000Z\n"
+        "topic   codec  partitions  records  last record                  state\n"
+        "empty   bytes           1        0  -                            open\n"
+        "orders  json            2    1,200  2026-11-20T08:00:00.000000Z  open\n"
     )
     assert "\x1b[1mtopic " in falaj.terminal("topic", "list", "-s", "s").end().out
 

@@ -313,7 +313,7 @@ def test_batches_from_asyncio_go_on_with_what_comes_and_give_others_turns(
 class Locked:
     """A follower that cannot get a lock when it looks again."""
 
-    closed = False
+    closed = _over = False
 
     def __init__(self, follower: Any) -> None:
         self._watch, self._seen, self.close = follower._watch, 0, follower.close

@@ -37,9 +37,9 @@ SAID: dict[str, tuple[Callable[[Any, Any], object], type[Exception], str]] = {
     "delete": (lambda store, _: store.delete_topic(b"t"), TypeError, "a topic is text, not bytes"),
     "group": (lambda store, topic: store.consumer(5, topic), TypeError, "group is text, not int"),
     "topics": (
-        lambda store, _: store.consumer("c", None),
+        lambda store, _: store.consumer("c", 5),
         TypeError,
-        "topics is a topic or several, or their names, not NoneType",
+        "topics is a topic or several, or their names, not int",
     ),
     "cursor_in": (
         lambda store, topic: store.consumer("c", topic, cursor_in=5),

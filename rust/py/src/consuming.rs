@@ -166,7 +166,9 @@ impl Consuming {
     /// finished, and the group has read the partitions that other members have, or had.
     pub(crate) fn is_over(&self) -> bool {
         let topics = self.member.topics();
-        if !self.paused.is_empty() || !topics.iter().all(Topic::is_finished) {
+        // Another topic may join a pattern later.
+        let may_grow = self.member.pattern().is_some() || !self.paused.is_empty();
+        if may_grow || !topics.iter().all(Topic::is_finished) {
             return false;
         }
         let is_own = |topic: usize, partition: u32| {

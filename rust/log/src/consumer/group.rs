@@ -107,7 +107,7 @@ impl Consumer {
     /// all. `None` after the timeout. Partitions are claimed and released here.
     ///
     /// # Errors
-    /// As [`Topic::scan`] for reading. `LogTruncated` where a power failure took records that the group had read.
+    /// As [`Topic::scan`](crate::Topic::scan) for reading. `LogTruncated` where a power failure took records that the group had read.
     /// `OffsetOutOfRange` where retention deleted the next records. After both, [`Consumer::seek`] says where to resume.
     /// `HandleClosed` in a forked child.
     pub fn poll(&mut self, timeout: impl Into<Option<Duration>>) -> Result<Option<Delivery>> {

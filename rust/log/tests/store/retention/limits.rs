@@ -290,14 +290,21 @@ fn what_a_consumer_needs_of_the_oldest_topic_is_deleted_of_a_younger_one_instead
     let memory = MemoryStorage::new();
     let (began, path) = (memory.now_us(), Path::new("/store"));
     let storage: Arc<dyn Storage> = Arc::new(memory.clone());
-    let store = open(&storage, path).unwrap();
-    let open_topic = |name: &str| topic(&store, name).with_sync(SyncMode::None);
-    let (old, young) = (open_topic("old"), open_topic("young"));
+    let opened = || {
+        let store = open(&storage, path).unwrap();
+        let [old, young] =
+            ["old", "young"].map(|name| topic(&store, name).with_sync(SyncMode::None));
+        (store, old, young)
+    };
+    let (store, old, young) = opened();
     for (day, each) in [(0, &old), (1, &young)] {
         memory.set_now_us(began + day * DAY_US);
         fill(each, 0, 900);
         each.flush().unwrap();
     }
+    // Its thread deletes after a roll, perhaps only now, and ends with the store.
+    drop((old, young, store));
+    let (store, old, young) = opened();
     let all: u64 = ["old", "young"].map(|name| taken(&storage, path, name)).iter().sum();
     let one = storage.stat(&segment(&storage, path, "old", 0)).unwrap().allocated;
     store.configure(Some(all - 2 * one)).unwrap();
