@@ -87,6 +87,8 @@ const BEFORE: &str = "before recovery";
 
 /// Most bytes that the header of a block in a group takes, and its body's padding.
 const HEADER_MAX: u64 = 48;
+/// Bytes that a producer adds to a header.
+const PRODUCER: u64 = 24;
 
 /// One append: blocks that are visible together or not at all.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -139,7 +141,8 @@ impl Group {
     pub(crate) fn begins_behind(&self, topic: u32, block: Address) -> Address {
         let before = self.0.iter().take_while(|(other, _)| *other != topic);
         let bytes = |values: &Vec<Vec<u8>>| values.iter().map(|v| v.len() as u64 + 8).sum::<u64>();
-        let most: u64 = before.map(|(_, values)| HEADER_MAX + bytes(values)).sum();
+        let header = HEADER_MAX + if self.is_conditional() { PRODUCER } else { 0 };
+        let most: u64 = before.map(|(_, values)| header + bytes(values)).sum();
         Address::new(block.sequence(), block.position().saturating_sub(most.next_multiple_of(8)))
     }
 
