@@ -252,7 +252,11 @@ impl StoreInner {
             for path in [&self.layout.log(&topic)?, &directory] {
                 files::sync_parent(storage, path)?;
             }
-            files::sync_dir(storage, &directory)?;
+            let synced = files::sync_dir(storage, &directory);
+            // Nothing needs to be kept of a topic that was deleted meanwhile. Its log says that it is gone.
+            if !is_gone(storage, &self.layout, &topic.name, &topic.generation) {
+                synced?;
+            }
         }
         Ok(topic)
     }

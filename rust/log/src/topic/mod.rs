@@ -115,14 +115,18 @@ impl Topic {
     /// of its log.
     #[doc(hidden)]
     pub fn open(store: &Store, name: &str, options: &TopicOptions) -> Result<Self> {
-        let (settings, log) = loop {
+        loop {
             let settings = store.open_topic(name, options)?;
-            match store.open_log(&settings) {
+            match Self::opened(store, settings.clone(), options) {
                 // It was deleted, or created again, in between: the next look decides.
                 Err(_) if store.is_gone(&settings) => {}
-                log => break (settings, log?),
+                opened => return opened,
             }
-        };
+        }
+    }
+
+    fn opened(store: &Store, settings: TopicSettings, options: &TopicOptions) -> Result<Self> {
+        let log = store.open_log(&settings)?;
         let topic = Self::of(store, settings, log, options.codec.clone())?;
         if options.codec.is_some() && !topic.has_codec() && store.access() == Access::Write {
             topic.name_codec(CODEC)?;
