@@ -302,7 +302,7 @@ fn what_a_consumer_needs_of_the_oldest_topic_is_deleted_of_a_younger_one_instead
         fill(each, 0, 900);
         each.flush().unwrap();
     }
-    // Its thread deletes after a roll, perhaps only now, and ends with the store.
+    // No roll waits for retention afterwards, so only these calls delete.
     drop((old, young, store));
     let (store, old, young) = opened();
     let all: u64 = ["old", "young"].map(|name| taken(&storage, path, name)).iter().sum();
