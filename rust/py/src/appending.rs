@@ -66,12 +66,7 @@ impl AnyTopic {
         let to = self.target(py, given.partition, given.sync)?;
         let preconditions = given.preconditions(py)?;
         let record = self.opened.handle.encoding(py, |coding| {
-            Ok(Incoming {
-                value: Some(input::encoded(value, coding.encode.as_ref())?),
-                key: input::key(key)?,
-                headers: input::headers(given.headers)?,
-                event_time_ns: given.time().ns()?,
-            })
+            Incoming::encoded(value, coding, (key, given.headers), given.time())
         })?;
         self.append_record(py, &record, &to, &preconditions)
     }

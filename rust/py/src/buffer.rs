@@ -101,10 +101,11 @@ fn export(
 ) -> PyResult<()> {
     let (start, len) = (value.as_ptr().cast_mut().cast(), value.len() as ffi::Py_ssize_t);
     debug_assert!(!view.is_null());
-    // SAFETY: the interpreter owns `view`, to be filled. No process writes these committed bytes
-    // again (invariants 1 and 2 of docs/ARCHITECTURE.md), or a frozen detached record owns them.
-    // They are exported as read-only (the 1) and stay readable while `exporter` lives, to which the
-    // view holds a reference. A failure sets an exception.
+    // No process writes these bytes again: they are committed (invariants 1 and 2 of
+    // docs/ARCHITECTURE.md), or a frozen detached record owns them.
+    // SAFETY: the interpreter owns `view`, to be filled. The bytes are exported as read-only (the 1)
+    // and stay readable while `exporter` lives, to which the view holds a reference. A failure sets
+    // an exception.
     let filled = unsafe { ffi::PyBuffer_FillInfo(view, exporter.as_ptr(), start, len, 1, flags) };
     if filled == 0 { Ok(()) } else { Err(PyErr::fetch(exporter.py())) }
 }

@@ -81,12 +81,8 @@ impl Part {
         py: Python<'py>,
     ) -> PyResult<()> {
         let record = self.opened.handle.encoding(py, |coding| {
-            Ok(Incoming {
-                value: Some(input::encoded(value, coding.encode.as_ref())?),
-                key: input::key(key)?,
-                headers: input::headers(headers)?,
-                event_time_ns: input::Timestamp { moment: timestamp, ns: timestamp_ns }.ns()?,
-            })
+            let timestamp = input::Timestamp { moment: timestamp, ns: timestamp_ns };
+            Incoming::encoded(value, coding, (key, headers), timestamp)
         })?;
         self.stage(py, &record, partition)
     }

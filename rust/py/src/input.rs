@@ -12,6 +12,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyString, PyTuple};
 
 use crate::calling::{call, of_module};
+use crate::coding::Coding;
 use crate::errors::invalid;
 use crate::payload;
 
@@ -38,6 +39,22 @@ impl<'py> Incoming<'py> {
     /// Make a record that is only a value.
     pub(crate) fn value(value: Bound<'py, PyBytes>) -> Self {
         Self { value: Some(value), key: None, headers: Vec::new(), event_time_ns: None }
+    }
+
+    /// Make a record of a value that a codec encodes.
+    #[inline]
+    pub(crate) fn encoded(
+        value: &Bound<'py, PyAny>,
+        coding: &Coding,
+        (key, headers): (Option<&Bound<'py, PyAny>>, Option<&Bound<'py, PyAny>>),
+        timestamp: Timestamp<'_, 'py>,
+    ) -> PyResult<Self> {
+        Ok(Self {
+            value: Some(self::encoded(value, coding.encode.as_ref())?),
+            key: self::key(key)?,
+            headers: self::headers(headers)?,
+            event_time_ns: timestamp.ns()?,
+        })
     }
 
     /// Make a tombstone: a record without a value, which deletes its key.

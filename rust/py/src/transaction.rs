@@ -295,12 +295,8 @@ impl Transaction {
         let opened = self.resolve(topic)?;
         let expect = input::expected(expect)?;
         let record = opened.handle.encoding(py, |coding| {
-            Ok(Incoming {
-                value: Some(input::encoded(value, coding.encode.as_ref())?),
-                key: input::key(key)?,
-                headers: input::headers(headers)?,
-                event_time_ns: input::Timestamp { moment: timestamp, ns: timestamp_ns }.ns()?,
-            })
+            let timestamp = input::Timestamp { moment: timestamp, ns: timestamp_ns };
+            Incoming::encoded(value, coding, (key, headers), timestamp)
         })?;
         self.push(py, &opened, &[record], (partition, expect))
     }
