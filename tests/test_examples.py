@@ -64,8 +64,10 @@ def test_workers_divide_the_records_and_the_next_goes_on_behind_them(tmp_path: P
         assert run(EXAMPLES / "worker.py", path, "orders", 0.1) == ""
 
 
-def test_the_tests_with_the_fixture_pass() -> None:
-    printed = run("-m", "pytest", "-q", "-p", "no:cacheprovider", EXAMPLES / "test_orders.py")
+def test_the_tests_with_the_fixture_pass(tmp_path: Path) -> None:
+    # Without a folder of its own, pytest would first remove those of all earlier runs.
+    options = ("-q", "-p", "no:cacheprovider", f"--basetemp={tmp_path / 'of the tests'}")
+    printed = run("-m", "pytest", *options, EXAMPLES / "test_orders.py")
     assert "2 passed" in printed
 
 

@@ -74,7 +74,7 @@ def test_the_fixture_is_found_by_pytest_and_gives_a_store(tmp_path: Path) -> Non
         "def test_it(falaj_store):\n    assert falaj_store.topic('x').append(b'1') == 0\n"
     )
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "test_user.py"],
+        [sys.executable, "-m", "pytest", "-q", "--basetemp=stores", "test_user.py"],
         cwd=tmp_path,
         capture_output=True,
         text=True,
