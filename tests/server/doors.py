@@ -54,11 +54,12 @@ class Server:
         before: Sequence[str] = (),
         pass_fds: Sequence[int] = (),
         user: int | None = None,
+        program: Path = PROGRAM,
     ) -> None:
         self.store = store
         command = [
             *before,
-            os.fspath(PROGRAM),
+            os.fspath(program),
             os.fspath(store),
             *(() if "--http" in flags else ("--http", "127.0.0.1:0")),
             *flags,

@@ -1,10 +1,12 @@
 """Readiness, a socket that outlives the server, an upgrade: the test plays systemd."""
 
+import http.client
 import signal
 import socket
 import threading
 from pathlib import Path
 
+import falaj
 from server.doors import PATIENCE_S, Reply, Server
 
 # LISTEN_PID is the process that execs; the socket gets the number that systemd gives it.
@@ -61,3 +63,49 @@ def test_an_upgrade_with_a_kept_socket_drops_no_connection(tmp_path: Path) -> No
         with activated(store, listener):
             assert between.getresponse().status == 200
             between.close()
+
+
+def test_upgrades_under_load_drop_no_request(tmp_path: Path) -> None:
+    store, clients, restarts = tmp_path / "events", 6, 4
+    ended = threading.Event()
+    sent: list[list[bytes]] = [[] for _ in range(clients)]
+    failed: list[Exception] = []
+
+    def send(client: int, server: Server) -> None:
+        """Append until the test ends or a request fails; half of the clients keep a connection."""
+        connection, head = server.connect(), {"Authorization": f"Bearer {server.token}"}
+        while not (ended.is_set() or failed):
+            value = b"%d-%d" % (client, len(sent[client]))
+            try:
+                connection.request("POST", "/v1/topics/a/records", value, head)
+                reply = connection.getresponse()
+                reply.read()
+            except (OSError, http.client.HTTPException) as error:
+                failed.append(error)
+            else:
+                sent[client].append(value)
+                if reply.status != 201:
+                    failed.append(AssertionError(reply.status))
+            if client % 2:
+                connection.close()  # the next request opens another one
+        connection.close()
+
+    with socket.create_server(("127.0.0.1", 0), backlog=1024) as listener:
+        server = activated(store, listener)
+        loads = [threading.Thread(target=send, args=(n, server)) for n in range(clients)]
+        for load in loads:
+            load.start()
+        for _ in range(restarts):
+            before = len(sent[0])
+            while len(sent[0]) < before + 20 and not failed:
+                ended.wait(0.01)
+            assert server.stop(signal.SIGTERM)[0] == 0
+            server = activated(store, listener)
+        ended.set()
+        for load in loads:
+            load.join()
+        server.stop()
+    assert failed == []
+    with falaj.open(store) as opened:
+        stored = [bytes(record.value) for record in opened.topic("a")]
+    assert sorted(stored) == sorted(value for each in sent for value in each)

@@ -1,7 +1,7 @@
 //! Checks before each handler: Host, Origin, token. Each answer gets its security headers here.
 
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 
@@ -20,6 +20,7 @@ fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
 /// Refuse what must not come in; find the principal of the rest.
 pub async fn gate(State(app): State<App>, mut request: Request, next: Next) -> Response {
     let origin = text(request.headers(), &header::ORIGIN).map(str::to_owned);
+    let version = request.version();
     let mut response = match admit(&app, &mut request) {
         Ok(Admitted::Preflight) => StatusCode::NO_CONTENT.into_response(),
         Ok(Admitted::Yes) => next.run(request).await,
@@ -33,6 +34,9 @@ pub async fn gate(State(app): State<App>, mut request: Request, next: Next) -> R
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(header::X_FRAME_OPTIONS, HeaderValue::from_static("DENY"));
     headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    if app.is_draining() && version <= Version::HTTP_11 {
+        headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
     if let Some(origin) = origin.filter(|origin| app.browser.knows_origin(origin))
         && let Ok(origin) = HeaderValue::from_str(&origin)
     {

@@ -27,6 +27,9 @@ Connection: close\r\nContent-Length: 123\r\n\r\n\
 /// Bytes that an HTTP/1 connection keeps of a request's head, and that HTTP/2 takes of its fields.
 const HEAD: usize = 64 << 10;
 const FIELDS: usize = 100;
+/// Once the server ends, a connection without a request in flight stays open so long: its client may be sending one.
+/// The answer to that tells an HTTP/1 client that the connection ends, so the client is never cut off in the middle.
+const LAST_REQUEST: Duration = Duration::from_millis(500);
 
 /// Ends a connection at once, from within its requests.
 #[derive(Clone, Debug, Default)]
@@ -130,8 +133,13 @@ where
             return;
         }
         () = app.until_drained() => {
-            serving.as_mut().graceful_shutdown();
-            serving.await
+            let ended = tokio::time::timeout(LAST_REQUEST, serving.as_mut()).await;
+            if let Ok(ended) = ended {
+                ended
+            } else {
+                serving.as_mut().graceful_shutdown();
+                serving.await
+            }
         }
     };
     if let Err(error) = ended {
