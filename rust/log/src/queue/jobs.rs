@@ -135,7 +135,7 @@ impl QueueFile {
 
     /// Read leased records. A job that cannot be delivered is owed to the queue, and one that cannot be
     /// read is added to `unread`.
-    fn read(
+    pub(super) fn read(
         &self,
         topic: &Topic,
         leases: &[Lease],

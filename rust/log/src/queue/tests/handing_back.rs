@@ -288,3 +288,63 @@ fn behind_a_failed_sync_what_was_acked_before_may_come_again_and_nothing_is_lost
     let topic = topic_on(&machine).unwrap();
     assert_eq!(drain(&queue(&topic, SMALL), &topic), [0, 1, 2, 3]);
 }
+
+#[test]
+fn corrupt_jobs_that_were_skipped_before_a_failure_are_named() {
+    let mut partly = 0;
+    for k in 1.. {
+        let machine = machine().on(Filesystem::CopyOnWrite("btrfs"));
+        drop(filled(&machine, 4, SyncMode::Durable));
+        for offset in [0, 1] {
+            drop(damage(&machine, offset));
+        }
+        let faulty = FaultyStorage::over_memory(machine.process());
+        let store = Store::open_on(Arc::new(faulty.clone()), "/store", &StoreOptions::default());
+        let topic = Topic::open(&store.unwrap(), "jobs", &small_segments()).unwrap();
+        let work = queue(&topic, SMALL);
+        let fault = Fault::at(faulty.count(Call::Lock) + k, FailureKind::Errno(libc::EIO));
+        faulty.plan(fault.only(Call::Lock));
+        let skipped = work.skip_damage(&topic);
+        let has_failed = faulty.failed() > 0;
+        faulty.heal();
+        let dead = work.info(&topic).unwrap().dead;
+        assert_eq!(skipped.as_ref().map_or(0, Vec::len) as u64, dead, "lock {k}: {skipped:?}");
+        if !has_failed {
+            assert_eq!(dead, 2);
+            break;
+        }
+        partly += u32::from(dead == 1);
+    }
+    assert!(partly > 0, "no lock failed between the first job and the second");
+}
+
+#[test]
+fn a_job_whose_record_is_deleted_after_it_was_leased_is_passed_over() {
+    let machine = machine();
+    let topic = filled(&machine, 3, SyncMode::Durable);
+    let work = queue(&topic, SMALL);
+    let leases = work.lease(&topic, (3, true), LEASE).unwrap();
+    topic.trim(&[(0, 2)]).unwrap();
+    let (mut jobs, mut unread) = (Vec::new(), Vec::new());
+    work.read(&topic, &leases, &mut jobs, &mut unread).unwrap();
+    assert_eq!((offsets(&jobs), unread), (vec![2], vec![]));
+    work.settle(&topic).unwrap();
+    assert_eq!(work.info(&topic).unwrap().in_flight, 1);
+}
+
+#[test]
+fn dead_letters_of_more_than_one_append_are_all_written() {
+    let machine = machine();
+    let topic = topic_on(&machine).unwrap();
+    let options = TopicOptions { segment_bytes: Some(64 << 10), ..TopicOptions::default() };
+    let letters = Topic::open(topic.store(), "letters", &options).unwrap();
+    let value = vec![7; letters.log().max_group_len() as usize * 2 / 5];
+    for _ in 0..5 {
+        topic.append_to(0, &NewRecord::new(&value), Some(SyncMode::Durable)).unwrap();
+    }
+    let work = queue(&topic, SMALL);
+    let jobs = take(&work, &topic, 5);
+    assert!(work.dead_letter(&topic, &jobs, Some("no use"), &letters).unwrap());
+    assert_eq!(letters.end(0).unwrap(), 5);
+    assert_eq!(work.info(&topic).unwrap().dead, 5);
+}
