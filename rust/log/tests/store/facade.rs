@@ -153,6 +153,24 @@ fn a_sync_mode_has_the_name_that_settings_have() {
 }
 
 #[test]
+fn a_conditional_append_goes_to_its_partition_and_is_on_the_disk_after_the_interval() {
+    let (dir, store) = store();
+    let options = store.topic_options("clicks").partitions(3).sync(SyncMode::Interval);
+    let clicks = options.sync_interval(Duration::from_millis(10)).open().unwrap();
+    let last = clicks.partition(2).unwrap();
+    assert_eq!(last.append_if(b"x", &[last.expect_offset(0).unwrap()]).unwrap().offset, 0);
+    let ends: Vec<u64> =
+        (0..3).map(|n| clicks.partition(n).unwrap().end_offset().unwrap()).collect();
+    assert_eq!(ends, [0, 0, 1]);
+    // A reader does not sync.
+    let reader = Store::options().read_only(true).open(dir.path().join("events")).unwrap();
+    let last = reader.topic("clicks").unwrap().partition(2).unwrap();
+    assert!(last.wait_durable(1, Some(Duration::from_secs(30))).unwrap());
+    let missing = last.wait_durable(5, None).unwrap_err();
+    assert!(matches!(missing, Error::OffsetOutOfRange { offset: 4, end: 1, .. }), "{missing}");
+}
+
+#[test]
 fn a_group_goes_on_where_it_was_committed_and_delivers_the_rest_again() {
     let (_dir, store) = store();
     let clicks = parted(&store);
