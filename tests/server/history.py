@@ -1,4 +1,4 @@
-"""Histories of one partition: what clients asked and were told, held against the log in the end.
+"""Histories of one partition: requests and answers, held against the log in the end.
 
 Owns the rules. Operations are appends, and looks at the end of the log, each with the times between
 which it happened. A log orders its records, so a history is linearizable if each operation has a

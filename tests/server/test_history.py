@@ -1,6 +1,6 @@
 """Concurrent clients over HTTP and native processes on one topic, which are killed and cut off.
 
-What all of them were told is held against what the log has in the end (`history`).
+All their answers are held against the log in the end (`history`).
 """
 
 import contextlib
@@ -32,7 +32,7 @@ class Unknown(Exception):
 
 
 class Crowd:
-    """All clients of a test, and what they were told."""
+    """All clients of a test, and their answers."""
 
     def __init__(self, store: Path, door: Lossy) -> None:
         self.store, self.door, self.token = store, door, ""
@@ -81,7 +81,7 @@ class Crowd:
             connection.close()
 
     def post(self, value: bytes, **headers: str) -> tuple[int, dict[str, object]]:
-        """Append a value once; note what was told, and return the answer."""
+        """Append a value once; note and return the answer."""
         asked = time.monotonic()
         try:
             status, answer = self.request("POST", RECORDS, value, **headers)
@@ -280,7 +280,7 @@ def test_each_kind_of_wrong_history_is_found() -> None:
     # "b" was acknowledged before "a" was asked for, and comes after it.
     swapped = [Append(b"a", 2, 3, 0), Append(b"b", 0, 1, 1), appends[2]]
     assert "before what came first" in wrong(log, swapped, [])
-    # A client was told of the end 1 after "b" was acknowledged there.
+    # An answer gave the end 1 after "b" was acknowledged there.
     assert "b'b' was acknowledged before" in wrong(log, appends, [Look(1, 3.5, 4)])
     # The end was 2 before "b" was asked for.
     late = [appends[0], Append(b"b", 4, 5, 1), appends[2]]
