@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from falaj._bulk import BulkLoad
     from falaj._compaction import CompactReport, Last
     from falaj._consumer import Consumer
-    from falaj._core import Follower, Job, Part
+    from falaj._core import ExpiringProducer, Follower, Job, Part
     from falaj._producers import Producer
     from falaj._queue import Jobs, Queue
     from falaj._records import Position, Receipt
@@ -79,6 +79,7 @@ __all__ = [
     "Cursor",
     "Cut",
     "Error",
+    "ExpiringProducer",
     "Finding",
     "Follower",
     "GroupInfo",

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from falaj._arguments import Retention, Start, Visibility
     from falaj._bulk import BulkLoad
     from falaj._compaction import CompactReport, Last
-    from falaj._core import Batch, Follower, Opened, Record
+    from falaj._core import Batch, ExpiringProducer, Follower, Opened, Record
     from falaj._producers import Producer
     from falaj._retention import TopicRetention
     from falaj._scan import Scan
@@ -213,7 +213,7 @@ class AnyTopic(_core.AnyTopic[T]):
 
         return [producer(row) for row in self._producers()]
 
-    def forget_producer(self, *producers: str | Producer) -> int:
+    def forget_producer(self, *producers: str | ExpiringProducer | Producer) -> int:
         """Forget producers that append no more: a log remembers 65,536, fewer with small segments.
 
         The next append under such a name is a new producer's, whatever its sequence; what it

@@ -259,6 +259,34 @@ class NewRecord:
         """Its time in nanoseconds since 1970, or None for the time of the append."""
 
 @final
+class ExpiringProducer:
+    """A producer that a log forgets by itself a day after its last append; for `producer=`.
+
+    It is for producers that get a new name at each start, such as one for each process or request.
+    A log that is full of producers forgets those that appended longest ago. It forgets a producer
+    that is given as text only when you call `forget_producer`.
+
+    Args:
+        name: Its name. A producer that is given as text is another one, even with the same name.
+
+    Example:
+        >>> orders = store.topic("orders")
+        >>> session = falaj.ExpiringProducer("web-7f3a")
+        >>> orders.append(b"2 pears", producer=session, sequence=0)
+        0
+        >>> orders.append(b"2 pears", producer=session, sequence=0)
+        0
+    """
+
+    def __new__(cls, name: str) -> ExpiringProducer: ...
+    @property
+    def name(self) -> str:
+        """Its name."""
+    def __eq__(self, other: object) -> bool: ...
+    def __hash__(self) -> int: ...
+    def __getnewargs__(self) -> tuple[str]: ...
+
+@final
 class Part:
     """A part of a bulk load; see falaj.Part."""
 
@@ -450,11 +478,11 @@ class AnyTopic(Generic[_T]):
         Returns:
             How many files were removed.
         """
-    def last_sequence(self, producer: str) -> int | None:
+    def last_sequence(self, producer: str | ExpiringProducer) -> int | None:
         """The highest sequence that a producer appended, so that it knows where it is.
 
         Args:
-            producer: Its name, as in `append(producer=…)`.
+            producer: Its name, or an `ExpiringProducer`, as in `append(producer=…)`.
 
         Returns:
             The sequence; None where the log does not know the producer.
@@ -468,8 +496,8 @@ class AnyTopic(Generic[_T]):
             >>> orders.last_sequence("till-3")
             17
         """
-    def _producers(self) -> list[tuple[int, int, int, int, int | None]]: ...
-    def _forget_producers(self, names: list[str], ids: list[int]) -> int: ...
+    def _producers(self) -> list[tuple[int, int, int, int, int | None, bool]]: ...
+    def _forget_producers(self, names: list[str | ExpiringProducer], ids: list[int]) -> int: ...
     def __iter__(self) -> Records[_T]: ...
     def __len__(self) -> int: ...
     def __bool__(self) -> bool: ...
@@ -569,7 +597,7 @@ class Topic(AnyTopic[_T]):
         timestamp_ns: int | None = None,
         partition: int | None = None,
         sync: Sync | None = None,
-        producer: str | None = None,
+        producer: str | ExpiringProducer | None = None,
         sequence: int | None = None,
         expect: int | None = None,
     ) -> int:
@@ -591,7 +619,7 @@ class Topic(AnyTopic[_T]):
             sync: "none", "interval" or "durable", see `falaj.open`.
             producer: The name of the program that appends, so that a repeat is not appended again; goes with
                 `sequence`. A log remembers up to 65,536 producers, fewer where segments are small; see
-                `forget_producer`.
+                `forget_producer`. A `falaj.ExpiringProducer` if the name is used for a short time only.
             sequence: The number of this append among the producer's: from anywhere, each one more than
                 the one before. One that was appended before is answered with the offset that it got
                 then, as long as it is one of the last five.
@@ -637,7 +665,7 @@ class Topic(AnyTopic[_T]):
         timestamp_ns: int | None = None,
         partition: int | None = None,
         sync: Sync | None = None,
-        producer: str | None = None,
+        producer: str | ExpiringProducer | None = None,
         sequence: int | None = None,
         expect: int | None = None,
     ) -> int: ...
@@ -648,7 +676,7 @@ class Topic(AnyTopic[_T]):
         *,
         partition: int | None = None,
         sync: Sync | None = None,
-        producer: str | None = None,
+        producer: str | ExpiringProducer | None = None,
         sequence: int | None = None,
         expect: int | None = None,
     ) -> range:
@@ -681,7 +709,7 @@ class Topic(AnyTopic[_T]):
         *,
         partition: int | None = None,
         sync: Sync | None = None,
-        producer: str | None = None,
+        producer: str | ExpiringProducer | None = None,
         sequence: int | None = None,
         expect: int | None = None,
     ) -> range: ...
@@ -694,7 +722,7 @@ class Topic(AnyTopic[_T]):
         timestamp_ns: int | None = None,
         partition: int | None = None,
         sync: Sync | None = None,
-        producer: str | None = None,
+        producer: str | ExpiringProducer | None = None,
         sequence: int | None = None,
         expect: int | None = None,
     ) -> int:
@@ -777,7 +805,7 @@ class PartitionedTopic(AnyTopic[_T]):
         timestamp_ns: int | None = None,
         partition: int | None = None,
         sync: Sync | None = None,
-        producer: str | None = None,
+        producer: str | ExpiringProducer | None = None,
         sequence: int | None = None,
         expect: int | None = None,
     ) -> Position:
@@ -818,7 +846,7 @@ class PartitionedTopic(AnyTopic[_T]):
         timestamp_ns: int | None = None,
         partition: int | None = None,
         sync: Sync | None = None,
-        producer: str | None = None,
+        producer: str | ExpiringProducer | None = None,
         sequence: int | None = None,
         expect: int | None = None,
     ) -> Position: ...
@@ -829,7 +857,7 @@ class PartitionedTopic(AnyTopic[_T]):
         *,
         partition: int | None = None,
         sync: Sync | None = None,
-        producer: str | None = None,
+        producer: str | ExpiringProducer | None = None,
         sequence: int | None = None,
         expect: int | None = None,
     ) -> dict[int, range]:
@@ -861,7 +889,7 @@ class PartitionedTopic(AnyTopic[_T]):
         *,
         partition: int | None = None,
         sync: Sync | None = None,
-        producer: str | None = None,
+        producer: str | ExpiringProducer | None = None,
         sequence: int | None = None,
         expect: int | None = None,
     ) -> dict[int, range]: ...
@@ -874,7 +902,7 @@ class PartitionedTopic(AnyTopic[_T]):
         timestamp_ns: int | None = None,
         partition: int | None = None,
         sync: Sync | None = None,
-        producer: str | None = None,
+        producer: str | ExpiringProducer | None = None,
         sequence: int | None = None,
         expect: int | None = None,
     ) -> Position:
@@ -993,7 +1021,7 @@ class Transaction:
         cls,
         store: Store,
         sync: Sync | None,
-        producer: str | None = None,
+        producer: str | ExpiringProducer | None = None,
         sequence: int | None = None,
     ) -> Self: ...
     def append(

@@ -19,6 +19,7 @@ LAZY = {
     "Consumer": "_consumer",
     "Cursor": "_transaction",
     "Cut": "_retention",
+    "ExpiringProducer": "_core",
     "Finding": "_admin",
     "Follower": "_core",
     "GroupInfo": "_admin",

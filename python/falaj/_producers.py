@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
+from falaj._core import ExpiringProducer
 from falaj._time import from_ns
 from falaj.errors import InvalidArgument
 
@@ -39,16 +40,18 @@ class Producer(NamedTuple):
     """The first offset of that sequence."""
     time: datetime | None
     """When it was appended; None if that record is gone."""
+    expiring: bool = False
+    """Whether the log forgets it by itself: an `ExpiringProducer`."""
 
 
-def producer(row: tuple[int, int, int, int, int | None]) -> Producer:
+def producer(row: tuple[int, int, int, int, int | None, bool]) -> Producer:
     """Make one from a row of the compiled class."""
-    id_, sequence, partition, offset, time_ns = row
+    id_, sequence, partition, offset, time_ns, expiring = row
     time = None if time_ns is None else from_ns(time_ns)
-    return Producer(f"{id_:016x}", sequence, partition, offset, time)
+    return Producer(f"{id_:016x}", sequence, partition, offset, time, expiring)
 
 
-def split(producers: tuple[object, ...]) -> tuple[list[str], list[int]]:
+def split(producers: tuple[object, ...]) -> tuple[list[str | ExpiringProducer], list[int]]:
     """Separate names from listed producers.
 
     Returns:
@@ -57,7 +60,8 @@ def split(producers: tuple[object, ...]) -> tuple[list[str], list[int]]:
     Raises:
         InvalidArgument: An item is neither.
     """
-    names, ids = [], []
+    names: list[str | ExpiringProducer] = []
+    ids: list[int] = []
     for each in producers:
         if isinstance(each, Producer):
             if not _ID.fullmatch(each.id):
@@ -65,7 +69,7 @@ def split(producers: tuple[object, ...]) -> tuple[list[str], list[int]]:
                     f"{each.id!r} is no id of a producer: take one of topic.producers()"
                 )
             ids.append(int(each.id, 16))
-        elif isinstance(each, str):
+        elif isinstance(each, (str, ExpiringProducer)):
             names.append(each)
         else:
             kind = type(each).__name__

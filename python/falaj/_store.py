@@ -153,7 +153,7 @@ class Store(StoreTopics):
         self,
         *,
         sync: Sync | None = None,
-        producer: str | None = None,
+        producer: str | _core.ExpiringProducer | None = None,
         sequence: int | None = None,
     ) -> Transaction:
         """Begin to write to several topics of one log at once, and to move cursors with them.

@@ -27,6 +27,7 @@ def test_producers_are_listed_and_forgotten_by_name_by_id_and_by_age(shell: Shel
         ("1", "0", "3"),
         ("6", "0", "1"),
     ]
+    assert {row[5] for row in rows} == {"named"}
     told = map(json.loads, shell.ok("producer", "list", "-s", "s", "jobs", "--json").splitlines())
     ids = {row["sequence"]: row["producer"] for row in told}
     forgotten = shell.ok("producer", "forget", "-s", "s", "jobs", "p", ids[0])

@@ -1,5 +1,6 @@
 """Conditional appends: no record twice, and none if another writer was faster."""
 
+import pickle
 import random
 import signal
 from collections import Counter
@@ -30,9 +31,10 @@ say("done")
 PRODUCER = """
 topic = falaj.open(path).topic("jobs", codec="str", segment_bytes=65536, sync="none")
 name, sequence = hear().split()
+producer = falaj.ExpiringProducer(name) if name == "expiring" else name
 sequence = int(sequence)
 while True:
-    offset = topic.append(f"{name} {sequence}" + " " * 200, producer=name, sequence=sequence)
+    offset = topic.append(f"{name} {sequence}" + " " * 200, producer=producer, sequence=sequence)
     say(sequence, offset)
     sequence += 1
 """
@@ -92,7 +94,7 @@ def test_half_a_condition_is_refused(store: falaj.Store) -> None:
         topic.extend([b"x"], sequence=1)
     wrong: Any = 5
     for call in (topic.last_sequence, lambda name: topic.append(b"x", producer=name, sequence=1)):
-        with pytest.raises(TypeError, match="producer= is the name of a producer, a str, not int"):
+        with pytest.raises(TypeError, match="ExpiringProducer, not int"):
             call(wrong)
     with pytest.raises(InvalidArgument, match="1 to 1024 bytes"):
         topic.append(b"x", producer="", sequence=1)
@@ -127,7 +129,7 @@ def test_a_killed_producer_that_repeats_its_appends_has_each_once(
 ) -> None:
     seed = random.randrange(2**32)
     chance = random.Random(seed)
-    reached = {"p": 0, "q": 0}
+    reached = {"p": 0, "expiring": 0}
     with falaj.open(path):
         for _ in range(12):
             for name, sequence in reached.items():
@@ -165,3 +167,41 @@ def test_producers_are_listed_and_forgotten_by_name_or_as_listed(store: falaj.St
     assert topic.last_sequence("p") is None
     with pytest.raises(InvalidArgument, match="not int"):
         topic.forget_producer(7)  # type: ignore[arg-type]
+
+
+def test_an_expiring_producer_is_given_as_one_and_is_another_than_a_named_one(
+    store: falaj.Store,
+) -> None:
+    topic = store.topic("t")
+    session = falaj.ExpiringProducer("p")
+    assert (session.name, repr(session)) == ("p", 'ExpiringProducer("p")')
+    assert session == pickle.loads(pickle.dumps(session)) != "p"
+    assert len({session, falaj.ExpiringProducer("p"), falaj.ExpiringProducer("q")}) == 2
+    assert topic.append(b"x", producer=session, sequence=5) == 0
+    assert topic.append(b"x", producer="p", sequence=0) == 1
+    assert topic.append(b"x", producer=session, sequence=5) == 0
+    assert topic.extend([b"y", b"z"], producer=session, sequence=6) == range(2, 4)
+    assert topic.tombstone(b"k", producer=session, sequence=7) == 4
+    with store.transaction(producer=session, sequence=8) as tx:
+        tx.append(topic, b"in a transaction")
+    assert (topic.last_sequence(session), topic.last_sequence("p")) == (8, 0)
+    kinds = {known.sequence: known.expiring for known in topic.producers()}
+    assert kinds == {8: True, 0: False}
+    assert topic.forget_producer(session) == 1
+    assert (topic.last_sequence(session), topic.last_sequence("p")) == (None, 0)
+    with pytest.raises(InvalidArgument, match="name has 1 to"):
+        topic.append(b"x", producer=falaj.ExpiringProducer(""), sequence=1)
+    with pytest.raises(TypeError):
+        falaj.ExpiringProducer(7)  # type: ignore[arg-type]
+
+
+def test_thousands_of_starts_of_expiring_producers_leave_a_topic_that_appends(
+    store: falaj.Store,
+) -> None:
+    topic = store.topic("t", segment_bytes=65536, sync="none")
+    topic.append(b"x", producer="named", sequence=0)
+    for i in range(1, 2001):
+        assert topic.append(b"x", producer=falaj.ExpiringProducer(f"{i}"), sequence=0) == i
+    assert topic.append(b"x", producer="named", sequence=0) == 0
+    assert topic.append(b"x", producer=falaj.ExpiringProducer("2000"), sequence=0) == 2000
+    assert len(topic.producers()) <= 65

@@ -83,6 +83,8 @@ pub enum Canary {
     TwoOwners,
     /// An append does not look whether its topic is finished.
     FinishedAppended,
+    /// The last use of an expiring producer stays its first one.
+    ExpiredInUse,
     /// Cursors, idempotency keys and producers count as exact, although corruption may have set
     /// them back.
     NoDoubt,
@@ -90,7 +92,7 @@ pub enum Canary {
 
 impl Canary {
     /// All canaries, with their names.
-    pub const ALL: [(Self, &'static str); 37] = [
+    pub const ALL: [(Self, &'static str); 38] = [
         (Self::NoCrc, "no-crc"),
         (Self::CrcWithoutSalt, "crc-without-salt"),
         (Self::CrcWithoutCommitWord, "crc-without-commit-word"),
@@ -127,6 +129,7 @@ impl Canary {
         (Self::CountedAtTake, "counted-at-take"),
         (Self::TwoOwners, "two-owners"),
         (Self::FinishedAppended, "finished-appended"),
+        (Self::ExpiredInUse, "expired-in-use"),
         (Self::NoDoubt, "no-doubt"),
     ];
 

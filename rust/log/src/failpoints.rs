@@ -45,6 +45,7 @@ points! {
     TopicForgotten "topic-deletion-noted-in-its-log"
     TopicFinished "topic-end-noted-in-its-log"
     ProducersForgotten "producers-forgotten"
+    ProducersExpired "producers-expired"
     AppendLocked "append-locked"
     AppendDirty "append-dirty-end-stored"
     BlockBody "block-body-stored"

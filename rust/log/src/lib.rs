@@ -132,9 +132,9 @@ pub use {
     sink::{BulkLoad, StagedPart},
     store::{RetentionChange, Store, StoreBuilder},
     topic::{
-        After, Committed, CompactOptions, Follow, NewRecord, Position, Record, RecordBatch,
-        RecordRef, Scan, SequenceSpan, Skipped, Start, SyncMode, Topic, TopicBuilder, Transaction,
-        Watch, Watched, partition_for_key,
+        After, Committed, CompactOptions, Follow, NewRecord, Position, ProducerName, Record,
+        RecordBatch, RecordRef, Scan, SequenceSpan, Skipped, Start, SyncMode, Topic, TopicBuilder,
+        Transaction, Watch, Watched, partition_for_key,
     },
 };
 

@@ -204,7 +204,7 @@ impl AnyTopic {
     /// The highest sequence that a producer appended, so that it knows where it is.
     ///
     /// Args:
-    ///     producer: Its name, as in `append(producer=…)`.
+    ///     producer: Its name, or an `ExpiringProducer`, as in `append(producer=…)`.
     ///
     /// Returns:
     ///     The sequence; None where the log does not know the producer.

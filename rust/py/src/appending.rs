@@ -195,7 +195,7 @@ impl AnyTopic {
     pub(crate) fn keyless(&self, py: Python<'_>, preconditions: &Preconditions) -> PyResult<u32> {
         match preconditions {
             Preconditions { producer: Some((name, _)), .. } => {
-                Ok(self.partition_of(name.as_bytes()))
+                Ok(self.partition_of(name.name().name().as_bytes()))
             }
             Preconditions { expect: Some(_), .. } => {
                 let what =

@@ -4,8 +4,8 @@ use pyo3::prelude::*;
 
 use crate::{
     admin, any_topic, arrow, batch, buffer, bulk_load, collect, compact, consumed, consumer,
-    consumers, draft, floor, follow, gil_cell, iterate, opened, partitioned_topic, plain, queue,
-    queue_job, receipts, record, retention, store, topic, transaction,
+    consumers, draft, floor, follow, gil_cell, iterate, opened, partitioned_topic, plain,
+    producers, queue, queue_job, receipts, record, retention, store, topic, transaction,
 };
 
 /// Add classes or functions to a module.
@@ -28,7 +28,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
         arrow::ArrowBatch, arrow::ArrowStream, batch::Batch, batch::BatchRecords, batch::Batches,
         batch::Values, batch::ValuesIterator, buffer::BatchView, buffer::View, consumed::Consumed,
         consumer::Consumer, draft::NewRecord, floor::Floor, follow::Bell, follow::Follower,
-        follow::Ticket, follow::Watch, iterate::Records, bulk_load::Part, opened::Opened, queue::Queue,
+        follow::Ticket, follow::Watch, iterate::Records, bulk_load::Part, opened::Opened, producers::ExpiringProducer,
+        queue::Queue,
         queue_job::Job, receipts::Receipts, record::Record, store::Store, topic::Topic,
         transaction::Transaction);
     add!(module, add_function:

@@ -2,6 +2,7 @@
 //!
 //! Invariant: a producer is given with a sequence, or neither is.
 
+use falaj::ProducerName;
 use falaj::internals::topic::{Precondition, Topic};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -9,11 +10,12 @@ use pyo3::types::PyString;
 
 use crate::errors::{OrRaise, invalid};
 use crate::input::{expected, number, text};
+use crate::producers::ExpiringProducer;
 
 /// The keyword arguments `producer`, `sequence` and `expect` of append() and extend().
 #[derive(Debug, Default)]
 pub(crate) struct Preconditions {
-    pub(crate) producer: Option<(String, u64)>,
+    pub(crate) producer: Option<(NamedProducer, u64)>,
     pub(crate) expect: Option<u64>,
 }
 
@@ -27,7 +29,7 @@ impl Preconditions {
         let expect = expected(expect)?;
         let producer = match (producer, sequence) {
             (Some(name), Some(sequence)) => {
-                Some((producer_name(name)?, number(sequence, "a sequence")?))
+                Some((NamedProducer::new(name)?, number(sequence, "a sequence")?))
             }
             (None, None) => None,
             _ => return Err(invalid(py, "producer= and sequence= go together: give both")),
@@ -48,7 +50,7 @@ impl Preconditions {
         append: impl FnOnce(&[Precondition<'_>]) -> PyResult<T>,
     ) -> PyResult<T> {
         let producer = self.producer.as_ref();
-        let once = producer.map(|(name, sequence)| topic.expect_sequence(name, *sequence));
+        let once = producer.map(|(name, sequence)| topic.expect_sequence(name.name(), *sequence));
         let offset = match (self.expect, partitions) {
             (Some(_), [_, _, ..]) => {
                 let what = "an append that expects an offset goes to one partition: name it";
@@ -65,11 +67,29 @@ impl Preconditions {
     }
 }
 
-/// The name of a producer.
-pub(crate) fn producer_name(given: &Bound<'_, PyAny>) -> PyResult<String> {
-    let name = given.cast::<PyString>().map_err(|_| {
-        let kind = given.get_type().name().map_or_else(|_| "that".into(), |name| name.to_string());
-        PyTypeError::new_err(format!("producer= is the name of a producer, a str, not {kind}"))
-    })?;
-    text(name, "the name of a producer")
+/// The argument `producer=`: a name that was given as text, or as an expiring producer's.
+#[derive(Debug)]
+pub(crate) struct NamedProducer {
+    name: String,
+    is_expiring: bool,
+}
+
+impl NamedProducer {
+    pub(crate) fn new(given: &Bound<'_, PyAny>) -> PyResult<Self> {
+        if let Ok(expiring) = given.cast::<ExpiringProducer>() {
+            return Ok(Self { name: expiring.get().name().to_owned(), is_expiring: true });
+        }
+        let name = given.cast::<PyString>().map_err(|_| {
+            let kind = given.get_type().name();
+            let kind = kind.map_or_else(|_| "that".into(), |name| name.to_string());
+            PyTypeError::new_err(format!(
+                "producer= is the name of a producer, a str or a falaj.ExpiringProducer, not {kind}"
+            ))
+        })?;
+        Ok(Self { name: text(name, "the name of a producer")?, is_expiring: false })
+    }
+
+    pub(crate) fn name(&self) -> ProducerName<'_> {
+        if self.is_expiring { ProducerName::expiring(&self.name) } else { (&self.name).into() }
+    }
 }

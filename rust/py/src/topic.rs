@@ -57,7 +57,7 @@ impl Topic {
     ///     sync: "none", "interval" or "durable", see `falaj.open`.
     ///     producer: The name of the program that appends, so that a repeat is not appended again; goes with
     ///         `sequence`. A log remembers up to 65,536 producers, fewer where segments are small; see
-    ///         `forget_producer`.
+    ///         `forget_producer`. A `falaj.ExpiringProducer` if the name is used for a short time only.
     ///     sequence: The number of this append among the producer's: from anywhere, each one more than
     ///         the one before. One that was appended before is answered with the offset that it got
     ///         then, as long as it is one of the last five.

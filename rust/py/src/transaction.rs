@@ -24,7 +24,7 @@ use crate::consumer::Consumer;
 use crate::errors::{OrRaise, invalid};
 use crate::input::{self, Incoming};
 use crate::opened::Opened;
-use crate::precondition::Preconditions;
+use crate::precondition::{NamedProducer, Preconditions};
 use crate::receipts;
 use crate::store::Store;
 use crate::turn::Shared;
@@ -37,7 +37,7 @@ pub struct Transaction {
     store: Py<Store>,
     sync: Option<SyncMode>,
     /// The name of the producer, and the sequence that all its records have.
-    producer: Option<(String, u64)>,
+    producer: Option<(NamedProducer, u64)>,
     gathered: Mutex<Gathered>,
 }
 
@@ -155,7 +155,7 @@ impl Transaction {
         if let Some((name, sequence)) = &self.producer {
             for opened in &gathered.topics {
                 let topic = &opened.handle.open(py)?.topic;
-                inner.expect_sequence(topic, name, *sequence).or_raise(py)?;
+                inner.expect_sequence(topic, name.name(), *sequence).or_raise(py)?;
             }
         }
         let patience = self.store.get().patience();

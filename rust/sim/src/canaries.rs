@@ -94,6 +94,11 @@ fn catcher(canary: Canary) -> Catcher {
             "finished::no_record_comes_after_the_end_by_any_way_or_process_also_after_rolls_and_restarts",
             "a record came after the end",
         ),
+        Canary::ExpiredInUse => Catcher::Test(
+            "store",
+            "expiring::producers_that_expire_are_known_for_a_day_after_each_use_as_a_plain_list_says",
+            "was forgotten too early",
+        ),
         Canary::NoDoubt => Catcher::Test(
             "log",
             "doubt::what_damage_may_have_set_back_is_refused_until_repair",

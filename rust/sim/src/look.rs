@@ -11,6 +11,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use falaj::internals::format::settings::WriteMode;
+use falaj::internals::format::state::ProducerName;
 use falaj::internals::log::{Log, Member};
 use falaj_twin::memory::MemoryStorage;
 
@@ -304,7 +305,9 @@ fn knows_its_parts(log: &Arc<Log>, truth: &Truth, groups: usize) -> Result<(), S
     let last = truth.last_conditional(groups);
     let sequence = last.map(|(_, sequence)| sequence);
     for topic in 0..TOPICS {
-        let told = log.last_sequence(GROUPED, topic..topic + 1).map_err(|e| e.to_string())?;
+        let told = log
+            .last_sequence(ProducerName::expiring(GROUPED), topic..topic + 1)
+            .map_err(|e| e.to_string())?;
         if told != sequence {
             return Err(format!(
                 "the last sequence in topic {topic} is {sequence:?}, not {told:?}"

@@ -13,7 +13,7 @@ use falaj::internals::error::{Error, Result};
 use falaj::internals::format::checksum::crc32;
 use falaj::internals::format::record::{BodyWriter, NewRecord};
 use falaj::internals::format::settings::WriteMode;
-use falaj::internals::format::state::{CursorState, TopicState};
+use falaj::internals::format::state::{CursorState, ProducerName, TopicState};
 use falaj::internals::log::{
     Appended, Compacted, Compacting, CursorMove, Log, LogSettings, LogSpec, NewBlock, Precondition,
     Token, create,
@@ -500,7 +500,8 @@ pub fn append_parts(
         conditions.push(Precondition::NextOffset { topic: block.topic, offset: *offset });
     }
     for block in &blocks {
-        conditions.push(Precondition::producer(GROUPED, sequence, block.topic..block.topic + 1));
+        let producer = ProducerName::expiring(GROUPED);
+        conditions.push(Precondition::producer(producer, sequence, block.topic..block.topic + 1));
     }
     let mut firsts = vec![0; blocks.len()];
     log.append_if(&conditions, &blocks, interval, &mut firsts).map(|a| (a, firsts))

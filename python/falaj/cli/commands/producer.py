@@ -27,6 +27,7 @@ _COLUMNS = (
     Column("partition", "partition", number=True),
     Column("offset", "offset", number=True),
     Column("last", "last append"),
+    Column("kind", "kind"),
 )
 _ID = re.compile(r"id:([0-9a-f]{16})")
 
@@ -42,6 +43,7 @@ def list_(access: Access, topic: str, as_json: bool) -> None:
             "partition": each.partition,
             "offset": each.offset,
             "last": None if each.time is None else show_time(to_ns(each.time), "iso"),
+            "kind": "expiring" if each.expiring else "named",
         }
         for each in known
     ]

@@ -220,8 +220,12 @@ impl Producer {
     /// Compute the id of the producer of this name: the 64-bit FNV-1a hash of the name. Among
     /// 65,536 names, the chance that two are alike is one in eight thousand million.
     pub fn id_of(name: &str) -> u64 {
+        Self::id_of_bytes(name.bytes())
+    }
+
+    pub(super) fn id_of_bytes(bytes: impl Iterator<Item = u8>) -> u64 {
         let (basis, prime) = (0xcbf2_9ce4_8422_2325u64, 0x0100_0000_01b3);
-        name.bytes().fold(basis, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(prime))
+        bytes.fold(basis, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(prime))
     }
 }
 

@@ -31,6 +31,7 @@ pub mod consumer;
 pub mod control;
 pub mod crc32c;
 pub mod double_slot;
+mod expiring;
 pub mod index;
 pub mod names;
 pub mod owned;

@@ -12,6 +12,73 @@ const SEQUENCE_LEN: usize = 20;
 /// Bytes of the longest entry.
 pub(super) const ENTRY_LEN_MAX: usize = HEAD_LEN + SEQUENCE_LEN * PRODUCER_SEQUENCES;
 
+/// The name of a producer, and whether a log may forget that producer by itself.
+///
+/// A text is the name of a producer that a log remembers until a caller forgets it. An expiring
+/// producer of the same name is another one.
+///
+/// ```
+/// use falaj::{ProducerName, Store};
+/// # let dir = tempfile::tempdir()?;
+/// let store = Store::open(dir.path().join("events"))?;
+/// let orders = store.topic("orders")?;
+/// let session = ProducerName::expiring("web-7f3a");
+/// let once = [orders.expect_sequence(session, 0)?];
+/// let first = orders.append_if(b"10 apples", &once)?;
+/// assert_eq!(orders.append_if(b"10 apples", &once)?, first); // not appended again
+/// assert_eq!(orders.last_sequence("web-7f3a")?, None);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProducerName<'a> {
+    name: &'a str,
+    is_expiring: bool,
+}
+
+impl<'a> ProducerName<'a> {
+    /// Name a producer that a log forgets by itself: a day after its last use, or earlier if the log
+    /// is full of producers and this one was used longest ago. For producers that get a new name at
+    /// each start.
+    pub const fn expiring(name: &'a str) -> Self {
+        Self { name, is_expiring: true }
+    }
+
+    /// Return the name.
+    pub const fn name(self) -> &'a str {
+        self.name
+    }
+
+    /// Return true if the log forgets the producer by itself.
+    pub const fn is_expiring(self) -> bool {
+        self.is_expiring
+    }
+
+    /// Compute the id that the log keeps instead of the name.
+    #[doc(hidden)]
+    pub fn id(self) -> u64 {
+        // No name ends in this byte, so an expiring producer has another id than a named one.
+        let mark: &[u8] = if self.is_expiring { &[0xff] } else { &[] };
+        Producer::id_of_bytes(self.name.as_bytes().iter().chain(mark).copied())
+    }
+
+    /// Return the flags of its blocks.
+    pub(crate) const fn flags(self) -> u32 {
+        if self.is_expiring { producer_flag::EXPIRING } else { 0 }
+    }
+}
+
+impl<'a> From<&'a str> for ProducerName<'a> {
+    fn from(name: &'a str) -> Self {
+        Self { name, is_expiring: false }
+    }
+}
+
+impl<'a> From<&'a String> for ProducerName<'a> {
+    fn from(name: &'a String) -> Self {
+        name.as_str().into()
+    }
+}
+
 /// A producer's last sequences in a topic, oldest first, each with its first offset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProducerState {
@@ -22,7 +89,7 @@ pub struct ProducerState {
     /// Bits of [`producer_flag`].
     flags: u32,
     /// When it was last used, µs since 1970 by the log's time; 0 if unknown.
-    used_us: i64,
+    pub(super) used_us: i64,
 }
 
 impl ProducerState {
@@ -56,7 +123,7 @@ impl ProducerState {
         }
         (self.known[self.len], self.spans[self.len]) = ((of.sequence, first), of.span);
         self.len += 1;
-        (self.flags, self.used_us) = (of.flags, 0);
+        self.flags = of.flags;
     }
 
     /// Encode the payload of its entry in a snapshot: topic number, flags, id, last use, sequences.

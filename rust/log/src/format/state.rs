@@ -18,8 +18,9 @@ use std::ops::Range;
 use crate::canary::{Canary, planted};
 
 use super::address::Address;
-use super::block::{BlockHeader, Producer};
-pub use super::producer::{After, ProducerState, SequenceSpan, Standing};
+use super::block::BlockHeader;
+pub use super::expiring::{IdleProducer, LONGEST_STEP_US, encode_idle};
+pub use super::producer::{After, ProducerName, ProducerState, SequenceSpan, Standing};
 use super::{DecodeError, Decoded, put, u32_at, u64_at, varint};
 
 /// Most topics that one log holds.
@@ -118,12 +119,14 @@ impl IdempotencyState {
 pub struct LogState {
     topics: Vec<Option<TopicState>>,
     /// By producer and topic number; without a sequence if one is about to be noted.
-    producers: BTreeMap<(u64, u32), ProducerState>,
+    pub(super) producers: BTreeMap<(u64, u32), ProducerState>,
     /// By topic number and name.
     tokens: BTreeMap<(u32, Vec<u8>), IdempotencyState>,
     cursors: BTreeMap<Vec<u8>, CursorState>,
     /// Where corruption begins that may hide changes of cursors, idempotency keys and producers.
     doubt: Option<Address>,
+    /// Last use of any expiring producer.
+    pub(super) last_use_us: i64,
 }
 
 impl LogState {
@@ -207,27 +210,30 @@ impl LogState {
         }
         self.topics[index] = None;
         self.producers.retain(|(_, topic), _| *topic != number);
+        self.find_last_use();
         self.tokens.retain(|(topic, _), _| *topic != number);
         true
     }
 
-    /// Note a data block that starts at `first`: its header, and the highest timestamp in it.
-    /// Returns `false` when the log does not know the block's topic.
+    /// Note a data block that starts at `first`: its header, the highest timestamp in it, and the
+    /// time from which its own counts. Returns `false` when the log does not know the block's topic.
     #[inline]
-    pub fn apply_data(&mut self, header: &BlockHeader, first: u64, highest_ns: i64) -> bool {
+    pub fn apply_data(
+        &mut self,
+        header: &BlockHeader,
+        first: u64,
+        highest_ns: i64,
+        time_base_us: i64,
+    ) -> bool {
         let Some(topic) = self.topic_mut(header.topic) else { return false };
         topic.next = first + u64::from(header.span);
         topic.last_crc = header.body_crc;
         topic.highest_ns = topic.highest_ns.max(highest_ns);
         if let Some(producer) = header.producer {
-            self.note_producer(header.topic, producer, first);
+            let appended_us = time_base_us.saturating_add(header.time as i64);
+            self.note_producer(header.topic, producer, first, appended_us);
         }
         true
-    }
-
-    /// Note that a block of a topic, which begins at `first`, is a producer's.
-    pub fn note_producer(&mut self, topic: u32, producer: Producer, first: u64) {
-        self.producers.entry((producer.id, topic)).or_default().note(producer, first);
     }
 
     /// Make space for a producer of a topic, so that noting it allocates nothing; `false` when
@@ -283,7 +289,11 @@ impl LogState {
         self.producers_of(id, topics).filter_map(last).max()
     }
 
-    fn producers_of(&self, id: u64, topics: Range<u32>) -> impl Iterator<Item = &ProducerState> {
+    pub(super) fn producers_of(
+        &self,
+        id: u64,
+        topics: Range<u32>,
+    ) -> impl Iterator<Item = &ProducerState> {
         self.producers.range((id, topics.start)..(id, topics.end)).map(|(_, producer)| producer)
     }
 
@@ -352,7 +362,15 @@ impl LogState {
         body: &[u8],
         mut seen_topic: impl FnMut(u32, &TopicState),
     ) -> Decoded<()> {
-        entries(body, |kind, payload| self.apply_entry(kind, payload, &mut seen_topic))
+        let mut has_producers = false;
+        entries(body, |kind, payload| {
+            has_producers |= kind == kind::PRODUCER;
+            self.apply_entry(kind, payload, &mut seen_topic)
+        })?;
+        if has_producers {
+            self.find_last_use();
+        }
+        Ok(())
     }
 
     fn apply_entry(

@@ -55,6 +55,6 @@ fn when_a_producer_was_used_last_stays_until_it_is_used_again() {
     state.apply_body(&hex(&used), |_, _| ()).unwrap();
     assert_eq!(state.producer(0x1001, TOLD_PRODUCER).unwrap().used_us(), Some(0x15));
     assert_eq!(state.encode_since(&LogState::default()), hex(&used));
-    state.note_producer(0x1001, sent(TOLD_PRODUCER, u64::MAX), 1);
+    state.note_producer(0x1001, sent(TOLD_PRODUCER, u64::MAX), 1, 0);
     assert_eq!(state.producer(0x1001, TOLD_PRODUCER).unwrap().used_us(), None, "not noted");
 }

@@ -1,7 +1,7 @@
 //! The state of a log: snapshots and meta blocks say the same, and their limits hold.
 
 use super::*;
-use crate::format::block::{Kind, flag, producer_flag};
+use crate::format::block::{Kind, Producer, flag, producer_flag};
 use crate::format::tests::hex;
 
 fn rich_state() -> LogState {
@@ -15,7 +15,7 @@ fn rich_state() -> LogState {
         };
         assert!(state.set_topic(number, topic));
     }
-    state.note_producer(0, sent(5, 1), 2);
+    state.note_producer(0, sent(5, 1), 2, 0);
     state.tokens.insert((3, b"job".to_vec()), IdempotencyState { version: 1, committed_ms: 2 });
     state.cursors.insert(b"billing".to_vec(), CursorState { offset: 8, crc: 4, turn: 2 });
     state
@@ -42,7 +42,7 @@ fn a_second_snapshot_says_only_what_changed() {
     let mut after = before.clone();
     let header =
         BlockHeader { topic: 3, count: 2, span: 2, body_crc: 1, ..BlockHeader::new(Kind::Data) };
-    assert!(after.apply_data(&header, 7, 100));
+    assert!(after.apply_data(&header, 7, 100, 0));
     assert!(after.forget_topic(0));
     let body = after.encode_since(&before);
     assert!(body.len() < 80, "{} bytes", body.len());
@@ -85,7 +85,7 @@ fn the_last_five_sequences_of_a_producer_are_known() {
         let producer = Some(sent(5, sequence));
         let flags = flag::PRODUCER;
         let header = BlockHeader { producer, flags, span: 1, ..BlockHeader::new(Kind::Data) };
-        state.apply_data(&header, sequence * 2, 0);
+        state.apply_data(&header, sequence * 2, 0, 0);
     }
     let known = state.producer(0, 5).unwrap().known().to_vec();
     assert_eq!(known, [(15, 30), (16, 32), (17, 34), (18, 36), (19, 38)]);
@@ -97,16 +97,16 @@ fn a_sequence_is_the_next_a_repeat_an_old_one_or_another_comes_next() {
     let standing = |state: &LogState, sequence: u64| state.standing(6, sequence.into(), 0..3);
     assert_eq!(standing(&state, 77), Standing::Next);
     for sequence in 10..20 {
-        state.note_producer((sequence % 2) as u32, sent(6, sequence), sequence * 2);
+        state.note_producer((sequence % 2) as u32, sent(6, sequence), sequence * 2, 0);
     }
-    state.note_producer(3, sent(6, 500), 0);
+    state.note_producer(3, sent(6, 500), 0, 0);
     assert_eq!(standing(&state, 9), Standing::Old(19));
     // Five of each partition.
     assert_eq!(standing(&state, 10), Standing::Repeat);
     assert_eq!(standing(&state, 19), Standing::Repeat);
     assert_eq!(standing(&state, 20), Standing::Next);
     assert_eq!(standing(&state, 21), Standing::Other(19));
-    state.note_producer(0, sent(6, u64::MAX), 0);
+    state.note_producer(0, sent(6, u64::MAX), 0, 0);
     assert_eq!(standing(&state, u64::MAX), Standing::Repeat);
 }
 
@@ -115,7 +115,7 @@ fn a_span_of_sequences_is_next_behind_the_previous_one_and_a_repeat_by_its_last(
     let mut state = rich_state();
     let standing = |state: &LogState, span: SequenceSpan| state.standing(6, span, 0..1);
     assert_eq!(standing(&state, (3..=7).into()), Standing::Next);
-    state.note_producer(0, sent(6, 7), 40);
+    state.note_producer(0, sent(6, 7), 40, 0);
     assert_eq!(standing(&state, (8..=9).into()), Standing::Next);
     assert_eq!(standing(&state, (3..=7).into()), Standing::Repeat);
     assert_eq!(standing(&state, (3..=6).into()), Standing::Old(7));
@@ -287,7 +287,7 @@ fn every_fact_is_written_as_the_format_lays_it_out() {
     for ((sequence, first), span) in TOLD_SEQUENCES.into_iter().zip(TOLD_SPANS) {
         let flags = producer_flag::EXPIRING;
         let sent = Producer { id: TOLD_PRODUCER, sequence, span, flags };
-        producing.note_producer(0x1001, sent, first);
+        producing.note_producer(0x1001, sent, first, 0);
     }
     let mut doubting = LogState::default();
     doubting.doubt_facts(TOLD_DOUBT);
@@ -382,7 +382,7 @@ fn topics_beyond_the_limit_are_refused_and_unknown_ones_change_nothing() {
         assert_eq!(applied(kind::TRIMMED, &trim), (Ok(()), rich_state()), "topic {number}");
         let header = BlockHeader { topic: number, span: 2, ..BlockHeader::new(Kind::Data) };
         let mut state = rich_state();
-        assert!(!state.apply_data(&header, 7, 0));
+        assert!(!state.apply_data(&header, 7, 0, 0));
         assert_eq!(state, rich_state());
     }
 }
@@ -406,10 +406,10 @@ fn a_block_moves_its_topics_end_and_never_its_time_backwards() {
     let mut state = rich_state();
     let header =
         BlockHeader { topic: 3, count: 2, span: 5, body_crc: 77, ..BlockHeader::new(Kind::Data) };
-    assert!(state.apply_data(&header, 7, 100));
+    assert!(state.apply_data(&header, 7, 100, 0));
     let topic = *state.topic(3).unwrap();
     assert_eq!((topic.next, topic.last_crc, topic.highest_ns), (12, 77, 100));
-    assert!(state.apply_data(&header, 12, 50));
+    assert!(state.apply_data(&header, 12, 50, 0));
     let topic = *state.topic(3).unwrap();
     assert_eq!((topic.next, topic.highest_ns), (17, 100));
     assert_eq!(state.topic(0), rich_state().topic(0), "and no other topic's");
@@ -438,7 +438,7 @@ fn what_did_not_change_is_not_said_again() {
     let mut after = before.clone();
     after.tokens.insert((3, b"job".to_vec()), IdempotencyState { version: 9, committed_ms: 2 });
     after.cursors.insert(b"more".to_vec(), CursorState { offset: 1, crc: u32::MAX, turn: 0 });
-    after.note_producer(3, sent(6, 4), 8);
+    after.note_producer(3, sent(6, 4), 8, 0);
     let mut said = vec![0xaa];
     after.append_since(&before, &mut said);
     assert_eq!(said[0], 0xaa, "what is in front stays");
@@ -468,7 +468,7 @@ fn a_token_is_forgotten_when_it_is_said_and_with_its_topic() {
 #[test]
 fn a_topic_that_is_deleted_takes_its_producers_and_tokens_and_nobody_elses() {
     let mut state = rich_state();
-    state.note_producer(3, sent(6, 4), 8);
+    state.note_producer(3, sent(6, 4), 8, 0);
     state.tokens.insert((0, b"other".to_vec()), IdempotencyState { version: 8, committed_ms: 9 });
     state.apply_body(&encode_deletions([3].into_iter()), |_, _| ()).unwrap();
     assert_eq!((state.producer(3, 6), state.token(&(3, b"job".to_vec()))), (None, None));
@@ -493,7 +493,7 @@ fn what_is_known_is_told_by_name_and_as_a_whole() {
         state.tokens().map(|(topic, name, _)| (topic, name)).collect::<Vec<_>>(),
         [(3, &b"job"[..])]
     );
-    state.note_producer(3, sent(5, 4), 8);
+    state.note_producer(3, sent(5, 4), 8, 0);
     assert!(state.expect_producer(0, 6, usize::MAX));
     let told = |topics| {
         state.producers(topics).map(|(id, n, p)| (id, n, p.known()[0])).collect::<Vec<_>>()

@@ -58,6 +58,8 @@ pub struct Writer {
     /// Position at which it asks for more pages.
     pub touched: u64,
     pub asked: PrefaultCursor,
+    /// Last use of an expiring producer when this process last looked for some to forget.
+    pub swept_us: i64,
 }
 
 /// Why an attempt under the lock did not append.
@@ -146,7 +148,9 @@ impl Log {
         let writer = self.writer_in(slot, control)?;
         loop {
             writer.catch_up(self, control)?;
-            writer.reserve_producers(self, batch)?;
+            if !batch.stamps.is_empty() {
+                self.place_producers(writer, (control, member), batch)?;
+            }
             let before = match planted(Canary::ExpectBeforeLock) {
                 true => self.check(&writer.walk.state, batch.preconditions),
                 false => Ok(()),
@@ -274,7 +278,7 @@ impl Writer {
         let tail = Address::new(sequence, walk.position);
         let clock = BlockClock::new(segment.header().time_base_us, time);
         let (touched, asked) = (walk.position, PrefaultCursor::default());
-        let (prepared, reach) = (None, 0);
+        let (prepared, reach, swept_us) = (None, 0, 0);
         Ok(Self {
             segment,
             index,
@@ -287,6 +291,7 @@ impl Writer {
             reach,
             touched,
             asked,
+            swept_us,
         })
     }
 
@@ -297,7 +302,7 @@ impl Writer {
             let tail = control.tail();
             if self.tail.sequence() != tail.sequence() {
                 let opened = Self::open(log, control)?;
-                *self = Self { prepared: self.prepared.take(), ..opened };
+                *self = Self { prepared: self.prepared.take(), swept_us: self.swept_us, ..opened };
                 continue;
             }
             // It lies beyond the tail when a store failed after the commit word.
@@ -550,7 +555,8 @@ impl Writer {
     ) {
         for (i, (block, first)) in batch.blocks.iter().zip(firsts).enumerate() {
             if let Some(producer) = batch.stamps.get(i) {
-                self.walk.state.note_producer(block.topic, *producer, *first);
+                let appended_us = appended_ns / 1000;
+                self.walk.state.note_producer(block.topic, *producer, *first, appended_us);
             }
             let highest = block.highest_ns(appended_ns);
             let Some(topic) = self.walk.state.topic_mut(block.topic) else { continue };

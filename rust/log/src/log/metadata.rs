@@ -290,14 +290,28 @@ impl Log {
     ) -> Result<()> {
         let mut slot = enter(&self.writer);
         let writer = self.writer_in(&mut slot, control)?;
+        let made = |writer: &Writer| made(writer).map(|(header, body)| (header, body, ()));
+        self.append_own_by(writer, (control, member), kept, made, |_, ()| true).map(drop)
+    }
+
+    /// Do as [`Log::append_own`] with this writer. The block is made again too if it does not hold
+    /// any more under the lock. Returns whether there was one.
+    pub(super) fn append_own_by<T>(
+        &self,
+        writer: &mut Writer,
+        (control, member): (&Control, &dyn Member),
+        kept: Kept,
+        made: impl Fn(&Writer) -> Option<(BlockHeader, Vec<u8>, T)>,
+        holds: impl Fn(&Writer, &T) -> bool,
+    ) -> Result<bool> {
         loop {
             writer.catch_up(self, control)?;
-            let Some((header, body)) = made(writer) else { return Ok(()) };
+            let Some((header, body, of)) = made(writer) else { return Ok(false) };
             let sequence = writer.tail.sequence();
             let guard = self.lock(Which::Append)?;
             pass(Point::AppendLocked);
             let outcome = writer.under_lock(self, control, &guard).and_then(|()| {
-                match writer.tail.sequence() == sequence {
+                match writer.tail.sequence() == sequence && holds(writer, &of) {
                     true => writer.write_own(control, kept, &header, &body),
                     false => Err(Blocked::Moved),
                 }
@@ -307,7 +321,7 @@ impl Log {
                 Ok(()) => {
                     pass(Point::AppendUnlocked);
                     control.notify(true);
-                    return Ok(());
+                    return Ok(true);
                 }
                 Err(obstacle) => self.resolve(obstacle, writer, control, member)?,
             }

@@ -48,6 +48,7 @@ mod copy;
 mod count;
 mod create;
 mod data_block;
+mod expiring;
 mod extent;
 mod fast;
 mod follow;

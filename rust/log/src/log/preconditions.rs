@@ -21,12 +21,12 @@ use crate::failpoints::{Point, pass};
 use crate::format::block::Producer;
 use crate::format::state::{
     CursorState, IdempotencyState, LogState, MAX_CURSOR_NAME, MAX_CURSORS, MAX_PRODUCERS,
-    MAX_TOKEN_NAME, MAX_TOKENS, SequenceSpan, Standing, encode_cursors, encode_finished,
-    encode_forgotten, encode_tokens,
+    MAX_TOKEN_NAME, MAX_TOKENS, ProducerName, SequenceSpan, Standing, encode_cursors,
+    encode_finished, encode_forgotten, encode_tokens,
 };
 
 use super::append::{Appended, Blocked, NewBlock, Writer};
-use super::batch::{Batch, check_blocks, no_block};
+use super::batch::{Batch, check_blocks};
 use super::bulk_load::Token;
 use super::metadata::{CursorMove, FACTS_OF_A_BLOCK};
 use super::{Log, enter};
@@ -73,7 +73,7 @@ pub enum Precondition<'a> {
 /// The sequences of a producer in one append.
 #[derive(Clone, Debug)]
 pub struct Sequences<'a> {
-    name: &'a str,
+    name: ProducerName<'a>,
     span: SequenceSpan,
     topics: Range<u32>,
     /// The producer as the blocks name it.
@@ -83,12 +83,12 @@ pub struct Sequences<'a> {
 impl Sequences<'_> {
     /// Return the name of the producer.
     pub fn name(&self) -> &str {
-        self.name
+        self.name.name()
     }
 }
 
 impl<'a> Precondition<'a> {
-    fn sequences(&self) -> Option<&Sequences<'a>> {
+    pub(super) fn sequences(&self) -> Option<&Sequences<'a>> {
         match self {
             Self::Producer(of) => Some(of),
             _ => None,
@@ -98,14 +98,18 @@ impl<'a> Precondition<'a> {
     /// Require that these sequences of the named producer come next, in the topics with these
     /// numbers: the partitions of one topic.
     #[doc(hidden)]
-    pub fn producer(name: &'a str, span: impl Into<SequenceSpan>, topics: Range<u32>) -> Self {
-        let span = span.into();
+    pub fn producer(
+        name: impl Into<ProducerName<'a>>,
+        span: impl Into<SequenceSpan>,
+        topics: Range<u32>,
+    ) -> Self {
+        let (name, span) = (name.into(), span.into());
         let many = span.last.saturating_sub(span.first).saturating_add(1);
         let stamp = Producer {
-            id: Producer::id_of(name),
+            id: name.id(),
             sequence: span.last,
             span: u32::try_from(many).unwrap_or(0),
-            flags: 0,
+            flags: name.flags(),
         };
         Self::Producer(Sequences { name, span, topics, stamp })
     }
@@ -246,6 +250,8 @@ pub struct Producing {
     pub sequence: u64,
     /// The first offset of that sequence.
     pub first: u64,
+    /// The log may forget it by itself.
+    pub expiring: bool,
 }
 
 impl Log {
@@ -371,7 +377,7 @@ impl Log {
             (Precondition::NextOffset { .. }, _) => self.deleted(),
             (Precondition::Producer(Sequences { name, span, topics, .. }), found) => {
                 let (topic, partition) = (self.name(), topics.start);
-                let (producer, sequence) = ((*name).to_owned(), span.last);
+                let (producer, sequence) = (name.name().to_owned(), span.last);
                 match found {
                     Found::Highest(highest) => {
                         let (sequence, next) = (span.first, highest.saturating_add(1));
@@ -381,7 +387,7 @@ impl Log {
                         Error::DuplicateSequence { topic, partition, producer, sequence, highest }
                     }
                     _ => Error::invalid(format!(
-                        "producer {name:?} appended sequence {sequence} to other partitions, or without \
+                        "producer {producer:?} appended sequence {sequence} to other partitions, or without \
                              the rest of this append: repeat an append with the records and keys that \
                              it had"
                     )),
@@ -399,12 +405,12 @@ impl Log {
     }
 
     /// Make the error for a log that cannot remember more of a kind.
-    fn full(&self, precondition: &Precondition<'_>) -> Error {
+    pub(super) fn full(&self, precondition: &Precondition<'_>) -> Error {
         let (kept, remedy) = match precondition {
             Precondition::Producer(_) => (
                 format!("remembers {} producers", self.max_producers()),
                 "forget producers that no longer append (topic.producers(), topic.forget_producer(), \
-                 `falaj producer forget`), and let each worker keep one name",
+                 `falaj producer forget`), let each worker keep one name, or let producers expire",
             ),
             Precondition::Cursor(_) => (
                 format!("keeps {} cursors", self.max_cursors()),
@@ -448,9 +454,14 @@ impl Log {
     ///
     /// # Errors
     /// `NotWritable` for a log that was opened for reading; `CorruptData`, `SystemCallFailed`.
-    pub fn last_sequence(&self, producer: &str, topics: Range<u32>) -> Result<Option<u64>> {
+    pub fn last_sequence<'a>(
+        &self,
+        producer: impl Into<ProducerName<'a>>,
+        topics: Range<u32>,
+    ) -> Result<Option<u64>> {
         self.writing()?;
-        self.with_metadata(|state| state.last_sequence(Producer::id_of(producer), topics))
+        let id = producer.into().id();
+        self.with_metadata(|state| state.last_sequence(id, topics))
     }
 
     /// List the producers in these topics, by id and then by topic number. Costs as
@@ -462,7 +473,8 @@ impl Log {
         self.with_metadata(|state| {
             let known = state.producers(topics).filter_map(|(id, topic, known)| {
                 let (sequence, first) = *known.known().last()?;
-                Some(Producing { id, topic, sequence, first })
+                let expiring = known.is_expiring();
+                Some(Producing { id, topic, sequence, first, expiring })
             });
             known.collect()
         })
@@ -496,24 +508,6 @@ impl Log {
 }
 
 impl Writer {
-    /// Make space to note the producers of an append, outside the lock.
-    #[inline]
-    pub(super) fn reserve_producers(&mut self, log: &Log, batch: &Batch<'_>) -> Result<()> {
-        if batch.stamps.is_empty() {
-            return Ok(());
-        }
-        let (limit, state) = (log.max_producers(), &mut self.walk.state);
-        for _ in 0..2 {
-            let mut stamped = batch.blocks.iter().zip(batch.stamps);
-            if stamped.all(|(block, of)| state.expect_producer(block.topic, of.id, limit)) {
-                return Ok(());
-            }
-            state.drop_expected();
-        }
-        let producer = batch.preconditions.iter().find(|it| it.sequences().is_some());
-        Err(producer.map_or_else(no_block, |producer| log.full(producer)))
-    }
-
     /// Check the preconditions of an append, under the lock. A producer's repeat returns where the
     /// first one was stored.
     #[inline]

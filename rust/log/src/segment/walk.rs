@@ -118,7 +118,7 @@ impl SegmentWalker {
                 let highest = highest_ns(segment, &block).map_err(bad)?;
                 let before =
                     self.state.topic(block.header.topic).map_or(i64::MIN, |t| t.highest_ns);
-                self.apply(&block, first, highest).map_err(bad)?;
+                self.apply(segment, &block, first, highest).map_err(bad)?;
                 Step::Data { block, first, highest_before_ns: before }
             }
             Kind::Meta | Kind::Snapshot => {
@@ -214,7 +214,7 @@ impl SegmentWalker {
         }
         let first = self.first_offset(&block).ok()?;
         let highest_before_ns = self.state.topic(header.topic)?.highest_ns;
-        self.apply(&block, first, appended_ns(segment, &block)).ok()?;
+        self.apply(segment, &block, first, appended_ns(segment, &block)).ok()?;
         self.position = block.end();
         Some(Step::Data { block, first, highest_before_ns })
     }
@@ -237,11 +237,13 @@ impl SegmentWalker {
 
     fn apply(
         &mut self,
+        segment: &Segment,
         block: &Block,
         first: u64,
         highest_ns: i64,
     ) -> std::result::Result<(), DecodeError> {
-        if !self.state.apply_data(&block.header, first, highest_ns) {
+        let base_us = segment.header().time_base_us;
+        if !self.state.apply_data(&block.header, first, highest_ns, base_us) {
             return Err(UNKNOWN_TOPIC);
         }
         self.is_packed |= block.header.flags & (flag::SPARSE | flag::CODEC) != 0;
@@ -258,7 +260,7 @@ impl SegmentWalker {
         if let Ok(Some(block)) = segment.block(self.position, Check::Header) {
             let first = self.first_offset(&block).ok().filter(|_| block.header.kind == Kind::Data);
             let appended = appended_ns(segment, &block);
-            if first.is_some_and(|first| self.apply(&block, first, appended).is_ok()) {
+            if first.is_some_and(|first| self.apply(segment, &block, first, appended).is_ok()) {
                 self.position = block.end();
                 return;
             }

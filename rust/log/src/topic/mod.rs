@@ -42,7 +42,7 @@ use crate::store::options::CODEC;
 use crate::store::{Access, Closing, Store, TopicCodec, TopicOptions};
 
 pub use crate::format::record::{BodyWriter, NewRecord};
-pub use crate::format::state::{After, CursorState, SequenceSpan};
+pub use crate::format::state::{After, CursorState, ProducerName, SequenceSpan};
 pub use crate::log::{BatchBlock, RecordBatch, RecordRef, RecordRefs};
 pub use crate::log::{Compacted, Last};
 pub use crate::log::{CursorMove, Precondition, Visibility};

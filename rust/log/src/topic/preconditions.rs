@@ -7,9 +7,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use crate::error::{Error, Result};
-use crate::format::block::Producer;
 use crate::format::record::NewRecord;
-use crate::format::state::{After, SequenceSpan};
+use crate::format::state::{After, ProducerName, SequenceSpan};
 use crate::log::{Appended, Precondition};
 
 use super::append::with_encoded;
@@ -22,7 +21,7 @@ pub const MAX_PRODUCER_NAME: usize = 1 << 10;
 /// A known producer: the last of its appends to a topic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KnownProducer {
-    /// Hash of its name ([`Producer::id_of`]); the name itself is not stored.
+    /// Hash of its name; the name itself is not stored.
     pub id: u64,
     /// Its last sequence.
     pub sequence: u64,
@@ -32,6 +31,8 @@ pub struct KnownProducer {
     pub offset: u64,
     /// When it was appended, nanoseconds since 1970; `None` if that record is gone.
     pub appended_ns: Option<i64>,
+    /// The log forgets it by itself ([`ProducerName::expiring`]).
+    pub expiring: bool,
 }
 
 impl Topic {
@@ -55,10 +56,10 @@ impl Topic {
     /// without a sequence, or one that does not come after its previous one.
     pub fn expect_sequence<'a>(
         &self,
-        producer: &'a str,
+        producer: impl Into<ProducerName<'a>>,
         sequences: impl Into<SequenceSpan>,
     ) -> Result<Precondition<'a>> {
-        let span = checked(producer, sequences.into())?;
+        let (producer, span) = checked(producer.into(), sequences.into())?;
         Ok(Precondition::producer(producer, span, self.numbers()))
     }
 
@@ -69,10 +70,11 @@ impl Topic {
     pub fn expect_sequence_in<'a>(
         &self,
         partition: u32,
-        producer: &'a str,
+        producer: impl Into<ProducerName<'a>>,
         sequences: impl Into<SequenceSpan>,
     ) -> Result<Precondition<'a>> {
-        let (number, span) = (self.number(partition)?, checked(producer, sequences.into())?);
+        let number = self.number(partition)?;
+        let (producer, span) = checked(producer.into(), sequences.into())?;
         Ok(Precondition::producer(producer, span, number..number + 1))
     }
 
@@ -123,7 +125,7 @@ impl Topic {
     ///
     /// # Errors
     /// `NotWritable` for a topic that was opened for reading; `TopicDeleted`, `CorruptData`, `SystemCallFailed`.
-    pub fn last_sequence(&self, producer: &str) -> Result<Option<u64>> {
+    pub fn last_sequence<'a>(&self, producer: impl Into<ProducerName<'a>>) -> Result<Option<u64>> {
         self.log.last_sequence(producer, self.numbers())
     }
 
@@ -143,6 +145,7 @@ impl Topic {
                 partition: known.topic - self.settings.number,
                 offset: known.first,
                 appended_ns: None,
+                expiring: known.expiring,
             };
             let last = last.entry(known.id).or_insert(found);
             if known.sequence > last.sequence {
@@ -176,8 +179,8 @@ impl Topic {
     /// assert_ne!(orders.append_if(b"10 apples", &once)?, first);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn forget_producer(&self, name: &str) -> Result<bool> {
-        Ok(self.forget_producers(&[Producer::id_of(name)])? > 0)
+    pub fn forget_producer<'a>(&self, producer: impl Into<ProducerName<'a>>) -> Result<bool> {
+        Ok(self.forget_producers(&[producer.into().id()])? > 0)
     }
 
     /// Forget many producers by their ids, as [`Topic::forget_producer`]; return how many were
@@ -199,8 +202,11 @@ impl Topic {
 }
 
 /// Check the name of a producer and its sequences.
-pub(super) fn checked(producer: &str, span: SequenceSpan) -> Result<SequenceSpan> {
-    if !(1..=MAX_PRODUCER_NAME).contains(&producer.len()) {
+pub(super) fn checked(
+    producer: ProducerName<'_>,
+    span: SequenceSpan,
+) -> Result<(ProducerName<'_>, SequenceSpan)> {
+    if !(1..=MAX_PRODUCER_NAME).contains(&producer.name().len()) {
         return Err(Error::invalid(format!(
             "a producer's name has 1 to {MAX_PRODUCER_NAME} bytes"
         )));
@@ -216,5 +222,5 @@ pub(super) fn checked(producer: &str, span: SequenceSpan) -> Result<SequenceSpan
                     before it",
         ));
     }
-    Ok(span)
+    Ok((producer, span))
 }

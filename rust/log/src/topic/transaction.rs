@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::format::address::Address;
 use crate::format::checksum::crc32;
 use crate::format::record::{BodyWriter, NewRecord};
-use crate::format::state::{CursorState, SequenceSpan};
+use crate::format::state::{CursorState, ProducerName, SequenceSpan};
 use crate::log::{Appended, CursorMove, Log, NewBlock, Precondition};
 use crate::store::Store;
 
@@ -61,8 +61,8 @@ struct Condition {
     topic: Topic,
     /// The offset that the first record of the one partition gets.
     offset: Option<u64>,
-    /// The name of the producer, its sequences, and the topics that they count in.
-    producer: Option<(String, SequenceSpan, Range<u32>)>,
+    /// The name of the producer, whether it expires, its sequences, and the topics that they count in.
+    producer: Option<(String, bool, SequenceSpan, Range<u32>)>,
 }
 
 /// Records for one partition of a topic.
@@ -244,41 +244,42 @@ impl Transaction {
     ///
     /// # Errors
     /// As [`Transaction::append`] and [`Topic::expect_sequence`].
-    pub fn expect_sequence(
+    pub fn expect_sequence<'a>(
         &mut self,
         topic: &Topic,
-        producer: &str,
+        producer: impl Into<ProducerName<'a>>,
         sequences: impl Into<SequenceSpan>,
     ) -> Result<()> {
-        self.expect_sequence_of(topic, topic.numbers(), producer, sequences.into())
+        self.expect_sequence_of(topic, topic.numbers(), producer.into(), sequences.into())
     }
 
     /// Do as [`Transaction::expect_sequence`], with sequences that rise in this partition alone.
     ///
     /// # Errors
     /// As [`Transaction::expect_sequence`]; `InvalidArgument` for a missing partition.
-    pub fn expect_sequence_in(
+    pub fn expect_sequence_in<'a>(
         &mut self,
         topic: &Topic,
         partition: u32,
-        producer: &str,
+        producer: impl Into<ProducerName<'a>>,
         sequences: impl Into<SequenceSpan>,
     ) -> Result<()> {
         let number = topic.number(partition)?;
-        self.expect_sequence_of(topic, number..number + 1, producer, sequences.into())
+        self.expect_sequence_of(topic, number..number + 1, producer.into(), sequences.into())
     }
 
     fn expect_sequence_of(
         &mut self,
         topic: &Topic,
         numbers: Range<u32>,
-        producer: &str,
+        producer: ProducerName<'_>,
         span: SequenceSpan,
     ) -> Result<()> {
-        let span = checked(producer, span)?;
+        let (producer, span) = checked(producer, span)?;
         self.write_to_log_of(topic)?;
         let condition = self.condition(topic, numbers.start);
-        condition.producer = Some((producer.to_owned(), span, numbers));
+        condition.producer =
+            Some((producer.name().to_owned(), producer.is_expiring(), span, numbers));
         Ok(())
     }
 
@@ -467,8 +468,10 @@ impl Condition {
     fn preconditions(&self, topic: u32) -> impl Iterator<Item = Precondition<'_>> {
         let offset = self.offset.map(|offset| Precondition::NextOffset { topic, offset });
         let producer = self.producer.as_ref();
-        let producer = producer
-            .map(|(name, span, topics)| Precondition::producer(name, *span, topics.clone()));
+        let producer = producer.map(|(name, is_expiring, span, topics)| {
+            let name = if *is_expiring { ProducerName::expiring(name) } else { name.into() };
+            Precondition::producer(name, *span, topics.clone())
+        });
         offset.into_iter().chain(producer)
     }
 }

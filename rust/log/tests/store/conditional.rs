@@ -318,8 +318,8 @@ fn conditions_hold_for_all_parts_of_an_append_as_a_plain_list_of_them_says() {
                     tx.expect_offset_in(topic, partition, offset).unwrap();
                 }
                 match &of.producer {
-                    Some((name, span, _)) if is_wide => tx.expect_sequence(topic, name, *span),
-                    Some((name, span, _)) => tx.expect_sequence_in(topic, partition, name, *span),
+                    Some((name, span, _)) if is_wide => tx.expect_sequence(topic, *name, *span),
+                    Some((name, span, _)) => tx.expect_sequence_in(topic, partition, *name, *span),
                     None => Ok(()),
                 }
                 .unwrap();

@@ -18,6 +18,7 @@ mod consumers;
 mod control_flips;
 mod damaged_appends;
 mod dead_letters;
+mod expiring;
 mod facade;
 mod finished;
 mod reading;

@@ -227,7 +227,7 @@ impl Filling<'_> {
 
     /// Apply a block to the reader's state.
     fn know(&mut self, header: &BlockHeader, first: u64, highest_ns: i64) {
-        let is_known = self.read.apply_data(header, first, highest_ns);
+        let is_known = self.read.apply_data(header, first, highest_ns, self.time_base_us);
         debug_assert!(is_known, "the topic has a lane");
     }
 
