@@ -35,7 +35,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .PHONY: help check-tools check venv build test test-proof proof-explore proof-canaries proof-hostile proof-asan proof-storm \
 	proof-power proof-guest proof-crashes proof-outside proof-together proof-models proof-sanitizers proof-programs soak coverage mutants \
 	lint lint-rust lint-python public-api test-rust test-loom test-shuttle test-python test-spark test-spark-release \
-	test-spark-all bench bench-spark bench-peers bench-plots demo docs docs-serve wheel wheels format clean \
+	test-spark-all bench bench-spark bench-peers bench-server bench-plots demo docs docs-serve wheel wheels format clean \
 	build-server build-server-static check-image check-server
 
 help: ## list the targets
@@ -243,6 +243,9 @@ bench-spark: $(CORE) ## Spark, Polars and DuckDB over a topic beside Parquet; so
 
 bench-peers: $(CORE) .venv/.bench ## falaj beside SQLite, LMDB, a locked file and Redis; three minutes after the build
 	PYTHONPATH=benches $(BIN)/python -m runner.peers
+
+bench-server: build-server ## 20,000 idle followers of the server: memory and processor time; half a minute after the build
+	PYTHONPATH=benches $(BIN)/python -m runner.serving $(BIN)/falaj-server
 
 bench-plots: $(CORE) .venv/.bench ## keep the last bench: figures.json, the tables in both READMEs, plots
 	PYTHONPATH=benches $(BIN)/python -m runner.keep

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use listenfd::ListenFd;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -27,6 +28,7 @@ const LOOK: Duration = Duration::from_secs(30);
 /// # Errors
 /// A sentence for standard error, where the server cannot start.
 pub async fn run(config: Config) -> Result<(), String> {
+    allow_open_files();
     let tls = Certificates::read(&config.tls)?;
     let listener = match config.http.as_str() {
         "off" => return Err("the HTTP door is off, and there is no other one".to_owned()),
@@ -62,6 +64,15 @@ pub async fn run(config: Config) -> Result<(), String> {
     listen::serve(app, listener, tls).await;
     signals.abort();
     Ok(())
+}
+
+/// Allow as many open files as this user may have: each connection is one, and shells begin with 1,024.
+fn allow_open_files() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::warn!(%error, "the limit of open files stays as it is");
+    }
 }
 
 /// Take the socket that a service manager made, or bind an address.

@@ -88,6 +88,8 @@ pub struct Limits {
     pub body_timeout: Span,
     /// Time that a client may leave an answer unread.
     pub write_timeout: Span,
+    /// Time between signs of life on a stream of events that has none.
+    pub ping: Span,
     /// Streams that an HTTP/2 client may reset before the server closes its connection.
     pub resets: u64,
 }
@@ -143,6 +145,7 @@ impl Default for Limits {
             header_timeout: Span::s(10),
             body_timeout: Span::s(60),
             write_timeout: Span::s(30),
+            ping: Span::s(60),
             resets: 100,
         }
     }
@@ -181,6 +184,7 @@ pub(super) const HELP: &[(&str, &str)] = &[
     ("limits.header_timeout", "time to send the head of a request"),
     ("limits.body_timeout", "time to send the body of a request"),
     ("limits.write_timeout", "time that a client may leave an answer unread"),
+    ("limits.ping", "time between signs of life on a stream of events that has none"),
     ("limits.resets", "streams that an HTTP/2 client may reset before its connection is closed"),
     ("log.format", "\"text\" or \"json\""),
     ("log.level", "error, warn, info, debug or trace, or directives by module"),

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use axum::http::Request;
 use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
 use hyper::service::Service;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto::Builder;
+use hyper_util::server::graceful::GracefulConnection;
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -67,7 +68,7 @@ pub async fn serve(app: App, listener: TcpListener, tls: Option<Arc<Certificates
         usize::try_from(limits.connections).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS),
     ));
     let service = app.clone().router();
-    let builder = Arc::new(builder(&limits));
+    let builders = Arc::new(Builders::new(&limits));
     let mut open = JoinSet::new();
     loop {
         let accepted = tokio::select! {
@@ -89,23 +90,16 @@ pub async fn serve(app: App, listener: TcpListener, tls: Option<Arc<Certificates
         };
         // Small answers are whole: waiting for more to send would only make them late.
         let _ = stream.set_nodelay(true);
-        let (app, builder, tls) = (app.clone(), Arc::clone(&builder), tls.clone());
+        let (app, builders, tls) = (app.clone(), Arc::clone(&builders), tls.clone());
         let all = TowerToHyperService::new(service.clone());
         let service = Routes { all, cut: Cut::default() };
         open.spawn(async move {
             let _place = place;
             app.metrics.connections.inc();
+            // In boxes, so that a connection takes no memory for what it does not have.
             match tls {
-                None => connection(&app, &builder, stream, service).await,
-                Some(tls) => {
-                    let handshake = tls.acceptor().accept(stream);
-                    match tokio::time::timeout(app.config.limits.header_timeout.0, handshake).await
-                    {
-                        Ok(Ok(stream)) => connection(&app, &builder, stream, service).await,
-                        Ok(Err(error)) => tracing::debug!(%error, "no TLS"),
-                        Err(_) => tracing::debug!("no TLS in time"),
-                    }
-                }
+                None => Box::pin(connection(&app, &builders, stream, service)).await,
+                Some(tls) => Box::pin(with_tls(&app, &builders, stream, service, &tls)).await,
             }
             app.metrics.connections.dec();
         });
@@ -117,14 +111,50 @@ pub async fn serve(app: App, listener: TcpListener, tls: Option<Arc<Certificates
     }
 }
 
-async fn connection<S>(app: &App, builder: &Builder<TokioExecutor>, stream: S, service: Routes)
+async fn with_tls(
+    app: &App,
+    builders: &Builders,
+    stream: TcpStream,
+    service: Routes,
+    tls: &Certificates,
+) {
+    let handshake = tls.acceptor().accept(stream);
+    match tokio::time::timeout(app.config.limits.header_timeout.0, handshake).await {
+        Ok(Ok(stream)) => connection(app, builders, stream, service).await,
+        Ok(Err(error)) => tracing::debug!(%error, "no TLS"),
+        Err(_) => tracing::debug!("no TLS in time"),
+    }
+}
+
+async fn connection<S>(app: &App, builders: &Builders, stream: S, service: Routes)
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let limits = &app.config.limits;
-    let io = TokioIo::new(Guarded::new(stream, limits.header_timeout.0, limits.write_timeout.0));
-    let cut = service.cut.clone();
-    let serving = builder.serve_connection(io, service);
+    let mut stream = Guarded::new(stream, limits.write_timeout.0);
+    let last_request = async {
+        app.until_drained().await;
+        tokio::time::sleep(LAST_REQUEST).await;
+    };
+    let begun = tokio::select! {
+        begun = stream.begin(limits.header_timeout.0) => begun,
+        () = last_request => return,
+    };
+    let (io, cut) = (TokioIo::new(stream), service.cut.clone());
+    match begun {
+        Ok(false) => serve_one(app, builders.http1.serve_connection(io, service), cut).await,
+        Ok(true) => {
+            Box::pin(serve_one(app, builders.http2.serve_connection(io, service), cut)).await;
+        }
+        Err(error) => tracing::debug!(%error, "a connection ended before its first request"),
+    }
+}
+
+/// Serve a connection until it ends. A server that is asked to end finishes the requests in flight.
+async fn serve_one<C>(app: &App, serving: C, cut: Cut)
+where
+    C: GracefulConnection<Error = hyper::Error>,
+{
     tokio::pin!(serving);
     let ended = tokio::select! {
         ended = serving.as_mut() => ended,
@@ -147,26 +177,35 @@ where
     }
 }
 
-fn builder(limits: &Limits) -> Builder<TokioExecutor> {
-    let mut builder = Builder::new(TokioExecutor::new());
-    builder
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(limits.header_timeout.0)
-        .max_headers(FIELDS)
-        .max_buf_size(HEAD);
-    let resets = usize::try_from(limits.resets).unwrap_or(usize::MAX);
-    builder
-        .http2()
-        .timer(TokioTimer::new())
-        .max_header_list_size(u32::try_from(HEAD).unwrap_or(u32::MAX))
-        .max_concurrent_streams(256)
-        .max_pending_accept_reset_streams(resets)
-        .max_local_error_reset_streams(resets)
-        .max_send_buf_size(1 << 20)
-        .keep_alive_interval(Duration::from_secs(30))
-        .keep_alive_timeout(Duration::from_secs(20));
-    builder
+/// What makes a connection of a stream, by the version of HTTP.
+struct Builders {
+    http1: http1::Builder,
+    http2: http2::Builder<TokioExecutor>,
+}
+
+impl Builders {
+    fn new(limits: &Limits) -> Self {
+        let mut builders =
+            Self { http1: http1::Builder::new(), http2: http2::Builder::new(TokioExecutor::new()) };
+        builders
+            .http1
+            .timer(TokioTimer::new())
+            .header_read_timeout(limits.header_timeout.0)
+            .max_headers(FIELDS)
+            .max_buf_size(HEAD);
+        let resets = usize::try_from(limits.resets).unwrap_or(usize::MAX);
+        builders
+            .http2
+            .timer(TokioTimer::new())
+            .max_header_list_size(u32::try_from(HEAD).unwrap_or(u32::MAX))
+            .max_concurrent_streams(256)
+            .max_pending_accept_reset_streams(resets)
+            .max_local_error_reset_streams(resets)
+            .max_send_buf_size(1 << 20)
+            .keep_alive_interval(Duration::from_secs(30))
+            .keep_alive_timeout(Duration::from_secs(20));
+        builders
+    }
 }
 
 /// Tell a client that there is no place for it. With TLS there is no cheap way to say so: the connection ends.

@@ -6,15 +6,17 @@
 //!
 //! Each refusal is a problem document ([`problem`]). A handler checks its principal's grants before it touches the store.
 
+mod append;
 mod asked;
 pub mod body;
+mod events;
 mod gate;
 pub mod guarded;
 mod health;
 pub mod listen;
 pub mod metrics;
 pub mod problem;
-mod records;
+mod read;
 mod shape;
 mod topics;
 
@@ -115,7 +117,7 @@ impl App {
             .route("/metrics", get(metrics::metrics))
             .route("/v1/topics", get(topics::list))
             .route("/v1/topics/{topic}", get(topics::describe))
-            .route("/v1/topics/{topic}/records", get(records::read).post(records::append))
+            .route("/v1/topics/{topic}/records", get(read::read).post(append::append))
             .fallback(unknown)
             .method_not_allowed_fallback(not_allowed)
             .layer(middleware::from_fn_with_state(self.clone(), gate::gate))

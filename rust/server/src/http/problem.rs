@@ -60,6 +60,22 @@ impl Problem {
         self.status
     }
 
+    /// The document that says it.
+    pub fn document(&self) -> Value {
+        let title = self.status.canonical_reason().unwrap_or("Refused");
+        let mut document = json!({
+            "type": format!("urn:falaj:problem:{}", self.kind),
+            "title": title,
+            "status": self.status.as_u16(),
+            "detail": self.detail,
+        });
+        if let Some(all) = document.as_object_mut() {
+            all.extend(self.remedy.map(|remedy| ("remedy".to_owned(), remedy.into())));
+            all.extend(self.members.clone());
+        }
+        document
+    }
+
     /// Its sentence.
     pub fn detail(&self) -> &str {
         &self.detail
@@ -73,18 +89,7 @@ pub fn exact(number: u64) -> Value {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let title = self.status.canonical_reason().unwrap_or("Refused");
-        let mut document = json!({
-            "type": format!("urn:falaj:problem:{}", self.kind),
-            "title": title,
-            "status": self.status.as_u16(),
-            "detail": self.detail,
-        });
-        let members = document.as_object_mut().into_iter();
-        for all in members {
-            all.extend(self.remedy.map(|remedy| ("remedy".to_owned(), remedy.into())));
-            all.extend(self.members.clone());
-        }
+        let document = self.document();
         let mut response = (self.status, Json(document)).into_response();
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
@@ -175,6 +180,7 @@ fn classify(error: &Error) -> (StatusCode, &'static str) {
         Error::CursorMoved { .. } => (StatusCode::CONFLICT, "cursor-moved"),
         Error::LeaseExpired { .. } => (StatusCode::CONFLICT, "lease-expired"),
         Error::PartitionNotAssigned { .. } => (StatusCode::CONFLICT, "partition-not-assigned"),
+        Error::TopicFinished { .. } => (StatusCode::CONFLICT, "topic-finished"),
         Error::SettingsMismatch { .. } => (StatusCode::CONFLICT, "settings-mismatch"),
         Error::AppendTooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, "append-too-large"),
         Error::InvalidArgument { .. } => (StatusCode::BAD_REQUEST, "invalid-argument"),

@@ -3,84 +3,131 @@
 //! A member holds text; bytes that are not UTF-8 stand in a member `…_base64` instead. In a topic of JSON, `value` is the
 //! document itself, as it was written.
 
-use base64::Engine as _;
+use std::io::{self, Write};
+
+use base64::display::Base64Display;
 use base64::engine::general_purpose::STANDARD;
 use falaj::{RecordBatch, RecordRef};
-use serde_json::value::RawValue;
-use serde_json::{Map, Value, json};
+use serde::de::IgnoredAny;
 
 use super::problem::exact;
 
-/// Append a record as one line of JSON.
-pub fn write_line(
-    out: &mut Vec<u8>,
-    topic: &str,
-    is_json: bool,
-    batch: &RecordBatch,
-    at: &RecordRef,
-) {
-    let mut members = Map::new();
-    members.insert("topic".to_owned(), topic.into());
-    members.insert("partition".to_owned(), batch.partition().into());
-    members.insert("offset".to_owned(), exact(batch.offset(at)));
-    members.insert("time".to_owned(), iso(batch.timestamp_ns(at)).into());
-    put(&mut members, "key", batch.key(at));
-    let headers: Vec<Value> = batch
-        .headers(at)
-        .map(|(name, value)| {
-            let mut header = Map::new();
-            header.insert("name".to_owned(), name.into());
-            put(&mut header, "value", value);
-            header.into()
-        })
-        .collect();
-    if !headers.is_empty() {
-        members.insert("headers".to_owned(), headers.into());
-    }
-    let value = batch.value(at);
-    if value.is_none() {
-        members.insert("tombstone".to_owned(), json!(true));
-    }
-    let document = value.filter(|_| is_json).and_then(|raw| std::str::from_utf8(raw).ok());
-    let document = document.and_then(|text| RawValue::from_string(text.trim().to_owned()).ok());
-    match (document, value) {
-        (Some(document), _) => {
-            out.extend_from_slice(&open(&members));
-            out.extend_from_slice(b",\"value\":");
-            // A line end in JSON is only space: inside text it is escaped.
-            out.extend(
-                document
-                    .get()
-                    .bytes()
-                    .map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { byte }),
-            );
-            out.extend_from_slice(b"}\n");
-            return;
-        }
-        (None, Some(raw)) if is_json => {
-            drop(members.insert("value_base64".to_owned(), STANDARD.encode(raw).into()));
-        }
-        (None, value) => put(&mut members, "value", value),
-    }
-    out.extend_from_slice(&open(&members));
-    out.extend_from_slice(b"}\n");
+/// Bytes of a line besides what is in it: the names of its members, its numbers.
+const FRAME: usize = 256;
+/// Bytes of a header besides its name and value.
+const HEADER: usize = 48;
+/// Bytes that JSON makes of one: `\u0000`.
+const ESCAPED: usize = 6;
+
+/// A record, to be written as one line of JSON.
+///
+/// It is written where it will be sent from: a large record costs no second copy.
+#[derive(Clone, Copy)]
+pub struct Line<'a> {
+    /// Name of its topic.
+    pub topic: &'a str,
+    /// True for a topic of JSON documents.
+    pub is_json: bool,
+    /// Where the record is.
+    pub batch: &'a RecordBatch,
+    /// Which one it is.
+    pub at: &'a RecordRef,
 }
 
-/// An object without its closing brace.
-fn open(members: &Map<String, Value>) -> Vec<u8> {
-    let mut text = serde_json::to_vec(members).expect("a map of values is JSON");
-    text.pop();
-    text
+impl Line<'_> {
+    /// Return an upper bound of its length, quickly.
+    pub fn most(&self) -> usize {
+        let len = |part: Option<&[u8]>| part.map_or(0, <[u8]>::len);
+        let headers = self.batch.headers(self.at);
+        let headers: usize =
+            headers.map(|(name, value)| (name.len() + len(value)) * ESCAPED + HEADER).sum();
+        let fields = len(self.batch.key(self.at)) + len(self.batch.value(self.at));
+        FRAME + (self.topic.len() + fields) * ESCAPED + headers
+    }
+
+    /// Count its bytes.
+    pub fn len(&self) -> usize {
+        let mut count = Count(0);
+        self.put(&mut count).map_or(usize::MAX, |()| count.0)
+    }
+
+    /// Write it.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        self.put(out).expect("a vector takes all bytes");
+    }
+
+    fn put(&self, out: &mut impl Write) -> io::Result<()> {
+        let (batch, at) = (self.batch, self.at);
+        let offset = exact(batch.offset(at));
+        write!(out, "{{\"topic\":\"{}\",\"partition\":{}", self.topic, batch.partition())?;
+        write!(out, ",\"offset\":{offset},\"time\":\"{}\",", iso(batch.timestamp_ns(at)))?;
+        member(out, "key", batch.key(at))?;
+        let mut between = ",\"headers\":[";
+        for (name, value) in batch.headers(at) {
+            out.write_all(between.as_bytes())?;
+            out.write_all(b"{\"name\":")?;
+            serde_json::to_writer(&mut *out, name)?;
+            out.write_all(b",")?;
+            member(out, "value", value)?;
+            out.write_all(b"}")?;
+            between = ",";
+        }
+        if between == "," {
+            out.write_all(b"]")?;
+        }
+        out.write_all(b",")?;
+        match batch.value(at) {
+            None => out.write_all(b"\"tombstone\":true,\"value\":null")?,
+            Some(raw) if self.is_json => match document(raw) {
+                Some(text) => {
+                    out.write_all(b"\"value\":")?;
+                    // A line end in JSON is only space: inside text it is escaped.
+                    for (i, line) in text.split(['\n', '\r']).enumerate() {
+                        out.write_all(if i > 0 { b" " } else { b"" })?;
+                        out.write_all(line.as_bytes())?;
+                    }
+                }
+                None => in_base64(out, "value", raw)?,
+            },
+            raw => member(out, "value", raw)?,
+        }
+        out.write_all(b"}\n")
+    }
 }
 
-fn put(members: &mut Map<String, Value>, name: &str, raw: Option<&[u8]>) {
+/// The text of a JSON document; `None` where it is none.
+fn document(raw: &[u8]) -> Option<&str> {
+    let text = std::str::from_utf8(raw).ok()?.trim_matches([' ', '\t', '\n', '\r']);
+    serde_json::from_str::<IgnoredAny>(text).ok().map(|_| text)
+}
+
+fn member(out: &mut impl Write, name: &str, raw: Option<&[u8]>) -> io::Result<()> {
     match raw.map(|raw| (std::str::from_utf8(raw), raw)) {
-        None => members.insert(name.to_owned(), Value::Null),
-        Some((Ok(text), _)) => members.insert(name.to_owned(), text.into()),
-        Some((Err(_), raw)) => {
-            members.insert(format!("{name}_base64"), STANDARD.encode(raw).into())
+        None => write!(out, "\"{name}\":null"),
+        Some((Ok(text), _)) => {
+            write!(out, "\"{name}\":")?;
+            Ok(serde_json::to_writer(out, text)?)
         }
-    };
+        Some((Err(_), raw)) => in_base64(out, name, raw),
+    }
+}
+
+fn in_base64(out: &mut impl Write, name: &str, raw: &[u8]) -> io::Result<()> {
+    write!(out, "\"{name}_base64\":\"{}\"", Base64Display::new(raw, &STANDARD))
+}
+
+/// Counts bytes, and keeps none.
+struct Count(usize);
+
+impl Write for Count {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 += bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// A time in ISO 8601, UTC, with as many digits of a second as it needs.
@@ -110,9 +157,42 @@ fn civil(days: i64) -> (i64, i64, i64) {
     (year + era * 400 + i64::from(month <= 2), month, day)
 }
 
+/// Read a time in that form, nanoseconds since 1970; `None` where it is none, or out of range.
+pub fn parse_iso(text: &str) -> Option<i64> {
+    let number = |text: &str, digits: usize| -> Option<i64> {
+        let is_whole = text.len() == digits && text.bytes().all(|byte| byte.is_ascii_digit());
+        is_whole.then(|| text.parse().ok()).flatten()
+    };
+    let (date, time) = text.strip_suffix('Z')?.split_once('T')?;
+    let (time, fraction) = time.split_once('.').unwrap_or((time, "0"));
+    let mut date = date.splitn(3, '-');
+    let (year, month, day) =
+        (number(date.next()?, 4)?, number(date.next()?, 2)?, number(date.next()?, 2)?);
+    let mut time = time.splitn(3, ':');
+    let (hour, minute, second) =
+        (number(time.next()?, 2)?, number(time.next()?, 2)?, number(time.next()?, 2)?);
+    if fraction.is_empty() || fraction.len() > 9 || hour > 23 || minute > 59 || second > 59 {
+        return None;
+    }
+    let days = days(year, month, day);
+    // A day that there is not would be another one.
+    (civil(days) == (year, month, day)).then_some(())?;
+    let fraction = number(fraction, fraction.len())? * 10_i64.pow(9 - fraction.len() as u32);
+    let seconds = i128::from(days * 86_400 + hour * 3_600 + minute * 60 + second);
+    i64::try_from(seconds * 1_000_000_000 + i128::from(fraction)).ok()
+}
+
+/// The day since 1970 of a date in the Gregorian calendar: [`civil`] turned round.
+fn days(year: i64, month: i64, day: i64) -> i64 {
+    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+    let (era, of_era) = (year.div_euclid(400), year.rem_euclid(400));
+    let of_year = (153 * month + 2) / 5 + day - 1;
+    era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468
+}
+
 #[cfg(test)]
 mod tests {
-    use super::iso;
+    use super::{iso, parse_iso};
 
     #[test]
     fn times_are_what_the_calendar_says() {
@@ -126,6 +206,31 @@ mod tests {
             (i64::MIN, "1677-09-21T00:12:43.145224192Z"),
         ] {
             assert_eq!(iso(ns), text);
+            assert_eq!(parse_iso(text), Some(ns), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_time_that_there_is_not_is_none() {
+        for text in [
+            "",
+            "2026-11-27",
+            "2026-11-27T09:30:00",
+            "2026-11-27 09:30:00Z",
+            "2026-02-30T00:00:00Z",
+            "2026-13-01T00:00:00Z",
+            "2026-00-01T00:00:00Z",
+            "2026-11-27T24:00:00Z",
+            "2026-11-27T09:30:60Z",
+            "2026-11-27T09:30:00.Z",
+            "2026-11-27T09:30:00.1234567890Z",
+            "2026-11-27T09:30:00.+1Z",
+            "2026-11-27T9:30:00Z",
+            "2262-04-11T23:47:16.854775808Z",
+            "1677-09-21T00:12:43.145224191Z",
+            "9999-99-99T99:99:99Z",
+        ] {
+            assert_eq!(parse_iso(text), None, "{text}");
         }
     }
 }

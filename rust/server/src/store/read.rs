@@ -154,6 +154,11 @@ impl Reads {
         Share(permit.expect("the budget's semaphore stays open"))
     }
 
+    /// Bytes of all shares together.
+    pub fn capacity(&self) -> usize {
+        self.units * UNIT
+    }
+
     /// Bytes in use.
     pub fn in_flight(&self) -> usize {
         (self.units - self.budget.available_permits()) * UNIT

@@ -1,4 +1,4 @@
-//! Records: appending them, reading them, and waiting for more.
+//! Appends of records: what a body holds, all of it or nothing.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -7,30 +7,21 @@ use std::time::Duration;
 use axum::Extension;
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode, Version, header};
-use axum::response::{IntoResponse as _, Response};
-use falaj::{NewRecord, SequenceSpan, Start, Topic};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::IntoResponse as _;
+use falaj::{NewRecord, SequenceSpan, Topic};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::asked::{Asked, Named};
-use super::listen::Cut;
 use super::problem::{Answer, Problem, exact};
-use super::{App, body, shape};
+use super::{App, body};
 use crate::access::{Action, Kind, Principal};
 use crate::config::units::Span;
-use crate::store::read::{Held, Share, blocking};
+use crate::store::read::blocking;
 
 /// How long an append waits for its turn, where the request does not say.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Longest wait of a read.
-const WAIT_MAX: Duration = Duration::from_secs(60);
-/// Most records of an answer, and bytes of it, where the request does not say.
-const LIMIT: u64 = 1_000;
-const BYTES: usize = 4 << 20;
-
-/// Space for the end of a JSON document with records.
-const END: usize = 64;
 
 /// The query of an append.
 #[derive(Debug, Deserialize)]
@@ -235,180 +226,5 @@ fn producer(headers: &HeaderMap, principal: &Principal) -> Answer<Option<(String
         _ => Err(Box::new(Problem::bad_request(
             "the headers falaj-producer and falaj-sequence go together",
         ))),
-    }
-}
-
-/// The query of a read.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ReadQuery {
-    partition: Option<u32>,
-    from: Option<u64>,
-    last: Option<u64>,
-    limit: Option<u64>,
-    bytes: Option<usize>,
-    wait: Option<Span>,
-}
-
-/// One answer: lines of JSON, and where the next read begins.
-struct Page {
-    share: Option<Share>,
-    text: Vec<u8>,
-    next: u64,
-    records: u64,
-}
-
-/// Answer with records of one partition, or with those that come.
-///
-/// # Errors
-/// Each problem of the request and of the engine.
-pub async fn read(
-    State(app): State<App>,
-    Extension(principal): Extension<Principal>,
-    Named(name): Named<String>,
-    Asked(query): Asked<ReadQuery>,
-    Extension(cut): Extension<Cut>,
-    version: Version,
-    headers: HeaderMap,
-) -> Answer {
-    principal.may(Action::Read, Kind::Topic, &name)?;
-    let served = std::sync::Arc::clone(&app.served);
-    let partition = query.partition.unwrap_or(0);
-    let start = match (query.from, query.last) {
-        (Some(_), Some(_)) => {
-            return Err(Box::new(Problem::bad_request("from and last exclude each other")));
-        }
-        (Some(offset), None) => Start::Offset(offset),
-        (None, Some(records)) => Start::Last(records),
-        (None, None) => Start::Earliest,
-    };
-    let (topic, codec) = blocking(move || {
-        let topic = served.topic(&name)?.partition(partition)?;
-        let codec = served.store().topic_info(&name)?.settings.map(|settings| settings.codec)?;
-        Ok((topic, codec))
-    })
-    .await?;
-    let accept = headers
-        .get(header::ACCEPT)
-        .and_then(|value| value.to_str().ok())
-        .unwrap_or("application/json");
-    let reading = Reading {
-        lines: accept.contains("ndjson"),
-        is_json: codec == "json",
-        limit: query.limit.unwrap_or(LIMIT).min(app.config.limits.batch),
-        bytes: query.bytes.unwrap_or(BYTES).min(app.config.limits.bytes_in_flight.get() / 16),
-        topic,
-        partition,
-    };
-    let wait = query.wait.map_or(Duration::ZERO, |span| span.0.min(WAIT_MAX));
-    let page = reading.page(&app, start, wait).await?;
-    app.metrics.read_bytes.inc_by(page.text.len() as u64);
-    let deadline = (version == Version::HTTP_2).then_some((app.config.limits.write_timeout.0, cut));
-    Ok(answer(reading.lines, page, deadline))
-}
-
-fn answer(lines: bool, page: Page, deadline: Option<(Duration, Cut)>) -> Response {
-    let kind = if lines { "application/vnd.falaj.records+ndjson" } else { "application/json" };
-    let next = ("falaj-next-offset", page.next.to_string());
-    let headers = [(header::CONTENT_TYPE.as_str(), kind.to_owned()), next];
-    (headers, held(page.share, page.text, deadline)).into_response()
-}
-
-fn held(share: Option<Share>, text: Vec<u8>, deadline: Option<(Duration, Cut)>) -> Body {
-    let Some(share) = share else { return text.into() };
-    Body::new(match deadline {
-        Some((patience, cut)) => Held::with_deadline(text, share, patience, move || cut.cut()),
-        None => Held::new(text, share),
-    })
-}
-
-/// A partition, and how much of it an answer takes.
-#[derive(Clone)]
-struct Reading {
-    topic: Topic,
-    partition: u32,
-    /// A line a record, or else one object with all of them.
-    lines: bool,
-    is_json: bool,
-    limit: u64,
-    bytes: usize,
-}
-
-impl Reading {
-    /// Read once; if there is nothing, wait for news and read again.
-    async fn page(&self, app: &App, start: Start, wait: Duration) -> Answer<Page> {
-        // Before the look: what comes after it is news.
-        let mut news =
-            (!wait.is_zero()).then(|| app.served.watcher.subscribe(&self.topic, self.partition));
-        let mut page = self.look(app, start).await?;
-        let Some(news) = news.as_mut().filter(|_| page.records == 0) else { return Ok(page) };
-        let _following = app.followers.try_acquire().map_err(|_| {
-            Box::new(Problem::busy(
-                "as many requests wait for new records as limits.followers allows",
-            ))
-        })?;
-        let end = tokio::time::Instant::now() + wait;
-        while page.records == 0 {
-            tokio::select! {
-                () = news.wait() => page = self.look(app, Start::Offset(page.next)).await?,
-                () = tokio::time::sleep_until(end) => break,
-                () = app.until_drained() => break,
-            }
-        }
-        Ok(page)
-    }
-
-    async fn look(&self, app: &App, start: Start) -> Answer<Page> {
-        let share = app.served.reads.take(self.bytes + END).await;
-        let reading = self.clone();
-        let page = blocking(move || reading.read(start)).await?;
-        Ok(Page { share: Some(share), ..page })
-    }
-
-    /// Grow an answer, never to more than what was asked for, and the end of a JSON document: that is its share.
-    fn make_space(&self, text: &mut Vec<u8>, more: usize) {
-        let needed = text.len() + more + END;
-        if needed > text.capacity() {
-            let capacity = needed.max((text.capacity() * 2).min(self.bytes + END));
-            text.reserve_exact(capacity - text.len());
-        }
-    }
-
-    /// Read records on a thread of the pool. The first one comes also if it is larger than what was asked for. The
-    /// answer is written once, as it will be sent: a copy of it would cost as much memory again.
-    fn read(&self, start: Start) -> falaj::Result<Page> {
-        let topic = &self.topic;
-        let mut follow = topic.follow(start)?.with_timeout(Some(Duration::ZERO));
-        let next = match start {
-            Start::Offset(offset) => offset,
-            _ => topic.end_offset()?,
-        };
-        let mut page = Page { share: None, text: Vec::new(), next, records: 0 };
-        if !self.lines {
-            page.text.extend_from_slice(b"{\"records\":[");
-        }
-        let mut line = Vec::new();
-        while page.records < self.limit {
-            let Some((batch, at)) = follow.poll_ref()? else { break };
-            line.clear();
-            shape::write_line(&mut line, topic.name(), self.is_json, batch, &at);
-            if page.records > 0 && page.text.len() + line.len() > self.bytes {
-                break;
-            }
-            if page.records > 0 && !self.lines {
-                // In the place of the line end before it.
-                page.text.pop();
-                page.text.push(b',');
-            }
-            self.make_space(&mut page.text, line.len());
-            page.text.extend_from_slice(&line);
-            page.records += 1;
-            page.next = batch.offset(&at) + 1;
-        }
-        if !self.lines {
-            let end = format!("],\"next_offset\":{}}}\n", exact(page.next));
-            page.text.extend_from_slice(end.as_bytes());
-        }
-        Ok(page)
     }
 }

@@ -1,0 +1,316 @@
+//! Reads of records, and waits for more.
+
+use std::time::Duration;
+
+use axum::Extension;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Version, header};
+use axum::response::{IntoResponse as _, Response};
+use falaj::{Start, Topic};
+use serde::Deserialize;
+
+use super::App;
+use super::asked::{Asked, Named};
+use super::events::Stream;
+use super::listen::Cut;
+use super::problem::{Answer, Problem, exact};
+use super::shape::{Line, parse_iso};
+use crate::access::{Action, Kind, Principal};
+use crate::config::units::Span;
+use crate::store::read::{Held, Share, blocking};
+
+const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+/// Longest wait of a read.
+const WAIT_MAX: Duration = Duration::from_secs(60);
+/// Most records of an answer, and bytes of it, where the request does not say.
+const LIMIT: u64 = 1_000;
+const BYTES: usize = 4 << 20;
+/// Space for the end of a JSON document with records.
+const END: usize = 64;
+
+/// The query of a read.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReadQuery {
+    partition: Option<u32>,
+    from: Option<u64>,
+    at: Option<String>,
+    last: Option<u64>,
+    limit: Option<u64>,
+    bytes: Option<usize>,
+    wait: Option<Span>,
+}
+
+impl ReadQuery {
+    /// Where to begin.
+    ///
+    /// # Errors
+    /// 400 where it says so twice, or names a time that there is not.
+    pub fn start(&self) -> Answer<Start> {
+        Ok(match (self.from, self.last, self.at.as_deref()) {
+            (Some(offset), None, None) => Start::Offset(offset),
+            (None, Some(records), None) => Start::Last(records),
+            (None, None, Some(at)) => Start::Time(parse_iso(at).ok_or_else(|| {
+                let detail = format!("{at:?} is no time; write it as 2026-11-27T09:30:00Z");
+                Box::new(Problem::bad_request(detail))
+            })?),
+            (None, None, None) => Start::Earliest,
+            _ => {
+                return Err(Box::new(Problem::bad_request("from, at and last exclude each other")));
+            }
+        })
+    }
+}
+
+/// One answer, or a part of a stream, and where the next read begins.
+pub(super) struct Page {
+    pub(super) share: Option<Share>,
+    pub(super) text: Vec<u8>,
+    pub(super) next: u64,
+    pub(super) records: u64,
+}
+
+/// How long a client of HTTP/2 may leave an answer unread, and how its connection then ends.
+pub(super) type Deadline = (Duration, Cut);
+
+/// Answer with records of one partition or with those that come, or with a stream of events.
+///
+/// # Errors
+/// Each problem of the request and of the engine.
+pub async fn read(
+    State(app): State<App>,
+    Extension(principal): Extension<Principal>,
+    Named(name): Named<String>,
+    Asked(query): Asked<ReadQuery>,
+    Extension(cut): Extension<Cut>,
+    version: Version,
+    headers: HeaderMap,
+) -> Answer {
+    principal.may(Action::Read, Kind::Topic, &name)?;
+    let start = query.start()?;
+    let accept = text(&headers, &header::ACCEPT)?.unwrap_or("application/json");
+    let is_stream = accept.contains("text/event-stream");
+    let form = if accept.contains("ndjson") { Form::Lines } else { Form::Document };
+    let seen = text(&headers, &LAST_EVENT_ID)?.map(str::to_owned);
+    // They are parts of the connection's buffer: a follower that kept them would have two buffers.
+    drop(headers);
+    let served = std::sync::Arc::clone(&app.served);
+    let parts = blocking(move || {
+        let topic = served.topic(&name)?;
+        let all = 0..topic.partitions();
+        let asked = query.partition.map_or(all, |one| one..one + 1);
+        asked
+            .map(|partition| Ok((topic.partition(partition)?, partition)))
+            .collect::<falaj::Result<Vec<_>>>()
+    })
+    .await?;
+    let reading = |(topic, partition): (Topic, u32)| Reading {
+        form: form.clone(),
+        limit: query.limit.unwrap_or(LIMIT).min(app.config.limits.batch),
+        bytes: query.bytes.unwrap_or(BYTES).min(app.config.limits.bytes_in_flight.get() / 16),
+        topic,
+        partition,
+    };
+    let mut parts: Vec<_> = parts.into_iter().map(reading).collect();
+    if parts.len() > 1 && (!is_stream || query.from.is_some()) {
+        let detail =
+            format!("the topic has {} partitions: say which one, as in partition=0", parts.len());
+        return Err(Box::new(Problem::bad_request(detail)));
+    }
+    let deadline = (version == Version::HTTP_2).then_some((app.config.limits.write_timeout.0, cut));
+    if is_stream {
+        if query.wait.is_some() {
+            return Err(Box::new(Problem::bad_request(
+                "a stream of events waits by itself: leave out wait",
+            )));
+        }
+        let left = query.limit.unwrap_or(u64::MAX);
+        let stream = Stream::begin(app, parts, start, seen, left, deadline).await?;
+        return Ok(stream.answer());
+    }
+    let reading = parts.swap_remove(0);
+    let wait = query.wait.map_or(Duration::ZERO, |span| span.0.min(WAIT_MAX));
+    let page = reading.page(&app, start, wait).await?;
+    app.metrics.read_bytes.inc_by(page.text.len() as u64);
+    Ok(answer(&form, page, deadline))
+}
+
+/// The text of a header, if there is one.
+fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Answer<Option<&'a str>> {
+    headers.get(name).map(HeaderValue::to_str).transpose().map_err(|_| {
+        Box::new(Problem::bad_request(format!("the header {name} must be ASCII text")))
+    })
+}
+
+fn answer(form: &Form, page: Page, deadline: Option<Deadline>) -> Response {
+    let kind = match form {
+        Form::Document => "application/json",
+        _ => "application/vnd.falaj.records+ndjson",
+    };
+    let next = ("falaj-next-offset", page.next.to_string());
+    let headers = [(header::CONTENT_TYPE.as_str(), kind.to_owned()), next];
+    (headers, held(page.share, page.text, deadline)).into_response()
+}
+
+pub(super) fn held(share: Option<Share>, text: Vec<u8>, deadline: Option<Deadline>) -> Body {
+    let Some(share) = share else { return text.into() };
+    Body::new(match deadline {
+        Some((patience, cut)) => Held::with_deadline(text, share, patience, move || cut.cut()),
+        None => Held::new(text, share),
+    })
+}
+
+pub(super) fn too_many_followers() -> Box<Problem> {
+    Box::new(Problem::busy("as many requests wait for new records as limits.followers allows"))
+}
+
+/// The form of an answer's records.
+#[derive(Clone)]
+pub(super) enum Form {
+    /// One object with all of them.
+    Document,
+    /// A line each.
+    Lines,
+    /// An event each, with an id: the text before and after its next offset.
+    Events { before: String, after: String },
+}
+
+/// The outcome of a look at a partition.
+enum Look {
+    /// Records, or none.
+    Page(Page),
+    /// The first record needs a larger share.
+    Needs { bytes: usize, offset: u64 },
+}
+
+impl Form {
+    /// What stands before a record, where the next one has this offset.
+    fn id(&self, next: u64) -> String {
+        match self {
+            Self::Events { before, after } => format!("id: {before}{next}{after}\ndata: "),
+            _ => String::new(),
+        }
+    }
+}
+
+/// A partition, and how much of it an answer takes.
+#[derive(Clone)]
+pub(super) struct Reading {
+    pub(super) topic: Topic,
+    pub(super) partition: u32,
+    pub(super) form: Form,
+    pub(super) limit: u64,
+    bytes: usize,
+}
+
+impl Reading {
+    /// Read once; if there is nothing, wait for news and read again.
+    async fn page(&self, app: &App, start: Start, wait: Duration) -> Answer<Page> {
+        // Before the look: what comes after it is news.
+        let mut news =
+            (!wait.is_zero()).then(|| app.served.watcher.subscribe(&self.topic, self.partition));
+        let mut page = self.look(app, start).await?;
+        let Some(news) = news.as_mut().filter(|_| page.records == 0) else { return Ok(page) };
+        let _following = app.followers.try_acquire().map_err(|_| too_many_followers())?;
+        let end = tokio::time::Instant::now() + wait;
+        while page.records == 0 {
+            tokio::select! {
+                () = news.wait() => page = self.look(app, Start::Offset(page.next)).await?,
+                () = tokio::time::sleep_until(end) => break,
+                () = app.until_drained() => break,
+            }
+        }
+        Ok(page)
+    }
+
+    /// Read once, within a share of the budget. A record that needs more than what was asked for is read again with
+    /// a larger share: no request waits for the budget while it holds a part of it.
+    pub(super) async fn look(&self, app: &App, start: Start) -> Answer<Page> {
+        let reads = &app.served.reads;
+        let mut needed = self.bytes + END;
+        loop {
+            let share = reads.take(needed).await;
+            let reading = self.clone();
+            match blocking(move || reading.read(start, share, needed - END)).await? {
+                Look::Page(page) => return Ok(page),
+                Look::Needs { bytes, offset } if bytes > reads.capacity() => {
+                    return Err(too_large(offset, bytes));
+                }
+                Look::Needs { bytes, .. } => needed = bytes,
+            }
+        }
+    }
+
+    /// Read records on a thread of the pool. The first one comes also if it is larger than what was asked for. The
+    /// answer is written once, as it will be sent: a copy of it would cost as much memory again.
+    fn read(&self, start: Start, mut share: Share, most: usize) -> falaj::Result<Look> {
+        let topic = &self.topic;
+        let mut follow = topic.follow(start)?.with_timeout(Some(Duration::ZERO));
+        let next = match start {
+            Start::Offset(offset) => offset,
+            _ => topic.end_offset()?,
+        };
+        let mut page = Page { share: None, text: Vec::new(), next, records: 0 };
+        let is_json = topic.codec()? == Some("json");
+        if let Form::Document = self.form {
+            page.text.extend_from_slice(b"{\"records\":[");
+        }
+        while page.records < self.limit {
+            let Some((batch, at)) = follow.poll_ref()? else { break };
+            let line = Line { topic: topic.name(), is_json, batch, at: &at };
+            let next = batch.offset(&at) + 1;
+            let id = self.form.id(next);
+            let begin = page.text.len() + id.len() + 1;
+            let mut needed = begin + line.most();
+            if needed > most {
+                // The bound is for the quick: this one may well be shorter.
+                needed = begin + line.len();
+            }
+            if page.records > 0 && needed > most {
+                break;
+            }
+            if needed > most {
+                return Ok(Look::Needs { bytes: needed + END, offset: next - 1 });
+            }
+            if page.records > 0 && matches!(self.form, Form::Document) {
+                // In the place of the line end before it.
+                page.text.pop();
+                page.text.push(b',');
+            }
+            make_space(&mut page.text, needed, most);
+            page.text.extend_from_slice(id.as_bytes());
+            line.write(&mut page.text);
+            if !id.is_empty() {
+                page.text.push(b'\n');
+            }
+            page.records += 1;
+            page.next = next;
+        }
+        if let Form::Document = self.form {
+            let end = format!("],\"next_offset\":{}}}\n", exact(page.next));
+            page.text.extend_from_slice(end.as_bytes());
+        }
+        page.text.shrink_to(page.text.len() + page.text.len() / 2);
+        share.shrink_to(page.text.capacity());
+        // A page without records is a few bytes: a follower that waits holds no part of the budget.
+        page.share = (page.records > 0).then_some(share);
+        Ok(Look::Page(page))
+    }
+}
+
+/// Grow an answer to what it needs and the end of a JSON document: never to more than its share.
+fn make_space(text: &mut Vec<u8>, needed: usize, most: usize) {
+    if needed + END > text.capacity() {
+        let capacity = needed.max((text.capacity() * 2).min(most)) + END;
+        text.reserve_exact(capacity - text.len());
+    }
+}
+
+fn too_large(offset: u64, bytes: usize) -> Box<Problem> {
+    let detail = format!(
+        "the record at offset {offset} takes {bytes} bytes as JSON, more than limits.bytes_in_flight allows"
+    );
+    let problem = Problem::new(StatusCode::NOT_ACCEPTABLE, "record-too-large", detail);
+    Box::new(problem.with("offset", exact(offset)).remedy("raise limits.bytes_in_flight"))
+}
