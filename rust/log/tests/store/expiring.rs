@@ -84,7 +84,7 @@ struct Plain {
 }
 
 impl Plain {
-    /// Add up the hours since a producer's last use, of which a step between two uses counts one at
+    /// Add up the hours since a producer's last use. A step between two uses counts one hour at
     /// most.
     fn age(&self, of: ProducerName<'static>) -> i64 {
         let Some(last) = self.uses.iter().rposition(|(_, user)| *user == of) else { return 0 };

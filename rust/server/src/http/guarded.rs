@@ -59,7 +59,7 @@ impl<S> Guarded<S> {
 }
 
 impl<S: AsyncRead + Unpin> Guarded<S> {
-    /// Read until the version of HTTP is known: true for HTTP/2. What was read is read again.
+    /// Read until the version of HTTP is known: true for HTTP/2. A later read returns these bytes again.
     ///
     /// # Errors
     /// Those of the stream; `TimedOut` for a client that sends too little in this time.

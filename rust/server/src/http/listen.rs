@@ -177,7 +177,7 @@ where
     }
 }
 
-/// What makes a connection of a stream, by the version of HTTP.
+/// Builders of connections, by the version of HTTP.
 struct Builders {
     http1: http1::Builder,
     http2: http2::Builder<TokioExecutor>,

@@ -185,7 +185,7 @@ enum Look {
 }
 
 impl Form {
-    /// What stands before a record, where the next one has this offset.
+    /// The text before a record, where the next one has this offset.
     fn id(&self, next: u64) -> String {
         match self {
             Self::Events { before, after } => format!("id: {before}{next}{after}\ndata: "),
