@@ -35,6 +35,17 @@ fn shares_differ_by_one_at_most_and_who_has_the_larger_one_keeps_it() {
 }
 
 #[test]
+fn a_plan_lists_the_other_members_that_lack_partitions_and_none_that_has_enough() {
+    let members = rows(&[0, 2, 1, 3]);
+    // 10 has too much, 11 and 13 lack some, 12 has its share.
+    let owners = [10, 10, 10, 10, 10, 12, 12, 0];
+    let lacking = |me| AssignmentPlan::of(me, &members, &owners).unwrap().lacking;
+    assert_eq!(lacking(10), [members[1], members[3]]);
+    assert_eq!(lacking(11), [members[3]]);
+    assert_eq!(lacking(12), [members[1], members[3]]);
+}
+
+#[test]
 fn what_is_free_waits_for_those_who_lack_it_twice_as_long_each_time_that_they_ask() {
     let (mut sharing, start) = (Sharing::default(), Instant::now());
     let at = |ms: u64| start + Duration::from_millis(ms);
