@@ -1,55 +1,63 @@
 """`dedupe`: a topic into another, with each record once.
 
-Spark decides over ids, times and offsets alone which copies are left out (`copies`). Then the
-records are read once more, and all others are appended in the order of the source, so values are
-never sorted. Invariant: a run is a bulk load with an idempotency key and a plan that is kept
-(`plans`), so it is in the target once, whichever process dies and however often it is started. All
-that a run knows of earlier runs is what stands in the target.
+Spark's tasks decide over ids, times and offsets alone which copies are left out (`copies`). Then
+they read the records once more, and stage all others in the order of the source (`copying`), so
+values are never sorted. Invariant: a run is a bulk load with an idempotency key and a plan that is
+kept (`plans`), so it is in the target once, whichever process dies and however often it is started.
+All that a run knows of earlier runs is what stands in the target.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 import time
-from contextlib import ExitStack, contextmanager
+import uuid
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy
 import pyarrow
-from pyspark.sql import Observation
-from pyspark.sql import functions as F  # noqa: N812  # as every Spark program names it
 from pyspark.sql.types import StringType, StructField, StructType
 
 import falaj
 from falaj.arrow import lanes
 from falaj.errors import InvalidArgument, OffsetOutOfRange, RecordCompacted, shown
-from falaj.pipeline import bitmaps, copies, places
+from falaj.pipeline import copies, places
+from falaj.pipeline.buffers import array_of, numbers_of
+from falaj.pipeline.copying import DECIDED, TOLD, Copier, Decider, Done
+from falaj.pipeline.dealing import DEALT, IDS, deal
 from falaj.pipeline.frame import Config, Result, cores, watched
 from falaj.pipeline.plans import Plans
 from falaj.spark import sampling
 from falaj.spark.ranges import Range, open_raw
+from falaj.spark.sink import Target
+from falaj.spark.sink_options import WriteOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from falaj import AnyTopic, Store
     from falaj.arrow import Lane
-    from falaj.pipeline.bitmaps import Bitmap
     from falaj.pipeline.frame import Progress
     from falaj.pipeline.plans import Plan
+    from falaj.spark.sink import Staged
 
 __all__ = ["DedupeConfig", "DedupeResult", "Repeated", "dedupe"]
 
 _COLUMNS = (
-    "key BINARY, value BINARY, partition INT, offset BIGINT, timestamp TIMESTAMP, "
+    "key BINARY, value BINARY, offset BIGINT, timestamp TIMESTAMP, "
     "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 )
 _US = 1_000_000
-_SORTED = 1_000_000
-"""About how many ids a task sorts: they fit its memory."""
+_DECISIONS = 1_000_000
+"""About how many records a task decides about: their ids fit its memory."""
+_COPIED = 8_000_000
+"""How many records a task copies at most: it holds a byte for each."""
 _WINDOW_MAX = 10**9
 
 
@@ -180,8 +188,8 @@ def dedupe(
     twice.
 
     Costs one reading of the ids of what is new, one of the ids in the target (with a window, of
-    those that are not too old), a sort of ids, and one reading of whole records. Memory holds a bit
-    for each record that is read.
+    those that are not too old), and one reading of whole records. A task holds the ids of about a
+    million records. All copies of an id are in one task, some 40 bytes each and the id.
 
     Args:
         spark: The session.
@@ -216,7 +224,7 @@ def dedupe(
         run = _Run(spark, config, store, source, into, progress)
         while plan := plans.next(config.start, config.end):
             _expect_there(source, plan, config)
-            total = _sum(total, run.do(plan, plans))
+            total = _sum(total, run.do(plan, plans.token))
             if total.records and total.without_id == total.kept:
                 total = replace(total, notes=(_without_id(config, source, plan),))
             if not plan.begun:
@@ -267,141 +275,113 @@ class _Run:
     into: AnyTopic[Any]
     progress: Progress | None
 
-    def do(self, plan: Plan, plans: Plans) -> DedupeResult:
+    def do(self, plan: Plan, token: str) -> DedupeResult:
         """Append what is kept of a plan."""
-        with (
-            self._decided(plan) as decided,
-            watched(self.spark, self.progress, "finding copies"),
-        ):
-            names = ("kept", "without_id", "dropped", "replaced")
-            sums = [F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in names]
-            counts = decided.agg(*sums).collect()[0]
-            (left_out,) = bitmaps.collect(decided, "left_out")
-            repeated = self._repeated(decided)
-        with watched(self.spark, self.progress, "copying what is kept"):
-            size = self._write(plan, left_out, plans.token)
+        given = {"store": str(self.store.path), "topic": self.into.name}
+        given |= {"txnAppId": token, "txnVersion": str(plan.number)}
+        target = Target.prepare(WriteOptions.parse(given, "batch"))
+        job = f"dedupe-{uuid.uuid4().hex}"
+        try:
+            seen = self._seen(plan)
+            with watched(self.spark, self.progress, "copying what is kept"):
+                done = Done(self._copied(plan, seen, target, job).collect())
+            self._commit(target, job, done.staged)
+        except BaseException:
+            target.abort(job, [])
+            raise
+        most = sorted(done.repeated, key=lambda each: (-each[0], *each[1:3]))
         return DedupeResult(
-            records=counts.kept + counts.dropped,
-            bytes=size,
+            records=done.kept + done.dropped,
+            bytes=done.bytes,
             seconds=0.0,
+            kept=done.kept,
+            dropped=done.dropped,
+            without_id=done.without_id,
+            replaced=done.replaced,
             lost=plan.lost,
             runs=1,
-            repeated=repeated,
-            **counts.asDict(),
+            repeated=tuple(itertools.starmap(self._repeated, most[: self.config.top])),
         )
 
-    @contextmanager
-    def _decided(self, plan: Plan) -> Iterator[DataFrame]:
-        """Decide about every record: rows of `copies.DECIDED`."""
-        read = list(plan.lanes)
-        rows = self._rows(self.source, plan.lanes, seen=False)
-        if (lanes := self._seen(plan)) is not None:
-            target = self._rows(self.into, lanes, seen=True)
-            rows = rows.union(target.where("id IS NOT NULL"))
-            read += lanes
-        count = sum(end - start for _, start, end in read)
-        tasks = max(1, -(-count // _SORTED), min(cores(self.spark), count // (_SORTED // 10)))
-        order = ["at", "partition", "offset"]
+    def _copied(self, plan: Plan, seen: Sequence[Lane], target: Target, job: str) -> DataFrame:
+        """Stage what is kept: records are dealt by their ids, decided about, and copied."""
+        alike = len(self.into.partitions) == len(self.source.partitions)
+        columns = f"{_COLUMNS}, partition INT" if alike else _COLUMNS
+        whole = places.Reading.of(self.spark, self.source, plan.lanes, columns, most=_COPIED)
+        count = plan.offsets + sum(end - start for _, start, end in seen)
+        deciding = max(
+            1, -(-count // _DECISIONS), min(cores(self.spark), count // (_DECISIONS // 10))
+        )
+        dealt = self._dealt(self.source, plan.lanes, deciding, seen=False)
+        if seen:
+            dealt = dealt.union(self._dealt(self.into, seen, deciding, seen=True))
         window = None if self.config.window is None else round(self.config.window * _US)
-        last = self.config.keep == "last"
-        # Records without an id have nothing in common: each goes to any task.
-        spread = F.when(F.col("id").isNull(), F.col("offset"))
-        decided = (
-            rows.repartition(tasks, "id", spread)
-            .sortWithinPartitions(
-                "id", F.desc("seen"), *(F.desc(name) if last else F.asc(name) for name in order)
-            )
-            .mapInArrow(_decider(window, last), copies.DECIDED)
-            .persist()
-        )
-        try:
-            yield decided
-        finally:
-            decided.unpersist()
-
-    def _rows(self, topic: AnyTopic[Any], lanes: Iterable[Lane], *, seen: bool) -> DataFrame:
-        names = "partition INT, offset BIGINT, timestamp TIMESTAMP"
-        columns = f"{copies.columns(self.config.by)}, {names}"
-        return places.read(self.spark, topic, lanes, columns).select(
-            copies.id_of(self.config.by).alias("id"),
-            F.lit(seen).alias("seen"),
-            F.unix_micros("timestamp").alias("at"),
-            "partition",
-            "offset",
+        decider = Decider(whole.tasks, window, self.config.keep == "last", self.config.top)
+        return (
+            dealt.repartitionById(deciding, "task")
+            .mapInArrow(decider.decide, DECIDED)
+            .repartitionById(max(1, len(whole.tasks)), "task")
+            .mapInArrow(Copier(whole.reader, whole.tasks, target, job).copy, TOLD)
         )
 
-    def _seen(self, plan: Plan) -> list[Lane] | None:
-        """Say which records of the target may have copies in what is new; None for none."""
+    def _dealt(
+        self, topic: AnyTopic[Any], lanes: Sequence[Lane], tasks: int, *, seen: bool
+    ) -> DataFrame:
+        """Deal the ids of records to tasks."""
+        by = self.config.by
+        columns = f"{copies.columns(by)}, partition INT, offset BIGINT, timestamp TIMESTAMP"
+        if by in copies.PLAIN:
+            reading = places.Reading.of(self.spark, topic, lanes, columns)
+            return reading.through(_dealer(by, seen, tasks), DEALT)
+        rows = places.read(self.spark, topic, lanes, columns)
+        named = rows.select(copies.id_of(by).alias("id"), "partition", "offset", "timestamp")
+        return named.mapInArrow(lambda batches: deal(batches, seen, tasks), DEALT)
+
+    def _seen(self, plan: Plan) -> list[Lane]:
+        """List the records of the target that may have copies in what is new."""
         if not any(self.into.partition(p).end_offset for p in self.into.partitions):
-            return None
+            return []
         if self.config.window is None or not plan.offsets:
             return lanes(self.into, "earliest", None)
-        times = places.read(self.spark, self.source, plan.lanes, "timestamp TIMESTAMP")
         with watched(self.spark, self.progress, "looking at times"):
-            found = times.agg(F.unix_micros(F.min("timestamp"))).first()
-        oldest = (found[0] if found and found[0] is not None else 0) / _US
-        return lanes(self.into, datetime.fromtimestamp(oldest - self.config.window - 1, UTC), None)
+            reading = places.Reading.of(self.spark, self.source, plan.lanes, "timestamp TIMESTAMP")
+            oldest = min(
+                (row.at for row in reading.through(_oldest, "at BIGINT").collect()), default=0
+            )
+        start = datetime.fromtimestamp(oldest / _US - self.config.window - 1, UTC)
+        return lanes(self.into, start, None)
 
-    def _repeated(self, decided: DataFrame) -> tuple[Repeated, ...]:
-        most = decided.where("dropped > 0").orderBy(F.desc("dropped"), "partition", "offset")
-        return tuple(
-            Repeated(self._shown(row), row.dropped, row.partition, row.offset)
-            for row in most.limit(self.config.top).collect()
-        )
+    def _repeated(self, dropped: int, partition: int, offset: int, id_: bytes) -> Repeated:
+        return Repeated(self._shown(partition, offset, id_), dropped, partition, offset)
 
-    def _shown(self, row: Row) -> str:
+    def _shown(self, partition: int, offset: int, id_: bytes) -> str:
         """Write an id for people."""
-        if self.config.by not in copies.HASHED:
-            return places.shown(row.id)
+        if self.config.by not in ("value", "key+value"):
+            return places.shown(id_)
         try:
-            record = self.source.partition(row.partition)[row.offset]
+            record = self.source.partition(partition)[offset]
         except (RecordCompacted, OffsetOutOfRange):
-            return f"{row.partition}:{row.offset}"  # gone since it was read
+            return f"{partition}:{offset}"  # gone since it was read
         if self.config.by == "value":
             return places.shown(record.raw)
         return f"{places.shown(record.key)}: {places.shown(record.raw)}"
 
-    def _write(self, plan: Plan, left_out: dict[int, Bitmap], token: str) -> int:
-        """Append what is not left out; return the bytes of its values."""
-        reading = places.Reading.of(self.spark, self.source, plan.lanes, _COLUMNS)
-        rows = reading.through(_keeper(left_out), _COLUMNS)
-        columns = ["key", "value", "timestamp"]
-        if len(self.into.partitions) == len(self.source.partitions):
-            columns.append("partition")
-        seen = Observation()
-        size = F.coalesce(F.sum(F.octet_length("value")), F.lit(0)).alias("bytes")
-        (
-            rows.select(*columns, places.headers_or_empty().alias("headers"))
-            .observe(seen, size)
-            .write.format("falaj")
-            .mode("append")
-            .options(store=str(self.store.path), topic=self.into.name)
-            .options(txnAppId=token, txnVersion=str(plan.number))
-            .save()
-        )
-        return int(seen.get["bytes"])
+    def _commit(self, target: Target, job: str, staged: list[Staged]) -> None:
+        target.commit(job, staged, target.options.transaction)
 
 
-def _decider(
-    window: int | None, last: bool
-) -> Callable[[Iterable[pyarrow.RecordBatch]], Iterator[pyarrow.RecordBatch]]:
-    return lambda batches: copies.decide(batches, window, last)
-
-
-def _keeper(
-    left_out: dict[int, Bitmap],
+def _dealer(
+    by: str, seen: bool, tasks: int
 ) -> Callable[[Range, Iterable[pyarrow.RecordBatch]], Iterator[pyarrow.RecordBatch]]:
-    """Make what passes all records but those that are left out."""
+    def with_id(batch: pyarrow.RecordBatch) -> pyarrow.RecordBatch:
+        there = [batch[name] for name in ("partition", "offset", "timestamp")]
+        return pyarrow.RecordBatch.from_arrays([copies.ids(by, batch), *there], names=IDS)
 
-    def keep(
-        bounds: Range, batches: Iterable[pyarrow.RecordBatch]
-    ) -> Iterator[pyarrow.RecordBatch]:
-        mine = left_out.get(bounds.partition)
-        for batch in batches:
-            if mine is None:
-                yield batch
-            else:
-                left = mine.has(batch["offset"].to_numpy())
-                yield batch.filter(pyarrow.array(~left))
+    return lambda _, batches: deal(map(with_id, batches), seen, tasks)
 
-    return keep
+
+def _oldest(_: Range, batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+    """Find the least time."""
+    times = [numbers_of(batch["timestamp"]).min() for batch in batches]
+    least = array_of(numpy.array([min(times)] if times else [], numpy.int64))
+    yield pyarrow.RecordBatch.from_arrays([least], names=["at"])

@@ -17,7 +17,7 @@ from falaj._topic import handle_of
 from falaj.errors import InvalidArgument, UnknownTopic
 from falaj.pipeline.frame import struct_of
 from falaj.spark.options import ReadOptions
-from falaj.spark.ranges import open_raw
+from falaj.spark.ranges import open_raw, split
 from falaj.spark.source import FalajReader
 
 if TYPE_CHECKING:
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
     import pyarrow
     from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.datasource import InputPartition
 
     from falaj import AnyTopic, PartitionedTopic, Store, Topic
     from falaj.arrow import Lane
+    from falaj.spark.ranges import Range
 
 __all__ = [
     "JSON_READERS",
@@ -144,16 +144,26 @@ class Reading:
 
     spark: SparkSession
     reader: FalajReader
-    tasks: Sequence[InputPartition]
+    tasks: Sequence[Range]
 
     @classmethod
     def of(
-        cls, spark: SparkSession, topic: AnyTopic[Any], lanes: Iterable[Lane], schema: str
+        cls,
+        spark: SparkSession,
+        topic: AnyTopic[Any],
+        lanes: Iterable[Lane],
+        schema: str,
+        *,
+        most: int | None = None,
     ) -> Reading:
-        """Plan to read ranges of a topic, as `read` does."""
+        """Plan to read ranges of a topic, as `read` does; `most` is how long each may be."""
+        lanes = list(lanes)
         options = ReadOptions.parse(_options(topic, lanes), "batch")
         reader = FalajReader(options, struct_of(schema))
-        return cls(spark, reader, reader.partitions())
+        tasks = reader.partitions()
+        if most is not None and any(len(task) > most for task in tasks):
+            tasks = split([*tasks], -(-sum(map(len, tasks)) // most))
+        return cls(spark, reader, tasks)
 
     def through(
         self,

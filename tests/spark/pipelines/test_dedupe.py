@@ -11,7 +11,7 @@ import pytest
 
 import falaj
 from falaj.errors import InvalidArgument, OffsetOutOfRange, UnknownTopic
-from falaj.pipeline import DedupeConfig, DedupeResult, copies, dedupe
+from falaj.pipeline import DedupeConfig, DedupeResult, copies, dedupe, deduping
 from falaj.pipeline.deduping import Repeated, _Run
 from spark.pipelines.conftest import TOPIC
 
@@ -150,10 +150,13 @@ def test_ids_are_what_their_name_says(spark: SparkSession, store: falaj.Store) -
     frame = spark.read.format("falaj").options(
         store=str(store.path), subscribe="source", includeHeaders="true"
     )
-    expressions = [copies.id_of(by).alias(str(n)) for n, by in enumerate(IDS)]
-    found = frame.load().orderBy("offset").select(*expressions).collect()
-    for n, (by, id_of) in enumerate(IDS.items()):
-        ours = [row[n] for row in found]
+    whole = frame.load().orderBy("offset")
+    for by, id_of in IDS.items():
+        if by in copies.PLAIN:
+            [read] = topic.to_reader()
+            ours = copies.ids(by, read).to_pylist()
+        else:
+            ours = [row.id for row in whole.select(copies.id_of(by).alias("id")).collect()]
         theirs = [id_of(record) for record in topic]
         if by == "key+value":
             theirs = [None if both == (None, None) else both for both in theirs]
@@ -205,17 +208,17 @@ def test_runs_in_pieces_give_what_a_single_one_gives_and_none_is_done_twice(
         raise RuntimeError("killed")
 
     with monkeypatch.context() as patched:
-        patched.setattr(_Run, "_write", dies)
+        patched.setattr(_Run, "_commit", dies)
         with pytest.raises(RuntimeError):
             dedupe(spark, config(store, window=20.0, end=20))
-    write = _Run._write
+    commit = _Run._commit
 
     def dies_later(self: Any, *rest: Any) -> None:
-        write(self, *rest)
+        commit(self, *rest)
         raise RuntimeError("killed")
 
     with monkeypatch.context() as patched:
-        patched.setattr(_Run, "_write", dies_later)
+        patched.setattr(_Run, "_commit", dies_later)
         with pytest.raises(RuntimeError):
             dedupe(spark, wanted)
     rest = dedupe(spark, wanted)
@@ -254,6 +257,25 @@ def test_where_the_last_one_wins_a_newer_copy_is_appended_and_told(
     for p in into.partitions:
         keys = {record.key for record in alike.partition(p)}
         assert {record.key for record in into.partition(p)} <= keys
+
+
+def test_records_that_many_tasks_decide_about_and_copy_keep_their_order(
+    spark: SparkSession, store: falaj.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = store.partitioned_topic("source", partitions=2)
+    for n in range(100):
+        key = None if n % 10 == 9 else b"k%d" % (n % 34)
+        source.append(b"%d" % n, key=key, headers=[("n", b"%d" % n)], partition=n % 2)
+    monkeypatch.setattr(deduping, "_DECISIONS", 20)
+    monkeypatch.setattr(deduping, "_COPIED", 9)
+    done = dedupe(spark, config(store, top=2))
+    kept, dropped = kept_of(source, lambda r: r.key, 10**18, last=False)
+    assert content(store.any_topic("into")) == kept
+    assert (done.records, done.kept, done.without_id) == (100, sum(map(len, kept)), 10)
+    assert [(each.dropped, each.offset) for each in done.repeated] == [(2, 0), (2, 1)]
+    assert done.dropped == sum(dropped.values())
+    assert store.any_topic("into").last_idempotency_key("dedupe:source") == 0
+    assert not list(store.path.rglob("*.part"))
 
 
 def test_what_cannot_be_right_is_refused(spark: SparkSession, store: falaj.Store) -> None:
