@@ -525,3 +525,33 @@ def test_a_topic_that_is_not_to_be_created_lists_those_there_are(falaj: Shell) -
     ended = falaj("append", "-s", "s", "ordrs", "--no-create", given=b"x\n")
     assert (ended.code, ended.sentence().endswith("it has orders")) == (2, True)
     assert falaj.ok("topic", "list", "-s", "s").count("\n") == 1
+
+
+def test_a_topic_without_a_codec_takes_the_first_that_append_names_and_only_while_it_is_empty(
+    falaj: Shell,
+) -> None:
+    falaj.ok("topic", "create", "-s", "s", "orders")
+    falaj.ok("append", "-s", "s", "orders", "--codec", "json", given=b'{"n": 1}\n')
+    refused = falaj("append", "-s", "s", "orders", "--codec", "str", given=b"two\n")
+    assert refused.code == 2
+    assert refused.sentence().startswith('"orders" has codec = json, not str')
+    with library.open(falaj.folder / "s", read_only=True) as store:
+        assert [record.value for record in store.topic("orders")] == [{"n": 1}]
+    # Lines without a codec are bytes: from then on no other codec can be named.
+    falaj.ok("topic", "create", "-s", "s", "lines")
+    falaj.ok("append", "-s", "s", "lines", given=b"one\n")
+    falaj.ok("topic", "trim", "-s", "s", "lines", "--before", "1")
+    refused = falaj("append", "-s", "s", "lines", "--codec", "json", given=b"{}\n")
+    assert refused.sentence().startswith('"lines" has codec = bytes, not json')
+    assert values(falaj.folder, "lines") == []
+
+
+def test_lines_that_are_appended_without_a_codec_are_of_the_one_that_a_program_named(
+    falaj: Shell,
+) -> None:
+    falaj.ok("topic", "create", "-s", "s", "orders")
+    with library.open(falaj.folder / "s") as store, store.topic("orders", codec="json") as topic:
+        refused = falaj("append", "-s", "s", "orders", given=b"no JSON\n")
+        assert "line 1 of standard input is not JSON" in refused.sentence()
+        falaj.ok("append", "-s", "s", "orders", given=b'{"n": 1}\n')
+        assert [record.value for record in topic] == [{"n": 1}]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from datetime import UTC, datetime
 from pathlib import Path
@@ -374,3 +375,56 @@ def test_a_task_of_many_topics_or_partitions_holds_no_more_memory_than_one_of_fe
     grown = (max(held) - held[1]) >> 20
     assert grown < 64, f"{grown} MiB more for 140 MB of records of {_MANY} {many}"
     assert sum(len(written(path, name)) for name in names) == _MANY * _BATCHES
+
+
+def codec(store: Path) -> tuple[str, bool]:
+    """Read the topic's codec, and whether a program has named it."""
+    [file] = store.glob("topics/orders/topic.json")
+    settings = json.loads(file.read_text())
+    return settings["codec"], "codec_unnamed" not in settings
+
+
+def test_a_commit_names_the_codec_of_a_topic_without_one_and_an_abort_names_none(
+    orders: Path,
+) -> None:
+    writer = batch(orders, values(1))
+    writer.abort(work(writer, values(1)))
+    writer.commit([])
+    assert codec(orders) == ("bytes", False)
+    writer = batch(orders, values(2))
+    writer.commit(work(writer, values(2)))
+    assert codec(orders) == ("bytes", True)
+    with (
+        falaj.open(orders) as store,
+        pytest.raises(SettingsMismatch, match="codec = bytes, not json"),
+    ):
+        store.any_topic("orders", codec="json")
+    assert written(orders) == [b"2"]
+
+
+@pytest.mark.parametrize("when", ["before the batch", "before its commit"])
+def test_a_topic_that_spark_created_takes_the_codec_that_a_program_names_before_a_commit(
+    path: Path, when: str
+) -> None:
+    def name() -> None:
+        with falaj.open(path) as store:
+            store.topic("orders", codec="json").close()
+
+    def write() -> None:
+        writer = batch(path, values(1), createTopics="true")
+        assert codec(path) == (("json", True) if when == "before the batch" else ("bytes", False))
+        messages = work(writer, values(1))
+        if when == "before its commit":
+            name()
+        writer.commit(messages)
+
+    batch(path, values(1), createTopics="true")
+    if when == "before the batch":
+        name()
+    write()
+    with falaj.open(path) as store:
+        topic = store.topic("orders")
+        assert (topic.codec, [record.value for record in topic]) == ("json", [1])
+        topic.append({"n": 2})
+        with pytest.raises(SettingsMismatch, match="codec = json, not str"):
+            store.topic("orders", codec="str")
