@@ -10,6 +10,7 @@
 
 pub mod access;
 pub mod config;
+pub mod foreign;
 pub mod http;
 pub mod run;
 pub mod store;

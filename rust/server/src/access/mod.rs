@@ -15,7 +15,10 @@ mod token;
 pub use browser::Browser;
 pub use grants::{Action, Grant, Kind};
 pub use principals::{Principal, Principals};
-pub use token::{Digest, digest, make_or_read, mint, path_of as token_path, read_of as read_token};
+pub use token::{
+    Digest, digest, make_or_read, mint, parse as parse_token, path_of as token_path,
+    read_of as read_token,
+};
 
 /// Why a request is refused.
 #[derive(Debug, PartialEq, Eq)]

@@ -100,11 +100,19 @@ fn read(path: &Path) -> Result<Option<String>, String> {
         ));
     }
     let token = std::io::read_to_string(file).map_err(|error| error.to_string())?;
-    let token = token.trim();
+    parse(&token).map(Some)
+}
+
+/// Read the text of a token's file.
+///
+/// # Errors
+/// A sentence that says what helps.
+pub fn parse(text: &str) -> Result<String, String> {
+    let token = text.trim();
     if token.len() < 32 || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err("this is no token; delete the file to get a new one".to_owned());
     }
-    Ok(Some(token.to_owned()))
+    Ok(token.to_owned())
 }
 
 #[cfg(test)]

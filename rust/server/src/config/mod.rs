@@ -9,4 +9,4 @@ mod sources;
 pub mod units;
 
 pub use settings::{Access, Config, Limits, LogFormat, Logging, Reading, Tls};
-pub use sources::{Begin, load};
+pub use sources::{Begin, load, read_text};

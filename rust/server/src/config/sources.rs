@@ -239,13 +239,24 @@ fn from_environment(
 fn read_file(path: &Path, defaults: &Table) -> Result<Table, String> {
     let text =
         std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
-    let table: Table = text.parse().map_err(|error: toml::de::Error| {
-        format!("{}: {}", path.display(), error.to_string().trim())
-    })?;
+    parse(&text, defaults).map_err(|why| format!("{}: {why}", path.display()))
+}
+
+/// Read the text of a file of settings.
+///
+/// # Errors
+/// A sentence that names the setting.
+pub fn read_text(text: &str) -> Result<(), String> {
+    parse(text, &defaults()).map(drop)
+}
+
+fn parse(text: &str, defaults: &Table) -> Result<Table, String> {
+    let table: Table =
+        text.parse().map_err(|error: toml::de::Error| error.to_string().trim().to_owned())?;
     for (name, value) in &table {
         let unknown = |key: &str, section: &str| {
             let known = known(defaults, section);
-            Err(format!("{}: there is no setting {key}; {known}", path.display()))
+            Err(format!("there is no setting {key}; {known}"))
         };
         match (defaults.get(name), value) {
             (None, _) => return unknown(name, ""),
@@ -261,7 +272,7 @@ fn read_file(path: &Path, defaults: &Table) -> Result<Table, String> {
     let mut whole = defaults.clone();
     merge(&mut whole, &table);
     let checked: Result<Config, toml::de::Error> = whole.try_into();
-    checked.map_err(|error| format!("{}: {}", path.display(), error.message()))?;
+    checked.map_err(|error| error.message().to_owned())?;
     Ok(table)
 }
 

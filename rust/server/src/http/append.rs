@@ -9,11 +9,12 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::IntoResponse as _;
-use falaj::{NewRecord, SequenceSpan, Topic};
+use falaj::{Error, SequenceSpan, SyncMode, Topic};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::asked::{Asked, Named};
+use super::bodies::{Form, Records};
 use super::problem::{Answer, Problem, exact};
 use super::{App, body};
 use crate::access::{Action, Kind, Principal};
@@ -46,14 +47,6 @@ enum Sync {
     Durable,
 }
 
-/// Records of a request, kept by their places in its body.
-struct Batch {
-    body: body::Whole,
-    records: Vec<Range<usize>>,
-    key: Option<Vec<u8>>,
-    headers: Vec<(String, Vec<u8>)>,
-}
-
 /// Append what the body holds: all of it or nothing.
 ///
 /// # Errors
@@ -70,25 +63,36 @@ pub async fn append(
     let may_create = principal.may(Action::Create, Kind::Topic, &name);
     let producer = producer(&headers, &principal)?;
     let next = number(&headers, "if-next")?;
-    let batch = batch(&app, &headers, body).await?;
-    if batch.records.len() != 1 && (next.is_some() || producer.is_some()) {
-        let detail = "If-Next, Falaj-Producer and Falaj-Sequence go with a body that is one record";
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    let form = Form::of(kind.unwrap_or_default());
+    let key = headers.get("falaj-key").map(|value| value.as_bytes().to_vec());
+    let common = headers.iter().filter_map(|(name, value)| {
+        let name = name.as_str().strip_prefix("falaj-header-")?;
+        Some((name.to_owned(), value.as_bytes().to_vec()))
+    });
+    let common: Vec<_> = common.collect();
+    let body = body::read(&app, &headers, body).await?;
+    let create = query.create.unwrap_or(true) && may_create.is_ok();
+    let (of, sync) = (app.clone(), query.sync.unwrap_or_default());
+    let (topic, mut records) =
+        blocking(move || Ok(prepare(&of, &name, form, body, create))).await??;
+    records.fill(key, common);
+    if let Some(other) = query.partition.and_then(|asked| records.names_other_than(asked)) {
+        let detail = format!("a record names partition {other}, and the query another one");
         return Err(Box::new(Problem::bad_request(detail)));
     }
-    let create = query.create.unwrap_or(true) && may_create.is_ok();
-    let served = std::sync::Arc::clone(&app.served);
-    let topic =
-        blocking(move || if create { served.topic_or_create(&name) } else { served.topic(&name) })
-            .await?;
+    let whole =
+        topic.with_sync(if sync == Sync::Interval { SyncMode::Interval } else { SyncMode::None });
     let topic = match query.partition {
-        Some(partition) => topic.partition(partition)?,
-        None => topic,
+        Some(partition) => whole.partition(partition)?,
+        None => whole,
     };
-    let sync = query.sync.unwrap_or_default();
     let patience = query.timeout.map_or(PATIENCE, |span| span.0);
-    let count = batch.records.len();
+    let count = records.len();
     let appending = topic.clone();
-    let run = move || append_batch(&appending, &batch, next, producer.as_ref());
+    let run = move || {
+        append_all(&appending, query.partition.is_some(), &records, next, producer.as_ref())
+    };
     let appended = app.served.appends.run(&topic, sync == Sync::Durable, patience, run).await?;
     app.metrics.appended.inc_by(count as u64);
     let partitions = appended.value;
@@ -116,94 +120,67 @@ fn shown(partitions: &BTreeMap<u32, Range<u64>>) -> Value {
     partitions.iter().map(each).collect()
 }
 
-fn append_batch(
+/// Open the topic, and read the records as its codec wants them. A body with a mistake creates no topic.
+fn prepare(
+    app: &App,
+    name: &str,
+    form: Form,
+    body: body::Whole,
+    create: bool,
+) -> Answer<(Topic, Records)> {
+    let found = match app.served.topic(name) {
+        Err(Error::UnknownTopic { .. }) if create => None,
+        found => Some(found?),
+    };
+    let codec = found.as_ref().map(Topic::codec).transpose()?.flatten();
+    let records = Records::read(body, form, codec.unwrap_or(form.codec()), &app.config.limits)?;
+    if records.len() == 0 {
+        return Err(Box::new(Problem::bad_request("the body holds no record")));
+    }
+    let topic = match (codec, &found) {
+        (Some(_), Some(topic)) => topic.clone(),
+        _ => app.served.topic_with(name, form.codec(), create)?,
+    };
+    Ok((topic, records))
+}
+
+/// Append all records at once, if the conditions hold: to the handle's only partition, or by their keys. Records without a key go to one partition.
+fn append_all(
     topic: &Topic,
-    batch: &Batch,
+    is_of_one: bool,
+    records: &Records,
     next: Option<u64>,
     producer: Option<&(String, SequenceSpan)>,
 ) -> falaj::Result<BTreeMap<u32, Range<u64>>> {
-    let headers: Vec<_> =
-        batch.headers.iter().map(|(name, value)| (name.as_str(), Some(value.as_slice()))).collect();
-    let record = |range: &Range<usize>| NewRecord {
-        key: batch.key.as_deref(),
-        headers: &headers,
-        ..NewRecord::new(&batch.body.bytes[range.clone()])
-    };
-    let mut preconditions = Vec::new();
+    let mut transaction = topic.store().transaction();
     if let Some(next) = next {
-        preconditions.push(topic.expect_offset(next)?);
+        transaction.expect_offset(topic, next)?;
     }
     if let Some((name, span)) = producer {
-        preconditions.push(topic.expect_sequence(name, *span)?);
+        transaction.expect_sequence(topic, name, *span)?;
     }
-    match batch.records.as_slice() {
-        [one] => {
-            let at = topic.append_if(record(one), &preconditions)?;
-            Ok([(at.partition, at.offset..at.offset + 1)].into())
+    // A repeat of a producer's records goes where the first ones went.
+    let named =
+        producer.filter(|_| !is_of_one).map(|(name, _)| topic.partition_of(name.as_bytes()));
+    let mut keyless = named.map(|partition| topic.partition(partition)).transpose()?;
+    records.each(|record, partition| {
+        if let Some(partition) = partition {
+            return transaction.append(&topic.partition(partition)?, *record).map(drop);
         }
-        many => topic.extend(many.iter().map(record)),
-    }
+        if record.key.is_some() {
+            return transaction.append(topic, *record).map(drop);
+        }
+        let partition = transaction.append(keyless.as_ref().unwrap_or(topic), *record)?;
+        if keyless.is_none() {
+            keyless = Some(topic.partition(partition)?);
+        }
+        Ok(())
+    })?;
+    let committed = transaction.commit()?.parts().to_vec();
+    Ok(committed.into_iter().map(|(_, partition, offsets)| (partition, offsets)).collect())
 }
 
-async fn batch(app: &App, headers: &HeaderMap, body: Body) -> Answer<Batch> {
-    let body = body::read(app, headers, body).await?;
-    let kind =
-        headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let limits = &app.config.limits;
-    let records = match kind.split(';').next().map(str::trim) {
-        Some("application/x-ndjson") => lines(&body.bytes)?,
-        // One record: the whole body.
-        _ => std::iter::once(0..body.bytes.len()).collect(),
-    };
-    if records.len() as u64 > limits.batch {
-        let detail =
-            format!("{} records are more than the {} of one request", records.len(), limits.batch);
-        return Err(Box::new(Problem::new(
-            StatusCode::PAYLOAD_TOO_LARGE,
-            "batch-too-large",
-            detail,
-        )));
-    }
-    if let Some(i) = records.iter().position(|range| range.len() as u64 > limits.record.0) {
-        let detail =
-            format!("record {i} has {} bytes, more than {}", records[i].len(), limits.record);
-        return Err(Box::new(Problem::new(
-            StatusCode::PAYLOAD_TOO_LARGE,
-            "record-too-large",
-            detail,
-        )));
-    }
-    let mut named = Vec::new();
-    for (name, value) in headers {
-        if let Some(name) = name.as_str().strip_prefix("falaj-header-") {
-            named.push((name.to_owned(), value.as_bytes().to_vec()));
-        }
-    }
-    let key = headers.get("falaj-key").map(|value| value.as_bytes().to_vec());
-    Ok(Batch { body, records, key, headers: named })
-}
-
-/// Find the lines, and check that each is a JSON document.
-fn lines(text: &[u8]) -> Answer<Vec<Range<usize>>> {
-    let (mut found, mut start) = (Vec::new(), 0);
-    for (number, line) in text.split_inclusive(|byte| *byte == b'\n').enumerate() {
-        let range = start..start + line.trim_ascii_end().len();
-        start += line.len();
-        if range.is_empty() {
-            continue;
-        }
-        if let Err(error) = serde_json::from_slice::<serde::de::IgnoredAny>(&text[range.clone()]) {
-            return Err(Box::new(Problem::bad_request(format!(
-                "line {} is not JSON: {error}",
-                number + 1
-            ))));
-        }
-        found.push(range);
-    }
-    Ok(found)
-}
-
-fn number(headers: &HeaderMap, name: &str) -> Answer<Option<u64>> {
+pub(super) fn number(headers: &HeaderMap, name: &str) -> Answer<Option<u64>> {
     let Some(value) = headers.get(name) else { return Ok(None) };
     let number = value.to_str().ok().and_then(|text| text.trim().parse().ok());
     number.map(Some).ok_or_else(|| {
@@ -212,7 +189,10 @@ fn number(headers: &HeaderMap, name: &str) -> Answer<Option<u64>> {
 }
 
 /// The producer that makes a repeated request harmless. Its name counts for its principal alone.
-fn producer(headers: &HeaderMap, principal: &Principal) -> Answer<Option<(String, SequenceSpan)>> {
+pub(super) fn producer(
+    headers: &HeaderMap,
+    principal: &Principal,
+) -> Answer<Option<(String, SequenceSpan)>> {
     let sequence = number(headers, "falaj-sequence")?;
     let name = headers.get("falaj-producer").map(|value| value.to_str().map(str::to_owned));
     match (name, sequence) {

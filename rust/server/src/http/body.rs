@@ -1,6 +1,7 @@
 //! Bodies of requests: read within limits of bytes and time, and decompressed within limits.
 
 use std::io::Read;
+use std::ops::Range;
 
 use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode, header};
@@ -16,12 +17,47 @@ use crate::store::read::{Share, blocking};
 pub struct Whole {
     /// Its bytes, decompressed.
     pub bytes: Vec<u8>,
-    _share: Share,
+    share: Share,
+}
+
+impl Whole {
+    /// Bytes with their share.
+    pub fn new(bytes: Vec<u8>, share: Share) -> Self {
+        Self { bytes, share }
+    }
+
+    /// Memory for what is decoded from it: it has a share of its own.
+    ///
+    /// # Errors
+    /// 503 where the budget is used up.
+    pub fn beside(&self) -> Answer<Self> {
+        let share = self.share.beside().ok_or_else(used_up)?;
+        Ok(Self { bytes: Vec::new(), share })
+    }
+
+    /// Append bytes, within the budget; return where they are.
+    ///
+    /// # Errors
+    /// 503 where the budget is used up.
+    pub fn put(&mut self, more: &[u8]) -> Answer<Range<usize>> {
+        let begin = self.bytes.len();
+        append(&mut self.bytes, more, Bytes(u64::MAX), &mut self.share, 0)?;
+        Ok(begin..self.bytes.len())
+    }
+
+    /// Count so many other bytes beside its own.
+    ///
+    /// # Errors
+    /// 503 where the budget is used up.
+    pub fn count(&mut self, others: usize) -> Answer<()> {
+        let all = self.bytes.capacity() + others;
+        if self.share.grow_to(all) { Ok(()) } else { Err(used_up()) }
+    }
 }
 
 /// How a body is compressed.
 #[derive(Clone, Copy)]
-enum Coding {
+pub(super) enum Coding {
     Identity,
     Gzip,
     Zstd,
@@ -47,14 +83,14 @@ pub async fn read(app: &App, headers: &HeaderMap, body: Body) -> Answer<Whole> {
         Box::new(Problem::new(StatusCode::REQUEST_TIMEOUT, "slow-body", detail))
     })??;
     if matches!(coding, Coding::Identity) {
-        return Ok(Whole { bytes: sent, _share: share });
+        return Ok(Whole { bytes: sent, share });
     }
     let limit = limits.decoded_body;
     let decoding = blocking(move || {
         Ok(decode(coding, &sent, sent.capacity(), limit, &mut share).map(|bytes| (bytes, share)))
     });
     let (bytes, share) = decoding.await??;
-    Ok(Whole { bytes, _share: share })
+    Ok(Whole { bytes, share })
 }
 
 async fn receive(app: &App, mut body: Body, share: &mut Share) -> Answer<Vec<u8>> {
@@ -87,9 +123,7 @@ fn append(
         let most = usize::try_from(limit.0).unwrap_or(usize::MAX);
         let capacity = needed.max(most.min(bytes.capacity() * 2));
         if !share.grow_to(others + capacity) {
-            return Err(Box::new(Problem::busy(
-                "the bodies of all requests together take all memory that limits.bytes_in_flight allows",
-            )));
+            return Err(used_up());
         }
         bytes.reserve_exact(capacity - bytes.len());
     }
@@ -97,7 +131,7 @@ fn append(
     Ok(())
 }
 
-fn coding(headers: &HeaderMap) -> Answer<Coding> {
+pub(super) fn coding(headers: &HeaderMap) -> Answer<Coding> {
     let mut all = headers.get_all(header::CONTENT_ENCODING).iter();
     let coding = match (all.next().map(|value| value.as_bytes().to_ascii_lowercase()), all.next()) {
         (None, _) => Some(Coding::Identity),
@@ -116,7 +150,7 @@ fn coding(headers: &HeaderMap) -> Answer<Coding> {
 }
 
 /// Decompress, while the body as it was sent takes `held` bytes of the share.
-fn decode(
+pub(super) fn decode(
     coding: Coding,
     sent: &[u8],
     held: usize,
@@ -147,6 +181,12 @@ fn decode(
         }
         append(&mut bytes, &piece[..got], limit, share, held)?;
     }
+}
+
+fn used_up() -> Box<Problem> {
+    Box::new(Problem::busy(
+        "the bodies of all requests together take all memory that limits.bytes_in_flight allows",
+    ))
 }
 
 fn too_large(what: &str, limit: Bytes) -> Box<Problem> {

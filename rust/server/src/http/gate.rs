@@ -84,7 +84,7 @@ fn admit(app: &App, request: &mut Request) -> Result<Admitted, Box<Problem>> {
 }
 
 /// The token of a request. More than one header, or another scheme, is a mistake and not a request without one.
-fn bearer(headers: &HeaderMap) -> Result<Option<&str>, Box<Problem>> {
+pub(super) fn bearer(headers: &HeaderMap) -> Result<Option<&str>, Box<Problem>> {
     let mut all = headers.get_all(header::AUTHORIZATION).iter();
     let Some(value) = all.next() else { return Ok(None) };
     let words = value.to_str().ok().and_then(|text| text.split_once(' '));

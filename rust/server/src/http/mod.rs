@@ -8,8 +8,10 @@
 
 mod append;
 mod asked;
+mod bodies;
 pub mod body;
 mod events;
+pub(crate) mod foreign;
 mod gate;
 pub mod guarded;
 mod health;
@@ -116,7 +118,14 @@ impl App {
             .route("/readyz", get(health::readyz))
             .route("/metrics", get(metrics::metrics))
             .route("/v1/topics", get(topics::list))
-            .route("/v1/topics/{topic}", get(topics::describe))
+            .route(
+                "/v1/topics/{topic}",
+                get(topics::describe)
+                    .put(topics::create)
+                    .patch(topics::change)
+                    .delete(topics::delete)
+                    .post(topics::act),
+            )
             .route("/v1/topics/{topic}/records", get(read::read).post(append::append))
             .fallback(unknown)
             .method_not_allowed_fallback(not_allowed)

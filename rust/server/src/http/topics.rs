@@ -1,15 +1,106 @@
-//! Topics: which there are, and what each is.
+//! Topics: which there are, what each is, and how it is created, changed, ended and deleted.
 
+use std::time::{Duration, SystemTime};
+
+use axum::body::Body;
 use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::IntoResponse as _;
 use axum::{Extension, Json};
 use falaj::report::TopicInfo;
+use falaj::{CompactOptions, Error, RetentionChange, Topic};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
-use super::App;
 use super::asked::Named;
-use super::problem::{Answer, exact};
+use super::problem::{Answer, Problem, exact};
+use super::shape::{iso, parse_iso};
+use super::{App, body};
 use crate::access::{Action, Kind, Principal};
+use crate::config::units::Span;
 use crate::store::read::blocking;
+
+/// How long the end of a topic waits for its log.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The settings of a new topic.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Settings {
+    partitions: Option<u32>,
+    codec: Option<String>,
+    log: Option<String>,
+    segment_bytes: Option<u64>,
+    sync_interval: Option<Span>,
+    compacted: Option<bool>,
+    retention: Option<Limits>,
+}
+
+/// The settings that change.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Change {
+    compacted: Option<bool>,
+    retention: Option<Limits>,
+}
+
+/// Which records expire: what is missing stays as it is, and `null` lifts a limit.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Limits {
+    #[serde(deserialize_with = "given")]
+    bytes: Option<Option<u64>>,
+    #[serde(deserialize_with = "given")]
+    age: Option<Option<Span>>,
+    #[serde(deserialize_with = "given")]
+    records: Option<Option<u64>>,
+    waits: Option<bool>,
+    protected: Option<bool>,
+}
+
+/// What a trim deletes.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Trim {
+    partition: Option<u32>,
+    before: Option<u64>,
+    before_time: Option<String>,
+}
+
+/// How a compaction goes.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Compaction {
+    tombstones: Option<Span>,
+    seal: bool,
+}
+
+fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(from: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(from).map(Some)
+}
+
+impl Limits {
+    fn change(&self) -> RetentionChange {
+        let mut change = RetentionChange::default();
+        if let Some(bytes) = self.bytes {
+            change = change.bytes(bytes);
+        }
+        if let Some(age) = self.age {
+            change = change.age(age.map(|age| age.0));
+        }
+        if let Some(records) = self.records {
+            change = change.records(records);
+        }
+        if let Some(waits) = self.waits {
+            change = change.waits(waits);
+        }
+        match self.protected {
+            Some(protected) => change.protected(protected),
+            None => change,
+        }
+    }
+}
 
 /// Answer with the names of the topics that the principal may read.
 ///
@@ -40,10 +131,259 @@ pub async fn describe(
     Ok(Json(shown(info)?))
 }
 
+/// Read a JSON object; no body stands for one without members.
+async fn document<T: DeserializeOwned + Default>(
+    app: &App,
+    headers: &HeaderMap,
+    body: Body,
+) -> Answer<T> {
+    let body = body::read(app, headers, body).await?;
+    parse(&body.bytes)
+}
+
+fn parse<T: DeserializeOwned + Default>(bytes: &[u8]) -> Answer<T> {
+    if bytes.trim_ascii().is_empty() {
+        return Ok(T::default());
+    }
+    serde_json::from_slice(bytes).map_err(|error| {
+        Box::new(Problem::bad_request(format!("the body cannot be used: {error}")))
+    })
+}
+
+/// Read a body as each request here does: none of them may panic, whatever it holds.
+pub fn parse_any(bytes: &[u8]) {
+    let _ =
+        parse::<Settings>(bytes).map(|settings| settings.retention.map(|limits| limits.change()));
+    let _ = (parse::<Change>(bytes), parse::<Trim>(bytes), parse::<Compaction>(bytes));
+}
+
+/// Create a topic, or check that it has these settings.
+///
+/// # Errors
+/// 403, 409 for other settings, and those of the engine.
+pub async fn create(
+    State(app): State<App>,
+    Extension(principal): Extension<Principal>,
+    Named(name): Named<String>,
+    headers: HeaderMap,
+    body: Body,
+) -> Answer {
+    principal.may(Action::Create, Kind::Topic, &name)?;
+    let asked: Settings = document(&app, &headers, body).await?;
+    let served = std::sync::Arc::clone(&app.served);
+    let (existed, info) = blocking(move || {
+        let existed = served.topic(&name).is_ok();
+        let mut topic = served.store().topic_options(&name).create(true);
+        if let Some(partitions) = asked.partitions {
+            topic = topic.partitions(partitions);
+        }
+        if let Some(codec) = asked.codec {
+            topic = topic.codec(codec);
+        }
+        if let Some(log) = asked.log {
+            topic = topic.log(log);
+        }
+        if let Some(bytes) = asked.segment_bytes {
+            topic = topic.segment_bytes(bytes);
+        }
+        if let Some(interval) = asked.sync_interval {
+            topic = topic.sync_interval(interval.0);
+        }
+        if let Some(compacted) = asked.compacted {
+            topic = topic.compacted(compacted);
+        }
+        if let Some(limits) = asked.retention {
+            topic = topic.retention(limits.change());
+        }
+        topic.open()?;
+        Ok((existed, served.store().topic_info(&name)?))
+    })
+    .await?;
+    let status = if existed { StatusCode::OK } else { StatusCode::CREATED };
+    Ok((status, Json(shown(info)?)).into_response())
+}
+
+/// Change the settings of a topic that can change.
+///
+/// # Errors
+/// 403, 404 and those of the engine.
+pub async fn change(
+    State(app): State<App>,
+    Extension(principal): Extension<Principal>,
+    Named(name): Named<String>,
+    headers: HeaderMap,
+    body: Body,
+) -> Answer<Json<Value>> {
+    principal.may(Action::Admin, Kind::Topic, &name)?;
+    let asked: Change = document(&app, &headers, body).await?;
+    on_topic(&app, name, move |topic| {
+        if let Some(limits) = &asked.retention {
+            topic.set_retention(&limits.change())?;
+        }
+        asked.compacted.map_or(Ok(()), |compacted| topic.set_compacted(compacted))
+    })
+    .await
+}
+
+/// Delete a topic and its records.
+///
+/// # Errors
+/// 403, 404 and those of the engine.
+pub async fn delete(
+    State(app): State<App>,
+    Extension(principal): Extension<Principal>,
+    Named(name): Named<String>,
+) -> Answer<StatusCode> {
+    principal.may(Action::Delete, Kind::Topic, &name)?;
+    let store = app.served.store().clone();
+    blocking(move || store.delete_topic(&name)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Do what the end of the path says: `orders:finish`, `orders:trim`, `orders:compact`.
+///
+/// # Errors
+/// 400, 403, 404 and those of the engine.
+pub async fn act(
+    State(app): State<App>,
+    Extension(principal): Extension<Principal>,
+    Named(path): Named<String>,
+    headers: HeaderMap,
+    body: Body,
+) -> Answer {
+    let (name, verb) = path.split_once(':').unwrap_or((&path, ""));
+    let name = name.to_owned();
+    let deletes = || principal.may(Action::Delete, Kind::Topic, &name);
+    match verb {
+        "finish" => {
+            deletes()?;
+            document::<Empty>(&app, &headers, body).await?;
+            Ok(finish(&app, name).await?.into_response())
+        }
+        "trim" => {
+            deletes()?;
+            let asked: Trim = document(&app, &headers, body).await?;
+            Ok(trim(&app, name, asked).await?.into_response())
+        }
+        "compact" => {
+            principal.may(Action::Admin, Kind::Topic, &name)?;
+            let asked: Compaction = document(&app, &headers, body).await?;
+            compact(&app, name, &asked).await
+        }
+        _ => {
+            let detail = format!("a topic takes no POST to {verb:?}");
+            let problem =
+                Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", detail);
+            Err(Box::new(
+                problem.remedy(
+                    "send it to orders/records, orders:finish, orders:trim or orders:compact",
+                ),
+            ))
+        }
+    }
+}
+
+/// A body without members.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Empty {}
+
+async fn finish(app: &App, name: String) -> Answer<Json<Value>> {
+    let (served, of) = (std::sync::Arc::clone(&app.served), name.clone());
+    let topic = blocking(move || served.topic(&of)).await?;
+    let ending = topic.clone();
+    // On the thread of its log: what waits there was sent before.
+    let ended = app.served.appends.run(&topic, true, PATIENCE, move || ending.finish()).await?;
+    if let Some(error) = ended.unsynced {
+        let detail =
+            format!("the topic is finished, but whether that is on the disk is unknown: {error}");
+        let problem = Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "durability-unknown", detail);
+        return Err(Box::new(problem));
+    }
+    on_topic(app, name, |_| Ok(())).await
+}
+
+async fn trim(app: &App, name: String, asked: Trim) -> Answer<Json<Value>> {
+    let time = match asked.before_time.as_deref() {
+        None => None,
+        Some(text) => Some(parse_iso(text).ok_or_else(|| {
+            let detail = format!("{text:?} is no time; write it as 2026-11-27T09:30:00Z");
+            Box::new(Problem::bad_request(detail))
+        })?),
+    };
+    let (partition, before) = (asked.partition, asked.before);
+    if before.is_some() == time.is_some() {
+        let detail = "a trim needs either before, an offset, or before_time";
+        return Err(Box::new(Problem::bad_request(detail)));
+    }
+    on_topic(app, name, move |topic| {
+        let topic = match partition {
+            Some(partition) => topic.partition(partition)?,
+            None => topic.clone(),
+        };
+        match (before, time) {
+            (Some(offset), _) => topic.trim_before(offset),
+            (None, time) => topic.trim_before_time(moment(time.unwrap_or(i64::MIN))),
+        }
+    })
+    .await
+}
+
+/// A time of the engine, where it counts nanoseconds since 1970.
+fn moment(ns: i64) -> SystemTime {
+    let from_1970 = Duration::from_nanos(ns.unsigned_abs());
+    let epoch = SystemTime::UNIX_EPOCH;
+    let moment = if ns < 0 { epoch.checked_sub(from_1970) } else { epoch.checked_add(from_1970) };
+    moment.unwrap_or(epoch)
+}
+
+async fn compact(app: &App, name: String, asked: &Compaction) -> Answer {
+    let mut options = CompactOptions::default();
+    options.seal = asked.seal;
+    if let Some(tombstones) = asked.tombstones {
+        options.tombstones = tombstones.0;
+    }
+    let served = std::sync::Arc::clone(&app.served);
+    let of = app.clone();
+    let done = blocking(move || {
+        let topic = served.topic(&name)?;
+        let mut go_on = |_, _| if of.is_draining() { Err(Error::Interrupted) } else { Ok(()) };
+        topic.compact(&options, &mut go_on)
+    })
+    .await?;
+    Ok(Json(json!({
+        "records": exact(done.records),
+        "removed": exact(done.removed),
+        "tombstones": exact(done.tombstones),
+        "segments": exact(done.segments),
+        "segments_removed": exact(done.segments_removed),
+        "bytes_before": exact(done.bytes_before),
+        "bytes_after": exact(done.bytes_after),
+    }))
+    .into_response())
+}
+
+/// Do this with a topic, and answer with what it is then.
+async fn on_topic(
+    app: &App,
+    name: String,
+    run: impl FnOnce(&Topic) -> Result<(), Error> + Send + 'static,
+) -> Answer<Json<Value>> {
+    let served = std::sync::Arc::clone(&app.served);
+    let info = blocking(move || {
+        run(&served.topic(&name)?)?;
+        served.store().topic_info(&name)
+    })
+    .await?;
+    Ok(Json(shown(info)?))
+}
+
 fn shown(info: TopicInfo) -> Answer<Value> {
     let settings = info.settings?;
-    let partitions: Vec<_> = info
-        .partitions?
+    let retention = settings.retention;
+    let all = info.partitions?;
+    let is_finished = all.iter().all(|one| one.finished);
+    let partitions: Vec<_> = all
         .into_iter()
         .map(|one| {
             json!({
@@ -54,11 +394,23 @@ fn shown(info: TopicInfo) -> Answer<Value> {
             })
         })
         .collect();
+    let age = retention.age_ms.map(|ms| Span(Duration::from_millis(ms)).to_string());
     Ok(json!({
         "topic": info.name,
-        "codec": settings.codec,
+        "codec": if settings.codec_unnamed { None } else { Some(settings.codec) },
         "compacted": settings.compacted,
+        "created": iso(settings.created_us.saturating_mul(1_000)),
+        "finished": is_finished,
         "log": settings.log,
         "partitions": partitions,
+        "retention": {
+            "age": age,
+            "bytes": retention.bytes.map(exact),
+            "records": retention.records.map(exact),
+            "waits": retention.waits,
+            "protected": retention.protected,
+        },
+        "segment_bytes": exact(settings.segment_bytes),
+        "sync_interval": Span(Duration::from_millis(settings.sync_interval_ms)).to_string(),
     }))
 }

@@ -83,17 +83,12 @@ impl Served {
         Ok(self.keep(&self.store.topic_options(name).create(false).open()?))
     }
 
-    /// As [`Served::topic`]; a topic that does not exist is made with the defaults. Blocks.
+    /// As [`Served::topic`], for a topic whose codec no program has named yet: it gets this one. Blocks.
     ///
     /// # Errors
-    /// Those of making it.
-    pub fn topic_or_create(&self, name: &str) -> Result<Topic, Error> {
-        match self.topic(name) {
-            Err(Error::UnknownTopic { .. }) => {
-                Ok(self.keep(&self.store.topic_options(name).create(true).open()?))
-            }
-            other => other,
-        }
+    /// `SettingsMismatch` where another codec was named meanwhile, `UnknownTopic` where it must not be created.
+    pub fn topic_with(&self, name: &str, codec: &str, create: bool) -> Result<Topic, Error> {
+        Ok(self.keep(&self.store.topic_options(name).codec(codec).create(create).open()?))
     }
 
     fn keep(&self, topic: &Topic) -> Topic {

@@ -128,6 +128,11 @@ impl Share {
         more.map(|more| self.0.merge(more)).is_ok()
     }
 
+    /// Take another part, if there is one.
+    pub fn beside(&self) -> Option<Self> {
+        Arc::clone(self.0.semaphore()).try_acquire_owned().ok().map(Self)
+    }
+
     /// Give back all but what these bytes need.
     pub fn shrink_to(&mut self, bytes: usize) {
         let kept = bytes.div_ceil(UNIT).max(1);

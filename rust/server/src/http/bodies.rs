@@ -1,0 +1,419 @@
+//! The records that a body holds, in each of its forms.
+//!
+//! | `Content-Type` | the records |
+//! |---|---|
+//! | `application/x-ndjson` | each line is a value: a JSON document |
+//! | `application/vnd.falaj.records+ndjson` | each line is an object as `falaj cat --json` prints it |
+//! | `text/plain` | each line is a value |
+//! | `application/json` | the body is a value: a JSON document |
+//! | any other, or none | the body is a value |
+//!
+//! A record is kept by its places in the body. What has to be decoded first (escapes, Base64) goes into memory that
+//! counts against the budget as the body does.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::ops::Range;
+
+use axum::http::StatusCode;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use falaj::NewRecord;
+use serde::de::{self, IgnoredAny, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+
+use super::body::Whole;
+use super::problem::{Answer, Problem};
+use super::shape::parse_iso;
+use crate::config::Limits;
+
+/// Most headers of one record.
+const HEADERS: usize = 1_000;
+
+/// The form of a body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// One value.
+    Raw,
+    /// One JSON document.
+    Json,
+    /// A JSON document a line.
+    JsonLines,
+    /// A record a line.
+    Objects,
+    /// A value a line.
+    TextLines,
+}
+
+impl Form {
+    /// The form of a content type.
+    pub fn of(content_type: &str) -> Self {
+        let kind = content_type.split(';').next().unwrap_or_default().trim();
+        let is = |name: &str| kind.eq_ignore_ascii_case(name);
+        if is("application/x-ndjson") {
+            Self::JsonLines
+        } else if is("application/vnd.falaj.records+ndjson") {
+            Self::Objects
+        } else if is("text/plain") {
+            Self::TextLines
+        } else if is("application/json") {
+            Self::Json
+        } else {
+            Self::Raw
+        }
+    }
+
+    /// The codec of a topic that has none yet.
+    pub fn codec(self) -> &'static str {
+        match self {
+            Self::Raw | Self::Objects => "bytes",
+            Self::Json | Self::JsonLines => "json",
+            Self::TextLines => "str",
+        }
+    }
+
+    fn is_lines(self) -> bool {
+        matches!(self, Self::JsonLines | Self::Objects | Self::TextLines)
+    }
+}
+
+/// A place in the bytes of [`Records`].
+type Place = Range<usize>;
+
+/// The records of a request.
+#[derive(Debug)]
+pub struct Records {
+    held: Whole,
+    all: Vec<Parsed>,
+    headers: Vec<(String, Option<Place>)>,
+    common: Common,
+}
+
+/// What the headers of a request say for all its records.
+#[derive(Debug, Default)]
+struct Common {
+    key: Option<Vec<u8>>,
+    headers: Vec<(String, Vec<u8>)>,
+}
+
+/// A record of a request.
+#[derive(Debug, Default)]
+struct Parsed {
+    value: Option<Place>,
+    key: Option<Place>,
+    headers: Range<usize>,
+    time_ns: Option<i64>,
+    partition: Option<u32>,
+}
+
+impl Records {
+    /// Read a body of this form for a topic of this codec.
+    ///
+    /// # Errors
+    /// 400 with the number of the line, 413, 415 and 503.
+    pub fn read(body: Whole, form: Form, codec: &str, limits: &Limits) -> Answer<Self> {
+        if !matches!(codec, "bytes" | "str" | "json") && !matches!(form, Form::Raw | Form::Objects)
+        {
+            let detail = format!(
+                "the topic holds {codec} values: send one as the whole body, or as value_base64"
+            );
+            return Err(Box::new(Problem::new(
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                "unknown-values",
+                detail,
+            )));
+        }
+        let mut reader =
+            Reader { form, codec, limits, decoded: None, all: Vec::new(), headers: Vec::new() };
+        if form == Form::Objects {
+            reader.decoded = Some(body.beside()?);
+        }
+        if !form.is_lines() {
+            let whole = 0..body.bytes.len();
+            reader
+                .value(&body.bytes, whole)
+                .map_err(|why| Problem::bad_request(format!("the body {why}")))?;
+            return reader.end(body);
+        }
+        let mut begin = 0;
+        for (number, line) in body.bytes.split_inclusive(|byte| *byte == b'\n').enumerate() {
+            let text = match form {
+                Form::TextLines => line.strip_suffix(b"\n").unwrap_or(line),
+                _ => line.trim_ascii_end(),
+            };
+            let text = text.strip_suffix(b"\r").unwrap_or(text);
+            let place = begin..begin + text.len();
+            begin += line.len();
+            if text.is_empty() && form != Form::TextLines {
+                continue;
+            }
+            if reader.all.len() as u64 == limits.batch {
+                let detail = format!("the body has more than {} records", limits.batch);
+                let problem =
+                    Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "batch-too-large", detail);
+                return Err(Box::new(
+                    problem.with("limit", limits.batch).remedy("send them in several requests"),
+                ));
+            }
+            let read = match form {
+                Form::Objects => reader.object(text),
+                _ => reader.value(&body.bytes, place),
+            };
+            read.map_err(|why| Problem::bad_request(format!("line {} {why}", number + 1)))?;
+        }
+        reader.end(body)
+    }
+
+    /// Give each record this key and these headers, where it has none.
+    pub fn fill(&mut self, key: Option<Vec<u8>>, headers: Vec<(String, Vec<u8>)>) {
+        self.common = Common { key, headers };
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Return a partition that a record names, and that is another one than this.
+    pub fn names_other_than(&self, partition: u32) -> Option<u32> {
+        self.all.iter().filter_map(|one| one.partition).find(|named| *named != partition)
+    }
+
+    /// Call with each record, and the partition that it names.
+    pub fn each<E>(
+        &self,
+        mut take: impl FnMut(&NewRecord<'_>, Option<u32>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let part = |place: &Option<Place>| place.clone().map(|place| &self.held.bytes[place]);
+        let mut headers = Vec::new();
+        for one in &self.all {
+            headers.clear();
+            let its = &self.headers[one.headers.clone()];
+            headers.extend(its.iter().map(|(name, value)| (name.as_str(), part(value))));
+            if its.is_empty() {
+                let common = self.common.headers.iter();
+                headers.extend(common.map(|(name, value)| (name.as_str(), Some(&value[..]))));
+            }
+            let record = NewRecord {
+                value: part(&one.value),
+                key: part(&one.key).or(self.common.key.as_deref()),
+                headers: &headers,
+                event_time_ns: one.time_ns,
+            };
+            take(&record, one.partition)?;
+        }
+        Ok(())
+    }
+}
+
+/// Reads the records of a body.
+struct Reader<'a> {
+    form: Form,
+    codec: &'a str,
+    limits: &'a Limits,
+    /// What was decoded: the records of objects are places in it.
+    decoded: Option<Whole>,
+    all: Vec<Parsed>,
+    headers: Vec<(String, Option<Place>)>,
+}
+
+impl Reader<'_> {
+    fn end(self, body: Whole) -> Answer<Records> {
+        let (all, headers, common) = (self.all, self.headers, Common::default());
+        // The texts of objects are not needed any more.
+        let mut held = self.decoded.unwrap_or(body);
+        let places = all.capacity() * size_of::<Parsed>();
+        held.count(places + headers.capacity() * size_of::<(String, Option<Place>)>())?;
+        Ok(Records { held, all, headers, common })
+    }
+
+    /// A value as it stands in the body.
+    fn value(&mut self, bytes: &[u8], place: Place) -> Result<(), String> {
+        let text = &bytes[place.clone()];
+        self.check_size(text.len())?;
+        if matches!(self.form, Form::Json | Form::JsonLines) {
+            check("json", text)?;
+        }
+        check(self.codec, text)?;
+        self.all.push(Parsed { value: Some(place), ..Parsed::default() });
+        Ok(())
+    }
+
+    /// A record as `falaj cat --json` prints it.
+    fn object(&mut self, line: &[u8]) -> Result<(), String> {
+        // An array of its members would do otherwise.
+        if line.trim_ascii_start().first() != Some(&b'{') {
+            return Err("is no record: a record is a JSON object".to_owned());
+        }
+        let object: Object<'_> =
+            serde_json::from_slice(line).map_err(|error| format!("is no record: {error}"))?;
+        let value = match (object.value, object.value_base64) {
+            (None | Some(JsonText("null")), None) if object.tombstone => None,
+            _ if object.tombstone => return Err("is a tombstone with a value".to_owned()),
+            (None, None) => return Err("has neither value nor value_base64".to_owned()),
+            (Some(_), Some(_)) => {
+                return Err("has its value twice, as text and as Base64".to_owned());
+            }
+            (None, Some(coded)) => Some(Cow::Owned(from_base64("value", &coded.0)?)),
+            (Some(JsonText(text)), None) if self.codec == "json" => Some(text.as_bytes().into()),
+            (Some(JsonText(text)), None) => {
+                let text = serde_json::from_str::<Text<'_>>(text).ok();
+                let text =
+                    text.ok_or("has a value that is no text; only a topic of JSON takes it")?;
+                field("value", Some(text), None)?
+            }
+        };
+        let key = field("key", object.key, object.key_base64)?;
+        if object.tombstone && key.is_none() {
+            return Err("is a tombstone without a key".to_owned());
+        }
+        if let Some(value) = &value {
+            self.check_size(value.len())?;
+            check(self.codec, value)?;
+        }
+        let time = |Text(text): Text<'_>| {
+            parse_iso(&text).ok_or_else(|| format!("has no time that can be read: {text:?}"))
+        };
+        let time_ns = object.time.map(time).transpose()?;
+        let first = self.headers.len();
+        for header in object.headers.into_iter().flat_map(|headers| headers.0) {
+            let value = field("header's value", header.value, header.value_base64)?;
+            let value = value.map(|value| self.put(&value)).transpose()?;
+            self.headers.push((header.name.into_owned(), value));
+        }
+        let value = value.map(|value| self.put(&value)).transpose()?;
+        let key = key.map(|key| self.put(&key)).transpose()?;
+        let headers = first..self.headers.len();
+        self.all.push(Parsed { value, key, headers, time_ns, partition: object.partition });
+        Ok(())
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> Result<Place, String> {
+        let decoded = self.decoded.as_mut().ok_or("is no object")?;
+        decoded.put(bytes).map_err(|problem| problem.detail().to_owned())
+    }
+
+    fn check_size(&self, bytes: usize) -> Result<(), String> {
+        match bytes as u64 > self.limits.record.0 {
+            true => Err(format!("has a record of {bytes} bytes, more than {}", self.limits.record)),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Check that a topic of this codec may hold this value.
+fn check(codec: &str, value: &[u8]) -> Result<(), String> {
+    let text = || std::str::from_utf8(value).map_err(|error| format!("is not UTF-8: {error}"));
+    match codec {
+        "str" => text().map(drop),
+        "json" => match serde_json::from_str::<IgnoredAny>(text()?) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(format!("is not JSON: {error}")),
+        },
+        _ => Ok(()),
+    }
+}
+
+/// A record in the form of `falaj cat --json`. Where it was does not matter: a topic and an offset are ignored.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Object<'a> {
+    #[serde(borrow, default, deserialize_with = "as_written")]
+    value: Option<JsonText<'a>>,
+    #[serde(borrow, default)]
+    value_base64: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    key: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    key_base64: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    headers: Option<Headers<'a>>,
+    #[serde(borrow, default)]
+    time: Option<Text<'a>>,
+    #[serde(default)]
+    tombstone: bool,
+    #[serde(default)]
+    partition: Option<u32>,
+    #[serde(default, rename = "topic")]
+    _topic: IgnoredAny,
+    #[serde(default, rename = "offset")]
+    _offset: IgnoredAny,
+}
+
+/// A JSON value as it was written.
+#[derive(Clone, Copy)]
+struct JsonText<'a>(&'a str);
+
+/// As it was written, also where that is `null`.
+fn as_written<'de: 'a, 'a, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Option<JsonText<'a>>, D::Error> {
+    <&'a RawValue>::deserialize(from).map(|raw| Some(JsonText(raw.get())))
+}
+
+/// A text, borrowed where it has no escapes.
+#[derive(Deserialize)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Header<'a> {
+    #[serde(borrow)]
+    name: Cow<'a, str>,
+    #[serde(borrow, default)]
+    value: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    value_base64: Option<Text<'a>>,
+}
+
+/// Headers, not more than a record may have: a short text could name very many.
+struct Headers<'a>(Vec<Header<'a>>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Headers<'a> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_seq(Bounded).map(Self)
+    }
+}
+
+struct Bounded;
+
+impl<'de> Visitor<'de> for Bounded {
+    type Value = Vec<Header<'de>>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "an array of at most {HEADERS} headers")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> Result<Self::Value, A::Error> {
+        let mut headers = Vec::new();
+        while let Some(header) = from.next_element()? {
+            if headers.len() == HEADERS {
+                return Err(de::Error::invalid_length(headers.len() + 1, &self));
+            }
+            headers.push(header);
+        }
+        Ok(headers)
+    }
+}
+
+/// A member that is text, or Base64 under the other name.
+fn field<'a>(
+    name: &str,
+    text: Option<Text<'a>>,
+    coded: Option<Text<'_>>,
+) -> Result<Option<Cow<'a, [u8]>>, String> {
+    match (text, coded) {
+        (None, None) => Ok(None),
+        (Some(Text(Cow::Borrowed(text))), None) => Ok(Some(Cow::Borrowed(text.as_bytes()))),
+        (Some(Text(Cow::Owned(text))), None) => Ok(Some(Cow::Owned(text.into_bytes()))),
+        (None, Some(coded)) => from_base64(name, &coded.0).map(|bytes| Some(Cow::Owned(bytes))),
+        (Some(_), Some(_)) => Err(format!("has its {name} twice, as text and as Base64")),
+    }
+}
+
+fn from_base64(name: &str, coded: &str) -> Result<Vec<u8>, String> {
+    STANDARD
+        .decode(coded)
+        .map_err(|error| format!("has a {name}_base64 that is no Base64: {error}"))
+}

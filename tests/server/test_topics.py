@@ -1,0 +1,156 @@
+"""Topics over HTTP: created, changed, finished, trimmed, compacted and deleted."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import falaj
+from server.doors import Reply, Server
+from server.test_door import TOKENS, principals
+
+TOPIC = "/v1/topics/orders"
+
+
+def send(server: Server, method: str, path: str, body: Any = None) -> Reply:
+    """Send a JSON document, or no body."""
+    return server.request(method, path, None if body is None else json.dumps(body).encode())
+
+
+def test_a_topic_has_the_settings_that_it_was_created_with(tmp_path: Path) -> None:
+    asked = {
+        "partitions": 3,
+        "codec": "json",
+        "compacted": True,
+        "sync_interval": "50ms",
+        "retention": {"age": "7d", "bytes": 1 << 30, "waits": True},
+    }
+    with Server(tmp_path / "events") as server, falaj.open(tmp_path / "events") as store:
+        made = send(server, "PUT", TOPIC, asked)
+        assert made.status == 201
+        assert len(made.json["partitions"]) == 3
+        assert made.json["retention"]["age"] == "7d"
+        assert (made.json["sync_interval"], made.json["finished"]) == ("50ms", False)
+        again = send(server, "PUT", TOPIC, asked)
+        assert (again.status, again.json) == (200, made.json)
+        other = send(server, "PUT", TOPIC, {"partitions": 4})
+        assert (other.status, other.problem) == (409, "settings-mismatch")
+        topic = store.any_topic("orders")
+        assert (topic.codec, len(topic.partitions)) == ("json", 3)
+
+
+def test_a_change_keeps_what_it_does_not_name_and_null_lifts_a_limit(tmp_path: Path) -> None:
+    with Server(tmp_path / "events") as server:
+        send(server, "PUT", TOPIC, {"retention": {"age": "1d", "records": 5}})
+        changed = send(server, "PATCH", TOPIC, {"retention": {"age": None}, "compacted": True})
+        assert changed.status == 200
+        assert changed.json["compacted"] is True
+        assert changed.json["retention"] == {
+            "age": None,
+            "bytes": None,
+            "records": 5,
+            "waits": False,
+            "protected": False,
+        }
+
+
+def test_a_finished_topic_takes_no_more_records_from_any_process(tmp_path: Path) -> None:
+    with Server(tmp_path / "events") as server, falaj.open(tmp_path / "events") as store:
+        topic = store.topic("orders")
+        topic.append(b"last")
+        finished = send(server, "POST", f"{TOPIC}:finish")
+        assert (finished.status, finished.json["finished"]) == (200, True)
+        assert finished.json["partitions"][0]["durable_offset"] == 1
+        with pytest.raises(falaj.errors.TopicFinished):
+            topic.append(b"too late")
+        refused = server.post(f"{TOPIC}/records", b"too late")
+        assert (refused.status, refused.problem) == (409, "topic-finished")
+        assert send(server, "POST", f"{TOPIC}:finish").status == 200
+
+
+def test_a_trim_deletes_what_is_before_an_offset_or_a_time(tmp_path: Path) -> None:
+    with Server(tmp_path / "events") as server, falaj.open(tmp_path / "events") as store:
+        topic = store.topic("orders")
+        topic.extend(f"{i}".encode() for i in range(10))
+        trimmed = send(server, "POST", f"{TOPIC}:trim", {"before": 4})
+        assert (trimmed.status, trimmed.json["partitions"][0]["start_offset"]) == (200, 4)
+        beyond = send(server, "POST", f"{TOPIC}:trim", {"before": 11})
+        assert (beyond.status, beyond.problem) == (416, "offset-out-of-range")
+        nothing = send(server, "POST", f"{TOPIC}:trim", {"before_time": "1970-01-01T00:00:00Z"})
+        assert nothing.json["partitions"][0]["start_offset"] == 4
+        every = send(server, "POST", f"{TOPIC}:trim", {"before_time": "2200-01-01T00:00:00Z"})
+        assert every.json["partitions"][0]["start_offset"] == 10
+        assert topic.start_offset == 10
+
+
+def test_a_compaction_keeps_the_last_record_of_each_key(tmp_path: Path) -> None:
+    with Server(tmp_path / "events") as server, falaj.open(tmp_path / "events") as store:
+        send(server, "PUT", TOPIC, {"compacted": True})
+        topic = store.topic("orders")
+        for i in range(10):
+            topic.append(f"{i}".encode(), "k")
+        done = send(server, "POST", f"{TOPIC}:compact", {"seal": True})
+        assert (done.status, done.json["removed"]) == (200, 9)
+        assert [bytes(record.raw or b"") for record in topic] == [b"9"]
+
+
+def test_a_deleted_topic_is_gone_for_every_process(tmp_path: Path) -> None:
+    with Server(tmp_path / "events") as server, falaj.open(tmp_path / "events") as store:
+        topic = store.topic("orders")
+        topic.append(b"x")
+        assert send(server, "DELETE", TOPIC).status == 204
+        with pytest.raises(falaj.errors.TopicDeleted):
+            topic.append(b"y")
+        gone = send(server, "DELETE", TOPIC)
+        assert (gone.status, gone.problem) == (404, "unknown-topic")
+        assert server.post(f"{TOPIC}/records", b"new").json["first"] == 0
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "kind"),
+    [
+        ("PUT", TOPIC, {"partition": 3}, 400, "bad-request"),
+        ("PUT", TOPIC, {"partitions": 0}, 400, "invalid-argument"),
+        ("PUT", TOPIC, {"retention": {"age": 5}}, 400, "bad-request"),
+        ("PUT", "/v1/topics/a%20b", {}, 400, "invalid-name"),
+        ("PUT", "/v1/topics/a:finish", {}, 400, "invalid-name"),
+        ("PATCH", TOPIC, {"partitions": 3}, 400, "bad-request"),
+        ("PATCH", TOPIC, {"compacted": True}, 404, "unknown-topic"),
+        ("POST", TOPIC, None, 405, "method-not-allowed"),
+        ("POST", f"{TOPIC}:burn", None, 405, "method-not-allowed"),
+        ("POST", f"{TOPIC}:finish", None, 404, "unknown-topic"),
+        ("POST", f"{TOPIC}:finish", {"now": True}, 400, "bad-request"),
+        ("POST", f"{TOPIC}:trim", {}, 400, "bad-request"),
+        ("POST", f"{TOPIC}:trim", {"before": 1, "before_time": "x"}, 400, "bad-request"),
+        ("POST", f"{TOPIC}:trim", {"before_time": "yesterday"}, 400, "bad-request"),
+        ("POST", f"{TOPIC}:compact", {"seal": 1}, 400, "bad-request"),
+    ],
+)
+def test_a_request_about_a_topic_with_a_mistake_changes_nothing(
+    tmp_path: Path, method: str, path: str, body: Any, status: int, kind: str
+) -> None:
+    with Server(tmp_path / "events") as server:
+        refused = send(server, method, path, body)
+        assert (refused.status, refused.problem) == (status, kind), refused
+        assert server.get("/v1/topics").json == {"topics": []}
+
+
+def test_each_request_about_a_topic_needs_its_grant(tmp_path: Path) -> None:
+    file = principals(tmp_path / "principals.toml")
+    with falaj.open(tmp_path / "events") as store:
+        store.topic("orders").append(b"x")
+    with Server(tmp_path / "events", "--access-principals", str(file)) as server:
+        for name, method, path in (
+            ("viewer", "PUT", TOPIC),
+            ("ingest", "PATCH", TOPIC),
+            ("ingest", "DELETE", TOPIC),
+            ("ingest", "POST", f"{TOPIC}:finish"),
+            ("ingest", "POST", f"{TOPIC}:trim"),
+            ("ingest", "POST", f"{TOPIC}:compact"),
+        ):
+            refused = server.request(method, path, b"{}", token=TOKENS[name])
+            assert (refused.status, refused.problem) == (403, "forbidden"), path
+        made = server.request("PUT", "/v1/topics/orders-eu", b"", token=TOKENS["ingest"])
+        assert made.status == 201
+        assert server.get(TOPIC).json["finished"] is False
