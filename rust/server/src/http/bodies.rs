@@ -8,7 +8,7 @@
 //! | `application/json` | the body is a value: a JSON document |
 //! | any other, or none | the body is a value |
 //!
-//! A record is kept by its places in the body. What has to be decoded first (escapes, Base64) goes into memory that
+//! A record is kept by its places in the body. Text with escapes and Base64 are decoded first, into memory that
 //! counts against the budget as the body does.
 
 use std::borrow::Cow;
@@ -90,7 +90,7 @@ pub struct Records {
     common: Common,
 }
 
-/// What the headers of a request say for all its records.
+/// The parts that the headers of a request set for all its records.
 #[derive(Debug, Default)]
 struct Common {
     key: Option<Vec<u8>>,
@@ -212,7 +212,7 @@ struct Reader<'a> {
     form: Form,
     codec: &'a str,
     limits: &'a Limits,
-    /// What was decoded: the records of objects are places in it.
+    /// Decoded bytes: the records of objects are places in it.
     decoded: Option<Whole>,
     all: Vec<Parsed>,
     headers: Vec<(String, Option<Place>)>,

@@ -59,7 +59,7 @@ struct Limits {
     protected: Option<bool>,
 }
 
-/// What a trim deletes.
+/// The records that a trim deletes.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Trim {
