@@ -73,6 +73,21 @@ PYTHON_ROOMS: dict[str, set[str]] = {
     "pipeline": {"_core", "cli", "demo"},
     "spark": {"_core", "cli", "demo", "pages", "pipeline"},
 }
+# Folders that others of the same package use, and what each must not use of it.
+PYTHON_FOLDERS: dict[str, set[str]] = {
+    "spark/reading": {"source", "streaming", "writing"},
+    "spark/streaming": {"source", "writing"},
+    "spark/writing": {"source", "streaming"},
+    "pipeline/base": {
+        "compacting",
+        "deduping",
+        "exporting",
+        "importing",
+        "profiling",
+        "replaying",
+        "streaming",
+    },
+}
 # Imports of a core module at module level beyond the standard library, with the reason.
 CORE_IMPORTS_OF: dict[str, set[str]] = {
     "pytest_plugin": {"pytest"},  # only pytest itself loads it
@@ -334,8 +349,23 @@ def _falaj_import(room: str, inner: str) -> list[str]:
     return [f"{room!r} imports falaj.{inner}, which it must not know"] * (inner in forbidden)
 
 
+def python_imports_against_the_folders(path: str, text: str) -> list[str]:
+    """Refuse an import by which a folder would know a folder that uses it; types count too."""
+    folder = path.removeprefix("python/falaj/").rpartition("/")[0]
+    package = folder.partition("/")[0]
+    found = (name.split(".") for name, _ in _imports(ast.parse(text)))
+    return [
+        f"{folder} imports {'.'.join(parts)}, which it must not know"
+        for parts in found
+        if parts[:2] == ["falaj", package] and {*parts[2:3]} & PYTHON_FOLDERS.get(folder, set())
+    ]
+
+
 def _is_standard(top: str) -> bool:
     return top in sys.stdlib_module_names
+
+
+_PACKAGES = {"falaj.pipeline", "falaj.spark"}
 
 
 def _imports(tree: ast.AST, scope: str = "module") -> Iterator[tuple[str, str]]:
@@ -345,8 +375,9 @@ def _imports(tree: ast.AST, scope: str = "module") -> Iterator[tuple[str, str]]:
             yield from ((alias.name, scope) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             base = node.module or ""
-            if node.level or base == "falaj":  # `from falaj import cli` names a module too
-                base = "falaj" if node.level == 0 or not base else f"falaj.{base}"
+            if node.level or base == "falaj" or base in _PACKAGES:  # these import modules too
+                if node.level:
+                    base = f"falaj.{base}" if base else "falaj"
                 yield from ((f"{base}.{alias.name}", scope) for alias in node.names)
             else:
                 yield base, scope

@@ -251,6 +251,23 @@ def test_a_python_import_along_the_layers_is_fine(path: str, good: str) -> None:
     assert python_layer_rule()(PACKAGE + path, good) == []
 
 
+def test_folders_of_a_package_know_none_of_the_folders_that_use_them() -> None:
+    assert complaints(house.python_imports_against_the_folders, package_files()) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "bad"),
+    [
+        ("spark/reading/ranges.py", "from falaj.spark.streaming.lag import Cursors"),
+        ("spark/reading/ranges.py", "from falaj.spark import source"),
+        ("spark/writing/sink.py", "if TYPE_CHECKING:\n    import falaj.spark.streaming.stream"),
+        ("pipeline/base/frame.py", "def f():\n    from falaj.pipeline import exporting"),
+    ],
+)
+def test_an_import_of_a_folder_that_uses_it_is_complained_of(path: str, bad: str) -> None:
+    assert len(house.python_imports_against_the_folders(PACKAGE + path, bad)) == 1
+
+
 # --- Crates --------------------------------------------------------------------------------------
 
 

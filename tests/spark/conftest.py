@@ -14,7 +14,7 @@ import pytest
 import falaj
 import falaj.spark.session
 from falaj.spark.source import FalajReader, FalajSource
-from falaj.spark.stream import HAS_LIMITS
+from falaj.spark.streaming.stream import HAS_LIMITS
 from spark import drivers
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from falaj.spark.stream import FalajStreamReader
+    from falaj.spark.streaming.stream import FalajStreamReader
 
     Load = Callable[..., DataFrame]
 

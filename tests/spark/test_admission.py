@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from falaj.spark.admission import admit
+from falaj.spark.streaming.admission import admit
 
 
 @given(

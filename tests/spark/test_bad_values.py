@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from falaj.spark.stream import FalajStreamReader
+    from falaj.spark.streaming.stream import FalajStreamReader
 
 GOOD, BAD = b'{"id": 1}', (b'{"id": "x"}', b"\xff{", b"")
 

@@ -25,9 +25,9 @@ from pyspark.sql.types import (
 import falaj
 from falaj._json_columns import decode
 from falaj.errors import CorruptData, InvalidArgument, NotAStore, OffsetOutOfRange, TopicDeleted
-from falaj.spark import columns, ranges
-from falaj.spark.loss import Loss
-from falaj.spark.options import ReadOptions
+from falaj.spark.reading import columns, ranges
+from falaj.spark.reading.loss import Loss
+from falaj.spark.reading.options import ReadOptions
 from falaj.spark.source import FalajReader, FalajSource
 
 if TYPE_CHECKING:

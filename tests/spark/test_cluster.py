@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import falaj
-from falaj.spark.stream import HAS_LIMITS
+from falaj.spark.streaming.stream import HAS_LIMITS
 from spark.drivers import environment
 from spark.test_standalone import cluster
 from spark.test_writing import begin, ended, once, put, staged, written
@@ -118,7 +118,7 @@ options = dict(store=store, topic="job", partitions="1")
 frame.write.format("falaj").mode("append").options(**options).save()
 Path(folder, "written").touch()
 
-from falaj.spark.stream import HAS_LIMITS
+from falaj.spark.streaming.stream import HAS_LIMITS
 given = dict(store=store, subscribe="in", startingOffsets="earliest")
 if HAS_LIMITS:
     given["maxOffsetsPerTrigger"] = "100"

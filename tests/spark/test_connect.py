@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import falaj
-from falaj.spark.stream import HAS_LIMITS
+from falaj.spark.streaming.stream import HAS_LIMITS
 from spark.drivers import environment
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 
 import falaj
-from falaj.spark.stream import HAS_LIMITS
+from falaj.spark.streaming.stream import HAS_LIMITS
 from spark.conftest import limited
 
 if TYPE_CHECKING:

@@ -8,9 +8,10 @@ import pytest
 
 from falaj.cli.commands.pipeline import GROUP
 from falaj.errors import InvalidArgument
-from falaj.spark import sink_columns, sink_options
-from falaj.spark.columns import schema
-from falaj.spark.options import ReadOptions
+from falaj.spark.reading.columns import schema
+from falaj.spark.reading.options import ReadOptions
+from falaj.spark.writing import columns as sink_columns
+from falaj.spark.writing import options as sink_options
 from house import ROOT, table_keys
 
 GUIDE = (ROOT / "docs/guide/spark.md").read_text()

@@ -6,7 +6,7 @@ import pickle
 from typing import TYPE_CHECKING, Any
 
 import falaj
-from falaj.spark.stream import HAS_LIMITS
+from falaj.spark.streaming.stream import HAS_LIMITS
 from spark.test_stream import fill, kept, offsets, stream
 
 if TYPE_CHECKING or HAS_LIMITS:

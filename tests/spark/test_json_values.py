@@ -23,7 +23,7 @@ from pyspark.sql.types import (
 )
 
 from falaj._json_columns import decode
-from falaj.spark.values import arrow_type
+from falaj.spark.reading.values import arrow_type
 
 REFUSED = object()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from falaj.errors import InvalidArgument
-from falaj.spark.options import ReadOptions
+from falaj.spark.reading.options import ReadOptions
 
 GIVEN = {"store": "events", "subscribe": "orders"}
 

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import page_driver
-from falaj.spark.stream import HAS_LIMITS
+from falaj.spark.streaming.stream import HAS_LIMITS
 from papers import blocks, guides_of_spark, pages
 
 if TYPE_CHECKING:

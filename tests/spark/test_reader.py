@@ -16,8 +16,8 @@ from pyspark.sql.types import IntegerType, StructType
 
 import falaj
 from falaj.errors import InvalidArgument, NotAStore, OffsetOutOfRange, TopicDeleted, UnknownTopic
-from falaj.spark import columns, ranges
-from falaj.spark.options import ReadOptions
+from falaj.spark.reading import columns, ranges
+from falaj.spark.reading.options import ReadOptions
 from falaj.spark.source import FalajReader, FalajSource
 
 if TYPE_CHECKING:

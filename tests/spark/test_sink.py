@@ -20,7 +20,7 @@ from falaj.spark.source import FalajSource
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from falaj.spark.sink import FalajStreamWriter, FalajWriter
+    from falaj.spark.writing.sink import FalajStreamWriter, FalajWriter
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 HEADER = pyarrow.list_(pyarrow.struct([("key", pyarrow.string()), ("value", pyarrow.binary())]))

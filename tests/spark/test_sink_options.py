@@ -22,12 +22,12 @@ from pyspark.sql.types import (
 )
 
 from falaj.errors import InvalidArgument
-from falaj.spark import sink_columns
-from falaj.spark.sink_options import WriteOptions
 from falaj.spark.source import FalajSource
+from falaj.spark.writing import columns as sink_columns
+from falaj.spark.writing.options import WriteOptions
 
 if TYPE_CHECKING:
-    from falaj.spark.options import Kind
+    from falaj.spark.reading.options import Kind
 
 GIVEN = {"store": "events", "topic": "orders"}
 

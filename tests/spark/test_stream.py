@@ -25,8 +25,8 @@ from falaj.errors import (
     TopicDeleted,
     UnknownTopic,
 )
-from falaj.spark import places
-from falaj.spark.stream import HAS_LIMITS
+from falaj.spark.streaming import checkpoint
+from falaj.spark.streaming.stream import HAS_LIMITS
 from spark.conftest import needs_limits
 from spark.drivers import topic_of
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from falaj.spark.stream import FalajStreamReader
+    from falaj.spark.streaming.stream import FalajStreamReader
 
     Streams = Callable[..., FalajStreamReader]
     Offset = dict[str, Any]
@@ -127,7 +127,7 @@ def test_the_place_is_a_function_of_generation_and_offsets(path: Path, stream: A
         assert end["topics"]["t"]["generation"] == topic.generation
     assert offsets(end) == {"a": [0], "t": [1, 1]}
     assert end["topics"]["a"]["partitions"]["0"] == {"offset": 0, "after": ""}
-    again = places.encode(places.decode(end), places.beginning(end))
+    again = checkpoint.encode(checkpoint.decode(end), checkpoint.beginning(end))
     assert json.dumps(again) == json.dumps(end)
 
 
@@ -300,7 +300,7 @@ def test_damage_before_a_place_does_not_keep_the_stream_from_going_on(
     def damaged(*_: Any) -> tuple[int, int]:
         raise CorruptData("the block before it")
 
-    monkeypatch.setattr(places, "position_of", damaged)
+    monkeypatch.setattr(checkpoint, "position_of", damaged)
     fresh = stream()
     values, place = step(fresh, kept(fresh.initialOffset()))
     assert len(values) == 6

@@ -16,7 +16,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 import falaj
-from falaj.spark.stream import HAS_LIMITS
+from falaj.spark.streaming.stream import HAS_LIMITS
 from spark.conftest import limited
 from spark.drivers import environment, topic_of
 
@@ -174,7 +174,7 @@ import sys
 import falaj.spark.session
 store, checkpoint, out = sys.argv[1:]
 spark = falaj.spark.session.local("killed", cores=2)
-from falaj.spark.stream import HAS_LIMITS
+from falaj.spark.streaming.stream import HAS_LIMITS
 given = dict(store=store, subscribe="t", startingOffsets="earliest")
 if HAS_LIMITS:
     given["maxOffsetsPerTrigger"] = "100"

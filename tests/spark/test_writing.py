@@ -17,10 +17,10 @@ from pyspark.errors import AnalysisException, StreamingQueryException
 
 import falaj
 from falaj import arrow
-from falaj.spark.sink import FalajStreamWriter, FalajWriter
-from falaj.spark.sink_options import WriteOptions
 from falaj.spark.source import FalajSource
-from falaj.spark.stream import HAS_LIMITS
+from falaj.spark.streaming.stream import HAS_LIMITS
+from falaj.spark.writing.options import WriteOptions
+from falaj.spark.writing.sink import FalajStreamWriter, FalajWriter
 from spark.conftest import limited
 
 if TYPE_CHECKING:

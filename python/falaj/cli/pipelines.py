@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from falaj.pipeline.frame import Config, Progress, Result
+    from falaj.pipeline.base.frame import Config, Progress, Result
 
     Work = Callable[..., Result]
     Loaded = tuple[type[Config], Work]
@@ -111,7 +111,7 @@ def _done(work: Work, session: SparkSession | None, config: Config, progress: Pr
     from py4j.protocol import Py4JError
     from pyspark.errors import AnalysisException, PySparkException
 
-    from falaj.pipeline.frame import sentence
+    from falaj.pipeline.base.frame import sentence
 
     try:
         return work(session, config, progress=progress)
@@ -223,7 +223,7 @@ def _session(settings: Mapping[str, str]) -> Iterator[SparkSession]:
 @contextmanager
 def _shown() -> Iterator[Progress]:
     """Show a bar on a terminal; elsewhere nothing."""
-    from falaj.pipeline.frame import SILENT
+    from falaj.pipeline.base.frame import SILENT
 
     if not is_terminal(sys.stderr):
         yield SILENT

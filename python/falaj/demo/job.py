@@ -18,7 +18,7 @@ from falaj.demo import flights, late
 from falaj.demo.follower import LATE_MINUTES
 from falaj.demo.stream import TOPIC
 from falaj.demo.submit import FIGURES, SUMMARY
-from falaj.pipeline import lookup
+from falaj.pipeline.streaming import lookup
 from falaj.spark import session
 
 if TYPE_CHECKING:

@@ -113,7 +113,7 @@ def _watch(query: subprocess.Popen[bytes], store: Path, log: Path) -> int | None
 
 def _has_limits() -> bool:
     """Say whether this PySpark takes a stream in several batches."""
-    from falaj.spark.stream import HAS_LIMITS
+    from falaj.spark.streaming.stream import HAS_LIMITS
 
     return HAS_LIMITS
 

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 import falaj
 from falaj._compaction import CompactReport, Last
 from falaj.errors import InvalidArgument, UnknownTopic
-from falaj.pipeline import bitmaps
-from falaj.pipeline.frame import SILENT, Config, Result, watched
+from falaj.pipeline.base import bitmaps
+from falaj.pipeline.base.frame import SILENT, Config, Result, watched
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from falaj.pipeline.bitmaps import Bitmap
-    from falaj.pipeline.frame import Progress
+    from falaj.pipeline.base.bitmaps import Bitmap
+    from falaj.pipeline.base.frame import Progress
 
 __all__ = ["CompactConfig", "CompactResult", "compact"]
 

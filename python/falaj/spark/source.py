@@ -2,7 +2,7 @@
 
 Spark makes it on the driver, pickles it, and calls `partitions` in a planning process and `read` in
 workers. It keeps nothing open between calls, so that it travels. Writing is in
-`falaj.spark.sink`.
+`falaj.spark.writing.sink`.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from pyspark.sql.datasource import (
 )
 
 from falaj.errors import InvalidArgument
-from falaj.spark import columns, ranges, sampling
-from falaj.spark.loss import BATCH_CHOICES, Loss
-from falaj.spark.options import ReadOptions
-from falaj.spark.pushdown import Pruning
-from falaj.spark.sink_options import WriteOptions
+from falaj.spark.reading import columns, ranges, sampling
+from falaj.spark.reading.loss import BATCH_CHOICES, Loss
+from falaj.spark.reading.options import ReadOptions
+from falaj.spark.reading.pushdown import Pruning
+from falaj.spark.writing.options import WriteOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     import pyarrow
     from pyspark.sql.types import StructType
 
-    from falaj.spark.sink import FalajStreamWriter, FalajWriter
-    from falaj.spark.stream import FalajStreamReader
+    from falaj.spark.streaming.stream import FalajStreamReader
+    from falaj.spark.writing.sink import FalajStreamWriter, FalajWriter
 
 __all__ = ["FalajReader", "FalajSource"]
 
@@ -54,13 +54,13 @@ class FalajSource(DataSource):
 
     def streamReader(self, schema: StructType) -> FalajStreamReader:  # noqa: N802
         """Read a stream; a schema that the user gave chooses columns."""
-        from falaj.spark.stream import FalajStreamReader
+        from falaj.spark.streaming.stream import FalajStreamReader
 
         return FalajStreamReader(ReadOptions.parse(self.options, "stream"), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> FalajWriter:
         """Append a batch, all of it or nothing."""
-        from falaj.spark.sink import FalajWriter
+        from falaj.spark.writing.sink import FalajWriter
 
         if overwrite:
             raise InvalidArgument(
@@ -76,7 +76,7 @@ class FalajSource(DataSource):
         In the output mode complete a batch is the whole result: it is appended, as by Spark's Kafka
         sink.
         """
-        from falaj.spark.sink import FalajStreamWriter
+        from falaj.spark.writing.sink import FalajStreamWriter
 
         return FalajStreamWriter(WriteOptions.parse(self.options, "stream"), schema)
 

@@ -14,10 +14,10 @@ import pytest
 import falaj
 from falaj.demo import flights as data
 from falaj.errors import CorruptData, InvalidArgument, UnknownTopic
-from falaj.pipeline.aggregating import AggregateConfig, aggregate
-from falaj.pipeline.outputs import Outputs
-from falaj.spark import places
-from falaj.spark.stream import HAS_LIMITS
+from falaj.pipeline.streaming.aggregating import AggregateConfig, aggregate
+from falaj.pipeline.streaming.outputs import Outputs
+from falaj.spark.streaming.checkpoint import decode
+from falaj.spark.streaming.stream import HAS_LIMITS
 from spark.conftest import needs_limits
 from spark.pipelines.conftest import TOPIC, Flown, Told, fill
 
@@ -109,7 +109,7 @@ def batches(flown: Flown, checkpoint: Path) -> Iterable[list[data.Flight]]:
     before = [0] * len(parts)
     logs = [path for path in (checkpoint / "query/offsets").iterdir() if path.name.isdecimal()]
     for log in sorted(logs, key=lambda path: int(path.name)):
-        found = places.decode(json.loads(log.read_text().splitlines()[2]))[TOPIC].partitions
+        found = decode(json.loads(log.read_text().splitlines()[2]))[TOPIC].partitions
         ends = [found[n].offset for n in range(len(parts))]
         yield [f for part, a, b in zip(parts, before, ends, strict=True) for f in part[a:b]]
         before = ends

@@ -146,7 +146,7 @@ def test_an_export_keeps_bad_values_once_also_where_it_dies_behind_its_commit(
         export(spark, exported(store))
     config = exported(store, on_bad="bad")
     with monkeypatch.context() as patch:
-        patch.setattr("falaj.pipeline.bad.keep", lambda *_, **__: 1 / 0)
+        patch.setattr("falaj.pipeline.base.bad.keep", lambda *_, **__: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             export(spark, config)
     assert export(spark, config).resumed

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy
 
-from falaj.pipeline import bitmaps
-from falaj.pipeline.bitmaps import Bitmap
+from falaj.pipeline.base import bitmaps
+from falaj.pipeline.base.bitmaps import Bitmap
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

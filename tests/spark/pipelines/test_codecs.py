@@ -8,7 +8,7 @@ import pytest
 
 from falaj.errors import InvalidArgument
 from falaj.pipeline import ImportConfig, import_files
-from falaj.pipeline.places import like
+from falaj.pipeline.base.places import like
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from falaj.errors import InvalidArgument
-from falaj.pipeline import copies
-from falaj.pipeline.dealing import hashed
+from falaj.pipeline.deduping import copies
+from falaj.pipeline.deduping.dealing import hashed
 
 
 class Row(NamedTuple):

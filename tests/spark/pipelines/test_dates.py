@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from falaj.pipeline.dates import local_dates
-from falaj.pipeline.pieces import NO_DATE, by_date
+from falaj.pipeline.exporting.dates import local_dates
+from falaj.pipeline.exporting.pieces import NO_DATE, by_date
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 ZONES = sorted(available_timezones())

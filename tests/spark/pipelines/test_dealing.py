@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from falaj.pipeline import dealing
+from falaj.pipeline.deduping import dealing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,8 +11,10 @@ import pytest
 
 import falaj
 from falaj.errors import InvalidArgument, OffsetOutOfRange, UnknownTopic
-from falaj.pipeline import DedupeConfig, DedupeResult, copies, dedupe, deduping
-from falaj.pipeline.deduping import Repeated, _Run
+from falaj.pipeline import DedupeConfig, DedupeResult, dedupe
+from falaj.pipeline.deduping import copies
+from falaj.pipeline.deduping import run as deduping
+from falaj.pipeline.deduping.run import Repeated, _Run
 from spark.pipelines.conftest import TOPIC
 
 if TYPE_CHECKING:

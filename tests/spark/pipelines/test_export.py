@@ -28,10 +28,12 @@ from falaj.errors import (
     TopicDeleted,
     UnknownTopic,
 )
-from falaj.pipeline import ExportConfig, export, exported_files, exporting, merging, read_exported
-from falaj.pipeline.folders import Folder
-from falaj.pipeline.steps import told
-from falaj.spark.stream import FalajStreamReader
+from falaj.pipeline import ExportConfig, export, exported_files, read_exported
+from falaj.pipeline.base.steps import told
+from falaj.pipeline.exporting import merging
+from falaj.pipeline.exporting import run as exporting
+from falaj.pipeline.exporting.folders import Folder
+from falaj.spark.streaming.stream import FalajStreamReader
 from spark.pipelines.conftest import TOPIC
 
 if TYPE_CHECKING:
@@ -273,9 +275,9 @@ def test_a_run_writes_one_file_a_date_whatever_its_tasks_were(
 def test_more_dates_than_open_files_are_exported_whole(
     small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("falaj.pipeline.pieces._OPEN_FILES", 2)
-    monkeypatch.setattr("falaj.pipeline.pieces._WAITING_BYTES", 1)
-    monkeypatch.setattr("falaj.spark.columns.BATCH_ROWS_MAX", 1)
+    monkeypatch.setattr("falaj.pipeline.exporting.pieces._OPEN_FILES", 2)
+    monkeypatch.setattr("falaj.pipeline.exporting.pieces._WAITING_BYTES", 1)
+    monkeypatch.setattr("falaj.spark.reading.columns.BATCH_ROWS_MAX", 1)
     with falaj.open(tmp_path / "s") as store, store.any_topic("t") as topic:
         for n in range(20, 40):  # back and forth between the same days
             topic.append(b"%d" % n, timestamp_ns=(BEGIN + n % 5 * DAY) * 10**9, partition=0)

@@ -9,8 +9,11 @@ import pytest
 
 import falaj
 from falaj.errors import Error
-from falaj.pipeline import ExportConfig, export, exported_files, exporting, merging, steps
-from falaj.pipeline.folders import Folder
+from falaj.pipeline import ExportConfig, export, exported_files
+from falaj.pipeline.base import steps
+from falaj.pipeline.exporting import merging
+from falaj.pipeline.exporting import run as exporting
+from falaj.pipeline.exporting.folders import Folder
 from spark.pipelines.test_export import (
     committed,
     fill,

@@ -17,8 +17,8 @@ import pytest
 
 import falaj
 from falaj.demo import flights as data
-from falaj.pipeline.aggregating import aggregate
-from falaj.pipeline.joining import join
+from falaj.pipeline.streaming.aggregating import aggregate
+from falaj.pipeline.streaming.joining import join
 from spark.conftest import needs_limits
 from spark.drivers import environment
 from spark.pipelines import test_aggregate, test_join
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from falaj.pipeline.aggregating import AggregateConfig
-    from falaj.pipeline.joining import JoinConfig
+    from falaj.pipeline.streaming.aggregating import AggregateConfig
+    from falaj.pipeline.streaming.joining import JoinConfig
 
 pytestmark = [pytest.mark.release, needs_limits]
 
@@ -38,8 +38,8 @@ BATCH = 1_500
 DRIVER = """
 import pickle, sys, threading
 import falaj.spark.session
-from falaj.pipeline.aggregating import aggregate
-from falaj.pipeline.joining import join
+from falaj.pipeline.streaming.aggregating import aggregate
+from falaj.pipeline.streaming.joining import join
 summing, joining = pickle.loads(bytes.fromhex(sys.argv[1]))
 spark = falaj.spark.session.local("killed", cores=2, spark_sql_shuffle_partitions="1")
 threading.Thread(target=aggregate, args=(spark, summing)).start()

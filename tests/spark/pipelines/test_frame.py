@@ -12,7 +12,7 @@ import pytest
 
 import falaj
 from falaj.errors import CorruptData, InvalidArgument, NotAStore
-from falaj.pipeline.frame import Config, Result, watched
+from falaj.pipeline.base.frame import Config, Result, watched
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

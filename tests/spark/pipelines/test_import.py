@@ -16,8 +16,9 @@ import pytest
 import falaj
 from falaj.demo import flights as data
 from falaj.errors import CorruptData, InvalidArgument, LockTimeout
-from falaj.pipeline import ExportConfig, ImportConfig, export, import_files, importing
-from falaj.pipeline.ledgers import TOKEN, Ledger
+from falaj.pipeline import ExportConfig, ImportConfig, export, import_files
+from falaj.pipeline.importing import run as importing
+from falaj.pipeline.importing.ledgers import TOKEN, Ledger
 from spark.pipelines.conftest import JANUARY, TOPIC
 
 if TYPE_CHECKING:

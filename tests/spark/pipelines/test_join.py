@@ -13,10 +13,10 @@ import falaj
 from falaj.demo import check
 from falaj.demo import flights as data
 from falaj.errors import InvalidArgument
-from falaj.pipeline import lookup
-from falaj.pipeline.joining import JoinConfig, join
-from falaj.pipeline.lookup import Lookup, Source
-from falaj.pipeline.outputs import Outputs
+from falaj.pipeline.streaming import lookup
+from falaj.pipeline.streaming.joining import JoinConfig, join
+from falaj.pipeline.streaming.lookup import Lookup, Source
+from falaj.pipeline.streaming.outputs import Outputs
 from spark.conftest import needs_limits
 from spark.pipelines.conftest import TOPIC, Flown, Told, fill
 from spark.pipelines.test_aggregate import forget_the_last_commit, unlucky

@@ -35,7 +35,9 @@ MOVES = 20
 CHILD = """
 import os, signal, sys
 import falaj.spark.session
-from falaj.pipeline import ExportConfig, ImportConfig, export, import_files, importing, steps
+from falaj.pipeline import ExportConfig, ImportConfig, export, import_files
+from falaj.pipeline.base import steps
+from falaj.pipeline.importing import run as importing
 source, folder, moves = sys.argv[1], sys.argv[2], int(sys.argv[3])
 
 def fatal(do, left):

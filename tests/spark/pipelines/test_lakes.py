@@ -24,9 +24,11 @@ from pyiceberg.utils.config import Config as IcebergConfig
 
 import falaj
 from falaj.errors import CorruptData, MissingExtra, SettingsMismatch, SystemCallFailed
-from falaj.pipeline import ExportConfig, export, exporting, merging, read_exported
-from falaj.pipeline.folders import Folder
-from falaj.pipeline.lakes import delta, iceberg, lake
+from falaj.pipeline import ExportConfig, export, read_exported
+from falaj.pipeline.exporting import merging
+from falaj.pipeline.exporting import run as exporting
+from falaj.pipeline.exporting.folders import Folder
+from falaj.pipeline.exporting.lakes import delta, iceberg, lake
 from spark.pipelines.conftest import TOPIC
 from spark.pipelines.test_export import committed, fill, in_this_process, merge_in_this_process
 from spark.pipelines.test_export_deaths import Deaths, Died

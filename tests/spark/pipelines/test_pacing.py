@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from falaj.pipeline.pacing import Pace
+from falaj.pipeline.replaying.pacing import Pace
 
 S = 1_000_000_000
 

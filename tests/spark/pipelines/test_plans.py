@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from falaj.errors import InvalidArgument
-from falaj.pipeline.plans import Plan, Plans
+from falaj.pipeline.base.plans import Plan, Plans
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,8 +18,10 @@ from hypothesis import strategies as st
 import falaj
 from demo.test_report import Tags
 from falaj.errors import InvalidArgument, OffsetOutOfRange, SystemCallFailed
-from falaj.pipeline import ProfileConfig, ProfileResult, figures, profile, profiling
-from falaj.pipeline.figures import US, Bucket
+from falaj.pipeline import ProfileConfig, ProfileResult, profile
+from falaj.pipeline.profiling import figures
+from falaj.pipeline.profiling import run as profiling
+from falaj.pipeline.profiling.figures import US, Bucket
 from spark.pipelines.conftest import TOPIC
 
 if TYPE_CHECKING:

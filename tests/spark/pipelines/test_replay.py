@@ -21,7 +21,7 @@ from falaj.errors import (
     UnknownTopic,
 )
 from falaj.pipeline import ReplayConfig, replay
-from falaj.pipeline.replaying import _Replay
+from falaj.pipeline.replaying.run import _Replay
 from spark.pipelines.test_pacing import Hand
 
 if TYPE_CHECKING:
@@ -113,9 +113,9 @@ def test_a_range_of_time_is_replayed(store: falaj.Store) -> None:
 
 
 def run(store: falaj.Store, clock: Hand, told: Any = None, **rest: Any) -> _Replay:
-    from falaj.pipeline import places
-    from falaj.pipeline.frame import SILENT
-    from falaj.spark.ranges import open_raw
+    from falaj.pipeline.base import places
+    from falaj.pipeline.base.frame import SILENT
+    from falaj.spark.reading.ranges import open_raw
 
     source = open_raw(store, "source")
     into = places.like(store, "into", source)

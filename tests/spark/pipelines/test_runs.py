@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import falaj
-from falaj.pipeline.aggregating import AggregateConfig
-from falaj.pipeline.frame import SILENT
-from falaj.pipeline.jobs import Job
-from falaj.pipeline.runs import Batch, Run
-from falaj.spark import places
-from falaj.spark.places import Place, Standing
+from falaj.pipeline.base.frame import SILENT
+from falaj.pipeline.streaming.aggregating import AggregateConfig
+from falaj.pipeline.streaming.jobs import Job
+from falaj.pipeline.streaming.runs import Batch, Run
+from falaj.spark.streaming import checkpoint
+from falaj.spark.streaming.checkpoint import Place, Standing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +25,7 @@ def told(number: int, start: Any, end: Any, began: Any = None, *, form: Any) -> 
     """A batch as Spark tells of it: from places, as generation and offsets, to others."""
 
     def text(at: Any) -> Any:
-        return form(None if at is None else places.encode(standing(at), standing(began)))
+        return form(None if at is None else checkpoint.encode(standing(at), standing(began)))
 
     def standing(at: Any) -> Any:
         return at and {"t": Standing(at[0], {n: Place(offset) for n, offset in enumerate(at[1:])})}

@@ -15,7 +15,7 @@ __all__ = ["COMMAND"]
 
 
 def _load() -> Loaded:
-    from falaj.pipeline.aggregating import AggregateConfig, aggregate
+    from falaj.pipeline.streaming.aggregating import AggregateConfig, aggregate
 
     return AggregateConfig, aggregate
 

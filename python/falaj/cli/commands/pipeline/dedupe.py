@@ -16,7 +16,7 @@ __all__ = ["COMMAND"]
 
 
 def _load() -> Loaded:
-    from falaj.pipeline.deduping import DedupeConfig, dedupe
+    from falaj.pipeline.deduping.run import DedupeConfig, dedupe
 
     return DedupeConfig, dedupe
 

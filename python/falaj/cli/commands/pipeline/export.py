@@ -16,7 +16,7 @@ __all__ = ["COMMAND"]
 
 
 def _load() -> Loaded:
-    from falaj.pipeline.exporting import ExportConfig, export
+    from falaj.pipeline.exporting.run import ExportConfig, export
 
     return ExportConfig, export
 

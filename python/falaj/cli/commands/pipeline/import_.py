@@ -15,7 +15,7 @@ __all__ = ["COMMAND"]
 
 
 def _load() -> Loaded:
-    from falaj.pipeline.importing import ImportConfig, import_files
+    from falaj.pipeline.importing.run import ImportConfig, import_files
 
     return ImportConfig, import_files
 

@@ -16,7 +16,7 @@ __all__ = ["COMMAND"]
 
 
 def _load() -> Loaded:
-    from falaj.pipeline.joining import JoinConfig, join
+    from falaj.pipeline.streaming.joining import JoinConfig, join
 
     return JoinConfig, join
 

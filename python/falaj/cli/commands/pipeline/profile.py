@@ -15,7 +15,7 @@ __all__ = ["COMMAND"]
 
 
 def _load() -> Loaded:
-    from falaj.pipeline.profiling import ProfileConfig, profile
+    from falaj.pipeline.profiling.run import ProfileConfig, profile
 
     return ProfileConfig, profile
 

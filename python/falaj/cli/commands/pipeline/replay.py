@@ -17,7 +17,7 @@ __all__ = ["COMMAND"]
 
 
 def _load() -> Loaded:
-    from falaj.pipeline.replaying import ReplayConfig, replay
+    from falaj.pipeline.replaying.run import ReplayConfig, replay
 
     return ReplayConfig, replay
 

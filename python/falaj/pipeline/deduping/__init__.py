@@ -1,0 +1,1 @@
+"""`dedupe`: a topic into another with each record once."""

@@ -1,0 +1,268 @@
+"""The rule of `dedupe`: what an id is (`ids`, `id_of`), and which copies stay (`decide`).
+
+The rule: copies are taken in the order of their times, and of one time by partition and offset, or,
+where the last one wins, in reverse. The first one is kept and begins a window; copies less than a
+window from it are left out; the next copy after that is kept and begins a window of its own.
+Without a window the first one is kept and no other.
+
+Invariant: two copies that are kept are never less than a window apart, and each one that is left
+out is less than a window from one that is kept. `decide` sees all copies of an id together. It
+compares hashes first, and then the ids of those records alone that share a hash: so most ids are
+never looked at, and two ids with one hash are still two ids.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from bisect import bisect_left
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy
+import pyarrow
+from pyarrow import compute
+from pyspark.sql import functions as F  # noqa: N812  # as every Spark program names it
+
+from falaj.errors import InvalidArgument
+from falaj.pipeline.base.buffers import array_of, numbers_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+__all__ = ["PLAIN", "Decided", "Records", "check", "columns", "decide", "id_of", "ids"]
+
+PLAIN = ("key", "value", "key+value")
+"""Ids that a task makes of batches by itself; Spark evaluates the other ones."""
+_ROUNDED = r"[0-9]\.[0-9]|Infinity|(?<![0-9.])0(?![0-9.])"
+"""A number as Spark may have changed it: one with a fraction or an exponent, or of -0."""
+_DOUBLE = (
+    r'\G((?:[^"0-9\-]++|"[^"\\]*+(?:\\.[^"\\]*+)*+"|(?!-0(?![0-9]))-?[0-9]++(?![.eE]))*+)'
+    r"(-?[0-9][0-9.eE+\-]*+)"
+)
+"""In JSON the next such number, and what is before it: text, and whole numbers."""
+_NAMED = re.compile(r"(header|json):(.+)", re.DOTALL)
+
+
+def check(by: str) -> None:
+    """Refuse words that name no id.
+
+    Raises:
+        InvalidArgument: It is none of the words, and no header or field.
+    """
+    if by not in PLAIN and not _NAMED.fullmatch(by):
+        raise InvalidArgument(
+            f"by is key, value, key+value, header:NAME or json:FIELD, not {by!r}: what two records "
+            "have in common that are copies of each other"
+        )
+
+
+def columns(by: str) -> str:
+    """Name the columns that an id is made of, with their types: only these are read for it."""
+    if by in ("key", "value"):
+        return f"{by} BINARY"
+    if by == "key+value":
+        return "key BINARY, value BINARY"
+    if by.startswith("header:"):
+        return "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
+    return "value BINARY"
+
+
+def ids(by: str, batch: pyarrow.RecordBatch) -> pyarrow.Array:
+    """Make the ids of a batch's records; null where a record has none.
+
+    Args:
+        by: One of `PLAIN`. A key is an id as it is, a value by its SHA-256.
+        batch: With the columns that `columns` names.
+    """
+    if by == "key":
+        return batch["key"]
+    values = batch["value"].to_pylist()
+    if by == "value":
+        return pyarrow.array([None if v is None else _sha(v) for v in values], pyarrow.binary())
+    pairs = zip(batch["key"].to_pylist(), values, strict=True)
+    told = [
+        None if key is value is None else _sha(_told(key) + _told(value)) for key, value in pairs
+    ]
+    return pyarrow.array(told, pyarrow.binary())
+
+
+def _sha(data: bytes) -> bytes:
+    return hashlib.sha256(data).digest()
+
+
+def _told(part: bytes | None) -> bytes:
+    """Write length and bytes, so that no two pairs look alike; null is not empty."""
+    return b"-" if part is None else b"%d:%b" % (len(part), part)
+
+
+def id_of(by: str) -> Column:
+    """Make the expression of a header or of a member of JSON; null where a record has no id.
+
+    Args:
+        by: As `check` allows it, and not one of `PLAIN`.
+
+    Returns:
+        A binary column of value or headers.
+    """
+    kind, name = by.split(":", 1)
+    if kind == "header":
+        mine = F.filter("headers", lambda header: header["key"] == name)
+        return F.try_element_at(mine, F.lit(1))["value"]
+    path = name if name.startswith("$") else f"$.{name}"
+    text = F.col("value").cast("string")
+    found = F.get_json_object(text, path)
+    # As text such a number is what was written; Spark makes a double of it, as of many others.
+    exact = F.get_json_object(F.regexp_replace(text, F.lit(_DOUBLE), F.lit('$1"$2"')), path)
+    return F.when(found.rlike(_ROUNDED), exact).otherwise(found).cast("binary")
+
+
+# --- The rule ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Records:
+    """Records that have an id, in columns of one length.
+
+    Attributes:
+        hashes: Of the ids: equal ids have equal ones.
+        ids: What tells a record from others.
+        seen: Whether it stands in the target already.
+        times: When it was appended.
+        partitions: Where it stands.
+        offsets: Where it stands.
+    """
+
+    hashes: numpy.ndarray
+    ids: pyarrow.Array
+    seen: numpy.ndarray
+    times: numpy.ndarray
+    partitions: numpy.ndarray
+    offsets: numpy.ndarray
+
+
+@dataclass(frozen=True)
+class Decided:
+    """The decision about records.
+
+    Attributes:
+        left_out: The rows of those that are left out.
+        replaced: How many that were seen have a newer copy among those that are kept.
+        repeated: The ids with most copies that are left out: how many, partition and offset of one
+            of them, and the id.
+    """
+
+    left_out: numpy.ndarray
+    replaced: int
+    repeated: list[tuple[int, int, int, bytes]]
+
+
+def decide(records: Records, window: int | None, last: bool, top: int = 0) -> Decided:
+    """Decide which records are left out.
+
+    Args:
+        records: With all copies of each id.
+        window: In the unit of `times`; None for all times.
+        last: Whether the last one wins.
+        top: How many ids are reported.
+    """
+    several = _several(records.hashes)
+    group = _groups(records.hashes[several], records.ids.take(array_of(several)))
+    taken = [column[several] for column in (records.offsets, records.partitions, records.times)]
+    if last:
+        taken = [-column for column in taken]
+    # First come the seen ones of an id, then the others in the order in which they are taken.
+    order = numpy.lexsort((*taken, ~records.seen[several], group))
+    rows, group = several[order], group[order]
+    starts = numpy.flatnonzero(numpy.diff(group, prepend=-1))
+    if not len(rows):
+        return Decided(rows, 0, [])
+    seen = records.seen[rows]
+    unseen = starts + numpy.add.reduceat(seen, starts, dtype=numpy.int64)
+    ends = numpy.append(starts[1:], len(rows))
+    if window is None:
+        left_out, replaced = _all_but_one(seen, starts, unseen, ends, last)
+    else:
+        left_out, replaced = _windows(records.times[rows], starts, unseen, ends, window, last)
+    dropped = numpy.add.reduceat(left_out, starts, dtype=numpy.int64)
+    some = numpy.flatnonzero(dropped)
+    some = some[_most(dropped[some], records, rows[unseen[some]])[:top]]
+    repeated = [
+        (int(n), int(records.partitions[row]), int(records.offsets[row]), records.ids[row].as_py())
+        for n, row in zip(dropped[some], rows[unseen[some]].tolist(), strict=True)
+    ]
+    return Decided(rows[left_out], replaced, repeated)
+
+
+def _several(hashes: numpy.ndarray) -> numpy.ndarray:
+    """Find the rows whose hash another one has too, those of one hash together."""
+    order = numpy.argsort(hashes)
+    ordered = hashes[order]
+    same = numpy.zeros(len(ordered) + 1, bool)
+    numpy.equal(ordered[1:], ordered[:-1], out=same[1:-1])
+    return order[same[1:] | same[:-1]]
+
+
+def _groups(hashes: numpy.ndarray, ids: pyarrow.Array) -> numpy.ndarray:
+    """Number the ids of rows that stand by their hashes: equal ids have equal numbers."""
+    if not len(hashes):
+        return hashes.astype(numpy.int64)
+    new = hashes[1:] != hashes[:-1]
+    alike = numbers_of(compute.equal(ids.slice(0, len(ids) - 1), ids.slice(1)))
+    if (alike | new).all():
+        return numpy.concatenate(([0], numpy.cumsum(new)))
+    return numbers_of(ids.dictionary_encode().indices)  # two ids have one hash
+
+
+def _most(dropped: numpy.ndarray, records: Records, rows: numpy.ndarray) -> numpy.ndarray:
+    """Order ids by how many copies are left out, the most first."""
+    return numpy.lexsort((records.offsets[rows], records.partitions[rows], -dropped))
+
+
+def _all_but_one(
+    seen: numpy.ndarray,
+    starts: numpy.ndarray,
+    unseen: numpy.ndarray,
+    ends: numpy.ndarray,
+    last: bool,
+) -> tuple[numpy.ndarray, int]:
+    """Keep of each id the first one, and none where an earlier run kept one that came before."""
+    keeps = unseen < ends
+    if not last:
+        keeps &= unseen == starts
+    left_out = ~seen
+    left_out[unseen[keeps]] = False
+    return left_out, int((unseen - starts)[keeps].sum()) if last else 0
+
+
+def _windows(
+    times: numpy.ndarray,
+    starts: numpy.ndarray,
+    unseen: numpy.ndarray,
+    ends: numpy.ndarray,
+    window: int,
+    last: bool,
+) -> tuple[numpy.ndarray, int]:
+    """Go through the copies of each id, window by window."""
+    left_out = numpy.zeros(len(times), bool)
+    replaced = 0
+    at = times.tolist()
+    for start, first, end in zip(starts.tolist(), unseen.tolist(), ends.tolist(), strict=True):
+        seen = sorted(at[start:first])
+        kept: list[int] = []
+        for row in range(first, end):
+            near = kept and abs(at[row] - kept[-1]) < window
+            if near or (not last and seen and _near(seen, at[row], window)):
+                left_out[row] = True
+            else:
+                kept.append(at[row])
+        if last and kept and seen:
+            kept.reverse()
+            replaced += sum(_near(kept, each, window) for each in seen)
+    return left_out, replaced
+
+
+def _near(times: list[int], at: int, window: int) -> bool:
+    """Say whether one of some times, in their order, is less than a window away."""
+    place = bisect_left(times, at)
+    return any(abs(times[n] - at) < window for n in (place - 1, place) if 0 <= n < len(times))

@@ -1,0 +1,1 @@
+"""`export`: topics to files by date, and tables over those files."""

@@ -1,0 +1,402 @@
+"""`Folder`: what an export keeps beside its files, so that each record is in them exactly once.
+
+In the folder `_falaj` of the export, whose names readers pass over:
+
+    folder.json                  what is exported, and how: fixed by the first run
+    lock                         held by the run that is under way
+    plan.json                    the run under way: which records, in which tasks
+    staging/<run>/…              files of tasks, and a <task>.json for each task that is done
+    commits/<number>.json        a run that is done: its files, and up to where it came
+
+A run writes its plan, then its tasks write files to staging, then one rename makes the commit, and
+only then are the files moved to where readers look. Invariant: a file that lies among the dates is
+named by a commit, and a commit's files are complete and on the disk. So a run that died is gone
+on with from its plan, or, where its commit is there, its files are moved on; the next run
+does so first. Each of these is one of `steps`.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import secrets
+import socket
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from falaj.errors import (
+    CorruptData,
+    InvalidArgument,
+    LockTimeout,
+    SettingsMismatch,
+    UnsupportedVersion,
+)
+from falaj.pipeline.base import steps
+from falaj.spark.reading.ranges import Range
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+__all__ = ["Commit", "Folder", "Piece", "Plan"]
+
+CONTROL = "_falaj"
+_VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Piece:
+    """A file that a task wrote: records of one partition and one date.
+
+    Attributes:
+        path: Where it belongs, below the folder.
+        staged: Its name in staging.
+        partition: The partition of the topic.
+        start: First offset of the task's range; the file has those of one date.
+        records: How many records it has.
+        bytes: How large it is.
+    """
+
+    path: str
+    staged: str
+    partition: int
+    start: int
+    records: int
+    bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A run: which records it exports, and in which tasks.
+
+    Attributes:
+        number: Number of its commit, from 1.
+        run: Name of its folder in staging.
+        began: When it was planned, ISO.
+        start: Where the topic's partitions stood, as streams keep it.
+        end: Where they will stand.
+        whole: The records of each partition.
+        tasks: The same, cut into pieces.
+    """
+
+    number: int
+    run: str
+    began: str
+    start: dict[str, Any]
+    end: dict[str, Any]
+    whole: tuple[Range, ...]
+    tasks: tuple[Range, ...]
+
+    @classmethod
+    def read(cls, kept: dict[str, Any]) -> Plan:
+        """Make it of what a file holds."""
+        ranges = {name: tuple(Range(**one) for one in kept[name]) for name in ("whole", "tasks")}
+        return cls(**(kept | ranges))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Commit:
+    """A run that is done.
+
+    Attributes:
+        number: From 1, without gaps.
+        run: Name of its folder in staging, while its files are moved.
+        began: When it was planned, ISO.
+        end: Where the topic's partitions stand after it, as streams keep it.
+        whole: The records of each partition.
+        files: What it wrote.
+        records: How many records.
+        notes: What was reported meanwhile: losses, corrupt records that were left out.
+        bad: How many records were left out because their values cannot be read.
+    """
+
+    number: int
+    run: str
+    began: str
+    end: dict[str, Any]
+    whole: tuple[Range, ...]
+    files: tuple[Piece, ...]
+    records: int
+    notes: tuple[str, ...] = ()
+    bad: int = 0
+
+    @classmethod
+    def read(cls, kept: dict[str, Any]) -> Commit:
+        """Make it of what a file holds."""
+        made = {
+            "whole": tuple(Range(**one) for one in kept["whole"]),
+            "files": tuple(Piece(**one) for one in kept["files"]),
+            "notes": tuple(kept["notes"]),
+        }
+        return cls(**(kept | made))
+
+
+class Folder:
+    """The folder of an export. Methods that change it need `locked`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.control = path / CONTROL
+
+    # --- The lock --------------------------------------------------------------------------------
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other runs out; make the folder where there is none.
+
+        Raises:
+            InvalidArgument: It holds something else.
+            LockTimeout: Another run is at it.
+        """
+        with steps.told(self.path):
+            self._make()
+            descriptor = self._lock()
+        try:
+            with steps.told(self.path):
+                yield
+        finally:
+            os.close(descriptor)
+
+    def expect(self) -> None:
+        """Refuse a folder that holds something else than an export.
+
+        Raises:
+            InvalidArgument: It does.
+        """
+        if self.control.is_dir():
+            return
+        if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+            raise InvalidArgument(
+                f"{self.path} holds something that is no export: choose a folder that is empty or "
+                "not there yet"
+            )
+
+    def _make(self) -> None:
+        self.expect()
+        if not self.control.is_dir():
+            steps.make_folder(self.control)
+
+    def _lock(self) -> int:
+        path = self.control / "lock"
+        while True:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                holder = os.read(descriptor, 200).decode("utf-8", "replace")
+                os.close(descriptor)
+                if error.errno not in (errno.EAGAIN, errno.EACCES):
+                    raise
+                busy = LockTimeout(
+                    f"another run exports to {self.path}{holder and f', {holder}'}: let it end, "
+                    "and try again"
+                )
+                busy.path = str(path)
+                raise busy from None
+            if _same(descriptor, path):
+                os.truncate(descriptor, 0)
+                os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode())
+                return descriptor
+            os.close(descriptor)  # somebody removed it: what is locked is no file any more
+
+    # --- What is exported ------------------------------------------------------------------------
+
+    def settings(self) -> dict[str, Any]:
+        """Read the settings that the first run fixed.
+
+        Raises:
+            InvalidArgument: This is no export.
+        """
+        kept = self._read(self.control / "folder.json")
+        if kept is None:
+            raise InvalidArgument(
+                f"{self.path} is no folder that falaj exported to: check the path"
+            )
+        return kept
+
+    def agree(self, wanted: dict[str, Any]) -> None:
+        """Fix what is exported, or hold it against what was fixed.
+
+        Raises:
+            SettingsMismatch: The folder has something else.
+        """
+        kept = self._read(self.control / "folder.json")
+        if kept is None:
+            self._write(self.control / "folder.json", {"id": secrets.token_hex(8), **wanted})
+            return
+        for name, value in wanted.items():
+            if kept.get(name) != value:
+                raise SettingsMismatch(
+                    f"{self.path} was exported with {name} = {kept.get(name)!r}, not {value!r}: "
+                    "export to another folder, or as before"
+                )
+
+    # --- Runs ------------------------------------------------------------------------------------
+
+    def plan(self) -> Plan | None:
+        """The run that is under way, or that died."""
+        kept = self._read(self.control / "plan.json")
+        return None if kept is None else self._made(Plan, kept, "plan.json")
+
+    def begin(self, plan: Plan) -> None:
+        """Write down what a run will do."""
+        self._write(self.control / "plan.json", asdict(plan))
+
+    def staging(self, run: str) -> Path:
+        """Where the tasks of a run write."""
+        return self.control / "staging" / run
+
+    def keep(self, run: str, task: int, files: list[Piece], notes: list[str], bad: int = 0) -> None:
+        """Note that a task is done; of several attempts the last one counts."""
+        kept = {"files": [asdict(piece) for piece in files], "notes": notes, "bad": bad}
+        self._write(self.staging(run) / f"{task}.json", kept)
+
+    def kept(self, run: str, task: int) -> tuple[list[Piece], list[str], int] | None:
+        """Read what a task wrote, reported and left out, if it is done and all is there."""
+        staging = self.staging(run)
+        found = self._read(staging / f"{task}.json")
+        if found is None:
+            return None
+        files = [Piece(**one) for one in found["files"]]
+        whole = all(_size(staging / piece.staged) == piece.bytes for piece in files)
+        return (files, found["notes"], found["bad"]) if whole else None
+
+    def written(self, plan: Plan) -> tuple[list[Piece], set[str], int]:
+        """Say what the tasks of a run wrote, reported and left out, when all are done."""
+        files: list[Piece] = []
+        said, bad = set[str](), 0
+        for task in range(len(plan.tasks)):
+            done = self.kept(plan.run, task)
+            if done is None:
+                raise self._damage(self.staging(plan.run), "lost what a task wrote")
+            files += done[0]
+            said.update(done[1])
+            bad += done[2]
+        return files, said, bad
+
+    def commit(self, plan: Plan, files: list[Piece], notes: set[str], bad: int) -> Commit:
+        """Make files of a run the export's, all of them at once.
+
+        Args:
+            plan: The run.
+            files: All its files, which lie in staging.
+            notes: What was reported.
+            bad: How many records were left out because their values cannot be read.
+        """
+        commit = Commit(
+            number=plan.number,
+            run=plan.run,
+            began=plan.began,
+            end=plan.end,
+            whole=plan.whole,
+            files=tuple(files),
+            records=sum(piece.records for piece in files),
+            notes=tuple(sorted(notes)),
+            bad=bad,
+        )
+        steps.make_folder(self._place(plan.number).parent)
+        self._write(self._place(plan.number), asdict(commit))
+        return commit
+
+    def publish(self, commit: Commit) -> None:
+        """Move the files of a commit to where readers look; those that are there stay."""
+        staging = self.staging(commit.run)
+        folders = sorted({(self.path / piece.path).parent for piece in commit.files})
+        for folder in folders:
+            steps.make_folder(folder)
+        for piece in commit.files:
+            steps.move(staging / piece.staged, self.path / piece.path)
+        for folder in folders:
+            steps.sync(folder)
+
+    def clear(self) -> None:
+        """Forget the run that is done or given up, and all that the dead left."""
+        steps.remove(self.control / "plan.json")
+        for left in (self.control / "staging", *self.control.glob("**/.*")):
+            if left.exists():
+                steps.remove(left)
+
+    # --- Commits ---------------------------------------------------------------------------------
+
+    def last(self) -> Commit | None:
+        """The newest commit."""
+        numbers = self._numbers()
+        return self._commit(numbers[-1]) if numbers else None
+
+    def commits(self, behind: int = 0) -> list[Commit]:
+        """All commits behind a number, oldest first."""
+        return [self._commit(number) for number in self._numbers() if number > behind]
+
+    def _numbers(self) -> list[int]:
+        folder = self.control / "commits"
+        names = os.listdir(folder) if folder.is_dir() else []
+        numbers = sorted(int(name[:-5]) for name in names if name[:-5].isdecimal())
+        for expected, number in enumerate(numbers, 1):
+            if number != expected:
+                raise self._damage(self._place(expected), "is missing")
+        return numbers
+
+    def _place(self, number: int) -> Path:
+        return self.control / "commits" / f"{number:020}.json"
+
+    def _commit(self, number: int) -> Commit:
+        kept = self._read(self._place(number))
+        if kept is None:
+            raise self._damage(self._place(number), "is missing")
+        commit: Commit = self._made(Commit, kept, self._place(number).name)
+        return commit
+
+    # --- Files -----------------------------------------------------------------------------------
+
+    def _write(self, path: Path, document: dict[str, Any]) -> None:
+        text = json.dumps({"version": _VERSION, **document}, indent=1)
+        steps.write(path, text.encode() + b"\n")
+
+    def _read(self, path: Path) -> dict[str, Any] | None:
+        try:
+            document = json.loads(path.read_bytes())
+        except FileNotFoundError:
+            return None
+        except ValueError as error:
+            raise self._damage(path, f"is no JSON ({error})") from None
+        if not isinstance(document, dict) or "version" not in document:
+            raise self._damage(path, "is not what an export writes")
+        if document.pop("version") != _VERSION:
+            raise UnsupportedVersion(
+                f"{path} was written by another version of falaj: upgrade this one"
+            )
+        return document
+
+    def _made(self, kind: Any, kept: dict[str, Any], name: str) -> Any:
+        try:
+            return kind.read(kept)
+        except (KeyError, TypeError, ValueError) as error:
+            raise self._damage(
+                self.control / name, f"is not what an export writes ({error})"
+            ) from None
+
+    def _damage(self, path: Path, what: str) -> CorruptData:
+        error = CorruptData(
+            f"{path} {what}: restore {CONTROL} from a backup, or export to another folder"
+        )
+        error.path = str(path)
+        return error
+
+
+def _size(path: Path) -> int | None:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return None
+
+
+def _same(descriptor: int, path: Path) -> bool:
+    held = os.fstat(descriptor)
+    try:
+        there = path.stat()
+    except FileNotFoundError:
+        return False
+    return (held.st_dev, held.st_ino) == (there.st_dev, there.st_ino)

@@ -1,0 +1,542 @@
+"""`export`: a topic to files by date, each of its records once however often it runs or dies.
+
+Owns which records a run exports: what came since the run before, as a stream of the connector finds
+it, with its rules for records that are gone. How a run survives its death is in `folders`, what its
+tasks write in `pieces`, how small files of a date become one in `merging`.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    DateType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+import falaj
+from falaj import arrow
+from falaj.errors import InvalidArgument, OffsetOutOfRange
+from falaj.pipeline.base import bad, steps
+from falaj.pipeline.base.frame import Config, Result, cores, struct_of, watched
+from falaj.pipeline.exporting import lakes, merging
+from falaj.pipeline.exporting.folders import Commit, Folder, Plan
+from falaj.pipeline.exporting.pieces import Work, date_of_path
+from falaj.spark.reading import columns, ranges
+from falaj.spark.reading.options import ReadOptions
+from falaj.spark.streaming import checkpoint
+from falaj.spark.streaming.checkpoint import Place, place_of
+from falaj.spark.streaming.stream import FalajStreamReader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow
+    from pyspark.sql import SparkSession
+
+    from falaj.pipeline.base.frame import Progress
+
+__all__ = ["ExportConfig", "ExportResult", "export"]
+
+_CHOICES = "export to another folder, or let it go on from what is there with on_loss='continue'"
+_RECORDS_MIN = 100_000
+"""Fewest records that are worth a task of their own."""
+_TASKS_PER_CORE = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportConfig(Config):
+    """Settings of `export`.
+
+    Which records and columns there are, `columns` to `zone`, is fixed by the first run to a folder.
+
+    Attributes:
+        store: Directory of the store.
+        topic: Name of the topic.
+        into: The folder: empty, not there yet, or of an export; on a file system that all executors
+            see under the same path.
+        format: "parquet"; "delta" for a Delta table over the files, in the same folder, which needs
+            the package deltalake; "iceberg" for an Iceberg table over them, in a catalog that the
+            package pyiceberg knows. No jar is needed for either.
+        table: With "iceberg" its name in the catalog, as "sales.orders".
+        catalog: With "iceberg" the name of the catalog, as pyiceberg's configuration has it; None
+            for "default".
+        columns: Which of the topic's columns, as `format("falaj")` has them.
+        values: As what values are exported: "binary", "string" or "json".
+        schema: With "json" the members of `value`, as Spark writes types: `id BIGINT, name STRING`.
+        date_of: What a record's date is taken from: "timestamp", its event time or else that of its
+            append; "run", when it is exported; or a time or date in JSON, as "value.sold_at".
+        zone: The time zone of dates, as "Europe/Paris".
+        start: Where the first run begins: "earliest", "latest", an offset, or a time.
+        end: Where this run ends at the latest: an offset that each partition has, or a time; None
+            for all there is.
+        visibility: "durable": no power failure takes back what is exported; or "visible".
+        on_loss: What to do where records are gone that were not exported, or the topic is another:
+            "fail", or "continue" and report it.
+        on_corrupt: What to do with corrupt records: "fail", or "skip" and report them.
+        on_bad: What to do with values that are not what `values` says: "fail"; "skip" and report
+            them; or the name of a topic that they go to as they are, once, with headers that say
+            where they stood. None: what `on_corrupt` says.
+        compression: Parquet's: "zstd", "snappy", "gzip" or "none".
+        file_records: Most records of a file. A run writes one file a date; a date with more than
+            that, or with more than 64 MB, gets several.
+    """
+
+    paths: ClassVar[tuple[str, ...]] = ("store", "into")
+
+    topic: str
+    into: Path | str
+    format: Literal["parquet", "delta", "iceberg"] = "parquet"
+    table: str | None = None
+    catalog: str | None = None
+    columns: tuple[str, ...] = ("partition", "offset", "timestamp", "key", "value", "headers")
+    values: Literal["binary", "string", "json"] = "binary"
+    schema: str | None = None
+    date_of: str = "timestamp"
+    zone: str = "UTC"
+    start: int | str | datetime = "earliest"
+    end: int | str | datetime | None = None
+    visibility: Literal["durable", "visible"] = "durable"
+    on_loss: Literal["fail", "continue"] = "fail"
+    on_corrupt: Literal["fail", "skip"] = "fail"
+    on_bad: str | None = None
+    compression: Literal["zstd", "snappy", "gzip", "none"] = "zstd"
+    file_records: int = 1_000_000
+
+    def __post_init__(self) -> None:
+        """Check what can be checked without the topic."""
+        super().__post_init__()
+        lakes.check(self)
+        bad.check(self.on_bad, self.topic)
+        if self.values == "binary" and self.on_bad is not None:
+            raise InvalidArgument(
+                "on_bad is for values='string' or 'json': as bytes no value is bad"
+            )
+        if not self.columns:
+            raise InvalidArgument(f"columns names none: choose from {', '.join(arrow.COLUMNS)}")
+        for name in self.columns:
+            if name not in arrow.COLUMNS:
+                raise InvalidArgument(
+                    f"a topic has no column {name!r}: choose from {', '.join(arrow.COLUMNS)}"
+                )
+        if (self.schema is None) == (self.values == "json"):
+            raise InvalidArgument(
+                "schema goes with values='json', and says what is in it: 'id BIGINT, name STRING'"
+            )
+        if self.date_of not in ("timestamp", "run") and not self.date_of.startswith("value."):
+            raise InvalidArgument(
+                f"date_of is 'timestamp', 'run' or a member of JSON as 'value.sold_at', not "
+                f"{self.date_of!r}"
+            )
+        try:
+            ZoneInfo(self.zone)
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            raise InvalidArgument(
+                f"there is no time zone {self.zone!r}: as in 'Europe/Paris'"
+            ) from None
+        if self.file_records < 1:
+            raise InvalidArgument(f"file_records is from 1 up, not {self.file_records}")
+
+    def expect(self) -> None:
+        """Check that there is such a topic, and that the folder can be exported to."""
+        super().expect()
+        with steps.told(Path(self.into)):
+            Folder(Path(self.into)).expect()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportResult(Result):
+    """The result of a run; empty if nothing was new.
+
+    `records` is how many, `bytes` how large their files are.
+
+    Attributes:
+        into: The folder.
+        number: Number of the newest commit of the folder; 0 where there is none yet.
+        files: How many files were written.
+        dates: The first and the last date, or None where there is no date.
+        partitions: For each partition with news the offsets that were exported: first, and behind
+            the last.
+        resumed: Whether it finished a run that had died.
+        table: The Delta or Iceberg table that has them, in words; None where there is none.
+        bad: How many records were left out because their values are not what `values` says.
+        notes: What was reported: losses, what was left out, members that no record has.
+    """
+
+    into: Path
+    table: str | None
+    number: int
+    files: int
+    dates: tuple[str, str] | None
+    partitions: dict[int, tuple[int, int]]
+    resumed: bool
+    bad: int
+    notes: tuple[str, ...]
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Tell it to people."""
+        told = [
+            ("folder", str(self.into)),
+            *([("table", self.table)] if self.table else []),
+            ("commit", f"{self.number}{' (gone on with)' if self.resumed else ''}"),
+            ("files", f"{self.files:,}"),
+            ("dates", " to ".join(self.dates) if self.dates else "-"),
+            *([("bad values", f"{self.bad:,}")] if self.bad else []),
+        ]
+        return [*told, *super().rows(), *(("note", note) for note in self.notes)]
+
+
+def export(
+    spark: SparkSession, config: ExportConfig, *, progress: Progress | None = None
+) -> ExportResult:
+    """Export what came to a topic since the last run.
+
+    Each record is in the folder's committed files once, whatever happens to runs: one that was
+    killed is gone on with by the next. Files that readers find among the dates are of committed
+    runs; the moment after a commit, some of its files may be missing still (`read_exported` waits
+    for them). Takes the time of reading and writing what is new.
+
+    Args:
+        spark: The session; its executors must see store and folder.
+        config: What to export.
+        progress: Whom to tell how far it is.
+
+    Returns:
+        What was exported.
+
+    Raises:
+        LockTimeout: Another run exports to the folder.
+        SettingsMismatch: The folder was exported with other settings, or from another store.
+        OffsetOutOfRange: Records that were not exported are gone.
+        TopicDeleted: The topic was deleted, or created again.
+        LogTruncated: The topic's log lost its end, or is an older copy.
+        CorruptData: A record, or the folder's own state, is corrupt.
+        Error: Store or folder cannot be used.
+    """
+    began = time.perf_counter()
+    with falaj.open(config.store, read_only=True) as store:
+        _opened(store, config).close()  # before a folder is made for it
+    folder = Folder(Path(config.into))
+    with folder.locked():
+        run = _Run(spark, config, folder, progress)
+        moved = run.finish_committed()
+        run.catch_up()
+        commits = run.go_on()
+        resumed = moved or bool(commits)
+        commits += run.export_new()
+    table = run.lake.name if run.lake else None
+    return _result(config, folder, commits, resumed, table, time.perf_counter() - began)
+
+
+class _Run:
+    """A run of an export; the caller holds the folder's lock."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        config: ExportConfig,
+        folder: Folder,
+        progress: Progress | None,
+    ) -> None:
+        self._spark = spark
+        self._config = config
+        self._folder = folder
+        self._progress = progress
+        schema = _schema(config)
+        written = StructType([schema[name] for name in config.columns])
+        with falaj.open(config.store, read_only=True) as store, _opened(store, config) as topic:
+            options = _options(config, None if folder.last() else topic)
+            store_id = store.id
+        self._reader = FalajStreamReader(options, schema, _CHOICES)
+        folder.agree(
+            {
+                "store": store_id,
+                "topic": config.topic,
+                "columns": list(config.columns),
+                "values": config.values,
+                "schema": written.jsonValue(),
+                "date_of": config.date_of,
+                "zone": config.zone,
+                "table": _catalogued(config),
+            }
+        )
+        self.lake = lakes.of(config, folder, columns.arrow_schema(written))
+
+    def catch_up(self) -> None:
+        """Bring the table to where the folder is, if there is one."""
+        if self.lake:
+            lakes.catch_up(self.lake, self._folder)
+
+    def finish_committed(self) -> bool:
+        """Move on the files of a run that died behind its commit; clear what others left."""
+        plan, last = self._folder.plan(), self._folder.last()
+        died = plan is not None and last is not None and plan.number == last.number
+        if died and last is not None:
+            self._folder.publish(last)
+            self._keep_bad(last)
+        if died or plan is None:
+            self._folder.clear()
+        return died
+
+    def go_on(self) -> list[Commit]:
+        """Finish a run that died before its commit; give it up if its records are gone.
+
+        No reader has seen anything of a run that is given up.
+        """
+        plan = self._folder.plan()
+        if plan is None:
+            return []
+        if tuple(self._reader.partitions(plan.start, plan.end)) != plan.whole:
+            self._folder.clear()
+            return []
+        return [self._finished(plan)]
+
+    def export_new(self) -> list[Commit]:
+        """Export what came since the newest commit; the first run commits in any case.
+
+        So that it is known from then on where "latest" was.
+        """
+        last = self._folder.last()
+        start = self._reader.initialOffset() if last is None else last.end
+        end = self._bounded(start, self._reader.latestOffset(start))
+        whole = tuple(self._reader.partitions(start, end))
+        if not whole and last is not None:
+            return []
+        plan = Plan(
+            number=last.number + 1 if last else 1,
+            run=secrets.token_hex(8),
+            began=datetime.now(UTC).isoformat(),
+            start=start,
+            end=end,
+            whole=whole,
+            tasks=tuple(ranges.split(list(whole), self._tasks(sum(map(len, whole))))),
+        )
+        self._folder.begin(plan)
+        return [self._finished(plan)]
+
+    def _finished(self, plan: Plan) -> Commit:
+        steps.make_folder(self._folder.staging(plan.run))
+        missing = [n for n in range(len(plan.tasks)) if self._folder.kept(plan.run, n) is None]
+        if missing:
+            run_tasks(self._spark, self._work(plan), missing, self._progress)
+        written, said, bad_values = self._folder.written(plan)
+        files = merging.merge(
+            self._spark,
+            self._folder.staging(plan.run),
+            written,
+            self._config.file_records,
+            self._config.compression,
+            self._progress,
+        )
+        said.update(self._reader.loss.told)
+        commit = self._folder.commit(plan, files, said, bad_values)
+        self._folder.publish(commit)
+        self._keep_bad(commit)
+        self._folder.clear()
+        self.catch_up()
+        return commit
+
+    def _keep_bad(self, commit: Commit) -> None:
+        """Append the bad values of a commit to their topic, once, if they go to one."""
+        config, into = self._config, bad.topic_of(self._config.on_bad)
+        if into is None or not commit.bad:
+            return
+        bad.make(config.store, into)
+        with falaj.open(config.store, read_only=True) as store, _opened(store, config) as topic:
+            generation = topic.generation
+        # In a topic that was created again since, these offsets are other records.
+        whole = [each for each in commit.whole if each.generation == generation]
+        bounds = {each.partition: (each.start, each.end) for each in whole}
+        token = (f"export-{self._folder.settings()['id']}-bad", commit.number)
+        given = (self._spark, config.store, config.topic, config.schema, bounds)
+        bad.keep(*given, into=into, token=token)
+
+    def _work(self, plan: Plan) -> Work:
+        began = datetime.fromisoformat(plan.began)
+        return Work(
+            path=self._folder.path,
+            folder=self._folder.settings()["id"],
+            plan=plan,
+            reader=self._reader,
+            columns=self._config.columns,
+            date_of=self._config.date_of,
+            zone=self._config.zone,
+            day=began.astimezone(ZoneInfo(self._config.zone)).date().isoformat(),
+            compression=self._config.compression,
+            dated=_catalogued(self._config) is not None,
+        )
+
+    def _tasks(self, records: int) -> int:
+        """Say into how many tasks to cut: files of bounded size, and work for all cores."""
+        bounded = -(-records // self._config.file_records)
+        return max(bounded, min(records // _RECORDS_MIN, _TASKS_PER_CORE * cores(self._spark)), 1)
+
+    def _bounded(self, start: dict[str, Any], end: dict[str, Any]) -> dict[str, Any]:
+        """Go no further than `end` says, and not back."""
+        if self._config.end is None:
+            return end
+        begun, until = checkpoint.decode(start), checkpoint.decode(end)
+        name = self._config.topic
+        with (
+            falaj.open(self._config.store, read_only=True) as store,
+            _opened(store, self._config) as topic,
+        ):
+            standing = until.get(name)
+            if standing is None or standing.generation != topic.generation:
+                return end  # it was created again this moment: planning meets that
+            before = begun.get(name)
+            # Exports of a topic that had the name before say nothing about this one.
+            is_same = before is not None and before.generation == topic.generation
+            exported = before.partitions if before is not None and is_same else {}
+            for number, _, stop in _bounds(topic, self._config.end):
+                place, least = standing.partitions[number], exported.get(number, Place(0))
+                if stop < place.offset:
+                    standing.partitions[number] = place_of(
+                        topic.partition(number), max(stop, min(least.offset, place.offset))
+                    )
+        return checkpoint.encode(until)
+
+
+def _bounds(topic: falaj.AnyTopic[Any], end: int | str | datetime) -> list[arrow.Lane]:
+    """Find where a run is to end, in each partition."""
+    try:
+        return arrow.lanes(topic, "earliest", end)
+    except OffsetOutOfRange as error:
+        error.args = (
+            f"{error}: end={end} is an offset of each partition. Name one that all have, or a "
+            "time, or leave it away for all there is",
+        )
+        raise
+
+
+def run_tasks(spark: SparkSession, work: Work, tasks: list[int], progress: Progress | None) -> None:
+    """Let executors do tasks, each as a task of Spark."""
+
+    def do(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+        import pyarrow
+
+        for batch in batches:
+            for at in batch["id"].to_pylist():
+                records, size = work.do(tasks[at])
+                yield pyarrow.RecordBatch.from_pydict({"records": [records], "bytes": [size]})
+
+    records = sum(len(work.plan.tasks[task]) for task in tasks)
+    with watched(spark, progress, f"exporting up to {records:,} records"):
+        frame = spark.range(0, len(tasks), 1, len(tasks))
+        frame.mapInArrow(do, "records BIGINT, bytes BIGINT").collect()
+
+
+def _opened(store: falaj.Store, config: ExportConfig) -> falaj.AnyTopic[Any]:
+    return ranges.open_raw(store, config.topic, config.visibility)
+
+
+def _schema(config: ExportConfig) -> StructType:
+    """List what is read: the columns, and what dates are taken from."""
+    value = _value_type(config)
+    everything = columns.schema(
+        ReadOptions.parse({"store": "-", "subscribe": "-", "includeHeaders": "true"})
+    )
+    types = {name: everything[name].dataType for name in everything.names} | {"value": value}
+    source = config.date_of.split(".")[0]
+    names = [*config.columns]
+    if source != "run" and source not in names:
+        names.append(source)
+    if source == "value":
+        _expect_date(value, config.date_of)
+    return StructType([StructField(name, types[name]) for name in names])
+
+
+def _value_type(config: ExportConfig) -> DataType:
+    if config.schema is None:
+        return StringType() if config.values == "string" else BinaryType()
+    return struct_of(config.schema)
+
+
+def _expect_date(value: DataType, date_of: str) -> None:
+    found = value
+    for name in date_of.split(".")[1:]:
+        if not isinstance(found, StructType) or name not in found.names:
+            raise InvalidArgument(
+                f"date_of={date_of!r} is no member of the values: they are {value.simpleString()}"
+            )
+        found = found[name].dataType
+    if not isinstance(found, TimestampType | DateType):
+        raise InvalidArgument(
+            f"date_of={date_of!r} is {found.simpleString()}: declare it as TIMESTAMP or DATE in "
+            "schema"
+        )
+
+
+def _catalogued(config: ExportConfig) -> dict[str, str | None] | None:
+    """Name the table that has a folder's files, which then have their date as a column.
+
+    One that lies in the folder can come later.
+    """
+    if config.format != "iceberg":
+        return None
+    return {"format": config.format, "catalog": config.catalog, "table": config.table}
+
+
+def _options(config: ExportConfig, first: falaj.AnyTopic[Any] | None) -> ReadOptions:
+    """Say to the connector what is read; where from, in the first run."""
+    given = {
+        "store": str(config.store),
+        "subscribe": config.topic,
+        "values": config.values,
+        "visibility": config.visibility,
+        "onCorrupt": config.on_corrupt,
+        "failOnDataLoss": str(config.on_loss == "fail").lower(),
+        "includeHeaders": "true",
+        "minPartitions": "1",
+    }
+    if config.values != "binary":
+        fails = (config.on_bad or config.on_corrupt) == "fail"
+        given["mode"] = "FAILFAST" if fails else "DROPMALFORMED"
+    if first is not None:
+        begin = {str(part.partitions[0]): part._start(config.start) for part in first._parts()}
+        given["startingOffsets"] = json.dumps({config.topic: begin})
+    return ReadOptions.parse(given, "stream")
+
+
+def _result(
+    config: ExportConfig,
+    folder: Folder,
+    commits: list[Commit],
+    resumed: bool,
+    table: str | None,
+    seconds: float,
+) -> ExportResult:
+    files = [piece for commit in commits for piece in commit.files]
+    dates = sorted({day.isoformat() for piece in files if (day := date_of_path(piece.path))})
+    reached: dict[int, tuple[int, int]] = {}
+    for commit in commits:
+        for bounds in commit.whole:
+            first = reached.get(bounds.partition, (bounds.start, 0))[0]
+            reached[bounds.partition] = (first, bounds.end)
+    last = folder.last()
+    return ExportResult(
+        records=sum(commit.records for commit in commits),
+        bytes=sum(piece.bytes for piece in files),
+        seconds=seconds,
+        into=folder.path,
+        table=table,
+        number=last.number if last else 0,
+        files=len(files),
+        dates=(dates[0], dates[-1]) if dates else None,
+        partitions=reached,
+        resumed=resumed,
+        bad=sum(commit.bad for commit in commits),
+        notes=tuple(sorted({note for commit in commits for note in commit.notes})),
+    )

@@ -1,0 +1,1 @@
+"""`import_files`: files to topics."""

@@ -1,0 +1,62 @@
+"""Files behind URLs of any scheme that Spark reads: which there are, how large, how old.
+
+Spark lists them, so that what its session can read is what a pipeline can read.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F  # noqa: N812  # as every Spark program names it
+
+from falaj._paths import scheme_of
+from falaj.errors import InvalidArgument
+from falaj.pipeline.importing.ledgers import SourceFile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pyspark.sql import SparkSession
+
+__all__ = ["escaped", "is_remote", "listed"]
+
+
+def is_remote(path: object) -> bool:
+    """Say whether text is a URL that only Spark reads."""
+    return isinstance(path, str) and scheme_of(path) not in (None, "file")
+
+
+def listed(spark: SparkSession, urls: Iterable[str]) -> list[SourceFile]:
+    """List files, folders with all that lies in them, and patterns, in the order of their names.
+
+    Raises:
+        InvalidArgument: This session of Spark cannot read one, or there is no file.
+    """
+    found: dict[str, SourceFile] = {}
+    for url in urls:
+        reader = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
+        try:
+            rows = (
+                reader.load(url)
+                .select("path", "length", F.unix_micros("modificationTime").alias("us"))
+                .collect()
+            )
+        except (PySparkException, Py4JError) as error:
+            said = " ".join(str(error).split("\n", 1)[0].split())
+            raise InvalidArgument(
+                f"Spark cannot read {url}: {said}. Where it lacks the file system of "
+                f"{scheme_of(url)}, name its package in spark.jars.packages"
+            ) from None
+        if not rows:
+            raise InvalidArgument(f"there is no file {url}: give files, folders or patterns")
+        for row in rows:
+            found[row.path] = SourceFile(path=row.path, size=row.length, mtime_ns=row.us * 1000)
+    return [found[path] for path in sorted(found)]
+
+
+def escaped(path: str) -> str:
+    """Write a path so that Spark takes no letter of it for a pattern."""
+    return re.sub(r"([\\{}\[\]*?])", r"\\\1", path)

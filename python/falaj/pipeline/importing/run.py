@@ -1,0 +1,484 @@
+"""`import_files`: rows of files to a topic, each file once however often it runs or dies.
+
+Owns what becomes of rows and files that are not as they should be. Which files were imported is
+in `ledgers`, what a row becomes in `sources`. Tasks stage records as those of the connector's sink
+do; this process commits them, all at once, so that no import outlives the lock that it holds.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import falaj
+from falaj._paths import local_path
+from falaj.errors import InvalidArgument, OffsetConflict
+from falaj.pipeline.base.frame import Config, Result, watched
+from falaj.pipeline.base.places import JSON_READERS, expect_codec
+from falaj.pipeline.importing import sources
+from falaj.pipeline.importing.ledgers import TOKEN, Ledger, SourceFile, expect_name, known
+from falaj.pipeline.importing.remote import is_remote
+from falaj.pipeline.importing.sources import BAD, FILE
+from falaj.spark.reading.ranges import make, open_raw
+from falaj.spark.writing import columns as sink_columns
+from falaj.spark.writing.options import WriteOptions
+from falaj.spark.writing.sink import Target
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow
+    from pyspark.sql import DataFrame, SparkSession
+
+    from falaj.pipeline.base.frame import Progress
+
+__all__ = ["ImportConfig", "ImportResult", "import_files"]
+
+_TEXT_MAX = 200
+_NAMED_MAX = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportConfig(Config):
+    """Settings of `import_files`.
+
+    Attributes:
+        store: Directory of the store; made if it is not there.
+        into: Name of the topic; made if it is not there.
+        source: Files, folders or patterns as `data/*.csv`, that all executors see; or URLs of them
+            that Spark reads, as `s3a://bucket/*.csv`.
+        partitions: How many partitions the topic has, if it is made: 1.
+        format: "parquet", "csv" or "json" (an object a line); None to tell by the names.
+        schema: Columns of the files as Spark writes types, `id BIGINT, name STRING`; None to find
+            out, from CSV and JSON by reading them once more.
+        options: Options of Spark's reader of that format, as `{"sep": ";"}`. CSV has a heading
+            unless `header` says "false".
+        value: The column, of text or bytes, that is the record's value as it is; None for the row
+            as JSON.
+        columns: Which columns are in that JSON; None for all.
+        key: Column of the record's key; of several, their texts as a JSON array; none for no key.
+        headers: Column of the headers, of the type that `format("falaj")` has; None for none.
+        partition: Column of the number of the partition; None to go by the key.
+        time: Column of the record's time: a timestamp, a date, or ISO text; None for the time of
+            the import.
+        order_by: Columns that say in which order records are appended; where they are equal, and
+            where there are none, the order is that of the files' paths and of the rows in them.
+        on_bad: What to do with rows that are malformed, or whose time is no time: "fail", "skip"
+            and report them, or the name of a topic that gets their text.
+        on_changed: What to do with files that were imported and are others now: "fail", or "skip"
+            and report them.
+    """
+
+    paths: ClassVar[tuple[str, ...]] = ("store",)
+
+    into: str
+    source: tuple[str, ...] | str | Path
+    partitions: int | None = None
+    format: Literal["parquet", "csv", "json"] | None = None
+    schema: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+    value: str | None = None
+    columns: tuple[str, ...] = ()
+    key: tuple[str, ...] | str = ()
+    headers: str | None = None
+    partition: str | None = None
+    time: str | None = None
+    order_by: tuple[str, ...] | str = ()
+    on_bad: str = "fail"
+    on_changed: Literal["fail", "skip"] = "fail"
+
+    def __post_init__(self) -> None:
+        """Check what can be checked without the files."""
+        super().__post_init__()
+        for name in ("key", "order_by"):
+            given = getattr(self, name)
+            if isinstance(given, str):
+                object.__setattr__(self, name, (given,))
+        if not self.sources:  # refuses paths, too, that cannot be
+            raise InvalidArgument("source names no file: give files, folders or patterns")
+        if self.value is not None and self.columns:
+            raise InvalidArgument("columns are those of a row as JSON: leave them or value= away")
+        if self.partitions is not None and self.partitions < 1:
+            raise InvalidArgument(f"partitions is from 1 up, not {self.partitions}")
+        if self.on_bad == self.into:
+            raise InvalidArgument("on_bad is a topic of its own, not the one that is imported into")
+        expect_name(self.into)
+
+    def expect(self) -> None:
+        """Check that there are local files, and that Parquet files have the columns."""
+        files = sources.local([each for each in self.sources if not is_remote(each)])
+        if not files or self.schema is not None or self.options:
+            return
+        form = self.format or sources.form_of(files)
+        there = sources.names_in(files[0]) if form == "parquet" else []
+        if there:
+            one = (self.value, self.headers, self.partition, self.time)
+            for name in (*self.columns, *self.key, *self.order_by, *filter(None, one)):
+                sources.expected(name, there)
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The names in `source`, always several."""
+        given = self.source if isinstance(self.source, tuple) else (str(self.source),)
+        return tuple(each if is_remote(each) else local_path(each, "source") for each in given)
+
+    @property
+    def bad_to(self) -> str | None:
+        """The topic of malformed rows."""
+        return None if self.on_bad in ("fail", "skip") else self.on_bad
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportResult(Result):
+    """The result of an import; empty if no file was new.
+
+    `records` is how many, `bytes` how large their files are.
+
+    Attributes:
+        into: The topic.
+        files: How many files were imported.
+        known: How many were imported before, and are as they were.
+        bad: How many rows were malformed, by file.
+        offsets: For each partition that got any, the first offset and the one behind the last.
+        notes: What was reported: files that changed, malformed rows.
+    """
+
+    into: str
+    files: int
+    known: int
+    bad: dict[str, int]
+    offsets: dict[int, tuple[int, int]]
+    notes: tuple[str, ...]
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Tell it to people."""
+        told = [
+            ("topic", self.into),
+            ("files", f"{self.files:,}"),
+            ("known before", f"{self.known:,}"),
+            ("malformed rows", f"{sum(self.bad.values()):,}"),
+        ]
+        return [*told, *super().rows(), *(("note", note) for note in self.notes)]
+
+
+def import_files(
+    spark: SparkSession, config: ImportConfig, *, progress: Progress | None = None
+) -> ImportResult:
+    """Append the rows of files that were not imported before, all of them at once or none.
+
+    A file is known by its path, size and time of change. The topic `<into>.imports` of the store
+    keeps which files were imported into a topic. An import that was killed has appended nothing, or
+    all. Takes the time of reading and sorting the files' rows.
+
+    Args:
+        spark: The session; its executors must see store and files.
+        config: What to import.
+        progress: Whom to tell how far it is.
+
+    Returns:
+        What was imported.
+
+    Raises:
+        InvalidArgument: Rows are malformed, a file was changed since it was imported, or columns
+            are not there.
+        LockTimeout: Another import into the topic is under way.
+        Error: Store, topic or files cannot be used.
+    """
+    began = time.perf_counter()
+    files = sources.listed(spark, config.sources)
+    with falaj.open(config.store) as store:
+        for name in filter(None, (config.into, config.bad_to)):
+            if name not in store.topics:
+                make(store, name, config.partitions or 1)
+        if config.value is None:  # a column of values goes in as it is
+            with open_raw(store, config.into) as into:
+                expect_codec(into, *JSON_READERS)
+        if config.bad_to is not None:
+            with open_raw(store, config.bad_to) as bad:
+                expect_codec(bad, "str", "bytes")
+        with Ledger.opened(store, config.into) as ledger:
+            run = _Run(spark, config, store, ledger, progress)
+            run.finish_bad()
+            done = run.go(files)
+    return replace(done, seconds=time.perf_counter() - began)
+
+
+@dataclass
+class _Staged:
+    """The records that tasks staged.
+
+    Attributes:
+        parts: The manifests of each topic, in the order of the records.
+        records: How many records of the topic.
+        bad: How many malformed rows, by file.
+        text: One of them for each file.
+    """
+
+    parts: dict[str, list[bytes]]
+    records: int = 0
+    bad: Counter[str] = field(default_factory=Counter)
+    text: dict[str, str] = field(default_factory=dict)
+
+
+class _Run:
+    """An import; the caller has opened the ledger."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        config: ImportConfig,
+        store: falaj.Store,
+        ledger: Ledger,
+        progress: Progress | None,
+    ) -> None:
+        self._spark = spark
+        self._config = config
+        self._store = store
+        self._ledger = ledger
+        self._progress = progress
+        self._done = ledger.done()
+
+    def finish_bad(self) -> None:
+        """Write the malformed rows of an import that died behind its commit."""
+        if not self._done:
+            return
+        number, entry = self._done[0]
+        if not entry.bad or entry.bad_to is None or entry.bad_to not in self._store.topics:
+            return
+        with open_raw(self._store, entry.bad_to) as topic:
+            last = topic.last_idempotency_key(self._bad_token)
+        if last is not None and last >= number:
+            return
+        for file, now in zip(entry.files, sources.look(self._spark, entry.files), strict=True):
+            if now != file:
+                raise InvalidArgument(
+                    f"{file.path} changed before the malformed rows of import {number} were "
+                    f"written to topic {entry.bad_to}: put it back as it was, and run it again"
+                )
+        config = replace(self._config, on_bad=entry.bad_to)
+        with self._job(entry.bad_to) as job:
+            staged = self._stage(job, config, entry.files, number, only_bad=True)
+            self._commit_bad(job, staged, number, entry.bad_to)
+
+    def go(self, files: Sequence[SourceFile]) -> ImportResult:
+        """Import what is new."""
+        new, notes = self._new(files)
+        result = ImportResult(
+            records=0,
+            bytes=sum(file.size for file in new),
+            seconds=0.0,
+            into=self._config.into,
+            files=len(new),
+            known=len(files) - len(new) - len(notes),
+            bad={},
+            offsets={},
+            notes=tuple(notes),
+        )
+        if not new:
+            return result
+        number = self._ledger.number
+        with self._job(self._config.bad_to) as job:
+            with self._job(self._config.into, job):
+                staged = self._stage(job, self._config, new, number)
+                self._judge(staged)
+                self._expect_unchanged(new)
+                begun = self._ledger.begin(new, staged.bad.total(), self._config.bad_to)
+                assert begun == number, "others are locked out"
+                offsets = self._commit(job, staged, number)
+            if self._config.bad_to is not None and staged.bad:
+                self._commit_bad(job, staged, number, self._config.bad_to)
+        notes += [_told(path, staged) for path in sorted(staged.bad)]
+        return replace(
+            result,
+            records=staged.records,
+            bad=dict(sorted(staged.bad.items())),
+            offsets=offsets,
+            notes=tuple(notes),
+        )
+
+    def _new(self, files: Sequence[SourceFile]) -> tuple[list[SourceFile], list[str]]:
+        """Tell new files from those that were imported."""
+        before = known(self._done)
+        changed = [file for file in files if before.get(file.path, file) != file]
+        if changed and self._config.on_changed == "fail":
+            names = ", ".join(file.path for file in changed[:_NAMED_MAX])
+            raise InvalidArgument(
+                f"{len(changed)} file(s) changed since they were imported, and nothing tells their "
+                f"new rows from the old: {names}; give new rows a file of their own, or pass over "
+                "them with on_changed='skip'"
+            )
+        notes = [f"{file.path} changed since it was imported: passed over" for file in changed]
+        return [file for file in files if file.path not in before], notes
+
+    def _judge(self, staged: _Staged) -> None:
+        if staged.bad and self._config.on_bad == "fail":
+            told = "; ".join(_told(path, staged) for path in sorted(staged.bad)[:_NAMED_MAX])
+            raise InvalidArgument(
+                f"{staged.bad.total()} malformed row(s), and nothing was imported: {told}; mend "
+                "them, or import the others with on_bad='skip' or the name of a topic for them"
+            )
+
+    def _expect_unchanged(self, files: Sequence[SourceFile]) -> None:
+        for file, now in zip(files, sources.look(self._spark, files), strict=True):
+            if now != file:
+                raise InvalidArgument(
+                    f"{file.path} changed while it was read, and nothing was imported: rename "
+                    "files into the folder when they are whole, and run the import again"
+                )
+
+    # --- Spark -----------------------------------------------------------------------------------
+
+    def _stage(
+        self,
+        job: str,
+        config: ImportConfig,
+        files: Sequence[SourceFile],
+        number: int,
+        only_bad: bool = False,
+    ) -> _Staged:
+        """Let tasks stage the rows of files."""
+        text = f"importing {len(files):,} file{'s' if len(files) > 1 else ''}"
+        with watched(self._spark, self._progress, text):
+            made = sources.frame(self._spark, config, [file.path for file in files])
+            given = {"store": str(config.store), "topic": config.into}
+            options = WriteOptions.parse(given, "batch")
+            whole = made.drop(BAD, FILE)
+            sink_columns.check(whole.schema, options)
+            target = Target(replace(options, topic=None), self._store.id)
+            work = _Work(target, job, (TOKEN, number), config.into, config.bad_to, only_bad)
+            return collect(made, work)
+
+    # --- Commits ---------------------------------------------------------------------------------
+
+    def _commit(self, job: str, staged: _Staged, number: int) -> dict[int, tuple[int, int]]:
+        into = self._config.into
+        with open_raw(self._store, into) as topic:
+            told = topic.commit_bulk_load(
+                job, staged.parts.get(into, []), idempotency_key=(TOKEN, number)
+            )
+        if not told["committed"]:
+            raise OffsetConflict(
+                f"import {number} is in topic {into}, and was not to be: run it again"
+            )
+        return told["offsets"]
+
+    @property
+    def _bad_token(self) -> str:
+        """Several topics may send malformed rows to one."""
+        return f"{TOKEN}.{self._config.into}"
+
+    def _commit_bad(self, job: str, staged: _Staged, number: int, bad_to: str) -> None:
+        with open_raw(self._store, bad_to) as topic:
+            topic.commit_bulk_load(
+                job, staged.parts.get(bad_to, []), idempotency_key=(self._bad_token, number)
+            )
+
+    @contextmanager
+    def _job(self, topic: str | None, name: str | None = None) -> Iterator[str]:
+        """Name a job that stages records for a topic; what it staged goes where the body fails."""
+        job = name or f"import-{uuid.uuid4().hex}"
+        try:
+            yield job
+        except BaseException:
+            if topic is not None:
+                with open_raw(self._store, topic) as opened:
+                    opened.abort_bulk_load(job)
+            raise
+
+
+def _told(path: str, staged: _Staged) -> str:
+    return f"{path}: {staged.bad[path]:,} malformed, as {staged.text[path]!r}"
+
+
+# --- Tasks ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Work:
+    """The settings that a task stages records by.
+
+    Attributes:
+        target: The store.
+        job: Name of the job.
+        token: Its token.
+        into: The topic.
+        bad_to: The topic of malformed rows, or None.
+        only_bad: Whether only these are staged.
+    """
+
+    target: Target
+    job: str
+    token: tuple[str, int]
+    into: str
+    bad_to: str | None
+    only_bad: bool
+
+    def do(self, batches: Iterator[pyarrow.RecordBatch]) -> dict[str, Any]:
+        """Stage what a task is given; tell what was staged."""
+        told: dict[str, Any] = {"records": 0, "bad": Counter(), "text": {}}
+        parts = self.target.stage(self.job, self.token, self._records(batches, told))
+        return {**told, "parts": {topic: part.hex() for topic, part in parts.items()}}
+
+    def _records(
+        self, batches: Iterator[pyarrow.RecordBatch], told: dict[str, Any]
+    ) -> Iterator[pyarrow.RecordBatch]:
+        from pyarrow import compute
+
+        for batch in batches:
+            bad = batch.filter(compute.is_valid(batch[BAD]))
+            if len(bad):
+                for path, text in zip(bad[FILE].to_pylist(), bad[BAD].to_pylist(), strict=True):
+                    path = sources.file_of(path)
+                    told["bad"][path] += 1
+                    told["text"].setdefault(path, text[:_TEXT_MAX])
+                if self.bad_to is not None:
+                    yield self._bad(bad)
+                batch = batch.filter(compute.is_null(batch[BAD]))
+            if len(batch) and not self.only_bad:
+                told["records"] += len(batch)
+                yield self._to(batch.drop_columns([BAD, FILE]), self.into)
+
+    def _bad(self, rows: pyarrow.RecordBatch) -> pyarrow.RecordBatch:
+        """Make records of malformed rows: the file is the key."""
+        import pyarrow
+
+        paths = [sources.file_of(path) for path in rows[FILE].to_pylist()]
+        made = {"value": rows[BAD], "key": pyarrow.array(paths, pyarrow.string())}
+        return self._to(pyarrow.RecordBatch.from_pydict(made), self.bad_to)
+
+    @staticmethod
+    def _to(rows: pyarrow.RecordBatch, topic: str | None) -> pyarrow.RecordBatch:
+        import pyarrow
+
+        return rows.append_column("topic", pyarrow.repeat(pyarrow.scalar(topic), len(rows)))
+
+
+def collect(rows: DataFrame, work: _Work) -> _Staged:
+    """Run the tasks; put together what they staged, in the order of the frame."""
+
+    def do(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+        import pyarrow
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        place = context.partitionId() if context else 0
+        told = json.dumps(work.do(batches))
+        yield pyarrow.RecordBatch.from_pydict({"place": [place], "told": [told]})
+
+    staged = _Staged({})
+    for row in sorted(rows.mapInArrow(do, "place BIGINT, told STRING").collect()):
+        told = json.loads(row["told"])
+        staged.records += told["records"]
+        staged.bad.update(told["bad"])
+        for path, text in told["text"].items():
+            staged.text.setdefault(path, text)
+        for topic, part in told["parts"].items():
+            staged.parts.setdefault(topic, []).append(bytes.fromhex(part))
+    return staged

@@ -1,0 +1,487 @@
+"""`profile`: what is in a topic, in figures: rates, sizes, keys, gaps, hours; as a page too.
+
+Spark counts, in three passes: over spans of time, partitions and sizes at once; over keys; and over
+times in the order of offsets. Values and headers never reach the JVM: tasks send their lengths.
+The counts fit this process, and `figures` sums them up; `page` draws them. Only compression
+is estimated, from a sample.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import pyarrow
+from pyspark.sql import functions as F  # noqa: N812  # as every Spark program names it
+
+import falaj
+from falaj.arrow import lanes
+from falaj.errors import InvalidArgument, SystemCallFailed
+from falaj.pipeline.base import places
+from falaj.pipeline.base.frame import Config, Result, watched
+from falaj.pipeline.profiling import figures
+from falaj.pipeline.profiling.figures import Bucket, Compression, Key, Partition
+from falaj.spark.reading.ranges import open_raw
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import numpy
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+    from falaj import AnyTopic
+    from falaj.arrow import Lane
+    from falaj.pipeline.base.frame import Progress
+    from falaj.pipeline.profiling.figures import Keys, Missing, Pause, Sizes, Slot
+    from falaj.spark.reading.ranges import Range
+
+__all__ = ["ProfileConfig", "ProfileResult", "profile"]
+
+_COLUMNS = (
+    "key BINARY, value BINARY, partition INT, timestamp TIMESTAMP, "
+    "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
+)
+_MEASURED = "key BINARY, partition INT, us BIGINT, size BIGINT, bytes BIGINT"
+"""The figures of a record: its time, the length of its value, and that of all it has."""
+_SAMPLES, _SAMPLE_BYTES = 16, 64 << 10
+"""Places of a topic that are tried with compression, and about how much of each."""
+_CODECS = ("lz4", "zstd")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfileConfig(Config):
+    """Settings of `profile`.
+
+    Attributes:
+        topic: What is looked at.
+        start: The first record: "earliest", an offset, or a time.
+        end: Where to end: before an offset, or a time; None for the end as of now.
+        top: How many keys and pauses are reported.
+        html: File for the page; None for none.
+    """
+
+    paths: ClassVar[tuple[str, ...]] = ("store", "html")
+
+    topic: str
+    start: int | str | datetime = "earliest"
+    end: int | str | datetime | None = None
+    top: int = 10
+    html: Path | str | None = None
+
+    def __post_init__(self) -> None:
+        """Check it.
+
+        Raises:
+            InvalidArgument: Something cannot be right.
+        """
+        super().__post_init__()
+        if self.top < 1:
+            raise InvalidArgument(
+                f"top is how many keys and pauses are reported, at least 1, not {self.top}"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfileResult(Result):
+    """The figures of a topic; `bytes` are those of keys, values and headers.
+
+    Attributes:
+        topic: Its name.
+        offsets: Records of each partition that were looked at: first, and behind the last.
+        first: Earliest time; None where there is no record.
+        last: Latest time.
+        tombstones: Records without a value.
+        per_second: Records in a second, on the average from the first to the last; None where they
+            have all the same time.
+        hours: Each hour of UTC that has records.
+        missing: Hours between the first and the last that have none.
+        slot_seconds: Width of `slots`.
+        slots: The same for a plot: spans of a width that leaves not too many.
+        pauses: The longest spans without a record, in all partitions.
+        pause_seconds: Pauses shorter than this were not looked for.
+        keys: How records are spread over keys.
+        sizes: How large values are; None where there are none.
+        partitions: Each partition.
+        late: Records whose time lies before that of one with a lower offset in their partition.
+        latest: Most seconds by which one does: what a watermark would have to wait for.
+        compression: What a sample of values becomes.
+        html: The page, where one was written.
+    """
+
+    topic: str
+    offsets: dict[int, tuple[int, int]]
+    first: datetime | None
+    last: datetime | None
+    tombstones: int
+    per_second: float | None
+    hours: tuple[Slot, ...]
+    missing: tuple[Missing, ...]
+    slot_seconds: float
+    slots: tuple[Slot, ...]
+    pauses: tuple[Pause, ...]
+    pause_seconds: float
+    keys: Keys
+    sizes: Sizes | None
+    partitions: tuple[Partition, ...]
+    late: int
+    latest: float
+    compression: tuple[Compression, ...]
+    html: Path | None
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Tell it to people."""
+        from falaj.pipeline.profiling import words
+
+        return [*words.rows(self), super().rows()[-1]]
+
+
+def profile(
+    spark: SparkSession, config: ProfileConfig, *, progress: Progress | None = None
+) -> ProfileResult:
+    """Count what is in a topic, or in a range of it.
+
+    Costs four readings in Spark: two of whole records, two of times. Memory holds a row for each
+    hour or each 20,000th part of the time, for each size that a value has, and for each number of
+    records that a key has.
+
+    Args:
+        spark: The session.
+        config: The settings.
+        progress: Gets how far it is.
+
+    Returns:
+        The figures; the page is written, where one is asked for, whole or not at all.
+
+    Raises:
+        UnknownTopic: There is no topic of this name.
+        OffsetOutOfRange: `start` or `end` is not there.
+        CorruptData: A record is corrupt.
+        SystemCallFailed: The page cannot be written.
+        MissingExtra: A page is asked for, and matplotlib is not installed.
+    """
+    began = time.monotonic()
+    write = _page() if config.html is not None else None  # whether it can be is better known now
+    with ExitStack() as held:
+        store = held.enter_context(falaj.open(config.store, read_only=True))
+        topic = held.enter_context(open_raw(store, config.topic))
+        todo = lanes(topic, config.start, config.end)
+        found = _Counting(spark, topic, todo, config.top, progress).count()
+        html = None if config.html is None else Path(config.html)
+        result = ProfileResult(
+            **found, topic=topic.name, html=html, seconds=time.monotonic() - began
+        )
+    if html is not None and write is not None:
+        _write(html, write(result))
+    return result
+
+
+def _page() -> Callable[[ProfileResult], str]:
+    from falaj.pipeline.profiling import page
+
+    return page.write
+
+
+def _write(file: Path, page: str) -> None:
+    """Put the page where it belongs, whole or not at all."""
+    beside = file.with_name(f".{file.name}.{os.getpid()}.tmp")
+    try:
+        beside.write_text(page, "utf-8")
+        beside.replace(file)
+    except OSError as error:
+        beside.unlink(missing_ok=True)
+        refused = SystemCallFailed(f"cannot write the page {file}: {error.strerror}")
+        refused.errno, refused.path = error.errno, str(file)
+        raise refused from None
+
+
+@dataclass(frozen=True)
+class _Counting:
+    """The questions to Spark, and the sums of its answers."""
+
+    spark: SparkSession
+    topic: AnyTopic[Any]
+    lanes: list[Lane]
+    top: int
+    progress: Progress | None
+
+    def count(self) -> dict[str, Any]:
+        """Count everything; the members of a result."""
+        step = figures.step_for(self._span_us())
+        rows = self._rows()
+        with watched(self.spark, self.progress, "counting records"):
+            by_time, by_partition, by_size = self._sets(rows, step)
+        with watched(self.spark, self.progress, "counting keys"):
+            records = sum(row.records for row in by_partition)
+            keys = self._keys(rows, records)
+        with watched(self.spark, self.progress, "looking at times"):
+            late = self._late()
+        buckets = sorted(Bucket(r.bucket, r.records, r.bytes, r.first, r.last) for r in by_time)
+        hours = figures.hours(buckets)
+        slot_seconds, slots = figures.slots(buckets, step)
+        first = min((bucket.first for bucket in buckets), default=None)
+        last = max((bucket.last for bucket in buckets), default=None)
+        return {
+            "records": records,
+            "bytes": sum(row.bytes for row in by_partition),
+            "offsets": {partition: (start, end) for partition, start, end in self.lanes},
+            "first": None if first is None else figures.moment(first),
+            "last": None if last is None else figures.moment(last),
+            "tombstones": sum(row.tombstones for row in by_partition),
+            "per_second": _rate(records, first, last),
+            "hours": hours,
+            "missing": figures.missing(hours),
+            "slot_seconds": slot_seconds,
+            "slots": slots,
+            "pauses": figures.pauses(buckets, step, self.top),
+            "pause_seconds": step / figures.US,
+            "keys": keys,
+            "sizes": figures.sizes((r.size, r.records) for r in by_size if r.size is not None),
+            "partitions": self._partitions(by_partition, late, records),
+            "late": sum(count for count, _ in late.values()),
+            "latest": max((us / figures.US for _, us in late.values()), default=0.0),
+            "compression": _compression(self.topic, self.lanes),
+        }
+
+    def _span_us(self) -> int:
+        """About how much time the records cover: only how finely they are counted hangs on it."""
+        ends = []
+        for partition, start, end in self.lanes:
+            part = self.topic.partition(partition)
+            for first in (start, max(start, end - 1)):  # compaction may have taken either
+                ends += [record.timestamp_ns for record in islice(part._records(first, end), 1)]
+        return (max(ends) - min(ends)) // 1_000 if ends else 0
+
+    def _rows(self) -> DataFrame:
+        reading = places.Reading.of(self.spark, self.topic, self.lanes, _COLUMNS)
+        return reading.through(_measure, _MEASURED)
+
+    def _sets(self, rows: DataFrame, step: int) -> tuple[list[Row], list[Row], list[Row]]:
+        """Count by time, by partition and by size in one pass."""
+        bucket = F.expr(f"us - pmod(us, {step}L)").alias("bucket")
+        # A column is null in sets not grouped by it, so the size is counted under another name.
+        by = rows.select("*", bucket, F.col("size").isNull().alias("tombstone"))
+        sets = [["bucket"], ["partition"], ["size"]]
+        counted = (
+            by.groupingSets(
+                [[F.col(n) for n in names] for names in sets], "bucket", "partition", "size"
+            )
+            .agg(
+                F.grouping("bucket").alias("no_bucket"),
+                F.grouping("partition").alias("no_partition"),
+                F.count(F.lit(1)).alias("records"),
+                F.sum("bytes").alias("bytes"),
+                F.min("us").alias("first"),
+                F.max("us").alias("last"),
+                F.count_if("tombstone").alias("tombstones"),
+            )
+            .collect()
+        )
+        return (
+            [row for row in counted if not row.no_bucket],
+            [row for row in counted if not row.no_partition],
+            [row for row in counted if row.no_bucket and row.no_partition],
+        )
+
+    def _keys(self, rows: DataFrame, records: int) -> Keys:
+        per_key = (
+            rows.where("key IS NOT NULL")
+            .groupBy("key")
+            .agg(F.count(F.lit(1)).alias("records"), F.sum("bytes").alias("bytes"))
+            .persist()
+        )
+        try:
+            counted = [
+                (row.records, row.how_many)
+                for row in per_key.groupBy("records")
+                .agg(F.count(F.lit(1)).alias("how_many"))
+                .collect()
+            ]
+            most = per_key.orderBy(F.desc("records"), "key").limit(self.top).collect()
+        finally:
+            per_key.unpersist()
+        keyed = sum(each * how_many for each, how_many in counted)
+        top = tuple(
+            Key(places.shown(row.key), row.records, row.records / records, row.bytes)
+            for row in most
+        )
+        return figures.keys(counted, records - keyed, top)
+
+    def _late(self) -> dict[int, tuple[int, int]]:
+        """Compare each time with the latest before it, in the order of offsets.
+
+        Returns:
+            By partition: how many records are late, and by how many microseconds at most.
+        """
+        reading = places.Reading.of(self.spark, self.topic, self.lanes, "timestamp TIMESTAMP")
+        before: dict[tuple[int, int], int] = {}
+        latest: dict[int, int] = {}
+        for row in sorted(reading.through(_newest, _NEWEST).collect()):
+            if row.partition in latest:
+                before[row.partition, row.start] = latest[row.partition]
+            latest[row.partition] = max(row.us, latest.get(row.partition, row.us))
+        late = dict.fromkeys(latest, (0, 0))
+        for row in reading.through(_lateness(before), _LATE).collect():
+            count, most = late[row.partition]
+            late[row.partition] = count + row.late, max(most, row.us)
+        return late
+
+    def _partitions(
+        self, counted: list[Row], late: dict[int, tuple[int, int]], records: int
+    ) -> tuple[Partition, ...]:
+        rows = {row.partition: row for row in counted}
+        told = []
+        for partition, _, _ in self.lanes:
+            row = rows.get(partition)
+            if row is None:
+                told.append(Partition(partition, 0, 0, 0.0, None, None, 0, 0.0))
+                continue
+            times = figures.moment(row.first), figures.moment(row.last)
+            mine = late[partition][0], late[partition][1] / figures.US
+            told.append(
+                Partition(partition, row.records, row.bytes, row.records / records, *times, *mine)
+            )
+        return tuple(told)
+
+
+# --- In tasks ------------------------------------------------------------------------------------
+
+_NEWEST = "partition INT, start BIGINT, us BIGINT"
+_LATE = "partition INT, late BIGINT, us BIGINT"
+
+
+def _measure(_: Range, batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+    """Send the lengths of values and headers in place of these."""
+    from pyarrow import compute
+
+    def length(of: pyarrow.Array) -> pyarrow.Array:
+        return compute.fill_null(compute.binary_length(of), 0).cast(pyarrow.int64())
+
+    for batch in batches:
+        value, headers = batch["value"], batch["headers"]
+        each = headers.flatten()
+        sizes = compute.add(*(length(compute.struct_field(each, n)) for n in (0, 1)))
+        counts = compute.fill_null(compute.list_value_length(headers), 0).to_numpy()
+        payload = compute.add(length(batch["key"]), length(value)).to_numpy()
+        columns = {
+            "key": batch["key"],
+            "partition": batch["partition"],
+            "us": batch["timestamp"].cast(pyarrow.int64()),
+            "size": compute.binary_length(value).cast(pyarrow.int64()),
+            "bytes": payload + _sums(sizes.to_numpy(), counts),
+        }
+        yield pyarrow.RecordBatch.from_pydict(columns)
+
+
+def _sums(of: numpy.ndarray, counts: numpy.ndarray) -> numpy.ndarray:
+    """Add up as many numbers as each count says, one after the other.
+
+    Example:
+        >>> import numpy
+        >>> _sums(numpy.array([1, 2, 3]), numpy.array([2, 0, 1])).tolist()
+        [3, 0, 3]
+    """
+    import numpy
+
+    sums = numpy.concatenate(([0], numpy.cumsum(of, dtype=numpy.int64)))
+    ends = numpy.cumsum(counts)
+    found: numpy.ndarray = sums[ends] - sums[ends - counts]
+    return found
+
+
+def _newest(bounds: Range, batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+    """Find the latest time of a task's records."""
+    found = [int(_times(batch).max()) for batch in batches if len(batch)]
+    if found:
+        yield pyarrow.RecordBatch.from_pydict(
+            {
+                "partition": pyarrow.array([bounds.partition], pyarrow.int32()),
+                "start": [bounds.start],
+                "us": [max(found)],
+            }
+        )
+
+
+def _lateness(
+    before: dict[tuple[int, int], int],
+) -> Callable[[Range, Iterator[pyarrow.RecordBatch]], Iterator[pyarrow.RecordBatch]]:
+    """Make what compares times with the latest before them; `before` a task's first, if any."""
+
+    def compare(
+        bounds: Range, batches: Iterator[pyarrow.RecordBatch]
+    ) -> Iterator[pyarrow.RecordBatch]:
+        import numpy
+
+        latest = before.get((bounds.partition, bounds.start))
+        late = most = 0
+        for batch in batches:
+            times = _times(batch)
+            if not len(times):
+                continue
+            if latest is not None:
+                times = numpy.concatenate(([latest], times))
+            newest = numpy.maximum.accumulate(times)
+            behind = newest - times
+            late += int(numpy.count_nonzero(behind))
+            most = max(most, int(behind.max()))
+            latest = int(newest[-1])
+        yield pyarrow.RecordBatch.from_pydict(
+            {
+                "partition": pyarrow.array([bounds.partition], pyarrow.int32()),
+                "late": [late],
+                "us": [most],
+            }
+        )
+
+    return compare
+
+
+def _times(batch: pyarrow.RecordBatch) -> numpy.ndarray:
+    times: numpy.ndarray = batch["timestamp"].cast(pyarrow.int64()).to_numpy()
+    return times
+
+
+# --- In this process -----------------------------------------------------------------------------
+
+
+def _rate(records: int, first: int | None, last: int | None) -> float | None:
+    if first is None or last is None or first == last:
+        return None
+    return records / ((last - first) / figures.US)
+
+
+def _compression(topic: AnyTopic[Any], lanes: list[Lane]) -> tuple[Compression, ...]:
+    """Compress pieces from all over the topic, as blocks of a file would be."""
+    places = []
+    for partition, start, end in lanes:
+        each = max(_SAMPLES // len(lanes), 1)
+        cuts = {start + (end - start) * n // each for n in range(each)} if end > start else set()
+        places += [(partition, cut, end) for cut in sorted(cuts)]
+    blocks = [block for place in places if (block := _block(topic, *place))]
+    size = sum(map(len, blocks))
+    if not size:
+        return ()
+    return tuple(
+        Compression(
+            codec,
+            size,
+            size / sum(len(pyarrow.compress(block, codec, asbytes=True)) for block in blocks),
+        )
+        for codec in _CODECS
+        if pyarrow.Codec.is_available(codec)
+    )
+
+
+def _block(topic: AnyTopic[Any], partition: int, start: int, end: int) -> bytes:
+    values, size = [], 0
+    for record in topic.partition(partition)._records(start, end):
+        values.append(record.to_bytes())
+        size += len(values[-1])
+        if size >= _SAMPLE_BYTES:
+            break
+    return b"".join(values)

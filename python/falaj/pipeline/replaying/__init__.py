@@ -1,0 +1,1 @@
+"""`replay`: a topic into another, in the rhythm of its times."""

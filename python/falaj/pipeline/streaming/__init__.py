@@ -1,0 +1,1 @@
+"""`aggregate` and `join`: jobs that follow a topic."""

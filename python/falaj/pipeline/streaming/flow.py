@@ -1,0 +1,254 @@
+"""Parts of `aggregate` and `join`: settings of a job that follows a topic, topics as rows.
+
+Rows have the fields of the value, as the schema names them, and `record`, a struct of the key,
+topic, partition, offset and timestamp that the record has. How a job runs is in `runs`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pyspark.errors import ParseException
+from pyspark.sql import functions as F  # noqa: N812  # as every Spark program names it
+
+from falaj import _time
+from falaj.errors import InvalidArgument
+from falaj.pipeline.base import bad
+from falaj.pipeline.base.frame import Config
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = [
+    "BAD",
+    "BATCH",
+    "RECORD",
+    "FlowConfig",
+    "Moment",
+    "interval",
+    "named",
+    "part_rows",
+    "rows",
+    "whole_rows",
+]
+
+RECORD = "record"
+Moment = int | str | datetime
+"""An offset of each partition, or a time."""
+AVAILABLE_NOW, BATCH = "available-now", "batch"
+BAD = "falaj_bad"
+"""The name under which a stream counts values that cannot be read, as `values`."""
+_INTERVAL = re.compile(
+    r"(\d+)\s*(milliseconds?|ms|seconds?|s|minutes?|m|hours?|h|days?|d|weeks?|w)",
+    re.IGNORECASE,
+)
+_UNITS = {"ms": "millisecond", "s": "second", "m": "minute", "h": "hour", "d": "day", "w": "week"}
+_NAMED = re.compile(r"(.+)\s+as\s+`?(\w+)`?\s*", re.IGNORECASE | re.DOTALL)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlowConfig(Config):
+    """Settings of pipelines that follow a topic.
+
+    Attributes:
+        topic: The topic that is read.
+        checkpoint: Folder in which the job keeps where it is; each job has one of its own.
+        schema: Fields of the value, as SQL has them: `"carrier STRING, delay INT"`; values are
+            JSON then. Without it the value is text, in the column `value`.
+        into: Topic that results are appended to, as JSON; it is made if it is not there.
+        parquet: Folder that results are written to as Parquet files.
+        partitions: How many partitions a new topic `into` has.
+        trigger: `"available-now"`: what there is, and then it ends; or how often to look for more,
+            as `"10 seconds"`: until it is stopped.
+        start: Where a new job begins: an offset of each partition, a time, `"earliest"` or
+            `"latest"`.
+        batch: Most records of a micro-batch; None for all there is. PySpark 4.2 or newer.
+        key: SQL that makes the key of a result's record.
+        on_corrupt: Whether a corrupt record fails the job or is left out and reported.
+        on_bad: What a value does that is not what the schema says, or not UTF-8: "fail"; "skip":
+            it is left out and counted; or the name of a topic that it goes to as it is, once, with
+            headers that say where it stood. None: what `on_corrupt` says.
+        on_loss: Whether records that are gone before they were read fail the job or are passed over
+            and reported.
+    """
+
+    paths: ClassVar[tuple[str, ...]] = ("store", "checkpoint", "parquet")
+    decisive: ClassVar[tuple[str, ...]] = ("store", "topic", "schema", "into", "parquet", "key")
+    """Settings that decide what is written; they stay as they are from run to run."""
+    reserved: ClassVar[tuple[str, ...]] = ()
+    """Names that no field of the value may have, beside `record`."""
+
+    topic: str
+    checkpoint: Path | str
+    schema: str | None = None
+    into: str | None = None
+    parquet: Path | str | None = None
+    partitions: int = 1
+    trigger: str = AVAILABLE_NOW
+    start: Moment = "earliest"
+    batch: int | None = None
+    key: str | None = None
+    on_corrupt: Literal["fail", "skip"] = "fail"
+    on_bad: str | None = None
+    on_loss: Literal["fail", "continue"] = "fail"
+
+    def __post_init__(self) -> None:
+        """Check it.
+
+        Raises:
+            InvalidArgument: A setting cannot be right.
+        """
+        super().__post_init__()
+        if self.into is None and self.parquet is None:
+            raise InvalidArgument(
+                "nothing says where results go: give into, a topic, or parquet, a folder"
+            )
+        if self.into == self.topic:
+            raise InvalidArgument(
+                f"results cannot go into {self.topic}, which is read: choose another"
+            )
+        bad.check(self.on_bad, self.topic, self.into)
+        for name, count in (("partitions", self.partitions), ("batch", self.batch)):
+            if count is not None and count < 1:
+                raise InvalidArgument(f"{name} is a whole number from 1 up, not {count}")
+        if self.trigger not in (AVAILABLE_NOW, BATCH):
+            interval("trigger", self.trigger, f'"{AVAILABLE_NOW}" or ')
+        if self.start not in ("earliest", "latest") and not isinstance(self.start, int):
+            _time.to_ns(self.start)
+
+    @property
+    def continuous(self) -> bool:
+        """Whether it goes on until it is stopped."""
+        return self.trigger not in (AVAILABLE_NOW, BATCH)
+
+    @property
+    def fails_on_bad(self) -> bool:
+        """Whether a value that cannot be read ends the job."""
+        return (self.on_bad or self.on_corrupt) == "fail"
+
+    def source(self) -> dict[str, str]:
+        """Give the options of the source, but for where it begins."""
+        plain = {"values": "string" if self.schema is None else "json", "mode": "FAILFAST"}
+        return {
+            "store": str(self.store),
+            "subscribe": self.topic,
+            "onCorrupt": self.on_corrupt,
+            "failOnDataLoss": str(self.on_loss == "fail").lower(),
+            **(plain if self.fails_on_bad else bad.options(self.schema)),
+        }
+
+    def offsets(self, each: Mapping[int, int]) -> str:
+        """Write offsets by partition as the source's options take them."""
+        return json.dumps({self.topic: {str(part): offset for part, offset in each.items()}})
+
+
+def interval(name: str, text: str, instead: str = "") -> str:
+    """Read a span of time: `10 minutes`, `1 hour`, `90s`.
+
+    Returns:
+        The same as Spark writes it.
+
+    Raises:
+        InvalidArgument: It is none.
+
+    Example:
+        >>> interval("window", "90s"), interval("window", "1 hour")
+        ('90 seconds', '1 hours')
+    """
+    match = _INTERVAL.fullmatch(text.strip())
+    if match is None or int(match[1]) < 1:
+        raise InvalidArgument(
+            f'{name} is {instead}a span of time such as "10 minutes", not {text!r}'
+        )
+    unit = match[2].lower()
+    return f"{match[1]} {_UNITS.get(unit, unit.rstrip('s'))}s"
+
+
+def named(expression: str) -> tuple[str, str]:
+    """Take SQL and its name apart; without a name it gets one from its words.
+
+    Example:
+        >>> named("hour(time) AS hour"), named("sum(delay)"), named("carrier")
+        (('hour(time)', 'hour'), ('sum(delay)', 'sum_delay'), ('carrier', 'carrier'))
+    """
+    if match := _NAMED.fullmatch(expression.strip()):
+        return match[1].strip(), match[2]
+    return expression.strip(), re.sub(r"\W+", "_", expression).strip("_").lower()
+
+
+# --- Rows ----------------------------------------------------------------------------------------
+
+
+def whole_rows(reader: Any, options: Mapping[str, str], schema: str | None) -> DataFrame:
+    """Read topics as rows of two columns: `value`, null for a tombstone, and `record`.
+
+    Args:
+        reader: `spark.read` or `spark.readStream`.
+        options: Of the source.
+        schema: Fields of the value, or None for text.
+
+    Raises:
+        InvalidArgument: The schema is none.
+    """
+    along = options.get("mode") == "PERMISSIVE" or options["values"] == "binary"
+    value = "STRING" if schema is None else f"STRUCT<{schema}>"
+    if along:
+        value = bad.value_type(schema)
+    columns = "key BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP"
+    reader = reader.format("falaj").options(**options)
+    try:
+        frame: DataFrame = reader.schema(f"value {value}, {columns}").load()
+    except ParseException as error:
+        raise InvalidArgument(
+            f'{schema!r} is no schema: name the fields and their types, "carrier STRING, delay '
+            f'INT": {error}'
+        ) from None
+    record = F.struct("key", "topic", "partition", "offset", "timestamp").alias(RECORD)
+    if not along:
+        return frame.select("value", record)
+    wrong = bad.is_bad(schema)
+    if frame.isStreaming:
+        frame = frame.observe(BAD, F.count_if(wrong).alias("values"))
+    return frame.where(~wrong).select(bad.good(schema).alias("value"), record)
+
+
+def rows(
+    reader: Any, options: Mapping[str, str], schema: str | None, reserved: tuple[str, ...] = ()
+) -> DataFrame:
+    """Read topics as rows: the value's fields, or `value` without a schema; and `record`.
+
+    Args:
+        reader: `spark.read` or `spark.readStream`.
+        options: Of the source.
+        schema: Fields of the value, or None for text.
+        reserved: Further names that no field may have.
+
+    Raises:
+        InvalidArgument: The schema is none, or has a field with such a name.
+    """
+    whole = whole_rows(reader, options, schema)
+    if schema is None:
+        return whole
+    found = whole.select("value.*", RECORD)
+    for name in (RECORD, *reserved):
+        if name in found.columns[:-1]:
+            raise InvalidArgument(
+                f"the schema has a field {name!r}, and so is called something else here: leave the "
+                "field out"
+            )
+    return found
+
+
+def part_rows(
+    spark: SparkSession, config: FlowConfig, start: Mapping[int, int], end: Mapping[int, int]
+) -> DataFrame:
+    """Read a range of the topic at once: offsets by partition."""
+    bounds = {"startingOffsets": config.offsets(start), "endingOffsets": config.offsets(end)}
+    return rows(spark.read, config.source() | bounds, config.schema, config.reserved)

@@ -1,0 +1,346 @@
+"""`join`: records of a topic enriched from a table, into a topic and into Parquet.
+
+Each batch of the stream is joined with the table as it is then. Invariant: every record is there
+once, or with each row of the table that fits it, whatever was killed on the way; those that fit
+none are kept with nulls, or left out, as asked, and counted. Records keep their order within a key.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import functions as F  # noqa: N812  # as every Spark program names it
+
+import falaj
+from falaj.errors import InvalidArgument
+from falaj.pipeline.base import bad
+from falaj.pipeline.base.frame import Result, sentence, watched
+from falaj.pipeline.streaming import lookup
+from falaj.pipeline.streaming.flow import BATCH, RECORD, FlowConfig, Moment, part_rows
+from falaj.pipeline.streaming.lookup import Lookup, Source
+from falaj.pipeline.streaming.runs import Run
+from falaj.spark.reading.ranges import open_raw
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from falaj.pipeline.base.frame import Progress
+    from falaj.pipeline.streaming.outputs import Counts, Outputs
+
+__all__ = ["JoinConfig", "JoinResult", "join"]
+
+logger = logging.getLogger("falaj.pipeline")
+
+_TABLE, _FITS = "table", "_fits"
+_EQUAL = re.compile(r"(.+?)(?<![<>=!])==?(?![<>=])(.+)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class JoinConfig(FlowConfig):
+    """Settings of `join`, beside those of `FlowConfig`.
+
+    In SQL the value's fields go by their names, the record's key, topic, partition, offset and
+    timestamp by `record.key` and so on, and the table's columns by `table.name`. `trigger` may be
+    `"batch"`, too: all there is, or what lies before `end`, at once.
+
+    Attributes:
+        on: What has to be equal: a column of both, or SQL as `"dest = faa"`, the table's side
+            second.
+        table: A Parquet, CSV or JSON file, or a folder of such files: a path, or a URL that Spark
+            reads.
+        table_topic: In its place: a topic of the store; the last value of each key counts.
+        table_schema: Fields of the values of `table_topic`, as `schema`.
+        table_columns: SQL and names of the table's columns, `("carrier", "name AS airline")`; all
+            there are if it is empty. Columns of CSV are text: `"CAST(temp AS DOUBLE) AS temp"`.
+        null: What stands for a missing value in CSV.
+        how: Whether records that fit nothing are kept, `"left"`, or left out, `"inner"`.
+        select: SQL and names of a result's columns; if it is empty all of both.
+        reload: Whether the table is read again when its files, or its topic, changed.
+        broadcast: Whether the table is held whole by each executor; a table that is too large for
+            that is sorted together with each batch.
+        end: With the trigger `"batch"`: the offset of each partition that is not read any more, or
+            a time.
+    """
+
+    urls: ClassVar[tuple[str, ...]] = ("table",)
+    decisive: ClassVar[tuple[str, ...]] = (
+        *(*FlowConfig.decisive, "on", "table", "table_topic", "table_schema", "table_columns"),
+        *("how", "select", "at_once"),
+    )
+    reserved: ClassVar[tuple[str, ...]] = (_TABLE,)
+
+    on: tuple[str, ...]
+    table: Path | str | None = None
+    table_topic: str | None = None
+    table_schema: str | None = None
+    table_columns: tuple[str, ...] = ()
+    null: str = ""
+    how: Literal["left", "inner"] = "left"
+    select: tuple[str, ...] = ()
+    reload: bool = False
+    broadcast: bool = True
+    end: Moment | None = None
+
+    def __post_init__(self) -> None:
+        """Check it.
+
+        Raises:
+            InvalidArgument: A setting cannot be right.
+        """
+        super().__post_init__()
+        if (self.table is None) == (self.table_topic is None):
+            raise InvalidArgument("give one of table, a file or a folder, and table_topic, a topic")
+        if self.table_schema is not None and self.table_topic is None:
+            raise InvalidArgument(
+                "table_schema is that of a topic's values: types of files are given by "
+                "table_columns, as 'CAST(temp AS DOUBLE) AS temp'"
+            )
+        if self.table_topic is not None and self.table_topic in (self.topic, self.into):
+            raise InvalidArgument(
+                f"the table is read from {self.table_topic}: choose another topic for it"
+            )
+        if self.end is not None and not self.at_once:
+            raise InvalidArgument('end is for trigger="batch": a stream has none')
+        if not self.on:
+            raise InvalidArgument("on is missing: give the columns that have to be equal")
+
+    def expect(self) -> None:
+        """Check that there are such topics, or such a file or folder."""
+        super().expect()
+        if isinstance(self.table, Path):
+            lookup.expect(self.table)
+        elif self.table_topic is not None:
+            with falaj.open(self.store, read_only=True) as store:
+                open_raw(store, self.table_topic).close()
+
+    @property
+    def at_once(self) -> bool:
+        """Whether it is one batch and no stream."""
+        return self.trigger == BATCH
+
+    @property
+    def lookup(self) -> Source:
+        """Where the table comes from."""
+        columns, null = self.table_columns, self.null
+        if self.table is not None:
+            return Source(path=self.table, columns=columns, null=null)
+        return Source(
+            store=Path(self.store),
+            topic=self.table_topic,
+            schema=self.table_schema,
+            columns=columns,
+        )
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """SQL of what has to be equal, of the record and of the table."""
+        return [_sides(text) for text in self.on]
+
+
+def _sides(text: str) -> tuple[str, str]:
+    match = _EQUAL.fullmatch(text)
+    return (match[1].strip(), match[2].strip()) if match else (text.strip(), text.strip())
+
+
+@dataclass(frozen=True, kw_only=True)
+class JoinResult(Result):
+    """The result of a run of `join`; `bytes` are those of the results as JSON.
+
+    Attributes:
+        rows_written: How many results were written: of a record as many as rows fit it.
+        unmatched: How many records no row of the table fits.
+        bad: How many values are not what the schema says, or not UTF-8.
+        batches: How many micro-batches there were.
+        loads: How often the table was read.
+        notes: What was reported: fields of the schema that no record of a sample has.
+    """
+
+    rows_written: int
+    unmatched: int
+    bad: int
+    batches: int
+    loads: int
+    notes: tuple[str, ...]
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Tell it to people."""
+        return [
+            ("records", f"{self.records:,}"),
+            ("that fit nothing", f"{self.unmatched:,}"),
+            ("bad values", f"{self.bad:,}"),
+            ("results", f"{self.rows_written:,}"),
+            ("bytes", f"{self.bytes:,}"),
+            ("batches", f"{self.batches:,}"),
+            ("table read", f"{self.loads:,}"),
+            ("seconds", f"{self.seconds:.1f}"),
+            *(("note", note) for note in self.notes),
+        ]
+
+
+def join(
+    spark: SparkSession, config: JoinConfig, *, progress: Progress | None = None
+) -> JoinResult:
+    """Enrich a topic's records from a table, into a topic and into Parquet, each once.
+
+    Run again with the same checkpoint it goes on where it was, also after it was killed; with
+    `trigger="batch"` it then does nothing more.
+
+    Args:
+        spark: The session; not one of Spark Connect.
+        config: What is wanted.
+        progress: Gets how far it is: in records, of a batch in Spark's tasks.
+
+    Returns:
+        What this run did.
+
+    Raises:
+        InvalidArgument: The config does not fit the topic, the table or the checkpoint.
+        Error: The topic or the table cannot be read, or results not be written.
+    """
+    begun = time.perf_counter()
+    lookup = Lookup(spark, config.lookup, config.reload)
+    shape = {"key": config.key or f"{RECORD}.key", "time": f"{RECORD}.timestamp"}
+    order = (f"{RECORD}.partition", f"{RECORD}.offset")
+    with watched(spark, progress if config.at_once else None, f"join {config.topic}"):
+        try:
+            run = Run.begin(
+                *(spark, config, "join", progress),
+                lambda like: enriched(config, like, lookup.now()),
+            )
+            work = _Work(config, lookup, run.outputs(**shape, aside=(RECORD, _FITS), order=order))
+            if config.at_once:
+                _at_once(run, config, work)
+            else:
+
+                def write(frame: DataFrame, number: int) -> None:
+                    run.keep_bad(number, *run.bounds(number))
+                    work.write(frame, number)
+
+                run.follow(run.stream().writeStream.foreachBatch(write))
+        finally:
+            lookup.close()
+    counts = work.written.values()
+    return JoinResult(
+        records=run.records,
+        bytes=sum(count["bytes"] for count in counts),
+        seconds=time.perf_counter() - begun,
+        rows_written=sum(count["rows"] for count in counts),
+        unmatched=sum(count["unmatched"] for count in counts),
+        bad=run.bad,
+        batches=len(counts),
+        loads=lookup.loads,
+        notes=run.notes,
+    )
+
+
+def _at_once(run: Run, config: JoinConfig, work: _Work) -> None:
+    """Write all of it as one batch, if that was not done."""
+    if run.job.done:
+        return
+    end = run.ends(config.end)
+    start = {part: run.job.start.get(part, 0) for part in end}
+    run.records = run.count(start, end)
+    run.keep_bad(0, start, end)
+    run.bad = _bad_values(run, config, start, end)
+    work.write(part_rows(run.spark, config, start, end), 0)
+    run.job.finish()
+
+
+def _bad_values(run: Run, config: JoinConfig, start: dict[int, int], end: dict[int, int]) -> int:
+    """Count the values of a range that cannot be read."""
+    if config.fails_on_bad:
+        return 0
+    bounds = {part: (start.get(part, 0), at) for part, at in end.items()}
+    return bad.found(run.spark, config.store, config.topic, config.schema, bounds).count()
+
+
+def enriched(config: JoinConfig, frame: DataFrame, table: DataFrame) -> DataFrame:
+    """Join: `record`, the result's columns, and whether anything fits.
+
+    Raises:
+        InvalidArgument: Spark does not take `on` or `select`, or two columns have one name.
+    """
+    pairs = config.pairs
+    fields = [name for name in frame.columns if name != RECORD]
+    try:
+        for number, (mine, _) in enumerate(pairs):
+            frame = frame.withColumn(f"_on{number}", F.expr(mine))
+        right = table.alias(_TABLE).select(
+            *(F.expr(its).alias(f"_with{n}") for n, (_, its) in enumerate(pairs)),
+            F.struct(*(f"`{name}`" for name in table.columns)).alias(_TABLE),
+            F.lit(True).alias(_FITS),
+        )
+        equal = [F.col(f"_on{n}") == F.col(f"_with{n}") for n in range(len(pairs))]
+        right = F.broadcast(right) if config.broadcast else right
+        joined = frame.join(right, equal, "left")
+        if not config.broadcast:
+            joined = joined.orderBy(f"{RECORD}.partition", f"{RECORD}.offset")
+        chosen = joined.selectExpr(RECORD, *_select(config, fields, table), _FITS)
+    except AnalysisException as error:
+        raise InvalidArgument(f"Spark does not take on or select: {sentence(error)}") from None
+    for name in chosen.columns:
+        if chosen.columns.count(name) > 1:
+            raise InvalidArgument(
+                f"two columns are called {name}: choose with select, as {name!r} and "
+                f"'{_TABLE}.{name} AS other'"
+            )
+    return chosen
+
+
+def _select(config: JoinConfig, fields: list[str], table: DataFrame) -> list[str]:
+    """Say which columns a result has."""
+    mine = [f"`{name}`" for name in fields]
+    if config.select:
+        return [s for one in config.select for s in (mine if one == "*" else [one])]
+    known = {its for _, its in config.pairs}
+    return mine + [f"{_TABLE}.`{name}`" for name in table.columns if name not in known]
+
+
+class _Work:
+    """Does the work of a batch, and knows what was written."""
+
+    def __init__(self, config: JoinConfig, lookup: Lookup, outputs: Outputs) -> None:
+        self.config, self.lookup, self.outputs = config, lookup, outputs
+        self.written: dict[int, Counts] = {}
+
+    def write(self, frame: DataFrame, number: int) -> None:
+        """Join a batch and write it, or what is missing of it."""
+        held: list[DataFrame] = []
+
+        def make() -> tuple[DataFrame, Counts]:
+            joined = enriched(self.config, frame, self.lookup.now()).persist()
+            held.append(joined)
+            return self._kept(joined), self._counted(joined)
+
+        try:
+            self.written[number] = self.outputs.write(frame.sparkSession, number, make)
+        finally:
+            for each in held:
+                each.unpersist()
+
+    def _kept(self, joined: DataFrame) -> DataFrame:
+        if self.config.how == "inner":
+            joined = joined.where(F.col(_FITS).isNotNull())
+        return joined.drop(_FITS)
+
+    def _counted(self, joined: DataFrame) -> Counts:
+        alone = F.col(_FITS).isNull()
+        kept = ~alone if self.config.how == "inner" else None
+        place = F.struct(f"{RECORD}.partition", f"{RECORD}.offset")
+        found = self.outputs.counted(
+            joined, kept, unmatched=F.count_if(alone), first=F.min(F.when(alone, place))
+        )
+        if found.unmatched:
+            logger.warning(
+                "topic %s: %s records fit no row of the table, the first at offset %s of "
+                "partition %s",
+                *(self.config.topic, found.unmatched, found["first"].offset),
+                found["first"].partition,
+            )
+        return {name: found[name] for name in ("rows", "bytes", "unmatched")}

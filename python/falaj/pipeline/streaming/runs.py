@@ -1,0 +1,305 @@
+"""A run of a job that follows a topic: the query, its trigger, its progress, its end.
+
+Owns which records a run reads, in which batches Spark read them, and how a query ends: by itself,
+by an error, or by Ctrl-C. The module `jobs` keeps the state from run to run, and `outputs`
+writes.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import falaj
+from falaj.errors import Error, InvalidArgument
+from falaj.pipeline.base import bad
+from falaj.pipeline.base.frame import SILENT, struct_of
+from falaj.pipeline.streaming.flow import BAD, interval, part_rows, rows
+from falaj.pipeline.streaming.jobs import Job
+from falaj.pipeline.streaming.outputs import Outputs
+from falaj.spark.reading import sampling
+from falaj.spark.reading.ranges import Range, open_raw
+from falaj.spark.streaming import checkpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+    from falaj import Topic
+    from falaj.pipeline.base.frame import Progress
+    from falaj.pipeline.streaming.flow import FlowConfig, Moment
+
+__all__ = ["Batch", "Run"]
+
+_LOOK_S = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A batch that a query is done with, as Spark tells it.
+
+    Attributes:
+        number: Its number.
+        start: The topic's offsets where it begins, by partition.
+        end: Where it ends.
+        records: How many records it read.
+        told: All that Spark tells.
+    """
+
+    number: int
+    start: dict[int, int]
+    end: dict[int, int]
+    records: int
+    told: Any
+
+
+@dataclass(slots=True)
+class Run:
+    """One run of a job.
+
+    Attributes:
+        spark: The session.
+        config: The settings.
+        job: The job.
+        progress: Gets how far it is.
+        seen: Called with each batch, when Spark is done with it.
+        records: How many records were read.
+        bad: How many values could not be read.
+        notes: What was reported before the first record was read.
+    """
+
+    spark: SparkSession
+    config: FlowConfig
+    job: Job
+    progress: Progress
+    seen: Callable[[Batch], None] = lambda _: None
+    records: int = 0
+    bad: int = 0
+    notes: tuple[str, ...] = ()
+    _last: int = field(default=-1)
+
+    @classmethod
+    def begin(
+        cls,
+        spark: SparkSession,
+        config: FlowConfig,
+        verb: str,
+        progress: Progress | None,
+        check: Callable[[DataFrame], object],
+    ) -> Run:
+        """Find or make the job.
+
+        Args:
+            spark: The session.
+            config: The settings.
+            verb: Which pipeline it is.
+            progress: Gets how far it is.
+            check: Given the topic's columns, without rows; raises where they don't fit what is
+                asked for. Then nothing was made yet.
+
+        Raises:
+            InvalidArgument: The checkpoint is another job's.
+        """
+        _refuse_remote(spark)
+        start = _look(config, config.start)
+        check(part_rows(spark, config, start, start))
+        job = Job.begin(Path(config.checkpoint), verb, settings(config), start)
+        notes = _unknown(spark, config, start)
+        return cls(spark, config, job, progress or SILENT, notes=notes)
+
+    def outputs(self, **shape: Any) -> Outputs:
+        """Say where batches go; what is not there is made."""
+        config = self.config
+        folder = None if config.parquet is None else Path(config.parquet)
+        outputs = Outputs(self.job, Path(config.store), config.into, folder, **shape)
+        outputs.prepare(config.partitions)
+        bad.make(config.store, bad.topic_of(config.on_bad))
+        return outputs
+
+    def keep_bad(self, number: int, start: dict[int, int], end: dict[int, int]) -> None:
+        """Append the bad values of a batch to their topic, if they go to one."""
+        into, config = bad.topic_of(self.config.on_bad), self.config
+        if into is not None:
+            bounds = {part: (start.get(part, 0), at) for part, at in end.items()}
+            token = (f"pipeline-{self.job.name}-bad", number)
+            given = (self.spark, config.store, config.topic, config.schema, bounds)
+            bad.keep(*given, into=into, token=token)
+
+    def bounds(self, number: int) -> tuple[dict[int, int], dict[int, int]]:
+        """Find where a batch of the stream begins and ends, as Spark has noted before it ran."""
+        before = None if number == 0 else _noted(self.job.query, number - 1)
+        return self._bounds(before, _noted(self.job.query, number))
+
+    def stream(self) -> DataFrame:
+        """Read the topic as a stream."""
+        config = self.config
+        # Where it began, also if it was killed in its first batch and "latest" has moved since.
+        options = config.source() | {"startingOffsets": config.offsets(self.job.start)}
+        if config.batch is not None:
+            options["maxOffsetsPerTrigger"] = str(config.batch)
+        return rows(self.spark.readStream, options, config.schema, config.reserved)
+
+    def ends(self, end: Moment | None = None) -> dict[int, int]:
+        """Look where the topic's partitions end.
+
+        Args:
+            end: An offset of each partition, or a time; None for all there is.
+        """
+        found = _look(self.config, "latest" if end is None else end)
+        return {part: max(offset, self.job.start.get(part, 0)) for part, offset in found.items()}
+
+    def count(self, start: dict[int, int], end: dict[int, int]) -> int:
+        """Count the records between places, by partition.
+
+        Records that were trimmed since count by offsets, and so does all of a deleted topic.
+        """
+        try:
+            with (
+                falaj.open(self.config.store, read_only=True) as store,
+                open_raw(store, self.config.topic) as topic,
+            ):
+                gaps = sum(_gaps(topic.partition(n), start.get(n, 0), e) for n, e in end.items())
+        except Error:
+            gaps = 0
+        return sum(max(0, until - start.get(number, 0)) for number, until in end.items()) - gaps
+
+    def follow(self, writer: DataStreamWriter) -> None:
+        """Run a query to its end, or until it is stopped.
+
+        Ctrl-C ends a continuous one as it should be; the batch under way is made again next time.
+        """
+        writer = writer.option("checkpointLocation", str(self.job.query))
+        if self.config.continuous:
+            writer = writer.trigger(processingTime=interval("trigger", self.config.trigger))
+        else:
+            writer = writer.trigger(availableNow=True)
+        self.progress.say(f"reading {self.config.topic}")
+        query = writer.start()
+        try:
+            while not query.awaitTermination(_LOOK_S):
+                self._take_in(query)
+        except KeyboardInterrupt:
+            if not self.config.continuous:
+                raise
+        finally:
+            query.stop()
+            self._take_in(query)
+
+    def _take_in(self, query: StreamingQuery) -> None:
+        """Take in the batches that are done since the last time."""
+        for told in query.recentProgress:
+            if told.batchId <= self._last or "addBatch" not in told.durationMs:
+                continue  # known, or a look that found nothing new
+            source = told.sources[0]
+            start, end = self._bounds(source.startOffset, source.endOffset)
+            batch = Batch(told.batchId, start, end, self.count(start, end), told)
+            if self._last < 0 and not self.config.continuous:
+                self.progress.total(self.count(start, self.ends()))
+            self._last = batch.number
+            self.records += batch.records
+            counted = told.observedMetrics.get(BAD)
+            self.bad += counted["values"] if counted is not None else 0
+            self.progress.advance(batch.records)
+            self.seen(batch)
+
+    def _bounds(self, start: Any, end: Any) -> tuple[dict[int, int], dict[int, int]]:
+        """Find in what Spark kept where a batch began and ended in the topic.
+
+        One that was created again in between was read from its beginning.
+        """
+        before, until = _kept(start), _kept(end)
+        ended = checkpoint.decode(until).get(self.config.topic) if until else None
+        if ended is None:
+            return {}, {}
+        last = {number: place.offset for number, place in ended.partitions.items()}
+        begun = checkpoint.decode(before) if before else checkpoint.beginning(until)
+        if begun is None:
+            return {number: self.job.start.get(number, 0) for number in last}, last
+        known = begun.get(self.config.topic)
+        if known is None or known.generation != ended.generation:
+            return dict.fromkeys(last, 0), last
+        first = {number: place.offset for number, place in known.partitions.items()}
+        return {number: first.get(number, 0) for number in last}, last
+
+
+def _noted(query: Path, number: int) -> Any:
+    """Read what Spark noted of the end of a batch of one source."""
+    lines = (query / "offsets" / str(number)).read_text().splitlines()
+    noted = [each for each in map(_kept, lines[1:]) if isinstance(each, dict) and "topics" in each]
+    return noted[0]
+
+
+def _unknown(spark: SparkSession, config: FlowConfig, start: dict[int, int]) -> tuple[str, ...]:
+    """Say which fields of the schema no record of a sample has."""
+    if config.schema is None:
+        return ()
+    with falaj.open(config.store, read_only=True) as store, open_raw(store, config.topic) as topic:
+        ranges = [
+            Range(topic.name, topic.generation, number, start.get(number, 0), part.end_offset)
+            for number, part in enumerate(topic._parts())
+        ]
+    seen = sampling.look(config.store, ranges)
+    return tuple(sampling.unknown(struct_of(config.schema), seen))
+
+
+def _look(config: FlowConfig, moment: Moment) -> dict[int, int]:
+    """Find the offset of a moment in each partition."""
+    with falaj.open(config.store, read_only=True) as store, open_raw(store, config.topic) as topic:
+        return {number: _at(part, moment) for number, part in enumerate(topic._parts())}
+
+
+def _at(part: Topic[Any], moment: Moment) -> int:
+    """Find an offset of a partition that is there: of an offset or a time."""
+    if moment in ("earliest", "latest"):
+        return part.start_offset if moment == "earliest" else part.end_offset
+    if isinstance(moment, int):
+        return min(max(part._bound(moment), part.start_offset), part.end_offset)
+    found = part.offset_at(moment)
+    return part.end_offset if found is None else found
+
+
+def _gaps(part: Topic[Any], start: int, end: int) -> int:
+    """Count the offsets of a partition that compaction left without a record."""
+    start, end = max(start, part.start_offset), min(end, part.end_offset)
+    return max(0, end - start) - part._count(start, end)
+
+
+def settings(config: FlowConfig) -> dict[str, Any]:
+    """Choose of a config what decides what is written; the rest may change between runs."""
+    chosen: dict[str, Any] = {}
+    for name in config.decisive:
+        value = getattr(config, name)
+        chosen[name] = str(value) if isinstance(value, Path) else value
+    return json.loads(json.dumps(chosen))  # type: ignore[no-any-return]
+
+
+def _kept(told: Any) -> Any:
+    """Read what Spark tells of a place: what JSON says, as such, as JSON, or as Python writes it.
+
+    The last is PySpark's before 4.2.
+    """
+    if not isinstance(told, str):
+        return told
+    with suppress(ValueError):
+        return json.loads(told)
+    return ast.literal_eval(told)
+
+
+def _refuse_remote(spark: SparkSession) -> None:
+    """Refuse a session of Spark Connect.
+
+    Raises:
+        InvalidArgument: It is one: there the function that writes a batch runs in another process.
+    """
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
+        raise InvalidArgument(
+            "this pipeline writes batches from the driver's own process, which Spark Connect does "
+            "not have: run it with a session of falaj.spark.session.local(), or on the cluster"
+        )

@@ -1,0 +1,1 @@
+"""Reading topics in Spark: options, ranges of offsets, and columns as record batches."""

@@ -1,0 +1,1 @@
+"""Topics as streams of Spark: micro-batches, checkpoints, open topics and lag."""

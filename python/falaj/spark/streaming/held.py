@@ -1,0 +1,75 @@
+"""The topics of a stream, held open between the calls of Spark.
+
+A stream without news is asked a hundred times a second how far it reaches, and opening its topics
+takes most of such a call. Invariant: a topic that was deleted or made again since is opened again.
+Its settings file tells: it is written once, as a new file, and never within (docs/FORMAT.md).
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import falaj
+from falaj.errors import UnknownTopic
+from falaj.spark.reading.ranges import open_raw
+
+if TYPE_CHECKING:
+    from falaj import AnyTopic, Store
+    from falaj.spark.reading.options import ReadOptions
+
+__all__ = ["HeldTopics"]
+
+_Mark = tuple[int, int, int] | None
+
+
+class HeldTopics:
+    """Open topics; a pickled copy of them has none open."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        self._store: Store | None = None
+        self._topics: dict[str, tuple[_Mark, AnyTopic[Any] | None]] = {}
+
+    def now(self) -> dict[str, AnyTopic[Any]]:
+        """Find the topics that are read and that are there, in the order of `chosen`.
+
+        Returns:
+            Open topics, which stay valid until the next call.
+        """
+        if any(self._mark(name) != mark for name, (mark, _) in self._topics.items()):
+            self.close()  # the store may be another one, too
+        if self._store is None:
+            self._store = falaj.open(self._options.store, read_only=True)
+        known = [] if self._options.pattern is None else list(self._store.topics)
+        names = self._options.chosen(known)
+        for name in names:
+            if name not in self._topics:
+                mark = self._mark(name)  # before it is opened: what changes meanwhile is seen later
+                topic = None
+                with suppress(UnknownTopic):
+                    topic = open_raw(self._store, name, self._options.visibility)
+                self._topics[name] = mark, topic
+        found = {name: self._topics[name][1] for name in names}
+        return {name: topic for name, topic in found.items() if topic is not None}
+
+    def close(self) -> None:
+        """Close the topics and the store."""
+        for _, topic in self._topics.values():
+            if topic is not None:
+                topic.close()
+        self._topics = {}
+        if self._store is not None:
+            self._store.close()
+            self._store = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_options": self._options, "_store": None, "_topics": {}}
+
+    def _mark(self, name: str) -> _Mark:
+        try:
+            found = os.stat(self._options.store / "topics" / name / "topic.json")
+        except (OSError, ValueError):  # no such file, or no name of a file
+            return None
+        return found.st_ino, found.st_mtime_ns, found.st_size

@@ -1,0 +1,131 @@
+"""The options of writing `format("falaj")`: text in, one checked value out.
+
+Names and meanings are those of Spark's Kafka sink, and Delta's for repeated batches;
+`falaj.spark.given` says what becomes of names that are not known.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from falaj.errors import InvalidArgument
+from falaj.spark.given import boolean, directory, positive, refuse_unknown, required
+from falaj.spark.reading import options
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from falaj.spark.reading.options import Kind
+
+__all__ = ["NAMES", "WriteOptions"]
+
+NAMES = ("store", "topic", "partitions", "createTopics", "txnAppId", "txnVersion")
+_SUBSCRIBING = (
+    "option {} is for reading: name what to write to with .option('topic', 'orders')".format
+)
+_ADVICE = {
+    **{name.lower(): f"option {name} is for reading: leave it away here" for name in options.NAMES},
+    "path": "save() and start() take no path: name the store with .option('store', 'directory') "
+    "and the topic with .option('topic', 'orders')",
+    "subscribe": _SUBSCRIBING("subscribe"),
+    "subscribepattern": _SUBSCRIBING("subscribePattern"),
+    "values": "option values is for reading: write text or bytes, JSON as .withColumn('value', "
+    "to_json('value'))",
+}
+# Spark hands its own over with ours.
+_OF_SPARK = ("checkpointLocation", "queryName")
+_ASYNC = "asyncProgressTrackingEnabled"
+_VERSION_MAX = (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """Options of a write.
+
+    Attributes:
+        store: Directory of the store, absolute, because executors may run elsewhere.
+        topic: Where all records go; None where the column `topic` says that of each.
+        partitions: How many partitions the topic has, and a topic that is created; None for any.
+        creates: Whether store and topics are created that are not there.
+        transaction: `txnAppId` and `txnVersion`: what makes a repeated batch nothing; or None.
+        ignored: Options that do nothing here.
+    """
+
+    store: Path
+    topic: str | None
+    partitions: int | None
+    creates: bool
+    transaction: tuple[str, int] | None
+    ignored: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str], kind: Kind) -> WriteOptions:
+        """Check what the user gave.
+
+        Args:
+            given: Option names, in any case, and their text.
+            kind: What is written: some options are of one of them.
+
+        Returns:
+            The options.
+
+        Raises:
+            InvalidArgument: One is missing, unknown or cannot be right.
+        """
+        options = {name.lower(): text for name, text in given.items()}
+        if kind == "stream":
+            _refuse_late_progress(options)
+            for name in _OF_SPARK:
+                options.pop(name.lower(), None)
+        ignored = refuse_unknown(options, NAMES, _ADVICE)
+        store = directory(options)
+        topic = required(options, "topic", "'orders'") if "topic" in options else None
+        partitions = positive(options, "partitions")
+        creates = boolean(
+            options, "createTopics", default=partitions is not None and topic is not None
+        )
+        if partitions is not None and not creates:
+            raise InvalidArgument(
+                "option partitions is for topics that are created: name one with "
+                ".option('topic', 'orders'), or create those that the column topic names with "
+                ".option('createTopics', 'true')"
+            )
+        return cls(store, topic, partitions, creates, _transaction(options, kind), ignored)
+
+    def warn_of_ignored(self) -> None:
+        """Say which options do nothing."""
+        if self.ignored:
+            warnings.warn(
+                f"falaj has no broker, so these options do nothing: {', '.join(self.ignored)}",
+                stacklevel=2,
+            )
+
+
+def _refuse_late_progress(options: dict[str, str]) -> None:
+    if boolean(options, _ASYNC, default=False):
+        raise InvalidArgument(
+            f"option {_ASYNC} cannot be had here: with it Spark may give the number of a batch "
+            "that was written to other records when it starts again, and nothing could be written "
+            "exactly once. Leave it away"
+        )
+    for name in [name for name in options if name.startswith("asyncprogresstracking")]:
+        del options[name]  # of no effect without
+
+
+def _transaction(options: Mapping[str, str], kind: Kind) -> tuple[str, int] | None:
+    both = [name for name in ("txnAppId", "txnVersion") if name.lower() in options]
+    if not both:
+        return None
+    if kind == "stream":
+        raise InvalidArgument(
+            f"option {both[0]} is for df.write: a stream is written exactly once by the ids of "
+            "query and batch. Leave it away here"
+        )
+    name = required(options, "txnAppId", "'nightly'")
+    text = required(options, "txnVersion", "'1'")
+    if not (text.isascii() and text.isdecimal()) or int(text) > _VERSION_MAX:
+        raise InvalidArgument(f"option txnVersion is a whole number from 0 up, not {text!r}")
+    return name, int(text)
