@@ -201,6 +201,27 @@ fn what_a_consumer_needs_stays_where_the_topic_waits_for_it() {
 }
 
 #[test]
+fn what_a_consumer_with_offsets_in_a_log_needs_stays_and_no_more() {
+    on_both(|storage, root| {
+        let (store, orders) = filled(storage, &root.join("store"), 900);
+        let small = TopicOptions { segment_bytes: Some(64 << 10), ..TopicOptions::default() };
+        let sums = Topic::open(&store, "sums", &small).unwrap();
+        let mut billing =
+            GroupMember::open_in(&store, "billing", from_ref(&orders), Start::Earliest, &sums)
+                .unwrap();
+        let waits = records(10).waits(true);
+        store.configure_topic("orders", &waits, None).unwrap();
+        store.maintain(false).unwrap();
+        assert_eq!(orders.first(0).unwrap(), 0, "no record is read");
+        billing.commit("orders", 0, 333, true).unwrap();
+        billing.commit("orders", 0, 444, true).unwrap();
+        store.maintain(false).unwrap();
+        // The group's file says what is on the disk: a commit notes it of the commit before.
+        assert_eq!(orders.first(0).unwrap(), 333);
+    });
+}
+
+#[test]
 fn what_a_queue_has_not_done_stays_where_the_topic_waits_for_it() {
     on_both(|storage, root| {
         let (store, orders) = filled(storage, &root.join("store"), 900);

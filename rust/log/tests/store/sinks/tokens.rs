@@ -115,7 +115,7 @@ fn a_log_says_when_it_remembers_no_more_tokens_and_has_room_for_those_that_are_f
     }
     assert!(commit(&flights, 1, ("series-3", 2)).now, "a known series must continue");
     assert!(forget_idempotency_key(&flights, "series-3").unwrap());
-    assert!(!forget_idempotency_key(&flights, "series-3").unwrap());
+    assert!(!flights.forget_idempotency_key("series-3").unwrap());
     assert_eq!(version(&flights, "series-3"), None);
     assert!(commit(&flights, 1, ("more", 1)).now);
     drop(flights);
