@@ -89,6 +89,12 @@ fn group() -> Result<(), Error> {
     }
     let audit = store.consumer_matching("audit", "eu.*");
     audit.on_revoke(|audit, _partitions| audit.commit()).open()?.close()?;
+    let reports = store.consumer_options("reports", ["orders"]);
+    let mut reports = reports.commit_every(Duration::from_secs(1)).open()?;
+    while let Some(batch) = reports.poll_batch(8192, Duration::ZERO)? {
+        println!("{} {:?}", batch.topic(), batch.offsets());
+    }
+    reports.close()?;
     Ok(())
 }
 

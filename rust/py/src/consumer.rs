@@ -2,33 +2,30 @@
 //!
 //! The calls that return records are here; [`crate::consuming`] reads them.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use falaj::internals::consumer::{GroupMember as Member, Move, Start, TopicPattern};
+use falaj::internals::consumer::{
+    GroupMember as Member, GroupReader, Move, Start, TopicPattern, Waiting,
+};
 use falaj::internals::error::Result;
 use falaj::internals::log::Wait;
-use falaj::internals::topic::{SyncMode, Visibility};
+use falaj::internals::topic::{SyncMode, Topic, Visibility};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyString};
 
 use crate::admin::{list, skipped_in};
 use crate::batch::Batch;
 use crate::consumed::Consumed;
-use crate::consuming::{Consuming, Known, Moved};
+use crate::consuming::{Consuming, Known};
 use crate::errors::{OrRaise, invalid};
 use crate::follow::Watch;
-use crate::handle::Handle;
 use crate::input::{self, sync_mode, visibility as parse_visibility};
 use crate::opened::Opened;
 use crate::record::Record;
 use crate::store::Store;
 use crate::turn::{Shared, announce};
 use crate::wait::{patiently, seconds, wait};
-
-/// Longest sleep when there is no other work.
-const LONGEST: Duration = Duration::from_secs(1);
 
 /// A member of a consumer group; see falaj.Consumer.
 #[pyclass(frozen, subclass, weakref, module = "falaj._core", generic)]
@@ -37,8 +34,6 @@ pub struct Consumer {
     pub(crate) shared: Arc<Shared>,
     pub(crate) group: String,
     pattern: Option<String>,
-    /// The topic whose log keeps its cursors, unless a file of their own does.
-    pub(crate) home: Option<Opened>,
 }
 
 /// Make a start from what `falaj._consumer` makes of `start=` and of a seek.
@@ -71,11 +66,11 @@ impl Consumer {
     ) -> PyResult<Option<T>> {
         let (py, own) = (slf.py(), slf.get());
         own.shared.expect_open(py)?;
-        let (mut waiting, mut due) = (None, None);
+        let (mut waiting, mut due) = (Waiting::new(timeout), None);
         loop {
             let found = own.with(py, |state| {
-                let found = own.look_until(py, state, (timeout, &mut waiting), &mut look);
-                due = state.announcement.take();
+                let found = own.look_until(py, state, &mut waiting, &mut look);
+                due = state.reader.announcement();
                 found
             });
             let found = own.shared.unless_closed(py, found)?;
@@ -86,80 +81,49 @@ impl Consumer {
         }
     }
 
-    /// Call the callbacks that are due.
-    fn call_back(slf: &Bound<'_, Self>) -> PyResult<()> {
-        let (py, own) = (slf.py(), slf.get());
-        while let Some(announcement) = own.with(py, |state| state.due_announcement(py))? {
-            announce(slf, announcement)?;
-        }
-        Ok(())
-    }
-
     fn look_until<T>(
         &self,
         py: Python<'_>,
         state: &mut Consuming,
-        (timeout, waiting): (Option<Duration>, &mut Option<Instant>),
+        waiting: &mut Waiting,
         mut look: impl FnMut(&mut Consuming) -> PyResult<Option<T>>,
     ) -> PyResult<Option<T>> {
-        let mut is_over = false;
-        for idle_turns in 0.. {
+        loop {
             if let Some(found) = look(state)? {
                 return Ok(Some(found));
             }
-            if state.announcement.is_some() {
+            if state.reader.announces() {
                 return Ok(None);
             }
-            state.commit_if_automatic(py)?;
-            // The last records may have come since that look: look once more.
-            let was_over = std::mem::replace(&mut is_over, state.is_over());
-            let since = *waiting.get_or_insert_with(Instant::now);
-            let left = timeout.map(|timeout| timeout.saturating_sub(since.elapsed()));
-            if was_over || (left == Some(Duration::ZERO) && !is_over) {
-                break;
-            }
-            let left = if is_over { Some(Duration::ZERO) } else { left };
-            let is_open = self.sleep(py, state, left, idle_turns).map(Some);
-            if state.unless_gone(py, is_open)? == Some(false) {
-                break;
+            state.reader.commit_if_automatic().or_raise(py)?;
+            let Some(sleep) = waiting.sleep(&state.reader) else { return Ok(None) };
+            if !self.sleep(py, &state.reader, sleep)? {
+                return Ok(None);
             }
         }
-        Ok(None)
     }
 
     /// Sleep until there may be work; false once it was closed.
     fn sleep(
         &self,
         py: Python<'_>,
-        state: &Consuming,
-        left: Option<Duration>,
-        idle_turns: u32,
+        reader: &GroupReader,
+        (longest, idle_turns): (Duration, u32),
     ) -> PyResult<bool> {
-        let (logs, member, reach) = (state.logs(), &state.member, state.visibility);
+        self.shared.known.expect_open(py)?;
         let stopped = || self.shared.is_closed();
-        let open = state.known.all().first().map(|first| first.open(py)).transpose()?;
-        let due = member.due().unwrap_or(LONGEST).max(Duration::from_millis(1));
-        let left = Some(left.unwrap_or(due).min(due));
-        let log = open.as_ref().map(|open| open.topic.log());
-        wait(py, left, log, stopped, |slice, interrupt| {
+        let log = reader.member().topics().first().map(Topic::log);
+        wait(py, Some(longest), log, stopped, |slice, interrupt| {
             // In this order: news after the ticket ends the sleep.
             let ticket = self.shared.bell.ticket();
-            let has_news = || -> Result<bool> {
-                for (log, seen) in &logs {
-                    if log.request_notification(reach, *seen)? {
-                        return Ok(true);
-                    }
-                }
-                Ok(member.is_stale())
-            };
-            if has_news()? {
+            if reader.has_news()? {
                 return Ok(Wait::News);
             }
             if interrupt() {
                 return Ok(Wait::Interrupted);
             }
             self.shared.bell.sleep_at_most(ticket, idle_turns, slice);
-            Ok(if has_news()? { Wait::News } else { Wait::TimedOut })
+            Ok(if reader.has_news()? { Wait::News } else { Wait::TimedOut })
         })?;
         Ok(!stopped())
     }
@@ -181,8 +145,9 @@ impl Consumer {
         partition: Option<u32>,
     ) -> PyResult<(String, u32)> {
         let name = self.topic_of(py, topic)?;
-        let found = state.member.topics().iter().find(|topic| topic.name() == name);
-        match (partition, found.map(falaj::internals::topic::Topic::partitions)) {
+        let topics = state.reader.member().topics();
+        let found = topics.iter().find(|topic| topic.name() == name);
+        match (partition, found.map(Topic::partitions)) {
             (Some(partition), _) => Ok((name, partition)),
             (None, None | Some(1)) => Ok((name, 0)),
             (None, Some(n)) => {
@@ -231,25 +196,22 @@ impl Consumer {
         for handle in &handles {
             read.push(handle.open_existing(py)?.seen(visibility).clone());
         }
-        let home = home.map(|home| home.get().clone());
-        let home_open = home.as_ref().map(|home| home.handle.open_existing(py)).transpose()?;
+        let home = home.map(|home| home.get().handle.open_existing(py)).transpose()?;
         let automatic = seconds(py, automatic)?;
-        let home_topic = home_open.as_ref().map(|home| &home.topic);
-        let member = patiently(py, patience, || match (&pattern, home_topic) {
+        let home = home.as_ref().map(|home| &home.topic);
+        let member = patiently(py, patience, || match (&pattern, home) {
             (Some(pattern), home) => {
                 Member::open_matching(&inner, &group, pattern, (visibility, start), home)
             }
-            (None, None) => Member::open(&inner, &group, &read, start),
-            (None, Some(home)) => Member::open_in(&inner, &group, &read, start, home),
+            (None, home) => Member::open_in(&inner, &group, &read, start, home),
         })?;
-        let (moved, known) = (Arc::<Moved>::default(), Known::new(handles));
-        let (topics, how) = ((Arc::clone(&known), open), (visibility, patience));
-        let mut consuming = Consuming::new(member, topics, how, automatic, Arc::clone(&moved));
+        let reader = GroupReader::new(member, automatic);
+        let mut consuming = Consuming::new(reader, (Known::new(handles), open), patience);
         consuming.know_topics(py)?;
-        let shared = Shared::new(consuming, inner.bell(), (known, patience), moved);
+        let shared = Shared::new(consuming, inner.bell());
         store.note_consumer(&shared);
         let pattern = pattern.map(|pattern| pattern.as_str().to_owned());
-        Ok(Self { shared, group, pattern, home })
+        Ok(Self { shared, group, pattern })
     }
 
     /// Call the callbacks of this object from now on.
@@ -341,16 +303,13 @@ impl Consumer {
         if self.closed() || found.is_empty() {
             return Ok(());
         }
-        let mut firsts = BTreeMap::new();
-        for each in found {
-            let (generation, partition, offset) = match each.cast::<Batch>() {
-                Ok(batch) => batch.get().place(),
-                Err(_) => Record::id(each.cast::<Record>()?),
-            };
-            firsts.entry((generation, partition)).or_insert(offset);
-        }
+        let place = |each: Bound<'_, PyAny>| match each.cast::<Batch>() {
+            Ok(batch) => Ok(batch.get().place()),
+            Err(_) => Ok(Record::id(each.cast::<Record>()?)),
+        };
+        let found = found.iter().map(place).collect::<PyResult<Vec<_>>>()?;
         self.with(py, |state| {
-            state.put_back(&firsts);
+            state.reader.put_back(found.into_iter().rev());
             Ok(())
         })
     }
@@ -402,7 +361,8 @@ impl Consumer {
                 return state.commit_all(py, durable);
             };
             let (topic, partition) = self.one_of(py, state, topic, partition)?;
-            state.commit_to(py, &topic, partition, offset, durable)
+            let part = (&*topic, partition);
+            state.patiently(py, |reader| reader.commit_to(part, offset, durable))
         })
     }
 
@@ -418,9 +378,7 @@ impl Consumer {
     ///     1
     fn rewind(&self, py: Python<'_>) -> PyResult<()> {
         self.with(py, |state| {
-            state.settle();
-            state.forget_streams();
-            state.member.rewind();
+            state.reader.rewind();
             Ok(())
         })
     }
@@ -442,11 +400,8 @@ impl Consumer {
                 true => Some(self.one_of(py, state, topic, None)?.1),
                 false => partition,
             };
-            state.settle();
-            state.forget_streams();
-            let member = &mut state.member;
-            let to = start_of(start, number);
-            py.detach(|| member.seek_all(name.as_deref(), one, to)).or_raise(py)
+            let (reader, to) = (&mut state.reader, start_of(start, number));
+            py.detach(|| reader.seek(name.as_deref(), one, to)).or_raise(py)
         })
     }
 
@@ -468,8 +423,7 @@ impl Consumer {
     ) -> PyResult<u64> {
         self.with(py, |state| {
             let (topic, partition) = self.one_of(py, state, topic, partition)?;
-            state.settle();
-            state.member.next(&topic, partition).or_raise(py)
+            state.reader.settled().next(&topic, partition).or_raise(py)
         })
     }
 
@@ -487,7 +441,7 @@ impl Consumer {
     ) -> PyResult<u64> {
         self.with(py, |state| {
             let (topic, partition) = self.one_of(py, state, topic, partition)?;
-            let member = &state.member;
+            let member = state.reader.member();
             py.detach(|| member.committed(&topic, partition)).or_raise(py)
         })
     }
@@ -497,7 +451,7 @@ impl Consumer {
     #[getter]
     fn lag(&self, py: Python<'_>) -> PyResult<u64> {
         self.with(py, |state| {
-            let member = &state.member;
+            let member = state.reader.member();
             let parts = member.topics().iter().flat_map(|topic| {
                 (0..topic.partitions()).map(move |partition| member.lag(topic.name(), partition))
             });
@@ -512,8 +466,9 @@ impl Consumer {
     fn partitions(&self, py: Python<'_>) -> PyResult<Vec<(String, u32)>> {
         self.with(py, |state| {
             state.tend(py)?;
-            let name = |topic: usize| state.member.topics()[topic].name().to_owned();
-            let held = state.member.held_parts();
+            let member = state.reader.member();
+            let name = |topic: usize| member.topics()[topic].name().to_owned();
+            let held = member.held_parts();
             Ok(held.into_iter().map(|(topic, partition)| (name(topic), partition)).collect())
         })
     }
@@ -563,9 +518,8 @@ impl Consumer {
     ///     []
     fn skip_damage<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyList>> {
         let py = slf.py();
-        Self::call_back(slf)?;
-        let told = slf.get().with(py, |state| state.skip_damage(py))?;
-        list(py, told, |py, (topic, partition, lost)| {
+        let told = Self::wait_for(slf, Some(Duration::ZERO), |state| state.skip_damage(py))?;
+        list(py, told.unwrap_or_default(), |py, (topic, partition, lost)| {
             let lost = skipped_in(py, partition, &lost)?;
             lost.set_item("topic", topic)?;
             Ok(lost)
@@ -578,31 +532,26 @@ impl Consumer {
     ///     For each partition: the cursor's name (docs/FORMAT.md, "Cursor names"), the offset after
     ///         the last delivered record, the checksum of the block before it.
     fn uncommitted(&self, py: Python<'_>) -> PyResult<Vec<(Vec<u8>, u64, u32)>> {
-        self.with(py, |state| {
-            state.settle();
-            state.member.uncommitted().or_raise(py)
-        })
+        self.with(py, |state| state.reader.settled().uncommitted().or_raise(py))
     }
 
     /// Return what waits for news on its behalf: for each log that it reads, and how far it saw.
     fn _watches(&self, py: Python<'_>) -> PyResult<Vec<(Watch, u64)>> {
         self.with(py, |state| {
-            let reach = state.visibility;
-            let watch = |(handle, seen): (Arc<Handle>, u64)| {
-                Ok((Watch::new(handle.open_existing(py)?, reach), seen))
-            };
-            state.watched().into_iter().map(watch).collect()
+            state.known.expect_open(py)?;
+            let watched = state.reader.watched();
+            Ok(watched.map(|(topic, seen)| (Watch::new(topic.clone()), seen.0)).collect())
         })
     }
 
     /// True if nothing comes after all that a look from now on finds: all its topics are finished.
     fn _over(&self, py: Python<'_>) -> PyResult<bool> {
-        self.with(py, |state| Ok(state.is_over()))
+        self.with(py, |state| Ok(state.reader.is_over()))
     }
 
     /// Return the seconds until it must look after others; None if there are none.
     fn _due(&self, py: Python<'_>) -> PyResult<Option<f64>> {
-        self.with(py, |state| Ok(state.member.due().map(|due| due.as_secs_f64())))
+        self.with(py, |state| Ok(state.reader.member().due().map(|due| due.as_secs_f64())))
     }
 
     /// Release all partitions, so that other members get them, and end every wait on it, in any
@@ -621,7 +570,7 @@ impl Consumer {
     }
 
     pub(crate) fn __repr__(&self, py: Python<'_>) -> String {
-        let what = match self.with(py, |state| Ok(state.member.held_parts().len())) {
+        let what = match self.with(py, |state| Ok(state.reader.member().held_parts().len())) {
             Ok(1) => "1 partition".to_owned(),
             Ok(parts) => format!("{parts} partitions"),
             Err(_) if self.closed() => "closed".to_owned(),
@@ -633,11 +582,11 @@ impl Consumer {
 }
 
 impl Consumer {
-    /// List the records delivered since the last commit, for a transaction.
-    pub(crate) fn moves(&self, py: Python<'_>) -> PyResult<Vec<Move>> {
+    /// List the records delivered since the last commit, and return where their offsets are kept, for a transaction.
+    pub(crate) fn moves(&self, py: Python<'_>) -> PyResult<(Vec<Move>, Option<Topic>)> {
         self.with(py, |state| {
-            state.settle();
-            state.member.moves().or_raise(py)
+            let member = state.reader.settled();
+            Ok((member.moves().or_raise(py)?, member.home().cloned()))
         })
     }
 
@@ -653,17 +602,7 @@ impl Consumer {
             (topic, _) => Some(self.topic_of(py, topic)?),
         };
         self.with(py, |state| {
-            let meant = state.member.meant(topic.as_deref(), partition).or_raise(py)?;
-            state.settle();
-            state.forget_streams();
-            for (topic, partition) in meant {
-                let part = (state.member.topics()[topic].settings().generation, partition);
-                match paused {
-                    true => state.paused.insert(part),
-                    false => state.paused.remove(&part),
-                };
-            }
-            Ok(())
+            state.reader.set_paused((topic.as_deref(), partition), paused).or_raise(py)
         })
     }
 }

@@ -8,12 +8,13 @@ use std::time::{Duration, Instant};
 use falaj::internals::error::Error;
 use falaj::internals::format::address::Address;
 use falaj::internals::log::{Visibility, Wait};
+use falaj::internals::topic::Topic;
 use falaj::internals::{log, wake};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
 use crate::errors::{OrRaise, raise};
-use crate::handle::{Handle, Open};
+use crate::handle::Handle;
 use crate::input;
 use crate::iterate::Reading;
 use crate::record::Record;
@@ -161,7 +162,7 @@ impl Follower {
     /// Return what waits for news on its behalf.
     fn _watch(&self, py: Python<'_>) -> PyResult<Watch> {
         let reach = self.turn()?.visibility;
-        Ok(Watch { open: self.handle.open_existing(py)?, reach })
+        Ok(Watch::new(self.handle.open_existing(py)?.seen(reach).clone()))
     }
 
     /// End the iteration, from any thread.
@@ -193,14 +194,12 @@ impl Follower {
 /// Asks one log for news, on behalf of any number of followers.
 #[pyclass(frozen, module = "falaj._core")]
 #[derive(Debug)]
-pub struct Watch {
-    open: Arc<Open>,
-    reach: Visibility,
-}
+pub struct Watch(Topic);
 
 impl Watch {
-    pub(crate) fn new(open: Arc<Open>, reach: Visibility) -> Self {
-        Self { open, reach }
+    /// Make one for a topic, as far as it sees.
+    pub(crate) fn new(topic: Topic) -> Self {
+        Self(topic)
     }
 }
 
@@ -209,34 +208,34 @@ impl Watch {
     /// Return a key that is the same for all that wait for the same news.
     #[getter]
     fn key(&self) -> (OsString, bool) {
-        (self.open.topic.log().dir().into(), self.reach == Visibility::Durable)
+        (self.0.log().dir().into(), self.0.visibility() == Visibility::Durable)
     }
 
     /// Return the path of its log's store: one sleep can serve several logs of a store.
     #[getter]
     fn store(&self) -> OsString {
-        self.open.topic.store().path().into()
+        self.0.store().path().into()
     }
 
     /// Return the bell that wakes it.
     fn bell(&self) -> Bell {
-        Bell(self.open.topic.store().bell())
+        Bell(self.0.store().bell())
     }
 
     /// Return how often waiters for the log were woken, for any reason.
     #[getter]
     fn wakes(&self) -> u64 {
-        self.open.topic.log().wakes()
+        self.0.log().wakes()
     }
 
     /// Ask for a wake on the bell when there is more than up to an address. True when there is
     /// already; an error when the topic is deleted.
     fn ask(&self, py: Python<'_>, seen: u64) -> PyResult<bool> {
-        if self.open.topic.is_deleted() {
-            let name = self.open.topic.name().to_owned();
+        if self.0.is_deleted() {
+            let name = self.0.name().to_owned();
             return Err(raise(py, &Error::TopicDeleted { name }));
         }
-        self.open.topic.log().request_notification(self.reach, Address(seen)).or_raise(py)
+        self.0.log().request_notification(self.0.visibility(), Address(seen)).or_raise(py)
     }
 }
 

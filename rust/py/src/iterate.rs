@@ -89,7 +89,10 @@ impl Reading {
         let (batches, shape) = (&mut self.batches, &self.shape);
         match self.follow.poll_ref() {
             Ok(Some((run, at))) => {
-                let batch = batch_of(py, batches, run, shape)?;
+                let batch = match kept(batches, run) {
+                    Some(batch) => batch.clone_ref(py),
+                    None => keep(py, batches, run, shape)?,
+                };
                 Record::make(py, Held::In(batch, at)).map(Some)
             }
             Ok(None) => Ok(None),
@@ -108,24 +111,22 @@ impl Reading {
     }
 }
 
-/// Return the object that holds a batch: mostly that of the previous record.
+/// Return the object that holds a batch, if it is that of a previous record, as mostly.
 #[inline]
-fn batch_of(
+pub(crate) fn kept<'a>(batches: &'a [Py<Batch>], run: &RecordBatch) -> Option<&'a Py<Batch>> {
+    batches.iter().find(|batch| batch.get().run.is(run))
+}
+
+/// Make the object that holds a batch, in the place of the previous one of its partition.
+pub(crate) fn keep(
     py: Python<'_>,
     batches: &mut Vec<Py<Batch>>,
     run: &RecordBatch,
     shape: &Arc<Shape>,
 ) -> PyResult<Py<Batch>> {
-    if let Some(batch) = batches.iter().find(|batch| batch.get().run.is(run)) {
-        return Ok(batch.clone_ref(py));
-    }
     let batch = Py::new(py, Batch { run: run.clone(), shape: Arc::clone(shape) })?;
-    let partition = |batch: &Py<Batch>| batch.get().run.partition();
-    let before = batches.iter_mut().find(|before| partition(before) == run.partition());
-    match before {
-        Some(before) => *before = batch.clone_ref(py),
-        None => batches.push(batch.clone_ref(py)),
-    }
+    batches.retain(|before| before.get().run.partition() != run.partition());
+    batches.push(batch.clone_ref(py));
     Ok(batch)
 }
 

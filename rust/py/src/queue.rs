@@ -324,7 +324,7 @@ impl Queue {
 
     /// Return a watch, which asks for news of the topic.
     fn _watch(&self, py: Python<'_>) -> PyResult<Watch> {
-        Ok(Watch::new(self.handle.open_existing(py)?, Visibility::Visible))
+        Ok(Watch::new(self.handle.open_existing(py)?.seen(Visibility::Visible).clone()))
     }
 
     /// Return the offset up to which the topic reaches, and the seconds after which to look again even if no

@@ -415,14 +415,13 @@ impl Transaction {
     /// Move the cursors of a consumer to after its delivered records.
     fn _move_consumer(&self, py: Python<'_>, consumer: &Bound<'_, Consumer>) -> PyResult<()> {
         let consumer = consumer.get();
-        let moves = consumer.moves(py)?;
-        let Some(home) = &consumer.home else { return Ok(()) };
-        let home = home.handle.open(py)?;
+        let (moves, home) = consumer.moves(py)?;
+        let Some(home) = home else { return Ok(()) };
         let mut gathered = self.gathered();
         let inner = gathered.open(py)?;
         // Also if nothing moves: the log is the consumer's.
-        inner.keep_cursors_in(&home.topic).or_raise(py)?;
-        moves.iter().try_for_each(|moved| moved.join(&home.topic, inner)).or_raise(py)?;
+        inner.keep_cursors_in(&home).or_raise(py)?;
+        moves.iter().try_for_each(|moved| moved.join(&home, inner)).or_raise(py)?;
         gathered.consumers.push((Arc::clone(&consumer.shared), moves));
         Ok(())
     }

@@ -9,9 +9,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::thread::{self, ThreadId};
-use std::time::Duration;
 
-use falaj::internals::consumer::{Announcement, Move};
+use falaj::internals::consumer::{Announcement, CommittedMoves, GroupReader, Move};
 use falaj::internals::error::Error;
 use falaj::internals::format::address::Address;
 use falaj::internals::log::Notifier;
@@ -20,9 +19,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyAnyMethods, PyWeakrefMethods, PyWeakrefReference};
 
 use crate::calling::call;
-use crate::consuming::{Consuming, Known, Moved};
+use crate::consuming::{Consuming, Known};
 use crate::errors::{is, raise};
-use crate::wait::patiently;
 
 /// The state that a consumer and its closers share.
 #[derive(Debug)]
@@ -33,12 +31,11 @@ pub(crate) struct Shared {
     stopped: AtomicBool,
     pub(crate) bell: Notifier,
     pub(crate) known: Arc<Known>,
-    patience: Duration,
     /// The Python object whose callbacks are called, if it has some.
     owner: OnceLock<Py<PyWeakrefReference>>,
     farewell: Mutex<Farewell>,
     /// Moves that transactions committed for it since it was used last.
-    moved: Arc<Moved>,
+    moved: Arc<CommittedMoves>,
 }
 
 /// The last callback, which runs when the consumer is closed.
@@ -62,15 +59,11 @@ pub(crate) fn announce(consumer: &Bound<'_, PyAny>, announcement: Announcement) 
 }
 
 impl Shared {
-    pub(crate) fn new(
-        state: Consuming,
-        bell: Notifier,
-        (known, patience): (Arc<Known>, Duration),
-        moved: Arc<Moved>,
-    ) -> Arc<Self> {
+    pub(crate) fn new(state: Consuming, bell: Notifier) -> Arc<Self> {
+        let (known, moved) = (Arc::clone(&state.known), Arc::clone(state.reader.moved()));
         let (state, stopped) = (Mutex::new(Some(state)), AtomicBool::new(false));
         let (owner, farewell) = Default::default();
-        Arc::new(Self { state, stopped, bell, known, patience, owner, farewell, moved })
+        Arc::new(Self { state, stopped, bell, known, owner, farewell, moved })
     }
 
     /// Call the callbacks of this object from now on.
@@ -78,7 +71,7 @@ impl Shared {
         let weak = PyWeakrefReference::new(owner)?.unbind();
         let _ = self.owner.set(weak);
         self.in_turn(owner.py(), |state| {
-            state.member.announce();
+            state.reader.settled().announce();
             Ok(())
         })
     }
@@ -162,7 +155,7 @@ impl Shared {
     pub(crate) fn moved(&self, moves: Vec<Move>, end: Address) {
         self.moved.note(moves, end);
         if let Ok(mut state) = self.state.try_lock() {
-            state.iter_mut().for_each(Consuming::settle_moved);
+            state.iter_mut().for_each(|state| _ = state.reader.settled());
         }
     }
 
@@ -197,9 +190,7 @@ impl Shared {
                 return Ok(());
             }
             *farewell = Farewell::Runs(thread::current().id());
-            state.settle();
-            state.announcement = None;
-            state.member.farewell()
+            state.reader.farewell()
         };
         let said = announcement.map_or(Ok(()), |announcement| announce(&owner, announcement));
         *self.farewell() = Farewell::Over;
@@ -208,12 +199,12 @@ impl Shared {
 
     fn leave(&self, py: Python<'_>) -> PyResult<()> {
         let Some(mut guard) = self.try_state() else { return Ok(()) };
-        let Some(Consuming { member, .. }) = guard.as_mut() else { return Ok(()) };
-        patiently(py, self.patience, || member.leave())?;
+        let Some(state) = guard.as_mut() else { return Ok(()) };
+        state.patiently(py, GroupReader::leave)?;
         let state = guard.take();
         drop(guard);
-        if let Some(Consuming { member, .. }) = state {
-            py.detach(|| drop(member));
+        if let Some(Consuming { reader, .. }) = state {
+            py.detach(|| drop(reader));
         }
         Ok(())
     }

@@ -2,12 +2,14 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::group::Consumer;
+use super::reader::GroupReader;
 use super::subscription::TopicPattern;
 use super::{GroupInfo, GroupMember};
 use super::{delete_group, forget_topic, list_groups};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::store::Store;
 use crate::topic::{Start, Topic, Visibility};
 
@@ -21,6 +23,7 @@ pub struct ConsumerBuilder {
     start: Start,
     visibility: Visibility,
     home: Option<Topic>,
+    automatic: Option<Duration>,
     on_assign: Option<Callback>,
     on_revoke: Option<Callback>,
 }
@@ -121,8 +124,9 @@ impl Store {
 impl ConsumerBuilder {
     fn new(store: &Store, name: &str, reads: Reads) -> Self {
         let (start, visibility) = (Start::Earliest, Visibility::default());
-        let (store, name, home) = (store.clone(), name.to_owned(), None);
-        Self { store, name, reads, start, visibility, home, on_assign: None, on_revoke: None }
+        let (store, name) = (store.clone(), name.to_owned());
+        let (home, automatic, on_assign, on_revoke) = Default::default();
+        Self { store, name, reads, start, visibility, home, automatic, on_assign, on_revoke }
     }
 
     /// Begin here in partitions in which the group has no committed offset.
@@ -139,6 +143,30 @@ impl ConsumerBuilder {
     /// records. A group keeps what it was created with.
     pub fn offsets_in(self, home: &Topic) -> Self {
         Self { home: Some(home.clone()), ..self }
+    }
+
+    /// Commit what was delivered about this often, in [`Consumer::poll`] and [`Consumer::poll_batch`]: a program that
+    /// asks for more is done with what it got. [`Consumer::close`] commits too. For a group that keeps its
+    /// [offsets in a log](ConsumerBuilder::offsets_in), a transaction commits instead.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use falaj::Store;
+    /// # let dir = tempfile::tempdir()?;
+    /// let store = Store::open(dir.path().join("events"))?;
+    /// store.topic("orders")?.append(b"two coffees")?;
+    /// let builder = store.consumer_options("billing", ["orders"]);
+    /// let mut billing = builder.commit_every(Duration::from_secs(1)).open()?;
+    /// while let Some(order) = billing.poll(Duration::ZERO)? {
+    ///     println!("{:?}", order.value());
+    /// }
+    /// billing.close()?;
+    /// assert_eq!(store.consumer("billing", ["orders"])?.lag("orders", 0)?, 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn commit_every(self, interval: Duration) -> Self {
+        Self { automatic: Some(interval), ..self }
     }
 
     /// Call this when the member got partitions, before it delivers from them. It may seek there. It runs inside
@@ -178,11 +206,18 @@ impl ConsumerBuilder {
     /// Join the group.
     ///
     /// # Errors
-    /// `InvalidArgument` for no topic, one named twice, a pattern that is none, or another subscription than that of a
-    /// living member. `OffsetOutOfRange` for a start that is none. `InvalidName`, `UnknownTopic`, `NotWritable`,
+    /// `InvalidArgument` for no topic, one named twice, a pattern that is none, another subscription than that of a
+    /// living member, or automatic commits of offsets that a log keeps. `OffsetOutOfRange` for a start that is none. `InvalidName`, `UnknownTopic`, `NotWritable`,
     /// `LockTimeout`, `CorruptData`, `UnsupportedVersion`, `NoSpace`, `SystemCallFailed`.
     pub fn open(self) -> Result<Consumer> {
         let (store, name, start) = (&self.store, &self.name, self.start);
+        if self.automatic.is_some() && self.home.is_some() {
+            let what = format!(
+                "consumer group {name:?} would commit automatically what no transaction wrote the results of: \
+                 leave commit_every out, and call commit_with or commit"
+            );
+            return Err(Error::InvalidArgument { what });
+        }
         let mut member = match &self.reads {
             Reads::Matching(pattern) => {
                 let (pattern, how) = (TopicPattern::new(pattern)?, (self.visibility, start));
@@ -191,15 +226,13 @@ impl ConsumerBuilder {
             Reads::Topics(names) => {
                 let open = |name: &String| Ok(store.topic(name)?.with_visibility(self.visibility));
                 let topics: Vec<Topic> = names.iter().map(open).collect::<Result<_>>()?;
-                match &self.home {
-                    None => GroupMember::open(store, name, &topics, start)?,
-                    Some(home) => GroupMember::open_in(store, name, &topics, start, home)?,
-                }
+                GroupMember::open_in(store, name, &topics, start, self.home.as_ref())?
             }
         };
         if self.on_assign.is_some() || self.on_revoke.is_some() {
             member.announce();
         }
-        Ok(Consumer::new(member, self.store.bell(), (self.on_assign, self.on_revoke)))
+        let (reader, notifier) = (GroupReader::new(member, self.automatic), store.bell());
+        Ok(Consumer { reader, notifier, callbacks: (self.on_assign, self.on_revoke) })
     }
 }

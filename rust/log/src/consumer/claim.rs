@@ -39,11 +39,6 @@ impl GroupMember {
         self.seen != Some(self.file.changes())
     }
 
-    /// Count the other members.
-    pub fn others(&self) -> usize {
-        self.others
-    }
-
     /// Get the longest time until the next [`GroupMember::refresh`] is due, if nothing else happens.
     /// `None` where it has no other member to look after.
     pub fn due(&self) -> Option<Duration> {

@@ -140,24 +140,24 @@ impl GroupMember {
     /// member. `LockTimeout`, `CorruptData`, `UnsupportedVersion`, `NoSpace`, `SystemCallFailed`.
     /// [`GroupMember::refresh`] reports a cursor that its log does not know any more.
     pub fn open(store: &Store, group: &str, topics: &[Topic], start: Start) -> Result<Self> {
-        Self::join(store, group, Subscription::Topics, topics.to_vec(), start, None)
+        Self::open_in(store, group, topics, start, None)
     }
 
     /// Join a group as [`GroupMember::open`] does, with the cursors kept in the log of a topic of the
-    /// store. So they can move with what is appended there ([`GroupMember::moves`]). A group's choice
+    /// store, if there is one. So they can move with what is appended there ([`GroupMember::moves`]). A group's choice
     /// of where to keep them is permanent. That log notes each claim of a partition.
     ///
     /// # Errors
     /// As [`GroupMember::open`] and [`Topic::append`]. `InvalidArgument` for a topic of another store,
     /// for a group whose cursors are kept elsewhere, and for more cursors than the log keeps.
-    pub fn open_in(
+    pub fn open_in<'a>(
         store: &Store,
         group: &str,
         topics: &[Topic],
         start: Start,
-        home: &Topic,
+        home: impl Into<Option<&'a Topic>>,
     ) -> Result<Self> {
-        Self::join(store, group, Subscription::Topics, topics.to_vec(), start, Some(home))
+        Self::join(store, group, Subscription::Topics, topics.to_vec(), start, home.into())
     }
 
     pub(super) fn join(

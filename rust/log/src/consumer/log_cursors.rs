@@ -121,8 +121,9 @@ impl GroupMember {
     ///
     /// # Errors
     /// `PartitionNotAssigned`; `InvalidArgument` where the group's file keeps the cursors;
-    /// `CorruptData`, `SystemCallFailed`.
+    /// `HandleClosed` in a forked child; `CorruptData`, `SystemCallFailed`.
     pub fn moves(&mut self) -> Result<Vec<Move>> {
+        self.check()?;
         if self.home.is_none() {
             let what = format!(
                 "consumer group {:?} keeps its cursors in a file of its own, and they cannot move with a \

@@ -13,7 +13,8 @@
 //! | `cursors` | reading and writing how far a partition was read, in the file |
 //! | `log_cursors` | the same in a log, where cursors move with what is appended |
 //! | `position` | recognising a position in a log |
-//! | `group`, `builder` | the facade: reading, callbacks, how to join |
+//! | `reader` | what a member reads, pauses and commits automatically; when a wait ends |
+//! | `group`, `builder` | the facade: waiting, callbacks, how to join |
 //! | `handle` | a member: joining, committing, leaving |
 //! | `subscription` | topics that match a pattern |
 //! | `seek` | where a member begins, and resuming from another offset |
@@ -53,6 +54,7 @@ mod log_cursors;
 mod members;
 mod overview;
 mod position;
+mod reader;
 mod seek;
 mod subscription;
 
@@ -69,4 +71,5 @@ pub use overview::{
     seek_group,
 };
 pub use position::position_of;
+pub use reader::{CommittedMoves, GroupReader, TopicStream, Waiting};
 pub use subscription::TopicPattern;

@@ -13,10 +13,8 @@ impl GroupMember {
     /// # Errors
     /// `OffsetOutOfRange`, `PartitionNotAssigned`, `InvalidArgument` for a partition that it does not read.
     pub fn seek(&mut self, topic: &str, partition: u32, to: Start) -> Result<u64> {
-        let number = self.number(topic, partition)?;
-        let offset = to.offset(&self.topics[self.lanes[number].topic], partition)?;
-        self.held(number)?.next = Ok(offset);
-        Ok(offset)
+        self.seek_all(Some(topic), Some(partition), to)?;
+        self.next(topic, partition)
     }
 
     /// Go back to the committed offsets: records that were delivered since are redelivered.

@@ -83,12 +83,19 @@ impl Follow {
     /// As [`Scan::next_ref`].
     #[inline]
     pub fn poll_ref(&mut self) -> Result<Option<(&RecordBatch, RecordRef)>> {
-        self.note();
-        let Some((number, at)) = self.merge.advance()? else {
-            self.note_end();
-            return Ok(None);
-        };
+        let Some((number, at)) = self.advance()? else { return Ok(None) };
         Ok(self.merge.batch(number).map(|batch| (batch, at)))
+    }
+
+    /// Return the next record with the number of its stream in [`Follow::merge`].
+    #[inline]
+    pub(crate) fn advance(&mut self) -> Result<Option<(usize, RecordRef)>> {
+        self.note();
+        let found = self.merge.advance()?;
+        if found.is_none() {
+            self.note_end();
+        }
+        Ok(found)
     }
 
     /// Return true if nothing comes after all that a look from now on finds: the topic is finished,

@@ -103,8 +103,9 @@ impl Scan {
         Ok(head.map(|(at, _)| (oldest, at)))
     }
 
+    /// Return the batch of the last record of a stream.
     #[inline]
-    pub(super) fn batch(&self, number: usize) -> Option<&RecordBatch> {
+    pub(crate) fn batch(&self, number: usize) -> Option<&RecordBatch> {
         self.streams[number].scan.batch()
     }
 

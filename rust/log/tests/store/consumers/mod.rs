@@ -5,6 +5,7 @@ mod assignment;
 mod crashes;
 mod forgetting;
 mod log_cursors;
+mod reader;
 mod subscription;
 
 use std::path::Path;
