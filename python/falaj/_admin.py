@@ -274,7 +274,8 @@ class MemberInfo(TypedDict):
 class GroupPartitionInfo(TypedDict):
     """How far a group has read a partition, and which member owns it.
 
-    `committed` is the committed offset. `safe` is where the group resumes after a power failure
+    `committed` is the committed offset, and `metadata` the text that was committed with it, empty
+    if there was none. `safe` is where the group resumes after a power failure
     that lost records before it. `lag` counts the kept records from `committed` on; it is None if
     the topic is gone or cannot be read.
     """
@@ -283,6 +284,7 @@ class GroupPartitionInfo(TypedDict):
     generation: str
     partition: int
     committed: int
+    metadata: str
     safe: int
     lag: int | None
     owner: MemberInfo | None

@@ -42,6 +42,7 @@ __all__ = [
     "Bell",
     "Consumed",
     "Consumer",
+    "ExpiringProducer",
     "Floor",
     "Follower",
     "Job",
@@ -282,7 +283,7 @@ class ExpiringProducer:
     @property
     def name(self) -> str:
         """Its name."""
-    def __eq__(self, other: object) -> bool: ...
+    def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
     def __getnewargs__(self) -> tuple[str]: ...
 
@@ -1127,7 +1128,7 @@ class Transaction:
     def _move(
         self, cursors: list[tuple[bytes, int, int]], home: AnyTopic[Any] | str | None
     ) -> None: ...
-    def _move_consumer(self, consumer: Consumer[Any]) -> None: ...
+    def _move_consumer(self, consumer: Consumer[Any], metadata: str | None = None) -> None: ...
     def __enter__(self) -> Self: ...
     def __exit__(self, kind: object = None, *_exception: object) -> None: ...
 
@@ -1228,6 +1229,7 @@ class Consumer(Generic[_T]):
         topic: str | None = None,
         partition: int | None = None,
         sync: Sync | None = None,
+        metadata: str | None = None,
     ) -> None:
         """Commit the position: after all delivered records, or an offset (of the next record to read).
 
@@ -1242,8 +1244,11 @@ class Consumer(Generic[_T]):
             topic: The topic of the offset, if the consumer reads several.
             partition: The partition of the offset, if there are several.
             sync: "durable" waits for the disk; anything else does not.
+            metadata: A text of at most 384 bytes that is stored with each offset, or not at all. A commit
+                without one leaves none. `committed_metadata` returns it.
 
         Raises:
+            InvalidArgument: The metadata is too long.
             PartitionNotAssigned: Another member has the partition; nothing was committed.
             OffsetOutOfRange: The offset lies beyond the end. An offset that a trim or a limit has
                 passed meanwhile is committed; the next read then raises this.
@@ -1254,9 +1259,9 @@ class Consumer(Generic[_T]):
             >>> billing = store.consumer("billing", ["orders"])
             >>> next(iter(billing)).to_bytes()
             b'one'
-            >>> billing.commit()
-            >>> billing.committed(), billing.lag
-            (1, 1)
+            >>> billing.commit(metadata="invoice 17")
+            >>> billing.committed(), billing.committed_metadata(), billing.lag
+            (1, 'invoice 17', 1)
         """
     def position(self, topic: str | None = None, partition: int | None = None) -> int:
         """Offset of the next record to be delivered.
@@ -1271,6 +1276,14 @@ class Consumer(Generic[_T]):
         """
     def committed(self, topic: str | None = None, partition: int | None = None) -> int:
         """The committed offset, whichever member committed it.
+
+        Args:
+            topic: The topic, if the consumer reads several.
+            partition: The partition, if there are several.
+        """
+    def committed_metadata(self, topic: str | None = None, partition: int | None = None) -> str:
+        """The text that was committed with the offset, whichever member committed it; empty if there was
+        none.
 
         Args:
             topic: The topic, if the consumer reads several.

@@ -97,6 +97,7 @@ class Transaction(_core.Transaction):
         cursors: Cursor | _core.Consumer[Any] | Iterable[tuple[bytes, int, int]],
         *,
         into: AnyTopic[Any] | str | None = None,
+        metadata: str | None = None,
     ) -> None:
         """Move cursors when the transaction ends: with its records, or not at all.
 
@@ -108,6 +109,7 @@ class Transaction(_core.Transaction):
                 records. Or a `Cursor`, or several, under names of your own.
             into: A topic of the log that is to keep them. Only needed if the transaction may append
                 nothing, as when the work had no result.
+            metadata: A text for a consumer's offsets, as for `Consumer.commit`.
 
         Raises:
             InvalidArgument: A consumer that keeps its cursors in a file of its own, or in another
@@ -133,7 +135,11 @@ class Transaction(_core.Transaction):
                 raise InvalidArgument(
                     "a consumer knows which log keeps its cursors: leave out into="
                 )
-            self._move_consumer(cursors)
+            self._move_consumer(cursors, metadata)
             return
+        if metadata is not None:
+            raise InvalidArgument(
+                "metadata= goes with a consumer's offsets: a cursor of your own has none"
+            )
         each = [cursors] if isinstance(cursors, Cursor) else cursors
         self._move([it if isinstance(it, Cursor) else Cursor(*it) for it in each], into)

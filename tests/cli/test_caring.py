@@ -388,7 +388,7 @@ def test_members_without_a_partition_are_shown(shell: Shell) -> None:
             listed = shell.ok("group", "describe", "-s", "shared", "c").splitlines()
             rows = [line.split("\t") for line in listed]
             here = f"process {os.getpid()}"
-            assert rows == [["c", "one", "0", "1", "0", here], ["c", "", "", "", "", here]]
+            assert rows == [["c", "one", "0", "1", "0", here, ""], ["c", "", "", "", "", here, ""]]
             assert shell.ok("group", "list", "-s", "shared") == "c\tone\t1\t0\t2\n"
             for words in (["info"], ["topic", "describe", "one"]):
                 told = shell.ok(*words, "-s", "shared").splitlines()

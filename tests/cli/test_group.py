@@ -19,7 +19,7 @@ def read_both(falaj: Shell) -> None:
 def test_a_forgotten_topic_is_in_no_listing_and_no_metric(falaj: Shell) -> None:
     read_both(falaj)
     assert falaj.ok("group", "forget", "-s", "s", "billing", "refunds") == ""
-    assert falaj.ok("group", "describe", "-s", "s", "billing") == "billing\torders\t0\t2\t0\t\n"
+    assert falaj.ok("group", "describe", "-s", "s", "billing") == "billing\torders\t0\t2\t0\t\t\n"
     assert falaj.ok("group", "list", "-s", "s") == "billing\torders\t1\t0\t0\n"
     assert "group\tbilling\trefunds" not in falaj.ok("info", "-s", "s")
     lags = [line for line in falaj.ok("metrics", "-s", "s").splitlines() if "lag_records{" in line]

@@ -73,7 +73,7 @@ def test_a_description_is_made_for_a_person_in_80_columns(falaj: Shell) -> None:
         falaj.terminal("topic", "describe", "-s", "s", "t", NO_COLOR="1", COLUMNS="80").end().out
     )
     assert "retention      1,000 records of each partition, waits for groups and queues\n" in shown
-    assert "\ngroup    topic  partition  committed  lag  member\n" in shown
+    assert "\ngroup    topic  partition  committed  lag  member  metadata\n" in shown
     assert "\nqueue  topic  ready  delayed  in flight  done  dead  trimmed  holders\n" in shown
     assert max(map(len, shown.splitlines())) <= 80
 
@@ -112,7 +112,7 @@ def test_a_group_is_deleted_only_with_a_yes(falaj: Shell) -> None:
     falaj.ok("tail", "-s", "s", "t", "--group", "g")
     ended = falaj("group", "delete", "-s", "s", "g")
     assert (ended.code, "add --yes" in ended.sentence()) == (2, True)
-    assert falaj.ok("group", "describe", "-s", "s", "g") == "g\tt\t0\t1\t0\t\n"
+    assert falaj.ok("group", "describe", "-s", "s", "g") == "g\tt\t0\t1\t0\t\t\n"
     falaj.ok("group", "delete", "-s", "s", "g", "--yes")
     assert falaj.ok("group", "list", "-s", "s") == ""
 

@@ -425,9 +425,7 @@ def _entry(kind: int, payload: bytes) -> Entry:
         offset, checksum, turn, name = struct.unpack_from("<QIIH", payload)
         metadata = length - 18 - name
         if 1 <= name <= 512 and 0 <= metadata <= METADATA_MAX:
-            if metadata:
-                raise UnsupportedVersion("metadata of a cursor")
-            return CursorEntry(offset, checksum, turn, payload[18:])
+            return CursorEntry(offset, checksum, turn, payload[18 : 18 + name])
     if kind == 7 and length == 8:
         return struct.unpack("<Q", payload)
     if kind == 8 and length == 4:

@@ -181,8 +181,8 @@ def test_a_consumer_is_refused_for_its_cursors_are_elsewhere(store: falaj.Store)
 def test_a_log_says_when_it_keeps_no_more_cursors(store: falaj.Store) -> None:
     small = store.topic("small", segment_bytes=65536)
     with store.transaction() as tx:
-        tx.commit_cursor([Cursor(f"{n}", n) for n in range(15)], into=small)
-    with refused(store, errors.InvalidArgument, "keeps 15 cursors") as tx:
+        tx.commit_cursor([Cursor(f"{n}", n) for n in range(8)], into=small)
+    with refused(store, errors.InvalidArgument, "keeps 8 cursors") as tx:
         tx.append(small, b"x")
         tx.commit_cursor([Cursor("one more", 1)])
     assert len(small) == 0

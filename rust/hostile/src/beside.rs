@@ -73,7 +73,7 @@ impl Beside {
         let to = CursorState { offset: BY_HAND.1, ..CursorState::default() };
         let mut tx = Transaction::new(store);
         tx.keep_cursors_in(&eu)?;
-        tx.move_cursor(CursorMove { name: BY_HAND.0, to, from: None });
+        tx.move_cursor(CursorMove { name: BY_HAND.0, to, from: None, metadata: b"" });
         tx.commit()?;
         made.work(&orders)?;
         Ok(made)

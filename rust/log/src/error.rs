@@ -211,6 +211,16 @@ impl Error {
         Error::InvalidArgument { what: what.into() }
     }
 
+    /// Metadata of a committed offset that has too many bytes.
+    #[cold]
+    pub(crate) fn long_metadata(bytes: usize) -> Self {
+        Self::invalid(format!(
+            "the metadata of a committed offset has at most {} bytes of UTF-8, and this has {bytes}: keep \
+             the rest elsewhere, and name its place",
+            crate::format::state::MAX_METADATA
+        ))
+    }
+
     /// Convert what a decoder found wrong at a place in a file.
     pub fn malformed(path: &Path, position: u64, what: DecodeError) -> Self {
         let path = path.to_path_buf();

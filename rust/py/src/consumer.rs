@@ -327,8 +327,11 @@ impl Consumer {
     ///     topic: The topic of the offset, if the consumer reads several.
     ///     partition: The partition of the offset, if there are several.
     ///     sync: "durable" waits for the disk; anything else does not.
+    ///     metadata: A text of at most 384 bytes that is stored with each offset, or not at all. A commit
+    ///         without one leaves none. `committed_metadata` returns it.
     ///
     /// Raises:
+    ///     InvalidArgument: The metadata is too long.
     ///     PartitionNotAssigned: Another member has the partition; nothing was committed.
     ///     OffsetOutOfRange: The offset lies beyond the end. An offset that a trim or a limit has
     ///         passed meanwhile is committed; the next read then raises this.
@@ -339,10 +342,10 @@ impl Consumer {
     ///     >>> billing = store.consumer("billing", ["orders"])
     ///     >>> next(iter(billing)).to_bytes()
     ///     b'one'
-    ///     >>> billing.commit()
-    ///     >>> billing.committed(), billing.lag
-    ///     (1, 1)
-    #[pyo3(signature = (offset=None, *, topic=None, partition=None, sync=None))]
+    ///     >>> billing.commit(metadata="invoice 17")
+    ///     >>> billing.committed(), billing.committed_metadata(), billing.lag
+    ///     (1, 'invoice 17', 1)
+    #[pyo3(signature = (offset=None, *, topic=None, partition=None, sync=None, metadata=None))]
     fn commit(
         &self,
         py: Python<'_>,
@@ -350,19 +353,23 @@ impl Consumer {
         topic: Option<&Bound<'_, PyString>>,
         #[pyo3(from_py_with = input::partition)] partition: Option<u32>,
         sync: Option<&Bound<'_, PyAny>>,
+        metadata: Option<&Bound<'_, PyString>>,
     ) -> PyResult<()> {
         let durable = sync_mode(sync)? == Some(SyncMode::Durable);
+        let metadata = metadata_of(metadata)?;
         self.with(py, |state| {
-            let Some(offset) = offset else {
-                if topic.is_some() || partition.is_some() {
-                    let what = "topic= and partition= say what an offset is of: give it too";
-                    return Err(invalid(py, what));
-                }
-                return state.commit_all(py, durable);
-            };
-            let (topic, partition) = self.one_of(py, state, topic, partition)?;
-            let part = (&*topic, partition);
-            state.patiently(py, |reader| reader.commit_to(part, offset, durable))
+            state.noting(py, &metadata, |state| {
+                let Some(offset) = offset else {
+                    if topic.is_some() || partition.is_some() {
+                        let what = "topic= and partition= say what an offset is of: give it too";
+                        return Err(invalid(py, what));
+                    }
+                    return state.commit_all(py, durable);
+                };
+                let (topic, partition) = self.one_of(py, state, topic, partition)?;
+                let part = (&*topic, partition);
+                state.patiently(py, |reader| reader.commit_to(part, offset, durable))
+            })
         })
     }
 
@@ -443,6 +450,26 @@ impl Consumer {
             let (topic, partition) = self.one_of(py, state, topic, partition)?;
             let member = state.reader.member();
             py.detach(|| member.committed(&topic, partition)).or_raise(py)
+        })
+    }
+
+    /// The text that was committed with the offset, whichever member committed it; empty if there was
+    /// none.
+    ///
+    /// Args:
+    ///     topic: The topic, if the consumer reads several.
+    ///     partition: The partition, if there are several.
+    #[pyo3(signature = (topic=None, partition=None))]
+    fn committed_metadata(
+        &self,
+        py: Python<'_>,
+        topic: Option<&Bound<'_, PyString>>,
+        #[pyo3(from_py_with = input::partition)] partition: Option<u32>,
+    ) -> PyResult<String> {
+        self.with(py, |state| {
+            let (topic, partition) = self.one_of(py, state, topic, partition)?;
+            let member = state.reader.member();
+            py.detach(|| member.metadata(&topic, partition)).or_raise(py)
         })
     }
 
@@ -582,11 +609,19 @@ impl Consumer {
 }
 
 impl Consumer {
-    /// List the records delivered since the last commit, and return where their offsets are kept, for a transaction.
-    pub(crate) fn moves(&self, py: Python<'_>) -> PyResult<(Vec<Move>, Option<Topic>)> {
+    /// List the records delivered since the last commit, and return where their offsets are kept, for a transaction
+    /// that commits them with this metadata.
+    pub(crate) fn moves(
+        &self,
+        py: Python<'_>,
+        metadata: Option<&Bound<'_, PyString>>,
+    ) -> PyResult<(Vec<Move>, Option<Topic>)> {
+        let metadata = metadata_of(metadata)?;
         self.with(py, |state| {
-            let member = state.reader.settled();
-            Ok((member.moves().or_raise(py)?, member.home().cloned()))
+            state.noting(py, &metadata, |state| {
+                let member = state.reader.settled();
+                Ok((member.moves().or_raise(py)?, member.home().cloned()))
+            })
         })
     }
 
@@ -605,4 +640,9 @@ impl Consumer {
             state.reader.set_paused((topic.as_deref(), partition), paused).or_raise(py)
         })
     }
+}
+
+/// The text of the argument `metadata`; empty without one.
+fn metadata_of(given: Option<&Bound<'_, PyString>>) -> PyResult<String> {
+    given.map_or(Ok(String::new()), |given| input::text(given, "metadata"))
 }

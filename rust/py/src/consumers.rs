@@ -68,6 +68,7 @@ fn cursor<'py>(py: Python<'py>, found: &GroupPartitionInfo) -> PyResult<Bound<'p
     dict.set_item("generation", hex(&found.generation))?;
     dict.set_item("partition", found.partition)?;
     dict.set_item("committed", found.committed)?;
+    dict.set_item("metadata", &found.metadata)?;
     dict.set_item("safe", found.safe)?;
     dict.set_item("owner", found.owner.as_ref().map(|owner| member(py, owner)).transpose()?)?;
     Ok(dict)

@@ -96,6 +96,19 @@ impl Consuming {
         patiently(py, patience, || work(reader))
     }
 
+    /// Run what commits, with this metadata. A later commit does not have it.
+    pub(crate) fn noting<T>(
+        &mut self,
+        py: Python<'_>,
+        metadata: &str,
+        commit: impl FnOnce(&mut Self) -> PyResult<T>,
+    ) -> PyResult<T> {
+        self.reader.set_metadata(metadata).or_raise(py)?;
+        let done = commit(self);
+        self.reader.set_metadata("").or_raise(py)?;
+        done
+    }
+
     pub(crate) fn commit_all(&mut self, py: Python<'_>, durable: bool) -> PyResult<()> {
         if durable || self.reader.member().home().is_some() {
             // A sync of a log, or an append to one: others may hold its lock.

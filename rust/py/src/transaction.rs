@@ -407,15 +407,21 @@ impl Transaction {
         }
         for (name, offset, crc) in cursors {
             let to = CursorState { offset, crc, turn: 0 };
-            inner.move_cursor(CursorMove { name: &name, to, from: None });
+            inner.move_cursor(CursorMove { name: &name, to, from: None, metadata: b"" });
         }
         Ok(())
     }
 
     /// Move the cursors of a consumer to after its delivered records.
-    fn _move_consumer(&self, py: Python<'_>, consumer: &Bound<'_, Consumer>) -> PyResult<()> {
+    #[pyo3(signature = (consumer, metadata=None))]
+    fn _move_consumer(
+        &self,
+        py: Python<'_>,
+        consumer: &Bound<'_, Consumer>,
+        metadata: Option<&Bound<'_, PyString>>,
+    ) -> PyResult<()> {
         let consumer = consumer.get();
-        let (moves, home) = consumer.moves(py)?;
+        let (moves, home) = consumer.moves(py, metadata)?;
         let Some(home) = home else { return Ok(()) };
         let mut gathered = self.gathered();
         let inner = gathered.open(py)?;

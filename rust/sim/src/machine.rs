@@ -495,7 +495,9 @@ pub fn append_parts(
     let blocks: Vec<_> = parts.map(|((topic, _), body)| outgoing(*topic, body, interval)).collect();
     let offset = group.cursor().unwrap_or(0).wrapping_add(u64::from(expected.is_none()));
     let to = CursorState { offset, crc: offset as u32, turn: 0 };
-    let mut conditions = vec![Precondition::Cursor(CursorMove { name: CURSOR, to, from: None })];
+    let metadata = &offset.to_le_bytes();
+    let moved = CursorMove { name: CURSOR, to, from: None, metadata };
+    let mut conditions = vec![Precondition::Cursor(moved)];
     for (block, offset) in blocks.iter().zip(expected.iter().flatten()) {
         conditions.push(Precondition::NextOffset { topic: block.topic, offset: *offset });
     }
@@ -551,7 +553,8 @@ pub fn append(log: &Log, group: &Group, interval: bool) -> Result<(Appended, Vec
     }
     let offset = group.cursor().unwrap_or(0);
     let to = CursorState { offset, crc: offset as u32, turn: 0 };
-    let moved = [Precondition::Cursor(CursorMove { name: CURSOR, to, from: None })];
+    let metadata = &offset.to_le_bytes();
+    let moved = [Precondition::Cursor(CursorMove { name: CURSOR, to, from: None, metadata })];
     let moves: &[_] = if group.cursor().is_some() { &moved } else { &[] };
     log.append_if(moves, &blocks, interval, &mut firsts).map(|a| (a, firsts))
 }

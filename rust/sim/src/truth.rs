@@ -203,7 +203,7 @@ impl Truth {
         self.0[..groups].iter().rev().find_map(Group::cursor)
     }
 
-    /// Check that the cursor is where one of so many groups left it.
+    /// Check that the cursor is where one of so many groups left it, with the metadata of that move.
     fn check_cursor(
         &self,
         log: &Arc<Log>,
@@ -215,6 +215,10 @@ impl Truth {
             Err(Error::NeedsRecovery { .. }) if when == BEFORE => return Ok(()),
             Err(error) => return Err(format!("{when} the cursor: {error}")),
         };
+        let beside = log.cursor_metadata_of(CURSOR).map_err(|error| format!("{when} {error}"))?;
+        if beside != stands.map_or(Vec::new(), |offset| offset.to_le_bytes().to_vec()) {
+            return Err(format!("{when} the cursor at {stands:?} has the metadata {beside:?}"));
+        }
         let all = allowed.clone();
         if allowed.any(|groups| self.cursor(groups) == stands) {
             return Ok(());

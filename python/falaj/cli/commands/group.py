@@ -32,6 +32,7 @@ COLUMNS = (
     Column("committed", "committed", number=True),
     Column("lag", "lag", number=True),
     Column("member", "member"),
+    Column("metadata", "metadata"),
 )
 _LISTED = (
     Column("group", "group"),
@@ -110,6 +111,7 @@ def _rows_of(group: GroupInfo) -> Iterator[dict[str, Any]]:
             "committed": cursor["committed"],
             "lag": cursor["lag"],
             "member": _member(cursor["owner"]),
+            "metadata": cursor["metadata"] or None,
         }
     for member in idle(group):
         nothing = dict.fromkeys(column.member for column in COLUMNS)

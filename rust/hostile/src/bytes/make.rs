@@ -334,8 +334,18 @@ pub fn consumer_file(random: &mut Random) -> Vec<u8> {
         };
         let (committed, safe) = (place(random), place(random));
         let (serial, incarnation) = (random.edgy(7), random.next());
-        let cursor =
-            consumer::StoredCursor { generation, partition, serial, committed, safe, incarnation };
+        let filled = [b'm'; 384];
+        let metadata = consumer::CommitMetadata::new(&filled[..random.below(385) as usize]);
+        let metadata = metadata.unwrap_or_default();
+        let cursor = consumer::StoredCursor {
+            generation,
+            partition,
+            serial,
+            committed,
+            safe,
+            incarnation,
+            metadata,
+        };
         entry[at..at + consumer::CURSOR_LEN].copy_from_slice(&consumer::encode_cursor(&cursor));
     }
     let log = [random.below(2) as u8; 16];

@@ -16,7 +16,7 @@ use super::handle::{Announced, AssignedPartition, GroupMember, Held};
 use super::members::{self, fate};
 use crate::canary::{Canary, planted};
 use crate::error::{Error, Result};
-use crate::format::consumer::{StoredCursor, ask, at, entry};
+use crate::format::consumer::{ask, at, entry};
 use crate::lock::Fate;
 
 /// How often a member that waits, or waits for a partition, checks whether the others live.
@@ -287,7 +287,7 @@ impl GroupMember {
         // Reading reports this error, so that the caller can still seek.
         let next = standing.map(|position| position.offset).ok_or(());
         // For all that follows, an offset that a power failure took was never committed.
-        let cursor = StoredCursor { committed: standing.unwrap_or(cursor.committed), ..cursor };
+        let cursor = cursor.standing_at(standing.unwrap_or(cursor.committed));
         let (rewound, (kept, pending, finder)) = (next.is_err(), Default::default());
         self.lanes[number].held = Some(Held { cursor, kept, next, rewound, pending, finder });
         Ok(())

@@ -16,9 +16,9 @@ use std::sync::Arc;
 use super::{forgetting, members};
 use crate::error::{DecodedIn, Error, IoResult, Result};
 use crate::format::consumer::{
-    CURSOR_LEN, CUT, CursorEntry, CursorPosition, ENTRIES_MAX, ENTRY_LEN, HEAD_LEN, LOST,
-    MEMBERS_MAX, Named, SECTOR, StoredCursor, TORN, ask, at, check_header, cut_at, encode_cursor,
-    encode_header, encode_named, entries_in, entry, forgotten_in, member,
+    CURSOR_LEN, CUT, CommitMetadata, CursorEntry, CursorPosition, ENTRIES_MAX, ENTRY_LEN, HEAD_LEN,
+    LOST, MEMBERS_MAX, Named, SECTOR, StoredCursor, TORN, ask, at, check_header, cut_at,
+    encode_cursor, encode_header, encode_named, entries_in, entry, forgotten_in, member,
 };
 use crate::format::u64_in;
 use crate::segment::index::write_file;
@@ -316,8 +316,16 @@ impl ConsumerFile {
         let (generation, partition) = (named.generation, named.partition);
         if let Some(committed) = start {
             let (serial, safe) = (2, committed);
-            let first =
-                StoredCursor { generation, partition, serial, committed, safe, incarnation };
+            let metadata = CommitMetadata::NONE;
+            let first = StoredCursor {
+                generation,
+                partition,
+                serial,
+                committed,
+                safe,
+                incarnation,
+                metadata,
+            };
             self.write(entry(index) + at::CURSORS, &encode_cursor(&first))?;
             self.write(entry(index) + at::CURSORS + SECTOR, &[0; CURSOR_LEN])?;
             self.set(entry(index) + at::OWNER, 0)?;

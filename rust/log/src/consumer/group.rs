@@ -202,6 +202,30 @@ impl Consumer {
         self.reader.commit_to((topic, partition), offset, false)
     }
 
+    /// Leave a text beside the offsets of the next commit, of at most 384 bytes: with the offset, or not
+    /// at all. [`Consumer::metadata`] returns it, in any process. A commit without one leaves none.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a longer text.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// # use falaj::Store;
+    /// # let dir = tempfile::tempdir()?;
+    /// let store = Store::open(dir.path().join("events"))?;
+    /// store.topic("orders")?.append(b"7")?;
+    /// let mut billing = store.consumer("billing", ["orders"])?;
+    /// billing.poll(Duration::ZERO)?;
+    /// billing.set_metadata("invoice 17")?;
+    /// billing.commit()?;
+    /// assert_eq!((billing.committed("orders", 0)?, billing.metadata("orders", 0)?), (1, "invoice 17".into()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn set_metadata(&mut self, metadata: &str) -> Result<()> {
+        self.reader.set_metadata(metadata)
+    }
+
     /// Commit a transaction together with what was delivered: the records and the group's offsets become visible
     /// together. The group keeps its [offsets](super::ConsumerBuilder::offsets_in) in the log that the transaction writes to.
     ///
@@ -286,6 +310,14 @@ impl Consumer {
     /// `CorruptData`; `InvalidArgument` for a partition that the group does not read.
     pub fn committed(&self, topic: &str, partition: u32) -> Result<u64> {
         self.reader.member().committed(topic, partition)
+    }
+
+    /// Get the text that was committed with the offset of a partition; empty if there was none.
+    ///
+    /// # Errors
+    /// As [`Consumer::committed`].
+    pub fn metadata(&self, topic: &str, partition: u32) -> Result<String> {
+        self.reader.member().metadata(topic, partition)
     }
 
     /// Count the records of a partition from the committed offset on.

@@ -17,7 +17,7 @@ use super::subscription::Subscription;
 use crate::error::{Error, IoResult, Result};
 use crate::format::address::Address;
 use crate::format::consumer::{
-    CursorPosition, Named, StoredCursor, at, cursor_name, entry, member,
+    CommitMetadata, CursorPosition, Named, StoredCursor, at, cursor_name, entry, member,
 };
 use crate::format::state::CursorState;
 use crate::segment::named::expect_not_removed;
@@ -78,6 +78,12 @@ impl Held {
         self.next.ok().filter(|next| self.rewound || *next != committed)
     }
 
+    /// Get the offset to commit with this metadata: also the committed one, if it has another.
+    pub(super) fn to_commit(&self, metadata: &CommitMetadata) -> Option<u64> {
+        let is_new = *metadata != CommitMetadata::NONE && *metadata != self.cursor.metadata;
+        self.uncommitted().or_else(|| self.next.ok().filter(|_| is_new))
+    }
+
     pub(super) fn is_settled(&self) -> bool {
         self.uncommitted().is_none()
     }
@@ -123,6 +129,8 @@ pub struct GroupMember {
     pub(super) changed: bool,
     /// It releases a partition only once that was announced.
     pub(super) announces: bool,
+    /// The text that the next commit leaves beside the offsets.
+    pub(super) metadata: CommitMetadata,
 }
 
 impl GroupMember {
@@ -217,6 +225,7 @@ impl GroupMember {
             takes: 0,
             changed: false,
             announces: false,
+            metadata: CommitMetadata::NONE,
         };
         opened.rouse();
         opened.refresh()?;
@@ -375,10 +384,11 @@ impl GroupMember {
             }
             // A durable commit stores an unchanged offset again: it may not be on disk.
             let again = held.next.ok().filter(|_| durable);
-            if let Some(next) = held.uncommitted().or(again) {
+            if let Some(next) = held.to_commit(&self.metadata).or(again) {
                 self.put(number, next, durable)?;
             }
         }
+        self.metadata = CommitMetadata::NONE;
         if durable { self.sync() } else { Ok(()) }
     }
 
@@ -411,6 +421,7 @@ impl GroupMember {
         } else {
             self.put(number, offset, durable)?;
         }
+        self.metadata = CommitMetadata::NONE;
         if let Some(held) = &mut self.lanes[number].held {
             held.next = Ok(held.next.unwrap_or(offset).max(offset));
         }
@@ -420,7 +431,7 @@ impl GroupMember {
     fn put(&mut self, number: usize, offset: u64, durable: bool) -> Result<()> {
         let (topic, partition) = (self.lanes[number].topic, self.lanes[number].partition);
         let (index, incarnation) = (self.lanes[number].entry, self.who.incarnation());
-        let topic = self.topics[topic].clone();
+        let (topic, metadata) = (self.topics[topic].clone(), self.metadata);
         let held = self.held(number)?;
         let (committed, address) = held.finder.find_to_commit(&topic, partition, offset)?;
         // Where no position is known to be safe, this one must be.
@@ -433,7 +444,7 @@ impl GroupMember {
         let mut pending = held.pending;
         let safe = cursors::safe_after(safe, &mut pending, (committed, address), on_medium);
         let serial = held.cursor.serial.wrapping_add(1);
-        let cursor = StoredCursor { serial, committed, safe, incarnation, ..held.cursor };
+        let cursor = StoredCursor { serial, committed, safe, incarnation, metadata, ..held.cursor };
         cursors::store(&self.file, index, &cursor)?;
         if let Some(held) = &mut self.lanes[number].held {
             (held.cursor, held.pending, held.rewound) = (cursor, pending, false);

@@ -20,7 +20,7 @@ use super::position::Finder;
 use crate::error::{Error, Result};
 use crate::format::address::Address;
 use crate::format::consumer::{
-    CursorPosition, StoredCursor, cursor_name, cursor_prefix, fingerprint,
+    CommitMetadata, CursorPosition, StoredCursor, cursor_name, cursor_prefix, fingerprint,
 };
 use crate::format::state::CursorState;
 use crate::log::CursorMove;
@@ -35,6 +35,7 @@ pub struct Move {
     to: CursorState,
     committed: CursorPosition,
     position: GroupPosition,
+    metadata: CommitMetadata,
 }
 
 impl Move {
@@ -43,7 +44,8 @@ impl Move {
     /// # Errors
     /// `InvalidArgument` for a transaction that writes to another log.
     pub fn join(&self, home: &Topic, tx: &mut Transaction) -> Result<()> {
-        let moved = CursorMove { name: &self.name, to: self.to, from: Some(self.from) };
+        let (from, metadata) = (Some(self.from), self.metadata.as_bytes());
+        let moved = CursorMove { name: &self.name, to: self.to, from, metadata };
         tx.move_position(home, moved, self.position.clone())
     }
 }
@@ -77,7 +79,8 @@ pub(super) fn forget(home: &Topic, consumer: &str, of: Option<&[([u8; 16], u32)]
         return Ok(());
     }
     let to = CursorState::NONE;
-    let gone: Vec<_> = names.iter().map(|name| CursorMove { name, to, from: None }).collect();
+    let gone: Vec<_> =
+        names.iter().map(|name| CursorMove { name, to, from: None, metadata: b"" }).collect();
     let end = append(home, &gone)?;
     home.log().sync_to(end).map(drop)
 }
@@ -135,7 +138,7 @@ impl GroupMember {
         let mut moves = Vec::new();
         for lane in 0..self.lanes.len() {
             let Some(held) = &self.lanes[lane].held else { continue };
-            if let Some(next) = held.uncommitted().filter(|_| !self.is_left(lane)) {
+            if let Some(next) = held.to_commit(&self.metadata).filter(|_| !self.is_left(lane)) {
                 moves.push(self.move_to(lane, next)?);
             }
         }
@@ -158,12 +161,14 @@ impl GroupMember {
         }
         let committed = position;
         let position = GroupPosition { group, topic, partition, read };
-        Ok(Move { lane, name, from, to, committed, position })
+        let metadata = self.metadata;
+        Ok(Move { lane, name, from, to, committed, position, metadata })
     }
 
     /// Note that a transaction, which ends at `end`, committed these positions. If several are for
     /// one cursor, the last counts.
     pub fn moved(&mut self, moves: &[Move], end: Address) {
+        self.metadata = CommitMetadata::NONE;
         for moved in moves {
             let Some(held) = self.lanes.get_mut(moved.lane).and_then(|lane| lane.held.as_mut())
             else {
@@ -175,6 +180,7 @@ impl GroupMember {
                 continue;
             }
             (held.kept, held.rewound) = (moved.to, false);
+            held.cursor.metadata = moved.metadata;
             let _ = self.note_kept(moved.lane, moved.committed, end);
         }
     }
@@ -203,7 +209,7 @@ impl GroupMember {
         let (topic, partition) = (self.lanes[lane].topic, self.lanes[lane].partition);
         let topic = self.topics[topic].clone();
         let name = cursor_name(&self.group, &topic.settings().generation, partition);
-        let (position, kept, end) = loop {
+        let (position, kept, end, metadata) = loop {
             let found = read(home, &name)?;
             let is_new = found == CursorState::NONE;
             let place = if is_new {
@@ -216,11 +222,14 @@ impl GroupMember {
             };
             let position = recognise(&topic, partition, place)?;
             let kept = CursorState { turn: place.turn.wrapping_add(1), ..place };
-            let taken = CursorMove { name: &name, to: kept, from: Some(found) };
+            // It belongs to the state that was found: from another one the move is refused.
+            let metadata = home.cursor_metadata(&name)?;
+            let from = Some(found);
+            let taken = CursorMove { name: &name, to: kept, from, metadata: &metadata };
             match append(home, &[taken]) {
                 Ok(end) => {
                     self.unsynced = if is_new { Some(end) } else { self.unsynced };
-                    break (position, kept, end);
+                    break (position, kept, end, metadata);
                 }
                 // A former owner was faster, for the last time.
                 Err(Error::CursorMoved { .. }) => {}
@@ -231,7 +240,8 @@ impl GroupMember {
         let next = position.map(|position| position.offset).ok_or(());
         let committed =
             position.unwrap_or(CursorPosition { offset: kept.offset, ..CursorPosition::default() });
-        let cursor = StoredCursor { committed, ..cursor };
+        let metadata = CommitMetadata::new(&metadata).unwrap_or_default();
+        let cursor = StoredCursor { committed, metadata, ..cursor };
         let rewound = next.is_err();
         self.lanes[lane].held = Some(Held { cursor, kept, next, rewound, pending, finder });
         match position {

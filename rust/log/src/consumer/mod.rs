@@ -52,6 +52,7 @@ mod group;
 mod handle;
 mod log_cursors;
 mod members;
+mod metadata;
 mod overview;
 mod position;
 mod reader;

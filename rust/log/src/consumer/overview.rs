@@ -11,10 +11,12 @@ use super::cursors;
 use super::file::{Image, UNFINISHED, sync_names};
 use super::log_cursors;
 use super::members::Who;
+use super::metadata::text_of;
 use super::position::Finder;
 use crate::error::{Error, IoResult, Result};
 use crate::format::consumer::{
-    CURSOR_LEN, SECTOR, StoredCursor, at, cursor_name, encode_cursor, entry, fingerprint,
+    CURSOR_LEN, CommitMetadata, SECTOR, StoredCursor, at, cursor_name, encode_cursor, entry,
+    fingerprint,
 };
 use crate::format::double_slot::slot_of;
 use crate::format::names::hex;
@@ -67,6 +69,8 @@ pub struct GroupPartitionInfo {
     pub partition: u32,
     /// The committed offset.
     pub committed: u64,
+    /// The text that was committed with it; empty if there was none.
+    pub metadata: String,
     /// The offset at which it resumes after a power failure that took more.
     pub safe: u64,
     /// The member that has it.
@@ -153,15 +157,13 @@ impl<'a> Looks<'a> {
             // The name is for people, and may be corrupt: the cursor names the topic as well.
             let topic = entry.named.map(|named| named.topic);
             let topic = topic.unwrap_or_else(|| self.name_of(&cursor.generation));
-            let committed = match is_in_file {
-                true => self.told(&topic, &cursor),
-                false => cursor.committed.offset,
-            };
+            let cursor = if is_in_file { self.told(&topic, cursor) } else { cursor };
             cursors.push(GroupPartitionInfo {
                 topic,
                 generation: cursor.generation,
                 partition: cursor.partition,
-                committed,
+                committed: cursor.committed.offset,
+                metadata: text_of(cursor.metadata.as_bytes()),
                 safe: cursor.safe.offset,
                 owner: self.member(entry.owner),
             });
@@ -198,12 +200,11 @@ impl<'a> Looks<'a> {
         member.filter(|member| member.alive != Some(false))
     }
 
-    /// Get the committed offset that holds. Where the topic cannot say what a power failure took: as
+    /// Get the cursor with the committed offset that holds. Where the topic cannot say what a power failure took: as
     /// stored.
-    fn told(&mut self, topic: &str, cursor: &StoredCursor) -> u64 {
-        let written = cursor.committed.offset;
+    fn told(&mut self, topic: &str, cursor: StoredCursor) -> StoredCursor {
         if Some(cursor.incarnation) == self.incarnation {
-            return written;
+            return cursor;
         }
         let open = || {
             let found = self.store.topic_settings(topic).ok()?;
@@ -212,9 +213,9 @@ impl<'a> Looks<'a> {
         };
         let topic = self.topics.entry(cursor.generation).or_insert_with(open);
         let told = topic.as_ref().and_then(|topic| {
-            cursors::group_error(topic, cursor.partition, cursor, self.incarnation).ok()
+            cursors::group_error(topic, cursor.partition, &cursor, self.incarnation).ok()
         });
-        told.map_or(written, |told| told.offset)
+        told.map_or(cursor, |told| cursor.standing_at(told))
     }
 }
 
@@ -245,10 +246,12 @@ fn kept_in(
     name: &str,
     mut cursors: Vec<GroupPartitionInfo>,
 ) -> Result<Vec<GroupPartitionInfo>> {
-    let kept: BTreeMap<_, _> = home.log().cursors()?.into_iter().collect();
+    let kept = home.log().kept_offsets()?;
     for cursor in &mut cursors {
-        let kept = kept.get(&cursor_name(name, &cursor.generation, cursor.partition));
+        let named = cursor_name(name, &cursor.generation, cursor.partition);
+        let kept = kept.get(&named);
         cursor.committed = kept.map_or(cursor.safe, |kept| kept.offset);
+        cursor.metadata = kept.map(|kept| text_of(&kept.metadata)).unwrap_or_default();
         cursor.safe = cursor.safe.min(cursor.committed);
     }
     Ok(cursors)
@@ -314,7 +317,8 @@ pub fn seek_group(
         // It is also the safe position, since the caller wants the group there. So wait for the records
         // below it.
         topic.flush()?;
-        let cursor = StoredCursor { generation, partition, serial, committed, safe: committed, incarnation };
+        let (safe, metadata) = (committed, CommitMetadata::NONE);
+        let cursor = StoredCursor { generation, partition, serial, committed, safe, incarnation, metadata };
         let place = |serial| entry(index) + at::CURSORS + slot_of(serial) as u64 * SECTOR;
         let mut bytes = [0; CURSOR_LEN];
         bytes.copy_from_slice(&encode_cursor(&cursor));
@@ -336,7 +340,7 @@ pub fn seek_group(
         }
         let turn = found.turn.wrapping_add(1);
         let to = CursorState { offset, crc: fingerprint(&committed), turn };
-        let end = log_cursors::append(home, &[CursorMove { name: &in_log, to, from: Some(found) }])?;
+        let end = log_cursors::append(home, &[CursorMove { name: &in_log, to, from: Some(found), metadata: b"" }])?;
         home.log().sync_to(end)?;
         if offset < found.offset { Ok(()) } else { note() }
     })?;

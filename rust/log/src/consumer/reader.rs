@@ -405,6 +405,14 @@ impl GroupReader {
         done
     }
 
+    /// Leave a text beside the offsets of the next commit, as [`GroupMember::set_metadata`].
+    ///
+    /// # Errors
+    /// As [`GroupMember::set_metadata`].
+    pub fn set_metadata(&mut self, metadata: &str) -> Result<()> {
+        self.member.set_metadata(metadata)
+    }
+
     /// Get the member, which knows what was delivered.
     pub fn settled(&mut self) -> &mut GroupMember {
         self.settle();

@@ -229,6 +229,42 @@ pub fn read_by(name: &[u8]) -> Option<([u8; 16], u32)> {
     words.next().is_none().then_some(found)
 }
 
+/// A text that a committing member leaves beside an offset, for the next one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct CommitMetadata {
+    len: u16,
+    bytes: [u8; MAX_METADATA],
+}
+
+impl CommitMetadata {
+    /// No metadata.
+    pub const NONE: Self = Self { len: 0, bytes: [0; MAX_METADATA] };
+
+    /// Make it from bytes; `None` if they are too many.
+    pub fn new(given: &[u8]) -> Option<Self> {
+        let mut metadata = Self { len: given.len().try_into().ok()?, ..Self::NONE };
+        metadata.bytes.get_mut(..given.len())?.copy_from_slice(given);
+        Some(metadata)
+    }
+
+    /// Return the bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.len)]
+    }
+}
+
+impl Default for CommitMetadata {
+    fn default() -> Self {
+        Self::NONE
+    }
+}
+
+impl std::fmt::Debug for CommitMetadata {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?}", String::from_utf8_lossy(self.as_bytes()))
+    }
+}
+
 /// A committed offset of a partition, as one of the two sectors holds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoredCursor {
@@ -244,6 +280,18 @@ pub struct StoredCursor {
     pub safe: CursorPosition,
     /// Incarnation in which it was committed.
     pub incarnation: u64,
+    /// The text of the committed position.
+    pub metadata: CommitMetadata,
+}
+
+impl StoredCursor {
+    /// Return the cursor where this position counts as committed: metadata of another one is not its.
+    #[must_use]
+    pub fn standing_at(self, position: CursorPosition) -> Self {
+        let is_its = position == self.committed;
+        let metadata = if is_its { self.metadata } else { CommitMetadata::NONE };
+        Self { committed: position, metadata, ..self }
+    }
 }
 
 /// Lay out a cursor.
@@ -258,23 +306,18 @@ pub fn encode_cursor(cursor: &StoredCursor) -> [u8; CURSOR_LEN] {
         put(&mut out, base + 16, &position.crc.to_le_bytes());
     }
     put(&mut out, 80, &cursor.incarnation.to_le_bytes());
+    put(&mut out, METADATA_AT - 4, &cursor.metadata.len.to_le_bytes());
+    put(&mut out, METADATA_AT, cursor.metadata.as_bytes());
     seal(&mut out);
     out
-}
-
-/// Return the metadata beside a committed offset, which a committing member may leave for the next
-/// owner; `None` without a whole cursor. No build writes any yet, and a commit without it leaves
-/// none.
-pub fn cursor_metadata(bytes: &[u8]) -> Option<&[u8]> {
-    let bytes = bytes.get(..CURSOR_LEN).filter(|bytes| is_sealed(bytes))?;
-    let len = usize::from(u16::from_le_bytes([bytes[100], bytes[101]]));
-    bytes[METADATA_AT..].get(..len).filter(|_| len <= MAX_METADATA)
 }
 
 /// Read a cursor; `None` unless it is whole. A sector of zeros is none, as its checksum would
 /// differ.
 pub fn decode_cursor(bytes: &[u8]) -> Option<StoredCursor> {
-    cursor_metadata(bytes)?;
+    let bytes = bytes.get(..CURSOR_LEN).filter(|bytes| is_sealed(bytes))?;
+    let len = usize::from(u16::from_le_bytes([bytes[100], bytes[101]]));
+    let metadata = CommitMetadata::new(bytes[METADATA_AT..].get(..len)?)?;
     let position = |base: usize| CursorPosition {
         offset: u64_at(bytes, base),
         time_us: u64_at(bytes, base + 8) as i64,
@@ -287,6 +330,7 @@ pub fn decode_cursor(bytes: &[u8]) -> Option<StoredCursor> {
         committed: position(32),
         safe: position(56),
         incarnation: u64_at(bytes, 80),
+        metadata,
     })
 }
 

@@ -10,7 +10,9 @@ const TOPIC: [u8; 16] = *b"generation of it";
 fn cursor() -> StoredCursor {
     let committed = CursorPosition { offset: 9, crc: 7, time_us: -1 };
     let safe = CursorPosition { offset: 5, crc: u32::MAX, time_us: 1 };
-    StoredCursor { generation: [3; 16], partition: 2, serial: 4, committed, safe, incarnation: 77 }
+    let metadata = CommitMetadata::NONE;
+    let (generation, partition, serial, incarnation) = ([3; 16], 2, 4, 77);
+    StoredCursor { generation, partition, serial, committed, safe, incarnation, metadata }
 }
 
 #[test]
@@ -110,8 +112,16 @@ fn a_cursor_stands_where_the_format_says() {
     };
     let (partition, serial) = (0x6463_e261, 0xf877_f675_f473_f271);
     let incarnation = 0x0f0e_0d0c_0b0a_0908;
-    let cursor =
-        StoredCursor { generation: TOPIC, partition, serial, committed, safe, incarnation };
+    let metadata = CommitMetadata::new(b"note").unwrap();
+    let cursor = StoredCursor {
+        generation: TOPIC,
+        partition,
+        serial,
+        committed,
+        safe,
+        incarnation,
+        metadata,
+    };
     let expected = sealed(
         512,
         &[
@@ -125,11 +135,12 @@ fn a_cursor_stands_where_the_format_says() {
             (64, b"\x41\xc2\x43\xc4\x45\xc6\x47\xc8"),
             (72, b"\x51\xd2\x53\xd4"),
             (80, b"\x08\x09\x0a\x0b\x0c\x0d\x0e\x0f"),
+            (100, b"\x04\x00"),
+            (104, b"note"),
         ],
     );
     assert_eq!(encode_cursor(&cursor).as_slice(), expected);
     assert_eq!(decode_cursor(&expected), Some(cursor));
-    assert_eq!(cursor_metadata(&expected), Some(&b""[..]));
 }
 
 #[test]
@@ -144,12 +155,15 @@ fn up_to_384_bytes_of_metadata_stand_behind_a_cursor_with_their_length() {
     };
     for len in [0, 1, 384] {
         let (bytes, filled) = with(len);
-        assert_eq!(cursor_metadata(&bytes), Some(&filled[..]), "{len} bytes");
-        assert_eq!(decode_cursor(&bytes), Some(cursor()), "{len} bytes");
+        let metadata = CommitMetadata::new(&filled).unwrap();
+        let told = StoredCursor { metadata, ..cursor() };
+        assert_eq!(decode_cursor(&bytes), Some(told), "{len} bytes");
+        assert_eq!(encode_cursor(&told).as_slice(), bytes, "{len} bytes");
     }
     for len in [385, 404, u16::MAX] {
-        let (bytes, _) = with(len);
-        assert_eq!((cursor_metadata(&bytes), decode_cursor(&bytes)), (None, None), "{len} bytes");
+        let (bytes, filled) = with(len);
+        assert_eq!(decode_cursor(&bytes), None, "{len} bytes");
+        assert_eq!(CommitMetadata::new(&filled), None, "{len} bytes");
     }
 }
 

@@ -33,6 +33,7 @@ pub mod crc32c;
 pub mod double_slot;
 mod expiring;
 pub mod index;
+mod kept_cursor;
 pub mod names;
 pub mod owned;
 pub mod part;

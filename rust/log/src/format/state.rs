@@ -20,6 +20,8 @@ use crate::canary::{Canary, planted};
 use super::address::Address;
 use super::block::BlockHeader;
 pub use super::expiring::{IdleProducer, LONGEST_STEP_US, encode_idle};
+use super::kept_cursor::{CURSOR_LEN_MAX, KeptCursor, decode_cursor, encode_cursor};
+pub use super::kept_cursor::{CursorState, MAX_CURSOR_NAME, MAX_METADATA};
 pub use super::producer::{After, ProducerName, ProducerState, SequenceSpan, Standing};
 use super::{DecodeError, Decoded, put, u32_at, u64_at, varint};
 
@@ -31,17 +33,12 @@ pub const MAX_PRODUCERS: usize = 65_536;
 pub const MAX_TOKENS: usize = 1_024;
 /// Most cursors that a log keeps.
 pub const MAX_CURSORS: usize = 65_536;
-/// Longest name of a cursor, bytes.
-pub const MAX_CURSOR_NAME: usize = 512;
-/// Most bytes of metadata beside a committed offset.
-pub const MAX_METADATA: usize = 384;
 /// Longest name of an idempotency key, bytes.
 pub const MAX_TOKEN_NAME: usize = 512;
 /// Sequences remembered of a producer.
 pub const PRODUCER_SEQUENCES: usize = 5;
-/// Longest entries of an idempotency key and a cursor.
+/// Longest entry of an idempotency key.
 const TOKEN_LEN_MAX: usize = 20 + MAX_TOKEN_NAME;
-const CURSOR_LEN_MAX: usize = 18 + MAX_CURSOR_NAME + MAX_METADATA;
 
 mod kind {
     pub const TOPIC: u64 = 1;
@@ -84,22 +81,6 @@ impl TopicState {
     }
 }
 
-/// A consumer group's position, kept in the log that the group's members write to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CursorState {
-    /// Offset of the next record to be delivered.
-    pub offset: u64,
-    /// A checksum of what lies before it, which would differ for another input.
-    pub crc: u32,
-    /// Rises by one when a member takes or moves the cursor, so that no state of it comes twice.
-    pub turn: u32,
-}
-
-impl CursorState {
-    /// No cursor: to move one to this is to forget it.
-    pub const NONE: Self = Self { offset: u64::MAX, crc: 0, turn: 0 };
-}
-
 /// The last committed version under an idempotency key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdempotencyState {
@@ -122,7 +103,7 @@ pub struct LogState {
     pub(super) producers: BTreeMap<(u64, u32), ProducerState>,
     /// By topic number and name.
     tokens: BTreeMap<(u32, Vec<u8>), IdempotencyState>,
-    cursors: BTreeMap<Vec<u8>, CursorState>,
+    cursors: BTreeMap<Vec<u8>, KeptCursor>,
     /// Where corruption begins that may hide changes of cursors, idempotency keys and producers.
     doubt: Option<Address>,
     /// Last use of any expiring producer.
@@ -156,12 +137,17 @@ impl LogState {
 
     /// Return a cursor that is kept in the log.
     pub fn cursor(&self, name: &[u8]) -> Option<CursorState> {
-        self.cursors.get(name).copied()
+        self.cursors.get(name).map(|kept| kept.state)
+    }
+
+    /// Return the metadata beside a cursor that is kept in the log; empty if there is none.
+    pub fn cursor_metadata(&self, name: &[u8]) -> &[u8] {
+        self.cursors.get(name).map_or(&[], |kept| &kept.metadata)
     }
 
     /// Iterate over all cursors that are kept in the log, by name.
     pub fn cursors(&self) -> impl ExactSizeIterator<Item = (&[u8], CursorState)> {
-        self.cursors.iter().map(|(name, cursor)| (name.as_slice(), *cursor))
+        self.cursors.iter().map(|(name, kept)| (name.as_slice(), kept.state))
     }
 
     /// Return the state of an idempotency key, by topic number and name.
@@ -340,11 +326,11 @@ impl LogState {
         for (topic, name) in since.tokens.keys().filter(|key| !self.tokens.contains_key(*key)) {
             entry(out, kind::TOKEN, &encode_token(*topic, name, IdempotencyState::NONE));
         }
-        for (name, cursor) in changed(&self.cursors, &since.cursors) {
-            entry(out, kind::CURSOR, &encode_cursor(name, *cursor));
+        for (name, kept) in changed(&self.cursors, &since.cursors) {
+            entry(out, kind::CURSOR, &encode_cursor(name, kept.state, &kept.metadata));
         }
         for name in since.cursors.keys().filter(|name| !self.cursors.contains_key(*name)) {
-            entry(out, kind::CURSOR, &encode_cursor(name, CursorState::NONE));
+            entry(out, kind::CURSOR, &encode_cursor(name, CursorState::NONE, &[]));
         }
         if self.doubt != since.doubt {
             entry(out, kind::DOUBT, &self.doubt.unwrap_or_default().0.to_le_bytes());
@@ -414,11 +400,12 @@ impl LogState {
                 }
             }
             (kind::CURSOR, 19..=CURSOR_LEN_MAX) => {
-                let (name, cursor) = decode_cursor(payload)?;
-                if cursor.offset == CursorState::NONE.offset {
+                let (name, state, metadata) = decode_cursor(payload)?;
+                if state.offset == CursorState::NONE.offset {
                     self.cursors.remove(name);
                 } else {
-                    self.cursors.insert(name.to_vec(), cursor);
+                    let kept = KeptCursor { state, metadata: metadata.into() };
+                    self.cursors.insert(name.to_vec(), kept);
                 }
             }
             (kind::DOUBT, 8) => {
@@ -546,37 +533,15 @@ fn forget_producer(out: &mut Vec<u8>, number: u32, id: u64) {
     entry(out, kind::PRODUCER, &ProducerState::default().encode(number, id));
 }
 
-/// Encode the body of a meta block that moves cursors.
-pub fn encode_cursors<'a>(cursors: impl Iterator<Item = (&'a [u8], CursorState)>) -> Vec<u8> {
+/// Encode the body of a meta block that moves cursors: the name, state and metadata of each.
+pub fn encode_cursors<'a>(
+    cursors: impl Iterator<Item = (&'a [u8], CursorState, &'a [u8])>,
+) -> Vec<u8> {
     let mut out = Vec::new();
-    for (name, cursor) in cursors {
-        entry(&mut out, kind::CURSOR, &encode_cursor(name, cursor));
+    for (name, cursor, metadata) in cursors {
+        entry(&mut out, kind::CURSOR, &encode_cursor(name, cursor, metadata));
     }
     out
-}
-
-fn encode_cursor(name: &[u8], cursor: CursorState) -> Vec<u8> {
-    let mut payload = cursor.offset.to_le_bytes().to_vec();
-    payload.extend(cursor.crc.to_le_bytes());
-    payload.extend(cursor.turn.to_le_bytes());
-    payload.extend((name.len() as u16).to_le_bytes());
-    payload.extend_from_slice(name);
-    payload
-}
-
-/// Decode a cursor's name and state. Its metadata would follow the name, but no build has written
-/// any yet.
-fn decode_cursor(payload: &[u8]) -> Decoded<(&[u8], CursorState)> {
-    let (offset, crc, turn) = (u64_at(payload, 0), u32_at(payload, 8), u32_at(payload, 12));
-    let len = usize::from(u16::from_le_bytes([payload[16], payload[17]]));
-    let (name, metadata) = payload[18..].split_at_checked(len).ok_or(WRONG_LENGTH)?;
-    if name.is_empty() || len > MAX_CURSOR_NAME || metadata.len() > MAX_METADATA {
-        return Err(WRONG_LENGTH);
-    }
-    if !metadata.is_empty() {
-        return Err(DecodeError::Unknown("metadata of a cursor, which a newer version keeps"));
-    }
-    Ok((name, CursorState { offset, crc, turn }))
 }
 
 /// Encode the body of a meta block that sets the last committed version of an idempotency key of a

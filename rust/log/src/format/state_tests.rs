@@ -17,8 +17,13 @@ fn rich_state() -> LogState {
     }
     state.note_producer(0, sent(5, 1), 2, 0);
     state.tokens.insert((3, b"job".to_vec()), IdempotencyState { version: 1, committed_ms: 2 });
-    state.cursors.insert(b"billing".to_vec(), CursorState { offset: 8, crc: 4, turn: 2 });
+    let state_of = CursorState { offset: 8, crc: 4, turn: 2 };
+    state.cursors.insert(b"billing".to_vec(), kept(state_of, b"invoice 17"));
     state
+}
+
+fn kept(state: CursorState, metadata: &[u8]) -> KeptCursor {
+    KeptCursor { state, metadata: metadata.into() }
 }
 
 fn sent(id: u64, sequence: u64) -> Producer {
@@ -300,7 +305,7 @@ fn every_fact_is_written_as_the_format_lays_it_out() {
         ("forgotten", encode_forgotten([(0x1001, TOLD_PRODUCER)].into_iter()), FORGOTTEN),
         ("finished", encode_finished([0x1001].into_iter()), FINISHED_FACT),
         ("token", encode_tokens(0x1001, b"job", TOLD_TOKEN), TOKEN),
-        ("cursor", encode_cursors([(&b"bil"[..], TOLD_CURSOR)].into_iter()), CURSOR),
+        ("cursor", encode_cursors([(&b"bil"[..], TOLD_CURSOR, &b""[..])].into_iter()), CURSOR),
         ("doubt", doubting.encode_since(&nothing), DOUBT),
         ("trust", encode_trust(), TRUST),
     ] {
@@ -437,7 +442,9 @@ fn what_did_not_change_is_not_said_again() {
     assert!(before.encode_since(&before).is_empty());
     let mut after = before.clone();
     after.tokens.insert((3, b"job".to_vec()), IdempotencyState { version: 9, committed_ms: 2 });
-    after.cursors.insert(b"more".to_vec(), CursorState { offset: 1, crc: u32::MAX, turn: 0 });
+    after
+        .cursors
+        .insert(b"more".to_vec(), kept(CursorState { offset: 1, crc: u32::MAX, turn: 0 }, b""));
     after.note_producer(3, sent(6, 4), 8, 0);
     let mut said = vec![0xaa];
     after.append_since(&before, &mut said);
@@ -506,7 +513,7 @@ fn what_is_known_is_told_by_name_and_as_a_whole() {
 #[test]
 fn a_cursor_that_is_moved_to_none_is_forgotten_and_said_to_be() {
     let before = rich_state();
-    let gone = encode_cursors([(&b"billing"[..], CursorState::NONE)].into_iter());
+    let gone = encode_cursors([(&b"billing"[..], CursorState::NONE, &b""[..])].into_iter());
     let mut after = before.clone();
     after.apply_body(&gone, |_, _| ()).unwrap();
     assert_eq!((after.cursor(b"billing"), after.cursors().count()), (None, 0));

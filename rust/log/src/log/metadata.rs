@@ -7,6 +7,7 @@
 //! alone ([`super::preconditions`]). The store decides which process may add and remove topics, and
 //! when others learn of it. See `docs/PROTOCOL.md`, "Shared logs".
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -42,6 +43,17 @@ pub struct CursorMove<'a> {
     /// Its required state before the move, checked under the append lock. `None` if any state will
     /// do, [`CursorState::NONE`] if it must not exist.
     pub from: Option<CursorState>,
+    /// A text that is kept beside it until it moves again, at most [`crate::format::state::MAX_METADATA`] bytes.
+    pub metadata: &'a [u8],
+}
+
+/// A cursor that a log keeps, as people see it.
+#[derive(Clone, Debug)]
+pub struct KeptOffset {
+    /// Offset of the next record to be read.
+    pub offset: u64,
+    /// The text that was committed with it.
+    pub metadata: Vec<u8>,
 }
 
 /// The end of each topic of a log, at one place of it.
@@ -172,6 +184,15 @@ impl Log {
         self.with_metadata(|state| state.cursor(name))
     }
 
+    /// Return the metadata beside such a cursor; empty if there is none. Costs as
+    /// [`Log::cursor_of`].
+    ///
+    /// # Errors
+    /// As [`Log::cursor_of`].
+    pub fn cursor_metadata_of(&self, name: &[u8]) -> Result<Vec<u8>> {
+        self.with_metadata(|state| state.cursor_metadata(name).to_vec())
+    }
+
     /// List all cursors that are kept in this log, by name. Costs as [`Log::cursor_of`].
     ///
     /// # Errors
@@ -179,6 +200,20 @@ impl Log {
     pub fn cursors(&self) -> Result<Vec<(Vec<u8>, CursorState)>> {
         let own = |(name, cursor): (&[u8], CursorState)| (name.to_vec(), cursor);
         self.with_metadata(|state| state.cursors().map(own).collect())
+    }
+
+    /// Get their offsets and metadata, by name.
+    ///
+    /// # Errors
+    /// As [`Log::cursor_of`].
+    pub fn kept_offsets(&self) -> Result<BTreeMap<Vec<u8>, KeptOffset>> {
+        self.with_metadata(|state| {
+            let own = |(name, CursorState { offset, .. }): (&[u8], CursorState)| {
+                let metadata = state.cursor_metadata(name).to_vec();
+                (name.to_vec(), KeptOffset { offset, metadata })
+            };
+            state.cursors().map(own).collect()
+        })
     }
 
     /// Read the cursors, idempotency keys and producers at the log's end, unless corruption may

@@ -20,9 +20,9 @@ use crate::error::{Error, Result};
 use crate::failpoints::{Point, pass};
 use crate::format::block::Producer;
 use crate::format::state::{
-    CursorState, IdempotencyState, LogState, MAX_CURSOR_NAME, MAX_CURSORS, MAX_PRODUCERS,
-    MAX_TOKEN_NAME, MAX_TOKENS, ProducerName, SequenceSpan, Standing, encode_cursors,
-    encode_finished, encode_forgotten, encode_tokens,
+    CursorState, IdempotencyState, LogState, MAX_CURSOR_NAME, MAX_CURSORS, MAX_METADATA,
+    MAX_PRODUCERS, MAX_TOKEN_NAME, MAX_TOKENS, ProducerName, SequenceSpan, Standing,
+    encode_cursors, encode_finished, encode_forgotten, encode_tokens,
 };
 
 use super::append::{Appended, Blocked, NewBlock, Writer};
@@ -34,7 +34,7 @@ use super::{Log, enter};
 /// Most bytes of a producer, an idempotency key and a cursor in a segment's snapshot.
 const PRODUCER_LEN: u64 = 126;
 const TOKEN_LEN: u64 = MAX_TOKEN_NAME as u64 + 24;
-const CURSOR_LEN: u64 = MAX_CURSOR_NAME as u64 + 22;
+const CURSOR_LEN: u64 = (MAX_CURSOR_NAME + MAX_METADATA) as u64 + 22;
 
 /// A condition of an append, checked under the append lock.
 ///
@@ -327,7 +327,7 @@ impl Log {
     pub fn expect_room_for_cursors(&self, names: &[Vec<u8>]) -> Result<()> {
         self.writing()?;
         let (to, from) = (CursorState::default(), None);
-        let moved = |name| Precondition::Cursor(CursorMove { name, to, from });
+        let moved = |name| Precondition::Cursor(CursorMove { name, to, from, metadata: b"" });
         let preconditions: Vec<_> = names.iter().map(|name| moved(name.as_slice())).collect();
         validate(&preconditions, &[])?;
         let checked = self.with_metadata(|state| self.check(state, &preconditions))?;
@@ -433,7 +433,7 @@ impl Log {
             return Vec::new();
         }
         let moves = preconditions.iter().filter_map(|precondition| match precondition {
-            Precondition::Cursor(moved) => Some((moved.name, moved.to)),
+            Precondition::Cursor(moved) => Some((moved.name, moved.to, moved.metadata)),
             _ => None,
         });
         let mut facts = encode_cursors(moves);
@@ -575,6 +575,9 @@ fn validate(preconditions: &[Precondition<'_>], blocks: &[NewBlock<'_>]) -> Resu
     let (mut names, mut has_producer) = (Vec::new(), false);
     for precondition in preconditions {
         match precondition {
+            Precondition::Cursor(moved) if moved.metadata.len() > MAX_METADATA => {
+                return Err(Error::long_metadata(moved.metadata.len()));
+            }
             Precondition::Cursor(moved) => names.push(moved.name),
             Precondition::Producer(_) => has_producer = true,
             _ => {}

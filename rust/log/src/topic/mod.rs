@@ -274,6 +274,16 @@ impl Topic {
         self.log.cursor_of(name).map_err(|error| read::topic_error(error, &self.settings))
     }
 
+    /// Return the metadata beside such a cursor; empty if there is none.
+    ///
+    /// # Errors
+    /// As [`Log::cursor_of`].
+    #[doc(hidden)]
+    pub fn cursor_metadata(&self, name: &[u8]) -> Result<Vec<u8>> {
+        let found = self.log.cursor_metadata_of(name);
+        found.map_err(|error| read::topic_error(error, &self.settings))
+    }
+
     /// Get the sync mode, which says when appends return.
     pub fn sync_mode(&self) -> SyncMode {
         self.sync

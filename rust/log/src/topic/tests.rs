@@ -51,7 +51,7 @@ fn fill(machine: &MemoryStorage, store: &Store, turns: u64) {
             tx.append_to(topic, 1, &NewRecord::new(b"of a group")).unwrap();
         }
         let to = CursorState { offset: turn, crc: 1, turn: 2 };
-        tx.move_cursor(CursorMove { name: b"reader", to, from: None });
+        tx.move_cursor(CursorMove { name: b"reader", to, from: None, metadata: b"" });
         tx.commit().unwrap();
     }
     topics[0].trim(&[(1, turns)]).unwrap();

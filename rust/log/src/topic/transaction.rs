@@ -77,6 +77,7 @@ struct Part {
 struct Cursor {
     to: CursorState,
     from: Option<CursorState>,
+    metadata: Box<[u8]>,
     position: Option<Box<GroupPosition>>,
 }
 
@@ -293,8 +294,7 @@ impl Transaction {
     /// log](Transaction::keep_cursors_in).
     #[doc(hidden)]
     pub fn move_cursor(&mut self, moved: CursorMove<'_>) {
-        let cursor = Cursor { to: moved.to, from: moved.from, position: None };
-        self.cursors.insert(moved.name.to_vec(), cursor);
+        self.cursors.insert(moved.name.to_vec(), Cursor::of(moved, None));
     }
 
     /// Move the position of a consumer group, which a topic's log keeps.
@@ -305,7 +305,7 @@ impl Transaction {
         position: GroupPosition,
     ) -> Result<()> {
         self.write_to_log_of(home)?;
-        let cursor = Cursor { to: moved.to, from: moved.from, position: Some(Box::new(position)) };
+        let cursor = Cursor::of(moved, Some(Box::new(position)));
         self.cursors.insert(moved.name.to_vec(), cursor);
         Ok(())
     }
@@ -395,7 +395,8 @@ impl Transaction {
             blocks.push(new_block(number, body, Some(crc32(body.body())), interval));
         }
         let moves = self.cursors.iter().map(|(name, cursor)| {
-            Precondition::Cursor(CursorMove { name, to: cursor.to, from: cursor.from })
+            let Cursor { to, from, metadata, .. } = cursor;
+            Precondition::Cursor(CursorMove { name, to: *to, from: *from, metadata })
         });
         let conditions = self.conditions.iter().flat_map(|(number, of)| of.preconditions(*number));
         let finished = self.finished.iter();
@@ -461,6 +462,12 @@ impl Transaction {
             }
         };
         Err(Error::invalid(what))
+    }
+}
+
+impl Cursor {
+    fn of(moved: CursorMove<'_>, position: Option<Box<GroupPosition>>) -> Self {
+        Self { to: moved.to, from: moved.from, metadata: moved.metadata.into(), position }
     }
 }
 

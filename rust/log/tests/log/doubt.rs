@@ -21,7 +21,7 @@ fn at(offset: u64) -> CursorState {
 }
 
 fn move_to(log: &Log, offset: u64) -> Result<()> {
-    let moved = CursorMove { name: NAME, to: at(offset), from: None };
+    let moved = CursorMove { name: NAME, to: at(offset), from: None, metadata: b"" };
     log.append_if(&[Precondition::Cursor(moved)], &[], false, &mut []).map(drop)
 }
 

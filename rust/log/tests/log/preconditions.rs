@@ -242,7 +242,12 @@ fn a_repeat_is_one_whatever_else_it_requires() {
         let to = CursorState { offset: 7, crc: 0, turn: 1 };
         let preconditions = [
             Precondition::NextOffset { topic: 0, offset: sequence },
-            Precondition::Cursor(CursorMove { name: b"billing", to, from: Some(from) }),
+            Precondition::Cursor(CursorMove {
+                name: b"billing",
+                to,
+                from: Some(from),
+                metadata: b"",
+            }),
             Precondition::producer(name, sequence, 0..1),
         ];
         log.append_if(&preconditions, &[block_of(0, 1, body.body())], false, &mut [0])

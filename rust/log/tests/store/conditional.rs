@@ -27,7 +27,7 @@ fn topic(store: &Store, name: &str, partitions: u32) -> Topic {
 
 fn cursor(tx: &mut Transaction, offset: u64) {
     let to = CursorState { offset, ..CursorState::default() };
-    tx.move_cursor(CursorMove { name: b"billing", to, from: None });
+    tx.move_cursor(CursorMove { name: b"billing", to, from: None, metadata: b"" });
 }
 
 #[test]

@@ -279,7 +279,8 @@ impl Running {
             .then(|| CursorState { offset: self.cursor, ..CursorState::default() });
         self.cursor += 1 + draw.below(5);
         let to = CursorState { offset: self.cursor, ..CursorState::default() };
-        let moved = [Precondition::Cursor(CursorMove { name: b"billing", to, from })];
+        let moved =
+            [Precondition::Cursor(CursorMove { name: b"billing", to, from, metadata: b"" })];
         let with_cursor = blocks.is_empty() || draw.below(2) == 0;
         if !with_cursor {
             self.cursor = from.map_or(0, |from| from.offset);

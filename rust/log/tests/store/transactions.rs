@@ -48,8 +48,8 @@ fn what_is_in_a_transaction_is_there_when_it_commits_and_not_before() {
     let rich = NewRecord { headers: &headers, event_time_ns: Some(7), ..NewRecord::new(b"2") };
     tx.append(&paid, rich).unwrap();
     tx.append(&paid, NewRecord { key: Some(b"k"), ..NewRecord::default() }).unwrap();
-    tx.move_cursor(CursorMove { name: b"billing", to: at(4), from: None });
-    tx.move_cursor(CursorMove { name: b"billing", to: at(5), from: None });
+    tx.move_cursor(CursorMove { name: b"billing", to: at(4), from: None, metadata: b"" });
+    tx.move_cursor(CursorMove { name: b"billing", to: at(5), from: None, metadata: b"" });
     assert_eq!((tx.records(), paid.end(0).unwrap()), (7, 0));
     assert_eq!(paid.cursor(b"billing").unwrap(), None);
 
@@ -89,7 +89,7 @@ fn what_cannot_be_written_at_once_is_refused_and_the_rest_can_be_committed() {
     refused(tx.append_to(&paid, 1, &record).map(|()| 0), "no partition 1");
     assert_eq!(tx.commit().unwrap().offsets(&paid, 0), Some(0..1));
     // Without records it needs the log.
-    tx.move_cursor(CursorMove { name: b"c", to: at(1), from: None });
+    tx.move_cursor(CursorMove { name: b"c", to: at(1), from: None, metadata: b"" });
     refused(tx.commit().map(|_| 0), "has to know the log");
     tx.keep_cursors_in(&elsewhere).unwrap();
     tx.commit().unwrap();
@@ -104,7 +104,7 @@ fn a_commit_that_was_refused_appends_nothing_and_can_be_tried_again() {
     let mut tx = Transaction::new(&store);
     tx.append(&paid, NewRecord::new(b"1")).unwrap();
     tx.append(&audit, NewRecord::new(b"2")).unwrap();
-    tx.move_cursor(CursorMove { name: b"c", to: at(2), from: Some(at(1)) });
+    tx.move_cursor(CursorMove { name: b"c", to: at(2), from: Some(at(1)), metadata: b"" });
     for _ in 0..2 {
         let told = tx.commit().unwrap_err();
         assert!(matches!(&told, Error::CursorMoved { name } if name == b"c"), "{told}");
@@ -112,7 +112,12 @@ fn a_commit_that_was_refused_appends_nothing_and_can_be_tried_again() {
     }
     let mut other = Transaction::new(&store);
     other.keep_cursors_in(&audit).unwrap();
-    other.move_cursor(CursorMove { name: b"c", to: at(1), from: Some(CursorState::NONE) });
+    other.move_cursor(CursorMove {
+        name: b"c",
+        to: at(1),
+        from: Some(CursorState::NONE),
+        metadata: b"",
+    });
     other.commit().unwrap();
     let committed = tx.commit().unwrap();
     assert_eq!(

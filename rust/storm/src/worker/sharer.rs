@@ -290,7 +290,7 @@ impl Sharer<'_> {
         tx.append_to(steps, 0, &NewRecord::new(&step.to_le_bytes()))?;
         let to = CursorState { offset: step + 1, ..CursorState::default() };
         let from = Some(from.unwrap_or(CursorState::NONE));
-        tx.move_cursor(CursorMove { name: NAME.as_bytes(), to, from });
+        tx.move_cursor(CursorMove { name: NAME.as_bytes(), to, from, metadata: b"" });
         match tx.commit() {
             Ok(committed) if committed.first() == step => self.shared.add(STEPS, 1),
             Ok(committed) => {

@@ -62,7 +62,7 @@ fn snapshot_entries_are_as_their_tables_say() {
     let kept = [
         ("producer", [half(1), half(1), word(7), word(5), word(8), word(9), half(2)].concat()),
         ("token", [half(0), word(1), word(2), b"job".to_vec()].concat()),
-        ("cursor", [word(1), word(2), vec![7, 0], b"billing".to_vec()].concat()),
+        ("cursor", [word(1), word(2), vec![7, 0], b"billing with metadata".to_vec()].concat()),
     ];
     for (name, payload) in &kept {
         let body = entry(number_of(name), payload);

@@ -145,6 +145,7 @@ fn the_file_of_a_consumer_is_as_its_tables_say() {
         committed,
         safe,
         incarnation: 77,
+        metadata: consumer::CommitMetadata::new(&[5; 384]).unwrap(),
     };
     let cursor = consumer::encode_cursor(&cursor);
     assert_layout(
@@ -159,8 +160,8 @@ fn the_file_of_a_consumer_is_as_its_tables_say() {
             ("committed crc", half(7)),
             ("safe", [word(5), word(1), half(6), half(0)].concat()),
             ("incarnation", word(77)),
-            ("length", vec![0; 2]),
-            ("metadata", vec![0; falaj::internals::format::state::MAX_METADATA]),
+            ("length", 384u16.to_le_bytes().to_vec()),
+            ("metadata", vec![5; falaj::internals::format::state::MAX_METADATA]),
             ("crc", half(crc32(&cursor[..508]))),
         ],
     );

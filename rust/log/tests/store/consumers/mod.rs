@@ -5,6 +5,7 @@ mod assignment;
 mod crashes;
 mod forgetting;
 mod log_cursors;
+mod metadata;
 mod reader;
 mod subscription;
 
