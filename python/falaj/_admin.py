@@ -215,6 +215,7 @@ class TopicInfo(TypedDict):
     compacted: bool | None
     finished: bool | None
     retention: TopicRetention | None
+    properties: dict[str, str] | None
     generation: str | None
     created_us: int | None
     problem: str | None

@@ -565,17 +565,24 @@ class AnyTopic(_core.AnyTopic[T]):
         return compact(self, delete_retention, memory, seal, last, progress)
 
     def configure(
-        self, *, compacted: bool | None = None, **settings: Unpack[Retention]
+        self,
+        *,
+        compacted: bool | None = None,
+        properties: Mapping[str, str | None] | None = None,
+        **settings: Unpack[Retention],
     ) -> TopicRetention:
-        """Change which records may go by themselves, for everybody; on any day.
+        """Change retention and properties of the topic, for all processes.
 
         A setting that is not given stays as it is, and None lifts a limit. By itself this removes
-        nothing. The process that begins the next file of the log acts on it, or `Store.maintain`.
+        no record. The process that begins the next file of the log acts on it, or `Store.maintain`.
         A record that goes is gone for every reader; what was read before stays valid.
 
         Args:
             compacted: Whether `compact` may leave of all records with the same key only the last
                 one; what it took does not come back.
+            properties: Texts by name, which programs keep with the topic: `Topic.properties`. Those
+                that are not named stay, and None removes one. A name has 1 to 128 bytes, all names
+                and values together at most 16,384. They change at once, or none does.
             **settings: `retention_bytes`: the oldest files go while those of its log take more;
                 between two files it may be one more. In a log that several topics share those of
                 all of them count, so a neighbour that writes much takes the topic's old records
@@ -588,7 +595,7 @@ class AnyTopic(_core.AnyTopic[T]):
             All of them as they are now.
 
         Raises:
-            InvalidArgument: A limit is less than 1.
+            InvalidArgument: A limit is less than 1, or the properties are too large.
             NotWritable: The store was opened for reading.
             TopicDeleted: The topic was deleted, also if there is another of its name now.
 
@@ -597,10 +604,12 @@ class AnyTopic(_core.AnyTopic[T]):
             >>> orders.configure(retention_age=7 * 86_400, retention_records=None)["age_ms"]
             604800000
         """
-        from falaj._retention import changes  # few need it, and datetime takes its time to import
+        from falaj._retention import changes, texts  # few need it: datetime is slow to import
 
         self._expect()
         told = changes(settings)
+        if properties is not None:
+            _core._set_properties(self._store, self, texts(properties))
         if compacted is not None:
             _core._mark_compacted(self._store, self, compacted)
         return _core._configure_topic(self._store, self, told)

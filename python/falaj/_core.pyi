@@ -91,6 +91,7 @@ __all__ = [
     "_redrive",
     "_repair",
     "_seek_group",
+    "_set_properties",
     "_topic_in_log",
     "_topic_info",
     "_verify",
@@ -555,6 +556,17 @@ class AnyTopic(Generic[_T]):
             >>> day.append(b"too late")
             Traceback (most recent call last):
             falaj.errors.TopicFinished: topic "2026-11-27" is finished, so nothing was appended: ...
+        """
+    @property
+    def properties(self) -> dict[str, str]:
+        """The texts that programs keep with the topic, by name, as they are now; `configure` changes them.
+
+        Example:
+            >>> orders = store.topic("orders")
+            >>> _ = orders.configure(properties={"content-type": "text/csv", "owner": "shop"})
+            >>> _ = orders.configure(properties={"owner": None})
+            >>> orders.properties
+            {'content-type': 'text/csv'}
         """
     @property
     def finished(self) -> bool:
@@ -1783,4 +1795,7 @@ def _compact(
 ) -> CompactReport: ...
 def _expect_record(topic: AnyTopic[Any], record: Any) -> None: ...
 def _mark_compacted(store: Store, topic: AnyTopic[Any], compacted: bool) -> None: ...
+def _set_properties(
+    store: Store, topic: AnyTopic[Any], properties: dict[str, str | None]
+) -> None: ...
 def _maintain(store: Store, dry_run: bool) -> Maintenance: ...

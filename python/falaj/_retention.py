@@ -17,7 +17,7 @@ from falaj.errors import InvalidArgument, shown
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["Changes", "Cut", "LogMaintenance", "Maintenance", "TopicRetention", "changes"]
+__all__ = ["Changes", "Cut", "LogMaintenance", "Maintenance", "TopicRetention", "changes", "texts"]
 
 Changes = dict[str, int | bool | None]
 
@@ -165,3 +165,18 @@ def _age_ms(age: Duration | None) -> int | None:
             f"retention_age is at least a millisecond, or None for no limit, not {shown(age)}"
         )
     return ms
+
+
+def texts(properties: Mapping[Any, Any]) -> dict[str, str | None]:
+    """Check properties of a topic.
+
+    Raises:
+        InvalidArgument: A name or value is not text.
+    """
+    for name, value in properties.items():
+        if not isinstance(name, str) or not (value is None or isinstance(value, str)):
+            raise InvalidArgument(
+                f"a property of a topic has a name and a value of text, not {shown(name)}: "
+                f"{shown(value)}; None removes it"
+            )
+    return dict(properties)

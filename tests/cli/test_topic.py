@@ -34,6 +34,7 @@ def test_settings_are_shown_and_what_is_not_named_stays(falaj: Shell) -> None:
     assert before == {
         "topic": "t", "retention_bytes": None, "retention_age": None, "retention_records": None,
         "retention_waits": False, "retention_protected": False, "compacted": False,
+        "properties": {},
     }  # fmt: skip
     changed = falaj.ok(*show, "--retention-age", "1h", "--retention-waits", "--compacted")
     assert json.loads(changed) == before | {
@@ -129,3 +130,18 @@ def test_a_topic_is_finished_only_with_a_yes_and_takes_no_record_then(falaj: She
     assert falaj.ok("topic", "list", "-s", "s").rstrip("\n").endswith("\tfinished")
     assert json.loads(falaj.ok("topic", "describe", "-s", "s", "t", "--json"))["finished"]
     assert falaj.ok("tail", "-f", "-s", "s", "t") == "x\n"
+
+
+def test_properties_are_changed_and_shown(falaj: Shell) -> None:
+    config = ("topic", "config", "-s", "s", "props")
+    falaj.ok("topic", "create", "-s", "s", "props")
+    told = falaj.ok(*config, "--property", "owner=the=shop", "--property", "type=text/csv")
+    assert told.splitlines()[-2:] == [
+        'property\t"owner"\t"the=shop"',
+        'property\t"type"\t"text/csv"',
+    ]
+    told = falaj.ok(*config, "--remove-property", "owner", "--property", "n=", "--json")
+    assert json.loads(told)["properties"] == {"n": "", "type": "text/csv"}
+    described = json.loads(falaj.ok("topic", "describe", "-s", "s", "props", "--json"))
+    assert described["properties"] == {"n": "", "type": "text/csv"}
+    assert falaj(*config, "--property", "no equals sign").code == 2

@@ -79,6 +79,28 @@ def finished(store: Path) -> None:
             tx.finish(parts)
 
 
+def remembered(store: Path) -> None:
+    """Expiring producers, metadata of commits in a file and in a log, and properties of a topic."""
+    with falaj.open(store) as opened:
+        work = opened.topic("work", segment_bytes=SEGMENT_BYTES)
+        sums = opened.topic("sums", segment_bytes=SEGMENT_BYTES)
+        work.configure(properties={"content-type": "text/csv", "größe": '"3"\n'})
+        session = falaj.ExpiringProducer("web-7f3a")
+        for n in range(8):
+            work.append(b"%d" % n * 9_000, producer=session, sequence=n)
+        work.append(b"by a named one", producer="web-7f3a", sequence=0)
+        with opened.consumer("billing", "work") as billing:
+            billing.commit(3, metadata="invoice 17")
+        with opened.consumer("adder", "work", cursor_in=sums) as adder:
+            adder.commit(2, metadata="before a roll: é")
+            for n in range(8):
+                sums.append(b"%d" % n * 9_000)
+            next(iter(adder))
+            with opened.transaction() as tx:
+                tx.append(sums, b"a sum")
+                tx.commit_cursor(adder, metadata="sum 3")
+
+
 def written_through(store: Path) -> None:
     generate.write_through(store)
     values(store, 12, 12_000)
@@ -370,6 +392,7 @@ STORES: dict[str, Callable[[Path], None]] = {
     "plain": plain,
     "rolled": rolled,
     "finished": finished,
+    "remembered": remembered,
     "pwrite": written_through,
     "recovered": recovered,
     "unrecovered": unrecovered,
@@ -395,9 +418,6 @@ STORES: dict[str, Callable[[Path], None]] = {
     "newer-codec": newer(lambda craft: craft.block(layout.DATA, b"?", 5, 1, 1)),
     "newer-attribute": newer(lambda craft: craft.block(layout.DATA, b"\x80\1?", 5, 1, RICH)),
     "newer-entry": newer(lambda craft: craft.block(layout.META, entry(9, b"?"))),
-    "newer-metadata": newer(
-        lambda craft: craft.block(layout.META, entry(6, struct.pack("<QQH", 3, 4, 1) + b"c?"))
-    ),
     "newer-producer": newer(
         lambda craft: craft.block(layout.META, entry(4, struct.pack("<IIQq", 0, 2, 7, 0)))
     ),
@@ -408,7 +428,7 @@ STORES: dict[str, Callable[[Path], None]] = {
 }
 
 
-BESIDE = {"tombstoned", "cutoff", "jobs", "consumers", "queues", "shared"}
+BESIDE = {"remembered", "tombstoned", "cutoff", "jobs", "consumers", "queues", "shared"}
 """Stores whose parts beside the records are kept too."""
 TOKENS = {
     "jobs": [["orders", name] for name in ("nightly", "large", "forgotten", "never")],

@@ -48,6 +48,24 @@ def test_the_topics_of_a_golden_store_are_still_finished(place: Path) -> None:
                     store.topic("day").append(b"late")
 
 
+def test_a_golden_store_still_has_metadata_properties_and_expiring_producers(place: Path) -> None:
+    path = golden.unpack("remembered", place)
+    for read_only in (True, False):
+        with falaj.open(path, read_only=read_only) as store:
+            work = store.topic("work")
+            assert work.properties == {"content-type": "text/csv", "größe": '"3"\n'}
+            told = {
+                group["name"]: [(one["committed"], one["metadata"]) for one in group["partitions"]]
+                for group in store.info()["groups"]
+            }
+            assert told == {"billing": [(3, "invoice 17")], "adder": [(3, "sum 3")]}
+            known = {each.sequence: each.expiring for each in work.producers()}
+            assert known == {7: True, 0: False}
+            if not read_only:
+                session = falaj.ExpiringProducer("web-7f3a")
+                assert work.append(b"again", producer=session, sequence=3) == 3
+
+
 @pytest.mark.parametrize("name", SOUND)
 def test_the_other_reader_reads_the_same(name: str, place: Path) -> None:
     path = golden.unpack(name, place)

@@ -332,6 +332,7 @@ fn topic_info<'py>(py: Python<'py>, topic: &TopicInfo) -> Object<'py> {
         "compacted": settings.map(|settings| settings.compacted),
         "finished": finished.filter(|_| settings.is_some()),
         "retention": settings.map(|settings| shown(py, &settings.retention)).transpose()?,
+        "properties": settings.map(|settings| &settings.properties),
         "generation": settings.map(|settings| hex(&settings.generation)),
         "created_us": settings.map(|settings| settings.created_us),
         "problem": problem.map(ToString::to_string),

@@ -4,6 +4,7 @@
 //! that: they are [`crate::topic`]'s and [`crate::partitioned_topic`]'s, which derive from this class and
 //! add no field. How a record gets into it is `appending`'s.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU32;
 
 use falaj::internals::error::Result;
@@ -348,6 +349,20 @@ impl AnyTopic {
             return Err(invalid(py, what));
         }
         patiently(py, self.opened.handle.patience, || open.topic.finish())
+    }
+
+    /// The texts that programs keep with the topic, by name, as they are now; `configure` changes them.
+    ///
+    /// Example:
+    ///     >>> orders = store.topic("orders")
+    ///     >>> _ = orders.configure(properties={"content-type": "text/csv", "owner": "shop"})
+    ///     >>> _ = orders.configure(properties={"owner": None})
+    ///     >>> orders.properties
+    ///     {'content-type': 'text/csv'}
+    #[getter]
+    fn properties(&self, py: Python<'_>) -> PyResult<BTreeMap<String, String>> {
+        let topic = &self.opened.handle.open_existing(py)?.topic;
+        py.detach(|| topic.properties()).or_raise(py)
     }
 
     /// True once the topic is finished: no record comes after those that are there.

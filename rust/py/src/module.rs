@@ -42,7 +42,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
         plain::_expect_msgpack, queue::_backoff, queue::_delete_queue, queue::_expect_queue,
         queue::_queue_overview, queue::_queues, queue::_redrive, queue_job::_reason_of,
         retention::_configure_store,
-        retention::_configure_topic, retention::_maintain, transaction::_cursor);
+        retention::_configure_topic, retention::_maintain, retention::_set_properties, transaction::_cursor);
     // The version of the workspace: one place, Cargo.toml.
     module.add("__version__", env!("CARGO_PKG_VERSION"))
 }

@@ -3,6 +3,8 @@
 //! `falaj._retention` interprets the arguments; here they are numbers, under their names in
 //! `topic.json`.
 
+use std::collections::BTreeMap;
+
 use falaj::internals::format::retention::Retention;
 use falaj::internals::store::{LogMaintenance, PartitionTrim, RetentionChange};
 use pyo3::prelude::*;
@@ -50,6 +52,23 @@ pub(crate) fn _configure_topic<'py>(
     let stored =
         patiently(py, store.patience(), || inner.configure_topic(name, &change, Some(generation)))?;
     shown(py, &stored.retention)
+}
+
+/// See falaj.Topic.configure.
+#[pyfunction]
+#[allow(clippy::needless_pass_by_value, reason = "pyo3 makes values of what it is given")]
+pub(crate) fn _set_properties(
+    py: Python<'_>,
+    store: &Store,
+    topic: &AnyTopic,
+    properties: BTreeMap<String, Option<String>>,
+) -> PyResult<()> {
+    let inner = store.inner(py)?;
+    let shape = &topic.opened.handle.shape;
+    let changes: Vec<_> =
+        properties.iter().map(|(name, value)| (name.as_str(), value.as_deref())).collect();
+    let of = Some(shape.generation);
+    patiently(py, store.patience(), || inner.set_properties(&shape.name, &changes, of)).map(drop)
 }
 
 /// See falaj.Store.configure.

@@ -17,6 +17,11 @@ use super::{DecodeError, Decoded, VERSION, check_version, names};
 /// number of partitions. This version knows no other.
 pub const PARTITIONER: &str = "crc32";
 
+/// Most bytes of a topic's properties, names and values together.
+pub const MAX_PROPERTIES: usize = 16 << 10;
+/// Longest name of a property, bytes.
+pub const MAX_PROPERTY_NAME: usize = 128;
+
 /// How processes write to a store, fixed when it is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WriteMode {

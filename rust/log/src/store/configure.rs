@@ -1,4 +1,4 @@
-//! Changing the settings of a store and its topics that may change: retention.
+//! Changing the settings of a store and its topics that may change: retention and properties.
 //!
 //! Owns the one way in which a settings file is rewritten. Invariant: at each moment, even after a
 //! death or a power failure, the file is whole, either old or new. The new one is made beside it,
@@ -16,7 +16,7 @@ use super::{Store, files};
 use crate::error::{DecodedIn, Error, IoResult, Result};
 use crate::failpoints::{Point, pass};
 use crate::format::retention::{MAX_LIMIT, Retention, is_limit};
-use crate::format::settings::{StoreSettings, TopicSettings};
+use crate::format::settings::{MAX_PROPERTIES, MAX_PROPERTY_NAME, StoreSettings, TopicSettings};
 
 /// A change of a topic's retention, which says which records expire. Settings that it does not name
 /// stay.
@@ -153,6 +153,16 @@ fn validate(name: &str, limit: Option<u64>) -> Result<()> {
     }
 }
 
+fn validate_property(name: &str) -> Result<()> {
+    if (1..=MAX_PROPERTY_NAME).contains(&name.len()) {
+        return Ok(());
+    }
+    let bytes = name.len();
+    Err(Error::invalid(format!(
+        "the name of a property has 1 to {MAX_PROPERTY_NAME} bytes of UTF-8, not {bytes}"
+    )))
+}
+
 impl Store {
     /// Change which records of a topic expire. On disk when it returns. Processes that have the
     /// topic open apply it from their next roll on, [`Store::maintain`] at once. Nothing is removed
@@ -195,12 +205,57 @@ impl Store {
         self.rewrite_topic(name, of, |topic| TopicSettings { compacted, ..topic })
     }
 
+    /// Change properties of a topic: each named one gets the value, or goes. The others stay.
+    /// Otherwise as [`Store::configure_topic`].
+    ///
+    /// # Errors
+    /// As [`Store::configure_topic`]; `InvalidArgument` for a name without bytes or with too many,
+    /// and if all properties together would have too many.
+    #[doc(hidden)]
+    pub fn set_properties(
+        &self,
+        name: &str,
+        changes: &[(&str, Option<&str>)],
+        of: Option<[u8; 16]>,
+    ) -> Result<TopicSettings> {
+        changes.iter().try_for_each(|(property, _)| validate_property(property))?;
+        self.try_rewrite_topic(name, of, |mut topic| {
+            for (property, value) in changes {
+                match value {
+                    Some(value) => {
+                        topic.properties.insert((*property).to_owned(), (*value).to_owned());
+                    }
+                    None => drop(topic.properties.remove(*property)),
+                }
+            }
+            let sizes = topic.properties.iter().map(|(name, value)| name.len() + value.len());
+            let bytes: usize = sizes.sum();
+            if bytes > MAX_PROPERTIES {
+                return Err(Error::invalid(format!(
+                    "the properties of a topic have at most {MAX_PROPERTIES} bytes together, and these \
+                     of topic {name:?} would have {bytes}: keep large values in a topic of their own"
+                )));
+            }
+            Ok(topic)
+        })
+    }
+
     /// Rewrite a topic's file.
     pub(super) fn rewrite_topic(
         &self,
         name: &str,
         of: Option<[u8; 16]>,
         change: impl FnOnce(TopicSettings) -> TopicSettings,
+    ) -> Result<TopicSettings> {
+        self.try_rewrite_topic(name, of, |topic| Ok(change(topic)))
+    }
+
+    /// Do so, unless the change fails.
+    fn try_rewrite_topic(
+        &self,
+        name: &str,
+        of: Option<[u8; 16]>,
+        change: impl FnOnce(TopicSettings) -> Result<TopicSettings>,
     ) -> Result<TopicSettings> {
         let shared = &*self.shared;
         let path = shared.layout.topic_settings(name)?;
@@ -215,7 +270,7 @@ impl Store {
         if of.is_some_and(|of| of != topic.generation) {
             return Err(Error::TopicDeleted { name: name.to_owned() });
         }
-        let changed = change(topic.clone());
+        let changed = change(topic.clone())?;
         if changed != topic {
             topic = TopicSettings { revision: topic.revision + 1, ..changed };
             let change = shared.begin_change(&claim)?;

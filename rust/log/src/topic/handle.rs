@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use super::partitioner::partition_for_key;
 use super::{Follow, Record, Scan, ScanRange, Start, Topic};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::format::record::{NewRecord, ns_since_1970};
 use crate::log::{Precondition, Wait};
 use crate::store::RetentionChange;
@@ -344,6 +344,42 @@ impl Topic {
     /// `InvalidArgument` beyond the limits; `TopicDeleted`, `NotWritable`, `LockTimeout`, `CorruptData`, `NoSpace`, `SystemCallFailed`.
     pub fn set_retention(&self, change: &RetentionChange) -> Result<()> {
         self.store.configure_topic(self.name(), change, Some(self.settings.generation)).map(drop)
+    }
+
+    /// Get the texts that programs keep with the topic, by name, as they are in the store now.
+    ///
+    /// # Errors
+    /// `TopicDeleted`, `CorruptData`, `UnsupportedVersion`, `SystemCallFailed`.
+    ///
+    /// # Examples
+    /// ```
+    /// # use falaj::Store;
+    /// # let dir = tempfile::tempdir()?;
+    /// let store = Store::open(dir.path().join("events"))?;
+    /// let orders = store.topic("orders")?;
+    /// orders.set_properties(&[("content-type", Some("text/csv")), ("owner", None)])?;
+    /// assert_eq!(orders.properties()?["content-type"], "text/csv");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn properties(&self) -> Result<BTreeMap<String, String>> {
+        let of = &self.settings;
+        let gone = || Error::TopicDeleted { name: of.name.clone() };
+        let found = self.store.topic_settings(&of.name).map_err(|error| match error {
+            Error::UnknownTopic { .. } => gone(),
+            error => error,
+        })?;
+        if found.generation == of.generation { Ok(found.properties) } else { Err(gone()) }
+    }
+
+    /// Change properties of the topic: each that is named gets the value, or goes; the others stay.
+    /// It is on disk when this returns, and all processes read it. All of them change at once, or
+    /// none. Names have 1 to 128 bytes, and all properties together 16,384.
+    ///
+    /// # Errors
+    /// `InvalidArgument` beyond these limits; as [`Topic::set_retention`].
+    pub fn set_properties(&self, changes: &[(&str, Option<&str>)]) -> Result<()> {
+        let of = Some(self.settings.generation);
+        self.store.set_properties(self.name(), changes, of).map(drop)
     }
 
     /// Allow compaction to remove records of the topic, or forbid it. Readers of a compacted topic

@@ -21,6 +21,7 @@ mod dead_letters;
 mod expiring;
 mod facade;
 mod finished;
+mod properties;
 mod reading;
 mod record_batches;
 mod recorded;

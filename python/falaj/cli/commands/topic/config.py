@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from falaj.cli import options
-from falaj.cli.arguments import Command
+from falaj.cli.arguments import Command, Option
 from falaj.cli.paint import is_terminal
 from falaj.cli.retention import NAMES, NONE, RETENTION, changes
 from falaj.cli.stores import expect_topics
@@ -19,12 +19,21 @@ if TYPE_CHECKING:
     from falaj._retention import TopicRetention
     from falaj.cli.stores import Access
 
-__all__ = ["COMMAND", "config"]
+__all__ = ["COMMAND", "config", "shown_properties"]
 
 
-def config(access: Access, topic: str, as_json: bool, **settings: Any) -> None:
+def config(
+    access: Access,
+    topic: str,
+    as_json: bool,
+    properties: list[tuple[str, str]] | None,
+    removed: list[str] | None,
+    **settings: Any,
+) -> None:
     """Show or change the settings of a topic."""
     given = changes(settings)
+    if changed := {**dict.fromkeys(removed or ()), **dict(properties or ())}:
+        given["properties"] = changed
     if given:
         with access.topic(topic, writes=True) as opened:
             opened.configure(**given)
@@ -34,13 +43,34 @@ def config(access: Access, topic: str, as_json: bool, **settings: Any) -> None:
     if found["retention"] is None:
         raise InvalidArgument(found["problem"] or f"the settings of topic {topic} cannot be read")
     told = _settings(found["retention"], bool(found["compacted"]))
+    kept = found["properties"] or {}
     if as_json:
-        print(json.dumps({"topic": topic, **told}))
+        print(json.dumps({"topic": topic, **told, "properties": kept}))
     elif is_terminal(sys.stdout):
-        facts([("topic", topic), *((name, _shown(name, value)) for name, value in told.items())])
+        settings_of = ((name, _shown(name, value)) for name, value in told.items())
+        facts([("topic", topic), *settings_of, *shown_properties(kept)])
     else:
         for name, value in told.items():
             print(name, NONE if value is None else json.dumps(value), sep="\t")
+        for name, value in kept.items():
+            print("property", json.dumps(name), json.dumps(value), sep="\t")
+
+
+def shown_properties(kept: dict[str, str]) -> list[tuple[str, str]]:
+    """Show properties to a person."""
+    return [(f"property {name}", value) for name, value in kept.items()]
+
+
+def pair(text: str) -> tuple[str, str]:
+    """Read the name and the value of a property.
+
+    Raises:
+        InvalidArgument: There is no name, or no "=".
+    """
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise InvalidArgument(f"write NAME=VALUE, not {text!r}")
+    return name, value
 
 
 def _settings(limits: TopicRetention, compacted: bool) -> dict[str, Any]:
@@ -73,6 +103,21 @@ COMMAND = Command(
     (
         *options.ACCESS,
         *RETENTION,
+        Option(
+            "--property",
+            "properties",
+            "Keep this text with the topic; may be repeated.",
+            "NAME=VALUE",
+            pair,
+            many=True,
+        ),
+        Option(
+            "--remove-property",
+            "removed",
+            "Remove this property; may be repeated.",
+            "NAME",
+            many=True,
+        ),
         options.AS_JSON._replace(help="Print the settings as one JSON object."),
     ),
     "Settings that are not named stay as they are. A limit deletes nothing by itself: the next "

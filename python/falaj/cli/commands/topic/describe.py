@@ -9,6 +9,7 @@ from falaj.cli import options
 from falaj.cli.arguments import Command
 from falaj.cli.commands import group, info
 from falaj.cli.commands.queue import list_ as queue
+from falaj.cli.commands.topic.config import shown_properties
 from falaj.cli.paint import is_terminal
 from falaj.cli.stores import expect_topics
 from falaj.cli.tables import facts, objects, rows_of, table
@@ -110,7 +111,7 @@ def _settings(topic: TopicInfo) -> list[tuple[str, str]]:
         told.append(("sync interval", f"{topic['sync_interval_ms']} ms"))
     if topic["created_us"] is not None:
         told.append(("created", show_time(topic["created_us"] * 1000, "iso")))
-    return [*told, ("retention", _retention(topic))]
+    return [*told, ("retention", _retention(topic)), *shown_properties(topic["properties"] or {})]
 
 
 def _retention(topic: TopicInfo) -> str:
