@@ -45,7 +45,7 @@ pub const TARGETS: &[Target] = &[
         b"\x06{\"value\":{\"deep\":[1,2.5e3,null]},\"time\":\"2026-11-27T09:30:00Z\",\"partition\":0,\"offset\":\"9007199254740993\"}",
         b"\x02line one\r\nline two\n",
     ]),
-    target("documents", http::documents, &[b"{\"partitions\":4,\"retention\":{\"age\":\"7d\",\"bytes\":null}}", b"{\"before\":17}", b"{\"tombstones\":\"1d\",\"seal\":true}"]),
+    target("documents", http::documents, &[b"{\"partitions\":4,\"retention\":{\"age\":\"7d\",\"bytes\":null}}", b"{\"before\":17}", b"{\"parts\":[{\"topic\":\"a\",\"if_next\":3,\"records\":[{\"value\":\"x\"}],\"finish\":true}]}", b"{\"tombstones\":\"1d\",\"seal\":true}"]),
 ];
 
 const PRINCIPALS: &[u8] = b"[[principal]]\nname = \"a\"\ntokens = [\"0000000000000000000000000000000000000000000000000000000000000000\"]\n[[principal.grants]]\ntopic = \"x*\"\nallow = [\"read\"]\n";

@@ -9,7 +9,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::IntoResponse as _;
-use falaj::{Error, SequenceSpan, SyncMode, Topic};
+use falaj::{Error, SequenceSpan, SyncMode, Topic, Transaction};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -22,7 +22,7 @@ use crate::config::units::Span;
 use crate::store::read::blocking;
 
 /// How long an append waits for its turn, where the request does not say.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The query of an append.
 #[derive(Debug, Deserialize)]
@@ -37,7 +37,7 @@ pub struct AppendQuery {
 /// When an append is answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Sync {
+pub(super) enum Sync {
     /// Once every reader sees it.
     None,
     /// Likewise; it is on the disk within the topic's interval.
@@ -45,6 +45,13 @@ enum Sync {
     Interval,
     /// Once it is on the disk.
     Durable,
+}
+
+impl Sync {
+    /// The engine's mode. A durable append is synced by the thread of its log, with all that wait there.
+    pub(super) fn mode(self) -> SyncMode {
+        if self == Self::Interval { SyncMode::Interval } else { SyncMode::None }
+    }
 }
 
 /// Append what the body holds: all of it or nothing.
@@ -81,8 +88,7 @@ pub async fn append(
         let detail = format!("a record names partition {other}, and the query another one");
         return Err(Box::new(Problem::bad_request(detail)));
     }
-    let whole =
-        topic.with_sync(if sync == Sync::Interval { SyncMode::Interval } else { SyncMode::None });
+    let whole = topic.with_sync(sync.mode());
     let topic = match query.partition {
         Some(partition) => whole.partition(partition)?,
         None => whole,
@@ -144,7 +150,7 @@ fn prepare(
     Ok((topic, records))
 }
 
-/// Append all records at once, if the conditions hold: to the handle's only partition, or by their keys. Records without a key go to one partition.
+/// Append all records at once, if the conditions hold.
 fn append_all(
     topic: &Topic,
     is_of_one: bool,
@@ -159,6 +165,20 @@ fn append_all(
     if let Some((name, span)) = producer {
         transaction.expect_sequence(topic, name, *span)?;
     }
+    add(&mut transaction, topic, is_of_one, records, producer)?;
+    let committed = transaction.commit()?.parts().to_vec();
+    Ok(committed.into_iter().map(|(_, partition, offsets)| (partition, offsets)).collect())
+}
+
+/// Add records to a transaction: to the handle's only partition, to those that they name, or by their keys. Records
+/// without a key go to one partition.
+pub(super) fn add(
+    transaction: &mut Transaction,
+    topic: &Topic,
+    is_of_one: bool,
+    records: &Records,
+    producer: Option<&(String, SequenceSpan)>,
+) -> falaj::Result<()> {
     // A repeat of a producer's records goes where the first ones went.
     let named =
         producer.filter(|_| !is_of_one).map(|(name, _)| topic.partition_of(name.as_bytes()));
@@ -175,9 +195,7 @@ fn append_all(
             keyless = Some(topic.partition(partition)?);
         }
         Ok(())
-    })?;
-    let committed = transaction.commit()?.parts().to_vec();
-    Ok(committed.into_iter().map(|(_, partition, offsets)| (partition, offsets)).collect())
+    })
 }
 
 pub(super) fn number(headers: &HeaderMap, name: &str) -> Answer<Option<u64>> {

@@ -165,6 +165,23 @@ impl Records {
         reader.end(body)
     }
 
+    /// Read records that stand in a JSON array, each as an object.
+    ///
+    /// # Errors
+    /// 400 with the place of the record, 413 and 503.
+    pub fn of_array(array: &str, beside: Whole, codec: &str, limits: &Limits) -> Answer<Self> {
+        let (all, headers) = (Vec::new(), Vec::new());
+        let mut reader =
+            Reader { form: Form::Objects, codec, limits, decoded: Some(beside), all, headers };
+        each_of(array, limits.batch, |place, text| {
+            reader.object(text.as_bytes()).map_err(|why| format!("record {place} {why}"))
+        })?;
+        match reader.decoded.take() {
+            Some(decoded) => reader.end(decoded),
+            None => Err(Box::new(Problem::bad_request("there are no records"))),
+        }
+    }
+
     /// Give each record this key and these headers, where it has none.
     pub fn fill(&mut self, key: Option<Vec<u8>>, headers: Vec<(String, Vec<u8>)>) {
         self.common = Common { key, headers };
@@ -232,10 +249,14 @@ impl Reader<'_> {
     fn value(&mut self, bytes: &[u8], place: Place) -> Result<(), String> {
         let text = &bytes[place.clone()];
         self.check_size(text.len())?;
-        if matches!(self.form, Form::Json | Form::JsonLines) {
+        let is_json = matches!(self.form, Form::Json | Form::JsonLines);
+        if is_json {
             check("json", text)?;
         }
-        check(self.codec, text)?;
+        // A JSON document is a text, too.
+        if !(is_json && matches!(self.codec, "json" | "str")) {
+            check(self.codec, text)?;
+        }
         self.all.push(Parsed { value: Some(place), ..Parsed::default() });
         Ok(())
     }
@@ -416,4 +437,44 @@ fn from_base64(name: &str, coded: &str) -> Result<Vec<u8>, String> {
     STANDARD
         .decode(coded)
         .map_err(|error| format!("has a {name}_base64 that is no Base64: {error}"))
+}
+
+/// Call with each element of a JSON array, one after the other: a list of them could be larger than the text.
+///
+/// # Errors
+/// 400 for a text that is no array, for more elements than `most`, and for what `take` refuses.
+pub fn each_of<'a>(
+    array: &'a str,
+    most: u64,
+    take: impl FnMut(u64, &'a str) -> Result<(), String>,
+) -> Answer<()> {
+    let mut from = serde_json::Deserializer::from_str(array);
+    from.deserialize_seq(Each { most, take }).map_err(|error| {
+        Box::new(Problem::bad_request(format!("the body cannot be used: {error}")))
+    })
+}
+
+struct Each<F> {
+    most: u64,
+    take: F,
+}
+
+impl<'de, F: FnMut(u64, &'de str) -> Result<(), String>> Visitor<'de> for Each<F> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "an array of at most {} elements", self.most)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(mut self, mut from: A) -> Result<(), A::Error> {
+        let mut place = 0;
+        while let Some(raw) = from.next_element::<&RawValue>()? {
+            if place == self.most {
+                return Err(de::Error::custom(format!("an array has more than {place} elements")));
+            }
+            (self.take)(place, raw.get()).map_err(de::Error::custom)?;
+            place += 1;
+        }
+        Ok(())
+    }
 }

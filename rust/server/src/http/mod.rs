@@ -20,6 +20,7 @@ pub mod metrics;
 pub mod problem;
 mod read;
 mod shape;
+mod together;
 mod topics;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,7 +29,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use axum::Router;
 use axum::http::StatusCode;
 use axum::middleware;
-use axum::routing::get;
+use axum::routing::{get, post};
 use tokio::sync::Semaphore;
 
 use crate::access::{Access, Browser};
@@ -117,6 +118,7 @@ impl App {
             .route("/healthz", get(health::healthz))
             .route("/readyz", get(health::readyz))
             .route("/metrics", get(metrics::metrics))
+            .route("/v1/append", post(together::append))
             .route("/v1/topics", get(topics::list))
             .route(
                 "/v1/topics/{topic}",

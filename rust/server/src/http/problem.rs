@@ -149,9 +149,21 @@ impl From<Error> for Box<Problem> {
             other => other.to_string(),
         };
         let problem = Problem::new(status, kind, detail).remedy(remedy);
+        let problem = match &error {
+            Error::OffsetConflict { topic, partition, .. }
+            | Error::OutOfOrderSequence { topic, partition, .. }
+            | Error::DuplicateSequence { topic, partition, .. }
+            | Error::TopicFinished { topic, partition } => {
+                problem.with("topic", topic.as_str()).with("partition", *partition)
+            }
+            _ => problem,
+        };
         Box::new(match &error {
             Error::OffsetConflict { next, .. } => problem.with("next", exact(*next)),
             Error::OutOfOrderSequence { next, .. } => problem.with("next_sequence", exact(*next)),
+            Error::DuplicateSequence { highest, .. } => {
+                problem.with("highest_sequence", exact(*highest))
+            }
             Error::DurabilityUnknown { offset, .. } => problem.with("offset", exact(*offset)),
             Error::OffsetOutOfRange { first, end, .. } => {
                 problem.with("start_offset", exact(*first)).with("end_offset", exact(*end))
