@@ -43,6 +43,8 @@ pub const TARGETS: &[Target] = &[
         b"\x00{\"a\":1}\n[2]\n\"three\"",
         b"\x01{\"key\":\"k\",\"value\":\"v\",\"headers\":[{\"name\":\"a\",\"value_base64\":\"AA==\"}]}\n{\"key\":\"k\",\"tombstone\":true,\"value\":null}",
         b"\x06{\"value\":{\"deep\":[1,2.5e3,null]},\"time\":\"2026-11-27T09:30:00Z\",\"partition\":0,\"offset\":\"9007199254740993\"}",
+        b"\x06{\"key\":\"k\",\"value_base64\":\"MTIzNA==\"}",
+        b"\x0b{\"key\":\"k\",\"value_base64\":\"dGV4dA==\"}",
         b"\x02line one\r\nline two\n",
     ]),
     target("documents", http::documents, &[b"{\"partitions\":4,\"retention\":{\"age\":\"7d\",\"bytes\":null}}", b"{\"before\":17}", b"{\"parts\":[{\"topic\":\"a\",\"if_next\":3,\"records\":[{\"value\":\"x\"}],\"finish\":true}]}", b"{\"tombstones\":\"1d\",\"seal\":true}"]),
