@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, TypedDict
 
 from falaj import _core
+from falaj._checks import flag, function
 from falaj._paths import local_path
 
 if TYPE_CHECKING:
@@ -348,6 +349,7 @@ def verify(
         >>> falaj.verify(store.path)["sound"]
         True
     """
+    function(progress, "progress")
     return _core._verify(local_path(path), topic, progress)
 
 
@@ -381,7 +383,7 @@ def repair(
     """
     return _core._repair(
         local_path(path),
-        dry_run=dry_run,
+        dry_run=flag(dry_run, "dry_run"),
         lock_timeout=lock_timeout,
-        allow_network_fs=allow_network_fs,
+        allow_network_fs=flag(allow_network_fs, "allow_network_fs"),
     )

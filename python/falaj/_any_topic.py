@@ -11,6 +11,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, Unpack
 
 from falaj import _core
+from falaj._checks import flag, optional_flag
 from falaj._numbers import number
 from falaj._slice import backwards
 from falaj.errors import InvalidArgument, shown
@@ -494,6 +495,7 @@ class AnyTopic(_core.AnyTopic[T]):
             >>> clicks.trim(before_time="2026-11-21T00:00:00Z")["firsts"]
             {0: 0, 1: 1}
         """
+        flag(dry_run, "dry_run")
         found = ((part, part.offset_at(before_time)) for part in self._parts())
         return self._trimmed(
             {
@@ -608,6 +610,7 @@ class AnyTopic(_core.AnyTopic[T]):
 
         self._expect()
         told = changes(settings)
+        compacted = optional_flag(compacted, "compacted")
         if properties is not None:
             _core._set_properties(self._store, self, texts(properties))
         if compacted is not None:

@@ -9,13 +9,27 @@ from __future__ import annotations
 import secrets
 from typing import TYPE_CHECKING, Any, Self
 
-from falaj.errors import InvalidArgument
+from falaj._checks import text
+from falaj._numbers import number
+from falaj.errors import InvalidArgument, named
 
 if TYPE_CHECKING:
     from falaj._any_topic import AnyTopic
     from falaj._core import Part
 
 __all__ = ["BulkLoad"]
+
+
+def _pair(key: Any) -> tuple[str, int]:
+    if not isinstance(key, tuple | list) or len(key) != 2:
+        raise TypeError(
+            "idempotency_key is a pair of the name of a series and a number, such as "
+            f'("nightly", 20261127), not {named(key)}'
+        )
+    series, at = key
+    return text(series, "the name of a series of bulk loads"), number(
+        at, "the number of a bulk load"
+    )
 
 
 class BulkLoad:
@@ -34,8 +48,8 @@ class BulkLoad:
     def __init__(self, topic: AnyTopic[Any], name: str, key: tuple[str, int] | None) -> None:
         """Make it; `Topic.bulk_load` calls this."""
         self._topic = topic
-        self._name = name
-        self._key = key
+        self._name = text(name, "the name of a bulk load")
+        self._key = None if key is None else _pair(key)
         self._part: Part | None = None
         self.done = False
         # Filled within the commit: an exception of a signal's handler may come right behind it.

@@ -12,9 +12,10 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 from falaj import _core
+from falaj._checks import flag, function, mapping
 from falaj._numbers import number
 from falaj._time import Duration, seconds
-from falaj.errors import InvalidArgument, shown
+from falaj.errors import InvalidArgument, named, shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -67,16 +68,24 @@ def compact(
     progress: Progress | None,
 ) -> CompactReport:
     """Compact a topic; see `Topic.compact`."""
+    function(progress, "progress")
     told = None
     if last is not None:
         told = [
-            (partition, of.end, _numbers(of.offsets), _numbers(of.alone))
-            for partition, of in last.items()
+            (number(partition, "a partition in last"), *_last(of))
+            for partition, of in mapping(last, "last", "partitions and falaj.Last").items()
         ]
     memory = number(memory, "memory")
     if memory < 1:
         raise InvalidArgument(f"compaction takes at least a byte of memory, not {shown(memory)}")
+    flag(seal, "seal")
     return _core._compact(topic, _microseconds(delete_retention), memory, seal, told, progress)
+
+
+def _last(of: Any) -> tuple[int, memoryview, memoryview]:
+    if not isinstance(of, Last):
+        raise TypeError(f"last has a falaj.Last for each partition, not {named(of)}")
+    return of.end, _numbers(of.offsets), _numbers(of.alone)
 
 
 def _numbers(given: Any) -> memoryview:
@@ -97,5 +106,7 @@ def _microseconds(span: Duration) -> int:
             f"delete_retention is at most {timedelta.max}, not {shown(span)} seconds"
         ) from None
     if told < timedelta(0):
-        raise InvalidArgument(f"delete_retention is not below 0, and {shown(span)} is")
+        raise InvalidArgument(
+            f"delete_retention is a number of seconds from 0 on, not {shown(span)}"
+        )
     return min(told // _MICROSECOND, _MOST)

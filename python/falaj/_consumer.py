@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from falaj import _core
 from falaj._any_topic import GIVE_THE_PATH
+from falaj._checks import choice, function, text
+from falaj._checks import name as expect_name
 from falaj._numbers import number, plain
 from falaj.errors import InvalidArgument, shown
 
@@ -356,22 +358,24 @@ def open_consumer(
 
     `opener` opens the topics that a pattern finds, by default with their own codecs.
     """
+    if auto_commit is None:
+        raise TypeError("auto_commit is True, False or a number of seconds, not None")
     automatic = _AUTOMATIC_S if auto_commit is True else auto_commit
     if cursor_in is not None and automatic is not False:
         raise InvalidArgument(
             "auto_commit would commit what no transaction wrote the results of; with cursor_in, "
             "call tx.commit_cursor(consumer) or commit()"
         )
-    if not isinstance(group, str):
-        raise TypeError(f"the name of a consumer group is text, not {type(group).__name__}")
+    expect_name(group, "the name of a consumer group")
+    choice(visibility, "visibility", "visible", "durable")
     for name, callback in zip(("on_assign", "on_revoke"), callbacks, strict=True):
         _expect_callback(name, callback)
     if (topics is None) == (pattern is None):
         raise InvalidArgument(
             "a consumer reads either topics or those of a pattern: give topics= or pattern="
         )
-    if pattern is not None and not isinstance(pattern, str):
-        raise TypeError(f"pattern is text such as 'orders.*', not {type(pattern).__name__}")
+    if pattern is not None:
+        text(pattern, "pattern")
     named: Any = [topics] if isinstance(topics, (str, _core.AnyTopic)) else topics
     if not isinstance(named, Iterable | None):
         raise TypeError(f"topics is a topic or several, or their names, not {type(named).__name__}")
@@ -404,8 +408,7 @@ def _expect_callback(name: str, callback: object) -> None:
         return
     from inspect import iscoroutinefunction  # few have callbacks
 
-    if not callable(callback):
-        raise TypeError(f"{name} is a function, not {type(callback).__name__}")
+    function(callback, name)
     if iscoroutinefunction(callback):
         raise TypeError(
             f"{name} is called without await, from apoll and afollow too: it is a plain function, "
@@ -433,6 +436,8 @@ def seek_group(
     store: Store, group: str, topic: str, to: Start, partition: int | None
 ) -> dict[int, int]:
     """Move the committed offsets of a group that has no living member."""
+    expect_name(group, "the name of a consumer group")
+    expect_name(topic, "the name of a topic")
     start = start_of(to, "to")
     partitions = [partition] if partition is not None else list(store.any_topic(topic).partitions)
     if start[0] == "offset" and len(partitions) > 1:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from operator import index
 from typing import TYPE_CHECKING, Any
 
-from falaj.errors import InvalidArgument, shown
+from falaj.errors import InvalidArgument, named, shown
 
 if TYPE_CHECKING:
     from falaj._time import Duration
@@ -40,12 +40,12 @@ def number(value: Any, what: str) -> int:
     """
     found = plain(value)
     if isinstance(found, bool) or not isinstance(found, int):
-        raise TypeError(f"{what} is a whole number, not {type(value).__name__}")
+        raise TypeError(f"{what} is a whole number, not {named(value)}")
     return found
 
 
-def seconds(timeout: Duration | None) -> float | None:
-    """Turn a timeout into seconds; None waits without a limit.
+def seconds(timeout: Duration | None, what: str = "a timeout") -> float | None:
+    """Turn a timeout or another span into seconds; None has no limit.
 
     Raises:
         InvalidArgument: It is negative, or not finite.
@@ -57,7 +57,7 @@ def seconds(timeout: Duration | None) -> float | None:
 
     from falaj._time import seconds  # rarely given, and datetime takes its time to import
 
-    found = seconds(timeout, "a timeout")
+    found = seconds(timeout, what)
     if math.isfinite(found) and found >= 0:
         return found
-    raise InvalidArgument(f"a timeout is a number of seconds from 0 on, not {shown(timeout)}")
+    raise InvalidArgument(f"{what} is a number of seconds from 0 on, not {shown(timeout)}")

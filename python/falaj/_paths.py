@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from falaj.errors import InvalidArgument
+from falaj.errors import InvalidArgument, named
 
 __all__ = ["local_path", "scheme_of"]
 
@@ -51,9 +51,9 @@ def local_path(given: str | os.PathLike[str], what: str = "the path", instead: s
         >>> local_path("file:///data/all%20events"), local_path("events")
         ('/data/all events', 'events')
     """
-    text = os.fspath(given)
-    if not isinstance(text, str):  # bytes: the engine says whether it takes them
-        return text  # type: ignore[unreachable]
+    if not isinstance(given, str | bytes | os.PathLike):
+        raise TypeError(f"{what} is text, bytes or os.PathLike, not {named(given)}")
+    text = os.fsdecode(given)
     scheme = scheme_of(text)
     if scheme == "file":
         return _path_of(text.lstrip(), what)

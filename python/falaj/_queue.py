@@ -23,9 +23,19 @@ from typing import (
 from falaj import _core
 from falaj._any_topic import GIVE_THE_PATH
 from falaj._backoff import delay_of
+from falaj._checks import choice, flag
 from falaj._core import Job, NewRecord
-from falaj._numbers import number
-from falaj.errors import Error, HandleClosed, InvalidArgument, LockTimeout, TopicDeleted, shown
+from falaj._numbers import number, seconds
+from falaj.errors import (
+    Error,
+    HandleClosed,
+    InvalidArgument,
+    LockTimeout,
+    TopicDeleted,
+    UnknownTopic,
+    named,
+    shown,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping
@@ -33,18 +43,59 @@ if TYPE_CHECKING:
     from falaj._any_topic import AnyTopic
     from falaj._arguments import QueueInfo, Sync
     from falaj._backoff import Backoff
+    from falaj._time import Duration
     from falaj._topic import Topic
+
+    Headers = Mapping[str, str | bytes | None] | Iterable[tuple[str, str | bytes | None]]
 
 __all__ = ["Job", "Jobs", "Queue"]
 
 T = TypeVar("T")
 
 _FOREVER = 2**32 - 1
+_ALL = 2**64 - 1
 #: Seconds before jobs that could not be dead-lettered are tried again.
 _AGAIN = 1.0
 #: The lease of jobs, in seconds, while their dead letters are written.
 _LETTER_S = 600.0
 _BUILT_IN = ("raw", "bytes", "str", "json", "msgpack", "pickle")
+
+
+def check_limits(
+    max_attempts: int | None,
+    dead_letter: str | AnyTopic[Any] | None,
+    order: str | None,
+    backoff: Backoff | None,
+) -> int | None:
+    """Check the arguments of a queue before its topic is opened, which may create it.
+
+    Returns:
+        The limit of attempts.
+
+    Raises:
+        InvalidArgument, TypeError: One of them cannot be right.
+    """
+    if backoff is not None:
+        delay_of(backoff, 1)
+    choice(order, "order", "key", None)
+    if max_attempts is None and dead_letter is not None:
+        raise InvalidArgument(
+            "dead_letter= is where jobs go after max_attempts=: give that as well"
+        )
+    if not isinstance(dead_letter, str | _core.AnyTopic | None):
+        raise TypeError(f"dead_letter is a topic, or its name, not {named(dead_letter)}")
+    if isinstance(dead_letter, _core.AnyTopic):
+        dead_letter._expect()
+    elif dead_letter is not None:
+        _core.Store._check_topic(
+            dead_letter, codec=None, partitions=None, segment_bytes=None, sync_interval_ms=None
+        )
+    if max_attempts is None:
+        return None
+    most = number(max_attempts, "max_attempts")
+    if not 1 <= most < 2**24:
+        raise InvalidArgument(f"max_attempts is 1 to {2**24 - 1}, or None, not {shown(most)}")
+    return most
 
 
 class Jobs(list[Job[T]]):
@@ -187,20 +238,8 @@ class Queue(_core.Queue[T]):
         backoff: Backoff | None = None,
     ) -> Queue[T]:
         """Make a handle; `Store.queue` calls this."""
-        if backoff is not None:
-            delay_of(backoff, 1)
-        if order not in (None, "key"):
-            raise InvalidArgument(f'order is "key" or None, not {order!r}')
-        if max_attempts is None and dead_letter is not None:
-            raise InvalidArgument(
-                "dead_letter= is where jobs go after max_attempts=: give that as well"
-            )
-        if max_attempts is not None:
-            max_attempts = number(max_attempts, "max_attempts")
-        if max_attempts is not None and not 1 <= max_attempts < 2**24:
-            raise InvalidArgument(
-                f"max_attempts is 1 to {2**24 - 1}, or None, not {shown(max_attempts)}"
-            )
+        if not isinstance(topic, _core.AnyTopic):
+            raise TypeError(f"topic is a topic, or the name of one, not {named(topic)}")
         if dead_letter is not None and _is(topic, dead_letter):
             raise InvalidArgument(
                 f"dead_letter= is topic {topic.name!r}, the queue's own: dead letters would "
@@ -212,8 +251,12 @@ class Queue(_core.Queue[T]):
         queue._backoff = backoff
         queue._dead_letter = dead_letter if dead_letter is not None else topic.name + ".dead"
         queue._dead = None
-        if dead_letter is not None and (queue._is_given() or dead_letter in topic.store.topics):
-            queue._letters()  # its codec is looked at now, and not when a job is given up
+        if isinstance(dead_letter, str):
+            with suppress(UnknownTopic):  # else it is created when the first letter is written
+                topic.store.topics[dead_letter]
+                queue._letters()  # its codec is looked at now, and not when a job is given up
+        elif dead_letter is not None:
+            queue._letters()
         return queue
 
     @property
@@ -266,8 +309,8 @@ class Queue(_core.Queue[T]):
         value: T,
         key: str | bytes | None = None,
         *,
-        delay: float = 0.0,
-        headers: Mapping[str, str | bytes | None] | None = None,
+        delay: Duration = 0.0,
+        headers: Headers | None = None,
         sync: Sync | None = None,
     ) -> int:
         """Append a job to the topic.
@@ -275,7 +318,8 @@ class Queue(_core.Queue[T]):
         Args:
             value: A value for the topic's codec.
             key: The key of the record.
-            delay: Seconds before the job may be delivered. The record's header `falaj-not-before`
+            delay: How long before the job may be delivered: seconds, a timedelta or text such as
+                "5m". The record's header `falaj-not-before`
                 has it, and every queue over the topic obeys it. With `order="key"` later jobs of
                 its key wait for it.
             headers: Additional headers.
@@ -296,8 +340,8 @@ class Queue(_core.Queue[T]):
         self,
         values: Iterable[T | tuple[str | bytes, T]],
         *,
-        delay: float = 0.0,
-        headers: Mapping[str, str | bytes | None] | None = None,
+        delay: Duration = 0.0,
+        headers: Headers | None = None,
         sync: Sync | None = None,
     ) -> range:
         """Append jobs to the topic in one append: other processes see all of them, or none.
@@ -325,16 +369,15 @@ class Queue(_core.Queue[T]):
         assert isinstance(offsets, range), "a queue's topic has one partition"
         return offsets
 
-    def _told(
-        self, delay: float, headers: Mapping[str, str | bytes | None] | None
-    ) -> dict[str, str | bytes | None] | None:
+    def _told(self, delay: Duration, headers: Headers | None) -> Headers | None:
         """Return the headers of a new job."""
-        told: dict[str, str | bytes | None] = dict(headers or {})
-        if not 0 <= delay < 2**32:
+        if delay == 0 and type(delay) in (int, float):
+            return headers
+        wait = seconds(delay, "a delay")
+        if wait is None or wait >= 2**32:
             raise InvalidArgument(f"a delay is a number of seconds from 0 on, not {shown(delay)}")
-        if delay:
-            told[self._NOT_BEFORE] = str((time.time_ns() + int(delay * 1e9)) // 1000).encode()
-        return told or None
+        at = str((time.time_ns() + int(wait * 1e9)) // 1000).encode()
+        return [*NewRecord(b"", headers=headers).headers, (self._NOT_BEFORE, at)]
 
     def jobs(self, lease: float = 30.0, timeout: float | None = None) -> Iterator[Job[T]]:
         """Iterate over jobs, one at a time; `for job in queue` does the same.
@@ -440,7 +483,8 @@ class Queue(_core.Queue[T]):
         """
         from falaj._work import work  # few need it
 
-        backoff = backoff or self._backoff or (1.0, 300.0)
+        if backoff is None:
+            backoff = self._backoff or (1.0, 300.0)
         return work(self, handler, lease, backoff, timeout, on_error)
 
     def redrive(self, limit: int | None = None, *, dry_run: bool = False) -> int:
@@ -475,6 +519,8 @@ class Queue(_core.Queue[T]):
             )
         if limit is not None and (limit := number(limit, "limit")) < 0:
             raise InvalidArgument(f"limit is a number from 0 on, not {shown(limit)}")
+        flag(dry_run, "dry_run")
+        limit = None if limit is None else min(limit, _ALL)
         return _core._redrive(self.name, self._topic, self._letters(), limit, dry_run)
 
     def take(self, n: int = 1, lease: float = 30.0, timeout: float | None = None) -> Jobs[T]:

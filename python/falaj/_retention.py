@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from falaj._numbers import plain
 from falaj._time import Duration, seconds
-from falaj.errors import InvalidArgument, shown
+from falaj.errors import InvalidArgument, named, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -128,7 +128,7 @@ def changes(given: Mapping[str, Any]) -> Changes:
         elif isinstance(value, bool):
             told[_FLAGS[name]] = value
         else:
-            raise TypeError(f"{name} is True or False, not {value!r}")
+            raise TypeError(f"{name} is True or False, not {named(value)}")
     return told
 
 
@@ -143,7 +143,7 @@ def limit(name: str, value: object) -> int | None:
         return None
     value = plain(value)
     if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name} is a whole number, or None for no limit, not {value!r}")
+        raise TypeError(f"{name} is a whole number, or None for no limit, not {named(value)}")
     if 1 <= value <= _MOST:
         return value
     raise InvalidArgument(f"{name} is 1 to 2**63 - 1, or None for no limit, not {shown(value)}")

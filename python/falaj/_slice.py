@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, overload
 
 from falaj._numbers import number
-from falaj.errors import CorruptData, InvalidArgument, OffsetOutOfRange, RecordCompacted
+from falaj.errors import CorruptData, InvalidArgument, OffsetOutOfRange, RecordCompacted, shown
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -163,10 +163,12 @@ class Slice(Generic[T]):
                 at = slice(self._place(at.start), self._place(at.stop), at.step)
             return Slice(self._topic, offsets[at])
         at = number(at, "a place in a slice")
+        if at >= len(offsets):
+            raise IndexError(f"the slice has {len(offsets)} places, and none is {shown(at)}")
         if at < 0 and offsets.step == 1 and offsets:
             found = self._topic._start_of_last(-at, offsets.stop)
             if found not in offsets or self._topic._count(found, offsets.stop) < -at:
-                raise IndexError(f"the slice has fewer than {-at} records")
+                raise IndexError(f"the slice has fewer than {shown(-at)} records")
             return self._topic[found]
         return self._topic[offsets[at]]
 

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
 
 from falaj import _core
 from falaj._any_topic import GIVE_THE_PATH, AnyTopic
+from falaj._checks import choice, flag, function
+from falaj._checks import name as expect_name
 from falaj._store_topics import StoreTopics
-from falaj.errors import InvalidArgument
 
 if TYPE_CHECKING:
     import os
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from falaj._retention import Maintenance
     from falaj._topic import Topic
     from falaj._transaction import Transaction
+    from falaj.codecs import Codec
     from falaj.metrics import Metrics
 
 T = TypeVar("T")
@@ -92,36 +94,25 @@ def open(  # noqa: A001  # falaj.open is how it reads
     """
     return Store(
         _local(path),
-        read_only=_flag("read_only", read_only),
+        read_only=flag(read_only, "read_only"),
         permissions=_OWNER_ONLY if permissions is None else permissions,
-        create=_flag("create", create),
+        create=flag(create, "create"),
         sync=sync,
-        verify=verify,
+        verify=flag(verify, "verify"),
         lock_timeout=lock_timeout,
-        allow_network_fs=allow_network_fs,
-        mapped=_is_mapped(io),
+        allow_network_fs=flag(allow_network_fs, "allow_network_fs"),
+        mapped=choice(io, "io", "mmap", "pread") == "mmap",
     )
 
 
-def _flag(name: str, value: object) -> bool:
-    if value is not True and value is not False:
-        raise InvalidArgument(f"{name} is True or False, not {value!r}")
-    return value
-
-
 def _local(path: str | os.PathLike[str]) -> str | os.PathLike[str]:
-    text = getattr(path, "__fspath__", path.__str__)()
-    if ":" not in text and text[:1] not in ("~", b"~"):
+    is_path = hasattr(type(path), "__fspath__")
+    text: Any = path.__fspath__() if is_path else path  # type: ignore[union-attr]
+    if not isinstance(text, str) or (":" not in text and text[:1] != "~"):
         return path  # no URL, no home: importing `os` takes longer than opening a store
     from falaj._paths import local_path
 
     return local_path(path)
-
-
-def _is_mapped(io: str) -> bool:
-    if io not in ("mmap", "pread"):
-        raise InvalidArgument(f'io is "mmap" or "pread", not {io!r}')
-    return io == "mmap"
 
 
 #: The class of transactions once it was needed: few need it, and it imports contextvars; an import
@@ -338,7 +329,7 @@ class Store(StoreTopics):
             >>> list(store.groups)
             []
         """
-        _core._delete_group(self, name)
+        _core._delete_group(self, expect_name(name, "the name of a consumer group"))
 
     def forget_topic(self, group: str, topic: str | AnyTopic[Any]) -> None:
         """Forget the committed offsets of a consumer group in one topic.
@@ -365,13 +356,17 @@ class Store(StoreTopics):
             >>> [cursor["topic"] for cursor in store.info()["groups"][0]["partitions"]]
             ['orders']
         """
-        _core._forget_topic(self, group, topic if isinstance(topic, str) else topic.name)
+        if isinstance(topic, AnyTopic):
+            topic = topic.name
+        expect_name(group, "the name of a consumer group")
+        _core._forget_topic(self, group, expect_name(topic, "the name of a topic"))
 
     def queue(
         self,
         name: str,
         topic: str | Topic[Any] | None = None,
         *,
+        codec: str | Codec[Any] | type[Any] | None = None,
         max_attempts: int | None = None,
         dead_letter: str | AnyTopic[Any] | None = None,
         order: Literal["key"] | None = None,
@@ -387,6 +382,7 @@ class Store(StoreTopics):
             name: 1 to 249 of `A-Z a-z 0-9 . _ -`.
             topic: The topic, or its name; by default the topic of the queue's name. It has one
                 partition.
+            codec: The codec of the topic, where that is named; as for `topic`.
             max_attempts: After how many attempts a job becomes a dead letter; None tries without
                 end. Each handle has its own limit.
             dead_letter: The topic of dead letters, or its name, not the queue's own; by default the
@@ -415,15 +411,21 @@ class Store(StoreTopics):
             >>> for job in queue.take(10):
             ...     job.ack()
         """
-        from falaj._queue import Queue  # few need it
+        from falaj._queue import Queue, check_limits  # few need it
 
-        if not isinstance(name, str):
-            raise TypeError(f"the name of a queue is text, not {type(name).__name__}")
-        if not create:
+        expect_name(name, "the name of a queue")
+        max_attempts = check_limits(max_attempts, dead_letter, order, backoff)
+        if not flag(create, "create"):
             _core._expect_queue(self, name)
         over = name if topic is None else topic
-        opened = self.topic(over) if isinstance(over, str) else over
-        return Queue(opened, name, max_attempts, dead_letter, order, backoff)
+        if isinstance(over, AnyTopic):
+            if codec is not None:
+                raise TypeError(
+                    "codec= is for a topic that is named: the given topic is open with its own"
+                )
+        else:
+            over = self.topic(over, codec=codec)
+        return Queue(over, name, max_attempts, dead_letter, order, backoff)
 
     @property
     def queues(self) -> Mapping[str, QueueInfo]:
@@ -467,7 +469,7 @@ class Store(StoreTopics):
             >>> list(store.queues)
             []
         """
-        _core._delete_queue(self, name)
+        _core._delete_queue(self, expect_name(name, "the name of a queue"))
 
     def configure(self, *, retention_bytes: int | None) -> None:
         """Limit the bytes of the logs of all topics together, or lift the limit.
@@ -516,7 +518,7 @@ class Store(StoreTopics):
             >>> store.maintain()["logs"][0]["cuts"][0]["first"], orders.start_offset
             (1, 1)
         """
-        return _core._maintain(self, dry_run)
+        return _core._maintain(self, flag(dry_run, "dry_run"))
 
     def backup(
         self, path: str | os.PathLike[str], progress: Progress | None = None
@@ -545,6 +547,7 @@ class Store(StoreTopics):
             >>> store.backup(store.path.with_name("copy"))["topics"]
             1
         """
+        function(progress, "progress")
         return _core._backup(self, _local(path), progress)
 
     def verify(self, topic: str | None = None, progress: Progress | None = None) -> Verification:
@@ -557,6 +560,7 @@ class Store(StoreTopics):
             >>> store.verify()["findings"]
             []
         """
+        function(progress, "progress")
         return _core._verify(self.path, topic, progress)
 
     def info(self) -> StoreInfo:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, cast, overload
 
 from falaj import _core
+from falaj._checks import flag, optional_flag
 from falaj._topic import PartitionedTopic, Topic, handle_of
 from falaj.codecs import RAW, resolver
 from falaj.errors import SettingsMismatch, UnknownTopic
@@ -351,7 +352,8 @@ class StoreTopics(_core.Store):
         create: bool = True,
         **retention: Unpack[Retention],
     ) -> Opened:
-        create = create and codec is not RAW  # a topic without a codec cannot be created
+        # Without its codec a topic cannot be created.
+        create = flag(create, "create") and codec is not RAW
         codec_name, resolve = resolver(codec)
         limits = None
         if "partitions" in retention:
@@ -373,10 +375,10 @@ class StoreTopics(_core.Store):
             segment_bytes=segment_bytes,
             sync_interval_ms=sync_interval_ms,
             sync=sync,
-            verify=verify,
+            verify=optional_flag(verify, "verify"),
             visibility=visibility,
             retention=limits,
-            compacted=compacted,
+            compacted=optional_flag(compacted, "compacted"),
             create=create,
         )
 

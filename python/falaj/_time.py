@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from falaj._numbers import plain
-from falaj.errors import InvalidArgument, shown
+from falaj.errors import InvalidArgument, named, shown
 
 __all__ = ["Duration", "Time", "expect_ns", "from_ns", "seconds", "start_ns", "to_ns"]
 
@@ -52,12 +52,13 @@ def to_ns(time: Time | None) -> int:
     return _checked(time, (moment - _EPOCH) // _MICROSECOND * 1000)
 
 
-def start_ns(start: Any, what: str) -> int:
-    """Turn a place to begin at that is neither a word nor an offset into nanoseconds since 1970.
+def start_ns(start: Any, what: str, words: str = '"earliest", "latest", ') -> int:
+    """Turn a place that is neither a word nor an offset into nanoseconds since 1970.
 
     Args:
         start: An aware datetime, or ISO text with a zone.
         what: The argument's name.
+        words: The words that the argument takes too, each with a comma.
 
     Raises:
         TypeError: It is neither; the message lists what the argument takes.
@@ -67,21 +68,21 @@ def start_ns(start: Any, what: str) -> int:
         >>> start_ns("2026-11-20T08:00:00Z", "start")
         1795161600000000000
     """
-    takes = f'{what} is "earliest", "latest", an offset, an aware datetime or ISO text'
+    takes = f"{what} is {words}an offset, an aware datetime or ISO text"
     if isinstance(start, str):
         try:
             datetime.fromisoformat(start)
         except ValueError:
             raise InvalidArgument(
-                f'{takes} such as "2026-11-20T08:00:00Z", not {start!r}'
+                f'{takes} such as "2026-11-20T08:00:00Z", not {named(start)}'
             ) from None
     elif not isinstance(start, datetime):
         raise TypeError(f"{takes}, not {type(start).__name__}{_instead(start)}")
     return to_ns(start)
 
 
-def expect_ns(ns: object) -> int:
-    """Check nanoseconds since 1970, as `timestamp_ns=` takes them.
+def expect_ns(ns: object, what: str = "timestamp_ns") -> int:
+    """Check nanoseconds since 1970; `what` names the argument.
 
     Raises:
         TypeError: It is no whole number.
@@ -94,8 +95,8 @@ def expect_ns(ns: object) -> int:
     found = plain(ns)
     if isinstance(found, bool) or not isinstance(found, int):
         raise TypeError(
-            "timestamp_ns is a whole number of nanoseconds since 1970, not "
-            f"{type(ns).__name__}: give a datetime or ISO text as timestamp="
+            f"{what} is a whole number of nanoseconds since 1970, not {type(ns).__name__}: give a "
+            f"datetime or ISO text as {what.removesuffix('_ns')}="
         )
     return _checked(found, found)
 
@@ -150,7 +151,7 @@ def _parse_duration(text: str, what: str) -> float:
         units = zip(span.groups("0"), (86_400, 3_600, 60, 1), strict=True)
         return sum(float(n) * unit for n, unit in units)
     raise InvalidArgument(
-        f"{what} is seconds, a timedelta or text such as 7d, 1h30m, 5m or 90s, not {text!r}"
+        f"{what} is seconds, a timedelta or text such as 7d, 1h30m, 5m or 90s, not {named(text)}"
     )
 
 
@@ -165,7 +166,8 @@ def _parse(text: str) -> datetime:
         return datetime.fromisoformat(text)
     except ValueError:
         raise InvalidArgument(
-            f"{text!r} is no ISO time: write it like 2026-11-20T08:00:00Z"
+            f"{named(text)} is no ISO time: a time is an aware datetime or ISO text such as "
+            "2026-11-20T08:00:00Z"
         ) from None
 
 

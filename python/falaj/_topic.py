@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from falaj import _core
 from falaj._any_topic import AnyTopic
+from falaj._checks import flag, text
 from falaj._numbers import number, plain
 from falaj._slice import Slice
-from falaj.errors import InvalidArgument, shown
+from falaj.errors import InvalidArgument, named, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,6 +34,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 __all__ = ["PartitionedTopic", "Topic", "handle_of"]
+
+
+#: Beyond every offset.
+_FAR = 2**64
 
 
 def handle_of(opened: Opened, store: Store) -> EitherTopic:
@@ -101,7 +106,7 @@ class Topic(_core.Topic[T], AnyTopic[T]):
         if n < 0:
             raise InvalidArgument(f"n is how many records to read, from 0 on, not {shown(n)}")
         end = self.end_offset
-        return list(self._records(self._start_of_last(n, end), end))
+        return list(self._records(self._start_of_last(min(n, _FAR), end), end))
 
     def count(self, start: int | None = None, end: int | None = None) -> int:
         """Count the records that are there, without reading them.
@@ -155,7 +160,7 @@ class Topic(_core.Topic[T], AnyTopic[T]):
             >>> [record.offset for record in morning]
             [1, 2]
         """
-        return self._slice(slice(self._edge(start), self._edge(end)))
+        return self._slice(slice(self._edge(start, "start"), self._edge(end, "end")))
 
     def offset_at(self, time: Time | None = None, *, time_ns: int | None = None) -> int | None:
         """Find the offset of the first record whose timestamp is at or after a time.
@@ -182,7 +187,7 @@ class Topic(_core.Topic[T], AnyTopic[T]):
             return self._offset_at(_time.to_ns(time))
         if time is not None:
             raise InvalidArgument("offset_at() takes a time or time_ns=: give one of them")
-        return self._offset_at(_time.expect_ns(time_ns))
+        return self._offset_at(_time.expect_ns(time_ns, "time_ns"))
 
     def at(self, time: Time) -> Record[T] | None:
         """Find the first record whose timestamp is at or after a time.
@@ -247,6 +252,7 @@ class Topic(_core.Topic[T], AnyTopic[T]):
             )
         if before_time is not None:
             return super().trim(before_time=before_time, dry_run=dry_run)
+        flag(dry_run, "dry_run")
         keep = self._kept_from(number(before_offset, "an offset"))
         return self._trimmed({self.partitions[0]: keep}, dry_run)
 
@@ -274,8 +280,8 @@ class Topic(_core.Topic[T], AnyTopic[T]):
             ('5', None)
         """
         if not isinstance(key, (str, bytes, bytearray, memoryview)):
-            raise TypeError(f"a key is text or bytes, not {type(key).__name__}")
-        wanted = key.encode() if isinstance(key, str) else bytes(key)
+            raise TypeError(f"a key is text or bytes, not {named(key)}")
+        wanted = text(key, "a key").encode() if isinstance(key, str) else bytes(key)
         newest_first = reversed(self)
         return next((record for record in newest_first if record.key == wanted), None)
 
@@ -289,15 +295,22 @@ class Topic(_core.Topic[T], AnyTopic[T]):
             return self._start_of_last(-offset, self.end_offset)
         return max(self.start_offset, offset)
 
-    def _edge(self, at: int | Time | None) -> int | None:
+    def _edge(self, at: int | Time | None, what: str) -> int | None:
         """Turn an edge of a range into one of a slice."""
         place: Any = plain(at)
         if place is None or (isinstance(place, int) and not isinstance(place, bool)):
             return place
-        offset = self.offset_at(place)
+        return self._end_or_at(place, what)
+
+    def _end_or_at(self, time: Any, what: str) -> int:
+        """The offset of the first record at or after a time; the end if there is none."""
+        from falaj import _time  # few need it, and datetime takes its time to import
+
+        offset = self._offset_at(_time.start_ns(time, what, ""))
         return self.end_offset if offset is None else offset
 
     def _bound(self, at: int) -> int:
+        at = max(-_FAR, min(at, _FAR))
         return at if at >= 0 else self._start_of_last(-at)
 
     def _whole(self, size: int) -> Iterator[Batch[T]]:

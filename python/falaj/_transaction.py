@@ -7,22 +7,24 @@ writes does each piece of work exactly once, however often it dies.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from falaj import _core
 from falaj._numbers import number
-from falaj.errors import InvalidArgument, shown
+from falaj.errors import InvalidArgument, named, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from falaj._any_topic import AnyTopic
 
 __all__ = ["Cursor", "Transaction"]
 
 #: The transaction that a thread or task is in, or was created in: those of one do not nest.
 _CURRENT: ContextVar[_core.Transaction] = ContextVar("falaj transaction")
+
+
+_NAME_MAX = 512
 
 
 def _encoded(name: str) -> bytes:
@@ -53,12 +55,23 @@ class Cursor(tuple[bytes, int, int]):
 
     def __new__(cls, name: str | bytes, offset: int, checksum: int = 0) -> Cursor:
         """Make one."""
-        name = _encoded(name) if isinstance(name, str) else bytes(name)
+        if isinstance(name, str):
+            name = _encoded(name)
+        elif isinstance(name, bytes | bytearray | memoryview):
+            name = bytes(name)
+        else:
+            raise TypeError(f"the name of a cursor is text or bytes, not {named(name)}")
+        if not 1 <= len(name) <= _NAME_MAX:
+            raise InvalidArgument(
+                f"the name of a cursor is 1 to {_NAME_MAX} bytes, not {len(name)}"
+            )
         offset = number(offset, "the offset of a cursor")
         checksum = number(checksum, "the checksum of a cursor")
         if not 0 <= offset < 1 << 64 or not 0 <= checksum < 1 << 32:
-            given = f"{shown(offset)}, {shown(checksum)}"
-            raise InvalidArgument(f"a cursor has an offset and 32 bits beside it, not {given}")
+            raise InvalidArgument(
+                "a cursor has an offset below 2**64 and a checksum below 2**32, both from 0 on, "
+                f"not {shown(offset)} and {shown(checksum)}"
+            )
         return super().__new__(cls, (name, offset, checksum))
 
     @property
@@ -141,5 +154,13 @@ class Transaction(_core.Transaction):
             raise InvalidArgument(
                 "metadata= goes with a consumer's offsets: a cursor of your own has none"
             )
-        each = [cursors] if isinstance(cursors, Cursor) else cursors
-        self._move([it if isinstance(it, Cursor) else Cursor(*it) for it in each], into)
+        each: Any = [cursors] if isinstance(cursors, Cursor) else cursors
+        if isinstance(each, str | bytes) or not isinstance(each, Iterable):
+            raise TypeError(f"cursors is a consumer, a falaj.Cursor or several, not {named(each)}")
+        self._move([_cursor(it) for it in each], into)
+
+
+def _cursor(given: Any) -> Cursor:
+    if isinstance(given, tuple) and len(given) in (2, 3):
+        return Cursor(*given)
+    raise TypeError(f"a cursor is a falaj.Cursor(name, offset), not {named(given)}")

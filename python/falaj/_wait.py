@@ -36,6 +36,8 @@ Waiter = asyncio.Future[None]
 
 _RECORDS_A_TURN = 256
 _LONGEST_S = 1.0
+#: Seconds between two looks whether a consumer without topics was closed.
+_CLOSED_S = 0.05
 
 
 def _expect_asyncio() -> None:
@@ -255,7 +257,11 @@ async def _news(consumer: Consumer[Any]) -> None:
             watcher = _watcher_of(watch)
             joined.append((watch, watcher))
             watcher.add(watch, waiter, seen)
-        await waiter
+        # A consumer of a pattern may read no topic: then no log tells that it was closed.
+        while not (joined or waiter.done() or consumer.closed):
+            await asyncio.wait([waiter], timeout=_CLOSED_S)
+        if not consumer.closed:
+            await waiter
     finally:
         timer.cancel()
         for watch, watcher in joined:

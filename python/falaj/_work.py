@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from falaj import _core
 from falaj._backoff import delay_of
+from falaj._checks import function
 from falaj.errors import Error, HandleClosed, LeaseExpired
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ def work(
     """Run the loop; see `Queue.work`."""
     if not callable(handler):
         raise TypeError(f"work() takes a function of a job, not {type(handler).__name__}")
+    function(on_error, "on_error")
     delay_of(backoff, 1)
     done = 0
     with _Stopping() as stopping:

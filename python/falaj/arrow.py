@@ -8,11 +8,13 @@ other package than the one that reads the batches. `to_arrow()` and scans need p
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
 from falaj import _core
+from falaj._checks import choice, flag, mapping, text
 from falaj._numbers import number, plain
-from falaj.errors import InvalidArgument, MissingExtra, shown
+from falaj.errors import InvalidArgument, MissingExtra, named, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -199,12 +201,14 @@ def chosen(
         OffsetOutOfRange: As `read`.
     """
     check(batch_rows, batch_bytes, on_corrupt)
+    names = names_of(columns)
+    flag(views, "views")
     found = lanes(topic, start, end)
     return Reader(
         _core._arrow(
             topic,
             found,
-            list(columns),
+            names,
             views,
             batch_rows,
             batch_bytes,
@@ -258,6 +262,8 @@ def scan(
         OffsetOutOfRange: `start` or `end` was deleted, or lies beyond the end.
     """
     check(batch_rows, batch_bytes, on_corrupt)
+    choice(on_bad, "on_bad", "raise", "skip", "null")
+    columns = names_of(columns)
     _pyarrow()
     from falaj._scan import Records, Scan
 
@@ -270,9 +276,7 @@ def scan(
 def _members(fields: Mapping[str, Any], columns: Sequence[str], on_bad: str) -> Any:
     from falaj import _json_columns
 
-    if on_bad not in ("raise", "skip", "null"):
-        raise InvalidArgument(f'on_bad is "raise", "skip" or "null", not {on_bad!r}')
-    for name in fields:
+    for name in mapping(fields, "fields", "names and types of pyarrow"):
         if name in columns:
             raise InvalidArgument(
                 f"{name!r} is a column and a field: name other columns= than this one, or no such "
@@ -287,6 +291,8 @@ def lanes(topic: AnyTopic[Any], start: Start, end: int | Time | None) -> list[La
     Raises:
         OffsetOutOfRange: `start` or `end` was deleted, or lies beyond the end.
     """
+    if not isinstance(topic, _core.AnyTopic):
+        raise TypeError(f"topic is an open topic, not {named(topic)}")
     found = []
     for part in topic._parts():
         # The end first: records that are appended meanwhile are in neither.
@@ -305,8 +311,7 @@ def check(batch_rows: int, batch_bytes: int, on_corrupt: str) -> None:
         InvalidArgument: An empty batch, a larger one than Arrow can have, or another word than
             "raise" and "skip".
     """
-    if on_corrupt not in ("raise", "skip"):
-        raise InvalidArgument(f'on_corrupt is "raise" or "skip", not {on_corrupt!r}')
+    choice(on_corrupt, "on_corrupt", "raise", "skip")
     batch_rows = number(batch_rows, "batch_rows")
     batch_bytes = number(batch_bytes, "batch_bytes")
     if batch_rows < 1 or batch_bytes < 1:
@@ -319,6 +324,17 @@ def check(batch_rows: int, batch_bytes: int, on_corrupt: str) -> None:
         raise InvalidArgument(
             f"batch_bytes is at most {BATCH_BYTES_MAX:,}, not {shown(batch_bytes, ',')}"
         )
+
+
+def names_of(columns: object) -> list[str]:
+    """Check a list of columns' names; the compiled half knows which there are.
+
+    Raises:
+        TypeError: It is no list of text.
+    """
+    if isinstance(columns, str | bytes) or not isinstance(columns, Iterable):
+        raise TypeError(f"columns is a list of names of columns, not {named(columns)}")
+    return [text(name, "the name of a column") for name in columns]
 
 
 def table(topic: AnyTopic[Any], *arguments: Any, **named: Any) -> pyarrow.Table:
@@ -350,8 +366,11 @@ def of_batch(
         InvalidArgument: An unknown column, or one named twice.
         CorruptData: A record is corrupt.
     """
+    if not isinstance(batch, _core.Batch):
+        raise TypeError(f"batch is one of topic.batches(), not {named(batch)}")
     pyarrow = _pyarrow()
-    names = list(USUAL if columns is None else columns)
+    names = names_of(USUAL if columns is None else columns)
+    flag(views, "views")
     made = _core._arrow_of(batch, names, views, BATCH_ROWS_MAX, BATCH_BYTES_MAX)
     return pyarrow.Table.from_batches([pyarrow.record_batch(chunk) for chunk in made])
 
@@ -365,8 +384,7 @@ def _stop(part: Topic[Any], end: int | Time | None) -> int:
         if not part.start_offset <= stop <= part.end_offset:
             raise part._out_of_range(at)
         return stop
-    found = part.offset_at(at)
-    return part.end_offset if found is None else found
+    return part._end_or_at(at, "end")
 
 
 def _pyarrow() -> Any:

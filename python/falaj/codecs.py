@@ -15,7 +15,8 @@ import sys
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from falaj import _core
-from falaj.errors import InvalidArgument, MissingExtra
+from falaj._checks import text
+from falaj.errors import InvalidArgument, MissingExtra, named
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,7 +48,10 @@ class Codec(Generic[T]):
     def __init__(
         self, name: str, encode: Callable[[T], bytes], decode: Callable[[bytes], T]
     ) -> None:
-        self.name = name
+        self.name = text(name, "the name of a codec")
+        for what, each in (("encode", encode), ("decode", decode)):
+            if not callable(each):
+                raise TypeError(f"{what} is a function of a value, not {named(each)}")
         self.encode = encode
         self.decode = decode
 
@@ -126,7 +130,7 @@ def resolver(
     if not isinstance(asked, str):
         raise TypeError(
             "codec is a name, a class of your own or a falaj.Codec(name, encode, decode), not "
-            f"{asked!r:.80}"
+            f"{named(asked)}"
         )
     pair = _built_in(asked)
     return asked, lambda _: pair

@@ -70,6 +70,16 @@ def shown(number: object, form: str = "") -> str:
         return "a number of thousands of digits"
 
 
+def named(value: object) -> str:
+    """Show an argument in a sentence: short text and numbers as they are, else the type."""
+    is_plain = value is None or isinstance(value, (str, bytes, int, float))
+    try:
+        found = repr(value) if is_plain else ""
+    except ValueError:  # Python makes no text of a number with thousands of digits
+        found = ""
+    return found if 0 < len(found) <= 80 else type(value).__name__
+
+
 class Error(Exception):
     """Anything that falaj raises on purpose, except `TypeError`.
 

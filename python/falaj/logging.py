@@ -101,6 +101,7 @@ class Handler(logging.Handler):
                     "a handler takes a topic, or the name of one and store=, not "
                     f"{type(topic).__name__}"
                 )
+            topic._expect()
             found = topic
         elif store is None:
             raise TypeError(f"the topic {topic!r} is a name: give store= as well, or an open topic")

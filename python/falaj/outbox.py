@@ -24,8 +24,10 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from falaj import _outbox_table
-from falaj._core import NewRecord, _expect_record
+from falaj._checks import choice, flag, function, text
+from falaj._core import AnyTopic, NewRecord, _expect_record
 from falaj._dead_rows import Refusal, letter
+from falaj._numbers import number
 from falaj._paths import local_path
 from falaj._time import seconds
 from falaj.errors import (
@@ -34,6 +36,7 @@ from falaj.errors import (
     HandleClosed,
     InvalidArgument,
     TopicDeleted,
+    named,
     shown,
 )
 
@@ -158,16 +161,20 @@ class Outbox:
         on_bad: Literal["raise", "skip", "dead-letter"] = "raise",
         dead_letter: EitherTopic | str | None = None,
     ) -> None:
-        if on_bad not in ("raise", "skip", "dead-letter"):
-            raise InvalidArgument(f'on_bad is "raise", "skip" or "dead-letter", not {on_bad!r}')
+        if not isinstance(topic, AnyTopic):
+            raise TypeError(f"topic is an open topic, not {named(topic)}")
+        topic._expect()
+        choice(on_bad, "on_bad", "raise", "skip", "dead-letter")
+        flag(delete, "delete")
+        function(row, "row")
         if dead_letter is not None and on_bad != "dead-letter":
             raise InvalidArgument(
                 'dead_letter= is where rows go with on_bad="dead-letter": give that too'
             )
-        if limit < 1:
-            raise InvalidArgument(f"an outbox moves one row or more at a time, not {shown(limit)}")
-        for what, text in (("table", table), ("id", id), ("name", name or "")):
-            _expect_utf8(what, text)
+        if (limit := number(limit, "limit")) < 1:
+            raise InvalidArgument(f"limit is a number of rows from 1 on, not {shown(limit)}")
+        for what, given in (("table", table), ("id", id), ("name", "" if name is None else name)):
+            text(given, what)
         self.topic = topic
         self.name = name or f"outbox:{table}"
         self._row = row or self._columns
@@ -502,9 +509,12 @@ class Outbox:
         if self._on_bad != "dead-letter":
             return None
         if where is None or isinstance(where, str):
-            store, name = self.topic.store, where or f"{self.topic.name}.dead"
+            store, name = self.topic.store, f"{self.topic.name}.dead" if where is None else where
             is_there = name in store.topics
             where = store.any_topic(name) if is_there else store.topic(name, codec="json")
+        if not isinstance(where, AnyTopic):
+            raise TypeError(f"dead_letter is a topic, or its name, not {named(where)}")
+        where._expect()
         if where.codec not in ("json", "bytes"):
             raise InvalidArgument(
                 f"dead letters are JSON, and topic {where.name!r} holds {where.codec}: give one "
@@ -605,15 +615,6 @@ class Outbox:
             if self._database.in_transaction:
                 self._database.execute("ROLLBACK")
             raise
-
-
-def _expect_utf8(what: str, text: str) -> None:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise InvalidArgument(
-            f"{what} is text, and {text!r} is not UTF-8: it holds half a character"
-        ) from None
 
 
 def _seconds(what: str, duration: Duration) -> float:

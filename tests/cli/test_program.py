@@ -318,7 +318,7 @@ def fill(falaj: Shell) -> None:
 def test_topics_are_rows_of_tabs_in_a_pipe(falaj: Shell) -> None:
     fill(falaj)
     assert falaj.ok("topic", "list", "-s", "s") == (
-        "empty\tbytes\t1\t0\t\topen\norders\tjson\t2\t1200\t2026-11-20T08:00:00.000000Z\topen\n"
+        "empty\t\t1\t0\t\topen\norders\tjson\t2\t1200\t2026-11-20T08:00:00.000000Z\topen\n"
     )
 
 
@@ -337,7 +337,7 @@ def test_topics_are_a_table_on_a_terminal(falaj: Shell) -> None:
     fill(falaj)
     assert falaj.terminal("topic", "list", "-s", "s", NO_COLOR="1").end().out == (
         "topic   codec  partitions  records  last record                  state\n"
-        "empty   bytes           1        0  -                            open\n"
+        "empty   -               1        0  -                            open\n"
         "orders  json            2    1,200  2026-11-20T08:00:00.000000Z  open\n"
     )
     assert "\x1b[1mtopic " in falaj.terminal("topic", "list", "-s", "s").end().out

@@ -154,7 +154,11 @@ def _become(asked: bytes, streams: list[int]) -> NoReturn:
     sys.argv = argv
     from falaj.cli import main
 
-    with open(0) as sys.stdin, open(1, "w") as sys.stdout, open(2, "w", buffering=1) as sys.stderr:
+    with (
+        open(0) as sys.stdin,
+        open(1, "w") as sys.stdout,
+        open(2, "w", buffering=1, errors="backslashreplace") as sys.stderr,
+    ):
         main()
     sys.exit()
 

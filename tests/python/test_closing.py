@@ -83,6 +83,22 @@ def test_every_waiting_call_ends_alike_when_it_is_closed(
             list(calls["follow" if "follow" in calls else "take"](waits_on))
 
 
+@pytest.mark.parametrize("call", ["apoll", "afollow", "abatches"])
+def test_a_closed_consumer_of_a_pattern_without_topics_ends_before_its_next_look(
+    store: falaj.Store, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    monkeypatch.setattr(falaj.Consumer, "_due", lambda _: 3600.0)
+    consumer = store.consumer("audit", pattern="no.*")
+
+    async def wait() -> list[Any]:
+        asyncio.get_running_loop().call_later(0.1, consumer.close)
+        if call == "apoll":
+            return list(await consumer.apoll())
+        return await all_of(getattr(consumer, call)())
+
+    assert asyncio.run(asyncio.wait_for(wait(), SOON_S)) == []
+
+
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_waiting_for_a_topic_that_did_not_come_raises_when_the_store_is_closed(
     path: Path, asynchronous: bool

@@ -31,6 +31,25 @@ for job in queue.take(1, timeout=60):
             assert worker.hear() == "7 json"
 
 
+def test_a_queue_opens_its_topic_with_the_codec_that_is_asked_for(store: falaj.Store) -> None:
+    queue = store.queue("jobs", codec="json")
+    queue.put({"size": 7})
+    with queue.take()[0] as job:
+        assert job.value == {"size": 7}
+    with pytest.raises(SettingsMismatch, match="codec = json, not str"):
+        store.queue("jobs", codec="str")
+    with pytest.raises(TypeError, match="the given topic is open with its own"):
+        store.queue("others", store.topic("jobs"), codec="json")
+    assert "others" not in store.queues
+
+
+def test_reports_give_no_codec_before_one_is_named(store: falaj.Store) -> None:
+    orders = store.topic("orders")
+    assert store.topics["orders"]["codec"] is None
+    orders.append(b"1")
+    assert store.topics["orders"]["codec"] == "bytes"
+
+
 def test_an_explicit_codec_replaces_an_unnamed_one_only_while_the_topic_is_empty(
     store: falaj.Store,
 ) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import falaj
-from falaj.errors import InvalidArgument, NotAStore, StoreNotFound, UnknownTopic
+from falaj.errors import NotAStore, StoreNotFound, UnknownTopic
 
 
 @pytest.mark.parametrize("option", ["read_only", "create"])
@@ -14,7 +14,7 @@ from falaj.errors import InvalidArgument, NotAStore, StoreNotFound, UnknownTopic
 def test_an_option_that_is_true_or_false_takes_nothing_else(
     path: Path, option: str, value: Any
 ) -> None:
-    with pytest.raises(InvalidArgument, match=f"{option} is True or False"):
+    with pytest.raises(TypeError, match=f"{option} is True or False"):
         falaj.open(path, **{option: value})
     assert not path.exists()
 

@@ -39,6 +39,7 @@ def test_nothing_of_falaj_is_loaded_that_few_need(path: Path) -> None:
         f"falaj.{name}"
         for name in (
             "_any_topic",
+            "_checks",
             "_core",
             "_lazy",
             "_numbers",

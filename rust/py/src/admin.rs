@@ -140,9 +140,10 @@ pub(crate) fn skipped_in<'py>(py: Python<'py>, partition: u32, lost: &Skipped) -
 pub(crate) fn _verify<'py>(
     py: Python<'py>,
     #[pyo3(from_py_with = input::path)] path: PathBuf,
-    topic: Option<&Bound<'_, PyString>>,
+    topic: Option<&Bound<'_, PyAny>>,
     progress: Option<Py<PyAny>>,
 ) -> Object<'py> {
+    let topic = input::verified_topic(topic)?;
     let topic = topic.map(PyStringMethods::to_string_lossy);
     let topic = topic.as_deref();
     let found = with_progress(py, progress.as_ref(), |tell| verify(&real(), &path, topic, tell))?;
@@ -324,7 +325,7 @@ fn topic_info<'py>(py: Python<'py>, topic: &TopicInfo) -> Object<'py> {
     let finished = topic.partitions.as_ref().ok().map(|parts| parts.iter().all(|it| it.finished));
     Ok(dict!(py,
         "name": &topic.name,
-        "codec": settings.map(|settings| &settings.codec),
+        "codec": settings.filter(|it| !it.codec_unnamed).map(|settings| &settings.codec),
         "partitions": partitions,
         "log": settings.map(|settings| &settings.log),
         "segment_bytes": settings.map(|settings| settings.segment_bytes),

@@ -162,7 +162,7 @@ impl Batch {
     fn to_arrow<'py>(
         slf: Bound<'py, Self>,
         columns: Option<Bound<'py, PyAny>>,
-        views: bool,
+        #[pyo3(from_py_with = input::views)] views: bool,
     ) -> PyResult<Bound<'py, PyAny>> {
         let of_batch = calling::import(slf.py(), "falaj.arrow")?.getattr("of_batch")?;
         calling::call(&of_batch, (slf, columns, views))

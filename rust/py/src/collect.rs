@@ -172,7 +172,10 @@ fn iterate<'py>(items: &Bound<'py, PyAny>) -> PyResult<Items<'py>> {
     } else if kind.hasattr(pyo3::intern!(items.py(), "columns"))? {
         "for the rows of a table: topic.extend_arrow(table)"
     } else {
-        return Items::of(items);
+        match Items::of(items) {
+            Err(error) if error.is_instance_of::<PyTypeError>(items.py()) => "give [value] for one",
+            found => return found,
+        }
     };
     let what = format!("extend() takes an iterable of records, not {}; {remedy}", kind.name()?);
     Err(PyTypeError::new_err(what))

@@ -129,8 +129,8 @@ impl Consumer {
     }
 
     /// Return the name of its only topic, if none was given.
-    fn topic_of(&self, py: Python<'_>, topic: Option<&Bound<'_, PyString>>) -> PyResult<String> {
-        match (topic, self.shared.known.names().as_slice()) {
+    fn topic_of(&self, py: Python<'_>, topic: Option<&Bound<'_, PyAny>>) -> PyResult<String> {
+        match (input::consumed_topic(topic)?, self.shared.known.names().as_slice()) {
             (Some(topic), _) => Ok(topic.to_string_lossy().into_owned()),
             (None, [only]) => Ok(only.clone()),
             _ => Err(invalid(py, "this consumer reads several topics: say which, with topic=")),
@@ -141,7 +141,7 @@ impl Consumer {
         &self,
         py: Python<'_>,
         state: &Consuming,
-        topic: Option<&Bound<'_, PyString>>,
+        topic: Option<&Bound<'_, PyAny>>,
         partition: Option<u32>,
     ) -> PyResult<(String, u32)> {
         let name = self.topic_of(py, topic)?;
@@ -350,7 +350,7 @@ impl Consumer {
         &self,
         py: Python<'_>,
         #[pyo3(from_py_with = input::offset)] offset: Option<u64>,
-        topic: Option<&Bound<'_, PyString>>,
+        topic: Option<&Bound<'_, PyAny>>,
         #[pyo3(from_py_with = input::partition)] partition: Option<u32>,
         sync: Option<&Bound<'_, PyAny>>,
         metadata: Option<&Bound<'_, PyString>>,
@@ -396,7 +396,7 @@ impl Consumer {
         py: Python<'_>,
         start: &str,
         number: i64,
-        topic: Option<&Bound<'_, PyString>>,
+        topic: Option<&Bound<'_, PyAny>>,
         #[pyo3(from_py_with = input::partition)] partition: Option<u32>,
     ) -> PyResult<()> {
         self.with(py, |state| {
@@ -425,7 +425,7 @@ impl Consumer {
     fn position(
         &self,
         py: Python<'_>,
-        topic: Option<&Bound<'_, PyString>>,
+        topic: Option<&Bound<'_, PyAny>>,
         #[pyo3(from_py_with = input::partition)] partition: Option<u32>,
     ) -> PyResult<u64> {
         self.with(py, |state| {
@@ -443,7 +443,7 @@ impl Consumer {
     fn committed(
         &self,
         py: Python<'_>,
-        topic: Option<&Bound<'_, PyString>>,
+        topic: Option<&Bound<'_, PyAny>>,
         #[pyo3(from_py_with = input::partition)] partition: Option<u32>,
     ) -> PyResult<u64> {
         self.with(py, |state| {
@@ -509,7 +509,7 @@ impl Consumer {
     fn pause(
         &self,
         py: Python<'_>,
-        topic: Option<&Bound<'_, PyString>>,
+        topic: Option<&Bound<'_, PyAny>>,
         #[pyo3(from_py_with = input::partition)] partition: Option<u32>,
     ) -> PyResult<()> {
         self.set_paused(py, topic, partition, true)
@@ -524,7 +524,7 @@ impl Consumer {
     fn resume(
         &self,
         py: Python<'_>,
-        topic: Option<&Bound<'_, PyString>>,
+        topic: Option<&Bound<'_, PyAny>>,
         #[pyo3(from_py_with = input::partition)] partition: Option<u32>,
     ) -> PyResult<()> {
         self.set_paused(py, topic, partition, false)
@@ -628,7 +628,7 @@ impl Consumer {
     fn set_paused(
         &self,
         py: Python<'_>,
-        topic: Option<&Bound<'_, PyString>>,
+        topic: Option<&Bound<'_, PyAny>>,
         partition: Option<u32>,
         paused: bool,
     ) -> PyResult<()> {

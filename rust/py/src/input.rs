@@ -3,6 +3,8 @@
 //! Invariant: objects that can change while they are copied are copied under the GIL; `bytes`
 //! cannot change, and are used in place.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
 use falaj::internals::topic::{NewRecord, SyncMode, Visibility};
@@ -223,6 +225,13 @@ pub(crate) fn part_name<'py>(given: &Bound<'py, PyAny>) -> PyResult<Bound<'py, P
     name(given, "the name of a part")
 }
 
+/// Take the name of a producer.
+pub(crate) fn producer_name<'a, 'py>(
+    given: &'a Bound<'py, PyAny>,
+) -> PyResult<&'a Bound<'py, PyString>> {
+    given.cast::<PyString>().map_err(|_| not_that("the name of a producer", "text", given))
+}
+
 /// Take the name of a series of bulk loads.
 pub(crate) fn series_name<'py>(given: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
     name(given, "the name of a series")
@@ -242,6 +251,11 @@ pub(crate) fn whole<'py>(given: &Bound<'py, PyAny>, what: &str) -> PyResult<Boun
         let is_none = error.is_instance_of::<PyTypeError>(given.py());
         if is_none { not_that(what, "a whole number", given) } else { error }
     })
+}
+
+/// Take whether columns are views.
+pub(crate) fn views(given: &Bound<'_, PyAny>) -> PyResult<bool> {
+    given.extract().map_err(|_| not_that("views", "True or False", given))
 }
 
 /// Take a number, which may be negative or too large in Python.
@@ -293,6 +307,9 @@ pub(crate) fn text(given: &Bound<'_, PyString>, what: &str) -> PyResult<String> 
 
 /// Take a path, which may have any bytes but zeros.
 pub(crate) fn path(given: &Bound<'_, PyAny>) -> PyResult<PathBuf> {
+    if let Ok(bytes) = given.cast::<PyBytes>() {
+        return Ok(PathBuf::from(OsStr::from_bytes(bytes.as_bytes())));
+    }
     given.extract().map_err(|error: PyErr| {
         if error.is_instance_of::<PyTypeError>(given.py()) {
             return not_that("a path", "text, bytes or os.PathLike", given);
@@ -402,6 +419,46 @@ pub(crate) fn topic_name(given: &Bound<'_, PyAny>) -> PyResult<String> {
     Ok(name.to_string_lossy().into_owned())
 }
 
+/// Take text that names something, or None.
+fn optional_text<'a, 'py>(
+    given: Option<&'a Bound<'py, PyAny>>,
+    what: &str,
+    takes: &str,
+) -> PyResult<Option<&'a Bound<'py, PyString>>> {
+    let text = |given: &'a Bound<'py, PyAny>| {
+        given.cast::<PyString>().map_err(|_| not_that(what, takes, given))
+    };
+    given.map(text).transpose()
+}
+
+/// Take the name of a topic that a consumer reads.
+pub(crate) fn consumed_topic<'a, 'py>(
+    given: Option<&'a Bound<'py, PyAny>>,
+) -> PyResult<Option<&'a Bound<'py, PyString>>> {
+    optional_text(given, "topic", "the name of a topic")
+}
+
+/// Take the name of the topic that is verified.
+pub(crate) fn verified_topic<'a, 'py>(
+    given: Option<&'a Bound<'py, PyAny>>,
+) -> PyResult<Option<&'a Bound<'py, PyString>>> {
+    optional_text(given, "topic", "the name of a topic, or None for all")
+}
+
+/// Take the name of the log that a topic lives in.
+pub(crate) fn log_name<'a, 'py>(
+    given: Option<&'a Bound<'py, PyAny>>,
+) -> PyResult<Option<&'a Bound<'py, PyString>>> {
+    optional_text(given, "log", "text, the name of a log")
+}
+
+/// Take the reason why a job failed.
+pub(crate) fn reason<'a, 'py>(
+    given: Option<&'a Bound<'py, PyAny>>,
+) -> PyResult<Option<&'a Bound<'py, PyString>>> {
+    optional_text(given, "reason", "text")
+}
+
 /// Take permission bits.
 pub(crate) fn permissions(given: &Bound<'_, PyAny>) -> PyResult<u32> {
     number(given, "permissions")
@@ -463,7 +520,7 @@ pub(crate) fn sync_mode(given: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Syn
         Some("durable") => Ok(Some(SyncMode::Durable)),
         _ => {
             let what =
-                format!("sync is \"none\", \"interval\" or \"durable\", not {}", given.repr()?);
+                format!("sync is \"none\", \"interval\" or \"durable\", not {}", named(given));
             Err(invalid(given.py(), what))
         }
     }
@@ -477,7 +534,7 @@ pub(crate) fn visibility(given: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Vi
         Some("visible") => Ok(Some(Visibility::Visible)),
         Some("durable") => Ok(Some(Visibility::Durable)),
         _ => {
-            let what = format!("visibility is \"visible\" or \"durable\", not {}", given.repr()?);
+            let what = format!("visibility is \"visible\" or \"durable\", not {}", named(given));
             Err(invalid(given.py(), what))
         }
     }

@@ -4,9 +4,8 @@
 
 use falaj::report::KnownProducer;
 use pyo3::prelude::*;
-use pyo3::types::PyString;
 
-use crate::input::text;
+use crate::input::{self, text};
 use crate::opened::Opened;
 use crate::precondition::NamedProducer;
 use crate::wait::patiently;
@@ -38,8 +37,8 @@ pub(crate) struct ExpiringProducer {
 #[pymethods]
 impl ExpiringProducer {
     #[new]
-    fn new(name: &Bound<'_, PyString>) -> PyResult<Self> {
-        Ok(Self { name: text(name, "the name of a producer")? })
+    fn new(name: &Bound<'_, PyAny>) -> PyResult<Self> {
+        Ok(Self { name: text(input::producer_name(name)?, "the name of a producer")? })
     }
 
     fn __repr__(&self) -> String {

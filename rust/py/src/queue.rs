@@ -50,14 +50,21 @@ impl Queue {
     }
 
     fn ours(&self, py: Python<'_>, jobs: &Bound<'_, PyAny>) -> PyResult<Vec<Py<Job>>> {
-        let own = |job: Bound<'_, PyAny>| Ok(job.cast::<Job>()?.clone().unbind());
+        let takes = "a job, or several";
+        let own = |job: Bound<'_, PyAny>| {
+            let job = job.cast::<Job>().map_err(|_| input::not_that("jobs", takes, &job))?;
+            Ok(job.clone().unbind())
+        };
         let jobs: Vec<Py<Job>> = if let Ok(job) = jobs.cast::<Job>() {
             vec![job.clone().unbind()]
         } else if let Ok(list) = jobs.cast::<PyList>() {
             // Not by the batch's own iterator, which begins its jobs.
             list.iter().map(own).collect::<PyResult<_>>()?
         } else {
-            jobs.try_iter()?.map(|job| own(job?)).collect::<PyResult<_>>()?
+            {
+            let each = jobs.try_iter().map_err(|_| input::not_that("jobs", takes, jobs))?;
+            each.map(|job| own(job?)).collect::<PyResult<_>>()?
+        }
         };
         match jobs.iter().find(|job| !Arc::ptr_eq(&job.get().batch.queue, &self.inner)) {
             None => Ok(jobs),
@@ -217,8 +224,9 @@ impl Queue {
         py: Python<'_>,
         jobs: &Bound<'_, PyAny>,
         #[pyo3(from_py_with = input::optional_delay)] delay: Option<f64>,
-        reason: Option<&Bound<'_, PyString>>,
+        reason: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
+        let reason = input::reason(reason)?;
         let this = slf.get();
         let jobs = this.ours(py, jobs)?;
         let same = delay_of(py, delay.unwrap_or(0.0))?;
@@ -227,7 +235,7 @@ impl Queue {
         // Dead letters, and jobs that wait for different times, are settled one by one.
         let alone = |job: &Job| job.is(BEGUN) && (backs_off || job.is_last());
         for job in jobs.iter().filter(|job| alone(job.get())) {
-            let returned = Job::nack(job.bind(py), py, delay, reason);
+            let returned = Job::nack(job.bind(py), py, delay, reason.map(Bound::as_any));
             if !is_over(py, &returned) {
                 returned?;
             }

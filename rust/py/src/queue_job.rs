@@ -232,8 +232,9 @@ impl Job {
         slf: &Bound<'_, Self>,
         py: Python<'_>,
         #[pyo3(from_py_with = input::optional_delay)] delay: Option<f64>,
-        reason: Option<&Bound<'_, PyString>>,
+        reason: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
+        let reason = input::reason(reason)?;
         let this = slf.get();
         let given = delay.map(|delay| delay_of(py, delay)).transpose()?;
         let mut backoff = None;
@@ -332,7 +333,7 @@ impl Job {
             return slf.get().ack(py);
         };
         let reason = reason_of(&error);
-        match Self::nack(slf, py, None, Some(&reason)) {
+        match Self::nack(slf, py, None, Some(reason.as_any())) {
             Err(error) if is_late(py, &error) => Ok(()),
             given_back => given_back,
         }

@@ -181,11 +181,12 @@ impl Store {
         sync: Option<&Bound<'_, PyAny>>,
         verify: Option<bool>,
         visibility: Option<&Bound<'_, PyAny>>,
-        log: Option<&Bound<'_, PyString>>,
+        log: Option<&Bound<'_, PyAny>>,
         retention: Option<&Bound<'_, PyDict>>,
         compacted: Option<bool>,
         create: bool,
     ) -> PyResult<Opened> {
+        let log = input::log_name(log)?;
         let retention = retention.map(change).transpose()?.unwrap_or_default();
         let plain = |text: &Bound<'_, PyString>| text.to_string_lossy().into_owned();
         let options = TopicOptions {

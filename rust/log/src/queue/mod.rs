@@ -496,8 +496,13 @@ impl QueueFile {
 
 /// Convert to microseconds, few enough that adding them to any time does not overflow.
 fn micros(duration: Duration) -> Result<u64> {
-    let micros = u64::try_from(duration.as_micros()).ok().filter(|micros| *micros < 1 << 56);
+    const LIMIT: u64 = 1 << 56;
+    let micros = u64::try_from(duration.as_micros()).ok().filter(|micros| *micros < LIMIT);
     micros.ok_or_else(|| Error::InvalidArgument {
-        what: format!("{duration:?} is longer than a job lasts"),
+        what: format!(
+            "a lease or a delay is at most {} seconds, not {}",
+            LIMIT / 1_000_000,
+            duration.as_secs()
+        ),
     })
 }

@@ -16,6 +16,7 @@ from falaj.cli.paint import is_terminal
 from falaj.cli.queues import NOT_BEFORE, QUEUE, expect_queue
 from falaj.cli.stores import one_partition, raw_topic
 from falaj.cli.values import Line, Made, Maker, maker_of
+from falaj.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from falaj.cli.stores import Access
 
 __all__ = ["COMMAND", "put"]
+
+_DELAY_LIMIT = 2**32
 
 
 def put(
@@ -76,6 +79,12 @@ def _lines(
     return work
 
 
+def _delay(text: str) -> float:
+    if (delay := options.span_from(text)) < _DELAY_LIMIT:
+        return delay
+    raise InvalidArgument(f"a delay is less than {_DELAY_LIMIT} seconds, not {text}")
+
+
 _FILES = Argument(
     "files",
     "FILE",
@@ -104,7 +113,7 @@ COMMAND = Command(
             "delay",
             "Do not deliver a job before so long: 10m.",
             "SPAN",
-            options.span_from,
+            _delay,
             0.0,
         ),
         options.AS_JSON._replace(help="Print what was put, as JSON."),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from falaj import _retention
 from falaj.cli import options
 from falaj.cli.arguments import Command, Option
 from falaj.cli.commands.append import CREATING
@@ -31,6 +32,8 @@ def create(
     wanted = NewTopic(codec, partitions, segment_bytes, sync_interval_ms, log=log)
     for name in topics:
         wanted.check(name)
+    given = changes({name: settings[name] for name in NAMES})
+    _retention.changes({name: limit for name, limit in given.items() if name != "compacted"})
     with access.store(creates=True) as opened:
         for name in topics:
             if name in opened.topics:
@@ -39,7 +42,7 @@ def create(
                 )
         for name in topics:
             with raw_topic(opened, name, wanted) as topic:
-                if given := changes({name: settings[name] for name in NAMES}):
+                if given:
                     topic.configure(**given)
 
 

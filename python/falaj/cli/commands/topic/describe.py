@@ -99,7 +99,7 @@ def _show(found: StoreInfo) -> None:
 def _settings(topic: TopicInfo) -> list[tuple[str, str]]:
     told = [
         ("topic", topic["name"]),
-        ("codec", topic["codec"] or "-"),
+        ("codec", topic["codec"] or ("not named yet" if topic["log"] else "-")),
         ("partitions", str(len(topic["partitions"]))),
         ("compacted", "yes" if topic["compacted"] else "no"),
         *([("finished", "yes")] if topic["finished"] else []),

@@ -57,7 +57,7 @@ def _row(store: Store, name: str) -> dict[str, Any]:
         newest = [record.timestamp_ns for part in parts for record in part.last(1)]
         return {
             "topic": name,
-            "codec": topic.codec,
+            "codec": store.topics[name]["codec"],
             "partitions": len(parts),
             "records": topic.count(),
             "last": show_time(max(newest), "iso") if newest else None,
