@@ -20,11 +20,16 @@ SHORT = (
     "docs/ARCHITECTURE.md",
     "docs/GUARANTEES.md",
     "docs/RELIABILITY.md",
+    "docs/cli.md",
     "docs/concepts.md",
     "docs/faq.md",
     "docs/index.md",
     "docs/support.md",
 )
+# The same, all at once: the guide, and what editors show of the Python package.
+SHORT_FILES = ("docs/guide/*.md", "python/falaj/*.py", "python/falaj/*.pyi")
+# Its only long sentence is a statement of SQL.
+NO_PROSE = {"python/falaj/_outbox_table.py"}
 
 
 @cache
@@ -62,6 +67,20 @@ def test_a_file_that_is_mended_is_off_the_list() -> None:
 @pytest.mark.parametrize("page", SHORT)
 def test_a_short_page_has_no_sentence_of_more_than_25_words(page: str) -> None:
     assert words.long_sentences(page, files()[page]) == []
+
+
+def test_the_guide_and_the_docstrings_have_no_sentence_of_more_than_25_words() -> None:
+    chosen = house.matching(files(), *SHORT_FILES)
+    assert len(chosen) > 40
+    said = [words.long_sentences(path, chosen[path]) for path in sorted(chosen.keys() - NO_PROSE)]
+    assert [complaint for complaints in said for complaint in complaints] == []
+
+
+def test_an_entry_of_the_arguments_in_a_docstring_is_a_sentence_of_its_own() -> None:
+    entries = "\n".join(f"        {name}: {'word ' * 14}" for name in ("start", "end", "size"))
+    text = f'def call():\n    """Do it.\n\n    Args:\n{entries}\n    """\n'
+    assert words.long_sentences("python/falaj/a.py", text) == []
+    assert words.long_sentences("python/falaj/a.py", text.replace("        end: ", "        "))
 
 
 # --- Bad samples ---------------------------------------------------------------------------------

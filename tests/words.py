@@ -50,7 +50,10 @@ BANNED: dict[str, str] = {
 _WORD = re.compile(
     rf"(?<![\w./-])(?:{'|'.join(BANNED)})(?![\w/-]|\.\w)".replace(" ", r"\s+"), re.IGNORECASE
 )
-_SENTENCE_END = re.compile(r"(?<=[.!?])[)\"'*_]*\s+(?=[\"'(*_\[]*(?:[A-Z`0-9§]|falaj\b))|\n\n+")
+_SENTENCE_END = re.compile(
+    r"(?<=[.!?])[)\"'*_]*\s+(?=[\"'(*_\[]*(?:[A-Z`0-9§]|falaj\b))|\n\n+"
+    r"|\n {4,}(?=\**\w+(?:, \w+)*: )"  # an entry of Args and the like in a docstring
+)
 # Each decision has a section `What would change our mind`: a question without its mark.
 _BEGINS_WRONG = re.compile(r"[\s\"'(*_>\[]*(Who|What|Of)\b(?! would change our mind$)")
 

@@ -115,8 +115,8 @@ class AnyTopic(_core.AnyTopic[T]):
             name: Name of the load, for messages and files; up to 191 of the characters that a
                 topic's name may have.
             idempotency_key: Name of a series of loads and the number of this one in it. A number
-                that is not higher than the last one committed is not committed again, so a load
-                may be run as often as it takes.
+                that is not higher than the last committed one is not committed again. So a load may
+                be run as often as it takes.
 
         Returns:
             A context manager with `append` and `append_arrow`.
@@ -267,7 +267,7 @@ class AnyTopic(_core.AnyTopic[T]):
         after the other. Before corruption all that is valid is delivered; the next step raises.
 
         Args:
-            size: About how many records a batch has: it ends with the block that reaches them, or
+            size: About how many records a batch has. It ends with the block that reaches them, or
                 with the file of the log that holds them.
 
         Returns:
@@ -297,9 +297,9 @@ class AnyTopic(_core.AnyTopic[T]):
         closed, from any thread, and with Ctrl-C.
 
         Args:
-            start: "earliest", "latest" (only what comes from now on), an offset, or a time: an
-                aware datetime, or ISO text with a zone.
-                -10 is the last ten records that are there, or all where there are fewer.
+            start: "earliest"; "latest", which is only what comes from now on; an offset; or a time.
+                A time is an aware datetime, or ISO text with a zone. The offset -10 is the last ten
+                records that are there, or all where there are fewer.
             timeout: How long to wait for a record before the iteration ends: seconds, a timedelta,
                 or text such as "5m"; None waits without end.
             visibility: "durable" holds back what is not known to be on the disk yet, "visible"
@@ -479,7 +479,7 @@ class AnyTopic(_core.AnyTopic[T]):
 
         Args:
             before_time: In each partition, keep the first record of this time or later, and all
-                after it: an aware datetime, or ISO text with a zone.
+                after it. The time is an aware datetime, or ISO text with a zone.
             dry_run: Only report what would be removed.
 
         Returns:
@@ -581,17 +581,19 @@ class AnyTopic(_core.AnyTopic[T]):
 
         Args:
             compacted: Whether `compact` may leave of all records with the same key only the last
-                one; what it took does not come back.
+                one. Removed records do not come back.
             properties: Texts by name, which programs keep with the topic: `Topic.properties`. Those
                 that are not named stay, and None removes one. A name has 1 to 128 bytes, all names
                 and values together at most 16,384. They change at once, or none does.
-            **settings: `retention_bytes`: the oldest files go while those of its log take more;
-                between two files it may be one more. In a log that several topics share those of
-                all of them count, so a neighbour that writes much takes the topic's old records
-                with it. `retention_age`: files go once their newest record is older, in seconds
-                or as a timedelta. `retention_records`: so many of each partition stay.
-                `retention_waits`: what a registered consumer still needs stays all the same.
-                `retention_protected`: the limit of the store takes nothing of it.
+            **settings: `retention_bytes`: the oldest files are deleted while the files of the log
+                take more; between two files it may be one more. In a log that several topics share
+                the files of all topics count. So a topic with many appends displaces old records of
+                the others.
+                `retention_age`: files are deleted once their newest record is older: seconds, a
+                timedelta, or text such as "7d".
+                `retention_records`: so many records of each partition stay.
+                `retention_waits`: records that a registered consumer still needs stay.
+                `retention_protected`: the limit of the store deletes nothing of the topic.
 
         Returns:
             All of them as they are now.

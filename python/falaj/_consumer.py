@@ -48,8 +48,8 @@ class Consumer(_core.Consumer[T]):
     after a death. After a power failure a committed offset may be lower than it was. With
     `cursor_in` and a transaction, work is done exactly once: see `Transaction.commit_cursor`.
 
-    `on_assign` and `on_revoke` are called inside the calls that deliver records, before they
-    deliver any, in the same thread; from asyncio in that of the event loop. They may use the
+    The calls that deliver records call `on_assign` and `on_revoke` before they deliver any, in the
+    same thread. From asyncio that is the thread of the event loop. They may use the
     consumer. If one raises, that call raises it, and the next call delivers. `close` calls
     `on_revoke` too; a consumer that is dropped calls nothing.
 

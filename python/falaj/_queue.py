@@ -208,8 +208,8 @@ class Queue(_core.Queue[T]):
     late, the jobs that it had begun are suspects: each is delivered in a batch of its own. Jobs
     that it had not begun are delivered again as if for the first time.
 
-    A job may be done twice: when its worker dies or is late after the work and before the ack, and
-    when a power failure loses an ack. So make jobs idempotent; docs/guide/queues.md.
+    A job may be done twice. That happens when its worker dies or is late after the work and before
+    the ack, and when a power failure loses an ack. So make jobs idempotent; docs/guide/queues.md.
 
     Example:
         >>> queue = store.queue("jobs")
@@ -528,9 +528,9 @@ class Queue(_core.Queue[T]):
 
         Returned jobs are delivered before records that were never delivered. Work on none of them
         has begun: see `Jobs`. A suspect is delivered alone. Waiting takes no processor time while
-        no job is in flight. It ends at once when a job is appended or returned, when a delay or a
-        lease is over, and within 50 ms of a holder's death. If a signal's handler raises meanwhile,
-        the taken jobs are returned, without an attempt.
+        no job is in flight. It ends at once when a job is appended or returned, or when a delay
+        or a lease is over. It ends within 50 ms of a holder's death. If a signal's handler raises
+        meanwhile, the taken jobs are returned, without an attempt.
 
         Args:
             n: Most jobs to take.
@@ -538,8 +538,8 @@ class Queue(_core.Queue[T]):
             timeout: Seconds to wait for the first; None waits without a limit, 0 not at all.
 
         Returns:
-            The jobs, fewer than `n` if there are no more or a suspect is next; none if the time is
-            over, or the queue was closed meanwhile.
+            The jobs: fewer than `n` if there are no more or a suspect is next. There are none if
+            the time is over, or if the queue was closed meanwhile.
 
         Raises:
             HandleClosed: The queue was closed before.
@@ -548,9 +548,9 @@ class Queue(_core.Queue[T]):
             CorruptData: A record cannot be read, and there is no other job; nothing was taken.
                 `skip_damage()` gives up such jobs.
             Error: With `max_attempts=`, also an error of writing dead letters, such as `NoSpace`,
-                `LockTimeout`, `AppendTooLarge`, `SettingsMismatch`, or `TopicDeleted` of a topic
-                that was given as `dead_letter=`. Nothing was taken then, and these jobs are tried
-                again after a second.
+                `LockTimeout`, `AppendTooLarge` or `SettingsMismatch`. It is `TopicDeleted` if the
+                topic that was given as `dead_letter=` was deleted. Nothing was taken then, and
+                these jobs are tried again after a second.
         """
         n = number(n, "how many jobs to take")
         if n < 1:

@@ -62,8 +62,9 @@ def open(  # noqa: A001  # falaj.open is how it reads
             write. By default only its owner may use it, 0o700.
         create: Whether to create a missing store. With False a missing store raises
             `StoreNotFound`.
-        sync: When appends return, unless topic or append say otherwise: "none" and "interval" once
-            all processes can see the record, "durable" once it is on disk; docs/GUARANTEES.md.
+        sync: When appends return, unless topic or append say otherwise. With "none" and "interval"
+            that is once all processes can see the record, with "durable" once it is on disk. See
+            docs/GUARANTEES.md.
         verify: Whether reading checks every block's checksum, once per map. Otherwise only the
             structure is checked.
         lock_timeout: Seconds to wait for a lock whose holder is alive, before `LockTimeout`.
@@ -234,9 +235,9 @@ class Store(StoreTopics):
             UnknownTopic: There is no such topic; a consumer creates none. `wait_for_topic` waits
                 for a topic that its writer creates later.
             InvalidName: No group can have this name.
-            InvalidArgument: No topic was named, or one twice; topics and a pattern; another
-                subscription than that of living members; or the committed offsets are kept
-                elsewhere than in `cursor_in`.
+            InvalidArgument: No topic was named, or one twice, or topics and a pattern. The living
+                members have another subscription. Or the committed offsets are kept elsewhere than
+                in `cursor_in`.
             OffsetOutOfRange: `start` is outside a partition that the group begins to read.
             NotWritable: The store was opened for reading.
 
@@ -389,9 +390,10 @@ class Store(StoreTopics):
                 topic's name and `.dead`. The key of a job chooses the partition of its letter.
             order: "key" delivers a job only when the one before it of the same key is done. It
                 cannot be changed later; None keeps what the queue was created with.
-            backoff: How long a failed job waits, where `nack` gives no delay: the delay of the
-                first retry and the longest in seconds, doubled each time and shortened by up to a
-                half at random; or a function of the attempts so far. None delivers it at once.
+            backoff: How long a failed job waits, where `nack` gives no delay. It is a pair: the
+                delay of the first retry and the longest, in seconds. Delays double, each shortened
+                by up to a half at random. Or it is a function of the attempts so far. None delivers
+                the job at once.
             create: Create the queue where there is none. False raises `UnknownQueue`, which lists
                 the queues there are.
 
@@ -456,8 +458,8 @@ class Store(StoreTopics):
     def delete_queue(self, name: str) -> None:
         """Delete the state of a queue; the records stay in their topic.
 
-        Processes that have the queue open continue with a new one: all records are ready, and jobs
-        that were in flight cannot be acked any more.
+        Processes that have the queue open continue with a new one, where all records are ready.
+        Jobs that were in flight cannot be acked any more.
 
         Raises:
             UnknownQueue: There is no queue of this name.

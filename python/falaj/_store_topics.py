@@ -101,17 +101,17 @@ class StoreTopics(_core.Store):
 
         Args:
             name: 1 to 249 of `A-Z a-z 0-9 . _ -`.
-            codec: What values are. A topic that was created without a codec takes the one that is
-                named first, as long as it is empty; the first append names "bytes" if none was.
-                "raw" (the default) reads them as memoryviews, "bytes" as
-                bytes; both keep the same bytes in the store, so each reader chooses. Others are
-                "str", "json", "msgpack", "pickle", a `falaj.Codec`, or a class of your own: a
-                dataclass, a model of pydantic or a Struct of msgspec, kept as JSON. Pickles run
+            codec: What values are. "raw" (the default) reads them as memoryviews, "bytes" as bytes.
+                Both keep the same bytes in the store, so each reader chooses. Others are "str",
+                "json", "msgpack", "pickle", a `falaj.Codec`, or a class of your own. A class is a
+                dataclass, a model of pydantic or a Struct of msgspec, kept as JSON. A topic that
+                was created without a codec takes the one that is named first, as long as it is
+                empty. The first append names "bytes" if none was named. Pickles run
                 code when they are read, so they are read only when named. `falaj.RAW` reads any
                 topic that exists without its codec.
             **settings: `log`: the log that it lives in, by default one of its own. Topics that name
-                the same one share its files, and what is appended to several of them in a
-                transaction becomes visible at once or not at all. Segment size and interval are
+                the same one share its files. Records that a transaction appends to several of them
+                become visible together, or not at all. Segment size and interval are
                 then the log's.
                 `segment_bytes`: size of a file of the log, 64 MiB by default. One append takes at
                 most a quarter of it, and never more than 64 MiB.

@@ -2,8 +2,8 @@
 
 A topic has one sequence of offsets, or several partitions with offsets each. So an append returns
 an offset, or a position. `_any_topic` has all that both kinds offer. Methods that a program calls
-once a record (`append`, `extend`, `topic[i]`, iteration) are inherited from the compiled classes,
-because a Python frame costs more than an append.
+once a record are inherited from the compiled classes: `append`, `extend`, `topic[i]`, iteration. A
+Python frame costs more than an append.
 """
 
 from __future__ import annotations
@@ -260,8 +260,9 @@ class Topic(_core.Topic[T], AnyTopic[T]):
         """Find the newest record of a key, which may be a tombstone.
 
         In a compacted topic that record is what the topic says about the key. The search goes from
-        the end back, and there is no index of keys: it reads all records after the found one, and
-        the whole topic where no record has the key. A program that asks often keeps a dict.
+        the end back, because there is no index of keys. So it reads all records after the found
+        one, and the whole topic where no record has the key. A program that asks often keeps a
+        dict.
 
         Args:
             key: Text (taken as UTF-8) or bytes.

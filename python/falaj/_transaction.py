@@ -125,9 +125,9 @@ class Transaction(_core.Transaction):
             metadata: A text for a consumer's offsets, as for `Consumer.commit`.
 
         Raises:
-            InvalidArgument: A consumer that keeps its cursors in a file of its own, or in another
-                log than the transaction's; a name that is too long; or, at the end, more cursors
-                than the log keeps.
+            InvalidArgument: The consumer keeps its cursors in a file of its own, or in another log
+                than the transaction's. Or, at the end, there are more cursors than the log
+                keeps.
             PartitionNotAssigned: Another member has a partition of the consumer now, or has had it
                 since, when the transaction ends. Nothing was appended.
 

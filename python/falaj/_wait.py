@@ -45,8 +45,8 @@ def _expect_asyncio() -> None:
         asyncio.get_running_loop()
     except RuntimeError:
         raise RuntimeError(
-            "no event loop of asyncio runs here, and afollow, apoll, abatches and atake wait in "
-            "one; from trio call follow, poll, batches or take in trio.to_thread.run_sync"
+            "afollow, apoll, abatches and atake need a running event loop of asyncio; from trio "
+            "call follow, poll, batches or take in trio.to_thread.run_sync"
         ) from None
 
 

@@ -143,7 +143,7 @@ def read(
         end: Where to end: before an offset (-10 leaves out the last ten existing records), before a
             time, or None for the present end.
         columns: The columns, from `COLUMNS`, in this order. Other columns are not decoded.
-        views: Keys and values are not copied: the columns are of the type `binary_view` and show
+        views: Keys and values are not copied. The columns are of the type `binary_view` and show
             the mapped files, which stay mapped while a batch lives. Polars and DuckDB take them.
         batch_rows: Most rows of a batch, up to 8,388,608.
         batch_bytes: Bytes of keys, values and headers after which a batch ends, up to 1 GiB.
@@ -249,8 +249,9 @@ def scan(
         fields: Members of values that are JSON objects, as further columns: their names, and types
             of pyarrow or the names of these, as `{"amount": "double"}`. A member that a value lacks
             is null.
-        on_bad: What a value does that is no JSON, or has a member of another type: "raise"; "skip"
-            to leave the record out; or "null" for nulls in its fields. `Scan.bad` counts them.
+        on_bad: What to do with a value that is no JSON, or has a member of another type. With
+            "raise" it is an error, with "skip" its record is left out, and with "null" its fields
+            are null. `Scan.bad` counts such values.
 
     Returns:
         A dataset of pyarrow's, which DuckDB reads as a table, and which makes a LazyFrame of Polars

@@ -36,8 +36,8 @@ atexit.register(_ended.append, True)
 class Handler(logging.Handler):
     """Appends log records to a topic.
 
-    If the topic's codec has dicts, such as "json", the value is a dict: `level`, `logger`,
-    `message`, `process`, `thread`, and, if present, `exception`, `stack` and `extra`. `extra` is a
+    If the topic's codec has dicts, such as "json", the value is a dict. It has `level`, `logger`,
+    `message`, `process` and `thread`, and if present `exception`, `stack` and `extra`. `extra` is a
     dict of the attributes given as `extra=`. A value that JSON lacks becomes its `str` or, if that
     fails, a placeholder that names its type; whole numbers beyond 64 bits become text. For other
     codecs the value is the formatted line. Half a surrogate pair, which UTF-8 lacks, is escaped

@@ -9,9 +9,10 @@ A batch of rows gets a number before it is appended, and number and rows are on 
 producer's sequence (`Topic.extend`), and then noted as done. After a crash, the next relay appends
 the unfinished batch once more, with the same rows and number. The log drops it if it has it.
 
-A row that cannot be a record ends the batch before it. At the head of a batch it is passed over:
-the batch is noted as done without it, and its number is free for the next. If it becomes a dead
-letter, that and the letter's number are noted first, and the letter is appended under that number.
+A row that cannot be a record ends the batch before it. At the head of a batch it is passed over.
+Then the batch is noted as done without it, and its number is free for the next. If it becomes a
+dead letter, that and the letter's number are noted first, and the letter is appended under that
+number.
 """
 
 from __future__ import annotations
@@ -57,8 +58,8 @@ _LOGGER = logging.getLogger("falaj.outbox")
 _LIMIT_MAX = 2**31
 _SECONDS_MAX = 1_000_000
 ANEW = (
-    "delete from the table the rows that are in the topic, and go on under another name=, which "
-    "appends every row that is in the table then"
+    "delete from the table the rows that are in the topic, and go on under another name=: it "
+    "appends every row that is left"
 )
 
 
@@ -91,9 +92,9 @@ class Outbox:
     The table has an `INTEGER PRIMARY KEY AUTOINCREMENT`, and SQLite gives the ids, so that they
     only rise. A row does not change once it is committed. A key without `AUTOINCREMENT` will do if
     rows stay in the table. SQLite reuses ids of deleted rows, and rows that get them are passed
-    over; this is noticed only while the highest id is below the last moved one. Several relays of
-    one table may run at once and continue each other's work. A topic that is deleted and created
-    again gets the rows again.
+    over. The outbox notices that only while the highest id is below the last moved one. Several
+    relays of one table may run at once and continue each other's work. A topic that is deleted and
+    created again gets the rows again.
 
     A batch costs three syncs, two of the database and one of the log. Its number is committed with
     `synchronous=EXTRA`, whatever the service's own connections do, and it is appended durably.
@@ -117,10 +118,11 @@ class Outbox:
         limit: Most rows of one batch.
         timeout: Seconds to wait while others hold the database's lock.
         on_bad: What to do with a row that cannot be a record. Such a row has a value that the codec
-            does not take, or is too large for one append, or makes `row` raise. "raise" moves the
-            rows before it and raises, naming the row, each time until it is corrected or deleted.
-            "skip" leaves it out. "dead-letter" appends it, once, to the topic `dead_letter`. Both
-            log a warning and count it in `refused`.
+            does not take, or is too large for one append, or makes `row` raise. With "raise" the
+            outbox moves the rows before it and raises, naming the row. It does so each time until
+            the row is corrected or deleted. With "skip" it leaves the row out. With "dead-letter"
+            it appends the row, once, to the topic `dead_letter`. Both log a warning and count it in
+            `refused`.
         dead_letter: A topic with the codec json or bytes, or its name; by default `<topic>.dead`,
             created when it is needed. A dead letter is the row's columns as JSON, with blobs and
             text that is not UTF-8 as `{"base64": ...}`. Its key is the id, and its headers are
@@ -358,9 +360,8 @@ class Outbox:
         if self._delete and lowest is not None and lowest <= last:
             raise InvalidArgument(
                 f"{self._table} has a row {lowest}, and {self.name!r} has moved, and deleted, rows "
-                f"up to {last}: it would never be moved; insert it again, without an id of your "
-                "own, and delete this one; or only delete it, if an outbox without delete=True has "
-                "moved it"
+                f"up to {last}, so this outbox never moves it: delete it, and insert it again "
+                "without an id of your own unless another outbox has moved it"
             )
         known = [highest] if highest is not None else []
         if self._autoincrement:

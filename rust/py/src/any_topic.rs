@@ -88,7 +88,7 @@ impl AnyTopic {
         bulk_load::stage(py, &self.opened, &name, &part, idempotency_key.as_ref())
     }
 
-    /// Commit a bulk load: all records of its parts become visible at once, and are on the disk when this
+    /// Commit a bulk load: all records of its parts become visible at once. They are on the disk when this
     /// returns, whatever the topic's sync mode. Then what the load staged is removed.
     ///
     /// Args:
@@ -100,8 +100,8 @@ impl AnyTopic {
     ///         1,024 series.
     ///
     /// Returns:
-    ///     A dict: `committed`, False where the key was there before; `records`, how many were appended;
-    ///     `offsets`, for each partition that got any the first offset and the one behind the last.
+    ///     A dict. `committed` is False where the key was there before. `records` is how many were appended.
+    ///     `offsets` has, for each partition that got any, the first offset and the one after the last.
     ///
     /// Raises:
     ///     InvalidManifest: One is corrupt, of another load or topic, or there twice. Nothing was committed.
@@ -187,8 +187,8 @@ impl AnyTopic {
         bulk_load::forget_idempotency_key(py, &self.opened, &input::text(&series, SERIES)?)
     }
 
-    /// Remove what bulk loads that came to nothing left in the topic's log: parts that no process is
-    /// writing, and that did not change for so many seconds. Each commit, and `Store.maintain`, does it
+    /// Remove what failed bulk loads left in the topic's log: parts that no process is writing, and that
+    /// did not change for so many seconds. Each commit, and `Store.maintain`, does it
     /// for those of a day.
     ///
     /// Returns:

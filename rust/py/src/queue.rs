@@ -62,9 +62,9 @@ impl Queue {
             list.iter().map(own).collect::<PyResult<_>>()?
         } else {
             {
-            let each = jobs.try_iter().map_err(|_| input::not_that("jobs", takes, jobs))?;
-            each.map(|job| own(job?)).collect::<PyResult<_>>()?
-        }
+                let each = jobs.try_iter().map_err(|_| input::not_that("jobs", takes, jobs))?;
+                each.map(|job| own(job?)).collect::<PyResult<_>>()?
+            }
         };
         match jobs.iter().find(|job| !Arc::ptr_eq(&job.get().batch.queue, &self.inner)) {
             None => Ok(jobs),

@@ -52,8 +52,8 @@ impl Topic {
     ///     timestamp: When it happened: an aware datetime, or ISO text with a zone such as
     ///         "2026-11-20T08:00:00Z". By default, when it is appended.
     ///     timestamp_ns: The same as nanoseconds since 1970, an int: a datetime has no nanoseconds.
-    ///     partition: The topic's only partition, 0, or the one that this is a view of: a call that suits
-    ///         topics of both kinds may name it.
+    ///     partition: The topic's only partition, 0, or the one that this is a view of. So a call for topics
+    ///         of both kinds may name it.
     ///     sync: "none", "interval" or "durable", see `falaj.open`.
     ///     producer: The name of the program that appends, so that a repeat is not appended again; goes with
     ///         `sequence`. A log remembers up to 65,536 producers, fewer where segments are small; see
@@ -67,8 +67,8 @@ impl Topic {
     ///     The offset of the record.
     ///
     /// Raises:
-    ///     TypeError, InvalidArgument: The codec cannot give the value back, or has none for it: a key of a dict that
-    ///         is no text, `nan` in JSON, lists more than 128 deep. Nothing was appended.
+    ///     TypeError, InvalidArgument: The codec cannot give the value back. Examples are a key of a dict that is no
+    ///         text, `nan` in JSON, and lists more than 128 deep. Nothing was appended.
     ///     OffsetConflict: Another append was faster, and the offset that was expected is taken.
     ///     OutOfOrderSequence: The producer left a sequence out.
     ///     DuplicateSequence: A repeat of an older append than the last five, or a sequence before
@@ -130,7 +130,7 @@ impl Topic {
     ///     records: An iterable of values, pairs `(key, value)`, `NewRecord`s or `Record`s. A tuple is
     ///         always a pair, with a key: a value that is a tuple goes into a `NewRecord`. A `Record` keeps
     ///         key, headers and time. Its bytes stay as they are where its topic has the same codec, or this
-    ///         one has none; else its value is encoded by this topic's codec. For the rows of a table see
+    ///         one has none. Else this topic's codec encodes its value. For the rows of a table see
     ///         `Part.append_arrow`.
     ///     partition, sync, producer, sequence, expect: As for `append`; they stand for all the records together.
     ///
