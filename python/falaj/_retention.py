@@ -10,6 +10,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
+from falaj._checks import mapping, text
 from falaj._numbers import plain
 from falaj._time import Duration, seconds
 from falaj.errors import InvalidArgument, named, shown
@@ -171,12 +172,10 @@ def texts(properties: Mapping[Any, Any]) -> dict[str, str | None]:
     """Check properties of a topic.
 
     Raises:
-        InvalidArgument: A name or value is not text.
+        TypeError: A name is not text, or a value is neither text nor None.
+        InvalidArgument: A text holds half a character.
     """
-    for name, value in properties.items():
-        if not isinstance(name, str) or not (value is None or isinstance(value, str)):
-            raise InvalidArgument(
-                f"a property of a topic has a name and a value of text, not {shown(name)}: "
-                f"{shown(value)}; None removes it"
-            )
-    return dict(properties)
+    return {
+        text(name, "the name in properties"): None if value is None else text(value, "properties")
+        for name, value in mapping(properties, "properties", "texts by name").items()
+    }

@@ -353,10 +353,10 @@ impl Consumer {
         topic: Option<&Bound<'_, PyAny>>,
         #[pyo3(from_py_with = input::partition)] partition: Option<u32>,
         sync: Option<&Bound<'_, PyAny>>,
-        metadata: Option<&Bound<'_, PyString>>,
+        metadata: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
         let durable = sync_mode(sync)? == Some(SyncMode::Durable);
-        let metadata = metadata_of(metadata)?;
+        let metadata = input::metadata(metadata)?;
         self.with(py, |state| {
             state.noting(py, &metadata, |state| {
                 let Some(offset) = offset else {
@@ -463,7 +463,7 @@ impl Consumer {
     fn committed_metadata(
         &self,
         py: Python<'_>,
-        topic: Option<&Bound<'_, PyString>>,
+        topic: Option<&Bound<'_, PyAny>>,
         #[pyo3(from_py_with = input::partition)] partition: Option<u32>,
     ) -> PyResult<String> {
         self.with(py, |state| {
@@ -614,9 +614,9 @@ impl Consumer {
     pub(crate) fn moves(
         &self,
         py: Python<'_>,
-        metadata: Option<&Bound<'_, PyString>>,
+        metadata: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<(Vec<Move>, Option<Topic>)> {
-        let metadata = metadata_of(metadata)?;
+        let metadata = input::metadata(metadata)?;
         self.with(py, |state| {
             state.noting(py, &metadata, |state| {
                 let member = state.reader.settled();
@@ -640,9 +640,4 @@ impl Consumer {
             state.reader.set_paused((topic.as_deref(), partition), paused).or_raise(py)
         })
     }
-}
-
-/// The text of the argument `metadata`; empty without one.
-fn metadata_of(given: Option<&Bound<'_, PyString>>) -> PyResult<String> {
-    given.map_or(Ok(String::new()), |given| input::text(given, "metadata"))
 }

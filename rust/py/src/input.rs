@@ -459,6 +459,12 @@ pub(crate) fn reason<'a, 'py>(
     optional_text(given, "reason", "text")
 }
 
+/// Take the text beside committed offsets; empty without one.
+pub(crate) fn metadata(given: Option<&Bound<'_, PyAny>>) -> PyResult<String> {
+    optional_text(given, "metadata", "text")?
+        .map_or_else(|| Ok(String::new()), |given| text(given, "metadata"))
+}
+
 /// Take permission bits.
 pub(crate) fn permissions(given: &Bound<'_, PyAny>) -> PyResult<u32> {
     number(given, "permissions")

@@ -418,7 +418,7 @@ impl Transaction {
         &self,
         py: Python<'_>,
         consumer: &Bound<'_, Consumer>,
-        metadata: Option<&Bound<'_, PyString>>,
+        metadata: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
         let consumer = consumer.get();
         let (moves, home) = consumer.moves(py, metadata)?;
