@@ -9,6 +9,8 @@ pub const MAX_METADATA: usize = 384;
 /// Longest entry of a cursor.
 pub(super) const CURSOR_LEN_MAX: usize = 18 + MAX_CURSOR_NAME + MAX_METADATA;
 
+/// Bytes before the payload of an entry.
+const ENTRY_HEAD: usize = 4;
 const WRONG_LENGTH: DecodeError = DecodeError::Damaged("a log fact of the wrong length");
 
 /// A consumer group's position, kept in the log that the group's members write to.
@@ -32,6 +34,11 @@ impl CursorState {
 pub(super) struct KeptCursor {
     pub(super) state: CursorState,
     pub(super) metadata: Box<[u8]>,
+}
+
+/// Return the bytes of a cursor's entry in a snapshot.
+pub fn cursor_len(name: &[u8], metadata: &[u8]) -> u64 {
+    (ENTRY_HEAD + 18 + name.len() + metadata.len()) as u64
 }
 
 /// Encode the payload of a cursor's entry.

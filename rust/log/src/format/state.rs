@@ -21,7 +21,7 @@ use super::address::Address;
 use super::block::BlockHeader;
 pub use super::expiring::{IdleProducer, LONGEST_STEP_US, encode_idle};
 use super::kept_cursor::{CURSOR_LEN_MAX, KeptCursor, decode_cursor, encode_cursor};
-pub use super::kept_cursor::{CursorState, MAX_CURSOR_NAME, MAX_METADATA};
+pub use super::kept_cursor::{CursorState, MAX_CURSOR_NAME, MAX_METADATA, cursor_len};
 pub use super::producer::{After, ProducerName, ProducerState, SequenceSpan, Standing};
 use super::{DecodeError, Decoded, put, u32_at, u64_at, varint};
 
@@ -104,6 +104,8 @@ pub struct LogState {
     /// By topic number and name.
     tokens: BTreeMap<(u32, Vec<u8>), IdempotencyState>,
     cursors: BTreeMap<Vec<u8>, KeptCursor>,
+    /// Bytes of their entries.
+    cursor_bytes: u64,
     /// Where corruption begins that may hide changes of cursors, idempotency keys and producers.
     doubt: Option<Address>,
     /// Last use of any expiring producer.
@@ -143,6 +145,16 @@ impl LogState {
     /// Return the metadata beside a cursor that is kept in the log; empty if there is none.
     pub fn cursor_metadata(&self, name: &[u8]) -> &[u8] {
         self.cursors.get(name).map_or(&[], |kept| &kept.metadata)
+    }
+
+    /// Return the bytes of a cursor's entry in a snapshot; 0 if the log does not keep it.
+    pub fn cursor_len(&self, name: &[u8]) -> u64 {
+        self.cursors.get(name).map_or(0, |kept| cursor_len(name, &kept.metadata))
+    }
+
+    /// Return the bytes of all cursors' entries in a snapshot.
+    pub fn cursor_bytes(&self) -> u64 {
+        self.cursor_bytes
     }
 
     /// Iterate over all cursors that are kept in the log, by name.
@@ -401,11 +413,13 @@ impl LogState {
             }
             (kind::CURSOR, 19..=CURSOR_LEN_MAX) => {
                 let (name, state, metadata) = decode_cursor(payload)?;
+                self.cursor_bytes -= self.cursor_len(name);
                 if state.offset == CursorState::NONE.offset {
                     self.cursors.remove(name);
                 } else {
                     let kept = KeptCursor { state, metadata: metadata.into() };
                     self.cursors.insert(name.to_vec(), kept);
+                    self.cursor_bytes += self.cursor_len(name);
                 }
             }
             (kind::DOUBT, 8) => {

@@ -21,7 +21,7 @@ use crate::failpoints::{Point, pass};
 use crate::format::block::Producer;
 use crate::format::state::{
     CursorState, IdempotencyState, LogState, MAX_CURSOR_NAME, MAX_CURSORS, MAX_METADATA,
-    MAX_PRODUCERS, MAX_TOKEN_NAME, MAX_TOKENS, ProducerName, SequenceSpan, Standing,
+    MAX_PRODUCERS, MAX_TOKEN_NAME, MAX_TOKENS, ProducerName, SequenceSpan, Standing, cursor_len,
     encode_cursors, encode_finished, encode_forgotten, encode_tokens,
 };
 
@@ -31,10 +31,9 @@ use super::bulk_load::Token;
 use super::metadata::{CursorMove, FACTS_OF_A_BLOCK};
 use super::{Log, enter};
 
-/// Most bytes of a producer, an idempotency key and a cursor in a segment's snapshot.
+/// Most bytes of a producer and an idempotency key in a segment's snapshot.
 const PRODUCER_LEN: u64 = 126;
 const TOKEN_LEN: u64 = MAX_TOKEN_NAME as u64 + 24;
-const CURSOR_LEN: u64 = (MAX_CURSOR_NAME + MAX_METADATA) as u64 + 22;
 
 /// A condition of an append, checked under the append lock.
 ///
@@ -114,13 +113,13 @@ impl<'a> Precondition<'a> {
         Self::Producer(Sequences { name, span, topics, stamp })
     }
 
-    /// Check it against this state. `room` is how many more cursors the log can keep.
+    /// Check it against this state. `room` is the space for more cursors.
     #[inline]
     fn check(
         &self,
         log: &Log,
         state: &LogState,
-        room: &mut usize,
+        room: &mut Room,
     ) -> std::result::Result<(), Found> {
         match self {
             Self::NextOffset { topic, offset } => match state.topic(*topic) {
@@ -151,12 +150,28 @@ impl<'a> Precondition<'a> {
                 if is_fenced && moved.from != Some(at.unwrap_or(CursorState::NONE)) {
                     return Err(Found::Elsewhere);
                 }
-                if at.is_none() && moved.to != CursorState::NONE {
-                    *room = room.checked_sub(1).ok_or(Found::Full)?;
-                }
-                Ok(())
+                let is_kept = moved.to != CursorState::NONE;
+                let len = if is_kept { cursor_len(moved.name, moved.metadata) } else { 0 };
+                room.take(state.cursor_len(moved.name), len).ok_or(Found::Full)
             }
         }
+    }
+}
+
+/// The space for more cursors in a log.
+struct Room {
+    cursors: usize,
+    bytes: u64,
+}
+
+impl Room {
+    /// Take the space of a cursor that had so many bytes, and 0 before it was kept.
+    fn take(&mut self, before: u64, after: u64) -> Option<()> {
+        if before == 0 && after > 0 {
+            self.cursors = self.cursors.checked_sub(1)?;
+        }
+        self.bytes = self.bytes.checked_sub(after.saturating_sub(before))?;
+        Some(())
     }
 }
 
@@ -265,15 +280,19 @@ impl Log {
         self.most(TOKEN_LEN, MAX_TOKENS)
     }
 
-    /// Return how many cursors this log keeps.
-    pub fn max_cursors(&self) -> usize {
-        self.most(CURSOR_LEN, MAX_CURSORS)
+    /// Return the space for more cursors in this state.
+    fn room(&self, state: &LogState) -> Room {
+        let cursors = MAX_CURSORS.saturating_sub(state.cursors().len());
+        Room { cursors, bytes: self.eighth().saturating_sub(state.cursor_bytes()) }
     }
 
     /// Return how many of them take at most an eighth of a segment in its snapshot.
     fn most(&self, len: u64, most: usize) -> usize {
-        let fit = self.settings.segment_bytes / 8 / len;
-        usize::try_from(fit).map_or(most, |fit| fit.min(most))
+        usize::try_from(self.eighth() / len).map_or(most, |fit| fit.min(most))
+    }
+
+    fn eighth(&self) -> u64 {
+        self.settings.segment_bytes / 8
     }
 
     /// Append blocks as [`Log::append`] does if these preconditions hold, and make their changes.
@@ -342,7 +361,7 @@ impl Log {
         state: &LogState,
         preconditions: &[Precondition<'_>],
     ) -> std::result::Result<(), Unmet> {
-        let mut room = self.max_cursors().saturating_sub(state.cursors().len());
+        let mut room = self.room(state);
         let (mut unmet, mut of_producer, mut repeated, mut is_new) = (None, None, None, false);
         for (which, precondition) in preconditions.iter().enumerate() {
             let is_producer = precondition.sequences().is_some();
@@ -413,8 +432,8 @@ impl Log {
                  `falaj producer forget`), let each worker keep one name, or let producers expire",
             ),
             Precondition::Cursor(_) => (
-                format!("keeps {} cursors", self.max_cursors()),
-                "keep some in another log, or in one whose topics have larger segments",
+                format!("keeps {} bytes of cursors", self.eighth()),
+                "keep some in another log, or in one whose topics have larger segments, or commit less metadata",
             ),
             _ => (
                 format!("remembers {} idempotency keys", self.max_tokens()),

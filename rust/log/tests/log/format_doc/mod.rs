@@ -589,8 +589,7 @@ fn limits_are_those_of_the_code() {
     assert_eq!(limit("producers"), producers);
     let token = state::MAX_TOKEN_NAME as u64 + 24;
     assert_eq!(limit("idempotency keys"), [state::MAX_TOKENS as u64, token]);
-    let cursor = (state::MAX_CURSOR_NAME + state::MAX_METADATA) as u64 + 22;
-    assert_eq!(limit("cursors"), [state::MAX_CURSORS as u64, cursor]);
+    assert_eq!(limit("cursors"), [state::MAX_CURSORS as u64, state::cursor_len(b"", b"")]);
     assert_eq!(limit("writing processes"), [u64::from(lock::SLOTS)]);
     assert_eq!(limit("name of a topic"), [names::MAX_NAME as u64]);
     assert_eq!(limit("varint"), [varint::MAX_LEN as u64]);

@@ -1,6 +1,6 @@
 //! Metadata that is committed with an offset, and read back by any process.
 
-use falaj::internals::topic::Transaction;
+use falaj::internals::topic::{CursorMove, CursorState, Transaction};
 
 use super::*;
 
@@ -80,6 +80,34 @@ fn metadata_that_is_too_long_is_refused_and_nothing_is_committed() {
     let told = billing.set_metadata(&"x".repeat(385)).unwrap_err().to_string();
     assert!(told.contains("at most 384 bytes") && told.contains("has 385"), "{told}");
     assert_eq!(listed(&store), (0, String::new()));
+}
+
+#[test]
+fn a_log_keeps_cursors_with_metadata_of_an_eighth_of_a_segment_and_no_more() {
+    let machine = MemoryStorage::new();
+    let commit = |machine: &MemoryStorage, name: u8, offset: u64, metadata: &[u8]| {
+        let store = store(machine);
+        let to = CursorState { offset, ..CursorState::default() };
+        let mut tx = Transaction::new(&store);
+        tx.keep_cursors_in(&sums(&store)).unwrap();
+        tx.move_cursor(CursorMove { name: &[name; 512], to, from: None, metadata });
+        tx.commit().map(drop)
+    };
+    let long = [b'm'; 384];
+    for name in 0..8 {
+        commit(&machine, name, 1, &long).unwrap();
+    }
+    let full = commit(&machine, 8, 1, &long).unwrap_err().to_string();
+    assert!(full.contains("keeps 8192 bytes of cursors and cannot take more"), "{full}");
+    commit(&machine, 8, 1, b"").unwrap();
+    // It has no space to grow, and needs none to move. Another process counts the same.
+    for machine in [&machine, &machine.process()] {
+        assert!(commit(machine, 8, 2, &long).is_err());
+        commit(machine, 8, 2, b"").unwrap();
+        commit(machine, 0, 2, &long).unwrap();
+    }
+    commit(&machine, 0, CursorState::NONE.offset, b"").unwrap();
+    commit(&machine, 8, 3, &long).unwrap();
 }
 
 #[test]
