@@ -61,7 +61,7 @@ def test_a_byte_order_mark_at_the_beginning_of_a_file_is_left_out(
 
 def test_no_input_is_no_record_and_the_topic_is_there(falaj: Shell) -> None:
     falaj.ok("append", "-s", "s", "t")
-    assert falaj.ok("topic", "list", "-s", "s") == "t\tbytes\t1\t0\t\topen\n"
+    assert falaj.ok("topic", "list", "-s", "s") == "t\t\t1\t0\t\topen\n"
 
 
 def test_files_come_in_the_order_given_and_a_dash_is_standard_input(falaj: Shell) -> None:

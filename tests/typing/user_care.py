@@ -53,6 +53,8 @@ def exactly_once(store: falaj.Store, billing: falaj.Consumer[Any]) -> None:
     assert_type(receipts.appended, list[falaj.Receipt])
     assert_type(orders.cursor("billing"), falaj.Cursor | None)
     assert_type(orders.producers(), list[falaj.Producer])
+    session = falaj.ExpiringProducer("web-7f3a")
+    assert_type(orders.last_sequence(session), int | None)
 
 
 def bulk(orders: falaj.Topic[Any]) -> None:
