@@ -328,8 +328,8 @@ impl Consumer {
         self.reader.member().lag(topic, partition)
     }
 
-    /// Leave the group. The committed offsets stay, and other members claim the partitions. What was delivered is
-    /// committed first where [that is automatic](super::ConsumerBuilder::commit_every). A consumer that is dropped
+    /// Leave the group. The committed offsets stay, and other members claim the partitions. Delivered
+    /// records are committed first where [that is automatic](super::ConsumerBuilder::commit_every). A consumer that is dropped
     /// leaves too, but cannot return an error, and commits nothing.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! What a member reads: a stream for each of its topics, and what was delivered from them.
+//! The reading of a member: a stream for each of its topics, and the records that were delivered.
 //!
 //! Owns the streams of a [`GroupMember`], which partitions are paused, and when to commit automatically. Nothing here
 //! waits for records: [`super::Consumer`] does, and so does the Python package, in its own way. Invariant: the member

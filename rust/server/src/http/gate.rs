@@ -10,7 +10,7 @@ use super::problem::Problem;
 use crate::access::Principal;
 
 /// Paths that need no token: they tell nothing of the store.
-const PUBLIC: [&str; 3] = ["/healthz", "/readyz", "/"];
+const PUBLIC: [&str; 4] = ["/healthz", "/readyz", "/openapi.json", "/"];
 
 fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     // A value that is no text counts as one that is not allowed.

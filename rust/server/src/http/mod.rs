@@ -17,6 +17,7 @@ pub mod guarded;
 mod health;
 pub mod listen;
 pub mod metrics;
+mod openapi;
 pub mod problem;
 mod read;
 mod shape;
@@ -118,6 +119,7 @@ impl App {
             .route("/healthz", get(health::healthz))
             .route("/readyz", get(health::readyz))
             .route("/metrics", get(metrics::metrics))
+            .route("/openapi.json", get(openapi::openapi))
             .route("/v1/append", post(together::append))
             .route("/v1/topics", get(topics::list))
             .route(
@@ -148,6 +150,12 @@ async fn unknown(uri: axum::http::Uri) -> Problem {
 
 async fn not_allowed(method: axum::http::Method, uri: axum::http::Uri) -> Problem {
     let detail = format!("{method} is not a request that {} takes", uri.path());
-    Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", detail)
-        .remedy("see /openapi.json")
+    // The router has one path for a topic and for what is done to it, and would name the methods of both.
+    let topic = uri.path().strip_prefix("/v1/topics/").filter(|rest| !rest.contains('/'));
+    let problem = match topic {
+        Some(name) if name.contains(':') => Problem::not_allowed(detail, "POST"),
+        Some(_) => Problem::not_allowed(detail, topics::METHODS),
+        None => Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", detail),
+    };
+    problem.remedy("see /openapi.json")
 }

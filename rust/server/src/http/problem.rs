@@ -18,6 +18,7 @@ pub struct Problem {
     remedy: Option<&'static str>,
     members: Map<String, Value>,
     retry_after: Option<u32>,
+    allow: Option<&'static str>,
 }
 
 /// The answer of a handler.
@@ -26,8 +27,8 @@ pub type Answer<T = Response> = Result<T, Box<Problem>>;
 impl Problem {
     /// Refuse with a status, a name of the kind of problem, and a sentence.
     pub fn new(status: StatusCode, kind: &'static str, detail: impl Into<String>) -> Self {
-        let (remedy, members, retry_after) = (None, Map::new(), None);
-        Self { status, kind, detail: detail.into(), remedy, members, retry_after }
+        let (remedy, members, retry_after, allow) = (None, Map::new(), None, None);
+        Self { status, kind, detail: detail.into(), remedy, members, retry_after, allow }
     }
 
     /// Refuse what a client got wrong.
@@ -39,6 +40,12 @@ impl Problem {
     pub fn busy(detail: impl Into<String>) -> Self {
         let problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail);
         Self { retry_after: Some(1), ..problem }.remedy("try again in a moment")
+    }
+
+    /// Refuse a method, and name those that are allowed.
+    pub fn not_allowed(detail: impl Into<String>, allow: &'static str) -> Self {
+        let problem = Self::new(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", detail);
+        Self { allow: Some(allow), ..problem }
     }
 
     /// Say what helps.
@@ -98,6 +105,9 @@ impl IntoResponse for Problem {
                 header::WWW_AUTHENTICATE,
                 HeaderValue::from_static("Bearer realm=\"falaj\""),
             );
+        }
+        if let Some(methods) = self.allow {
+            headers.insert(header::ALLOW, HeaderValue::from_static(methods));
         }
         if let Some(seconds) = self.retry_after {
             headers.insert(header::RETRY_AFTER, seconds.into());

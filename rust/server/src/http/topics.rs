@@ -21,6 +21,8 @@ use crate::access::{Action, Kind, Principal};
 use crate::config::units::Span;
 use crate::store::read::blocking;
 
+/// The methods that a topic takes by its own path.
+pub const METHODS: &str = "GET, HEAD, PUT, PATCH, DELETE";
 /// How long the end of a topic waits for its log.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -34,6 +36,7 @@ struct Settings {
     segment_bytes: Option<u64>,
     sync_interval: Option<Span>,
     compacted: Option<bool>,
+    #[serde(deserialize_with = "object")]
     retention: Option<Limits>,
 }
 
@@ -42,6 +45,7 @@ struct Settings {
 #[serde(deny_unknown_fields, default)]
 struct Change {
     compacted: Option<bool>,
+    #[serde(deserialize_with = "object")]
     retention: Option<Limits>,
 }
 
@@ -74,6 +78,13 @@ struct Trim {
 struct Compaction {
     tombstones: Option<Span>,
     seal: bool,
+}
+
+/// Read an object or nothing. An array would count as the members in their order.
+fn object<'de, T: DeserializeOwned, D: Deserializer<'de>>(from: D) -> Result<Option<T>, D::Error> {
+    let members = Option::<serde_json::Map<String, Value>>::deserialize(from)?;
+    let read = |members| serde_json::from_value(Value::Object(members));
+    members.map(read).transpose().map_err(serde::de::Error::custom)
 }
 
 fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(from: D) -> Result<Option<T>, D::Error> {
@@ -125,6 +136,7 @@ pub async fn describe(
     Extension(principal): Extension<Principal>,
     Named(name): Named<String>,
 ) -> Answer<Json<Value>> {
+    expect_topic(&name)?;
     principal.may(Action::Read, Kind::Topic, &name)?;
     let store = app.served.store().clone();
     let info = blocking(move || store.topic_info(&name)).await?;
@@ -142,8 +154,11 @@ async fn document<T: DeserializeOwned + Default>(
 }
 
 fn parse<T: DeserializeOwned + Default>(bytes: &[u8]) -> Answer<T> {
-    if bytes.trim_ascii().is_empty() {
-        return Ok(T::default());
+    match bytes.trim_ascii_start().first() {
+        None => return Ok(T::default()),
+        Some(b'{') => {}
+        // An array would count as the members in their order.
+        Some(_) => return Err(Box::new(Problem::bad_request("the body must be a JSON object"))),
     }
     serde_json::from_slice(bytes).map_err(|error| {
         Box::new(Problem::bad_request(format!("the body cannot be used: {error}")))
@@ -168,6 +183,7 @@ pub async fn create(
     headers: HeaderMap,
     body: Body,
 ) -> Answer {
+    expect_topic(&name)?;
     principal.may(Action::Create, Kind::Topic, &name)?;
     let asked: Settings = document(&app, &headers, body).await?;
     let served = std::sync::Arc::clone(&app.served);
@@ -214,6 +230,7 @@ pub async fn change(
     headers: HeaderMap,
     body: Body,
 ) -> Answer<Json<Value>> {
+    expect_topic(&name)?;
     principal.may(Action::Admin, Kind::Topic, &name)?;
     let asked: Change = document(&app, &headers, body).await?;
     on_topic(&app, name, move |topic| {
@@ -234,6 +251,7 @@ pub async fn delete(
     Extension(principal): Extension<Principal>,
     Named(name): Named<String>,
 ) -> Answer<StatusCode> {
+    expect_topic(&name)?;
     principal.may(Action::Delete, Kind::Topic, &name)?;
     let store = app.served.store().clone();
     blocking(move || store.delete_topic(&name)).await?;
@@ -272,14 +290,21 @@ pub async fn act(
         }
         _ => {
             let detail = format!("a topic takes no POST to {verb:?}");
-            let problem =
-                Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", detail);
-            Err(Box::new(
-                problem.remedy(
-                    "send it to orders/records, orders:finish, orders:trim or orders:compact",
-                ),
-            ))
+            let problem = Problem::not_allowed(detail, METHODS);
+            let remedy = "send it to orders/records, orders:finish, orders:trim or orders:compact";
+            Err(Box::new(problem.remedy(remedy)))
         }
+    }
+}
+
+/// Refuse any other request to what [`act`] does.
+fn expect_topic(path: &str) -> Answer<()> {
+    match path.split_once(':') {
+        Some((_, verb @ ("finish" | "trim" | "compact"))) => {
+            let detail = format!("{verb} is done by a POST");
+            Err(Box::new(Problem::not_allowed(detail, "POST")))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -1,4 +1,4 @@
-//! What a member reads and commits: pauses, batches, automatic commits, corruption, finished and deleted topics.
+//! Reading and committing as a member: pauses, batches, automatic commits, corruption, finished and deleted topics.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
