@@ -157,6 +157,16 @@ impl LogState {
         self.cursor_bytes
     }
 
+    /// Keep a cursor, or forget it, and count its bytes.
+    fn keep_cursor(&mut self, name: &[u8], kept: Option<KeptCursor>) {
+        self.cursor_bytes -= self.cursor_len(name);
+        match kept {
+            Some(kept) => drop(self.cursors.insert(name.to_vec(), kept)),
+            None => drop(self.cursors.remove(name)),
+        }
+        self.cursor_bytes += self.cursor_len(name);
+    }
+
     /// Iterate over all cursors that are kept in the log, by name.
     pub fn cursors(&self) -> impl ExactSizeIterator<Item = (&[u8], CursorState)> {
         self.cursors.iter().map(|(name, kept)| (name.as_slice(), kept.state))
@@ -413,14 +423,9 @@ impl LogState {
             }
             (kind::CURSOR, 19..=CURSOR_LEN_MAX) => {
                 let (name, state, metadata) = decode_cursor(payload)?;
-                self.cursor_bytes -= self.cursor_len(name);
-                if state.offset == CursorState::NONE.offset {
-                    self.cursors.remove(name);
-                } else {
-                    let kept = KeptCursor { state, metadata: metadata.into() };
-                    self.cursors.insert(name.to_vec(), kept);
-                    self.cursor_bytes += self.cursor_len(name);
-                }
+                let is_kept = state.offset != CursorState::NONE.offset;
+                let kept = is_kept.then(|| KeptCursor { state, metadata: metadata.into() });
+                self.keep_cursor(name, kept);
             }
             (kind::DOUBT, 8) => {
                 self.doubt = Some(Address(u64_at(payload, 0))).filter(|at| *at != NO_DOUBT);

@@ -18,7 +18,7 @@ fn rich_state() -> LogState {
     state.note_producer(0, sent(5, 1), 2, 0);
     state.tokens.insert((3, b"job".to_vec()), IdempotencyState { version: 1, committed_ms: 2 });
     let state_of = CursorState { offset: 8, crc: 4, turn: 2 };
-    state.cursors.insert(b"billing".to_vec(), kept(state_of, b"invoice 17"));
+    state.keep_cursor(b"billing", Some(kept(state_of, b"invoice 17")));
     state
 }
 
@@ -442,9 +442,8 @@ fn what_did_not_change_is_not_said_again() {
     assert!(before.encode_since(&before).is_empty());
     let mut after = before.clone();
     after.tokens.insert((3, b"job".to_vec()), IdempotencyState { version: 9, committed_ms: 2 });
-    after
-        .cursors
-        .insert(b"more".to_vec(), kept(CursorState { offset: 1, crc: u32::MAX, turn: 0 }, b""));
+    let more = CursorState { offset: 1, crc: u32::MAX, turn: 0 };
+    after.keep_cursor(b"more", Some(kept(more, b"")));
     after.note_producer(3, sent(6, 4), 8, 0);
     let mut said = vec![0xaa];
     after.append_since(&before, &mut said);
