@@ -180,15 +180,16 @@ def test_a_consumer_is_refused_for_its_cursors_are_elsewhere(store: falaj.Store)
 
 def test_a_log_says_when_it_keeps_no_more_cursors(store: falaj.Store) -> None:
     small = store.topic("small", segment_bytes=65536)
+    names = [f"{n:0500}" for n in range(16)]  # each takes 522 bytes
     with store.transaction() as tx:
-        tx.commit_cursor([Cursor(f"{n}", n) for n in range(8)], into=small)
-    with refused(store, errors.InvalidArgument, "keeps 8 cursors") as tx:
+        tx.commit_cursor([Cursor(name, 1) for name in names[:15]], into=small)
+    with refused(store, errors.InvalidArgument, "keeps 8192 bytes of cursors") as tx:
         tx.append(small, b"x")
-        tx.commit_cursor([Cursor("one more", 1)])
+        tx.commit_cursor([Cursor(names[15], 1)])
     assert len(small) == 0
     with store.transaction() as tx:
-        tx.commit_cursor([Cursor("7", 70)], into=small)
-    assert small.cursor("7") == Cursor("7", 70)
+        tx.commit_cursor([Cursor(names[7], 70)], into=small)
+    assert small.cursor(names[7]) == Cursor(names[7], 70)
 
 
 def test_a_topic_that_was_deleted_meanwhile_takes_the_transaction_with_it(
