@@ -30,7 +30,7 @@ from pathlib import Path
 from house import ROOT
 
 DRIVER = Path(__file__).with_name("page_driver.py")
-LANGUAGES = {"python", "sh", "console", "rust", "toml", "text", "sql"}
+LANGUAGES = {"python", "sh", "console", "rust", "toml", "text", "sql", "json"}
 DEADLINE_S = 110
 # Python 3.11 has this filter from 3.11.4 on; earlier ones unpack archives without it.
 DATA_FILTER = getattr(tarfile, "data_filter", None)

@@ -37,6 +37,12 @@ def test_there_are_pages_with_blocks_of_every_kind() -> None:
     assert of("rust")
 
 
+def test_blocks_of_json_are_json() -> None:
+    assert of("json")
+    for block in of("json"):
+        json.loads(block.text)
+
+
 RUN_HERE = [page for page in PAGES if page not in {*guides_of_spark(), *recipes()}]
 
 
