@@ -14,7 +14,9 @@ CONFIG = """
 [checks]
 # The schema cannot say all rules of the engine, such as which headers go together.
 positive_data_acceptance.enabled = false
-negative_data_rejection.expected-statuses = [400, 401, 403, 404, 405, 406, 409, 412, 413, 415, 416, 503]
+negative_data_rejection.expected-statuses = [
+    400, 401, 403, 404, 405, 406, 409, 412, 413, 415, 416, 503,
+]
 """
 OPTIONS = ("--max-examples", "25", "--seed", "1")
 
