@@ -53,8 +53,9 @@ if TYPE_CHECKING:
     from falaj._compaction import CompactReport, Last
     from falaj._consumer import Consumer
     from falaj._core import ExpiringProducer, Follower, Job, Part
+    from falaj._jobs import Jobs
     from falaj._producers import Producer
-    from falaj._queue import Jobs, Queue
+    from falaj._queue import Queue
     from falaj._records import Position, Receipt
     from falaj._retention import Cut, LogMaintenance, Maintenance, TopicRetention
     from falaj._transaction import Cursor, Transaction

@@ -25,7 +25,7 @@ LAZY = {
     "GroupInfo": "_admin",
     "GroupPartitionInfo": "_admin",
     "Job": "_core",
-    "Jobs": "_queue",
+    "Jobs": "_jobs",
     "Last": "_compaction",
     "LockInfo": "_admin",
     "LogInfo": "_admin",

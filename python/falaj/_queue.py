@@ -9,22 +9,14 @@ from __future__ import annotations
 import time
 from collections.abc import Coroutine
 from contextlib import suppress
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Generic,
-    Literal,
-    NoReturn,
-    SupportsIndex,
-    TypeVar,
-    overload,
-)
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar
 
 from falaj import _core
 from falaj._any_topic import GIVE_THE_PATH
 from falaj._backoff import delay_of
 from falaj._checks import choice, flag
 from falaj._core import Job, NewRecord
+from falaj._jobs import Jobs
 from falaj._numbers import number, seconds
 from falaj.errors import (
     Error,
@@ -48,7 +40,7 @@ if TYPE_CHECKING:
 
     Headers = Mapping[str, str | bytes | None] | Iterable[tuple[str, str | bytes | None]]
 
-__all__ = ["Job", "Jobs", "Queue"]
+__all__ = ["Job", "Queue"]
 
 T = TypeVar("T")
 
@@ -96,105 +88,6 @@ def check_limits(
     if not 1 <= most < 2**24:
         raise InvalidArgument(f"max_attempts is 1 to {2**24 - 1}, or None, not {shown(most)}")
     return most
-
-
-class Jobs(list[Job[T]]):
-    """Jobs that were taken together: a list that begins each job when it returns it.
-
-    A job begins when iteration reaches it, when it is indexed or popped, or by `Job.begin`.
-    Iteration passes over jobs whose lease is over by then: other workers may have them. Slices and
-    copies are batches too, and begin nothing.
-
-    It is a context manager: jobs that are not settled when the block ends are returned, as by
-    `nack`. An exception that leaves the block is the reason.
-
-    Example:
-        >>> queue = store.queue("jobs")
-        >>> _ = queue.put(b"one"), queue.put(b"two")
-        >>> with queue.take(2) as jobs:
-        ...     for job in jobs:
-        ...         with job:
-        ...             raise ValueError("poison")
-        Traceback (most recent call last):
-        ValueError: poison
-        >>> {job.to_bytes(): job.attempt for job in queue.take(2)}
-        {b'two': 1, b'one': 2}
-    """
-
-    __slots__ = ("_queue", "_taken")
-    _taken: tuple[Job[T], ...]
-
-    def __init__(self, jobs: Iterable[Job[T]], queue: Queue[T]) -> None:
-        self._taken = tuple(jobs)
-        super().__init__(self._taken)
-        self._queue = queue
-
-    def ack(self) -> None:
-        """Ack all of them, as `Queue.ack`."""
-        self._queue.ack(self)
-
-    def nack(self, delay: float | None = None, *, reason: str | None = None) -> None:
-        """Return the jobs that are not settled, at once or after a delay.
-
-        Jobs that have begun count an attempt, the others do not. A job whose lease is over needs
-        nothing.
-
-        Args:
-            delay: Seconds before they are delivered again. By default jobs that have begun wait as
-                the queue's `backoff` says, and the others are delivered at once.
-            reason: Why they failed, for dead letters; as for `Job.nack`.
-        """
-        self._queue._release(list.copy(self), delay, reason)
-
-    def __iter__(self) -> Iterator[Job[T]]:
-        return filter(_core.Job._reach, list.__iter__(self))
-
-    def __reversed__(self) -> Iterator[Job[T]]:
-        return filter(_core.Job._reach, list.__reversed__(self))
-
-    @overload
-    def __getitem__(self, index: SupportsIndex) -> Job[T]: ...
-    @overload
-    def __getitem__(self, index: slice) -> Jobs[T]: ...
-    def __getitem__(self, index: SupportsIndex | slice) -> Job[T] | Jobs[T]:
-        if isinstance(index, slice):
-            return Jobs(list.__getitem__(self, index), self._queue)
-        job = list.__getitem__(self, index)
-        job._reach()
-        return job
-
-    def pop(self, index: SupportsIndex = -1) -> Job[T]:
-        """Remove a job from the list, begin it, and return it."""
-        job = list.pop(self, index)
-        job._reach()
-        return job
-
-    def copy(self) -> Jobs[T]:
-        """Return the same jobs as another batch."""
-        return self[:]
-
-    __copy__ = copy
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError(
-            "jobs cannot be pickled or copied, because their leases are this process's: give other "
-            "processes their records, or let them take jobs themselves"
-        )
-
-    def __add__(self, other: list[Any]) -> Jobs[Any]:  # type: ignore[override]
-        return Jobs(list.__add__(self, other), self._queue)
-
-    def __enter__(self) -> Jobs[T]:
-        return self
-
-    def __exit__(
-        self,
-        _kind: type[BaseException] | None = None,
-        error: BaseException | None = None,
-        _traceback: object = None,
-    ) -> None:
-        reason = None if error is None else _core._reason_of(error)
-        self._queue._release(self._taken, None, reason)
 
 
 class Queue(_core.Queue[T]):

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
     from falaj._consumer import Consumer
     from falaj._core import Batch, Bell, Follower, Record, Watch
-    from falaj._queue import Jobs, Queue
+    from falaj._jobs import Jobs
+    from falaj._queue import Queue
     from falaj._time import Duration
 
 __all__ = ["AsyncConsumer", "AsyncFollower"]

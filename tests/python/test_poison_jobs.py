@@ -13,7 +13,8 @@ import pytest
 from children import child
 
 import falaj
-from falaj._queue import Jobs, Queue
+from falaj._jobs import Jobs
+from falaj._queue import Queue
 from falaj.errors import LeaseExpired
 
 TEN = 10

@@ -10,14 +10,13 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import kubernetes_validate
 import pytest
 import trustme
 import yaml
 
 from house import ROOT
 from server.doors import PROGRAM, Server
-
-kubernetes_validate = pytest.importorskip("kubernetes_validate")
 
 DEPLOY = ROOT / "deploy"
 UNITS = DEPLOY / "systemd"
