@@ -278,7 +278,17 @@ def _msgpack() -> Pair:
 def _pickle() -> Pair:
     import pickle
 
-    return lambda value: pickle.dumps(value, pickle.HIGHEST_PROTOCOL), pickle.loads
+    def encode(value: Any) -> bytes:
+        try:
+            return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+        except RecursionError:
+            raise InvalidArgument(
+                f"{named(value)} is nested too deeply for pickle: append its parts"
+            ) from None
+        except (pickle.PicklingError, AttributeError) as error:
+            raise InvalidArgument(f"{named(value)} cannot be pickled: {error}") from error
+
+    return encode, pickle.loads
 
 
 _BUILT_IN: dict[str, Callable[[], Pair]] = {

@@ -527,6 +527,22 @@ def test_a_topic_that_is_not_to_be_created_lists_those_there_are(falaj: Shell) -
     assert falaj.ok("topic", "list", "-s", "s").count("\n") == 1
 
 
+@pytest.mark.parametrize("lines", [["--ndjson"], ["--key-field", "a"]])
+def test_json_lines_make_a_topic_json_whether_it_was_created_before_or_not(
+    falaj: Shell, lines: list[str]
+) -> None:
+    falaj.ok("topic", "create", "-s", "s", "before")
+    falaj.ok("topic", "create", "-s", "s", "records")
+    for topic in ("before", "now"):
+        falaj.ok("append", "-s", "s", topic, *lines, given=b'{"a": "1"}\n')
+    ended = falaj("append", "-s", "s", "records", "--records", given=b'{"value": 1}\n')
+    assert (ended.code, "topic records has no codec yet" in ended.sentence()) == (2, True)
+    with library.open(falaj.folder / "s", read_only=True) as store:
+        assert [store.topics[name]["codec"] for name in ("before", "now")] == ["json", "json"]
+        assert store.topics["records"]["codec"] is None
+        assert store.topic("before")[0].value == {"a": "1"}
+
+
 def test_a_topic_without_a_codec_takes_the_first_that_append_names_and_only_while_it_is_empty(
     falaj: Shell,
 ) -> None:

@@ -2,6 +2,7 @@
 
 import math
 import pickle
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,22 @@ def test_pickles_are_read_only_when_they_are_named(store: falaj.Store) -> None:
     with pytest.raises(InvalidArgument, match="run code"):
         store.topic("values")
     assert store.topic("values", codec="pickle")[0].value == {1}
+
+
+def test_what_pickle_cannot_take_is_refused_in_a_sentence_and_appends_nothing(
+    store: falaj.Store,
+) -> None:
+    topic = store.topic("values", codec="pickle")
+    deep: list[Any] = []
+    for _ in range(100_000):
+        deep = [deep]
+    with pytest.raises(InvalidArgument, match="list is nested too deeply for pickle"):
+        topic.append(deep)
+    with pytest.raises(InvalidArgument, match="function cannot be pickled"):
+        topic.extend([1, lambda: None])
+    with pytest.raises(TypeError, match="lock"):
+        topic.append(threading.Lock())
+    assert len(topic) == 0
 
 
 def test_another_codec_than_the_stored_one_is_refused(store: falaj.Store) -> None:

@@ -100,14 +100,17 @@ def _topic(
     partition: int | None,
     create: bool | None,
 ) -> EitherTopic:
-    """Open it; one that is created from JSON lines holds JSON, unless the options say otherwise.
+    """Open it. JSON lines make a topic without a codec one of JSON, unless the options name one.
 
+    A topic has no codec before it is created, and until the first program that appends names one.
     A partition that it does not have is refused before it is created.
     """
     if name not in store.topics:
         if create is False:
             expect_topics(store, name)
         wanted = _check_new(name, line, wanted, partition)
+    elif store.topics[name]["codec"] is None:
+        wanted = _named(name, line, wanted)
     topic = raw_topic(store, name, wanted)
     if partition is not None:
         check_partition(name, len(topic.partitions), partition)
@@ -118,10 +121,15 @@ def _check_new(name: str, line: Line, wanted: NewTopic, partition: int | None) -
     """Check that a topic can be created for such lines; return its settings."""
     if partition is not None:
         check_partition(name, wanted.partitions or 1, partition)
+    return _named(name, line, wanted)
+
+
+def _named(name: str, line: Line, wanted: NewTopic) -> NewTopic:
+    """Choose the codec of a topic that has none yet."""
     if wanted.codec is not None:
         return wanted
     if line.records:
-        raise Stop(f"topic {name} is to be created: say its --codec, such as bytes or json")
+        raise Stop(f"topic {name} has no codec yet: say its --codec, such as bytes or json")
     return wanted._replace(codec="json") if line.is_json else wanted
 
 
