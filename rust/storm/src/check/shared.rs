@@ -18,7 +18,7 @@ type Wrong = Box<dyn std::error::Error>;
 pub fn check(store: &Path, shared: &Shared) -> Result<(), Wrong> {
     let store = Store::open_with(store, &StoreOptions::reading())?;
     let open = |name| Topic::open(&store, name, &TopicOptions::default());
-    let [jobs, work, steps, sunk, keys] = TOPICS;
+    let [jobs, work, steps, sunk, keys, copies] = TOPICS;
     let jobs = open(jobs)?;
     if let Some(left) = (0..jobs.end(0)?).find(|offset| !shared.may_be_done(*offset)) {
         return Err(format!("the queue is done, but no worker acked job {left}").into());
@@ -30,7 +30,7 @@ pub fn check(store: &Path, shared: &Shared) -> Result<(), Wrong> {
             return Err(format!("partition {partition} was read up to {at}, not {end}").into());
         }
     }
-    check_steps(&open(steps)?)?;
+    check_steps(&open(steps)?, &open(copies)?)?;
     check_sunk(&open(sunk)?)?;
     check_keys(&open(keys)?, shared)
 }
@@ -39,20 +39,37 @@ fn number(value: Option<&[u8]>) -> Option<u64> {
     Some(u64::from_le_bytes(value?.get(..8)?.try_into().ok()?))
 }
 
-/// Each step is there once, and the cursor is at the last one's end.
-fn check_steps(steps: &Topic) -> Result<(), Wrong> {
-    let mut scan = steps.scan_partition(0, 0, None)?;
+/// Each step is in both topics once, and the cursor with its metadata is at the last one's end.
+fn check_steps(steps: &Topic, copies: &Topic) -> Result<(), Wrong> {
+    let next = count_steps(steps)?;
+    let copied = count_steps(copies)?;
+    let sequences = steps.producers()?.into_iter().map(|producer| producer.sequence);
+    let last = sequences.max().unwrap_or(0);
+    if copied != next || last > next {
+        let found = format!("of {next} steps {copied} have a copy, and {last} is a sequence");
+        return Err(found.into());
+    }
+    let at = steps.cursor(NAME.as_bytes())?.map_or(0, |cursor| cursor.offset);
+    let metadata = steps.cursor_metadata(NAME.as_bytes())?;
+    let wanted = if next == 0 { String::new() } else { next.to_string() };
+    if at == next && metadata == wanted.as_bytes() {
+        return Ok(());
+    }
+    let metadata = String::from_utf8_lossy(&metadata).into_owned();
+    Err(format!("there are {next} steps, and the cursor is at {at} with {metadata:?}").into())
+}
+
+fn count_steps(topic: &Topic) -> Result<u64, Wrong> {
+    let mut scan = topic.scan_partition(0, 0, None)?;
     let mut next = 0;
     while let Some(record) = scan.next().transpose()? {
         if number(record.value()) != Some(next) {
-            return Err(format!("instead of step {next} there is {:?}", record.value()).into());
+            let (name, found) = (topic.name(), record.value());
+            return Err(format!("instead of step {next} there is {found:?} in {name}").into());
         }
         next += 1;
     }
-    match steps.cursor(NAME.as_bytes())?.map_or(0, |cursor| cursor.offset) {
-        at if at == next => Ok(()),
-        at => Err(format!("there are {next} steps, and the cursor is at {at}").into()),
-    }
+    Ok(next)
 }
 
 /// Each bulk load of the series is there once, whole, in order.

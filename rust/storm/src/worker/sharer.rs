@@ -1,8 +1,8 @@
 //! The sharer: takes jobs of a queue and reads as a member of a group, beside others who do the
 //! same.
 //!
-//! It also does steps that must happen once: a cursor that moves with a record, a sink's bulk load
-//! with its idempotency key, a compaction.
+//! It also does steps that must happen once: a transaction with conditions, records of two topics
+//! and a cursor; a sink's bulk load with its idempotency key; a compaction.
 //!
 //! Every step is noted in [`Shared`], which reports a broken rule.
 
@@ -16,7 +16,8 @@ use falaj::internals::queue::{LeasedJob, QueueFile, QueueOptions};
 use falaj::internals::sink;
 use falaj::internals::store::{RetentionChange, Store, TopicOptions};
 use falaj::internals::topic::{
-    CompactOptions, CursorMove, CursorState, NewRecord, SyncMode, Topic, Transaction,
+    After, CompactOptions, CursorMove, CursorState, NewRecord, SequenceSpan, SyncMode, Topic,
+    Transaction,
 };
 
 use super::Wrong;
@@ -26,8 +27,8 @@ use crate::shared::{COMPACTED, Held, JOBS, KEYS, PARTITIONS, READ, STEPS, SUNK, 
 use crate::task::{Layout, Task};
 
 /// The topics: with the jobs, for the group, with the cursor kept by hand, of the sink, to be
-/// compacted.
-pub const TOPICS: [&str; 5] = ["jobs", "work", "steps", "sunk", "keys"];
+/// compacted, and with a copy of each step in the log of the steps.
+pub const TOPICS: [&str; 6] = ["jobs", "work", "steps", "sunk", "keys", "copies"];
 /// Name of the queue, the group, the cursor, and the series of bulk loads.
 pub const NAME: &str = "shared";
 /// Records of a bulk load.
@@ -45,6 +46,7 @@ pub fn options(layout: &Layout, name: &str) -> TopicOptions {
         segment_bytes: Some(64 << 10),
         sync_interval_ms: Some(layout.interval_ms),
         compacted: (name == "keys").then_some(true),
+        log: matches!(name, "steps" | "copies").then(|| "steps".to_owned()),
         ..TopicOptions::default()
     }
 }
@@ -53,7 +55,7 @@ struct Sharer<'a> {
     task: &'a Task,
     shared: Shared,
     store: Store,
-    topics: [Topic; 5],
+    topics: [Topic; 6],
     queue: QueueFile,
     reader: Option<GroupMember>,
     /// Partitions that it owned at the last look.
@@ -70,8 +72,8 @@ pub fn share(task: &Task) -> Result<(), Wrong> {
     let shared = Shared::open(accounts, task.id)?;
     let store = Store::open_with(&task.layout.store, &task.layout.store_options())?;
     let open = |name| Topic::open(&store, name, &options(&task.layout, name));
-    let [jobs, work, steps, sunk, keys] = TOPICS;
-    let topics = [open(jobs)?, open(work)?, open(steps)?, open(sunk)?, open(keys)?];
+    let [jobs, work, steps, sunk, keys, copies] = TOPICS;
+    let topics = [open(jobs)?, open(work)?, open(steps)?, open(sunk)?, open(keys)?, open(copies)?];
     let queue = QueueFile::open(&topics[0], NAME, QueueOptions { ordered: None, capacity: 64 })?;
     let random = Random::new(task.seed, u64::from(task.id));
     let (mine, forgotten) = Default::default();
@@ -281,22 +283,60 @@ impl Sharer<'_> {
         Ok(reader.close()?)
     }
 
-    /// Do one more step: a record and the cursor with it, both or neither, each once.
+    /// Do one more step, once: a record in each of two topics, and a cursor with metadata. All or nothing.
+    ///
+    /// The cursor's place or the expected offsets refuse a step that another worker did. Half of
+    /// the steps have a sequence too, so such a step may be answered as a repeat.
     fn count(&mut self) -> Result<(), Wrong> {
-        let steps = &self.topics[2];
-        let from = steps.cursor(NAME.as_bytes())?;
+        let [_, _, steps, _, _, copies] = &self.topics;
+        let name = NAME.as_bytes();
+        let (from, metadata) = (steps.cursor(name)?, steps.cursor_metadata(name)?);
         let step = from.map_or(0, |cursor| cursor.offset);
+        // Unless another worker did a step between the two looks.
+        if step > 0 && metadata != step.to_string().as_bytes() && steps.cursor(name)? == from {
+            let metadata = String::from_utf8_lossy(&metadata).into_owned();
+            return Err(format!("the cursor at {step} has metadata {metadata:?}").into());
+        }
         let mut tx = Transaction::new(steps.store()).with_sync(durable(&mut self.random));
-        tx.append_to(steps, 0, &NewRecord::new(&step.to_le_bytes()))?;
-        let to = CursorState { offset: step + 1, ..CursorState::default() };
-        let from = Some(from.unwrap_or(CursorState::NONE));
-        tx.move_cursor(CursorMove { name: NAME.as_bytes(), to, from, metadata: b"" });
-        match tx.commit() {
-            Ok(committed) if committed.first() == step => self.shared.add(STEPS, 1),
-            Ok(committed) => {
-                return Err(format!("step {step} went to {}", committed.first()).into());
+        let (by_cursor, by_sequence) = (self.random.chance(1, 2), self.random.chance(1, 2));
+        for topic in [steps, copies] {
+            if !by_cursor {
+                tx.expect_offset_in(topic, 0, step)?;
             }
-            Err(Error::CursorMoved { .. }) => {}
+            if by_sequence {
+                let (after, number) = (After::Below(step + 1), step + 1);
+                let span = SequenceSpan { after, first: number, last: number };
+                tx.expect_sequence(topic, NAME, span)?;
+            }
+            tx.append_to(topic, 0, &NewRecord::new(&step.to_le_bytes()))?;
+        }
+        let to = CursorState { offset: step + 1, ..CursorState::default() };
+        let from = by_cursor.then(|| from.unwrap_or(CursorState::NONE));
+        let metadata = (step + 1).to_string();
+        tx.move_cursor(CursorMove {
+            name: NAME.as_bytes(),
+            to,
+            from,
+            metadata: metadata.as_bytes(),
+        });
+        match tx.commit() {
+            Ok(committed) => {
+                for topic in [steps, copies] {
+                    let placed = committed.offsets(topic, 0);
+                    if placed != Some(step..step + 1) {
+                        return Err(
+                            format!("step {step} of {} went to {placed:?}", topic.name()).into()
+                        );
+                    }
+                }
+                self.shared.add(STEPS, 1);
+            }
+            Err(
+                Error::CursorMoved { .. }
+                | Error::OffsetConflict { .. }
+                | Error::OutOfOrderSequence { .. }
+                | Error::DuplicateSequence { .. },
+            ) => {}
             Err(error) => return Err(error.into()),
         }
         Ok(())
