@@ -1,8 +1,8 @@
-"""`compact`: of all records of a topic with the same key the last one stays.
+"""`compact`: keep only the last of all records of a topic that have the same key.
 
-Owns finding out which records those are, by Spark, for topics with more keys than one process
-likes to remember; the log itself then leaves out the others (`Topic.compact`), which is where the
-rules are: what stays anyhow, tombstones, readers and writers meanwhile.
+Owns how Spark finds those records. It is for topics with more keys than one process can keep in
+memory. The log itself then removes the others (`Topic.compact`). The rules are there: which records
+stay in any case, when tombstones expire, and how readers and writers go on meanwhile.
 """
 
 from __future__ import annotations
@@ -36,10 +36,11 @@ class CompactConfig(Config):
 
     Attributes:
         store: Directory of the store.
-        topic: Name of the topic; it has to be marked compacted, and to have its log to itself.
-        delete_retention: For how many seconds a tombstone stays once all that it hides is gone.
-        seal: Whether to begin a new file first, so that all that was appended is looked at: for a
-            topic that no process writes to for a while.
+        topic: Name of the topic; it must be marked compacted, and must not share its log.
+        delete_retention: For how many seconds a tombstone stays once all records that it hides are
+            gone.
+        seal: Whether to begin a new file first, so that the compaction covers all records. This is
+            for a topic that no process writes to for a while.
     """
 
     topic: str
@@ -59,14 +60,14 @@ class CompactConfig(Config):
 class CompactResult(Result):
     """The result of a compaction.
 
-    `records` is how many it looked at, `bytes` how many less the topic takes on the disk.
+    `records` is how many records it examined; `bytes` is how much space it freed on the disk.
 
     Attributes:
         keys: How many keys there are.
-        removed: Records that are gone.
-        tombstones: How many of those were tombstones whose time was over.
-        segments: Files that it looked at.
-        segments_removed: How many of those are gone.
+        removed: How many records it removed.
+        tombstones: How many of those were tombstones past their retention.
+        segments: How many files it examined.
+        segments_removed: How many of those it removed.
     """
 
     keys: int
@@ -88,26 +89,27 @@ class CompactResult(Result):
 def compact(
     spark: SparkSession, config: CompactConfig, *, progress: Progress | None = None
 ) -> CompactResult:
-    """Leave of all records with the same key the last one, in each partition by itself.
+    """Keep only the last record of each key, in each partition by itself.
 
-    As `Topic.compact`, which does the same in one process: offsets stay, others read and write
-    meanwhile, what lies in the newest file stays unless `seal` is asked for. Spark finds out which
-    records are the last of their keys, and sends the driver two bits for each record, which makes 8
-    bytes of each key there, 16 of one that stands alone. A run that was
-    killed leaves a whole topic, and the next one finishes.
+    `Topic.compact` does the same in one process. Offsets stay as they are, and other processes read
+    and write meanwhile. The newest file is not compacted unless `seal` is true.
+
+    Spark finds out which records are the last of their keys, and sends the driver two bits for each
+    record. The driver turns them into 8 bytes for each key, or 16 for a key with one record. A run
+    that was killed leaves the topic complete, and the next run finishes the work.
 
     Args:
         spark: The session; its executors must see the store.
         config: What to compact.
-        progress: Whom to tell how far it is.
+        progress: Learns how far it is.
 
     Returns:
-        What went.
+        What it removed.
 
     Raises:
         InvalidArgument: The topic is not marked compacted, or shares its log with another one.
-        UnknownTopic: There is none of this name.
-        CorruptData: Something of it is corrupt: nothing was removed.
+        UnknownTopic: There is no topic of this name.
+        CorruptData: Part of the topic is corrupt; nothing was removed.
     """
     started = time.monotonic()
     told = progress or SILENT

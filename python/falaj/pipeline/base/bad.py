@@ -1,7 +1,8 @@
-"""Bad values: records whose value is not what a pipeline reads it as. They are counted and kept.
+"""Bad values: records whose value does not fit the type that a pipeline expects.
 
-`on_bad` says what becomes of them: they fail the run, are left out, or go to a topic of their own,
-byte for byte, each once. Owns how they are recognized, and that topic's records.
+Owns how a pipeline recognizes them, and the records of the topic that they may go to. `on_bad` says
+what happens to them. They fail the run; or the run leaves them out; or it copies each one,
+unchanged and once, to a topic of their own. A run counts them in each case.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def topic_of(on_bad: str | None) -> str | None:
 
 
 def options(schema: str | None) -> dict[str, str]:
-    """Give the options of the source under which bad values come along."""
+    """Return the options that make the source deliver bad values too."""
     if schema is None:
         return {"values": "binary"}
     return {"values": "json", "mode": "PERMISSIVE", "columnNameOfCorruptRecord": COLUMN}
@@ -55,7 +56,7 @@ def value_type(schema: str | None) -> str:
 
 
 def is_bad(schema: str | None) -> Column:
-    """Say of a row, read so, whether its value is bad."""
+    """Tell whether the value of a row is bad; the row was read with `options`."""
     if schema is None:
         value = F.col("value")
         return value.isNotNull() & ~F.is_valid_utf8(value.cast("string"))
@@ -63,14 +64,14 @@ def is_bad(schema: str | None) -> Column:
 
 
 def good(schema: str | None) -> Column:
-    """Make the value of a good row, read so, what it is without."""
+    """Turn the value of a good row into what a read without `options` delivers."""
     if schema is None:
         return F.col("value").cast("string")
     return F.when(F.col("value").isNotNull(), F.col("value").dropFields(COLUMN))
 
 
 def make(store: Path | str, topic: str | None) -> None:
-    """Make the topic of bad values if it is not there."""
+    """Create the topic of bad values if it does not exist."""
     if topic is None:
         return
     with falaj.open(store) as opened:
@@ -87,17 +88,18 @@ def keep(
     into: str,
     token: tuple[str, int],
 ) -> None:
-    """Append the bad values of a range to their topic, unless that was done under this token.
+    """Append the bad values of a range to their topic, unless a run with this token did.
 
-    They keep key, time and headers, and get headers that say where they stood.
+    They keep key, time and headers. Further headers say at which topic, partition and offset they
+    were.
 
     Args:
         spark: The session.
         store: The store.
-        topic: What was read.
-        schema: As what; None for text.
-        bounds: Offsets of each partition that is read.
-        into: Where to.
+        topic: The topic that was read.
+        schema: The schema of its values; None for text.
+        bounds: The offsets that are read, by partition.
+        into: The topic of bad values.
         token: Name and number of the batch.
     """
     rows = found(spark, store, topic, schema, bounds)
@@ -129,7 +131,7 @@ def found(
     schema: str | None,
     bounds: Mapping[int, tuple[int, int]],
 ) -> DataFrame:
-    """Read the records of a range whose values are bad; arguments as those of `keep`."""
+    """Read the records of a range whose values are bad; the arguments are those of `keep`."""
     partitions = _every(store, topic, bounds)
     ends = [json.dumps({topic: {p: at[end] for p, at in partitions.items()}}) for end in (0, 1)]
     reader = spark.read.format("falaj").options(store=str(store), subscribe=topic)
@@ -150,7 +152,7 @@ def _append(rows: DataFrame, store: Path | str, into: str, token: tuple[str, int
 def _every(
     store: Path | str, topic: str, bounds: Mapping[int, tuple[int, int]]
 ) -> dict[str, tuple[int, int]]:
-    """Name every partition, as Spark wants it; one that is not read begins where it ends."""
+    """Name every partition, as Spark requires; one that is not read begins where it ends."""
     with falaj.open(store, read_only=True) as opened, open_raw(opened, topic) as source:
         found = {}
         for number in source.partitions:

@@ -1,9 +1,11 @@
-"""Sets of offsets that Spark finds and the driver gets: a bit for each record, not a row.
+"""Sets of offsets that Spark finds and the driver collects: one bit for each record, not one row.
 
-Owns how they travel. A row for each of a hundred million keys is more than Spark lets a driver have
-(`spark.driver.maxResultSize`); a bit for each record between the first and the last is a hundredth
-of that. Invariant: of each partition there are the offsets that were true, in a whole number of
-Spark's buckets, and nothing of a partition in which none was.
+Owns how such sets reach the driver. Spark limits what a driver may collect
+(`spark.driver.maxResultSize`), and a row for each of a hundred million keys exceeds it. One bit for
+each record between the first and the last takes a hundredth of that.
+
+Invariant: the bitmap of a partition covers whole buckets of Spark's, and has exactly the offsets
+whose flag is true. A partition without such an offset has no bitmap.
 """
 
 from __future__ import annotations
@@ -28,18 +30,18 @@ _AT_ONCE = 1 << 20
 
 @dataclass(frozen=True)
 class Bitmap:
-    """Offsets of a partition.
+    """A set of offsets of one partition.
 
     Attributes:
         first: The offset of the first bit.
-        bits: A byte for each eight, the lowest first.
+        bits: One byte for each eight offsets; the lowest bit is the first offset.
     """
 
     first: int
     bits: numpy.ndarray
 
     def has(self, offsets: numpy.ndarray) -> numpy.ndarray:
-        """Say of each offset whether it is there."""
+        """Tell for each offset whether the set has it."""
         places = offsets - self.first
         within = (places >= 0) & (places < len(self.bits) * 8)
         places = places * within  # of those outside any place will do
@@ -47,7 +49,7 @@ class Bitmap:
         return found
 
     def offsets(self) -> numpy.ndarray:
-        """List them, 8 bytes each, in order."""
+        """List the offsets in ascending order, 8 bytes each."""
         import numpy
 
         found = [
@@ -59,14 +61,14 @@ class Bitmap:
 
 
 def collect(records: DataFrame, *flags: str) -> list[dict[int, Bitmap]]:
-    """Bring the offsets that have a flag to the driver.
+    """Collect the offsets at which a flag is true.
 
     Args:
-        records: With the columns `partition` and `offset`, and these.
+        records: Has the columns `partition` and `offset`, and the flags.
         flags: Names of boolean columns.
 
     Returns:
-        For each of the flags: by partition, where it is true.
+        For each flag, the offsets at which it is true, by partition.
     """
     # Spark numbers its bits from 1.
     at = "`offset` + 1"

@@ -1,9 +1,9 @@
-"""Parts of all pipelines: configs that check themselves, results, and progress that moves.
+"""Common parts of all pipelines: configs that check themselves, results, and progress.
 
-Owns the base classes `Config` and `Result`, the protocol `Progress`, and `watched`, under which
-Spark's jobs move a bar and fail with falaj's own errors. A pipeline is a function
-`verb(spark, config, *, progress=None) -> result` in a module of its own; it knows neither the
-program `falaj` nor how anything is shown.
+Owns the base classes `Config` and `Result`, the protocol `Progress`, and `watched`. Spark's jobs
+that run under `watched` report their progress, and raise falaj's own errors. A pipeline is a
+function `verb(spark, config, *, progress=None) -> result` in a module of its own. It knows neither
+the program `falaj` nor how anything is shown.
 """
 
 from __future__ import annotations
@@ -52,20 +52,20 @@ __all__ = ["SILENT", "Config", "Progress", "Result", "cores", "sentence", "struc
 
 
 class Progress(Protocol):
-    """A listener that gets how far a pipeline is; may be called from other threads.
+    """A listener that learns how far a pipeline is; other threads may call it.
 
-    A pipeline works in parts: `say` begins one, `total` tells how many steps it has, as soon as and
-    whenever that is known, and `advance` that some more of them are done.
+    A pipeline works in parts, and `say` begins one. `total` sets how many steps the part has; a
+    pipeline calls it again when that number changes. `advance` reports that more steps are done.
     """
 
     def say(self, text: str) -> None:
-        """Begin a part of the work, named in a few words."""
+        """Begin a part of the work, which a few words name."""
 
     def total(self, steps: int) -> None:
         """Set how many steps this part of the work has in all."""
 
     def advance(self, steps: int) -> None:
-        """Tell that so many more steps are done."""
+        """Report that so many more steps are done."""
 
 
 class _Silent:
@@ -91,10 +91,10 @@ _READ_BY_SPARK = "source of import and table of join"
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """Settings of a pipeline; each has a subclass, which checks the rest.
+    """Settings of a pipeline. Each pipeline has a subclass, which checks its own fields.
 
-    A subclass is a frozen dataclass with keywords only, whose `__post_init__` calls this one's
-    first. Types are held to its annotations, so these must be importable at run time.
+    A subclass is a frozen dataclass with keywords only. Its `__post_init__` calls this one first.
+    This class checks values against the annotations, so these must be importable at run time.
 
     Attributes:
         store: Directory of the store; the executors must see it under the same path.
@@ -133,10 +133,10 @@ class Config:
         return Path(os.path.abspath(local_path(given, name, instead)))
 
     def expect(self) -> None:
-        """Check against the store and the files what can be checked without Spark.
+        """Check the config against the store and the files, as far as that needs no Spark.
 
         Raises:
-            Error: The store, a topic, a folder or a file is not there, or is no such thing.
+            Error: The store, a topic, a folder or a file does not exist, or is of another kind.
         """
         if (topic := getattr(self, "topic", None)) is not None:
             with falaj.open(self.store, read_only=True) as store:
@@ -144,7 +144,7 @@ class Config:
 
     @classmethod
     def from_mapping(cls, given: Mapping[str, Any]) -> Self:
-        """Make a config of names and values, as a TOML file has them.
+        """Make a config from names and values, as a TOML file has them.
 
         Args:
             given: Values by the names of the fields; `-` in a name stands for `_`. Lists stand for
@@ -154,7 +154,7 @@ class Config:
             The config.
 
         Raises:
-            InvalidArgument: A name is unknown or missing, or a value cannot be right.
+            InvalidArgument: A name is unknown or missing, or a value is not allowed.
         """
         known = {field.name: field for field in fields(cls)}
         named = {name.replace("-", "_"): value for name, value in given.items()}
@@ -226,7 +226,7 @@ def struct_of(schema: str) -> StructType:
     """Read types as Spark writes them, `id BIGINT, name STRING`; needs a session.
 
     Raises:
-        InvalidArgument: It is not written so.
+        InvalidArgument: The text has another form.
     """
     try:
         found = StructType.fromDDL(schema)
@@ -245,9 +245,9 @@ class Result:
     """The result of a pipeline; each has a subclass with more.
 
     Attributes:
-        records: Records that it is about.
-        bytes: Bytes that it is about, as the subclass says.
-        seconds: How long it took, Spark's start not counted.
+        records: How many records it is about.
+        bytes: How many bytes; the subclass says which.
+        seconds: How long it took, without the start of Spark.
     """
 
     records: int
@@ -255,7 +255,7 @@ class Result:
     seconds: float
 
     def to_dict(self) -> dict[str, Any]:
-        """Turn it into what JSON can hold: paths are text, times ISO."""
+        """Return the values as JSON can hold them: paths as text, times in ISO format."""
         plain: dict[str, Any] = _plain(asdict(self))
         return plain
 
@@ -286,15 +286,15 @@ _PROPERTIES = ("spark.jobGroup.id", "spark.job.description", "spark.job.interrup
 
 @contextmanager
 def watched(spark: SparkSession, progress: Progress | None, text: str) -> Iterator[None]:
-    """Run Spark's jobs: their tasks are the steps, and what failed is said in falaj's words.
+    """Run Spark's jobs, report their tasks as steps, and raise their failures as falaj's errors.
 
-    Jobs that this thread starts in the body are counted, not those of a streaming query, which has
-    a thread of its own. In a session of Spark Connect the steps stay unknown.
+    It counts the jobs that this thread starts in the body. A streaming query has a thread of its
+    own, so its jobs do not count. In a session of Spark Connect the steps stay unknown.
 
     Args:
         spark: The session.
-        progress: Gets how far it is; or None.
-        text: What is done, in a few words; Spark's own page shows them, too.
+        progress: Learns how far it is; or None.
+        text: A few words about the work; Spark's own page shows them, too.
 
     Raises:
         Error: A job failed with one of falaj's errors, which Spark had wrapped in its own.
@@ -329,7 +329,7 @@ def _context(spark: SparkSession) -> SparkContext | None:
 
 
 def cores(spark: SparkSession) -> int:
-    """Say how many tasks run at a time."""
+    """Return how many tasks run at a time."""
     context = _context(spark)
     return len(os.sched_getaffinity(0)) if context is None else context.defaultParallelism
 
@@ -371,7 +371,7 @@ class _Watcher(threading.Thread):
 
 
 def _tasks(context: SparkContext, group: str) -> tuple[int, int]:
-    """Count the tasks that are done, and all, of a group's jobs as far as they are known."""
+    """Count the finished tasks, and all tasks that are known so far, of a job group."""
     tracker = context.statusTracker()
     done = total = 0
     for number in tracker.getJobIdsForGroup(group):
@@ -386,7 +386,7 @@ def _tasks(context: SparkContext, group: str) -> tuple[int, int]:
 
 
 def sentence(error: Exception) -> str:
-    r"""Take the sentence out of what Spark says: without its name, its state and its plan.
+    r"""Cut the sentence out of an error of Spark's: without its name, its state and its plan.
 
     Example:
         >>> sentence(Exception("[UNRESOLVED] There is no `x`. SQLSTATE: 42703; line 1;\n'Project"))

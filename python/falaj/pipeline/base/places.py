@@ -1,8 +1,8 @@
-"""Topics by the bytes of their records: what pipelines read, and what they write it to.
+"""The topics that pipelines read and write, as bytes: their codecs do not run.
 
-Owns opening topics without running their codec, making a target that is like its source, and two
-ways to read ranges of offsets in Spark. `read` gives rows to Spark. A `Reading` gives batches to
-Python in Spark's tasks, so that only what is left of them crosses to the JVM.
+Owns opening topics so, creating a target that is like its source, and two ways to read ranges of
+offsets in Spark. `read` makes rows of Spark's. A `Reading` passes batches to Python in Spark's
+tasks, so only what Python makes of them crosses to the JVM.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _SHOWN = 60
 
 
 def expect_two(topic: str, into: str) -> None:
-    """Refuse a topic that is to be written to itself."""
+    """Refuse a pipeline whose target is its source."""
     if topic == into:
         raise InvalidArgument(
             f"topic {topic} would be read and written at once: name another one in into="
@@ -55,11 +55,11 @@ def expect_two(topic: str, into: str) -> None:
 
 
 def expect_codec(topic: AnyTopic[Any], *known: str) -> None:
-    """Refuse a topic whose codec could not read the values that are to be written to it.
+    """Refuse a target whose codec could not read the values that the pipeline writes.
 
     Args:
-        topic: The topic, open.
-        known: The codecs that read them; the first is the values' own.
+        topic: The open target.
+        known: The codecs that read these values; the first is their own.
     """
     if topic.codec not in known:
         raise InvalidArgument(
@@ -70,18 +70,18 @@ def expect_codec(topic: AnyTopic[Any], *known: str) -> None:
 
 
 def like(store: Store, name: str, source: AnyTopic[Any]) -> Topic[Any] | PartitionedTopic[Any]:
-    """Open a topic to write records of another to; make it where it is not there.
+    """Open a topic that gets the records of another; create it if it does not exist.
 
     Args:
         store: The store, open for writing.
-        name: What it is called.
+        name: The name of the target.
         source: A new one gets its codec and number of partitions, and is marked compacted if it is.
 
     Returns:
-        The topic; values go in as bytes, whatever the codec.
+        The topic; it takes values as bytes, whatever its codec is.
 
     Raises:
-        InvalidArgument: It is there, and its codec could not read the records.
+        InvalidArgument: It exists, and its codec could not read the records.
     """
     try:
         topic = open_raw(store, name)
@@ -109,11 +109,11 @@ def _is_compacted(topic: AnyTopic[Any]) -> bool | None:
 
 
 def headers_or_empty() -> Column:
-    """The column `headers`, with an empty array where a record has none.
+    """Return the column `headers`, with an empty array where a record has none.
 
-    Rows that go to Python in Arrow batches must not have null there: Spark asks at every row how
-    large its batch has become, and for that Arrow's lists fill in all rows since the last that was
-    not null. That is quadratic in a batch of records without headers.
+    Rows that go to Python in Arrow batches must not have null there. Spark asks at every row how
+    large its batch has become. To answer, Arrow's lists fill in all rows since the last one that
+    was not null. A batch of records without headers would take quadratic time.
     """
     return F.coalesce("headers", F.array().cast("array<struct<key:string,value:binary>>"))
 
@@ -121,12 +121,12 @@ def headers_or_empty() -> Column:
 def read(
     spark: SparkSession, topic: AnyTopic[Any], lanes: Iterable[Lane], schema: str
 ) -> DataFrame:
-    """Read ranges of a topic in Spark: within its partitions by offset.
+    """Read ranges of a topic in Spark; the rows of a partition come in the order of offsets.
 
     Args:
         spark: The session.
         topic: The topic.
-        lanes: Records of each partition; what is not named is not read.
+        lanes: The offsets to read of each partition; a partition that is not named is not read.
         schema: The columns.
     """
     return spark.read.format("falaj").options(**_options(topic, lanes)).schema(schema).load()
@@ -134,12 +134,12 @@ def read(
 
 @dataclass(frozen=True)
 class Reading:
-    """Ranges of a topic, read in tasks of Spark by Python.
+    """Ranges of a topic that Python reads in Spark's tasks.
 
     Attributes:
         spark: The session.
-        reader: Reads what one task reads.
-        tasks: What each task reads, in the order of partitions and offsets.
+        reader: Reads the range of one task.
+        tasks: The range of each task, in the order of partitions and offsets.
     """
 
     spark: SparkSession
@@ -156,7 +156,7 @@ class Reading:
         *,
         most: int | None = None,
     ) -> Reading:
-        """Plan to read ranges of a topic, as `read` does; `most` is how long each may be."""
+        """Plan to read ranges of a topic, as `read` does; each has at most `most` offsets."""
         lanes = list(lanes)
         options = ReadOptions.parse(_options(topic, lanes), "batch")
         reader = FalajReader(options, struct_of(schema))
@@ -170,7 +170,7 @@ class Reading:
         change: Callable[[Any, Iterator[pyarrow.RecordBatch]], Iterator[pyarrow.RecordBatch]],
         schema: str,
     ) -> DataFrame:
-        """Give Spark what a function makes of the batches of each task.
+        """Make a frame of what a function returns for the batches of each task.
 
         Args:
             change: Called in a task with its `Range` and its batches.
@@ -188,7 +188,7 @@ class Reading:
 
 
 def _options(topic: AnyTopic[Any], lanes: Iterable[Lane]) -> dict[str, str]:
-    """Say to the source which records it reads."""
+    """Return the options that tell the source which records to read."""
     # Spark wants every partition named, and takes offsets that are there.
     named = {p: (start, end) for p, start, end in lanes}
     for partition in topic.partitions:
@@ -207,7 +207,7 @@ def _options(topic: AnyTopic[Any], lanes: Iterable[Lane]) -> dict[str, str]:
 
 
 def shown(raw: bytes | memoryview | None) -> str:
-    r"""Write a key or value for people: in one line, and not all of a long one.
+    r"""Write a key or value for people: on one line, and shortened if it is long.
 
     Example:
         >>> shown(b"EWR"), shown(b"\xff\n"), len(shown(b"x" * 1000)), shown(None)

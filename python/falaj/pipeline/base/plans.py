@@ -1,10 +1,12 @@
-"""Runs that go on where the last one ended: what a run is to read is decided once, and kept.
+"""Plans: each run decides once what it reads, and keeps that, so it survives its death.
 
-For pipelines that write a topic by a job with a token. Before a run begins its *plan*, a range of
-offsets for each partition, is appended durably to a topic of its own beside the target, under the
-number that the idempotency key will have. Invariant: each number has one plan, so a run that comes
-after a death, or at the same time, does the same work under the same key, and the log takes it
-once. A run is over when the target's log has its token; then the next plan begins where it ended.
+For pipelines that fill a topic by bulk loads with idempotency keys. A *plan* is a range of offsets
+for each partition. Before a run begins, it appends its plan durably to a topic of its own beside
+the target. The plan has the number that the idempotency key of the run will have. A run is over
+when the log of the target has that key; the next plan begins where it ended.
+
+Invariant: each number has one plan. So a run that starts after a death, or at the same time, does
+the same work under the same key. The log accepts it once.
 """
 
 from __future__ import annotations
@@ -31,10 +33,11 @@ class Plan:
     """The records that one run reads.
 
     Attributes:
-        number: Number of its token.
-        lanes: Records of each partition: its number, first offset, offset behind the last.
+        number: The number in its idempotency key.
+        lanes: The records of each partition: its number, the first offset, and the offset after the
+            last.
         lost: Records that were trimmed before a run could read them.
-        begun: Whether somebody began this run before and did not end it.
+        begun: Whether a process began this run before and did not finish it.
     """
 
     number: int
@@ -44,19 +47,19 @@ class Plan:
 
     @property
     def offsets(self) -> int:
-        """How many offsets it covers."""
+        """The number of offsets that it covers."""
         return sum(end - start for _, start, end in self.lanes)
 
 
 class Plans:
-    """The plans of one series of runs, from a topic into another.
+    """The plans of all runs from one topic into another.
 
     Args:
-        store: Where both are, open for writing.
-        verb: The pipeline's; the plans are in the topic `<into>.<verb>`.
-        source: What is read.
-        into: What is written.
-        settings: What must not change from one run to the next, as JSON has it.
+        store: The store of both, open for writing.
+        verb: The name of the pipeline; the plans are in the topic `<into>.<verb>`.
+        source: The topic that is read.
+        into: The topic that is written.
+        settings: The settings that must not change from one run to the next, as JSON has them.
     """
 
     def __init__(
@@ -71,21 +74,21 @@ class Plans:
         self._settings = dict(settings)
         self._kept = store.topic(f"{into.name}.{verb}", codec="json")
         self.token = f"{verb}:{source.name}"
-        """Name of the token that runs commit with."""
+        """The name of the idempotency key that runs commit with."""
 
     def next(self, start: Start, end: int | Time | None) -> Plan | None:
-        """Say what is to be done: what a run that died has left, or else what came since.
+        """Return the next plan: that of a run that died, or else one for what came since.
 
         Args:
             start: Where the first run begins; a later one begins where the last one ended.
             end: Where a run that begins now ends, as for `falaj.arrow.read`.
 
         Returns:
-            The plan, on the disk; None where there is nothing.
+            The plan, which is on the disk; None if there is nothing to do.
 
         Raises:
-            InvalidArgument: Runs before had other settings.
-            OffsetOutOfRange: `start` or `end` is gone, or beyond the end.
+            InvalidArgument: Earlier runs had other settings.
+            OffsetOutOfRange: `start` or `end` was trimmed, or lies beyond the end.
         """
         while True:
             seen = self._kept.end_offset
@@ -114,16 +117,16 @@ class Plans:
             return self._plan(plan, begun=False)
 
     def _lane(self, partition: int, begin: int, end: int) -> tuple[int, int]:
-        """Say what is to be read: nothing where the end asked for lies before the beginning.
+        """Return the range to read; it is empty if the requested end lies before its beginning.
 
-        So a place never goes back, but to the end of a log that lost records which were read: what
-        is appended there is new.
+        So a position never moves back, with one exception. A log may have lost records that were
+        read; then it moves to the log's end, since what is appended there is new.
         """
         begin = min(begin, self._source.partition(partition).end_offset)
         return begin, max(begin, end)
 
     def _find(self, end: int, number: int) -> tuple[Any, Any]:
-        """Find the plan of a number, and the one before it, both if they are there."""
+        """Find the plan of a number, or else the plan before it; None for what is missing."""
         last = None
         for plan in self._mine(end):
             if plan["run"] == number:
@@ -136,7 +139,7 @@ class Plans:
         return None, last
 
     def _mine(self, end: int) -> Iterator[Any]:
-        """Go through the plans of this series, the last one first."""
+        """Iterate over the plans of this source and target, the last one first."""
         for offset in range(end - 1, self._kept.start_offset - 1, -1):
             plan = self._kept[offset].value
             if plan["source"] != self._source.name or plan["into"] != self._into.generation:
@@ -154,7 +157,7 @@ class Plans:
                 )
 
     def _plan(self, kept: Mapping[str, Any], *, begun: bool) -> Plan:
-        """Make a plan of what is kept: without what has gone since."""
+        """Make a plan of a kept one, without the records that were trimmed since."""
         found, lost = [], 0
         for partition, (start, end) in kept["lanes"].items():
             gone = end  # of a topic that was created again since all of it

@@ -1,7 +1,8 @@
-"""The single steps by which a folder changes: a crash leaves each done or not done.
+"""The single steps in which a folder changes: a crash leaves each one done or not done.
 
 Everything that outlives a run goes through here, so that a test can end a run before and after each
-of them. Files appear whole, under their name or not at all, and what returned is on the disk.
+step. A file appears whole under its name, or not at all. When a step has returned, its change is on
+the disk.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ _FULL = {
 
 @contextmanager
 def told(folder: Path) -> Iterator[None]:
-    """Raise what the operating system refuses in the body as falaj's errors.
+    """Raise errors of the operating system in the body as falaj's errors.
 
     Raises:
         NoSpace: There is no space.
-        PermissionDenied: It is not allowed.
+        PermissionDenied: The operating system does not allow it.
         SystemCallFailed: Anything else.
     """
     try:
@@ -53,7 +54,7 @@ def told(folder: Path) -> Iterator[None]:
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder, and those above it that are not there."""
+    """Make a folder, and those above it that are missing."""
     missing = [path, *path.parents]
     missing = missing[: next(n for n, folder in enumerate(missing) if folder.is_dir())]
     path.mkdir(parents=True, exist_ok=True)
@@ -62,7 +63,7 @@ def make_folder(path: Path) -> None:
 
 
 def write(path: Path, data: bytes) -> None:
-    """Write a file whole; one that is there is replaced."""
+    """Write a whole file, and replace one that exists."""
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         with draft.open("xb") as file:
@@ -78,10 +79,10 @@ def write(path: Path, data: bytes) -> None:
 
 
 def move(source: Path, target: Path) -> None:
-    """Move a file to where it belongs, unless it is there; the caller syncs the folders.
+    """Move a file to its place, unless it is there already; the caller syncs the folders.
 
     Raises:
-        InvalidArgument: Another file lies there.
+        InvalidArgument: Another file is there.
         FileNotFoundError: It is in neither place.
     """
     if not source.exists() and target.exists():
@@ -95,7 +96,7 @@ def move(source: Path, target: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a file, or a folder with all that is in it; nothing where there is nothing."""
+    """Remove a file, or a folder with all that is in it, if it exists."""
     if path.is_dir():
         shutil.rmtree(path)
     else:
@@ -104,7 +105,7 @@ def remove(path: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """Sync a folder's names, or what a file holds."""
+    """Sync the names in a folder, or the content of a file."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

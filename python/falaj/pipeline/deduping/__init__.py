@@ -1,1 +1,1 @@
-"""`dedupe`: a topic into another with each record once."""
+"""`dedupe`: copy a topic into another, with each record once."""

@@ -1,14 +1,14 @@
 """The rule of `dedupe`: what an id is (`ids`, `id_of`), and which copies stay (`decide`).
 
-The rule: copies are taken in the order of their times, and of one time by partition and offset, or,
-where the last one wins, in reverse. The first one is kept and begins a window; copies less than a
-window from it are left out; the next copy after that is kept and begins a window of its own.
-Without a window the first one is kept and no other.
+The rule goes through the copies of an id in the order of their times. Copies of one time come by
+partition and offset. Where the last copy wins, the order is reversed. The first copy is kept and
+begins a window; copies less than a window away from it are left out. The next copy after those is
+kept and begins another window. Without a window the first copy is kept and no other.
 
-Invariant: two copies that are kept are never less than a window apart, and each one that is left
-out is less than a window from one that is kept. `decide` sees all copies of an id together. It
-compares hashes first, and then the ids of those records alone that share a hash: so most ids are
-never looked at, and two ids with one hash are still two ids.
+Invariant: two kept copies of an id are at least a window apart. Each copy that is left out is less
+than a window from one that is kept. `decide` sees all copies of an id together. It compares hashes
+first, and then the ids of those records alone that share a hash. So it never compares most ids, and
+two ids with one hash still count as two.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ _NAMED = re.compile(r"(header|json):(.+)", re.DOTALL)
 
 
 def check(by: str) -> None:
-    """Refuse words that name no id.
+    """Refuse a setting `by` that names no id.
 
     Raises:
-        InvalidArgument: It is none of the words, and no header or field.
+        InvalidArgument: It is none of the known words, and no header or field.
     """
     if by not in PLAIN and not _NAMED.fullmatch(by):
         raise InvalidArgument(
@@ -58,7 +58,7 @@ def check(by: str) -> None:
 
 
 def columns(by: str) -> str:
-    """Name the columns that an id is made of, with their types: only these are read for it."""
+    """Name the columns that an id is made of, with their types; nothing else is read for it."""
     if by in ("key", "value"):
         return f"{by} BINARY"
     if by == "key+value":
@@ -69,11 +69,11 @@ def columns(by: str) -> str:
 
 
 def ids(by: str, batch: pyarrow.RecordBatch) -> pyarrow.Array:
-    """Make the ids of a batch's records; null where a record has none.
+    """Make the ids of the records in a batch; null where a record has none.
 
     Args:
         by: One of `PLAIN`. A key is an id as it is, a value by its SHA-256.
-        batch: With the columns that `columns` names.
+        batch: Has the columns that `columns` names.
     """
     if by == "key":
         return batch["key"]
@@ -92,12 +92,12 @@ def _sha(data: bytes) -> bytes:
 
 
 def _told(part: bytes | None) -> bytes:
-    """Write length and bytes, so that no two pairs look alike; null is not empty."""
+    """Write length and bytes, so that two pairs never look alike; null differs from empty."""
     return b"-" if part is None else b"%d:%b" % (len(part), part)
 
 
 def id_of(by: str) -> Column:
-    """Make the expression of a header or of a member of JSON; null where a record has no id.
+    """Make the expression for a header or a member of JSON; null where a record has no id.
 
     Args:
         by: As `check` allows it, and not one of `PLAIN`.
@@ -125,12 +125,12 @@ class Records:
     """Records that have an id, in columns of one length.
 
     Attributes:
-        hashes: Of the ids: equal ids have equal ones.
-        ids: What tells a record from others.
-        seen: Whether it stands in the target already.
-        times: When it was appended.
-        partitions: Where it stands.
-        offsets: Where it stands.
+        hashes: Hashes of the ids; equal ids have equal hashes.
+        ids: The ids.
+        seen: Whether the record is in the target already.
+        times: The times of the records.
+        partitions: The partition of each record.
+        offsets: The offset of each record.
     """
 
     hashes: numpy.ndarray
@@ -143,13 +143,13 @@ class Records:
 
 @dataclass(frozen=True)
 class Decided:
-    """The decision about records.
+    """The decision of `decide`.
 
     Attributes:
         left_out: The rows of those that are left out.
-        replaced: How many that were seen have a newer copy among those that are kept.
-        repeated: The ids with most copies that are left out: how many, partition and offset of one
-            of them, and the id.
+        replaced: How many records of the target have a newer copy among those that are kept.
+        repeated: The ids with most copies left out: their number, the partition and offset of one,
+            and the id.
     """
 
     left_out: numpy.ndarray
@@ -161,8 +161,8 @@ def decide(records: Records, window: int | None, last: bool, top: int = 0) -> De
     """Decide which records are left out.
 
     Args:
-        records: With all copies of each id.
-        window: In the unit of `times`; None for all times.
+        records: Has all copies of each id.
+        window: The window, in the unit of `times`; None for all times.
         last: Whether the last one wins.
         top: How many ids are reported.
     """
@@ -195,7 +195,7 @@ def decide(records: Records, window: int | None, last: bool, top: int = 0) -> De
 
 
 def _several(hashes: numpy.ndarray) -> numpy.ndarray:
-    """Find the rows whose hash another one has too, those of one hash together."""
+    """Find the rows that share their hash with another one; rows of one hash come together."""
     order = numpy.argsort(hashes)
     ordered = hashes[order]
     same = numpy.zeros(len(ordered) + 1, bool)
@@ -204,7 +204,7 @@ def _several(hashes: numpy.ndarray) -> numpy.ndarray:
 
 
 def _groups(hashes: numpy.ndarray, ids: pyarrow.Array) -> numpy.ndarray:
-    """Number the ids of rows that stand by their hashes: equal ids have equal numbers."""
+    """Number the ids of rows that are sorted by hash; equal ids get equal numbers."""
     if not len(hashes):
         return hashes.astype(numpy.int64)
     new = hashes[1:] != hashes[:-1]
@@ -215,7 +215,7 @@ def _groups(hashes: numpy.ndarray, ids: pyarrow.Array) -> numpy.ndarray:
 
 
 def _most(dropped: numpy.ndarray, records: Records, rows: numpy.ndarray) -> numpy.ndarray:
-    """Order ids by how many copies are left out, the most first."""
+    """Sort ids by how many of their copies are left out, the most first."""
     return numpy.lexsort((records.offsets[rows], records.partitions[rows], -dropped))
 
 
@@ -226,7 +226,7 @@ def _all_but_one(
     ends: numpy.ndarray,
     last: bool,
 ) -> tuple[numpy.ndarray, int]:
-    """Keep of each id the first one, and none where an earlier run kept one that came before."""
+    """Keep the first record of each id, and none if an earlier run kept one that came before."""
     keeps = unseen < ends
     if not last:
         keeps &= unseen == starts
@@ -263,6 +263,6 @@ def _windows(
 
 
 def _near(times: list[int], at: int, window: int) -> bool:
-    """Say whether one of some times, in their order, is less than a window away."""
+    """Tell whether one of these ascending times is less than a window away."""
     place = bisect_left(times, at)
     return any(abs(times[n] - at) < window for n in (place - 1, place) if 0 <= n < len(times))

@@ -1,9 +1,11 @@
 """The tasks of `dedupe` in Spark: some decide about records, and others copy what is kept.
 
-A task of the first kind gets all copies of the ids that were dealt to it (`dealing`). A task of the
-second kind gets the offsets that are left out of its range, reads the range, and stages the rest
-for the target. So keys and values never reach Java. Invariant: ranges are fixed before the first
-task runs, and a task that runs again does the same.
+A deciding task gets all copies of the ids that `dealing` sends to it. A copying task gets the
+offsets that are left out of its range. It reads the range, and stages the remaining records for the
+target. So keys and values never reach Java.
+
+Invariant: the ranges are fixed before the first task runs, and a task that runs again does the
+same.
 """
 
 from __future__ import annotations
@@ -38,10 +40,10 @@ TOLD = "task INT, told BINARY"
 
 @dataclass(frozen=True)
 class Decider:
-    """Decides about the records that are dealt to a task.
+    """Decides about the records that a task gets.
 
     Attributes:
-        ranges: What the tasks that copy read.
+        ranges: The ranges of the copying tasks.
         window: Microseconds within which copies are left out, or None.
         last: Whether the last one wins.
         top: How many ids are reported.
@@ -53,7 +55,7 @@ class Decider:
     top: int
 
     def decide(self, batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-        """Decide; give each task that copies a row, also where nothing is left out."""
+        """Decide, and yield a row for each copying task, even if nothing is left out."""
         records, without = dealing.gather(batches)
         found = copies.decide(records, self.window, self.last, self.top)
         told = {
@@ -71,7 +73,7 @@ class Decider:
         yield pyarrow.RecordBatch.from_arrays(columns, names=["task", "left_out", "told"])
 
     def _divided(self, records: copies.Records, rows: numpy.ndarray) -> Iterator[bytes]:
-        """Give each range the offsets that are left out of it."""
+        """Find the offsets that are left out of each range."""
         partitions, offsets = records.partitions[rows], records.offsets[rows]
         of = {p: numpy.sort(offsets[partitions == p]) for p in numpy.unique(partitions).tolist()}
         nothing = offsets[:0]
@@ -83,12 +85,12 @@ class Decider:
 
 @dataclass(frozen=True)
 class Copier:
-    """Stages what is kept of the ranges that a task copies.
+    """Stages the kept records of the ranges that a task copies.
 
     Attributes:
         reader: Reads the ranges.
-        ranges: What each task reads.
-        target: Where they go.
+        ranges: The range of each task.
+        target: The store that gets the records.
         job: Name of the job that stages them.
     """
 
@@ -98,7 +100,7 @@ class Copier:
     job: str
 
     def copy(self, batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-        """Copy; tell what was staged."""
+        """Copy, and yield what was staged."""
         left_out: dict[int, numpy.ndarray] = {}
         decided = []
         for batch in batches:
@@ -134,16 +136,16 @@ class Copier:
 
 
 class Done:
-    """The results of the tasks of a run, put together.
+    """The combined results of the tasks of a run.
 
     Attributes:
-        staged: What they staged, in the order of the source.
+        staged: The staged parts, in the order of the source.
         kept: How many records they staged.
-        bytes: Of how many bytes the values were.
+        bytes: How many bytes their values have.
         without_id: How many records had no id.
         dropped: How many copies are left out.
         replaced: How many records of the target have a newer copy now.
-        repeated: Of each task the ids with most copies: how many, partition, offset and id.
+        repeated: The ids with most copies left out, of each task: number, partition, offset and id.
     """
 
     def __init__(self, rows: Iterable[Row]) -> None:

@@ -1,8 +1,8 @@
-"""Records dealt to Spark's tasks by their ids, so that all copies of an id meet in one task.
+"""Records sent to Spark's tasks by their ids, so that all copies of an id meet in one task.
 
-Owns how they travel: a row of Spark's holds columns of thousands of records as bytes. So Spark's
-exchange moves a few large rows, and neither Java nor Python touches single records. Invariant:
-records whose ids are equal come to the same task, whichever task read them.
+Owns the form in which they travel: one row of Spark's holds the columns of thousands of records as
+bytes. So Spark's exchange moves a few large rows, and neither Java nor Python touches single
+records. Invariant: records with equal ids reach the same task, whichever task read them.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ _FACTOR = numpy.uint64(0x9E3779B97F4A7C15)
 def deal(
     batches: Iterable[pyarrow.RecordBatch], seen: bool, tasks: int
 ) -> Iterator[pyarrow.RecordBatch]:
-    """Divide records by their ids; each time there is a row for each task.
+    """Divide records by their ids: each set of batches yields one row for each task.
 
     Args:
-        batches: With the columns `id`, `partition`, `offset` and `timestamp`; all of one partition.
-        seen: Whether these are in the target.
-        tasks: Among how many.
+        batches: Have the columns `id`, `partition`, `offset` and `timestamp`; all of one partition.
+        seen: Whether these records are in the target.
+        tasks: How many tasks there are.
 
     Yields:
         Rows of `DEALT`.
@@ -109,7 +109,7 @@ _NAMES = [column.split()[0] for column in DEALT.split(", ")]
 
 
 def _bounds(ids: pyarrow.BinaryArray) -> numpy.ndarray:
-    """Say where in the bytes of a column each id begins, and where the last one ends."""
+    """Find where in the bytes of a column each id begins, and where the last one ends."""
     wide = pyarrow.types.is_large_binary(ids.type)
     kind = numpy.int64 if wide else numpy.int32
     places = numpy.frombuffer(ids.buffers()[1] or b"\0" * kind().itemsize, kind)
@@ -122,13 +122,13 @@ def _data(ids: pyarrow.BinaryArray) -> numpy.ndarray:
 
 
 def gather(batches: Iterable[pyarrow.RecordBatch]) -> tuple[Records, int]:
-    """Put together the records that were dealt to a task.
+    """Combine the records that were sent to a task.
 
     Args:
         batches: Rows of `DEALT`.
 
     Returns:
-        The records, and how many were read that have no id.
+        The records, and how many records without an id were read.
     """
     found: dict[str, list[numpy.ndarray]] = {name: [] for name in _TYPES}
     without = 0
@@ -168,13 +168,13 @@ _TYPES = {**_PACKED, "seen": numpy.dtype(bool), "partitions": numpy.dtype(numpy.
 
 
 def hashed(ids: pyarrow.BinaryArray) -> numpy.ndarray:
-    """Hash ids, a word of 8 bytes at a time for all of them.
+    """Hash ids, all of them together, one word of 8 bytes after the other.
 
-    The bytes of an id after the 64th count by their CRC-32. `copies.decide` compares ids whose
-    hashes are equal, so a collision costs time alone.
+    The bytes of an id after the 64th enter the hash only by their CRC-32. `copies.decide` compares
+    ids whose hashes are equal, so a collision only costs time.
 
     Args:
-        ids: Without null.
+        ids: The ids; none is null.
 
     Example:
         >>> one, two, three = hashed(pyarrow.array([b"EWR", b"JFK", b"EWR"], pyarrow.binary()))

@@ -1,10 +1,12 @@
-"""`dedupe`: a topic into another, with each record once.
+"""`dedupe`: copy a topic into another, with each record once.
 
-Spark's tasks decide over ids, times and offsets alone which copies are left out (`copies`). Then
-they read the records once more, and stage all others in the order of the source (`copying`), so
-values are never sorted. Invariant: a run is a bulk load with an idempotency key and a plan that is
-kept (`plans`), so it is in the target once, whichever process dies and however often it is started.
-All that a run knows of earlier runs is what stands in the target.
+Spark's tasks decide which copies are left out; for that they read only ids, times and offsets
+(`copies`). Then they read the whole records, and stage all others in the order of the source
+(`copying`). So values are never sorted.
+
+Invariant: a run is a bulk load with an idempotency key, and its plan is kept (`plans`). So its
+records are in the target once, whichever process dies and however often it is started. A run learns
+of earlier runs only from the records of the target.
 """
 
 from __future__ import annotations
@@ -67,20 +69,22 @@ class DedupeConfig(Config):
     """Settings of `dedupe`.
 
     Attributes:
-        topic: What is read.
-        into: The topic that is written; made with the source's codec and partitions, and marked
-            compacted if that is, if it is not there.
-        by: What copies of a record have in common: "key", "value", "key+value", "header:NAME" (the
-            first header of that name), or "json:FIELD" (a member of a JSON object, "order.id", or a
-            path, "$.lines[0].id"). A record that has none is no copy of any, and kept.
+        topic: The topic that is read.
+        into: The topic that is written. If it does not exist, it is created with the source's codec
+            and partitions, and marked compacted if the source is.
+        by: What copies of a record have in common: "key", "value", "key+value", "header:NAME" or
+            "json:FIELD". NAME is a header; the first one of that name counts. FIELD is a member of
+            a JSON object, as "order.id", or a path, as "$.lines[0].id". A record without this id is
+            always kept.
         keep: Which copy is kept: the "first" or the "last" by time.
-        window: Seconds; copies further apart are both kept. None: of all copies one is kept.
-        start: Where the first run begins: "earliest", an offset, or a time. A later one goes on
+        window: Seconds; two copies that are at least this far apart are both kept. None: of all
+            copies one is kept.
+        start: Where the first run begins: "earliest", an offset, or a time. A later run continues
             where the last one ended.
         end: Where a run ends: before an offset, or a time; None for the end as of now.
-        on_loss: "fail" where records were trimmed before a run could read them, or "continue" to
-            go on behind them.
-        top: How many of the ids with most copies are reported.
+        on_loss: What to do if records were trimmed before a run could read them: "fail", or
+            "continue" after them.
+        top: How many ids to report, of those with most copies.
     """
 
     topic: str
@@ -97,7 +101,7 @@ class DedupeConfig(Config):
         """Check it.
 
         Raises:
-            InvalidArgument: Something cannot be right.
+            InvalidArgument: A setting is not allowed.
         """
         super().__post_init__()
         places.expect_two(self.topic, self.into)
@@ -116,10 +120,10 @@ class Repeated:
     """An id with copies that were left out.
 
     Attributes:
-        id: What the copies have in common, for people: shortened, and of values the beginning.
-        dropped: How many were left out.
-        partition: Where one of them stands in the source.
-        offset: Where one of them stands in the source.
+        id: The id in a form for people: shortened; of a value, its beginning.
+        dropped: How many copies were left out.
+        partition: The partition of one of them, in the source.
+        offset: Its offset there.
     """
 
     id: str
@@ -130,18 +134,18 @@ class Repeated:
 
 @dataclass(frozen=True, kw_only=True)
 class DedupeResult(Result):
-    """The result of `dedupe`; `records` are those read, `bytes` the values that were kept.
+    """The result of `dedupe`. `records` counts what was read, `bytes` the values that were kept.
 
     Attributes:
         kept: Records that were appended to the target.
         dropped: Copies that were left out.
-        without_id: Of those that were kept, records that have no id.
-        replaced: With `keep="last"`, records that earlier runs appended and that this one
-            appended a newer copy of: both stand in the target.
+        without_id: Kept records that have no id.
+        replaced: With `keep="last"`, records of earlier runs to which this run appended a newer
+            copy; both are in the target.
         lost: Records that were trimmed before a run could read them.
-        runs: How many runs that were: two, where one had been begun before and was not done.
+        runs: How many runs this call did: two if it first finished a run that had died.
         repeated: The ids with most copies that were left out.
-        notes: What was reported: an id that no record has.
+        notes: What the run reported: an id that no record has.
     """
 
     kept: int
@@ -174,37 +178,42 @@ def dedupe(
 ) -> DedupeResult:
     """Copy a topic into another with each record once.
 
-    Copies are taken in the order of their times, and of one time by partition and offset; with
-    `keep="last"` the other way round. The first is kept and begins a window; copies less than
-    `window` seconds from it are left out; the next one is kept and begins another window. Records
-    that are kept stand in the order of the source: in the same partitions where the target has as
-    many, else by their keys, one source partition after the other. They keep key, value, headers
-    and time, to the microsecond.
+    The run goes through the copies of an id in the order of their times. Copies of one time come by
+    partition and offset. With `keep="last"` the order is reversed. The first copy is kept and
+    begins a window. Copies less than `window` seconds from it are left out; the next one is kept
+    and begins another window.
 
-    A run is all or nothing, and goes on where the last one ended. Every record in the target counts
-    as seen, whatever appended it: a copy of it, less than a window away, is left out. So runs in
-    pieces give what a single one gives, if times do not go back from one to the next. With
-    `keep="last"` nothing of the target can be taken back: a newer copy is appended behind it, and
-    counted in `replaced`. Starting it again after it died, also twice at once, appends nothing
-    twice.
+    Kept records have the order of the source. They stay in their partitions if the target has as
+    many. Otherwise their keys choose the partition, and the source partitions follow one after the
+    other. Records keep key, value, headers and time, to the microsecond.
 
-    Costs one reading of the ids of what is new, one of the ids in the target (with a window, of
-    those that are not too old), and one reading of whole records. A task holds the ids of about a
-    million records. All copies of an id are in one task, some 40 bytes each and the id.
+    A run appends all its records or none, and continues where the last one ended. Every record in
+    the target counts, whichever program appended it: its copies less than a window away are left
+    out. So several runs give the same result as one, if times do not go back from one run to the
+    next.
+
+    With `keep="last"` a run cannot take back what is in the target. It appends the newer copy after
+    it, and counts it in `replaced`. If a run died, start it again, even twice at once: nothing is
+    appended twice.
+
+    A run reads the ids of new records once, the ids in the target once, and the whole new records
+    once. With a window it skips those ids of the target that are too old to matter. A task holds
+    the ids of about a million records in memory. All copies of an id are in one task; each takes
+    some 40 bytes and the id.
 
     Args:
         spark: The session.
         config: The settings.
-        progress: Gets how far it is.
+        progress: Learns how far it is.
 
     Returns:
-        What was done.
+        What the run did.
 
     Raises:
         UnknownTopic: There is no topic to read.
-        OffsetOutOfRange: Records that come next were trimmed; see `on_loss`.
-        InvalidArgument: The target was filled with other settings; or, like other errors, as
-            Spark's sink has them.
+        OffsetOutOfRange: The records that come next were trimmed; see `on_loss`.
+        InvalidArgument: Earlier runs filled the target with other settings. Spark's sink raises
+            this and other errors, too.
     """
     began = time.monotonic()
     settings = {"by": config.by, "keep": config.keep, "window": config.window}
@@ -246,7 +255,7 @@ def _expect_there(source: AnyTopic[Any], plan: Plan, config: DedupeConfig) -> No
 
 
 def _without_id(config: DedupeConfig, source: AnyTopic[Any], plan: Plan) -> str:
-    """Say that no record has an id, and what may have been meant by a member of JSON."""
+    """Report that no record has an id, and which member of JSON may have been meant."""
     said = f"no record has what by={config.by!r} names, so none is a copy of another"
     kind, _, path = config.by.partition(":")
     if kind != "json":
@@ -267,7 +276,7 @@ def _sum(one: DedupeResult, two: DedupeResult) -> DedupeResult:
 
 @dataclass(frozen=True)
 class _Run:
-    """One run: what is decided, and what is appended."""
+    """One run: it decides, and appends."""
 
     spark: SparkSession
     config: DedupeConfig
@@ -277,7 +286,7 @@ class _Run:
     progress: Progress | None
 
     def do(self, plan: Plan, token: str) -> DedupeResult:
-        """Append what is kept of a plan."""
+        """Append the records of a plan that are kept."""
         given = {"store": str(self.store.path), "topic": self.into.name}
         given |= {"txnAppId": token, "txnVersion": str(plan.number)}
         target = Target.prepare(WriteOptions.parse(given, "batch"))
@@ -305,7 +314,7 @@ class _Run:
         )
 
     def _copied(self, plan: Plan, seen: Sequence[Lane], target: Target, job: str) -> DataFrame:
-        """Stage what is kept: records are dealt by their ids, decided about, and copied."""
+        """Stage the kept records: send ids to tasks, decide there, and copy."""
         alike = len(self.into.partitions) == len(self.source.partitions)
         columns = f"{_COLUMNS}, partition INT" if alike else _COLUMNS
         whole = places.Reading.of(self.spark, self.source, plan.lanes, columns, most=_COPIED)
@@ -328,7 +337,7 @@ class _Run:
     def _dealt(
         self, topic: AnyTopic[Any], lanes: Sequence[Lane], tasks: int, *, seen: bool
     ) -> DataFrame:
-        """Deal the ids of records to tasks."""
+        """Send the ids of records to the deciding tasks."""
         by = self.config.by
         columns = f"{copies.columns(by)}, partition INT, offset BIGINT, timestamp TIMESTAMP"
         if by in copies.PLAIN:
@@ -339,7 +348,7 @@ class _Run:
         return named.mapInArrow(lambda batches: deal(batches, seen, tasks), DEALT)
 
     def _seen(self, plan: Plan) -> list[Lane]:
-        """List the records of the target that may have copies in what is new."""
+        """List the records of the target that new records may be copies of."""
         if not any(self.into.partition(p).end_offset for p in self.into.partitions):
             return []
         if self.config.window is None or not plan.offsets:

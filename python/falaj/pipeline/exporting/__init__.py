@@ -1,1 +1,1 @@
-"""`export`: topics to files by date, and tables over those files."""
+"""`export`: write topics to files by date, and make tables over those files."""

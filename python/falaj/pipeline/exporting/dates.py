@@ -1,4 +1,4 @@
-"""Which date a time has in a zone, over Arrow arrays."""
+"""Dates of times in a zone, for whole Arrow arrays."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ _FIRST_DAY, _LAST_DAY = (day.toordinal() - _EPOCH.toordinal() for day in (date.m
 
 
 def local_dates(times: pyarrow.Array, zone: ZoneInfo) -> pyarrow.Array:
-    """Tell which date times have in a zone, in every year from 1 to 9999; else it is null.
+    """Return the dates of times in a zone, in the years 1 to 9999; null for others.
 
-    `zoneinfo` knows the rule by which summer time goes on. Arrow knows a table, which ends in 2037.
-    It is asked twice for each day that occurs, and for each time of a day on which clocks change.
+    `zoneinfo` knows the rule by which summer time continues; Arrow's own table ends in 2037. This
+    function asks `zoneinfo` twice for each day that occurs. On a day on which clocks change it asks
+    for each time.
     """
     import pyarrow
     from pyarrow import compute
@@ -45,7 +46,7 @@ def local_dates(times: pyarrow.Array, zone: ZoneInfo) -> pyarrow.Array:
 
 
 def _days(micros: pyarrow.Array) -> pyarrow.Array:
-    """Divide microseconds by the length of a day, downwards."""
+    """Divide microseconds by the length of a day, and round down."""
     import pyarrow
     from pyarrow import compute
 
@@ -55,7 +56,7 @@ def _days(micros: pyarrow.Array) -> pyarrow.Array:
 
 
 def _ahead(day: int, zone: ZoneInfo) -> int | None:
-    """Microseconds by which a zone is ahead of UTC all day; None where that changes."""
+    """Microseconds by which a zone is ahead of UTC all day; None if that changes."""
     try:
         midnights = (_EPOCH + timedelta(n) for n in (day, day + 1))
         first, second = (midnight.astimezone(zone).utcoffset() for midnight in midnights)

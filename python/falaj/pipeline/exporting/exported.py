@@ -1,8 +1,8 @@
-"""Reading what an export wrote: the files that are committed, and no others.
+"""Read what an export wrote: the committed files, and no others.
 
-Other programs read the folder as it is: a table that is partitioned by `date`. They find
-files of committed runs there, too; the moment after a commit some of its files may not be in their
-place yet, which is waited for here.
+Other programs read the folder as it is: a table that is partitioned by `date`. They, too, find only
+files of committed runs. Right after a commit some of its files may not be in their place yet; the
+functions here wait for them.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _LOOK_S = 0.05
 
 
 def read_exported(spark: SparkSession, folder: str | os.PathLike[str]) -> DataFrame:
-    """Read the committed files of an export: each record once.
+    """Read the committed files of an export, with each record once.
 
     Args:
         spark: The session.
-        folder: Where it was exported to.
+        folder: The folder of the export.
 
     Returns:
-        The exported columns, and `date`; what is committed later is not in it.
+        The exported columns, and `date`; without what later runs commit.
 
     Raises:
         InvalidArgument: It is no export's folder.
@@ -57,7 +57,7 @@ def exported_files(folder: str | os.PathLike[str]) -> list[Path]:
     """List the committed files of an export, for Polars, DuckDB and others.
 
     Args:
-        folder: Where it was exported to.
+        folder: The folder of the export.
 
     Returns:
         Absolute paths, oldest commit first.
@@ -85,7 +85,7 @@ def exported_files(folder: str | os.PathLike[str]) -> list[Path]:
 
 
 def _await(root: Folder, files: list[Path]) -> None:
-    """Wait until the files of a commit that is being made are where they belong."""
+    """Wait until the files of a commit in progress are in their place."""
     until = time.monotonic() + _WAIT_S
     while root.plan() is not None and not all(path.exists() for path in files):
         if time.monotonic() > until:

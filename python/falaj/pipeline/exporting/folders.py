@@ -1,18 +1,19 @@
 """`Folder`: what an export keeps beside its files, so that each record is in them exactly once.
 
-In the folder `_falaj` of the export, whose names readers pass over:
+It is in the folder `_falaj` of the export; readers skip a folder with such a name:
 
-    folder.json                  what is exported, and how: fixed by the first run
-    lock                         held by the run that is under way
-    plan.json                    the run under way: which records, in which tasks
-    staging/<run>/…              files of tasks, and a <task>.json for each task that is done
-    commits/<number>.json        a run that is done: its files, and up to where it came
+    `folder.json`                What is exported, and how. The first run fixes it.
+    `lock`                       A lock that the current run holds.
+    `plan.json`                  The plan of the current run: its records and its tasks.
+    `staging/<run>/…`            Files of tasks, and a `<task>.json` for each finished task.
+    `commits/<number>.json`      A finished run: its files, and where its records end.
 
-A run writes its plan, then its tasks write files to staging, then one rename makes the commit, and
-only then are the files moved to where readers look. Invariant: a file that lies among the dates is
-named by a commit, and a commit's files are complete and on the disk. So a run that died is gone
-on with from its plan, or, where its commit is there, its files are moved on; the next run
-does so first. Each of these is one of `steps`.
+A run first writes its plan; then its tasks write files to staging. One rename makes the commit.
+Only then does the run move the files to where readers look.
+
+Invariant: a commit names each file that lies among the dates. The files of a commit are complete
+and on the disk. So the next run can finish a run that died: from its plan, or, if its commit
+exists, by moving the remaining files. It does so first. Each of these actions is one of `steps`.
 """
 
 from __future__ import annotations
@@ -49,15 +50,15 @@ _VERSION = 1
 
 @dataclass(frozen=True, kw_only=True)
 class Piece:
-    """A file that a task wrote: records of one partition and one date.
+    """A file that a task wrote, with records of one partition and one date.
 
     Attributes:
-        path: Where it belongs, below the folder.
+        path: Its final path, below the folder.
         staged: Its name in staging.
         partition: The partition of the topic.
-        start: First offset of the task's range; the file has those of one date.
+        start: First offset of the task's range; the file has the records of one date in it.
         records: How many records it has.
-        bytes: How large it is.
+        bytes: How large the file is.
     """
 
     path: str
@@ -70,16 +71,16 @@ class Piece:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A run: which records it exports, and in which tasks.
+    """The plan of a run: its records and its tasks.
 
     Attributes:
         number: Number of its commit, from 1.
         run: Name of its folder in staging.
         began: When it was planned, ISO.
-        start: Where the topic's partitions stood, as streams keep it.
-        end: Where they will stand.
-        whole: The records of each partition.
-        tasks: The same, cut into pieces.
+        start: The offsets at which the run begins, in the form that streams keep.
+        end: The offsets at which it ends.
+        whole: The range of each partition.
+        tasks: The same ranges, cut into one for each task.
     """
 
     number: int
@@ -99,17 +100,17 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True)
 class Commit:
-    """A run that is done.
+    """The commit of a run that is done.
 
     Attributes:
         number: From 1, without gaps.
         run: Name of its folder in staging, while its files are moved.
         began: When it was planned, ISO.
-        end: Where the topic's partitions stand after it, as streams keep it.
-        whole: The records of each partition.
-        files: What it wrote.
-        records: How many records.
-        notes: What was reported meanwhile: losses, corrupt records that were left out.
+        end: The offsets at which it ended, in the form that streams keep.
+        whole: The range of each partition.
+        files: The files that it wrote.
+        records: How many records they have.
+        notes: What the run reported: losses, and corrupt records that it left out.
         bad: How many records were left out because their values cannot be read.
     """
 
@@ -145,11 +146,11 @@ class Folder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other runs out; make the folder where there is none.
+        """Keep other runs out, and create the folder if it does not exist.
 
         Raises:
             InvalidArgument: It holds something else.
-            LockTimeout: Another run is at it.
+            LockTimeout: Another run has the lock.
         """
         with steps.told(self.path):
             self._make()
@@ -161,7 +162,7 @@ class Folder:
             os.close(descriptor)
 
     def expect(self) -> None:
-        """Refuse a folder that holds something else than an export.
+        """Refuse a folder that holds anything but an export.
 
         Raises:
             InvalidArgument: It does.
@@ -218,10 +219,10 @@ class Folder:
         return kept
 
     def agree(self, wanted: dict[str, Any]) -> None:
-        """Fix what is exported, or hold it against what was fixed.
+        """Store the settings of a new export, or compare them with the stored ones.
 
         Raises:
-            SettingsMismatch: The folder has something else.
+            SettingsMismatch: The stored settings differ.
         """
         kept = self._read(self.control / "folder.json")
         if kept is None:
@@ -242,20 +243,20 @@ class Folder:
         return None if kept is None else self._made(Plan, kept, "plan.json")
 
     def begin(self, plan: Plan) -> None:
-        """Write down what a run will do."""
+        """Write the plan of a run."""
         self._write(self.control / "plan.json", asdict(plan))
 
     def staging(self, run: str) -> Path:
-        """Where the tasks of a run write."""
+        """The folder that the tasks of a run write to."""
         return self.control / "staging" / run
 
     def keep(self, run: str, task: int, files: list[Piece], notes: list[str], bad: int = 0) -> None:
-        """Note that a task is done; of several attempts the last one counts."""
+        """Record that a task is done; of several attempts the last one counts."""
         kept = {"files": [asdict(piece) for piece in files], "notes": notes, "bad": bad}
         self._write(self.staging(run) / f"{task}.json", kept)
 
     def kept(self, run: str, task: int) -> tuple[list[Piece], list[str], int] | None:
-        """Read what a task wrote, reported and left out, if it is done and all is there."""
+        """Read what a task wrote, reported and left out; None if it is not done or lacks a file."""
         staging = self.staging(run)
         found = self._read(staging / f"{task}.json")
         if found is None:
@@ -265,7 +266,7 @@ class Folder:
         return (files, found["notes"], found["bad"]) if whole else None
 
     def written(self, plan: Plan) -> tuple[list[Piece], set[str], int]:
-        """Say what the tasks of a run wrote, reported and left out, when all are done."""
+        """Combine what all tasks of a finished run wrote, reported and left out."""
         files: list[Piece] = []
         said, bad = set[str](), 0
         for task in range(len(plan.tasks)):
@@ -278,12 +279,12 @@ class Folder:
         return files, said, bad
 
     def commit(self, plan: Plan, files: list[Piece], notes: set[str], bad: int) -> Commit:
-        """Make files of a run the export's, all of them at once.
+        """Make the files of a run part of the export, all at once.
 
         Args:
             plan: The run.
-            files: All its files, which lie in staging.
-            notes: What was reported.
+            files: All its files, which are in staging.
+            notes: What the run reported.
             bad: How many records were left out because their values cannot be read.
         """
         commit = Commit(
@@ -302,7 +303,7 @@ class Folder:
         return commit
 
     def publish(self, commit: Commit) -> None:
-        """Move the files of a commit to where readers look; those that are there stay."""
+        """Move the files of a commit to where readers look; those that are there already stay."""
         staging = self.staging(commit.run)
         folders = sorted({(self.path / piece.path).parent for piece in commit.files})
         for folder in folders:
@@ -313,7 +314,7 @@ class Folder:
             steps.sync(folder)
 
     def clear(self) -> None:
-        """Forget the run that is done or given up, and all that the dead left."""
+        """Remove the plan of a run that is done or given up, and all files that dead runs left."""
         steps.remove(self.control / "plan.json")
         for left in (self.control / "staging", *self.control.glob("**/.*")):
             if left.exists():
@@ -327,7 +328,7 @@ class Folder:
         return self._commit(numbers[-1]) if numbers else None
 
     def commits(self, behind: int = 0) -> list[Commit]:
-        """All commits behind a number, oldest first."""
+        """All commits after a number, oldest first."""
         return [self._commit(number) for number in self._numbers() if number > behind]
 
     def _numbers(self) -> list[int]:

@@ -1,8 +1,9 @@
-"""Small files of an export that are of one date: tasks read them again and write one file instead.
+"""Merge the small files that an export has of one date: tasks read them and write one file instead.
 
-Each task of an export writes a file for each date that it meets, and there are as many small files
-of a date as there are tasks. Runs after all tasks of a run are done and before its commit.
-Invariant: the files of tasks stay in staging until the commit, so a run that died merges again.
+Each task of an export writes a file for each date that it meets. So each date has as many small
+files as tasks met it. Merging runs after all tasks of a run are done, and before its commit.
+Invariant: the files of tasks stay in staging until the commit, so after a run that died, the next
+one merges again.
 """
 
 from __future__ import annotations
@@ -42,18 +43,18 @@ def merge(
     compression: str,
     progress: Progress | None,
 ) -> list[Piece]:
-    """Make one file of the small ones of each date.
+    """Merge the small files of each date into one.
 
     Args:
         spark: The session; its executors see the folder.
         staging: Where the files are.
-        pieces: What the tasks wrote.
+        pieces: The files that the tasks wrote.
         records_max: Most records of a file.
-        compression: Parquet's.
-        progress: Gets how far it is.
+        compression: The compression of Parquet.
+        progress: Learns how far it is.
 
     Returns:
-        The files of the run: new ones, and those that stay as they are.
+        The files of the run: merged ones, and those that stay as they are.
     """
     together = _together(pieces, records_max)
     todo = [group for group in together if len(group) > 1]
@@ -66,7 +67,7 @@ def merge(
 def in_spark(
     spark: SparkSession, work: Merging, todo: list[list[Piece]], progress: Progress | None
 ) -> list[Piece]:
-    """Let executors merge, several groups in a task."""
+    """Merge in the executors, several groups in a task."""
 
     def do(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
         import pyarrow
@@ -104,14 +105,14 @@ class Merging:
 
     Attributes:
         staging: Where the files are.
-        compression: Parquet's.
+        compression: The compression of Parquet.
     """
 
     staging: Path
     compression: str
 
     def do(self, group: list[Piece]) -> Piece:
-        """Write one file of several; it has the path of the first."""
+        """Write one file out of several; it gets the path of the first."""
         from pyarrow import parquet
 
         with steps.told(self.staging):

@@ -1,8 +1,9 @@
-"""The work of a task of an export: read a range of a topic, and write a file for each date.
+"""The work of one task of an export: read a range of a topic, and write a file for each date.
 
-Runs in executors. A task writes files under names of its own attempt and then says which they are,
-so that attempts that run twice, or outlive their driver, never mix. Memory is bounded: rows wait
-for a row group of their date, and where too many bytes wait the date that has most is written.
+Runs in executors. A task writes files under names of its own attempt, and then reports these names.
+So the files of two attempts never mix, even if both run at once or outlive their driver. Memory is
+bounded: rows wait until their date has enough for a row group. If too many bytes wait, the task
+writes the date with the most.
 """
 
 from __future__ import annotations
@@ -44,18 +45,18 @@ DATE = "date"
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """All that tasks need, wherever they run.
+    """Everything that a task needs, on whichever machine it runs.
 
     Attributes:
         path: The export's folder.
-        folder: Its id: a machine that sees another folder under the path must not write there.
+        folder: Its id. A machine that finds another folder at this path must not write there.
         plan: The run.
-        reader: Reads a range.
+        reader: Reads the range of a task.
         columns: The columns that are written.
-        date_of: Where the date is taken from: a column, or a member of one, or "run".
+        date_of: The source of the date: a column, a member of a column, or "run".
         zone: The time zone of dates.
         day: The date of the run, for `date_of="run"`.
-        compression: Parquet's.
+        compression: The compression of Parquet.
         dated: Whether files have their date as a column, too.
     """
 
@@ -71,7 +72,7 @@ class Work:
     dated: bool
 
     def do(self, task: int) -> tuple[int, int]:
-        """Write the files of a task; return how many records and bytes."""
+        """Write the files of a task; return the number of records and bytes."""
         with steps.told(self.path):
             folder = Folder(self.path)
             if folder.settings().get("id") != self.folder:
@@ -106,7 +107,7 @@ class Work:
 
 
 def date_of_path(path: str) -> datetime.date | None:
-    """Tell the date of a file from its path below the folder; None where its rows have none."""
+    """Read the date of a file from its path below the folder; None if its rows have none."""
     return _day(path.split("/")[0].removeprefix(f"{DATE}="))
 
 
@@ -117,15 +118,15 @@ def _day(date: str) -> datetime.date | None:
 def by_date(
     batch: pyarrow.RecordBatch, date_of: str, zone: str
 ) -> Iterator[tuple[str, pyarrow.RecordBatch]]:
-    """Divide rows by date, in their order.
+    """Divide rows by date, and keep their order.
 
     Args:
         batch: The rows.
         date_of: Name of a column of times or dates; with dots, a member of a struct.
-        zone: In which time zone a time has its date.
+        zone: The time zone in which a time has its date.
 
     Yields:
-        Dates as text, or what stands for none, and their rows; dates in no order.
+        Each date as text, or the text for no date, with its rows; the dates are in no order.
     """
     import pyarrow
     from pyarrow import compute
@@ -149,7 +150,7 @@ def by_date(
 
 @dataclass
 class _Waiting:
-    """Rows of one date that are not written yet."""
+    """Rows of one date that wait to be written."""
 
     batches: list[pyarrow.RecordBatch] = field(default_factory=list)
     rows: int = 0
@@ -158,7 +159,7 @@ class _Waiting:
 
 @dataclass
 class _Open:
-    """A file that is written to."""
+    """A file that is open for writing."""
 
     writer: ParquetWriter
     file: Any
@@ -180,7 +181,7 @@ class _Files:
         self._bytes = 0
 
     def add(self, date: str, rows: pyarrow.RecordBatch) -> None:
-        """Take rows of a date."""
+        """Add rows of a date."""
         waiting = self._waiting.setdefault(date, _Waiting())
         waiting.batches.append(rows)
         waiting.rows += len(rows)
@@ -192,7 +193,7 @@ class _Files:
             self._flush(max(self._waiting, key=lambda each: self._waiting[each].bytes))
 
     def finish(self) -> list[Piece]:
-        """Write what waits; return the files, which are on the disk."""
+        """Write the rows that wait; return the files, which are then on the disk."""
         for date in sorted(self._waiting):
             self._flush(date)
             self._close(date)
@@ -232,7 +233,7 @@ class _Files:
         return _Open(writer, file, piece)
 
     def _name(self, turn: int) -> str:
-        """Name a file: no other run, and no other range of this one, has the same."""
+        """Name a file; no other run, and no other range of this run, uses the same name."""
         again = f"-{turn}" if turn else ""
         place = f"{self._bounds.partition:05}-{self._bounds.start:020}"
         return f"part-{self._work.plan.number:06}-{place}{again}.parquet"

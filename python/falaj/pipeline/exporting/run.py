@@ -1,8 +1,8 @@
-"""`export`: a topic to files by date, each of its records once however often it runs or dies.
+"""`export`: write a topic to files by date, each record once, however often it runs or dies.
 
-Owns which records a run exports: what came since the run before, as a stream of the connector finds
-it, with its rules for records that are gone. How a run survives its death is in `folders`, what its
-tasks write in `pieces`, how small files of a date become one in `merging`.
+Owns which records a run exports: those that came since the run before, as a stream of the connector
+finds them. The connector's rules for lost records apply. `folders` owns how a run survives its
+death, `pieces` what its tasks write, and `merging` how small files of a date become one.
 """
 
 from __future__ import annotations
@@ -60,38 +60,41 @@ _TASKS_PER_CORE = 2
 class ExportConfig(Config):
     """Settings of `export`.
 
-    Which records and columns there are, `columns` to `zone`, is fixed by the first run to a folder.
+    The first run to a folder fixes the settings from `columns` to `zone`.
 
     Attributes:
         store: Directory of the store.
         topic: Name of the topic.
-        into: The folder: empty, not there yet, or of an export; on a file system that all executors
-            see under the same path.
-        format: "parquet"; "delta" for a Delta table over the files, in the same folder, which needs
-            the package deltalake; "iceberg" for an Iceberg table over them, in a catalog that the
-            package pyiceberg knows. No jar is needed for either.
-        table: With "iceberg" its name in the catalog, as "sales.orders".
-        catalog: With "iceberg" the name of the catalog, as pyiceberg's configuration has it; None
-            for "default".
-        columns: Which of the topic's columns, as `format("falaj")` has them.
-        values: As what values are exported: "binary", "string" or "json".
-        schema: With "json" the members of `value`, as Spark writes types: `id BIGINT, name STRING`.
-        date_of: What a record's date is taken from: "timestamp", its event time or else that of its
-            append; "run", when it is exported; or a time or date in JSON, as "value.sold_at".
+        into: The folder: empty, missing, or that of an export. All executors must see its file
+            system under the same path.
+        format: "parquet", "delta" or "iceberg". With "delta" the folder is a Delta table, too; this
+            needs the package deltalake. With "iceberg" a table of an Iceberg catalog names the
+            files; this needs the package pyiceberg, which knows the catalog. Neither needs a jar.
+        table: With "iceberg", the name of the table in the catalog, as "sales.orders".
+        catalog: With "iceberg", the name of the catalog in pyiceberg's configuration; None for
+            "default".
+        columns: The columns to export, of those that `format("falaj")` has.
+        values: The form in which to export values: "binary", "string" or "json".
+        schema: With "json", the members of `value`, as Spark writes types: `id BIGINT, name
+            STRING`.
+        date_of: The source of a record's date. With "timestamp" it is the event time, or else the
+            time of the append. With "run" it is the time of the export. A name as "value.sold_at"
+            is a time or date in the JSON value.
         zone: The time zone of dates, as "Europe/Paris".
         start: Where the first run begins: "earliest", "latest", an offset, or a time.
-        end: Where this run ends at the latest: an offset that each partition has, or a time; None
-            for all there is.
-        visibility: "durable": no power failure takes back what is exported; or "visible".
-        on_loss: What to do where records are gone that were not exported, or the topic is another:
-            "fail", or "continue" and report it.
+        end: Where this run ends at the latest: an offset that each partition has, or a time. None
+            exports all there is.
+        visibility: Which records to export: "durable" ones, which no power failure can take back,
+            or all "visible" ones.
+        on_loss: What to do if records were removed before their export, or the topic was created
+            again: "fail", or "continue" and report it.
         on_corrupt: What to do with corrupt records: "fail", or "skip" and report them.
-        on_bad: What to do with values that are not what `values` says: "fail"; "skip" and report
-            them; or the name of a topic that they go to as they are, once, with headers that say
-            where they stood. None: what `on_corrupt` says.
-        compression: Parquet's: "zstd", "snappy", "gzip" or "none".
-        file_records: Most records of a file. A run writes one file a date; a date with more than
-            that, or with more than 64 MB, gets several.
+        on_bad: What to do with values that do not fit `values`: "fail"; "skip" and report them; or
+            the name of a topic. That topic then gets each one once and unchanged, with headers that
+            name its topic, partition and offset. None: the same as `on_corrupt`.
+        compression: The compression of Parquet: "zstd", "snappy", "gzip" or "none".
+        file_records: Most records of a file. A run writes one file for each date. A date with more
+            records, or more than 64 MB, gets several.
     """
 
     paths: ClassVar[tuple[str, ...]] = ("store", "into")
@@ -158,21 +161,21 @@ class ExportConfig(Config):
 
 @dataclass(frozen=True, kw_only=True)
 class ExportResult(Result):
-    """The result of a run; empty if nothing was new.
+    """The result of a run; it is empty if nothing was new.
 
-    `records` is how many, `bytes` how large their files are.
+    `records` is how many records it exported, `bytes` the size of their files.
 
     Attributes:
         into: The folder.
-        number: Number of the newest commit of the folder; 0 where there is none yet.
-        files: How many files were written.
-        dates: The first and the last date, or None where there is no date.
-        partitions: For each partition with news the offsets that were exported: first, and behind
-            the last.
+        number: Number of the newest commit of the folder; 0 if there is none yet.
+        files: How many files the run wrote.
+        dates: The first and the last date, or None if there is no date.
+        partitions: The exported offsets of each partition with new records: the first, and the one
+            after the last.
         resumed: Whether it finished a run that had died.
-        table: The Delta or Iceberg table that has them, in words; None where there is none.
-        bad: How many records were left out because their values are not what `values` says.
-        notes: What was reported: losses, what was left out, members that no record has.
+        table: A description of the Delta or Iceberg table; None if there is none.
+        bad: How many records were left out because their values do not fit `values`.
+        notes: What the run reported: losses, what it left out, members that no record has.
     """
 
     into: Path
@@ -201,25 +204,25 @@ class ExportResult(Result):
 def export(
     spark: SparkSession, config: ExportConfig, *, progress: Progress | None = None
 ) -> ExportResult:
-    """Export what came to a topic since the last run.
+    """Export the records that came to a topic since the last run.
 
-    Each record is in the folder's committed files once, whatever happens to runs: one that was
-    killed is gone on with by the next. Files that readers find among the dates are of committed
-    runs; the moment after a commit, some of its files may be missing still (`read_exported` waits
-    for them). Takes the time of reading and writing what is new.
+    Each record is in the committed files once, whatever happens to a run: the next run finishes one
+    that was killed. Readers find only files of committed runs among the dates. Right after a commit
+    some of its files may still be missing; `read_exported` waits for them. A run takes the time to
+    read and write what is new.
 
     Args:
         spark: The session; its executors must see store and folder.
         config: What to export.
-        progress: Whom to tell how far it is.
+        progress: Learns how far it is.
 
     Returns:
-        What was exported.
+        What the run exported.
 
     Raises:
         LockTimeout: Another run exports to the folder.
-        SettingsMismatch: The folder was exported with other settings, or from another store.
-        OffsetOutOfRange: Records that were not exported are gone.
+        SettingsMismatch: Earlier runs to the folder had other settings, or another store.
+        OffsetOutOfRange: Records were removed before their export.
         TopicDeleted: The topic was deleted, or created again.
         LogTruncated: The topic's log lost its end, or is an older copy.
         CorruptData: A record, or the folder's own state, is corrupt.
@@ -304,9 +307,9 @@ class _Run:
         return [self._finished(plan)]
 
     def export_new(self) -> list[Commit]:
-        """Export what came since the newest commit; the first run commits in any case.
+        """Export the records since the newest commit; the first run always commits.
 
-        So that it is known from then on where "latest" was.
+        Its commit keeps the offsets that "latest" had then.
         """
         last = self._folder.last()
         start = self._reader.initialOffset() if last is None else last.end
@@ -349,7 +352,7 @@ class _Run:
         return commit
 
     def _keep_bad(self, commit: Commit) -> None:
-        """Append the bad values of a commit to their topic, once, if they go to one."""
+        """Append the bad values of a commit to their topic, once, if they have one."""
         config, into = self._config, bad.topic_of(self._config.on_bad)
         if into is None or not commit.bad:
             return
@@ -379,12 +382,12 @@ class _Run:
         )
 
     def _tasks(self, records: int) -> int:
-        """Say into how many tasks to cut: files of bounded size, and work for all cores."""
+        """Choose the number of tasks: files stay bounded in size, and all cores have work."""
         bounded = -(-records // self._config.file_records)
         return max(bounded, min(records // _RECORDS_MIN, _TASKS_PER_CORE * cores(self._spark)), 1)
 
     def _bounded(self, start: dict[str, Any], end: dict[str, Any]) -> dict[str, Any]:
-        """Go no further than `end` says, and not back."""
+        """Limit the end of a run to `end`, but never before its start."""
         if self._config.end is None:
             return end
         begun, until = checkpoint.decode(start), checkpoint.decode(end)
@@ -410,7 +413,7 @@ class _Run:
 
 
 def _bounds(topic: falaj.AnyTopic[Any], end: int | str | datetime) -> list[arrow.Lane]:
-    """Find where a run is to end, in each partition."""
+    """Find where a run ends, in each partition."""
     try:
         return arrow.lanes(topic, "earliest", end)
     except OffsetOutOfRange as error:
@@ -422,7 +425,7 @@ def _bounds(topic: falaj.AnyTopic[Any], end: int | str | datetime) -> list[arrow
 
 
 def run_tasks(spark: SparkSession, work: Work, tasks: list[int], progress: Progress | None) -> None:
-    """Let executors do tasks, each as a task of Spark."""
+    """Run tasks in the executors, each as a task of Spark."""
 
     def do(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
         import pyarrow

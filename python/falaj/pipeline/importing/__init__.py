@@ -1,1 +1,1 @@
-"""`import_files`: files to topics."""
+"""`import_files`: append the rows of files to topics."""

@@ -1,12 +1,15 @@
-"""`Ledger`: which files were imported into a topic, so that each is once.
+"""`Ledger`: which files were imported into a topic, so that each is imported once.
 
-It is a topic of the same store, `<topic>.imports`, so that backups hold both or neither. An import
-appends what it is about to import to the ledger, durable, and then commits its records to the topic
-under the token `falaj.import`, whose number is the offset in the ledger. Invariant: the files of an
-entry are in the topic if the token says its number, or an entry that does names it in `after`, and
-so on back; all other entries are of imports that died, or gave up, before they committed anything.
+The ledger is a topic of the same store, `<topic>.imports`, so a backup holds both or neither. An
+import first appends an entry with its files to the ledger, durably. Then it commits its records to
+the topic with the idempotency key `falaj.import`. The number in the key is the offset of the entry.
 
-One import of a topic runs at a time: the lock is the one partition of a consumer of the ledger.
+Invariant: the newest number of the key names an entry that is done. Its `after` names the one that
+was done before, and so on back. The files of these entries are in the topic. All other entries are
+of imports that died, or gave up, before they committed anything.
+
+Only one import of a topic runs at a time. The lock is the single partition of the ledger: a
+consumer group assigns it to one member.
 """
 
 from __future__ import annotations
@@ -33,12 +36,12 @@ _VERSION = 1
 
 @dataclass(frozen=True, kw_only=True)
 class SourceFile:
-    """A file as it was when it was looked at.
+    """A file, as it was when an import examined it.
 
     Attributes:
-        path: Absolute.
+        path: Its absolute path or its URL.
         size: In bytes.
-        mtime_ns: When it was changed last, as its file system says.
+        mtime_ns: The time of its last change, as its file system reports it.
     """
 
     path: str
@@ -48,14 +51,14 @@ class SourceFile:
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """An import, done or not.
+    """An entry of the ledger: an import, done or not.
 
     Attributes:
-        generation: The topic's.
-        after: Number of the import that was done before, or None.
-        files: What it imports.
+        generation: The generation of the topic.
+        after: Number of the import before that was done, or None.
+        files: The files that it imports.
         bad: How many rows go to the topic `bad_to`.
-        bad_to: Where malformed rows go, or None.
+        bad_to: The topic that gets malformed rows, or None.
     """
 
     generation: str
@@ -66,7 +69,7 @@ class Entry:
 
 
 class Ledger:
-    """The files imported into a topic. `opened` makes it, and keeps others out meanwhile."""
+    """The files imported into a topic. `opened` creates it, and keeps other imports out."""
 
     def __init__(self, topic: AnyTopic[Any], entries: Topic[Any]) -> None:
         self._topic = topic
@@ -75,14 +78,14 @@ class Ledger:
     @classmethod
     @contextmanager
     def opened(cls, store: Store, name: str) -> Iterator[Ledger]:
-        """Open the ledger of a topic, or make it.
+        """Open the ledger of a topic, or create it.
 
         Args:
             store: Open for writing.
-            name: The topic's.
+            name: The name of the topic.
 
         Raises:
-            LockTimeout: Another import is at it.
+            LockTimeout: Another import has it open.
         """
         with (
             open_raw(store, name) as topic,
@@ -104,7 +107,7 @@ class Ledger:
         """List the imports that are in the topic, newest first.
 
         Raises:
-            CorruptData: The ledger does not hold them.
+            CorruptData: The ledger lacks one of them.
         """
         found = []
         number = self._topic.last_idempotency_key(TOKEN)
@@ -118,7 +121,7 @@ class Ledger:
         return found
 
     def begin(self, files: Sequence[SourceFile], bad: int, bad_to: str | None) -> int:
-        """Write down what is about to be imported; return its number."""
+        """Append the entry of a new import; return its number."""
         entry = Entry(
             generation=self._topic.generation,
             after=self._topic.last_idempotency_key(TOKEN),
@@ -150,15 +153,15 @@ class Ledger:
 
 
 def known(done: Sequence[tuple[int, Entry]]) -> dict[str, SourceFile]:
-    """List the files of imports by their path."""
+    """Return the imported files by their paths."""
     return {file.path: file for _, entry in reversed(done) for file in entry.files}
 
 
 def expect_name(topic: str) -> None:
-    """Refuse a topic whose ledger could not be named.
+    """Refuse a topic whose ledger could have no valid name.
 
     Raises:
-        InvalidArgument: The name is too long, or that of a ledger.
+        InvalidArgument: The name is too long, or is that of a ledger.
     """
     if topic.endswith(_SUFFIX):
         raise InvalidArgument(f"topic {topic} is itself the ledger of imports: import into another")

@@ -1,6 +1,6 @@
-"""Files behind URLs of any scheme that Spark reads: which there are, how large, how old.
+"""Files behind URLs that Spark reads: their names, sizes and times of change.
 
-Spark lists them, so that what its session can read is what a pipeline can read.
+Spark lists them, so a pipeline can read whatever its session can read.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ __all__ = ["escaped", "is_remote", "listed"]
 
 
 def is_remote(path: object) -> bool:
-    """Say whether text is a URL that only Spark reads."""
+    """Tell whether text is a URL that only Spark reads."""
     return isinstance(path, str) and scheme_of(path) not in (None, "file")
 
 
 def listed(spark: SparkSession, urls: Iterable[str]) -> list[SourceFile]:
-    """List files, folders with all that lies in them, and patterns, in the order of their names.
+    """List files, all files in folders, and matches of patterns, sorted by name.
 
     Raises:
-        InvalidArgument: This session of Spark cannot read one, or there is no file.
+        InvalidArgument: This session of Spark cannot read a URL, or there is no file.
     """
     found: dict[str, SourceFile] = {}
     for url in urls:
@@ -58,5 +58,5 @@ def listed(spark: SparkSession, urls: Iterable[str]) -> list[SourceFile]:
 
 
 def escaped(path: str) -> str:
-    """Write a path so that Spark takes no letter of it for a pattern."""
+    """Escape a path, so that Spark treats no character of it as a pattern."""
     return re.sub(r"([\\{}\[\]*?])", r"\\\1", path)

@@ -1,8 +1,9 @@
-"""`import_files`: rows of files to a topic, each file once however often it runs or dies.
+"""`import_files`: append rows of files to a topic, each file once, however often it runs or dies.
 
-Owns what becomes of rows and files that are not as they should be. Which files were imported is
-in `ledgers`, what a row becomes in `sources`. Tasks stage records as those of the connector's sink
-do; this process commits them, all at once, so that no import outlives the lock that it holds.
+Owns how an import treats malformed rows and changed files. `ledgers` owns which files were
+imported, and `sources` how a row becomes a record. Tasks stage records in the same way as the tasks
+of the connector's sink. This process commits all of them at once, while it holds the lock; so no
+import outlives its lock.
 """
 
 from __future__ import annotations
@@ -50,30 +51,32 @@ class ImportConfig(Config):
     """Settings of `import_files`.
 
     Attributes:
-        store: Directory of the store; made if it is not there.
-        into: Name of the topic; made if it is not there.
-        source: Files, folders or patterns as `data/*.csv`, that all executors see; or URLs of them
-            that Spark reads, as `s3a://bucket/*.csv`.
-        partitions: How many partitions the topic has, if it is made: 1.
-        format: "parquet", "csv" or "json" (an object a line); None to tell by the names.
-        schema: Columns of the files as Spark writes types, `id BIGINT, name STRING`; None to find
-            out, from CSV and JSON by reading them once more.
-        options: Options of Spark's reader of that format, as `{"sep": ";"}`. CSV has a heading
-            unless `header` says "false".
-        value: The column, of text or bytes, that is the record's value as it is; None for the row
-            as JSON.
-        columns: Which columns are in that JSON; None for all.
-        key: Column of the record's key; of several, their texts as a JSON array; none for no key.
-        headers: Column of the headers, of the type that `format("falaj")` has; None for none.
-        partition: Column of the number of the partition; None to go by the key.
-        time: Column of the record's time: a timestamp, a date, or ISO text; None for the time of
+        store: Directory of the store; created if it does not exist.
+        into: Name of the topic; created if it does not exist.
+        source: Files, folders or patterns that all executors see, as `data/*.csv`. URLs that Spark
+            reads work, too, as `s3a://bucket/*.csv`.
+        partitions: How many partitions a new topic gets; 1 by default.
+        format: "parquet", "csv" or "json" (one object on each line); None to choose by the file
+            names.
+        schema: Columns of the files as Spark writes types, `id BIGINT, name STRING`. None lets
+            Spark find out; it then reads CSV and JSON files once more.
+        options: Options of Spark's reader of that format, as `{"sep": ";"}`. CSV files have a
+            header line unless `header` is "false".
+        value: The column of text or bytes that becomes the record's value; None for the row as
+            JSON.
+        columns: The columns in that JSON; None for all.
+        key: Column of the record's key. Several columns become a JSON array of their texts; none
+            means no key.
+        headers: Column of the headers, with the type that `format("falaj")` uses; None for none.
+        partition: Column with the number of the partition; None to choose it by the key.
+        time: Column of the record's time: a timestamp, a date, or ISO text. None uses the time of
             the import.
-        order_by: Columns that say in which order records are appended; where they are equal, and
-            where there are none, the order is that of the files' paths and of the rows in them.
-        on_bad: What to do with rows that are malformed, or whose time is no time: "fail", "skip"
-            and report them, or the name of a topic that gets their text.
-        on_changed: What to do with files that were imported and are others now: "fail", or "skip"
-            and report them.
+        order_by: Columns by which records are sorted before the append. Rows that are equal in
+            them, or all rows without them, keep the order of the paths and of the rows in a file.
+        on_bad: For rows that are malformed or have an invalid time: "fail", "skip" and report them,
+            or a topic that gets their text.
+        on_changed: What to do with files that changed after their import: "fail", or "skip" and
+            report them.
     """
 
     paths: ClassVar[tuple[str, ...]] = ("store",)
@@ -112,7 +115,7 @@ class ImportConfig(Config):
         expect_name(self.into)
 
     def expect(self) -> None:
-        """Check that there are local files, and that Parquet files have the columns."""
+        """Check that the local files exist, and that Parquet files have the columns."""
         files = sources.local([each for each in self.sources if not is_remote(each)])
         if not files or self.schema is not None or self.options:
             return
@@ -125,29 +128,29 @@ class ImportConfig(Config):
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The names in `source`, always several."""
+        """The names in `source`, as a tuple."""
         given = self.source if isinstance(self.source, tuple) else (str(self.source),)
         return tuple(each if is_remote(each) else local_path(each, "source") for each in given)
 
     @property
     def bad_to(self) -> str | None:
-        """The topic of malformed rows."""
+        """The topic that gets malformed rows."""
         return None if self.on_bad in ("fail", "skip") else self.on_bad
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImportResult(Result):
-    """The result of an import; empty if no file was new.
+    """The result of an import; it is empty if no file was new.
 
-    `records` is how many, `bytes` how large their files are.
+    `records` is how many records it appended, `bytes` the size of their files.
 
     Attributes:
         into: The topic.
         files: How many files were imported.
-        known: How many were imported before, and are as they were.
+        known: How many files were imported before, and did not change.
         bad: How many rows were malformed, by file.
-        offsets: For each partition that got any, the first offset and the one behind the last.
-        notes: What was reported: files that changed, malformed rows.
+        offsets: For each partition with new records, the first offset and the one after the last.
+        notes: What the import reported: files that changed, malformed rows.
     """
 
     into: str
@@ -171,23 +174,23 @@ class ImportResult(Result):
 def import_files(
     spark: SparkSession, config: ImportConfig, *, progress: Progress | None = None
 ) -> ImportResult:
-    """Append the rows of files that were not imported before, all of them at once or none.
+    """Append the rows of files that were not imported before, all at once or none.
 
-    A file is known by its path, size and time of change. The topic `<into>.imports` of the store
-    keeps which files were imported into a topic. An import that was killed has appended nothing, or
-    all. Takes the time of reading and sorting the files' rows.
+    An import recognizes a file by its path, size and time of change. The topic `<into>.imports` of
+    the store keeps which files were imported. An import that was killed has appended nothing, or
+    all. An import takes the time to read and sort the rows of the files.
 
     Args:
         spark: The session; its executors must see store and files.
         config: What to import.
-        progress: Whom to tell how far it is.
+        progress: Learns how far it is.
 
     Returns:
-        What was imported.
+        What the import appended.
 
     Raises:
-        InvalidArgument: Rows are malformed, a file was changed since it was imported, or columns
-            are not there.
+        InvalidArgument: Rows are malformed, a file changed after its import, or columns are
+            missing.
         LockTimeout: Another import into the topic is under way.
         Error: Store, topic or files cannot be used.
     """
@@ -215,10 +218,10 @@ class _Staged:
     """The records that tasks staged.
 
     Attributes:
-        parts: The manifests of each topic, in the order of the records.
-        records: How many records of the topic.
+        parts: The manifests for each topic, in the order of the records.
+        records: How many records the topic gets.
         bad: How many malformed rows, by file.
-        text: One of them for each file.
+        text: The text of one such row for each file.
     """
 
     parts: dict[str, list[bytes]]
@@ -246,7 +249,7 @@ class _Run:
         self._done = ledger.done()
 
     def finish_bad(self) -> None:
-        """Write the malformed rows of an import that died behind its commit."""
+        """Write the malformed rows of an import that died after its commit."""
         if not self._done:
             return
         number, entry = self._done[0]
@@ -268,7 +271,7 @@ class _Run:
             self._commit_bad(job, staged, number, entry.bad_to)
 
     def go(self, files: Sequence[SourceFile]) -> ImportResult:
-        """Import what is new."""
+        """Import the new files."""
         new, notes = self._new(files)
         result = ImportResult(
             records=0,
@@ -304,7 +307,7 @@ class _Run:
         )
 
     def _new(self, files: Sequence[SourceFile]) -> tuple[list[SourceFile], list[str]]:
-        """Tell new files from those that were imported."""
+        """Separate new files from imported ones."""
         before = known(self._done)
         changed = [file for file in files if before.get(file.path, file) != file]
         if changed and self._config.on_changed == "fail":
@@ -343,7 +346,7 @@ class _Run:
         number: int,
         only_bad: bool = False,
     ) -> _Staged:
-        """Let tasks stage the rows of files."""
+        """Run tasks that stage the rows of files."""
         text = f"importing {len(files):,} file{'s' if len(files) > 1 else ''}"
         with watched(self._spark, self._progress, text):
             made = sources.frame(self._spark, config, [file.path for file in files])
@@ -371,7 +374,7 @@ class _Run:
 
     @property
     def _bad_token(self) -> str:
-        """Several topics may send malformed rows to one."""
+        """The key for malformed rows; several topics may send theirs to one topic."""
         return f"{TOKEN}.{self._config.into}"
 
     def _commit_bad(self, job: str, staged: _Staged, number: int, bad_to: str) -> None:
@@ -382,7 +385,7 @@ class _Run:
 
     @contextmanager
     def _job(self, topic: str | None, name: str | None = None) -> Iterator[str]:
-        """Name a job that stages records for a topic; what it staged goes where the body fails."""
+        """Name a job that stages records for a topic; remove what it staged if the body fails."""
         job = name or f"import-{uuid.uuid4().hex}"
         try:
             yield job
@@ -407,10 +410,10 @@ class _Work:
     Attributes:
         target: The store.
         job: Name of the job.
-        token: Its token.
+        token: Its idempotency key.
         into: The topic.
         bad_to: The topic of malformed rows, or None.
-        only_bad: Whether only these are staged.
+        only_bad: Whether the task stages malformed rows alone.
     """
 
     target: Target
@@ -421,7 +424,7 @@ class _Work:
     only_bad: bool
 
     def do(self, batches: Iterator[pyarrow.RecordBatch]) -> dict[str, Any]:
-        """Stage what a task is given; tell what was staged."""
+        """Stage the rows of a task, and yield what was staged."""
         told: dict[str, Any] = {"records": 0, "bad": Counter(), "text": {}}
         parts = self.target.stage(self.job, self.token, self._records(batches, told))
         return {**told, "parts": {topic: part.hex() for topic, part in parts.items()}}
@@ -446,7 +449,7 @@ class _Work:
                 yield self._to(batch.drop_columns([BAD, FILE]), self.into)
 
     def _bad(self, rows: pyarrow.RecordBatch) -> pyarrow.RecordBatch:
-        """Make records of malformed rows: the file is the key."""
+        """Make records of malformed rows, with the file as the key."""
         import pyarrow
 
         paths = [sources.file_of(path) for path in rows[FILE].to_pylist()]
@@ -461,7 +464,7 @@ class _Work:
 
 
 def collect(rows: DataFrame, work: _Work) -> _Staged:
-    """Run the tasks; put together what they staged, in the order of the frame."""
+    """Run the tasks; combine what they staged, in the order of the frame."""
 
     def do(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
         import pyarrow

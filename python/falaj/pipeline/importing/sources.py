@@ -1,8 +1,8 @@
-"""Files that are imported: which there are, and their rows as a frame of records.
+"""The files of an import, and their rows as a frame of records.
 
-Owns the list of files, in the order of their names, their formats by name, and how a row becomes
-value, key, headers, partition and time. A row that is malformed has no value but its text and its
-file; what becomes of it is for `importing` to say.
+Owns the list of files, sorted by name, how names decide the format, and how a row becomes value,
+key, headers, partition and time. A malformed row has no value, but its text and its file.
+`importing` decides what happens to it.
 """
 
 from __future__ import annotations
@@ -55,19 +55,19 @@ _NAMED_MAX = 5
 
 
 def listed(spark: SparkSession, source: Iterable[str]) -> list[SourceFile]:
-    """Find the files, in the order of their paths.
+    """Find the files, sorted by path.
 
     Args:
-        spark: The session, which lists what is behind URLs.
-        source: Files, folders, with all that lies in them, and patterns. A name that begins with
-            `_` or `.` in a folder is passed over, as Spark does: it is being written, or says
-            something about the files.
+        spark: The session, which lists the files behind URLs.
+        source: Files, folders and patterns; a folder stands for all files in it. Like Spark, it
+            skips names in a folder that begin with `_` or `.`. Such a file is not complete yet, or
+            only describes the others.
 
     Returns:
         The files, each once.
 
     Raises:
-        InvalidArgument: There is none of that name.
+        InvalidArgument: A name matches no file.
     """
     given = list(source)
     here = local([each for each in given if not is_remote(each)])
@@ -76,7 +76,7 @@ def listed(spark: SparkSession, source: Iterable[str]) -> list[SourceFile]:
 
 
 def look(spark: SparkSession, files: Iterable[SourceFile]) -> list[SourceFile]:
-    """Look at files again, in the order in which they are given."""
+    """Examine files again, in the order of the argument."""
     paths = [file.path for file in files]
     there = remote.listed(spark, map(escaped, filter(is_remote, paths)))
     behind = {file.path: file for file in there}
@@ -84,10 +84,10 @@ def look(spark: SparkSession, files: Iterable[SourceFile]) -> list[SourceFile]:
 
 
 def local(source: Iterable[str]) -> list[str]:
-    """Find files on this machine, each once, in the order of their paths.
+    """Find files on this machine, each once, sorted by path.
 
     Raises:
-        InvalidArgument: There is none of that name.
+        InvalidArgument: A name matches no file.
     """
     found: set[str] = set()
     for given in source:
@@ -105,10 +105,10 @@ def local(source: Iterable[str]) -> list[str]:
 
 
 def names_in(path: str) -> list[str]:
-    """Name the columns of a Parquet file and of its folders, `name=value`.
+    """Name the columns of a Parquet file, and those of its folders, `name=value`.
 
     Returns:
-        The names; none where the file cannot be read: Spark says why.
+        The names; none if the file cannot be read, and Spark will report why.
     """
     from pyarrow import ArrowException, parquet
 
@@ -137,10 +137,10 @@ def _look(path: str) -> SourceFile:
 
 
 def form_of(paths: Sequence[str]) -> str:
-    """Tell the format of files by their names.
+    """Find the format of files by their names.
 
     Raises:
-        InvalidArgument: One has no name of that kind, or there are several formats.
+        InvalidArgument: A name shows no known format, or the files have several formats.
     """
     forms = {path: _form(path) for path in paths}
     strange = [path for path, form in forms.items() if form is None]
@@ -172,18 +172,18 @@ def _some(paths: Sequence[str]) -> str:
 
 
 def frame(spark: SparkSession, config: ImportConfig, paths: Sequence[str]) -> DataFrame:
-    """Read files as records, in the order in which they are to be appended.
+    """Read files as records, in the order of the append.
 
     Args:
         spark: The session.
-        config: What was asked for.
+        config: The settings.
         paths: The files.
 
     Returns:
-        The columns of the sink that there are, and `BAD` and `FILE`.
+        Those columns of the sink that the config fills, and `BAD` and `FILE`.
 
     Raises:
-        InvalidArgument: A column is missing, or has a type that cannot be.
+        InvalidArgument: A column is missing, or has a type that is not allowed.
     """
     form = config.format or form_of(paths)
     rows, columns = _read(spark, config, form, paths)
@@ -304,10 +304,10 @@ def _expect_type(
 
 
 def expected(name: str, columns: list[str]) -> str:
-    """Return the name of a column that there is.
+    """Return the name of a column that exists.
 
     Raises:
-        InvalidArgument: There is none.
+        InvalidArgument: There is no such column.
     """
     if name not in columns:
         raise InvalidArgument(f"the files have no column {name!r}: they have {', '.join(columns)}")
@@ -319,5 +319,5 @@ def _quoted(name: str) -> str:
 
 
 def file_of(uri: str) -> str:
-    """Turn what Spark calls a file into its path."""
+    """Turn Spark's name of a file into its path."""
     return unquote(uri) if is_remote(uri) else unquote(urlparse(uri).path)

@@ -1,1 +1,1 @@
-"""`profile`: the figures of a topic, as text and as a page."""
+"""`profile`: report the figures of a topic, as text and as a page."""

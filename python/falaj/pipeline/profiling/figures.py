@@ -1,8 +1,8 @@
-"""The figures of `profile`, as values: for programs as JSON, for the page and the terminal.
+"""The figures of `profile` as values: for programs, for JSON, for the page and the terminal.
 
-Owns the shapes, and the sums that need no Spark: rows that were aggregated there become hours,
-slots, pauses, quantiles and the inequality of keys. Times are aware, spans are seconds, bytes are
-those of keys, values and headers.
+Owns their classes, and the sums that need no Spark. Spark aggregates rows; this module turns them
+into hours, slots, pauses, quantiles and the inequality of keys. Times are aware, spans are in
+seconds, and bytes count keys, values and headers.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ __all__ = [
 US = 1_000_000
 HOUR_US = 3_600 * US
 BUCKETS_MAX = 20_000
-"""About how many buckets Spark is asked for; hours are never divided into less than whole parts."""
+"""About how many buckets Spark makes at most; a bucket is always a whole part of an hour."""
 SLOTS_MAX = 400
-"""Most bars of the plot over time."""
+"""Most bars in the plot over time."""
 _BARS = 48
-"""About how many bars sizes get where they are alike wide."""
+"""About how many bars the plot of sizes gets if they have equal widths."""
 _STEPS_US = (1_000, 10_000, 100_000, US, 10 * US, 60 * US, 600 * US, HOUR_US)
 _UNITS_S = (0.001, 0.01, 0.1, 1, 10, 60, 600, 3_600, 21_600, 86_400, 604_800)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Bucket(NamedTuple):
-    """Records of one short span of time, times in microseconds since 1970."""
+    """The records of one short span of time; times are in microseconds since 1970."""
 
     at: int
     records: int
@@ -61,7 +61,7 @@ class Bucket(NamedTuple):
 
 @dataclass(frozen=True)
 class Slot:
-    """Records of an hour, or of another span: when it begins, how many, how many bytes."""
+    """The records of an hour, or of another span: its beginning, their number, their bytes."""
 
     start: datetime
     records: int
@@ -70,12 +70,12 @@ class Slot:
 
 @dataclass(frozen=True)
 class Pause:
-    """A span without a record, between two.
+    """A span without records, between two records.
 
     Attributes:
         start: Time of the record before it.
-        end: Time of the record behind it.
-        seconds: How long.
+        end: Time of the record after it.
+        seconds: Its length.
     """
 
     start: datetime
@@ -85,7 +85,7 @@ class Pause:
 
 @dataclass(frozen=True)
 class Missing:
-    """Hours one after the other that have no record: the first, and how many."""
+    """Consecutive hours without records: the first, and their number."""
 
     start: datetime
     hours: int
@@ -96,10 +96,10 @@ class Key:
     """One of the keys with most records.
 
     Attributes:
-        key: The key, for people: shortened, and escaped where it is no text.
-        records: How many it has.
-        share: Of all records, those without a key included.
-        bytes: Bytes of its records.
+        key: The key in a form for people: shortened, and escaped if it is not text.
+        records: How many records it has.
+        share: Its share of all records, including those without a key.
+        bytes: How many bytes its records have.
     """
 
     key: str
@@ -110,16 +110,16 @@ class Key:
 
 @dataclass(frozen=True)
 class Keys:
-    """How records are spread over keys.
+    """How the records are distributed over keys.
 
     Attributes:
-        distinct: How many keys there are.
-        without: Records that have none.
-        gini: Inequality of the number of records by key: 0 where all keys have as many, towards 1
-            the more a few of them have all; None where there is no key.
-        top: Those with most records.
-        lorenz: Points of the Lorenz curve: share of keys, from the rarest up, and share of records
-            that they have together.
+        distinct: How many different keys there are.
+        without: How many records have no key.
+        gini: Gini coefficient of the number of records by key. It is 0 if all keys have the same
+            number, and near 1 if a few keys have almost all records. None if there is no key.
+        top: The keys with most records.
+        lorenz: Points of the Lorenz curve: a share of the keys, rarest first, and the share of
+            records that these keys have together.
     """
 
     distinct: int
@@ -131,18 +131,18 @@ class Keys:
 
 @dataclass(frozen=True)
 class Sizes:
-    """How large values are, in bytes; tombstones are not counted.
+    """The sizes of values in bytes; tombstones do not count.
 
     Attributes:
-        mean: On the average.
-        median: Half of them are not larger.
+        mean: The average size.
+        median: Half of the values are not larger.
         p90: 90 % are not larger.
-        p99: 99 %.
-        p999: 99.9 %.
-        largest: The largest.
-        histogram: Ranges of sizes, from and up to, not including, and how many values are in each:
-            alike wide where the largest is less than eight times the smallest, else each a fourth
-            root of two wider than the one before.
+        p99: 99 % are not larger.
+        p999: 99.9 % are not larger.
+        largest: The largest size.
+        histogram: Ranges of sizes, each with its beginning, its exclusive end, and its number of
+            values. They have equal widths if the largest size is less than eight times the
+            smallest. Otherwise each bound is the one before, times the fourth root of two.
     """
 
     mean: float
@@ -156,17 +156,17 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Partition:
-    """One partition.
+    """The figures of one partition.
 
     Attributes:
         partition: Its number.
-        records: How many.
-        bytes: How many.
+        records: How many records it has.
+        bytes: How many bytes they have.
         share: Of all records.
         first: Earliest time.
         last: Latest time.
-        late: Records whose time lies before that of one with a lower offset.
-        latest: Most seconds by which one does.
+        late: How many records have an earlier time than a record with a lower offset.
+        latest: The most seconds by which such a record is late.
     """
 
     partition: int
@@ -181,7 +181,7 @@ class Partition:
 
 @dataclass(frozen=True)
 class Compression:
-    """The size of a sample of values: codec, bytes of the sample, and how many times smaller."""
+    """How a sample of values compresses: codec, bytes of the sample, and the ratio."""
 
     codec: str
     sample_bytes: int
@@ -194,7 +194,7 @@ def moment(us: int) -> datetime:
 
 
 def step_for(span_us: int) -> int:
-    """Choose the width of buckets: a part of an hour, so that there are not too many."""
+    """Choose the width of buckets: a whole part of an hour that gives not too many."""
     return next((s for s in _STEPS_US if span_us <= s * BUCKETS_MAX), HOUR_US)
 
 
@@ -208,12 +208,12 @@ def _gathered(buckets: Iterable[Bucket], width_us: int) -> tuple[Slot, ...]:
 
 
 def hours(buckets: Iterable[Bucket]) -> tuple[Slot, ...]:
-    """Sum buckets up by the hour of UTC; hours without records are left out."""
+    """Sum buckets by the hour of UTC, without hours that have no records."""
     return _gathered(buckets, HOUR_US)
 
 
 def slots(buckets: Sequence[Bucket], step_us: int) -> tuple[float, tuple[Slot, ...]]:
-    """Sum buckets up for a plot: seconds of a bar, and the bars that are not empty."""
+    """Sum buckets for a plot; return the seconds of a bar, and the bars that are not empty."""
     if not buckets:
         return 3_600.0, ()
     span = (max(bucket.at for bucket in buckets) - min(bucket.at for bucket in buckets)) / US
@@ -225,7 +225,7 @@ def slots(buckets: Sequence[Bucket], step_us: int) -> tuple[float, tuple[Slot, .
 
 
 def missing(found: Sequence[Slot]) -> tuple[Missing, ...]:
-    """List the hours between the first and the last that have no record."""
+    """List the hours without records between the first and the last record."""
     told = []
     for before, after in pairwise(found):
         between = round((after.start - before.start).total_seconds() / 3_600) - 1
@@ -235,9 +235,9 @@ def missing(found: Sequence[Slot]) -> tuple[Missing, ...]:
 
 
 def pauses(buckets: Iterable[Bucket], step_us: int, top: int) -> tuple[Pause, ...]:
-    """List the longest pauses, of those that are as long as a bucket.
+    """List the longest pauses, of those that are at least as long as a bucket.
 
-    A pause that long reaches into another bucket, so the first and last times of buckets tell it.
+    Such a pause reaches into another bucket, so the first and last times of buckets show it.
     """
     newest: int | None = None
     found = []
@@ -252,17 +252,17 @@ def pauses(buckets: Iterable[Bucket], step_us: int, top: int) -> tuple[Pause, ..
 def keys(
     counted: Iterable[tuple[int, int]], without: int, top: tuple[Key, ...], points: int = 200
 ) -> Keys:
-    """Tell how unequal keys are.
+    """Compute the inequality of keys.
 
-    The Gini coefficient of n keys with x records each, in rising order, is
-    sum((2 i - n - 1) x[i]) / (n sum(x)), i from 1 (Dixon and others, Bootstrapping the Gini
-    coefficient of inequality, Ecology 68, 1987).
+    Let x be the numbers of records of n keys, in rising order. The Gini coefficient is
+    `sum((2 i - n - 1) x[i]) / (n sum(x))`, with i from 1. Source: Dixon and others, Bootstrapping
+    the Gini coefficient of inequality, Ecology 68, 1987.
 
     Args:
-        counted: Numbers of records, and how many keys have so many.
-        without: Records without a key.
+        counted: Numbers of records, each with the number of keys that have so many.
+        without: How many records have no key.
         top: The keys with most records.
-        points: About how many points the Lorenz curve gets.
+        points: About how many points the Lorenz curve has.
     """
     levels = sorted(counted)
     distinct = sum(how_many for _, how_many in levels)
@@ -285,10 +285,10 @@ def keys(
 
 
 def sizes(counted: Iterable[tuple[int, int]]) -> Sizes | None:
-    """Tell how large values are; None where there are none.
+    """Compute the sizes of values; None if there are none.
 
     Args:
-        counted: Sizes, and how many values are that large.
+        counted: Sizes, each with the number of values of that size.
     """
     levels = sorted(counted)
     values = sum(how_many for _, how_many in levels)

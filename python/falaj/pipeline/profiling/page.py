@@ -1,4 +1,4 @@
-"""The page of `profile`: what was found, drawn; `falaj.pages` owns how it looks."""
+"""The page of `profile`, which shows its figures as plots; `falaj.pages` owns its look."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def write(found: ProfileResult) -> str:
     """Make the page.
 
     Args:
-        found: What was found out.
+        found: The result of `profile`.
 
     Returns:
-        HTML, whole and without anything from elsewhere.
+        A complete page of HTML that loads nothing from elsewhere.
     """
     parts = (_over_time, _by_hour, _quiet, _keys, _sizes, _partitions) if found.records else ()
     return page(

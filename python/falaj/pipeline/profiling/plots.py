@@ -1,4 +1,4 @@
-"""The plots of `profile`'s page; `falaj.pages.drawing` owns how drawings look."""
+"""The plots of the page of `profile`; `falaj.pages.drawing` owns their look."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Su
 
 
 def over_time(found: ProfileResult) -> str:
-    """Records in each span of time."""
+    """Plot the records in each span of time."""
     with drawing.style():
         figure, axes = drawing.figure(3.2)
         axes.grid(visible=False, axis="x")
@@ -46,7 +46,7 @@ def over_time(found: ProfileResult) -> str:
 
 
 def _filled(found: ProfileResult) -> tuple[list[datetime], list[int]]:
-    """Edges of all bars, and their records: 0 for those that have none."""
+    """Return the edges of all bars, and their numbers of records, including 0."""
     width = timedelta(seconds=found.slot_seconds)
     counts = {slot.start: slot.records for slot in found.slots}
     edges = [found.slots[0].start]
@@ -56,7 +56,7 @@ def _filled(found: ProfileResult) -> tuple[list[datetime], list[int]]:
 
 
 def by_hour(found: ProfileResult) -> str:
-    """Records in each hour of the week, on the average."""
+    """Plot the average number of records in each hour of the week."""
     sums = [[0] * 24 for _ in _DAYS]
     for hour in found.hours:
         sums[hour.start.weekday()][hour.start.hour] += hour.records
@@ -77,7 +77,7 @@ def by_hour(found: ProfileResult) -> str:
 
 
 def _hours_covered(first: datetime, last: datetime) -> list[list[int]]:
-    """Count how often each hour of the week lies between two hours, these included."""
+    """Count how often each hour of the week occurs from one hour to another, inclusive."""
     found = [[0] * 24 for _ in _DAYS]
     weeks, rest = divmod(round((last - first).total_seconds() / 3_600) + 1, 168)
     for n in range(168):
@@ -87,7 +87,7 @@ def _hours_covered(first: datetime, last: datetime) -> list[list[int]]:
 
 
 def _bounds(most: float) -> list[float]:
-    """Seven figures at which shades change: equal steps of a round width."""
+    """Choose the seven figures at which shades change: equal steps of a round width."""
     step = most / drawing.SHADES
     size = 10 ** math.floor(math.log10(step))
     width = next(nice * size for nice in (1, 2, 2.5, 5, 10) if nice * size >= step)
@@ -95,7 +95,7 @@ def _bounds(most: float) -> list[float]:
 
 
 def keys(found: ProfileResult) -> str:
-    """The keys with most records, and the Lorenz curve of all."""
+    """Plot the keys with most records, and the Lorenz curve of all keys."""
     with drawing.style():
         top = found.keys.top
         figure, (bars, curve) = drawing.pair(max(0.27 * len(top) + 1.0, 3.4), (1.9, 1))
@@ -138,7 +138,7 @@ def _lorenz(axes: Axes, found: ProfileResult) -> None:
 
 
 def sizes(found: Sizes) -> str:
-    """How large values are, on a logarithmic axis."""
+    """Plot the sizes of values on a logarithmic axis."""
     with drawing.style():
         figure, axes = drawing.figure(3.0)
         axes.grid(visible=False, axis="x")
@@ -182,7 +182,7 @@ def _marks(axes: Axes, found: Sizes, top: float) -> None:
 
 
 def partitions(found: ProfileResult) -> str:
-    """How many records each partition has, beside what would be even."""
+    """Plot how many records each partition has, and mark an even distribution."""
     with drawing.style():
         figure, axes = drawing.figure(2.6)
         axes.grid(visible=False, axis="x")

@@ -1,9 +1,9 @@
-"""`profile`: what is in a topic, in figures: rates, sizes, keys, gaps, hours; as a page too.
+"""`profile`: report what is in a topic: rates, sizes, keys, gaps and hours, also as a page.
 
-Spark counts, in three passes: over spans of time, partitions and sizes at once; over keys; and over
-times in the order of offsets. Values and headers never reach the JVM: tasks send their lengths.
-The counts fit this process, and `figures` sums them up; `page` draws them. Only compression
-is estimated, from a sample.
+Spark counts in three passes. The first covers spans of time, partitions and sizes at once. The
+second covers keys. The third covers times in the order of offsets. Values and headers never reach
+the JVM; tasks send their lengths. The counts fit into this process: `figures` sums them, and `page`
+draws them. Only compression is an estimate, from a sample.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ class ProfileConfig(Config):
     """Settings of `profile`.
 
     Attributes:
-        topic: What is looked at.
+        topic: The topic.
         start: The first record: "earliest", an offset, or a time.
-        end: Where to end: before an offset, or a time; None for the end as of now.
-        top: How many keys and pauses are reported.
-        html: File for the page; None for none.
+        end: Where to end: before an offset, or a time; None for the current end.
+        top: How many keys and pauses to report.
+        html: File for the page; None for no page.
     """
 
     paths: ClassVar[tuple[str, ...]] = ("store", "html")
@@ -78,7 +78,7 @@ class ProfileConfig(Config):
         """Check it.
 
         Raises:
-            InvalidArgument: Something cannot be right.
+            InvalidArgument: A setting is not allowed.
         """
         super().__post_init__()
         if self.top < 1:
@@ -89,29 +89,31 @@ class ProfileConfig(Config):
 
 @dataclass(frozen=True, kw_only=True)
 class ProfileResult(Result):
-    """The figures of a topic; `bytes` are those of keys, values and headers.
+    """The figures of a topic; `bytes` counts keys, values and headers.
 
     Attributes:
         topic: Its name.
-        offsets: Records of each partition that were looked at: first, and behind the last.
-        first: Earliest time; None where there is no record.
+        offsets: The counted offsets of each partition: the first, and the one after the last.
+        first: Earliest time; None if there is no record.
         last: Latest time.
-        tombstones: Records without a value.
-        per_second: Records in a second, on the average from the first to the last; None where they
-            have all the same time.
+        tombstones: How many records have no value.
+        per_second: Average number of records in a second, from the first to the last record. None
+            if all have the same time.
         hours: Each hour of UTC that has records.
-        missing: Hours between the first and the last that have none.
+        missing: Hours without records between the first and the last.
         slot_seconds: Width of `slots`.
-        slots: The same for a plot: spans of a width that leaves not too many.
-        pauses: The longest spans without a record, in all partitions.
-        pause_seconds: Pauses shorter than this were not looked for.
-        keys: How records are spread over keys.
-        sizes: How large values are; None where there are none.
-        partitions: Each partition.
-        late: Records whose time lies before that of one with a lower offset in their partition.
-        latest: Most seconds by which one does: what a watermark would have to wait for.
-        compression: What a sample of values becomes.
-        html: The page, where one was written.
+        slots: The same for a plot, in wider or narrower spans, so that there are not too many.
+        pauses: The longest spans in which no partition has a record.
+        pause_seconds: Pauses shorter than this are not reported.
+        keys: How the records are distributed over keys.
+        sizes: The sizes of values; None if there are none.
+        partitions: The figures of each partition.
+        late: How many records have an earlier time than a record with a lower offset in their
+            partition.
+        latest: The most seconds by which such a record is late; a watermark would have to wait so
+            long.
+        compression: How a sample of values compresses.
+        html: The page, if the run wrote one.
     """
 
     topic: str
@@ -144,26 +146,26 @@ class ProfileResult(Result):
 def profile(
     spark: SparkSession, config: ProfileConfig, *, progress: Progress | None = None
 ) -> ProfileResult:
-    """Count what is in a topic, or in a range of it.
+    """Compute the figures of a topic, or of a range of it.
 
-    Costs four readings in Spark: two of whole records, two of times. Memory holds a row for each
-    hour or each 20,000th part of the time, for each size that a value has, and for each number of
-    records that a key has.
+    Spark reads the range four times: whole records twice, and times twice. Memory holds a row for
+    each hour, or for each 20,000th part of the time. It also holds a row for each size of a value,
+    and for each number of records that a key has.
 
     Args:
         spark: The session.
         config: The settings.
-        progress: Gets how far it is.
+        progress: Learns how far it is.
 
     Returns:
-        The figures; the page is written, where one is asked for, whole or not at all.
+        The figures. If the config asks for a page, it is written whole or not at all.
 
     Raises:
         UnknownTopic: There is no topic of this name.
-        OffsetOutOfRange: `start` or `end` is not there.
+        OffsetOutOfRange: `start` or `end` does not exist.
         CorruptData: A record is corrupt.
         SystemCallFailed: The page cannot be written.
-        MissingExtra: A page is asked for, and matplotlib is not installed.
+        MissingExtra: The config asks for a page, and matplotlib is not installed.
     """
     began = time.monotonic()
     write = _page() if config.html is not None else None  # whether it can be is better known now
@@ -188,7 +190,7 @@ def _page() -> Callable[[ProfileResult], str]:
 
 
 def _write(file: Path, page: str) -> None:
-    """Put the page where it belongs, whole or not at all."""
+    """Write the page, whole or not at all."""
     beside = file.with_name(f".{file.name}.{os.getpid()}.tmp")
     try:
         beside.write_text(page, "utf-8")
@@ -202,7 +204,7 @@ def _write(file: Path, page: str) -> None:
 
 @dataclass(frozen=True)
 class _Counting:
-    """The questions to Spark, and the sums of its answers."""
+    """The queries to Spark, and the sums of their results."""
 
     spark: SparkSession
     topic: AnyTopic[Any]
@@ -211,7 +213,7 @@ class _Counting:
     progress: Progress | None
 
     def count(self) -> dict[str, Any]:
-        """Count everything; the members of a result."""
+        """Count everything, and return the fields of the result."""
         step = figures.step_for(self._span_us())
         rows = self._rows()
         with watched(self.spark, self.progress, "counting records"):
@@ -249,7 +251,7 @@ class _Counting:
         }
 
     def _span_us(self) -> int:
-        """About how much time the records cover: only how finely they are counted hangs on it."""
+        """Estimate how much time the records cover; only the width of buckets depends on it."""
         ends = []
         for partition, start, end in self.lanes:
             part = self.topic.partition(partition)
@@ -313,10 +315,10 @@ class _Counting:
         return figures.keys(counted, records - keyed, top)
 
     def _late(self) -> dict[int, tuple[int, int]]:
-        """Compare each time with the latest before it, in the order of offsets.
+        """Compare each time with the latest one before it, in the order of offsets.
 
         Returns:
-            By partition: how many records are late, and by how many microseconds at most.
+            For each partition, how many records are late, and by how many microseconds at most.
         """
         reading = places.Reading.of(self.spark, self.topic, self.lanes, "timestamp TIMESTAMP")
         before: dict[tuple[int, int], int] = {}
@@ -356,7 +358,7 @@ _LATE = "partition INT, late BIGINT, us BIGINT"
 
 
 def _measure(_: Range, batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-    """Send the lengths of values and headers in place of these."""
+    """Replace values and headers by their lengths."""
     from pyarrow import compute
 
     def length(of: pyarrow.Array) -> pyarrow.Array:
@@ -379,7 +381,7 @@ def _measure(_: Range, batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarr
 
 
 def _sums(of: numpy.ndarray, counts: numpy.ndarray) -> numpy.ndarray:
-    """Add up as many numbers as each count says, one after the other.
+    """Sum consecutive groups of numbers; each count is the length of a group.
 
     Example:
         >>> import numpy
@@ -395,7 +397,7 @@ def _sums(of: numpy.ndarray, counts: numpy.ndarray) -> numpy.ndarray:
 
 
 def _newest(bounds: Range, batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-    """Find the latest time of a task's records."""
+    """Find the latest time of the records of a task."""
     found = [int(_times(batch).max()) for batch in batches if len(batch)]
     if found:
         yield pyarrow.RecordBatch.from_pydict(
@@ -410,7 +412,7 @@ def _newest(bounds: Range, batches: Iterator[pyarrow.RecordBatch]) -> Iterator[p
 def _lateness(
     before: dict[tuple[int, int], int],
 ) -> Callable[[Range, Iterator[pyarrow.RecordBatch]], Iterator[pyarrow.RecordBatch]]:
-    """Make what compares times with the latest before them; `before` a task's first, if any."""
+    """Make a function that finds late records; `before` has the latest time before each task."""
 
     def compare(
         bounds: Range, batches: Iterator[pyarrow.RecordBatch]
@@ -456,7 +458,7 @@ def _rate(records: int, first: int | None, last: int | None) -> float | None:
 
 
 def _compression(topic: AnyTopic[Any], lanes: list[Lane]) -> tuple[Compression, ...]:
-    """Compress pieces from all over the topic, as blocks of a file would be."""
+    """Compress samples from all parts of the topic, as blocks of a file would be."""
     places = []
     for partition, start, end in lanes:
         each = max(_SAMPLES // len(lanes), 1)

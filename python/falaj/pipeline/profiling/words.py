@@ -1,4 +1,4 @@
-"""The figures of `profile`, in words: rows of the terminal, and times as its page writes them."""
+"""The figures of `profile` as text: rows for the terminal, and times for its page."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["between", "rows", "when"]
 
 
 def when(time: datetime | None) -> str:
-    """Write a time in UTC, as short as it is exact to the second.
+    """Write a time in UTC, as short as possible without losing seconds.
 
     Example:
         >>> from datetime import UTC, datetime
@@ -29,14 +29,14 @@ def when(time: datetime | None) -> str:
 
 
 def between(pause: Pause) -> str:
-    """Write from when to when a pause was."""
+    """Write the beginning and the end of a pause."""
     same = pause.start.date() == pause.end.date()
     end = when(pause.end).split(" ")[1] if same else when(pause.end)
     return f"{when(pause.start)} to {end}"
 
 
 def rows(found: ProfileResult) -> list[tuple[str, str]]:
-    """Tell the figures, as names and values below each other."""
+    """Return the figures as rows of a name and a value."""
     told = [
         ("topic", found.topic),
         ("records", f"{found.records:,}"),

@@ -1,1 +1,1 @@
-"""`replay`: a topic into another, in the rhythm of its times."""
+"""`replay`: copy a topic into another, in the rhythm of its times."""

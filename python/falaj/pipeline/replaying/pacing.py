@@ -1,7 +1,7 @@
-"""When a record is due that is replayed: times of the past on the clock of now.
+"""When a replayed record is due: its time in the past, on the clock of today.
 
-Invariant: what is due is counted from one beginning, never from the record before, so errors of
-waiting do not add up; a record whose time lies before that of one that went is due at once.
+Invariant: a due time counts from one beginning, never from the record before. So errors of waiting
+do not add up. A record whose time is earlier than that of a record before it is due at once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _NAP_NS = 500_000
 
 
 class Clock(Protocol):
-    """A clock that can be waited for."""
+    """A clock that can wait."""
 
     def now_ns(self) -> int:
         """Nanoseconds since some moment, never set back."""
@@ -44,9 +44,10 @@ class Pace:
     """The pace of one replay.
 
     Args:
-        speed: How many seconds of the past go by in one; None for as fast as it goes.
-        longest_ns: Longest pause that is waited for; None for as long as they are.
-        clock: By what it is waited.
+        speed: How many seconds of the past pass in one second; None for as fast as possible.
+        longest_ns: The longest pause, in nanoseconds; longer ones are shortened to it. None keeps
+            all.
+        clock: The clock that waits.
     """
 
     def __init__(self, speed: float | None, longest_ns: int | None, clock: Clock = WALL) -> None:
@@ -61,10 +62,10 @@ class Pace:
         """How late the latest record was."""
 
     def due(self, time_ns: int) -> int:
-        """Tell when a record is due; call it once for each, in their order.
+        """Return when a record is due; call it once for each record, in their order.
 
         Args:
-            time_ns: The record's time.
+            time_ns: The time of the record.
 
         Returns:
             Nanoseconds since the first record, which is due at once.
@@ -80,16 +81,16 @@ class Pace:
         return self.moved(self._newest)
 
     def moved(self, time_ns: int) -> int:
-        """Tell where a time comes to lie: nanoseconds since the first record."""
+        """Convert a time of the past into nanoseconds since the first record was due."""
         past = time_ns - self._first - self._cut
         return round(past / self.speed) if self.speed is not None else 0
 
     def is_due(self, due_ns: int) -> bool:
-        """Whether what is due then can go now."""
+        """Tell whether a record with this due time can be appended now."""
         return self._left(due_ns) <= _NAP_NS
 
     def wait(self, due_ns: int) -> None:
-        """Wait until then."""
+        """Wait until a due time."""
         left = self._left(due_ns)
         if left > _NAP_NS:
             self._clock.wait_ns(left)

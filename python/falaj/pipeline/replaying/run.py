@@ -1,13 +1,15 @@
-"""`replay`: records of a topic once more, into another one, in the rhythm in which they came.
+"""`replay`: append records of a topic to another, in the rhythm in which they came.
 
-Runs in this process and not in Spark: a job of Spark's shows what it wrote when it is done, and a
-replay is watched while it goes on; one reader that sleeps until the next record is due takes less
-of the machine than any task; and times keep their nanoseconds; Spark's end at microseconds.
+Runs in this process and not in Spark, for three reasons. A job of Spark's shows its records when it
+ends, but people watch a replay while it runs. One reader that sleeps until the next record is due
+takes less of the machine than any task. And times keep their nanoseconds, while those of Spark have
+microseconds.
 
-Invariant: how far it is stands in the log that is written to, and moves in the same transaction as
-the records: the place of a consumer with `cursor_in`. So every record goes once, whichever process
-is killed; of two that replay the same at a time one is refused; records that compaction took leave
-no hole that somebody would have to know of, as numbers of a producer would.
+Invariant: the progress of a replay is the cursor of a consumer group with `cursor_in`. It is in the
+log of the target, and moves in the same transaction as the records. So each record is appended
+once, whichever process is killed. If two processes run the same replay at once, the second is
+refused. Unlike the sequence numbers of a producer, a cursor needs no care for records that
+compaction removed.
 """
 
 from __future__ import annotations
@@ -54,19 +56,19 @@ class ReplayConfig(Config):
     """Settings of `replay`.
 
     Attributes:
-        topic: What is read.
-        into: The topic that is written, of the same store; made with the source's codec and
-            partitions, and marked compacted if that is, if it is not there.
-        speed: How many seconds of the past go by in one second: 1 is the rhythm in which records
-            came, by their times, 10 ten times as fast; or "max" for as fast as it goes.
+        topic: The topic that is read.
+        into: The topic that is written, in the same store. If it does not exist, it is created with
+            the source's codec and partitions, and marked compacted if the source is.
+        speed: How many seconds of the past pass in one second. 1 is the original rhythm of the
+            records, by their times; 10 is ten times as fast; "max" is as fast as possible.
         start: Where it begins: "earliest", an offset, or a time.
-        end: Where it ends: before an offset, or a time; None for the end as of now.
-        shift: Whether records get the time at which they are due now, in place of their own.
-        longest_pause: Seconds after which a pause is over, whatever speed and times say; None for
-            as long as they are.
-        resume: Whether it goes on where a replay of this name was left; else it begins again, and
-            what was replayed comes once more.
-        name: Name of the consumer that keeps the place; `replay.TOPIC.INTO` by default.
+        end: Where it ends: before an offset, or a time; None for the current end.
+        shift: Whether records get the time at which they are due now, instead of their own.
+        longest_pause: The longest pause in seconds, whatever speed and times are; None keeps all
+            pauses.
+        resume: Whether to continue where a replay of this name ended. If false, it begins again,
+            and appends replayed records once more.
+        name: The consumer group that keeps the progress; `replay.TOPIC.INTO` by default.
     """
 
     topic: str
@@ -83,7 +85,7 @@ class ReplayConfig(Config):
         """Check it.
 
         Raises:
-            InvalidArgument: Something cannot be right.
+            InvalidArgument: A setting is not allowed.
         """
         super().__post_init__()
         places.expect_two(self.topic, self.into)
@@ -98,13 +100,13 @@ class ReplayConfig(Config):
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayResult(Result):
-    """The result of `replay`; `records` are those that it appended, `bytes` their values.
+    """The result of `replay`; `records` counts what it appended, `bytes` the values of these.
 
     Attributes:
-        before: Records of the range that earlier runs had appended.
-        behind: Seconds that the latest record was late: more than a bit says that the machine did
-            not keep up with the speed.
-        name: Name of the consumer that keeps the place.
+        before: How many records of the range earlier runs had appended.
+        behind: By how many seconds the latest record was late. A large value shows that the machine
+            could not keep up with the speed.
+        name: The consumer group that keeps the progress.
     """
 
     before: int
@@ -122,32 +124,35 @@ class ReplayResult(Result):
 def replay(
     spark: SparkSession | None, config: ReplayConfig, *, progress: Progress | None = None
 ) -> ReplayResult:
-    """Append a range of a topic to another one, at a speed.
+    """Append a range of a topic to another one, at a chosen speed.
 
-    The first record goes at once, each other one when as much time has gone by as lies between
-    their times, divided by the speed. Partitions are merged by time; a record whose time lies
-    before that of one that went goes at once. Waiting takes no processor time, and what is due is
-    counted from the first record, so nothing adds up. Records keep key, value, headers, time
-    (unless `shift`), and partition where both topics have as many; else they go where their keys
-    lead.
+    The first record is appended at once. Each other record follows after the time between it and
+    the first, divided by the speed. Partitions are merged by time. A record whose time is earlier
+    than that of a record before it is appended at once. Waiting takes no processor time, and due
+    times count from the first record, so errors do not add up.
 
-    It may be ended at any moment, by Ctrl-C or SIGKILL: started again it goes on, behind the last
-    record that is in the target, each record once; at once with the first that is left. Two that
-    run at the same time under one name do not do it twice: the second is refused.
+    Records keep key, value and headers, and their time unless `shift` is true. They keep their
+    partition if both topics have the same number; otherwise their keys choose it.
+
+    You may end a replay at any moment, by Ctrl-C or SIGKILL. Started again, it continues after the
+    last record in the target, so each record is appended once. It begins at once with the first
+    record that is left. Two replays with the same name cannot run at the same time: the second is
+    refused.
 
     Args:
-        spark: Not used, and may be None: it is the first argument because it is of all pipelines.
+        spark: Not used, and may be None. It is here because all pipelines have this first argument.
         config: The settings.
-        progress: Gets how far it is, in records.
+        progress: Learns how far it is, in records.
 
     Returns:
-        What was done.
+        What the replay did.
 
     Raises:
         UnknownTopic: There is no topic to read.
-        OffsetOutOfRange: `start` or `end` is not there, or what comes next was trimmed.
-        PartitionNotAssigned: Somebody else replays this now.
-        LogTruncated: The source lost what was replayed already, as when an older copy was put back.
+        OffsetOutOfRange: `start` or `end` does not exist, or the next records were trimmed.
+        PartitionNotAssigned: Another process runs this replay now.
+        LogTruncated: The source lost records that were replayed already, for example because an
+            older copy was restored.
     """
     with ExitStack() as held:
         store = held.enter_context(falaj.open(config.store))
@@ -158,7 +163,7 @@ def replay(
 
 @dataclass
 class _Replay:
-    """One replay, from where it stands to the end."""
+    """One replay, from its progress to the end."""
 
     store: Store
     source: AnyTopic[Any]
@@ -176,7 +181,7 @@ class _Replay:
         self.pace = Pace(speed, None if longest is None else round(longest * 1e9), self.clock)
 
     def run(self) -> ReplayResult:
-        """Replay what is left."""
+        """Replay the records that are left."""
         began = time.monotonic()
         name = self.config.name or f"replay.{self.source.name}.{self.into.name}"
         with self.store.consumer(
@@ -198,7 +203,7 @@ class _Replay:
         )
 
     def _left(self, place: Consumer[Any], name: str) -> tuple[list[Lane], int]:
-        """Say which records are left to replay, and how many are not."""
+        """Return the records that are left to replay, and how many were replayed before."""
         until = time.monotonic() + _TAKEN_S
         while len(place.partitions) < len(self.source.partitions):
             if time.monotonic() > until:
@@ -220,7 +225,7 @@ class _Replay:
         return found, before
 
     def _due(self, todo: list[Lane]) -> Iterator[list[Due]]:
-        """Wait, and yield what is due, in pieces for a transaction."""
+        """Wait, and yield the records that are due, in groups for one transaction each."""
         parts = [self.source.partition(p)._records(start, end) for p, start, end in todo]
         ready: list[Due] = []
         size, wall = 0, time.time_ns()
@@ -241,7 +246,7 @@ class _Replay:
             yield ready
 
     def _append(self, due: list[Due], place: Consumer[Any]) -> None:
-        """Append records and move the place behind them, both or neither."""
+        """Append records and move the cursor after them, both or neither."""
         try:
             self._commit(due, place)
         except AppendTooLarge:
@@ -271,5 +276,5 @@ class _Replay:
 
 
 def _new(record: Record[Any], time_ns: int | None) -> Any:
-    """Make a record with a time of its own, also where the log had given it that of the append."""
+    """Make a record with an explicit time, even if the log had set the time of its append."""
     return falaj.NewRecord._of(record, record.timestamp_ns if time_ns is None else time_ns)

@@ -1,1 +1,1 @@
-"""`aggregate` and `join`: jobs that follow a topic."""
+"""`aggregate` and `join`: streaming jobs that follow a topic."""

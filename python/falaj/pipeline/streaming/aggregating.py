@@ -1,8 +1,8 @@
-"""`aggregate`: windows of a stream summed up, as they close, into a topic and into Parquet.
+"""`aggregate`: sum up windows of a stream, as they close, into a topic and into Parquet.
 
-One query with a watermark makes both. Invariant: a window that closed is there once in each, with
-the same figures, whatever was killed on the way; a record that came after its window closed is in
-none, and is counted. The module `outputs` makes that true, and `late` finds late records.
+One query with a watermark writes both. Invariant: each of the two has a closed window once, with
+the same figures, whichever process was killed. A record that came after its window closed is in no
+result, and is counted. The module `outputs` ensures this, and `late` finds late records.
 """
 
 from __future__ import annotations
@@ -44,19 +44,21 @@ _WINDOW_NAMES = ("window_start", "window_end")
 class AggregateConfig(FlowConfig):
     """Settings of `aggregate`, beside those of `FlowConfig`.
 
-    In SQL the value's fields go by their names, and the record's key, topic, partition, offset and
-    timestamp by `record.key` and so on. An expression with `AS` has that name in the results.
+    In SQL, fields of the value have their own names. The key, topic, partition, offset and
+    timestamp of the record are `record.key` and so on. An expression with `AS` has that name in the
+    results.
 
     Attributes:
-        window: How long a window is, as `"1 hour"`.
-        slide: How far apart windows begin; None for one after the other. Shorter ones overlap.
-        time: SQL for the time that decides in which window a record is.
-        watermark: How long after its time a record may come and still be counted.
-        by: SQL that groups are made by, as `("carrier", "hour(record.timestamp) AS hour")`.
-        aggregates: What is made of a window: `"count"`, or SQL as `"sum(delay) AS minutes"`,
-            `"mean(delay)"`, `"min(delay)"`; `"p95(delay)"` is an approximate quantile.
-        mode: `"append"`: a window once, when it is closed; `"update"`: each time it changed, as it
-            is then.
+        window: The length of a window, as `"1 hour"`.
+        slide: The time from the beginning of a window to that of the next; if it is shorter than
+            `window`, windows overlap. None puts one window after the other.
+        time: SQL for the time that assigns a record to a window.
+        watermark: How late a record may come and still be counted.
+        by: SQL that defines groups, as `("carrier", "hour(record.timestamp) AS hour")`.
+        aggregates: What to compute for a window: `"count"`, or SQL as `"sum(delay) AS minutes"`,
+            `"mean(delay)"`, `"min(delay)"`. `"p95(delay)"` is an approximate quantile.
+        mode: `"append"` writes a window once, when it is closed. `"update"` writes its current
+            state each time it changed.
     """
 
     decisive: ClassVar[tuple[str, ...]] = (
@@ -76,7 +78,7 @@ class AggregateConfig(FlowConfig):
         """Check it.
 
         Raises:
-            InvalidArgument: A setting cannot be right.
+            InvalidArgument: A setting is not allowed.
         """
         super().__post_init__()
         if self.trigger == BATCH:
@@ -96,12 +98,12 @@ class AggregateConfig(FlowConfig):
 
     @property
     def groups(self) -> list[tuple[str, str]]:
-        """SQL and names of what groups are made by."""
+        """SQL and names of the columns that define groups."""
         return [named(text) for text in self.by]
 
     @property
     def sums(self) -> list[tuple[str, str]]:
-        """SQL and names of what is made of a window."""
+        """SQL and names of the aggregates of a window."""
         return [_sum(text) for text in self.aggregates]
 
     @property
@@ -112,7 +114,7 @@ class AggregateConfig(FlowConfig):
 
     @property
     def keyed(self) -> str | None:
-        """SQL of a record's key: the group; where windows come again, with the window's begin."""
+        """SQL of a record's key: the group; in mode `update` also the beginning of the window."""
         names = [f"`{name}`" for _, name in self.groups]
         if self.mode == "update":
             names.append(_WINDOW_NAMES[0])
@@ -134,16 +136,16 @@ def _sum(text: str) -> tuple[str, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class AggregateResult(Result):
-    """The result of a run of `aggregate`; `bytes` are those of the results as JSON.
+    """The result of a run of `aggregate`; `bytes` counts the results as JSON.
 
     Attributes:
-        rows_written: How many results were written.
-        late: How many records came when a window of theirs was closed; they are not in it.
-        untimed: How many records have no time, and are in no window.
-        bad: How many values are not what the schema says, or not UTF-8.
+        rows_written: How many results the run wrote.
+        late: How many records came after a window of theirs closed; they are not in it.
+        untimed: How many records have no time, and so are in no window.
+        bad: How many values do not fit the schema, or are not UTF-8.
         batches: How many micro-batches there were.
-        watermark: Up to when windows are closed; None where none is.
-        notes: What was reported: fields of the schema that no record of a sample has.
+        watermark: The time up to which windows are closed; None if none is closed.
+        notes: What the run reported: fields of the schema that no record of a sample has.
     """
 
     rows_written: int
@@ -173,21 +175,21 @@ class AggregateResult(Result):
 def aggregate(
     spark: SparkSession, config: AggregateConfig, *, progress: Progress | None = None
 ) -> AggregateResult:
-    """Sum windows of a topic up, into a topic and into Parquet, each result once.
+    """Sum up windows of a topic, into a topic and into Parquet, each result once.
 
-    Run again with the same checkpoint it goes on where it was, also after it was killed.
+    Run again with the same checkpoint, it continues where it was, even after it was killed.
 
     Args:
         spark: The session; not one of Spark Connect.
-        config: What is wanted.
-        progress: Gets how far it is, in records.
+        config: The settings.
+        progress: Learns how far it is, in records.
 
     Returns:
         What this run did.
 
     Raises:
         InvalidArgument: The config does not fit the topic or the checkpoint.
-        Error: The topic cannot be read, or results not be written.
+        Error: The topic cannot be read, or results cannot be written.
     """
     begun = time.perf_counter()
     with watched(spark, None, f"aggregate {config.topic}"):
@@ -218,10 +220,10 @@ def _query(run: Run, config: AggregateConfig, outputs: Outputs, tally: _Tally) -
 
 
 def timed(frame: DataFrame, config: AggregateConfig) -> DataFrame:
-    """Give each row its time.
+    """Add its time to each row.
 
     Raises:
-        InvalidArgument: The SQL is wrong, or makes something else.
+        InvalidArgument: The SQL is wrong, or makes no time.
     """
     try:
         found = frame.withColumn(_TIME, F.expr(config.time))
@@ -242,7 +244,7 @@ def summed(frame: DataFrame, config: AggregateConfig) -> DataFrame:
     """Sum up windows of a stream.
 
     Raises:
-        InvalidArgument: Spark does not take the SQL.
+        InvalidArgument: Spark does not accept the SQL.
     """
     seen = timed(frame, config).observe(_SEEN, F.count_if(F.col(_TIME).isNull()).alias("untimed"))
     groups = [F.expr(sql).alias(name) for sql, name in config.groups]
@@ -263,7 +265,7 @@ def summed(frame: DataFrame, config: AggregateConfig) -> DataFrame:
 
 
 class _Tally:
-    """The sums of a run, as its batches come."""
+    """The sums of a run, which grow with its batches."""
 
     def __init__(self, run: Run, config: AggregateConfig) -> None:
         self.run, self.config = run, config
@@ -272,11 +274,11 @@ class _Tally:
         self.watermark: str | None = None
 
     def wrote(self, number: int, counts: Counts) -> None:
-        """Take in what was written."""
+        """Count what was written."""
         self.written[number] = counts
 
     def look(self, batch: Batch) -> None:
-        """Take in what Spark tells of a batch that is done."""
+        """Count what Spark reports about a finished batch."""
         seen = batch.told.observedMetrics.get(_SEEN)
         self.untimed += seen.untimed if seen is not None else 0
         mark = batch.told.eventTime.get("watermark", "")
@@ -292,13 +294,13 @@ class _Tally:
         if found is not None:
             self.late += found.records
             logger.warning(
-                "topic %s: %s records came when their windows were closed, the first at offset %s "
-                "of partition %s; a longer watermark would have waited for them",
+                "topic %s: %s records came after their windows closed; the first is at offset %s "
+                "of partition %s. A longer watermark would have waited for them",
                 *(self.config.topic, found.records, found.offset, found.partition),
             )
 
     def result(self, seconds: float) -> AggregateResult:
-        """Say what the run did."""
+        """Return what the run did."""
         return AggregateResult(
             records=self.run.records,
             bytes=sum(counts["bytes"] for counts in self.written.values()),

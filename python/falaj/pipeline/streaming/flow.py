@@ -1,7 +1,7 @@
-"""Parts of `aggregate` and `join`: settings of a job that follows a topic, topics as rows.
+"""Parts of `aggregate` and `join`: the settings of a job that follows a topic, and topics as rows.
 
-Rows have the fields of the value, as the schema names them, and `record`, a struct of the key,
-topic, partition, offset and timestamp that the record has. How a job runs is in `runs`.
+Rows have the fields of the value, with the names in the schema. They also have `record`, a struct
+of the key, topic, partition, offset and timestamp of the record. `runs` owns how a job runs.
 """
 
 from __future__ import annotations
@@ -59,23 +59,23 @@ class FlowConfig(Config):
 
     Attributes:
         topic: The topic that is read.
-        checkpoint: Folder in which the job keeps where it is; each job has one of its own.
-        schema: Fields of the value, as SQL has them: `"carrier STRING, delay INT"`; values are
-            JSON then. Without it the value is text, in the column `value`.
-        into: Topic that results are appended to, as JSON; it is made if it is not there.
-        parquet: Folder that results are written to as Parquet files.
-        partitions: How many partitions a new topic `into` has.
-        trigger: `"available-now"`: what there is, and then it ends; or how often to look for more,
-            as `"10 seconds"`: until it is stopped.
+        checkpoint: Folder in which the job keeps its progress; each job has its own.
+        schema: Fields of the value, as SQL has them: `"carrier STRING, delay INT"`. Values are then
+            JSON. Without a schema the value is text, in the column `value`.
+        into: Topic that gets the results as JSON; created if it does not exist.
+        parquet: Folder that gets the results as Parquet files.
+        partitions: How many partitions a new topic `into` gets.
+        trigger: With `"available-now"` the job reads all there is, and ends. With an interval as
+            `"10 seconds"` it looks for more so often, until it is stopped.
         start: Where a new job begins: an offset of each partition, a time, `"earliest"` or
             `"latest"`.
-        batch: Most records of a micro-batch; None for all there is. PySpark 4.2 or newer.
-        key: SQL that makes the key of a result's record.
-        on_corrupt: Whether a corrupt record fails the job or is left out and reported.
-        on_bad: What a value does that is not what the schema says, or not UTF-8: "fail"; "skip":
-            it is left out and counted; or the name of a topic that it goes to as it is, once, with
-            headers that say where it stood. None: what `on_corrupt` says.
-        on_loss: Whether records that are gone before they were read fail the job or are passed over
+        batch: Most records of a micro-batch; None for all there is. It needs PySpark 4.2 or newer.
+        key: SQL for the key of the record of a result.
+        on_corrupt: Whether a corrupt record fails the job, or is left out and reported.
+        on_bad: For values that do not fit the schema, or are not UTF-8: "fail", "skip" and count
+            them, or the name of a topic. That topic then gets each value once and unchanged, with
+            headers that name its topic, partition and offset. None: the same as `on_corrupt`.
+        on_loss: Whether records that were removed before the job read them fail it, or are skipped
             and reported.
     """
 
@@ -103,7 +103,7 @@ class FlowConfig(Config):
         """Check it.
 
         Raises:
-            InvalidArgument: A setting cannot be right.
+            InvalidArgument: A setting is not allowed.
         """
         super().__post_init__()
         if self.into is None and self.parquet is None:
@@ -125,16 +125,16 @@ class FlowConfig(Config):
 
     @property
     def continuous(self) -> bool:
-        """Whether it goes on until it is stopped."""
+        """Whether the job runs until it is stopped."""
         return self.trigger not in (AVAILABLE_NOW, BATCH)
 
     @property
     def fails_on_bad(self) -> bool:
-        """Whether a value that cannot be read ends the job."""
+        """Whether a value that cannot be read fails the job."""
         return (self.on_bad or self.on_corrupt) == "fail"
 
     def source(self) -> dict[str, str]:
-        """Give the options of the source, but for where it begins."""
+        """Return the options of the source, except the start."""
         plain = {"values": "string" if self.schema is None else "json", "mode": "FAILFAST"}
         return {
             "store": str(self.store),
@@ -145,18 +145,18 @@ class FlowConfig(Config):
         }
 
     def offsets(self, each: Mapping[int, int]) -> str:
-        """Write offsets by partition as the source's options take them."""
+        """Write offsets by partition in the form of the source's options."""
         return json.dumps({self.topic: {str(part): offset for part, offset in each.items()}})
 
 
 def interval(name: str, text: str, instead: str = "") -> str:
-    """Read a span of time: `10 minutes`, `1 hour`, `90s`.
+    """Parse a span of time: `10 minutes`, `1 hour`, `90s`.
 
     Returns:
-        The same as Spark writes it.
+        The same span in Spark's form.
 
     Raises:
-        InvalidArgument: It is none.
+        InvalidArgument: The text is no span of time.
 
     Example:
         >>> interval("window", "90s"), interval("window", "1 hour")
@@ -172,7 +172,7 @@ def interval(name: str, text: str, instead: str = "") -> str:
 
 
 def named(expression: str) -> tuple[str, str]:
-    """Take SQL and its name apart; without a name it gets one from its words.
+    """Split SQL and its name; SQL without a name gets one from its words.
 
     Example:
         >>> named("hour(time) AS hour"), named("sum(delay)"), named("carrier")

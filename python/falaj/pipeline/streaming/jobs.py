@@ -1,9 +1,11 @@
-"""A job that goes on where it was: its folder of progress, its name, and what it was asked for.
+"""A streaming job that continues where it was: its folder, its name, and its settings.
 
-A streaming pipeline keeps in one folder, its `checkpoint`, what Spark keeps of the query, and
-beside that `falaj.json`: a name that was drawn once, and the settings. By the name a batch that
-comes again is known in the topic and in the Parquet folder. Invariant: a job's name never changes,
-and settings that decide what it writes don't either: a run with others is refused.
+A streaming pipeline keeps its state in one folder, its `checkpoint`: what Spark keeps of the query,
+and `falaj.json`. That file has a name, which was drawn at random once, and the settings. The topic
+and the Parquet folder recognize a repeated batch by the name of the job.
+
+Invariant: the name of a job never changes, nor do the settings that decide what it writes. A run
+with other settings is refused.
 """
 
 from __future__ import annotations
@@ -29,12 +31,12 @@ _FILE, _DONE = "falaj.json", "done.json"
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job.
+    """A streaming job.
 
     Attributes:
-        name: Drawn once; no other job has it.
+        name: Its random name; no other job has it.
         folder: Its checkpoint.
-        start: The offset of each partition where it began.
+        start: The offset in each partition at which it began.
     """
 
     name: str
@@ -48,28 +50,28 @@ class Job:
 
     @property
     def done(self) -> bool:
-        """Whether a job of one batch is done."""
+        """Whether a job with one batch is done."""
         return (self.folder / _DONE).exists()
 
     def finish(self) -> None:
-        """Keep that it is done."""
+        """Store that the job is done."""
         create(self.folder / _DONE, {"job": self.name})
 
     @classmethod
     def begin(
         cls, folder: Path, verb: str, settings: Mapping[str, Any], start: Mapping[int, int]
     ) -> Job:
-        """Find the job of a checkpoint, or make it.
+        """Find the job of a checkpoint, or create it.
 
         Args:
-            folder: The checkpoint; it is made if it is not there.
-            verb: Which pipeline it is.
-            settings: What decides what is written, as JSON has it.
-            start: Where it begins, if it is new.
+            folder: The checkpoint; created if it does not exist.
+            verb: The name of the pipeline.
+            settings: The settings that decide what it writes, as JSON has them.
+            start: Where a new job begins.
 
         Raises:
-            CorruptData: What it keeps cannot be read.
-            InvalidArgument: The folder is that of something else, or of a job with other settings.
+            CorruptData: The state of the job cannot be read.
+            InvalidArgument: The folder belongs to something else, or to a job with other settings.
         """
         folder.mkdir(parents=True, exist_ok=True)
         file = folder / _FILE
@@ -96,14 +98,14 @@ class Job:
 
 
 def read(file: Path, *names: str) -> dict[str, Any]:
-    """Read what a job keeps.
+    """Read the state of a job.
 
     Args:
-        file: Where.
-        names: What it has beside the job's name.
+        file: The file with the state.
+        names: What it has besides the name of the job.
 
     Raises:
-        CorruptData: It is not what was written.
+        CorruptData: The file has another form.
     """
     with suppress(ValueError):
         kept = json.loads(file.read_bytes())
@@ -113,7 +115,7 @@ def read(file: Path, *names: str) -> dict[str, Any]:
 
 
 def create(file: Path, document: Mapping[str, Any]) -> None:
-    """Make a small file of JSON, whole and on the disk; one that is there stays."""
+    """Create a small file of JSON, whole and on the disk; an existing one stays."""
     temporary = file.with_name(f"{file.name}.{uuid.uuid4().hex}.tmp")
     with temporary.open("x", encoding="utf-8") as opened:
         json.dump(document, opened)

@@ -1,8 +1,9 @@
-"""`join`: records of a topic enriched from a table, into a topic and into Parquet.
+"""`join`: enrich records of a topic from a table, into a topic and into Parquet.
 
-Each batch of the stream is joined with the table as it is then. Invariant: every record is there
-once, or with each row of the table that fits it, whatever was killed on the way; those that fit
-none are kept with nulls, or left out, as asked, and counted. Records keep their order within a key.
+Each batch of the stream is joined with the table as it is at that time. Invariant: every record is
+written once, or once with each row of the table that matches it, whichever process was killed.
+Records without a match are kept with nulls, or left out, as the config says, and are counted.
+Records of a key keep their order.
 """
 
 from __future__ import annotations
@@ -45,27 +46,29 @@ _EQUAL = re.compile(r"(.+?)(?<![<>=!])==?(?![<>=])(.+)")
 class JoinConfig(FlowConfig):
     """Settings of `join`, beside those of `FlowConfig`.
 
-    In SQL the value's fields go by their names, the record's key, topic, partition, offset and
-    timestamp by `record.key` and so on, and the table's columns by `table.name`. `trigger` may be
-    `"batch"`, too: all there is, or what lies before `end`, at once.
+    In SQL, fields of the value have their own names. The key, topic, partition, offset and
+    timestamp of the record are `record.key` and so on. Columns of the table are `table.name`.
+    `trigger` may also be `"batch"`: one batch with all there is, or with all before `end`.
 
     Attributes:
-        on: What has to be equal: a column of both, or SQL as `"dest = faa"`, the table's side
+        on: What has to be equal: a column of both, or SQL as `"dest = faa"` with the table's side
             second.
-        table: A Parquet, CSV or JSON file, or a folder of such files: a path, or a URL that Spark
+        table: A Parquet, CSV or JSON file, or a folder of such files; a path, or a URL that Spark
             reads.
-        table_topic: In its place: a topic of the store; the last value of each key counts.
-        table_schema: Fields of the values of `table_topic`, as `schema`.
-        table_columns: SQL and names of the table's columns, `("carrier", "name AS airline")`; all
-            there are if it is empty. Columns of CSV are text: `"CAST(temp AS DOUBLE) AS temp"`.
-        null: What stands for a missing value in CSV.
-        how: Whether records that fit nothing are kept, `"left"`, or left out, `"inner"`.
-        select: SQL and names of a result's columns; if it is empty all of both.
-        reload: Whether the table is read again when its files, or its topic, changed.
-        broadcast: Whether the table is held whole by each executor; a table that is too large for
-            that is sorted together with each batch.
-        end: With the trigger `"batch"`: the offset of each partition that is not read any more, or
-            a time.
+        table_topic: A topic of the store, instead of `table`; the last value of each key counts.
+        table_schema: Fields of the values of `table_topic`, in the form of `schema`.
+        table_columns: SQL and names of the table's columns, as `("carrier", "name AS airline")`;
+            empty for all columns. Columns of CSV are text, so cast them:
+            `"CAST(temp AS DOUBLE) AS temp"`.
+        null: The text for a missing value in CSV.
+        how: What to do with records without a match: `"left"` keeps them, `"inner"` leaves them
+            out.
+        select: SQL and names of the columns of a result; empty for all columns of both.
+        reload: Whether to read the table again when its files or its topic changed.
+        broadcast: Whether each executor holds the whole table. For a table that is too large for
+            that, Spark sorts it together with each batch.
+        end: With the trigger `"batch"`, where it ends: before an offset of each partition, or a
+            time.
     """
 
     urls: ClassVar[tuple[str, ...]] = ("table",)
@@ -91,7 +94,7 @@ class JoinConfig(FlowConfig):
         """Check it.
 
         Raises:
-            InvalidArgument: A setting cannot be right.
+            InvalidArgument: A setting is not allowed.
         """
         super().__post_init__()
         if (self.table is None) == (self.table_topic is None):
@@ -111,7 +114,7 @@ class JoinConfig(FlowConfig):
             raise InvalidArgument("on is missing: give the columns that have to be equal")
 
     def expect(self) -> None:
-        """Check that there are such topics, or such a file or folder."""
+        """Check that the topics exist, or the file or folder."""
         super().expect()
         if isinstance(self.table, Path):
             lookup.expect(self.table)
@@ -121,12 +124,12 @@ class JoinConfig(FlowConfig):
 
     @property
     def at_once(self) -> bool:
-        """Whether it is one batch and no stream."""
+        """Whether the job is one batch and no stream."""
         return self.trigger == BATCH
 
     @property
     def lookup(self) -> Source:
-        """Where the table comes from."""
+        """The source of the table."""
         columns, null = self.table_columns, self.null
         if self.table is not None:
             return Source(path=self.table, columns=columns, null=null)
@@ -139,7 +142,7 @@ class JoinConfig(FlowConfig):
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
-        """SQL of what has to be equal, of the record and of the table."""
+        """Pairs of SQL that must be equal: of the record, and of the table."""
         return [_sides(text) for text in self.on]
 
 
@@ -150,15 +153,15 @@ def _sides(text: str) -> tuple[str, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class JoinResult(Result):
-    """The result of a run of `join`; `bytes` are those of the results as JSON.
+    """The result of a run of `join`; `bytes` counts the results as JSON.
 
     Attributes:
-        rows_written: How many results were written: of a record as many as rows fit it.
-        unmatched: How many records no row of the table fits.
-        bad: How many values are not what the schema says, or not UTF-8.
+        rows_written: How many results the run wrote. A record has as many as rows match it.
+        unmatched: How many records match no row of the table.
+        bad: How many values do not fit the schema, or are not UTF-8.
         batches: How many micro-batches there were.
-        loads: How often the table was read.
-        notes: What was reported: fields of the schema that no record of a sample has.
+        loads: How often the run read the table.
+        notes: What the run reported: fields of the schema that no record of a sample has.
     """
 
     rows_written: int
@@ -186,22 +189,22 @@ class JoinResult(Result):
 def join(
     spark: SparkSession, config: JoinConfig, *, progress: Progress | None = None
 ) -> JoinResult:
-    """Enrich a topic's records from a table, into a topic and into Parquet, each once.
+    """Enrich the records of a topic from a table, into a topic and into Parquet, each once.
 
-    Run again with the same checkpoint it goes on where it was, also after it was killed; with
-    `trigger="batch"` it then does nothing more.
+    Run again with the same checkpoint, it continues where it was, even after it was killed. With
+    `trigger="batch"`, a job that is done then does nothing more.
 
     Args:
         spark: The session; not one of Spark Connect.
-        config: What is wanted.
-        progress: Gets how far it is: in records, of a batch in Spark's tasks.
+        config: The settings.
+        progress: Learns how far it is: in records, or in Spark's tasks for a single batch.
 
     Returns:
         What this run did.
 
     Raises:
         InvalidArgument: The config does not fit the topic, the table or the checkpoint.
-        Error: The topic or the table cannot be read, or results not be written.
+        Error: The topic or the table cannot be read, or results cannot be written.
     """
     begun = time.perf_counter()
     lookup = Lookup(spark, config.lookup, config.reload)
@@ -240,7 +243,7 @@ def join(
 
 
 def _at_once(run: Run, config: JoinConfig, work: _Work) -> None:
-    """Write all of it as one batch, if that was not done."""
+    """Write everything as one batch, unless that is done."""
     if run.job.done:
         return
     end = run.ends(config.end)
@@ -261,10 +264,10 @@ def _bad_values(run: Run, config: JoinConfig, start: dict[int, int], end: dict[i
 
 
 def enriched(config: JoinConfig, frame: DataFrame, table: DataFrame) -> DataFrame:
-    """Join: `record`, the result's columns, and whether anything fits.
+    """Join, and return `record`, the columns of the result, and whether a row matches.
 
     Raises:
-        InvalidArgument: Spark does not take `on` or `select`, or two columns have one name.
+        InvalidArgument: Spark does not accept `on` or `select`, or two columns have one name.
     """
     pairs = config.pairs
     fields = [name for name in frame.columns if name != RECORD]
@@ -294,7 +297,7 @@ def enriched(config: JoinConfig, frame: DataFrame, table: DataFrame) -> DataFram
 
 
 def _select(config: JoinConfig, fields: list[str], table: DataFrame) -> list[str]:
-    """Say which columns a result has."""
+    """Choose the columns of a result."""
     mine = [f"`{name}`" for name in fields]
     if config.select:
         return [s for one in config.select for s in (mine if one == "*" else [one])]
@@ -303,14 +306,14 @@ def _select(config: JoinConfig, fields: list[str], table: DataFrame) -> list[str
 
 
 class _Work:
-    """Does the work of a batch, and knows what was written."""
+    """Joins and writes batches, and counts what was written."""
 
     def __init__(self, config: JoinConfig, lookup: Lookup, outputs: Outputs) -> None:
         self.config, self.lookup, self.outputs = config, lookup, outputs
         self.written: dict[int, Counts] = {}
 
     def write(self, frame: DataFrame, number: int) -> None:
-        """Join a batch and write it, or what is missing of it."""
+        """Join a batch and write it, or the missing part of it."""
         held: list[DataFrame] = []
 
         def make() -> tuple[DataFrame, Counts]:

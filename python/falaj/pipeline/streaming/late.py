@@ -1,9 +1,10 @@
-"""Records that came too late: how many, and which was the first.
+"""Late records: how many there are, and which one was the first.
 
-Spark leaves out of a windowed sum what belongs to windows that are closed, and tells how many rows
-it left out, of a plan in which records were summed up before. So where it tells of any, the batch
-is read once more and its records are held against the same watermark. That of a batch is in the
-checkpoint: Spark holds late records against the watermark of the batch before.
+Spark leaves rows out of a windowed sum if their windows are closed, and reports their number. But
+it sums up records before that, so one such row may stand for many records. If Spark reports any,
+this module reads the batch once more and compares its records with the same watermark. The
+checkpoint has the watermark of each batch: Spark compares late records with that of the batch
+before.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ __all__ = ["Late", "among", "left_out", "watermark_ms"]
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """Late records of a batch.
+    """The late records of a batch.
 
     Attributes:
-        records: How many.
-        partition: That of the first of them.
+        records: How many there are.
+        partition: The partition of the first one.
         offset: Its offset.
     """
 
@@ -43,7 +44,7 @@ class Late:
 
 
 def left_out(batch: Batch) -> bool:
-    """Say whether Spark left something out of a batch."""
+    """Tell whether Spark left rows out of a batch."""
     return any(each.numRowsDroppedByWatermark for each in batch.told.stateOperators)
 
 
@@ -51,7 +52,7 @@ def watermark_ms(query: Path, number: int) -> int:
     """Find the watermark of a batch in Spark's part of a checkpoint.
 
     Returns:
-        Milliseconds since 1970; 0 where there was none yet, as before the first batch.
+        Milliseconds since 1970; 0 if there was none yet, as before the first batch.
     """
     with suppress(FileNotFoundError):
         for line in (query / "offsets" / str(number)).read_text().splitlines():
@@ -63,15 +64,15 @@ def watermark_ms(query: Path, number: int) -> int:
 
 
 def among(rows: DataFrame, window: Column, ms: int) -> Late | None:
-    """Count the records that have a closed window.
+    """Count the records with a closed window.
 
     Args:
         rows: The records.
-        window: What makes the window of a record, or its windows.
+        window: The expression for the window of a record, or for its windows.
         ms: The watermark.
 
     Returns:
-        What came late; None if nothing did.
+        The late records; None if there are none.
     """
     place = F.struct(f"{RECORD}.partition", f"{RECORD}.offset")
     closed = F.col("window.end") <= F.timestamp_millis(F.lit(ms))

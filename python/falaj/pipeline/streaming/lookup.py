@@ -1,8 +1,8 @@
-"""A table that records are enriched from: files, or another topic by the last value of each key.
+"""The table that records are enriched from: files, or the last value of each key in a topic.
 
-Owns how such a table is read, and when it is read again. A table is read when a job begins and
-kept; where it is to be reloaded, what it is made of is looked at before each batch, and it is read
-again if that changed: names, sizes and times of files, ends of a topic.
+Owns how such a table is read, and when. A job reads it when it begins, and keeps it. With `reload`
+the job looks before each batch whether the source changed, and then reads the table again. The
+source is the names, sizes and times of files, or the ends of a topic.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ _PACKED = (".gz", ".bz2", ".zst")
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a table comes from: `path`, or `topic` in `store`.
+    """The source of a table: `path`, or `topic` in `store`.
 
     Attributes:
-        path: A file, or a folder of files of one kind; text where it is a URL that Spark reads.
+        path: A file, or a folder of files of one format; text for a URL that Spark reads.
         store: Directory of the store.
         topic: The topic.
-        schema: Fields of the topic's values.
-        columns: SQL and names of the table's columns; all there are if it is empty.
-        null: What stands for a missing value in CSV.
+        schema: Fields of the values in the topic.
+        columns: SQL and names of the table's columns; empty for all.
+        null: The text for a missing value in CSV.
     """
 
     path: Path | str | None = None
@@ -71,7 +71,7 @@ class Source:
         return latest(spark, self.store, self.topic, self.schema, self.columns)
 
     def state(self, spark: SparkSession) -> object:
-        """Say what the table is made of; another answer is another table."""
+        """Describe the current state of the source; another answer means another table."""
         if isinstance(self.path, str):
             return remote.listed(spark, [self.path])
         if self.path is not None:
@@ -87,12 +87,12 @@ class Source:
 
 @dataclass(slots=True)
 class Lookup:
-    """A table in use.
+    """A table that a job uses.
 
     Attributes:
         spark: The session.
-        source: Where it comes from.
-        reload: Whether it is read again when it changed.
+        source: The source of the table.
+        reload: Whether to read it again when it changed.
         loads: How often it was read.
     """
 
@@ -104,21 +104,22 @@ class Lookup:
     _frame: DataFrame | None = field(default=None)
 
     def now(self) -> DataFrame:
-        """Give the table: as it was when it was read, or with `reload` as it is."""
+        """Return the table as it was when it was read, or with `reload` as it is now."""
         if self._frame is not None and not (
             self.reload and self.source.state(self.spark) != self._state
         ):
             return self._frame
         # Before it is read: what changes meanwhile is seen next time.
         self._state = self.source.state(self.spark)
-        # All of it, now: files may change. A table that is only cached is shared with others that
-        # read the same files, and is read again when one of them frees it, or memory is short.
+        # It reads everything now, since files may change. A cached table would not do: Spark shares
+        # it with other readers of the same files. It reads it again when one of them frees it, or
+        # when memory is short.
         self._frame = self.source.read(self.spark).localCheckpoint()
         self.loads += 1
         return self._frame
 
     def close(self) -> None:
-        """Drop it; Spark frees it when nothing refers to it any more."""
+        """Drop the table; Spark frees it when nothing refers to it any more."""
         self._frame = None
 
 
@@ -129,9 +130,8 @@ def files(
 
     Args:
         spark: The session.
-        path: A file or a folder of files of one kind, which the ending of their names tells; text
-            where it is a URL.
-        columns: SQL and names of the columns; all there are if it is empty. Those of CSV are text.
+        path: A file, or a folder of files of one format, which their suffix shows; text for a URL.
+        columns: SQL and names of the columns; empty for all. Columns of CSV are text.
         null: What stands for a missing value in CSV.
 
     Returns:
@@ -158,14 +158,14 @@ def files(
 def latest(
     spark: SparkSession, store: Path, topic: str, schema: str | None, columns: tuple[str, ...] = ()
 ) -> DataFrame:
-    """Read a topic as a table: of each key the last value, and nothing where that is a tombstone.
+    """Read a topic as a table: the last value of each key, without keys that end in a tombstone.
 
     Args:
         spark: The session.
         store: Directory of the store.
         topic: The topic.
-        schema: Fields of its values, or None for text in a column `value`.
-        columns: SQL and names of the columns, which may use `record`; if it is empty the fields.
+        schema: Fields of its values; None for text in a column `value`.
+        columns: SQL and names of the columns, which may use `record`; empty for the fields.
 
     Returns:
         The table.
@@ -195,10 +195,10 @@ def latest(
 
 
 def expect(path: Path) -> None:
-    """Refuse a path that is no table, without Spark.
+    """Refuse a path that is no table; needs no Spark.
 
     Raises:
-        InvalidArgument: There is no file, or files of several kinds, or of none that is known.
+        InvalidArgument: There is no file, or the files have several formats or an unknown one.
     """
     _kind(path, [str(file) for file in _files(path)])
 
@@ -213,7 +213,7 @@ def _kind(path: Path | str, found: list[str]) -> Format:
 
 
 def _files(path: Path) -> list[Path]:
-    """List a table's files, as Spark sees a folder: what begins with `_` or `.` is none.
+    """List the files of a table as Spark does: without names that begin with `_` or `.`.
 
     Raises:
         InvalidArgument: There are none.

@@ -1,13 +1,15 @@
-"""Where batches of a job go, once each: a folder of Parquet files, a topic, or both.
+"""Where a job writes each of its batches once: a folder of Parquet files, a topic, or both.
 
-A batch has a number. In the folder it is a folder `batch=7` that comes into sight whole, by a
-rename; in the topic it is one append with the token (name of the job, 7). Invariant: whatever was
-killed, each row of a batch is there once, and folder and topic agree. They do because the folder
-comes first: a batch that is there is not made again, and what the topic lacks of it is taken from
-there. So also where a batch would be another one when made again, as with a table that changed.
+A batch has a number. In the folder, batch 7 is a folder `batch=7`, which a rename makes visible
+whole. In the topic, it is one append with an idempotency key, (name of the job, 7).
 
-Spark's own file sink says which of its files count in a list that only Spark reads; here every
-reader of the folder sees the right rows.
+Invariant: each row of a batch is in both exactly once, whichever process was killed, and folder and
+topic agree. They agree because a job writes the folder first. It never makes a batch again that is
+in the folder; it copies what the topic lacks from there. So they agree even if a batch would differ
+when made again, as with a table that changed.
+
+Spark's own file sink lists the valid files in a file that only Spark reads. Here every reader of
+the folder sees the right rows.
 """
 
 from __future__ import annotations
@@ -47,17 +49,17 @@ _MARK, _STAGED, _COUNTS = "_falaj.json", "_staged", "_batch.json"
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """Where a job's batches go.
+    """The outputs of a job.
 
     Attributes:
-        job: Whose.
+        job: The job.
         store: Directory of the store.
         topic: The topic, or None.
         folder: The folder, or None.
-        key: SQL that makes the record's key of a row, or None.
-        time: SQL that makes the record's time of a row; None for the time of the append.
-        aside: Columns that are not in the record's value.
-        order: SQL by which rows are put in order where the topic is written from the folder.
+        key: SQL for the key of a record, or None.
+        time: SQL for the time of a record; None for the time of the append.
+        aside: Columns that do not go into the value of a record.
+        order: SQL that sorts the rows when the topic is written from the folder.
     """
 
     job: Job
@@ -70,13 +72,14 @@ class Outputs:
     order: tuple[str, ...] = ()
 
     def prepare(self, partitions: int) -> None:
-        """Make topic and folder if they are not there, and clear away what a killed run left.
+        """Create topic and folder if they do not exist, and remove what a killed run left.
 
         Args:
-            partitions: How many a new topic has.
+            partitions: How many partitions a new topic gets.
 
         Raises:
-            InvalidArgument: The folder is somebody else's, or the topic's codec cannot read JSON.
+            InvalidArgument: Another job or program uses the folder, or the topic's codec cannot
+                read JSON.
         """
         if self.topic is not None:
             with falaj.open(self.store) as store:
@@ -89,7 +92,7 @@ class Outputs:
             shutil.rmtree(self.folder / _STAGED, ignore_errors=True)
 
     def _claim(self, folder: Path) -> None:
-        """Make sure that the folder is this job's: numbers of two jobs would look like one's."""
+        """Ensure that the folder is of this job: the numbers of two jobs would mix."""
         folder.mkdir(parents=True, exist_ok=True)
         mark = folder / _MARK
         if not mark.exists():
@@ -113,8 +116,8 @@ class Outputs:
 
         Args:
             rows: All rows.
-            kept: Which of them are written; None for all.
-            more: What else to count, by its name.
+            kept: Selects the rows that are written; None for all.
+            more: Other columns to compute, by name.
 
         Returns:
             A row with `rows`, `bytes` and the names of `more`.
@@ -128,7 +131,7 @@ class Outputs:
         return rows.agg(F.count(size).alias("rows"), total, *named).first()
 
     def found(self, number: int) -> Counts | None:
-        """Read the counts of a batch that is in the folder; None if it is not there."""
+        """Read the counts of a batch in the folder; None if it is not there."""
         if self.folder is None:
             return None
         with suppress(FileNotFoundError):
@@ -138,12 +141,12 @@ class Outputs:
     def write(
         self, spark: SparkSession, number: int, make: Callable[[], tuple[DataFrame, Counts]]
     ) -> Counts:
-        """Write a batch, or what is missing of it.
+        """Write a batch, or the missing part of it.
 
         Args:
             spark: The session.
-            number: Of the batch.
-            make: Makes the rows and their counts; called only if the folder lacks them.
+            number: The number of the batch.
+            make: Makes the rows and their counts; called only if the folder lacks the batch.
 
         Returns:
             The counts of the batch.
@@ -164,7 +167,7 @@ class Outputs:
         return counts
 
     def _publish(self, folder: Path, number: int, rows: DataFrame, counts: Counts) -> None:
-        """Let the batch come into sight, whole and on the disk."""
+        """Make the batch visible, whole and on the disk."""
         staged = folder / _STAGED / f"{number}-{uuid.uuid4().hex}"
         rows.write.parquet(str(staged))
         jobs.create(staged / _COUNTS, counts)
@@ -184,7 +187,7 @@ class Outputs:
         writer.options(topic=topic, txnAppId=name, txnVersion=str(number)).save()
 
     def record(self, rows: DataFrame) -> list[Column]:
-        """Make a record of each row."""
+        """Return the columns that make a record of each row."""
         columns = [f"`{name}`" for name in rows.columns if name not in self.aside]
         value = F.to_json(F.struct(*columns), {"ignoreNullFields": "false"})
         record = [value.alias("value")]
@@ -200,7 +203,7 @@ def _place(number: int) -> str:
 
 
 def _sync(folder: Path) -> None:
-    """Put the files of a folder on the disk, and their names."""
+    """Sync the files of a folder, and their names."""
     for entry in folder.iterdir():
         descriptor = os.open(entry, os.O_RDONLY)
         try:

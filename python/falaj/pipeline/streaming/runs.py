@@ -1,7 +1,7 @@
-"""A run of a job that follows a topic: the query, its trigger, its progress, its end.
+"""A run of a job that follows a topic: the query, its trigger, its progress and its end.
 
-Owns which records a run reads, in which batches Spark read them, and how a query ends: by itself,
-by an error, or by Ctrl-C. The module `jobs` keeps the state from run to run, and `outputs`
+Owns which records a run reads, and in which batches Spark read them. Owns also how a query ends: by
+itself, by an error, or by Ctrl-C. The module `jobs` keeps the state between runs, and `outputs`
 writes.
 """
 
@@ -43,14 +43,14 @@ _LOOK_S = 1
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A batch that a query is done with, as Spark tells it.
+    """A batch that a query has finished, as Spark reports it.
 
     Attributes:
         number: Its number.
-        start: The topic's offsets where it begins, by partition.
-        end: Where it ends.
+        start: The offsets at which it begins, by partition.
+        end: The offsets at which it ends.
         records: How many records it read.
-        told: All that Spark tells.
+        told: The whole report of Spark.
     """
 
     number: int
@@ -68,11 +68,11 @@ class Run:
         spark: The session.
         config: The settings.
         job: The job.
-        progress: Gets how far it is.
-        seen: Called with each batch, when Spark is done with it.
+        progress: Learns how far it is.
+        seen: Called with each batch that Spark has finished.
         records: How many records were read.
         bad: How many values could not be read.
-        notes: What was reported before the first record was read.
+        notes: What the run reported before it read the first record.
     """
 
     spark: SparkSession
@@ -94,18 +94,18 @@ class Run:
         progress: Progress | None,
         check: Callable[[DataFrame], object],
     ) -> Run:
-        """Find or make the job.
+        """Find or create the job.
 
         Args:
             spark: The session.
             config: The settings.
-            verb: Which pipeline it is.
+            verb: The name of the pipeline.
             progress: Gets how far it is.
-            check: Given the topic's columns, without rows; raises where they don't fit what is
-                asked for. Then nothing was made yet.
+            check: Gets the columns of the topic, without rows. It raises if they do not fit the
+                settings; nothing has been created then.
 
         Raises:
-            InvalidArgument: The checkpoint is another job's.
+            InvalidArgument: The checkpoint belongs to another job.
         """
         _refuse_remote(spark)
         start = _look(config, config.start)
@@ -115,7 +115,7 @@ class Run:
         return cls(spark, config, job, progress or SILENT, notes=notes)
 
     def outputs(self, **shape: Any) -> Outputs:
-        """Say where batches go; what is not there is made."""
+        """Prepare the outputs, and create what does not exist."""
         config = self.config
         folder = None if config.parquet is None else Path(config.parquet)
         outputs = Outputs(self.job, Path(config.store), config.into, folder, **shape)
@@ -124,7 +124,7 @@ class Run:
         return outputs
 
     def keep_bad(self, number: int, start: dict[int, int], end: dict[int, int]) -> None:
-        """Append the bad values of a batch to their topic, if they go to one."""
+        """Append the bad values of a batch to their topic, if they have one."""
         into, config = bad.topic_of(self.config.on_bad), self.config
         if into is not None:
             bounds = {part: (start.get(part, 0), at) for part, at in end.items()}
@@ -133,7 +133,7 @@ class Run:
             bad.keep(*given, into=into, token=token)
 
     def bounds(self, number: int) -> tuple[dict[int, int], dict[int, int]]:
-        """Find where a batch of the stream begins and ends, as Spark has noted before it ran."""
+        """Find where a batch of the stream begins and ends; Spark stores that before it runs."""
         before = None if number == 0 else _noted(self.job.query, number - 1)
         return self._bounds(before, _noted(self.job.query, number))
 
@@ -147,7 +147,7 @@ class Run:
         return rows(self.spark.readStream, options, config.schema, config.reserved)
 
     def ends(self, end: Moment | None = None) -> dict[int, int]:
-        """Look where the topic's partitions end.
+        """Find where the partitions of the topic end.
 
         Args:
             end: An offset of each partition, or a time; None for all there is.
@@ -156,9 +156,10 @@ class Run:
         return {part: max(offset, self.job.start.get(part, 0)) for part, offset in found.items()}
 
     def count(self, start: dict[int, int], end: dict[int, int]) -> int:
-        """Count the records between places, by partition.
+        """Count the records between offsets, by partition.
 
-        Records that were trimmed since count by offsets, and so does all of a deleted topic.
+        For records that were trimmed since, and for a deleted topic, each offset counts as one
+        record.
         """
         try:
             with (
@@ -171,9 +172,9 @@ class Run:
         return sum(max(0, until - start.get(number, 0)) for number, until in end.items()) - gaps
 
     def follow(self, writer: DataStreamWriter) -> None:
-        """Run a query to its end, or until it is stopped.
+        """Run a query to its end, or until a user stops it.
 
-        Ctrl-C ends a continuous one as it should be; the batch under way is made again next time.
+        Ctrl-C is the normal end of a continuous query; the next run makes the current batch again.
         """
         writer = writer.option("checkpointLocation", str(self.job.query))
         if self.config.continuous:
@@ -193,7 +194,7 @@ class Run:
             self._take_in(query)
 
     def _take_in(self, query: StreamingQuery) -> None:
-        """Take in the batches that are done since the last time."""
+        """Process the batches that Spark has finished since the last call."""
         for told in query.recentProgress:
             if told.batchId <= self._last or "addBatch" not in told.durationMs:
                 continue  # known, or a look that found nothing new
@@ -210,9 +211,9 @@ class Run:
             self.seen(batch)
 
     def _bounds(self, start: Any, end: Any) -> tuple[dict[int, int], dict[int, int]]:
-        """Find in what Spark kept where a batch began and ended in the topic.
+        """Find in Spark's offsets where a batch began and ended in the topic.
 
-        One that was created again in between was read from its beginning.
+        A topic that was created again in between was read from its beginning.
         """
         before, until = _kept(start), _kept(end)
         ended = checkpoint.decode(until).get(self.config.topic) if until else None
@@ -230,14 +231,14 @@ class Run:
 
 
 def _noted(query: Path, number: int) -> Any:
-    """Read what Spark noted of the end of a batch of one source."""
+    """Read the end of a batch that Spark stored; the query has one source."""
     lines = (query / "offsets" / str(number)).read_text().splitlines()
     noted = [each for each in map(_kept, lines[1:]) if isinstance(each, dict) and "topics" in each]
     return noted[0]
 
 
 def _unknown(spark: SparkSession, config: FlowConfig, start: dict[int, int]) -> tuple[str, ...]:
-    """Say which fields of the schema no record of a sample has."""
+    """Find the fields of the schema that no record of a sample has."""
     if config.schema is None:
         return ()
     with falaj.open(config.store, read_only=True) as store, open_raw(store, config.topic) as topic:
@@ -250,13 +251,13 @@ def _unknown(spark: SparkSession, config: FlowConfig, start: dict[int, int]) -> 
 
 
 def _look(config: FlowConfig, moment: Moment) -> dict[int, int]:
-    """Find the offset of a moment in each partition."""
+    """Find the offset of a time, or the like, in each partition."""
     with falaj.open(config.store, read_only=True) as store, open_raw(store, config.topic) as topic:
         return {number: _at(part, moment) for number, part in enumerate(topic._parts())}
 
 
 def _at(part: Topic[Any], moment: Moment) -> int:
-    """Find an offset of a partition that is there: of an offset or a time."""
+    """Find an existing offset of a partition for an offset or a time."""
     if moment in ("earliest", "latest"):
         return part.start_offset if moment == "earliest" else part.end_offset
     if isinstance(moment, int):
@@ -266,13 +267,13 @@ def _at(part: Topic[Any], moment: Moment) -> int:
 
 
 def _gaps(part: Topic[Any], start: int, end: int) -> int:
-    """Count the offsets of a partition that compaction left without a record."""
+    """Count the offsets of a partition whose records compaction removed."""
     start, end = max(start, part.start_offset), min(end, part.end_offset)
     return max(0, end - start) - part._count(start, end)
 
 
 def settings(config: FlowConfig) -> dict[str, Any]:
-    """Choose of a config what decides what is written; the rest may change between runs."""
+    """Select the settings that decide what a job writes; the others may change between runs."""
     chosen: dict[str, Any] = {}
     for name in config.decisive:
         value = getattr(config, name)
@@ -281,9 +282,9 @@ def settings(config: FlowConfig) -> dict[str, Any]:
 
 
 def _kept(told: Any) -> Any:
-    """Read what Spark tells of a place: what JSON says, as such, as JSON, or as Python writes it.
+    """Read an offset that Spark reports: as a value, as JSON text, or as text of Python.
 
-    The last is PySpark's before 4.2.
+    PySpark before 4.2 writes text of Python.
     """
     if not isinstance(told, str):
         return told
@@ -296,10 +297,11 @@ def _refuse_remote(spark: SparkSession) -> None:
     """Refuse a session of Spark Connect.
 
     Raises:
-        InvalidArgument: It is one: there the function that writes a batch runs in another process.
+        InvalidArgument: It is such a session; there another process runs the function that writes
+            batches.
     """
     if type(spark).__module__.startswith("pyspark.sql.connect"):
         raise InvalidArgument(
-            "this pipeline writes batches from the driver's own process, which Spark Connect does "
-            "not have: run it with a session of falaj.spark.session.local(), or on the cluster"
+            "this pipeline writes batches from the process of the driver; Spark Connect has none. "
+            "Run it with a session of falaj.spark.session.local(), or on the cluster"
         )

@@ -1,9 +1,9 @@
-"""An export as a Delta table: its own folder, with the table's log beside the dates.
+"""An export as a Delta table: the folder of the export, with the table's log beside the dates.
 
-Owns what a commit is in Delta's words: an `add` for each file and a `txn` with the export's id and
-the commit's number, in one entry of `_delta_log`. The package `deltalake` writes it, without Spark;
-any reader of Delta tables reads it. Format: Delta Transaction Log Protocol, "Add File",
-"Transaction Identifiers" and "Per-file Statistics".
+Owns how a commit of the export becomes one entry in `_delta_log`. The entry has an `add` for each
+file, and a `txn` with the id of the export and the number of the commit. The package `deltalake`
+writes it, without Spark; any reader of Delta tables reads it. Format: Delta Transaction Log
+Protocol, "Add File", "Transaction Identifiers" and "Per-file Statistics".
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ class Delta:
 
     Args:
         folder: The export.
-        schema: The table's columns, `date` behind them.
-        topic: What it is named after, if it is made.
+        schema: The table's columns; `date` is the last.
+        topic: The topic that gives a new table its name.
 
     Raises:
-        InvalidArgument: Delta has no such column.
-        SettingsMismatch: The table there is of something else.
+        InvalidArgument: Delta has no such type of column.
+        SettingsMismatch: The existing table is not of this export.
         SystemCallFailed: It cannot be read or written.
     """
 
@@ -77,7 +77,7 @@ class Delta:
             return self._opened().transaction_version(self._export) or 0
 
     def add(self, commit: Commit) -> None:
-        """Add a commit's files, which are in their place, and its number: both or neither."""
+        """Add the files of a commit, which are in their place, and its number: both or neither."""
         with self._refusals("cannot add to"), self._synced():
             mark = deltalake.Transaction(self._export, commit.number)
             self._opened().create_write_transaction(
@@ -124,9 +124,9 @@ class Delta:
 
     @contextmanager
     def _synced(self) -> Iterator[None]:
-        """Sync what the body writes to the log, which its writer does not.
+        """Sync what the body writes to the log, since its writer does not.
 
-        And the entry before: who wrote it may have died before it came to this.
+        It also syncs the entry before, since its writer may have died before it did so.
         """
         log = self._path / _LOG
         entries = sorted(name for name in _names(log) if name.endswith(".json"))
@@ -146,7 +146,7 @@ def _names(folder: Path) -> list[str]:
 
 
 def _statistics(path: Path) -> dict[str, Any]:
-    """Tell how many records a file has, and between which values they are, as its footer does."""
+    """Return the number of records in a file and the bounds of their values, from its footer."""
     footer = parquet.read_metadata(path)
     found: dict[str, Any] = {"numRecords": footer.num_rows, "minValues": {}, "maxValues": {}}
     for at in range(footer.num_columns):
@@ -161,7 +161,7 @@ def _statistics(path: Path) -> dict[str, Any]:
 
 
 def _rounded(value: int | datetime, *, up: bool) -> int | str:
-    """Write a bound: a time to the millisecond, away from what lies between."""
+    """Write a bound; a time is rounded outward to the millisecond, so the range stays complete."""
     if not isinstance(value, datetime):
         return value
     whole = value.astimezone(UTC)

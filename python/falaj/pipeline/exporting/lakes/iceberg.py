@@ -1,9 +1,9 @@
-"""An export as an Iceberg table: its files, which a catalog's table names.
+"""An export as an Iceberg table: a table of a catalog that names the files of the export.
 
-Owns what a commit is in Iceberg's words: files that are added and a property of the table with the
-commit's number, in one transaction. The catalog is one that `pyiceberg` knows from
-`.pyiceberg.yaml` or by its environment; the table's metadata lies where the catalog says, the files
-stay in the folder. They have a column `date`, from which the table takes what they are divided by.
+Owns how a commit of the export becomes one transaction. The transaction adds the files, and stores
+the number of the commit as a property of the table. `pyiceberg` finds the catalog from
+`.pyiceberg.yaml` or its environment. The catalog decides where the metadata of the table is; the
+files stay in the folder. They have a column `date`, by which the table is partitioned.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class Iceberg:
 
     Args:
         folder: The export.
-        schema: The table's columns, `date` behind them.
+        schema: The table's columns; `date` is the last.
         config: Names the table and its catalog.
 
     Raises:
-        SettingsMismatch: The table there is of something else.
-        SystemCallFailed: The catalog cannot be reached, or refuses.
+        SettingsMismatch: The existing table is not of this export.
+        SystemCallFailed: The catalog cannot be reached, or refuses the request.
     """
 
     def __init__(self, folder: Folder, schema: pyarrow.Schema, config: ExportConfig) -> None:
@@ -66,7 +66,7 @@ class Iceberg:
             return int(self._loaded().properties.get(_COMMIT, 0))
 
     def add(self, commit: Commit) -> None:
-        """Add a commit's files, which are in their place, and its number: both or neither."""
+        """Add the files of a commit, which are in their place, and its number: both or neither."""
         number = str(commit.number)
         files = [f"file://{self._folder.path / piece.path}" for piece in commit.files]
         # Where others were faster, pyiceberg tries again by itself.
@@ -91,7 +91,7 @@ class Iceberg:
 
 
 def _created(catalog: Catalog, identifier: str, schema: pyarrow.Schema, export: str) -> Table:
-    """Make a table that is partitioned by date."""
+    """Create a table that is partitioned by date."""
     properties = {_EXPORT: export}
     with (
         catalog.create_table_transaction(

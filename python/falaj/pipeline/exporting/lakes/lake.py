@@ -1,8 +1,8 @@
-"""Rules that tables over an export's files share: when they are made, and what they lack.
+"""Common parts of Delta and Iceberg tables over an export: when a table is made, what it lacks.
 
-Knows neither Delta nor Iceberg but by their names. Invariant: a table has a commit's files all or
-not at all, and names the commit and its export in the same transaction. Whatever dies
-between the commit and the table, the next run adds what the table lacks, and nothing twice.
+Knows no more of Delta and Iceberg than their names. Invariant: a table has all files of a commit or
+none, and names the commit and its export in the same transaction. If a process dies between the
+commit and the table, the next run adds what the table lacks, and nothing twice.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _NO_PATH = "#%?"
 
 
 class Lake(Protocol):
-    """The table of an export; who changes it has the folder's lock.
+    """The table of an export; a process that changes it holds the lock of the folder.
 
     Attributes:
-        name: What people call it, in a message.
+        name: Its name in messages.
     """
 
     name: str
@@ -49,15 +49,15 @@ class Lake(Protocol):
         """Return the number of the newest commit whose files it has; 0 if it has none."""
 
     def add(self, commit: Commit) -> None:
-        """Add a commit's files, which are in their place, and its number: both or neither."""
+        """Add the files of a commit, which are in their place, and its number: both or neither."""
 
 
 def check(config: ExportConfig) -> None:
-    """Look whether a config asks for a table that can be had here.
+    """Check that the table that a config asks for is possible here.
 
     Raises:
         MissingExtra: A package is missing.
-        InvalidArgument: It does not.
+        InvalidArgument: The config names no such table.
     """
     package = _PACKAGES.get(config.format)
     if package and find_spec(package) is None:
@@ -85,19 +85,19 @@ def check(config: ExportConfig) -> None:
 
 
 def of(config: ExportConfig, folder: Folder, schema: pyarrow.Schema) -> Lake | None:
-    """Open the table that a config asks for; make it where it is not.
+    """Open the table that a config asks for; create it if it does not exist.
 
     Args:
-        config: What is exported, as `check` allows it.
-        folder: Where to; its settings are agreed.
-        schema: What is exported; the table has a column `date` behind it.
+        config: The config of the export, which `check` has allowed.
+        folder: The folder of the export; its settings are checked.
+        schema: The exported columns; the table has a column `date` after them.
 
     Returns:
-        The table; None where Parquet is all that is asked for.
+        The table; None if the config asks for Parquet alone.
 
     Raises:
-        InvalidArgument: The format has no such column.
-        SettingsMismatch: The table is of something else.
+        InvalidArgument: The format has no such type of column.
+        SettingsMismatch: The table is not of this export.
         SystemCallFailed: It cannot be reached.
     """
     if config.format == "parquet":
@@ -118,7 +118,7 @@ def catch_up(lake: Lake, folder: Folder) -> None:
     """Add the commits that a table lacks, each in a transaction of its own.
 
     Raises:
-        SettingsMismatch: It has commits that the folder has not.
+        SettingsMismatch: It has commits that the folder lacks.
         CorruptData: A file that it lacks is gone.
         SystemCallFailed: It cannot be reached.
     """
@@ -136,7 +136,7 @@ def catch_up(lake: Lake, folder: Folder) -> None:
 
 
 def add(lake: Lake, commit: Commit) -> None:
-    """Add a commit's files to a table: a step that a crash leaves done or not done."""
+    """Add the files of a commit to a table: a step that a crash leaves done or not done."""
     lake.add(commit)
 
 
@@ -151,14 +151,14 @@ def _gone(lake: Lake, folder: Folder, path: str) -> CorruptData:
 
 @contextmanager
 def refusals(name: str, doing: str) -> Iterator[None]:
-    """Raise what a table's package raises in the body as falaj's errors.
+    """Turn the errors of a table's package in the body into falaj's errors.
 
     Args:
-        name: The table.
-        doing: What is tried with it.
+        name: The name of the table.
+        doing: What the body does with it.
 
     Raises:
-        SystemCallFailed: Anything was raised but falaj's own.
+        SystemCallFailed: The body raised an error that is not falaj's own.
     """
     try:
         yield
