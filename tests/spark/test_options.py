@@ -106,7 +106,7 @@ def test_what_cannot_be_right_is_told_with_the_remedy(
     "given", [{"option.store": "s", "store": "s", "provider": "falaj", "owner": "me"}, {}]
 )
 def test_a_table_of_the_catalog_is_told_to_be_a_view(given: dict[str, str]) -> None:
-    with pytest.raises(InvalidArgument, match=r"does not hand the options .* TEMPORARY VIEW"):
+    with pytest.raises(InvalidArgument, match=r"does not pass the options .* TEMPORARY VIEW"):
         ReadOptions.parse(given)
 
 

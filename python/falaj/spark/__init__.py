@@ -1,11 +1,11 @@
 """The Spark connector: a topic is a table and a stream, through PySpark's Python data sources.
 
-Owns the options and columns of `format("falaj")`, which are those of Spark's Kafka source and sink,
-and a local session that needs no Java to be installed. It reads and writes through the public
-package (`falaj.open`, topics, jobs), and leaves what a record is to it.
+Owns `format("falaj")`, and a local session that works without an installed Java. The options and
+columns of the format are those of Spark's Kafka source and sink. The connector reads and writes
+through the public package (`falaj.open`, topics, bulk loads), which owns the form of a record.
 
-Needs the extra `spark`. `falaj.spark.session` makes sessions, `falaj.spark.source` is what Spark
-finds through the package `pyspark_falaj`; importing this module loads neither PySpark nor Arrow.
+Needs the extra `spark`. `falaj.spark.session` makes sessions. Spark finds `falaj.spark.source`
+through the package `pyspark_falaj`. Importing this module loads neither PySpark nor Arrow.
 
 Example:
     >>> import falaj.spark.session

@@ -1,9 +1,11 @@
-"""Java's classes of Spark, read and checked once for all sessions of an environment.
+"""An archive of Spark's Java classes, read and checked once for all sessions of an environment.
 
-A session spends two fifths of its start on classes that are the same each time. Java can keep
-them in an archive (JEP 350, dynamic archives), which `falaj.spark.session.local` uses where there
-is one. Owns: where it lies, and how it is made. Invariant: an archive that does not fit, since
-Java or Spark are others now, is not named; and Java looks for itself, and goes on without.
+A session spends two fifths of its start on classes that are the same each time. Java can keep them
+in an archive (JEP 350, dynamic archives). `falaj.spark.session.local` uses the archive if it
+exists. Owns where the archive is, and how to make it.
+
+Invariant: an archive of another Java or Spark has another name, so no session uses it. Java checks
+the archive itself, too, and starts without it if it does not fit.
 
 `python -m falaj.spark.archive` makes it.
 """
@@ -30,10 +32,11 @@ _QUIET = "-Xlog:cds*=off"  # or Java says on standard output which classes it le
 
 
 def path() -> Path:
-    """Say where the archive of this environment's Java and Spark lies, or would lie.
+    """Return the path of the archive for the Java and Spark of this environment.
 
     Returns:
-        A file below `sys.prefix`, named after the Java, the Spark and where both are.
+        A file below `sys.prefix`, which may not exist. Its name depends on the Java, the Spark, and
+        the paths of both.
 
     Raises:
         MissingExtra: There is no Java, or the extra `spark` is not installed.
@@ -48,10 +51,10 @@ def path() -> Path:
 
 
 def flags() -> str:
-    """Say what to tell a Java that runs Spark, so that it uses the archive.
+    """Return the flags by which a Java that runs Spark uses the archive.
 
     Returns:
-        Flags of the JVM, none where there is no archive; for `spark.driver.extraJavaOptions`,
+        Flags of the JVM; none if there is no archive. They are for `spark.driver.extraJavaOptions`,
         `spark.executor.extraJavaOptions` or `SPARK_DAEMON_JAVA_OPTS`.
 
     Raises:
@@ -63,19 +66,19 @@ def flags() -> str:
 
 
 def make() -> Path:
-    """Make the archive by a session that reads and writes a topic; the old ones go.
+    """Make the archive with a session that reads and writes a topic; remove older archives.
 
-    Takes about a minute of a processor, and 175 MB of the environment. Sessions that
-    run meanwhile are not disturbed, and those that have an older archive open keep it.
+    It takes about a minute of a processor, and 175 MB in the environment. Other sessions may run
+    meanwhile; those that have an older archive open keep it.
 
     Returns:
         Its path.
 
     Raises:
         MissingExtra: There is no Java, or the extra `spark` is not installed.
-        InvalidArgument: The environment lies where no option of Java can name a file.
-        OSError: The environment cannot be written to.
-        RuntimeError: The session failed; it said why on standard error.
+        InvalidArgument: The path of the environment cannot be in an option of Java.
+        OSError: The environment cannot be written.
+        RuntimeError: The session failed; standard error says why.
     """
     archive = path()
     if not _can_be_named(archive):
@@ -101,7 +104,7 @@ def make() -> Path:
 
 
 def _can_be_named(archive: Path) -> bool:
-    """Whether Spark, which divides options as a shell does, takes the path as it is."""
+    """Tell whether Spark keeps the path whole; it splits options as a shell does."""
     return not any(char.isspace() or char in "\"'\\" for char in str(archive))
 
 
@@ -121,7 +124,7 @@ def _java() -> Path:
 
 
 def _fill(aside: str) -> None:
-    """Run a session whose Java keeps its classes; returns when Java has ended."""
+    """Run a session whose Java stores its classes; return when Java has ended."""
     import tempfile
 
     from falaj.spark import session
@@ -143,7 +146,7 @@ def _fill(aside: str) -> None:
 
 
 def _use(spark: SparkSession, place: Path) -> None:
-    """Do some of all that sessions do: what Java loads for it is what the archive has."""
+    """Do a bit of everything that sessions do; the archive gets the classes that this needs."""
     import falaj
 
     store = str(place / "store")

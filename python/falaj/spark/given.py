@@ -1,8 +1,8 @@
-"""Options as users give them: text under names in any case, read into checked values.
+"""Options that users give: text under names in any case, turned into checked values.
 
-Names and meanings are those of Spark's Kafka source and sink, so that a job moves over by changing
-the format and adding `store`. An unknown name is an error. Only Kafka's own are ignored, `kafka.*`
-and how its consumers ask: they speak to brokers, and there are none. They get one warning.
+Names and meanings are those of Spark's Kafka source and sink. So to move a job, change its format
+and add `store`. An unknown name is an error. Options that only Kafka needs are ignored with one
+warning: `kafka.*`, and options for Kafka's consumers. They speak to brokers, and falaj has none.
 """
 
 from __future__ import annotations
@@ -22,11 +22,10 @@ __all__ = ["boolean", "directory", "one_of", "positive", "refuse_unknown", "requ
 # A table of the catalog: `schema` is given its properties instead, a reader or writer nothing.
 _OF_CATALOG = "option."
 _VIEW = (
-    "Spark does not hand the options of a table in its catalog on to a Python source: use CREATE "
-    "TEMPORARY VIEW name USING falaj OPTIONS (store 'events', subscribe 'orders') in place of "
-    "CREATE TABLE, and .save() in place of .saveAsTable(); a table that is there takes options in "
-    "the query, FROM name WITH (`store`='events', `subscribe`='orders'), and DROP TABLE removes no "
-    "topic"
+    "Spark does not pass the options of a table in its catalog to a Python source. In place of "
+    "CREATE TABLE, use CREATE TEMPORARY VIEW name USING falaj OPTIONS (store 'events', subscribe "
+    "'orders'). In place of .saveAsTable(), use .save(). A table that exists takes options in the "
+    "query, FROM name WITH (`store`='events', `subscribe`='orders'). DROP TABLE removes no topic"
 )
 _OF_BROKERS = ("kafka.", "kafkaconsumer.", "fetchoffset.", "groupidprefix")
 
@@ -34,18 +33,18 @@ _OF_BROKERS = ("kafka.", "kafkaconsumer.", "fetchoffset.", "groupidprefix")
 def refuse_unknown(
     options: Mapping[str, str], names: Sequence[str], advice: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """Refuse options that there are not.
+    """Refuse unknown options.
 
     Args:
-        options: What was given, under names in lower case: Spark hands them over so.
-        names: The options that there are, as people write them.
-        advice: What to say of names, in lower case, that people are likely to give by mistake.
+        options: The given options; Spark passes their names in lower case.
+        names: The known options, as people write them.
+        advice: Messages for names, in lower case, that people are likely to give by mistake.
 
     Returns:
-        The names of those that do nothing here, which are Kafka's own.
+        The names of the options that do nothing here; they are Kafka's own.
 
     Raises:
-        InvalidArgument: There is one; the message names those that are spelled like it.
+        InvalidArgument: An option is unknown; the message names similar ones.
     """
     if any(name.startswith(_OF_CATALOG) for name in options):
         raise InvalidArgument(_VIEW)
@@ -63,7 +62,7 @@ def refuse_unknown(
 
 
 def required(options: Mapping[str, str], name: str, example: str) -> str:
-    """Return the text of an option that has to be there, without spaces around it."""
+    """Return the text of a required option, without spaces around it."""
     text = options.get(name.lower(), "").strip()
     if not text:
         hint = "" if options else f"; {_VIEW}"  # none at all: it may be such a table
@@ -72,16 +71,16 @@ def required(options: Mapping[str, str], name: str, example: str) -> str:
 
 
 def directory(options: Mapping[str, str]) -> Path:
-    """Return the store's directory, absolute.
+    """Return the absolute path of the store.
 
     Raises:
-        InvalidArgument: It is missing, or a URL of another scheme than `file`.
+        InvalidArgument: It is missing, or is a URL with another scheme than `file`.
     """
     return Path(local_path(required(options, "store", "'events'"), "option store")).absolute()
 
 
 def boolean(options: Mapping[str, str], name: str, *, default: bool) -> bool:
-    """Read an option that is true or false."""
+    """Parse an option that is true or false."""
     text = options.get(name.lower())
     if text is None:
         return default
@@ -93,7 +92,7 @@ def boolean(options: Mapping[str, str], name: str, *, default: bool) -> bool:
 def one_of(
     options: Mapping[str, str], name: str, choices: tuple[str, ...], default: str | None = None
 ) -> str:
-    """Read an option that is one of several words, the first where nothing is said."""
+    """Parse an option that is one of several words; the first is the default."""
     text = options.get(name.lower(), default or choices[0]).strip().lower()
     if text not in choices:
         raise InvalidArgument(
@@ -104,7 +103,7 @@ def one_of(
 
 
 def positive(options: Mapping[str, str], name: str) -> int | None:
-    """Read an option that is a whole number from 1 up; None where it is left away."""
+    """Parse an option that is a whole number of at least 1; None if it is missing."""
     text = options.get(name.lower())
     if text is None:
         return None

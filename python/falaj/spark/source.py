@@ -1,7 +1,7 @@
-"""`FalajSource`: what Spark calls for `format("falaj")`.
+"""`FalajSource`: the class that Spark calls for `format("falaj")`.
 
-Spark makes it on the driver, pickles it, and calls `partitions` in a planning process and `read` in
-workers. It keeps nothing open between calls, so that it travels. Writing is in
+Spark makes it on the driver and pickles it. It calls `partitions` in a planning process, and `read`
+in workers. The class keeps nothing open between calls, so that Spark can pickle it. Writing is in
 `falaj.spark.writing.sink`.
 """
 
@@ -44,22 +44,22 @@ class FalajSource(DataSource):
         return "falaj"
 
     def schema(self) -> StructType:
-        """All columns; `headers` with `includeHeaders`, `value` as `values` says."""
+        """All columns: `headers` if `includeHeaders` is true, and `value` as `values` says."""
         return columns.schema(ReadOptions.parse(self.options))
 
     def reader(self, schema: StructType) -> FalajReader:
-        """Read a batch; a schema that the user gave chooses columns."""
+        """Read a batch; a schema of the user chooses columns."""
         options = ReadOptions.parse(self.options, "batch")
         return PruningReader(options, schema) if options.pushdown else FalajReader(options, schema)
 
     def streamReader(self, schema: StructType) -> FalajStreamReader:  # noqa: N802
-        """Read a stream; a schema that the user gave chooses columns."""
+        """Read a stream; a schema of the user chooses columns."""
         from falaj.spark.streaming.stream import FalajStreamReader
 
         return FalajStreamReader(ReadOptions.parse(self.options, "stream"), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> FalajWriter:
-        """Append a batch, all of it or nothing."""
+        """Append a batch, whole or not at all."""
         from falaj.spark.writing.sink import FalajWriter
 
         if overwrite:
@@ -73,8 +73,8 @@ class FalajSource(DataSource):
     ) -> FalajStreamWriter:
         """Append each batch of a stream once.
 
-        In the output mode complete a batch is the whole result: it is appended, as by Spark's Kafka
-        sink.
+        In the output mode `complete` a batch is the whole result. It is appended, as by Spark's
+        Kafka sink.
         """
         from falaj.spark.writing.sink import FalajStreamWriter
 
@@ -82,7 +82,7 @@ class FalajSource(DataSource):
 
 
 class FalajReader(DataSourceReader):
-    """One batch read of the topics' records as they are when it is planned."""
+    """One batch read: the records that the topics have when Spark plans it."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         columns.check(schema, options)
@@ -99,7 +99,7 @@ class FalajReader(DataSourceReader):
         return planned
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
-        """Read what one task was given."""
+        """Read the range of one task."""
         if not isinstance(partition, ranges.Range):
             return  # Spark asks for one empty task where there is no range
         with ranges.opened(self.options, partition, self._loss) as topic:
@@ -116,7 +116,7 @@ class FalajReader(DataSourceReader):
 
 
 class PruningReader(FalajReader):
-    """The same, told what Spark filters away: Spark asks for that by the method being there."""
+    """The same, with Spark's filters: Spark passes them to a reader that has this method."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
         """Learn from all filters; Spark evaluates them again."""

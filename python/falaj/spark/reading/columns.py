@@ -1,8 +1,8 @@
-"""The columns of a topic, those of Spark's Kafka source, and record batches that hold them.
+"""The columns of a topic, which are those of Spark's Kafka source, and record batches with them.
 
-Spark takes an Arrow batch only if it has the declared schema to the letter, so the types stand here
-once for both. A schema that the user gives chooses columns and their order: what it leaves out is
-not read. Batches are bounded in rows and in bytes, whatever the records are.
+Spark accepts an Arrow batch only if it has exactly the declared schema. So this module defines the
+types once for both. A schema of the user chooses columns and their order; columns that it leaves
+out are not read. Batches are bounded in rows and in bytes, whatever the records are.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def schema(options: ReadOptions) -> StructType:
     """List all columns, as Spark's Kafka source has them.
 
     Raises:
-        InvalidArgument: Values are JSON: only the user knows what is in it.
+        InvalidArgument: Values are JSON, and the user gave no schema for them.
     """
     if options.values == "json":
         raise InvalidArgument(
@@ -81,15 +81,15 @@ def schema(options: ReadOptions) -> StructType:
 
 
 def check(wanted: StructType, options: ReadOptions) -> None:
-    """Refuse a schema that asks for what is not there.
+    """Refuse a schema with columns that do not exist.
 
     Args:
-        wanted: The schema that the user gave.
+        wanted: The schema of the user.
         options: What else was asked for.
 
     Raises:
-        InvalidArgument: A column is unknown, has another type, is there twice, or is NOT NULL and
-            may be null.
+        InvalidArgument: A column is unknown, has another type, occurs twice, or is NOT NULL but may
+            be null.
     """
     for place, name in enumerate(wanted.names):
         if name in wanted.names[:place]:
@@ -156,18 +156,18 @@ def batches(
     Args:
         topic: The partition.
         start: First offset.
-        end: Offset behind the last.
-        wanted: The columns, as `check` allows them.
+        end: The offset after the last.
+        wanted: The columns, which `check` has allowed.
         options: What else was asked for.
-        loss: What decides where records are gone.
-        pruning: What Spark filters away anyway, or None.
+        loss: Decides what to do if records are lost.
+        pruning: The records that Spark's filters want, or None.
 
     Returns:
         An iterator of batches.
 
     Raises:
         CorruptData: A record is corrupt.
-        InvalidArgument: A value is not what `values` says.
+        InvalidArgument: A value does not fit `values`.
         OffsetOutOfRange: Records were trimmed since the range was planned.
     """
     import pyarrow
@@ -189,7 +189,7 @@ def batches(
 
 
 def arrow_schema(wanted: StructType) -> pyarrow.Schema:
-    """Say of what types the batches of these columns are; as Spark declares them."""
+    """Return the Arrow schema of batches with these columns, as Spark declares it."""
     import pyarrow
 
     return pyarrow.schema(
@@ -206,9 +206,9 @@ def _read(
     loss: Loss,
     pruning: Pruning | None,
 ) -> Iterator[pyarrow.RecordBatch]:
-    """Read what is there; go on behind what is corrupt or gone, where that is wanted.
+    """Read the existing records; continue after corrupt or lost ones if the options allow that.
 
-    Invariant: `start` is behind all that was yielded, so nothing comes twice.
+    Invariant: `start` is after all yielded records, so no record comes twice.
     """
     where = f"topic {topic.name}, partition {topic.partitions[0]}"
     while start < end:
@@ -273,7 +273,7 @@ def _reader(
 
 
 def _damaged(topic: Topic[Any], start: int, end: int, names: Sequence[str]) -> str:
-    """Say which offsets are corrupt: the first that are, of those that were not read."""
+    """Find the first corrupt offsets, of those that were not read."""
     with suppress(Error):
         reader = _reader(topic, start, end, names, True)
         for _ in reader:

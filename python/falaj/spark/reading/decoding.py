@@ -1,7 +1,8 @@
-"""Values that are not what `values` says: they fail, are left out, or are kept.
+"""Values that do not fit `values`: they fail the query, are left out, or are kept.
 
-Kept are they as Spark's JSON reader keeps them in the mode PERMISSIVE: as text in a member of the
-value. Values that are left out are counted and named once for each range that a task reads.
+A kept value is the text in a member of the column `value`, as Spark's JSON reader does in the mode
+PERMISSIVE. Values that are left out are counted, and reported once for each range that a task
+reads.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ class Decoder:
 
     Args:
         topic: The partition.
-        kind: What the schema says of the value.
-        options: What was asked for.
-        loss: Counts what is left out, and says so.
+        kind: The type of the value in the schema.
+        options: The options of the read.
+        loss: Counts and reports what is left out.
     """
 
     def __init__(
@@ -53,10 +54,10 @@ class Decoder:
         self._named: list[int] = []
 
     def columns(self, batch: pyarrow.RecordBatch) -> list[pyarrow.Array]:
-        """Decode a batch: its columns, with the value as it is wanted.
+        """Decode a batch; return its columns, with the decoded value.
 
         Raises:
-            InvalidArgument: A value is not what `values` says, and that fails the query.
+            InvalidArgument: A value does not fit `values`, and the options make that an error.
         """
         found, bad = _json_columns.decode(
             batch["value"], self._values, self._wanted, self._corrupt_record
@@ -74,7 +75,7 @@ class Decoder:
         return [found if place == at else column for place, column in enumerate(batch.columns)]
 
     def tell(self) -> None:
-        """Say what was left out: how many records, and which came first."""
+        """Report how many records were left out, and which was the first."""
         if not self._left:
             return
         named = ", ".join(map(str, self._named))

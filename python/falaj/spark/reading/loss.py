@@ -1,9 +1,9 @@
-"""Queries whose records are gone: `failOnDataLoss` decides, and the loss is always reported.
+"""Lost records: `failOnDataLoss` decides what a query does, and falaj always reports the loss.
 
-Records are gone where a topic was deleted, created again or trimmed, or a log lost its end. The
-query then ends with an error that names the choices, or goes on from what is there with one warning
-for each loss, through the logger `falaj.spark`: on the driver's or the executor's standard error
-where logging is not configured.
+Records are lost if a topic was deleted, created again or trimmed, or if a log lost its end. Then
+the query either ends with an error that names the choices, or continues with the records that are
+left. If it continues, the logger `falaj.spark` gets one warning for each loss. Without a logging
+configuration, that is the standard error of the driver or executor.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ STREAM_CHOICES = (
     ".option('failOnDataLoss', 'false')"
 )
 BATCH_CHOICES = (
-    "give offsets that are there, or load the topic again with spark.read, because a DataFrame and "
-    "a view keep the offsets of their first action; or let it go on from what is there with "
+    "give offsets that exist, or load the topic again with spark.read. A DataFrame and a view keep "
+    "the offsets of their first action. Or let the query go on from what is there with "
     ".option('failOnDataLoss', 'false')"
 )
 
 
 @dataclass
 class Loss:
-    """Decides what a loss does to a query, and remembers what was said.
+    """Decides what a loss does to a query, and remembers what it reported.
 
     Attributes:
         fails: `failOnDataLoss`.
-        choices: What the user can do, for the end of the message.
+        choices: The choices of the user, for the end of the message.
         skipped: How many records were left out because their values cannot be read.
     """
 
@@ -49,10 +49,10 @@ class Loss:
     _told: set[str] = field(default_factory=set)
 
     def meet(self, error: Error) -> None:
-        """Raise what happened, with the choices; or say it once and return.
+        """Raise the error with the choices; or report it once and return.
 
         Args:
-            error: What happened, as a sentence without a remedy.
+            error: The loss, as a sentence without a remedy.
         """
         if self.fails:
             error.args = (f"{error}: {self.choices}",)
@@ -60,17 +60,17 @@ class Loss:
         self.warn(f"{error}; the query goes on from what is there")
 
     def skip(self, records: int, sentence: str) -> None:
-        """Count records that are left out, and say which."""
+        """Count records that are left out, and report which."""
         self.skipped += records
         self.warn(sentence)
 
     @property
     def told(self) -> list[str]:
-        """The sentences that were said."""
+        """The sentences that were reported."""
         return sorted(self._told)
 
     def warn(self, sentence: str) -> None:
-        """Say something, once."""
+        """Report a sentence once."""
         if sentence not in self._told:
             self._told.add(sentence)
             logger.warning("%s", sentence)

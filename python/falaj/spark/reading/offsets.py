@@ -1,10 +1,11 @@
-"""Where in each partition a read begins and ends: by offset or by time.
+"""Where a read begins and ends in each partition: by offset or by time.
 
-As in Spark's Kafka source. `startingOffsets` and `endingOffsets` are `earliest`, `latest`, or JSON
-`{"topic": {"0": 42, "1": -2}}`, where -2 stands for earliest and -1 for latest and every partition
-has to be named. `…Timestamp` is one time for all, `…OffsetsByTimestamp` JSON with a time for each
-partition; of several the first of timestamp, by timestamp, offsets holds. A batch can't begin at
-latest or end at earliest: it would always be empty.
+The options are those of Spark's Kafka source. `startingOffsets` and `endingOffsets` are `earliest`,
+`latest`, or JSON: `{"topic": {"0": 42, "1": -2}}`. There -2 stands for earliest and -1 for latest,
+and every partition must be named. `…Timestamp` is one time for all partitions;
+`…OffsetsByTimestamp` is JSON with a time for each. Of several options, `…Timestamp` comes first,
+then `…OffsetsByTimestamp`, then `…Offsets`. A batch cannot begin at latest or end at earliest: it
+would always be empty.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ _NS_PER_MS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Where partitions begin, or where they end.
+    """The beginning or the end of a read in each partition.
 
     Attributes:
-        option: The option that says so, for messages.
-        default: What holds for every partition, or None where each is named.
-        named: Offset by topic and partition, -2 for earliest, -1 for latest; or times.
-        by_time: Whether these are times, nanoseconds since 1970, and not offsets.
-        lenient: Whether a time behind all records stands for the end; else it is an error.
+        option: The option that sets it, for messages.
+        default: The bound of every partition; None if each is named.
+        named: Offsets or times by topic and partition; -2 is earliest, -1 is latest.
+        by_time: Whether these are times, in nanoseconds since 1970, and not offsets.
+        lenient: Whether a time after all records stands for the end; otherwise it is an error.
     """
 
     option: str
@@ -87,17 +88,17 @@ class Bound:
             )
 
     def resolve(self, part: Topic[Any], first: int, end: int, loss: Loss) -> int:
-        """Turn it into an offset of a partition that holds [first, end).
+        """Turn the bound into an offset of a partition with the offsets [first, end).
 
         Args:
             part: The partition.
             first: Its first offset.
             end: Its end.
-            loss: What decides where the offset is not there.
+            loss: Decides what to do if the offset does not exist.
 
         Raises:
-            InvalidArgument: No record is as young as the time.
-            OffsetOutOfRange: The offset is not there, and that fails the query.
+            InvalidArgument: All records are older than the time.
+            OffsetOutOfRange: The offset does not exist, and `loss` makes that an error.
         """
         partition = part.partitions[0]
         wanted = self.default if self.default is not None else self.named[part.name][partition]
@@ -139,7 +140,7 @@ def starting(options: Mapping[str, str], kind: str | None) -> Bound:
 
     Args:
         options: All options, names in lower case.
-        kind: "batch", "stream", or None where that is not known yet.
+        kind: "batch" or "stream"; None if that is not known yet.
 
     Raises:
         InvalidArgument: It is none of the forms.
@@ -166,7 +167,7 @@ def ending(options: Mapping[str, str]) -> Bound:
 def _bound(
     options: Mapping[str, str], which: str, default: str, senseless: int | None, *, lenient: bool
 ) -> Bound:
-    """Read the first of the three options that was given."""
+    """Parse the first of the three options that is given."""
     name = f"{which}Timestamp"
     if (text := options.get(name.lower())) is not None:
         return Bound(name, _read_time(name, text.strip()), {}, by_time=True, lenient=lenient)
@@ -227,7 +228,7 @@ def _offset(option: str, offset: object) -> int:
 
 
 def _read_time(option: str, given: object) -> int:
-    """Read milliseconds since 1970, as Kafka's source has them, or an ISO time."""
+    """Parse milliseconds since 1970, as Kafka's source has them, or an ISO time."""
     try:
         if isinstance(given, int) and not isinstance(given, bool):
             return _time.expect_ns(given * _NS_PER_MS)

@@ -1,7 +1,7 @@
 """The options of reading `format("falaj")`: text in, one checked value out.
 
-Names and meanings are those of Spark's Kafka source; `falaj.spark.given` says what becomes of names
-that are not known. Options of writing are in `falaj.spark.writing.options`.
+Names and meanings are those of Spark's Kafka source; `falaj.spark.given` decides about unknown
+names. Options of writing are in `falaj.spark.writing.options`.
 """
 
 from __future__ import annotations
@@ -80,23 +80,23 @@ class ReadOptions:
     """Options of a read.
 
     Attributes:
-        store: Directory of the store, absolute, because executors may run elsewhere.
-        topics: Names of the topics, in the order given; None with a pattern.
-        pattern: What the names of topics match wholly, or None.
-        starting: Where each partition begins.
-        ending: Where each partition ends.
-        rate: Most offsets that a micro-batch moves on by, or None.
+        store: Directory of the store; it is absolute because executors may run elsewhere.
+        topics: Names of the topics, in the given order; None with a pattern.
+        pattern: A pattern that whole names of topics match, or None.
+        starting: Where to begin in each partition.
+        ending: Where to end in each partition.
+        rate: Most offsets that a micro-batch may cover, or None.
         partitions_min: Fewest input partitions to split into, or None.
         headers: Whether there is a column `headers`.
-        fails_on_loss: Whether records that are gone end the query.
-        values: As what the column `value` is read.
-        visibility: How far partitions are read.
-        skips_damage: Whether corrupt records are left out and reported.
-        mode: What becomes of a value that is not what `values` says, in words of Spark's readers.
-            None: it is kept where the schema has a member for it, else `skips_damage` decides.
+        fails_on_loss: Whether lost records fail the query.
+        values: The form in which to read the column `value`.
+        visibility: Whether to read visible records, or only durable ones.
+        skips_damage: Whether to leave out corrupt records and report them.
+        mode: What to do with a value that does not fit `values`, in the words of Spark's readers.
+            None: keep it if the schema has a member for it; otherwise `skips_damage` decides.
         corrupt_record: Name of the member of `value` that keeps the text of such a value.
-        pushdown: Whether filters are taken from Spark.
-        consumer: Name whose cursors follow a stream, or None.
+        pushdown: Whether to use filters of Spark.
+        consumer: The consumer group whose cursors follow a stream, or None.
         ignored: Options that do nothing here, as they were spelled.
     """
 
@@ -120,18 +120,18 @@ class ReadOptions:
 
     @classmethod
     def parse(cls, given: Mapping[str, str], kind: Kind | None = None) -> ReadOptions:
-        """Check what the user gave.
+        """Parse and check the options of the user.
 
         Args:
             given: Option names, in any case, and their text.
-            kind: What is read: some options, and defaults, are of one of them. None where that is
-                not known yet: then what is wrong for one of them passes.
+            kind: "batch" or "stream": some options and defaults are for one of them. None if that
+                is not known yet; an option that is wrong for only one of them then passes.
 
         Returns:
             The options.
 
         Raises:
-            InvalidArgument: One is missing, unknown or cannot be right.
+            InvalidArgument: An option is missing, unknown or not allowed.
         """
         options = {name.lower(): text for name, text in given.items()}
         ignored = refuse_unknown(options, NAMES, _ADVICE)
@@ -169,7 +169,7 @@ class ReadOptions:
         )
 
     def warn_of_ignored(self) -> None:
-        """Say once which options do nothing."""
+        """Report once which options do nothing."""
         if self.ignored:
             warnings.warn(
                 f"falaj has no broker, so these options do nothing: {', '.join(self.ignored)}"
@@ -179,13 +179,13 @@ class ReadOptions:
             )
 
     def chosen(self, there: list[str]) -> list[str]:
-        """Say which topics are read.
+        """Choose the topics to read.
 
         Args:
             there: Names of all topics of the store.
 
         Returns:
-            Those that were named, be they there or not; or those there are that match.
+            The named topics, whether they exist or not; or the existing topics that match.
         """
         if self.topics is not None:
             return list(self.topics)

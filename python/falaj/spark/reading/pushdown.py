@@ -1,8 +1,9 @@
-"""The part of a batch that Spark's filters leave: fewer ranges, later beginnings, only some keys.
+"""The part of a batch that Spark's filters want: fewer ranges, later beginnings, or only some keys.
 
-Only prunes: Spark evaluates every filter again, so what is not understood here costs time and
-never a record. Filters on offset, partition, topic and from a timestamp on are cut on the driver;
-those on keys and timestamps leave records out in the tasks, before anything of them is copied.
+This module only prunes. Spark evaluates every filter again, so a filter that is not understood here
+costs time, but never a record. The driver cuts ranges by filters on offset, partition and topic,
+and by the earliest timestamp. Tasks leave out records by filters on keys and timestamps, before
+they copy anything of them.
 """
 
 from __future__ import annotations
@@ -36,13 +37,13 @@ _US = 1000
 
 @dataclass
 class Pruning:
-    """The facts about the records that Spark wants.
+    """What Spark's filters say about the records that they want.
 
     Attributes:
         first: Lowest offset.
-        end: Offset behind the highest.
-        since_ns: Nanoseconds since 1970 before which no record is wanted, or None.
-        until_ns: Nanoseconds since 1970 behind which none is wanted, or None.
+        end: The offset after the highest.
+        since_ns: The earliest wanted time, in nanoseconds since 1970, or None.
+        until_ns: The latest wanted time, in nanoseconds since 1970, or None.
         topics: Names of topics, or None for all.
         partitions: Numbers of partitions, or None for all.
         keys: Keys, or None for all.
@@ -58,7 +59,7 @@ class Pruning:
 
     @property
     def times(self) -> tuple[int, int] | None:
-        """The first and the last time that is wanted, in microseconds; None for all."""
+        """The earliest and the latest wanted time, in microseconds; None for all."""
         if self.since_ns is None and self.until_ns is None:
             return None
         lowest, highest = -_BEYOND, _BEYOND - 1
@@ -66,7 +67,7 @@ class Pruning:
         return first, highest if self.until_ns is None else min(highest, self.until_ns // _US)
 
     def take(self, wanted: Filter) -> None:
-        """Learn from one filter; all of them hold."""
+        """Add one filter; all filters must hold."""
         match wanted:
             case EqualTo((column,), value) | EqualNullSafe((column,), value):
                 self._one_of(column, [value])
@@ -82,12 +83,12 @@ class Pruning:
                 pass
 
     def cut(self, part: Topic[Any], start: int, end: int) -> tuple[int, int]:
-        """Leave of [start, end) of a partition what may be wanted.
+        """Cut the range [start, end) of a partition to the records that may be wanted.
 
         Args:
             part: The partition.
             start: First offset.
-            end: Offset behind the last.
+            end: The offset after the last.
 
         Returns:
             The range that is left.
@@ -133,7 +134,7 @@ class Pruning:
 
 
 def _ns(value: Any) -> int | None:
-    """Turn a time into nanoseconds since 1970; None where that cannot be."""
+    """Turn a time into nanoseconds since 1970; None if that is not possible."""
     if not isinstance(value, datetime):
         return None
     try:

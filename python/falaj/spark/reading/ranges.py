@@ -1,8 +1,8 @@
-"""Input partitions: ranges of offsets, decided once on the driver, and what a task reads of one.
+"""Input partitions: ranges of offsets that the driver fixes once, and how a task reads one.
 
-Every range is fixed before the first task runs, so that a task that is retried reads the same
-records, and records that come meanwhile are in no task. A range carries its topic's generation: a
-topic that was created again between planning and reading is not mistaken for the old one.
+The driver fixes every range before the first task runs. So a task that is retried reads the same
+records, and no task reads records that come meanwhile. A range carries the generation of its topic.
+So a topic that was created again between planning and reading counts as another one.
 """
 
 from __future__ import annotations
@@ -49,24 +49,24 @@ class Range(InputPartition):
         return self.end - self.start
 
     def __bool__(self) -> bool:
-        """Be true even where it is empty."""
+        """Be true even if the range is empty."""
         return True
 
 
 def plan(options: ReadOptions, loss: Loss, pruning: Pruning | None = None) -> list[Range]:
-    """Look at the log and decide what each task of a batch reads.
+    """Look at the log and fix the range of each task of a batch.
 
     Args:
-        options: What the user asked for.
-        loss: What decides where offsets asked for are not there.
-        pruning: What Spark filters away anyway.
+        options: The options of the user.
+        loss: Decides what to do if requested offsets do not exist.
+        pruning: The records that Spark's filters want.
 
     Returns:
         Ranges in the order of topics, partitions and offsets; none for empty topics.
 
     Raises:
-        InvalidArgument: The offsets asked for cannot be right.
-        OffsetOutOfRange: They are not there.
+        InvalidArgument: The requested offsets are not allowed.
+        OffsetOutOfRange: They do not exist.
         Error: The store or a topic cannot be read.
     """
     whole: list[Range] = []
@@ -82,11 +82,11 @@ def plan(options: ReadOptions, loss: Loss, pruning: Pruning | None = None) -> li
 
 
 def split(whole: list[Range], partitions_min: int | None) -> list[Range]:
-    """Cut ranges into pieces of about one size, at least as many as asked for if there are enough.
+    """Cut ranges into pieces of about one size; at least `partitions_min` if the records suffice.
 
     Args:
         whole: A range for each partition that has records.
-        partitions_min: Fewest pieces, or None to go by the cores and the records.
+        partitions_min: Fewest pieces; None to choose by the cores and the records.
 
     Returns:
         The pieces, in order; together they are the ranges.
@@ -111,14 +111,14 @@ def split(whole: list[Range], partitions_min: int | None) -> list[Range]:
 
 @contextmanager
 def opened(options: ReadOptions, bounds: Range, loss: Loss) -> Iterator[falaj.Topic[Any] | None]:
-    """Open the partition that a range is of, in the process that reads it.
+    """Open the partition of a range, in the process that reads it.
 
     Yields:
-        The partition; None where it is gone and that does not fail the query.
+        The partition; None if it is lost and the options allow that.
 
     Raises:
         NotAStore: This machine does not see the store.
-        TopicDeleted: The topic is gone, or another one than when the range was planned.
+        TopicDeleted: The topic was deleted or created again since the range was planned.
     """
     try:
         at = falaj.open(options.store, read_only=True)
@@ -149,16 +149,16 @@ def opened(options: ReadOptions, bounds: Range, loss: Loss) -> Iterator[falaj.To
 def open_raw(
     store: falaj.Store, name: str, visibility: Visibility = "visible"
 ) -> falaj.Topic[Any] | falaj.PartitionedTopic[Any]:
-    """Open a topic without running its codec: the column is the bytes, pickles included.
+    """Open a topic without its codec: the column has the bytes, even those of pickles.
 
     Raises:
-        UnknownTopic: There is none, also where the store was opened for writing.
+        UnknownTopic: There is no such topic, even if the store is open for writing.
     """
     return store.any_topic(name, codec=falaj.RAW, visibility=visibility)
 
 
 def make(store: falaj.Store, name: str, partitions: int, codec: str | None = None) -> None:
-    """Create a topic where there is none.
+    """Create a topic if it does not exist.
 
     Raises:
         SettingsMismatch: It exists, with another number of partitions or another codec.

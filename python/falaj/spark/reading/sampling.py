@@ -1,7 +1,7 @@
-"""Members of JSON that a schema names and that no record of a sample has.
+"""Members of JSON that the schema names, but no record of a sample has.
 
-A mistyped name reads as null in every record. So the first and the last records of what is read are
-looked at before, and names that none of them has are reported, with those that are spelled like it.
+A mistyped name reads as null in every record. So before a query reads, it looks at the first and
+the last records. It reports each name that none of them has, with names that are spelled like it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _NAMED_MAX = 10
 
 
 class Seen:
-    """Which members the records of a sample have, by their paths.
+    """The members that the records of a sample have, by their paths.
 
     Attributes:
         records: How many of them are JSON objects.
@@ -48,12 +48,12 @@ class Seen:
         self._members: dict[str, set[str]] = {}
 
     def add(self, document: Any) -> None:
-        """Take in the value of a record."""
+        """Add the value of a record."""
         self.records += isinstance(document, dict)
         self._add("", document)
 
     def members(self, path: str) -> set[str] | None:
-        """Name the members that objects at a path have; None where there is no object."""
+        """Return the members that objects at a path have; None if there is no object."""
         return self._members.get(path)
 
     def _add(self, path: str, document: Any) -> None:
@@ -67,7 +67,7 @@ class Seen:
 
 
 def look(store: Path | str, ranges: Sequence[Range]) -> Seen:
-    """Look at the first and the last records of ranges; what cannot be read is passed over."""
+    """Look at the first and the last records of ranges; skip what cannot be read."""
     seen = Seen()
     whole = [each for each in ranges if len(each)]
     # Some of many ranges, from everywhere: topics and partitions differ.
@@ -95,12 +95,12 @@ def _values(part: falaj.Topic[Any], start: int, end: int) -> Iterator[memoryview
 
 
 def unknown(kind: DataType, seen: Seen, ignored: Iterable[str] = ()) -> list[str]:
-    """Say which members of a type no record of a sample has, a sentence for each.
+    """Find the members of a type that no record of a sample has; return a sentence for each.
 
     Args:
         kind: The type of the value.
         seen: The sample.
-        ignored: Names at the top that no JSON gives.
+        ignored: Names at the top level that do not come from JSON.
     """
     if not seen.records:
         return []
@@ -111,7 +111,7 @@ def unknown(kind: DataType, seen: Seen, ignored: Iterable[str] = ()) -> list[str
 
 
 def warn(options: ReadOptions, schema: StructType, ranges: Sequence[Range], loss: Loss) -> None:
-    """Report members that the schema names and that no record of a sample has."""
+    """Report members that the schema names, but no record of a sample has."""
     if options.values == "json" and "value" in schema.names:
         seen = look(options.store, ranges)
         for sentence in unknown(schema["value"].dataType, seen, (options.corrupt_record,)):
@@ -134,7 +134,7 @@ def _unknown(
 
 
 def hint(name: str, there: Iterable[str]) -> str:
-    """Say what may have been meant, or what there is."""
+    """Suggest a member that may have been meant, or list the existing ones."""
     spelled = {each.lower(): each for each in there}
     near = difflib.get_close_matches(name.lower(), spelled, n=1)
     if near:

@@ -1,7 +1,6 @@
 """The column `value` as text or as JSON, and records whose value is neither.
 
-Values that are not what the option `values` says are in `decoding`, and reading
-JSON is in `falaj._json_columns`.
+`decoding` handles values that do not fit the option `values`, and `falaj._json_columns` reads JSON.
 """
 
 from __future__ import annotations
@@ -48,15 +47,15 @@ _SCALARS = (
 
 
 def check(kind: DataType, where: str = "value", *, corrupt_record: str | None = None) -> None:
-    """Refuse a type that JSON is not read as.
+    """Refuse a type that JSON cannot be read as.
 
     Args:
         kind: The type.
-        where: What has it, for the sentence.
-        corrupt_record: Name of the member that keeps what is not such JSON, as text or bytes.
+        where: The owner of the type, for the message.
+        corrupt_record: Name of the member that keeps other values, as text or bytes.
 
     Raises:
-        InvalidArgument: It, or a part of it, is none that there is.
+        InvalidArgument: The type, or a part of it, is not supported.
     """
     if isinstance(kind, StructType):
         for part in kind.fields:
@@ -80,10 +79,10 @@ def check(kind: DataType, where: str = "value", *, corrupt_record: str | None = 
 
 
 def keeps(kind: DataType, corrupt_record: str) -> bool:
-    """Say whether a type has a member that keeps what is not such JSON.
+    """Tell whether a type has a member that keeps values that do not fit.
 
     Raises:
-        InvalidArgument: It has one of another type than text or bytes.
+        InvalidArgument: That member is neither text nor bytes.
     """
     if not isinstance(kind, StructType) or corrupt_record not in kind.names:
         return False
@@ -97,10 +96,10 @@ def keeps(kind: DataType, corrupt_record: str) -> bool:
 
 
 def arrow_type(kind: DataType) -> pyarrow.DataType:
-    """Say as which type of Arrow Spark takes a value, in all its versions.
+    """Return the Arrow type that all versions of Spark accept for a value.
 
     Args:
-        kind: Binary, text, or what `check` allows.
+        kind: Binary, text, or a type that `check` allows.
     """
     import pyarrow
 

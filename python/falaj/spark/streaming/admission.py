@@ -1,4 +1,4 @@
-"""How many offsets a micro-batch moves on by: `maxOffsetsPerTrigger`, divided among partitions."""
+"""How many offsets a micro-batch covers: `maxOffsetsPerTrigger`, divided among partitions."""
 
 from __future__ import annotations
 
@@ -13,19 +13,18 @@ K = TypeVar("K", bound="Hashable")
 
 
 def admit(waiting: Mapping[K, int], limit: int, turn: int) -> dict[K, int]:
-    """Divide a limit in proportion to what waits, and leave no partition out for long.
+    """Divide a limit in proportion to the waiting records, and leave no partition out for long.
 
-    Every partition gets one as long as the limit allows, so that a small one is not starved by a
-    large one; where it does not even allow that, they take turns.
+    Every partition with waiting records gets at least one, so a large partition cannot starve a
+    small one. If the limit is too small for that, the partitions take turns.
 
     Args:
         waiting: How many records wait in each partition.
-        limit: Most records in all.
-        turn: Whose turn it is, in records: goes up by what was admitted before.
+        limit: Most records in total.
+        turn: How many records were admitted before; it chooses the partition whose turn it is.
 
     Returns:
-        How many of each partition; never more than the limit in all, and all of it if there is as
-        much.
+        How many records of each partition. Their sum is the limit, or less if fewer records wait.
     """
     lanes = [lane for lane, count in waiting.items() if count > 0]
     total = sum(waiting[lane] for lane in lanes)

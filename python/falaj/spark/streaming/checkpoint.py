@@ -1,16 +1,16 @@
-"""Where a stream stands: what Spark keeps of it in its checkpoint.
+"""The position of a stream: what Spark keeps of it in its checkpoint.
 
-For each topic its generation, which tells a topic from another of the same name, and for each
-partition an offset with a fingerprint of what lies before it, which tells a log from one that lost
-its end or is an older copy. As JSON:
+For each topic it has the generation, which tells two topics of one name apart. For each partition
+it has an offset, and a fingerprint of the records before it. By the fingerprint a stream recognizes
+a log that lost its end, or that is an older copy. As JSON:
 
     {"version": 1, "topics": {"orders": {"generation": "9f3c…", "partitions":
         {"0": {"offset": 42, "after": "5d1e0c3a.1795161600000000"}}}}}
 
-Spark compares texts to see whether there is news, so the text is a function of the place; but the
-end of a query's first batch also says where that batch began, as `began`, in the same form as
-`topics`. Spark keeps only ends, and asks again where a query begins whose first batch was not done:
-behind "latest" there are other records by then.
+Spark compares texts to find out whether there are new records. So the text depends on nothing but
+the position, with one exception. The end of a query's first batch also has the beginning of that
+batch, as `began`, in the form of `topics`. Spark keeps only ends. If the first batch was not done,
+Spark asks again where the query begins; after "latest" there are other records by then.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """An offset, and a fingerprint of what lies before it; empty where nothing does."""
+    """An offset, and a fingerprint of the records before it, which is empty if there are none."""
 
     offset: int
     after: str = ""
@@ -39,7 +39,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where the stream stands in a topic."""
+    """The position of the stream in a topic."""
 
     generation: str
     partitions: dict[int, Place]
@@ -49,14 +49,14 @@ Places = dict[str, Standing]
 
 
 def place_of(part: Topic[Any], offset: int) -> Place:
-    """Find out what lies before an offset.
+    """Make the place of an offset, with the fingerprint of the records before it.
 
     Args:
         part: The partition.
-        offset: Not before what is kept, and not behind the end.
+        offset: Not before the first kept record, and not after the end.
 
     Returns:
-        The place; without a fingerprint where what lies before is corrupt.
+        The place; without a fingerprint if the records before it are corrupt.
     """
     try:
         crc, time_us = position_of(part, part.partitions[0], offset)
@@ -68,8 +68,8 @@ def place_of(part: Topic[Any], offset: int) -> Place:
 def is_there(part: Topic[Any], place: Place) -> bool:
     """Say whether the log still has a place, by what lies before it.
 
-    Where compaction rewrote that there is nothing to tell it by; all of it was on the
-    disk by then, so nothing of it can have been taken back.
+    If compaction rewrote the records before it, there is no fingerprint to compare. Compaction
+    rewrites only what is on the disk, so the log cannot have lost those records.
     """
     try:
         known = position_of(part, part.partitions[0], place.offset)
@@ -79,7 +79,7 @@ def is_there(part: Topic[Any], place: Place) -> bool:
 
 
 def encode(places: Places, began: Places | None = None) -> dict[str, Any]:
-    """Turn places into what Spark keeps; with where the batch began that ends there."""
+    """Turn the end of a batch into the form that Spark keeps, with its beginning `began`."""
     kept: dict[str, Any] = {"version": _VERSION, "topics": _encoded(places)}
     return kept if began is None else kept | {"began": _encoded(began)}
 
@@ -98,7 +98,7 @@ def _encoded(places: Places) -> dict[str, Any]:
 
 
 def beginning(kept: dict[str, Any]) -> Places | None:
-    """Say where the batch began that ends here, if that was kept.
+    """Return where the batch that ends here began, if Spark kept that.
 
     Raises:
         InvalidArgument: As `decode`.
@@ -108,10 +108,10 @@ def beginning(kept: dict[str, Any]) -> Places | None:
 
 
 def decode(kept: dict[str, Any]) -> Places:
-    """Turn what Spark kept into places.
+    """Turn the form that Spark keeps into places.
 
     Raises:
-        InvalidArgument: It is not of this source, or of a version that is not known.
+        InvalidArgument: It is of another source, or of an unknown version.
     """
     try:
         if kept["version"] != _VERSION:

@@ -1,8 +1,10 @@
-"""The topics of a stream, held open between the calls of Spark.
+"""The topics of a stream, which stay open between the calls of Spark.
 
-A stream without news is asked a hundred times a second how far it reaches, and opening its topics
-takes most of such a call. Invariant: a topic that was deleted or made again since is opened again.
-Its settings file tells: it is written once, as a new file, and never within (docs/FORMAT.md).
+Spark asks a stream without new records a hundred times a second how far it reaches. Opening topics
+would take most of the time of such a call.
+
+Invariant: a topic that was deleted or created again meanwhile is opened again. Its settings file
+shows that: it is written once, as a new file, and never changed in place (docs/FORMAT.md).
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ class HeldTopics:
         self._topics: dict[str, tuple[_Mark, AnyTopic[Any] | None]] = {}
 
     def now(self) -> dict[str, AnyTopic[Any]]:
-        """Find the topics that are read and that are there, in the order of `chosen`.
+        """Return the existing topics that are read, in the order of `chosen`.
 
         Returns:
             Open topics, which stay valid until the next call.

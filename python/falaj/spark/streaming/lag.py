@@ -1,9 +1,9 @@
-"""The cursors of a stream: what makes its lag visible beside that of other consumers.
+"""The cursors of a stream, which show its lag beside that of other consumers.
 
-A stream's own memory is its checkpoint. With the option `consumer` a named consumer follows it:
-its cursors are moved when the stream starts and after each batch, and `falaj group list` tells how
-far the stream is behind. They are for looking at, and never decide what is read; so whatever keeps
-one from being moved is said and does not fail the query.
+The progress of a stream is its checkpoint. With the option `consumer` the cursors of a consumer
+group follow it. They move when the stream starts and after each batch, and `falaj group list` shows
+how far the stream is behind. These cursors only show progress; they never decide what is read. So
+an error that keeps one from moving is reported, and does not fail the query.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["Cursors"]
 
 
 class Cursors:
-    """The named consumer that follows a stream; it is opened when it is first moved."""
+    """The consumer group that follows a stream; it is opened when its cursors first move."""
 
     def __init__(self, path: Path, name: str, loss: Loss) -> None:
         self._path = path
@@ -42,7 +42,8 @@ class Cursors:
         """Move to where the stream stands as it starts.
 
         Raises:
-            Error: No consumer can be had at all: of this name, or in this store by this user.
+            Error: No consumer group of this name is possible, or this user may not have one in this
+                store.
         """
         try:
             self._move(places)
@@ -50,7 +51,7 @@ class Cursors:
             self._say(error)
 
     def move(self, places: Places) -> None:
-        """Move to where the stream stands; say what keeps a cursor where it was."""
+        """Move to the position of the stream; report an error that keeps a cursor from moving."""
         if places == self._at:
             return
         try:

@@ -1,14 +1,16 @@
 """`FalajStreamReader`: topics as a stream.
 
-Spark keeps one in a process of the driver for as long as a query runs, asks it how far to go and
-where the pieces lie, and pickles another to the workers, which read. Invariant: records
-before a place are in no later batch, and those between two places are in the batch between them.
-Where the log does not have them any more, `failOnDataLoss` decides, and no loss is silent. A topic
-that the query no longer reads keeps its place in the checkpoint. Between calls the driver's reader
-keeps topics and cursors open; the others keep nothing.
+Spark keeps one reader in a process of the driver as long as a query runs. It asks this reader how
+far to go, and how to cut the batch into ranges. It pickles another reader to the workers, which
+read. Between calls the driver's reader keeps topics and cursors open; the others keep nothing open.
 
-`latestOffset` takes a limit from PySpark 4.2 on. 4.1 calls it with nothing: where the stream stands
-is only known there when a batch is planned, and so cursors are a batch behind.
+Invariant: no later batch has records before its start; the batch between two positions has exactly
+the records between them. If the log no longer has them, `failOnDataLoss` decides, and no loss is
+silent. A topic that the query no longer reads keeps its position in the checkpoint.
+
+From PySpark 4.2 on, `latestOffset` gets a limit and the start. PySpark 4.1 passes nothing. There
+the reader learns the position of the stream only when Spark plans a batch, so its cursors are one
+batch behind.
 """
 
 from __future__ import annotations
@@ -64,7 +66,7 @@ _REMEMBERED = 4
 
 
 class FalajStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A stream of the topics' records, in order within each partition."""
+    """A stream of the records of topics, in order within each partition."""
 
     def __init__(
         self, options: ReadOptions, schema: StructType, choices: str = STREAM_CHOICES
@@ -87,7 +89,7 @@ class FalajStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where the query begins, until its first batch is planned."""
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        """Find where a query begins that has no checkpoint."""
+        """Find where a query without a checkpoint begins."""
         found: Places = {}
         starting = self.options.starting
         with falaj.open(self.options.store, read_only=True) as store:
@@ -107,12 +109,12 @@ class FalajStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return checkpoint.encode(found)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Tell Spark of `maxOffsetsPerTrigger`."""
+        """Return `maxOffsetsPerTrigger` in Spark's form."""
         rate = self.options.rate
         return ReadAllAvailable() if rate is None else ReadMaxRows(rate)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Remember what there is now: the query ends there."""
+        """Remember the current ends: the query ends there."""
         self._target = {
             _lane(part): part.end_offset
             for topic in self._topics.now().values()
@@ -122,7 +124,7 @@ class FalajStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(  # noqa: N802
         self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
     ) -> dict[str, Any]:
-        """Find where the next batch ends: behind all there is, or where the limit is reached."""
+        """Find where the next batch ends: at the end of all topics, or at the limit."""
         topics = self._topics.now()
         begun = self._begin(topics, {} if start is None else checkpoint.decode(start))
         if start is not None:
@@ -156,10 +158,10 @@ class FalajStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return checkpoint.encode(end, self._initial if is_first else None)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """Report to the query's progress where the topics end, and the lag behind that.
+        """Report the ends of the topics, and the lag behind them, for the progress of the query.
 
-        Spark takes no metrics from a source in Python. This is the only text of it that the
-        progress shows as it is. A lag is that of the batch which was planned last.
+        Spark accepts no metrics from a source in Python; this text is the only one that the
+        progress shows unchanged. The lag is that of the batch that was planned last.
         """
         ends = {
             name: {n: part.end_offset for n, part in enumerate(topic._parts())}
@@ -176,7 +178,7 @@ class FalajStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"lag": lag, "topics": topics}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[ranges.Range]:
-        """Decide what each task of a batch reads."""
+        """Fix the range of each task of a batch."""
         # When a first batch is planned again Spark says only where it would begin now.
         began = None if start == end else checkpoint.beginning(end)
         before, until = began or checkpoint.decode(start), checkpoint.decode(end)
@@ -210,7 +212,7 @@ class FalajStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ranges.split(whole, self.options.partitions_min)
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
-        """Read what one task was given."""
+        """Read the range of one task."""
         if not isinstance(partition, ranges.Range):
             return
         with ranges.opened(self.options, partition, self.loss) as part:
@@ -220,22 +222,22 @@ class FalajStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 )
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Move the cursors: Spark is done with what lies before."""
+        """Move the cursors: Spark is done with the records before `end`."""
         if self._cursors is not None:
             at = checkpoint.decode(end)
             self._cursors.move({name: at[name] for name in at if self._reads(name)})
 
     def stop(self) -> None:
-        """Close what is open."""
+        """Close the topics and the cursors."""
         self._topics.close()
         if self._cursors is not None:
             self._cursors.close()
 
     def _begin(self, topics: dict[str, falaj.AnyTopic[Any]], kept: Places) -> Places:
-        """Find where to go on, in topics that are there, from what was kept of them.
+        """Find where to continue in existing topics, from their kept positions.
 
-        A topic that is new to the stream begins with its first record; one that is not read keeps
-        its place.
+        A topic that is new to the stream begins with its first record. A topic that is not read
+        keeps its position.
         """
         for name in kept.keys() - topics.keys():
             if self._reads(name):
@@ -264,7 +266,7 @@ class FalajStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return found
 
     def _go_on(self, part: falaj.Topic[Any], place: Place) -> Place:
-        """Say where to go on: at the place, if the log still has it."""
+        """Return where to continue: at the place, if the log still has it."""
         there = self._there(part, place)
         first = part.start_offset
         if there < first:
@@ -274,7 +276,7 @@ class FalajStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return place if there == place.offset else Place(there)
 
     def _there(self, part: falaj.Topic[Any], place: Place) -> int:
-        """Make sure that the log is the one that the place was in; say where in it that is."""
+        """Check that the log has the records before a place; return the offset to continue at."""
         recognised = self._recognised.setdefault(_lane(part), deque(maxlen=_REMEMBERED))
         if place in recognised:
             return place.offset
@@ -296,16 +298,16 @@ class FalajStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return place.offset
 
     def _end(self, part: falaj.Topic[Any], begun: Places) -> int:
-        """Say how far a partition may be read, which is never behind where it was read to."""
+        """Return how far a partition may be read; never before the position that was read."""
         start = begun[part.name].partitions[part.partitions[0]].offset
         end = part.end_offset if self._target is None else self._target.get(_lane(part), start)
         return max(start, min(end, part.end_offset))
 
     def _follow(self, begun: Places) -> None:
-        """Move the cursors to where the stream stands: what lies before is done with.
+        """Move the cursors to the position of the stream, before which all records are done.
 
-        Spark asks for the next batch when the one before is done, and calls `commit` of the last
-        one only if another follows.
+        Spark asks for the next batch when the one before is done. It calls `commit` of a batch only
+        if another batch follows.
         """
         if not self._started:
             self.options.warn_of_ignored()
@@ -317,11 +319,11 @@ class FalajStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._cursors.move(begun)
 
     def _reads(self, name: str) -> bool:
-        """Say whether a topic of this name is read, be it there or not."""
+        """Tell whether a topic of this name is read, whether it exists or not."""
         return name in self.options.chosen([name])
 
     def _left_out(self, start: dict[str, Any] | None) -> Places:
-        """Find the places of topics that the query read once, and does not read now."""
+        """Find the places of topics that the query read before and does not read now."""
         kept = {} if start is None else checkpoint.decode(start)
         return {name: at for name, at in kept.items() if not self._reads(name)}
 

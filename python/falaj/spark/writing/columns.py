@@ -1,8 +1,9 @@
-"""The columns that are written to a topic, those of Spark's Kafka sink, and `timestamp`.
+"""The columns that are written to a topic: those of Spark's Kafka sink, and `timestamp`.
 
-Owns the columns that are written and their types, checked before anything is; and the topic that a
-record goes to. Other columns are passed over, as Spark's Kafka sink does. `Part.append_arrow` deals
-with the Arrow types in which Spark sends them, which its session's settings change.
+Owns which columns are written and their types, which are checked before anything is written. Owns
+also which topic a record goes to. Other columns are ignored, as by Spark's Kafka sink.
+`Part.append_arrow` handles the Arrow types in which Spark sends columns; settings of the session
+change these types.
 """
 
 from __future__ import annotations
@@ -47,14 +48,14 @@ _GIVEN_BY_THE_LOG = ("offset", "timestampType")
 
 
 def check(schema: StructType, options: WriteOptions) -> None:
-    """Refuse a frame that holds no records.
+    """Refuse a frame whose rows are no records.
 
     Args:
-        schema: The frame's.
-        options: What else was asked for.
+        schema: The schema of the frame.
+        options: The options of the write.
 
     Raises:
-        InvalidArgument: A column that is written is missing, there twice or of another type.
+        InvalidArgument: A column that is written is missing, occurs twice, or has another type.
     """
     names = schema.names
     written = _written(names, options.topic)
@@ -74,7 +75,7 @@ def check(schema: StructType, options: WriteOptions) -> None:
 
 
 def passed_over(names: list[str]) -> str | None:
-    """Say which columns are not written and look as if they were to be; None for none."""
+    """Return a warning about columns that are ignored but look like written ones; None for none."""
     said = [
         f"{near!r}, which is near {name}"
         for name in _TYPES
@@ -84,7 +85,7 @@ def passed_over(names: list[str]) -> str | None:
 
 
 def _written(names: list[str], topic: str | None) -> list[str]:
-    """Name the columns that are written; the option `topic` goes before the column."""
+    """Name the columns that are written; the option `topic` overrides the column."""
     return [n for n in _TYPES if n in names and not (n == "topic" and topic is not None)]
 
 
@@ -108,7 +109,7 @@ def _check_type(field: StructField) -> None:
 
 
 def _same(given: DataType, kind: DataType) -> bool:
-    """Compare but for whether there may be nulls, and how text is compared."""
+    """Compare types, without nullability and the collation of text."""
     if isinstance(given, StringType):
         return isinstance(kind, StringType)
     if isinstance(given, ArrayType):
@@ -119,14 +120,14 @@ def _same(given: DataType, kind: DataType) -> bool:
 def by_topic(
     batch: pyarrow.RecordBatch, named: str | None
 ) -> list[tuple[str, pyarrow.RecordBatch]]:
-    """Divide a batch among the topics of its records.
+    """Divide a batch by the topics of its records.
 
     Args:
-        batch: What Spark sends of a frame that `check` allows.
-        named: Topic of all records; None where the column `topic` says that of each.
+        batch: A batch that Spark sends of a frame that `check` allows.
+        named: Topic of all records; None if the column `topic` names that of each.
 
     Returns:
-        Topics and their records, in their order; topics in the order of their first records.
+        Topics in the order of their first records, each with its records in their order.
 
     Raises:
         InvalidArgument: A record has no topic.

@@ -1,7 +1,7 @@
 """The options of writing `format("falaj")`: text in, one checked value out.
 
-Names and meanings are those of Spark's Kafka sink, and Delta's for repeated batches;
-`falaj.spark.given` says what becomes of names that are not known.
+Names and meanings are those of Spark's Kafka sink, and those of Delta for repeated batches.
+`falaj.spark.given` decides about unknown names.
 """
 
 from __future__ import annotations
@@ -46,11 +46,12 @@ class WriteOptions:
     """Options of a write.
 
     Attributes:
-        store: Directory of the store, absolute, because executors may run elsewhere.
-        topic: Where all records go; None where the column `topic` says that of each.
-        partitions: How many partitions the topic has, and a topic that is created; None for any.
-        creates: Whether store and topics are created that are not there.
-        transaction: `txnAppId` and `txnVersion`: what makes a repeated batch nothing; or None.
+        store: Directory of the store; it is absolute because executors may run elsewhere.
+        topic: Topic of all records; None if the column `topic` names that of each.
+        partitions: How many partitions the topic must have, and a new topic gets; None for any.
+        creates: Whether to create a store and topics that do not exist.
+        transaction: `txnAppId` and `txnVersion`, by which a repeated batch appends nothing; or
+            None.
         ignored: Options that do nothing here.
     """
 
@@ -63,17 +64,17 @@ class WriteOptions:
 
     @classmethod
     def parse(cls, given: Mapping[str, str], kind: Kind) -> WriteOptions:
-        """Check what the user gave.
+        """Parse and check the options of the user.
 
         Args:
             given: Option names, in any case, and their text.
-            kind: What is written: some options are of one of them.
+            kind: "batch" or "stream": some options are for one of them.
 
         Returns:
             The options.
 
         Raises:
-            InvalidArgument: One is missing, unknown or cannot be right.
+            InvalidArgument: An option is missing, unknown or not allowed.
         """
         options = {name.lower(): text for name, text in given.items()}
         if kind == "stream":
@@ -96,7 +97,7 @@ class WriteOptions:
         return cls(store, topic, partitions, creates, _transaction(options, kind), ignored)
 
     def warn_of_ignored(self) -> None:
-        """Say which options do nothing."""
+        """Report which options do nothing."""
         if self.ignored:
             warnings.warn(
                 f"falaj has no broker, so these options do nothing: {', '.join(self.ignored)}",
@@ -107,8 +108,8 @@ class WriteOptions:
 def _refuse_late_progress(options: dict[str, str]) -> None:
     if boolean(options, _ASYNC, default=False):
         raise InvalidArgument(
-            f"option {_ASYNC} cannot be had here: with it Spark may give the number of a batch "
-            "that was written to other records when it starts again, and nothing could be written "
+            f"option {_ASYNC} does not work with falaj. With it, Spark may give the number of a "
+            "written batch to other records when it starts again; so falaj could write nothing "
             "exactly once. Leave it away"
         )
     for name in [name for name in options if name.startswith("asyncprogresstracking")]:

@@ -1,13 +1,16 @@
-"""The part that Spark calls to write: tasks stage records, the driver commits all of them or none.
+"""The class that Spark calls to write: tasks stage records, the driver commits all of them or none.
 
-A task encodes what it is given into a part, which no reader sees, and hands its manifest to the
-driver in its message; the driver lets the engine splice the parts of all tasks into the log, in the
-order of Spark's partitions, in one append. Invariant: records of a job are in the log exactly once
-if its token was committed, and otherwise not at all; whatever tasks and drivers die or come twice.
+A task encodes its records into a part, which no reader sees. It sends the manifest of the part to
+the driver in its message. The driver lets the engine splice the parts of all tasks into the log.
+That is one append, in the order of Spark's partitions.
+
+Invariant: if the idempotency key of a bulk load was committed, its records are in the log exactly
+once; otherwise none of them is. That holds whichever tasks and drivers die or run twice.
 
 Spark makes a writer in a process of the driver's and pickles it to the tasks. For a batch the same
-one commits; for a stream another is made for that, so what it has to know of the job comes with the
-messages. A stream's idempotency key is (query id, batch id): both come again when a batch does.
+writer commits. For a stream Spark makes another one for the commit, so the messages bring what that
+one needs to know. The idempotency key of a stream is (query id, batch id); both are the same when a
+batch is repeated.
 """
 
 from __future__ import annotations
@@ -67,7 +70,7 @@ class Staged(WriterCommitMessage):
 
 
 class FalajWriter(DataSourceArrowWriter):
-    """One batch: all of it is appended, or nothing."""
+    """Appends one batch, whole or not at all."""
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         columns.check(schema, options)
@@ -91,7 +94,7 @@ class FalajWriter(DataSourceArrowWriter):
 
 
 class FalajStreamWriter(DataSourceStreamArrowWriter):
-    """A stream: each of its batches is appended once, also when it comes again."""
+    """Appends each batch of a stream once, even if Spark repeats it."""
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         columns.check(schema, options)
@@ -105,7 +108,7 @@ class FalajStreamWriter(DataSourceStreamArrowWriter):
         return Staged(query, self.target.stage(_job(query, batch), (query, batch), iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Append what the tasks staged, if this batch of this query is not there yet."""
+        """Append what the tasks staged, unless the log has this batch of this query."""
         if batchId == 0:
             self.options.warn_of_ignored()
             _warn_of_columns(self.schema)
@@ -114,7 +117,7 @@ class FalajStreamWriter(DataSourceStreamArrowWriter):
             self.target.commit(_job(query, batchId), staged, (query, batchId))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Remove what tasks staged; a batch that is there stays."""
+        """Remove what tasks staged; a committed batch stays."""
         staged = _staged(messages)
         for query in {each.query for each in staged if each.query}:
             self.target.abort(_job(query, batchId), staged)
@@ -122,11 +125,11 @@ class FalajStreamWriter(DataSourceStreamArrowWriter):
 
 @dataclass(frozen=True)
 class Target:
-    """The store that is written to, by driver and tasks, wherever they run.
+    """The store that driver and tasks write to, wherever they run.
 
     Attributes:
-        options: What the user asked for.
-        store_id: By what a task knows that it sees the store that the driver sees.
+        options: The options of the user.
+        store_id: The id of the store; a task checks that it sees the same store as the driver.
     """
 
     options: WriteOptions
@@ -134,7 +137,7 @@ class Target:
 
     @classmethod
     def prepare(cls, options: WriteOptions) -> Target:
-        """Look at what is written to, on the driver; make it where that is asked for.
+        """Check the target on the driver, and create it if the options say so.
 
         Raises:
             NotAStore: There is no store.
@@ -157,18 +160,19 @@ class Target:
     def stage(
         self, job: str, token: tuple[str, int] | None, batches: Iterator[pyarrow.RecordBatch]
     ) -> dict[str, bytes]:
-        """Stage what a task is given; no reader sees it before it is committed.
+        """Stage the records of a task; no reader sees them before the commit.
 
         Args:
             job: Name of the job.
-            token: That of the job: what its dead leave goes once it is spent.
+            token: Its idempotency key. Once it is committed, what dead tasks of the job left is
+                removed.
             batches: The records.
 
         Returns:
             Topics, and the manifest of what was staged for each.
 
         Raises:
-            InvalidArgument: The records name several topics, and the job has no token.
+            InvalidArgument: The records name several topics, and the job has no idempotency key.
         """
         context = TaskContext.get()
         name = f"{context.partitionId()}-{context.taskAttemptId()}" if context else "0-0"
@@ -192,10 +196,10 @@ class Target:
                 raise
 
     def commit(self, job: str, staged: list[Staged], token: tuple[str, int] | None) -> None:
-        """Append what was staged to each topic at once, unless its token was spent on it.
+        """Append what was staged to each topic at once, unless its log has the idempotency key.
 
-        When this returns the records are on the disk: Spark notes on its side that it is done, and
-        does not come again.
+        When this returns, the records are on the disk. Spark then notes that the batch is done, and
+        does not repeat it.
         """
         topics = _topics(staged, self.options)
         # No task knows which topics the others have.
@@ -208,7 +212,7 @@ class Target:
                 _tell(name, done, token)
 
     def abort(self, job: str, staged: list[Staged]) -> None:
-        """Remove what was staged; what was committed stays."""
+        """Remove what was staged; committed records stay."""
         with self._opened(f"the driver on {socket.gethostname()}") as store:
             for name in _topics(staged, self.options):
                 with _topic(store, name) as topic:
@@ -216,7 +220,7 @@ class Target:
 
     @contextmanager
     def _opened(self, who: str) -> Iterator[Store]:
-        """Open the store for writing, if it is the one that the driver prepared."""
+        """Open the store for writing, if it is the store that the driver prepared."""
         path = self.options.store
         same = f"executors must see it under the same path, {path}"
         try:
@@ -241,16 +245,16 @@ _MAKE = (
 
 
 def _create(store: Store, name: str, partitions: int | None, otherwise: int = 1) -> None:
-    """Create a topic that is not there.
+    """Create a topic that does not exist.
 
     Args:
         store: The store.
-        name: The topic's name.
+        name: The name of the topic.
         partitions: How many it must have; None for any.
-        otherwise: How many a new one gets then.
+        otherwise: How many a new topic gets in that case.
 
     Raises:
-        SettingsMismatch: It is there, with another number of partitions.
+        SettingsMismatch: It exists with another number of partitions.
     """
     if partitions is not None or name not in store.topics:
         make(store, name, partitions or otherwise)
@@ -267,30 +271,30 @@ def _topic(store: Store, name: str) -> falaj.AnyTopic[Any]:
 
 
 def _topics(staged: list[Staged], options: WriteOptions) -> list[str]:
-    """List what is written to; a topic that is named is, also where there are no records."""
+    """List the topics that are written; a named topic counts even without records."""
     named = {options.topic} if options.topic is not None else set()
     return sorted(named.union(*(each.parts for each in staged)))
 
 
 def _refuse_several(topics: list[str], token: tuple[str, int] | None) -> None:
-    """Refuse to write to several topics what could not be repeated.
+    """Refuse a write to several topics that could not be repeated.
 
     Raises:
-        InvalidArgument: There are several, and no token.
+        InvalidArgument: There are several topics, and no idempotency key.
     """
     if len(topics) > 1 and token is None:
         raise InvalidArgument(
-            f"the frame names several topics, {', '.join(topics)}, and each is committed on its "
-            "own: so that a write that fails in between can be repeated, name it with "
+            f"the frame names several topics, {', '.join(topics)}, and falaj commits each by "
+            "itself. So that you can repeat a write that failed in between, name it with "
             ".option('txnAppId', 'nightly').option('txnVersion', '1'), or write each topic by "
             "itself"
         )
 
 
 def _spill(parts: Collection[Any]) -> None:
-    """Have the parts of a task hold back no more than `HELD`: the largest give first.
+    """Limit what the parts of a task hold in memory to `HELD`; the largest spill first.
 
-    Half of that stays free then, so that blocks do not become small.
+    They spill until half of that is free, so that blocks do not become small.
     """
     held = sum(part.held for part in parts)
     if held <= HELD:
