@@ -1,7 +1,7 @@
 """Finds the command of a command line, runs it, and turns errors into sentences and exit codes.
 
-A command raises: `Stop` for a mistake on the command line or a code of its own, falaj's errors as
-they are. Nothing else decides how the process ends.
+A command raises `Stop` for a mistake on the command line, or for an exit code of its own. It raises
+falaj's errors unchanged. Nothing else decides how the process ends.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _run(words: list[str]) -> int:
 
 
 def _guarded(words: list[str]) -> None:
-    """Run the command, and tell errors of the output from all others."""
+    """Run the command, and separate errors of the output from all others."""
     try:
         _dispatch(words)
         sys.stdout.flush()

@@ -1,7 +1,7 @@
 """Appending lines to a topic, for `append` and `queue put`.
 
-Invariant: lines are appended in their order, each once, in batches of the lines that are there.
-When a line is refused, those before it are in the topic, and the sentence says so.
+Invariant: lines are appended in their order, each once, in batches of the lines that have arrived.
+If a line is refused, those before it are in the topic, and the error says so.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _BATCH_BYTES = 1 << 20
 
 
 def _progress(topic: str, sources: list[str]) -> AbstractContextManager[Advance]:
-    """A bar, but not where a person types: there it would run over the words."""
+    """Return a bar, but none if a person types: the bar would overwrite the text."""
     if "-" in sources and is_terminal(sys.stdin):
         say(f"each line you type is a record of {topic}; Ctrl-D ends")
         return nullcontext(no_bar)
@@ -40,14 +40,14 @@ def _progress(topic: str, sources: list[str]) -> AbstractContextManager[Advance]
 
 
 def _total(sources: list[str]) -> int | None:
-    """Bytes of all sources, where they are files of a size."""
+    """Return the bytes of all sources, if all are files with a size."""
     if "-" in sources or not all(map(os.path.isfile, sources)):
         return None
     return sum(map(os.path.getsize, sources))
 
 
 class Appending:
-    """The lines that are being appended, and how many were."""
+    """An append of lines in progress, with its counts."""
 
     def __init__(self, topic: EitherTopic, maker: Maker, partition: int | None, batch: int) -> None:
         self.topic, self.maker, self.partition, self.batch = topic, maker, partition, batch
@@ -67,7 +67,7 @@ class Appending:
             raise
 
     def _chunks_of(self, source: str) -> Iterator[Lines]:
-        """Read a file; where it cannot be read to its end, say what is in the topic."""
+        """Read a file; if that fails before its end, report what is in the topic."""
         try:
             yield from chunks_of(source)
         except Stop as stop:
@@ -95,7 +95,7 @@ class Appending:
         self.extend(numbered, chunk.file)
 
     def extend(self, numbered: list[tuple[int, Made]], file: str) -> None:
-        """Append them, each partition that lines ask for as one block."""
+        """Append records, as one block for each partition that lines ask for."""
         if self.partition is not None:
             self._block(numbered, file, self.partition)
             return
@@ -111,7 +111,7 @@ class Appending:
             self._block(group, file, partition)
 
     def _block(self, numbered: list[tuple[int, Made]], file: str, partition: int | None) -> None:
-        """Append them as one block; in halves, where the topic's segments are small."""
+        """Append records as one block, or in halves if the segments of the topic are small."""
         if not numbered:
             return
         made = [each for _, each in numbered]
@@ -141,7 +141,7 @@ class Appending:
         return Stop(sentence + (there if self.records else ""), code)
 
     def summary(self) -> str:
-        """Say what was appended."""
+        """Report what was appended."""
         said = f"appended {count(self.records, 'record')} ({size(self.bytes)}) to {self.topic.name}"
         if len(self.offsets) != 1:
             return said

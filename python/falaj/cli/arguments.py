@@ -1,8 +1,9 @@
 """Arguments and options of a command, as tables, and the reading of a command line by them.
 
-Help, completion and docs/cli.md's tests read the same tables. The grammar is GNU's: options stand
-anywhere, `--name VALUE` or `--name=VALUE`, `-n5` or `-n 5`, `-fn 5`, and `--` ends them. Names of
-options are written in full, so that a new option changes no command line that worked.
+Help, completion and the tests of docs/cli.md read the same tables. The grammar is that of GNU:
+options may be anywhere, and `--` ends them. Forms are `--name VALUE`, `--name=VALUE`, `-n5`, `-n 5`
+and `-fn 5`. Names of options must be complete, so a new option never changes the meaning of an old
+command line.
 
 Invariant: the grammar depends on the command alone, never on the environment.
 """
@@ -24,7 +25,7 @@ HELP = ("-h", "--help")
 
 
 class Argument(NamedTuple):
-    """A word that stands without an option's name in front."""
+    """A word without the name of an option before it."""
 
     to: str
     metavar: str
@@ -59,14 +60,15 @@ class Option(NamedTuple):
 
     @property
     def shown(self) -> str:
-        """How messages call it."""
+        """Its name in messages."""
         return self.names[-1]
 
 
 class Command(NamedTuple):
     """A command: the function that runs it, its help, and what it takes.
 
-    One with `passes_on` gives all words to another program, as they are. Its tables then only help.
+    A command with `passes_on` passes all words to another program unchanged. Its tables are then
+    only for help and completion.
     """
 
     run: Callable[..., None]
@@ -90,10 +92,10 @@ class HelpWanted(Exception):
 
 
 def parse(command: Command, title: str, words: Sequence[str]) -> dict[str, Any]:
-    """Read the words behind a command's name.
+    """Read the words after the name of a command.
 
     Returns:
-        What was given, by the parameters of the command's function.
+        The given values, by the parameters of the command's function.
 
     Raises:
         Stop: The words do not fit the command.
@@ -105,7 +107,7 @@ def parse(command: Command, title: str, words: Sequence[str]) -> dict[str, Any]:
 
 
 def _gathered(found: dict[str, Any]) -> dict[str, Any]:
-    """Put the options that go together into dicts of their own."""
+    """Collect the options that belong together into dicts."""
     given: dict[str, Any] = {}
     for to, value in found.items():
         parameter, dot, name = to.partition(".")

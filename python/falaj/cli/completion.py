@@ -1,8 +1,8 @@
 """Completion: the scripts of the shells, and the words that may come next.
 
-A script calls `falaj __complete WORD...` with the words behind the program's name, the last being
-the one that is typed, and gets a candidate a line. Looking up names opens the store for reading;
-where that fails there is no candidate, and no message.
+A script calls `falaj __complete WORD...` with the words after the name of the program. The user is
+typing the last one. The script gets one candidate on each line. To look up names, the program opens
+the store for reading; if that fails, there are no candidates and no message.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ SCRIPTS = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
 
 
 def complete(words: Sequence[str]) -> None:
-    """Print the words that may stand in the place of the last one."""
+    """Print the words that may replace the last one."""
     *before, typed = words or [""]
     for candidate in _candidates(before, typed):
         if candidate.startswith(typed):

@@ -1,4 +1,4 @@
-"""The question before what cannot be undone."""
+"""The question before a command does something that cannot be undone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["confirm"]
 
 
 def confirm(question: str, what: str, yes: bool) -> None:
-    """Ask a person; elsewhere want `--yes`. Nothing may be open, so that Ctrl-C may end it.
+    """Ask a person, or require `--yes`. Call it with nothing open, so that Ctrl-C may end it.
 
     Raises:
         Stop: The answer is no, or no person can be asked.

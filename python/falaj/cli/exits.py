@@ -1,7 +1,7 @@
 """How a command ends: the exit codes, and the one sentence on stderr.
 
-Invariant: a mistake of the user, the machine or the disk never shows a traceback. Which code means
-what is written in docs/cli.md, "Exit codes".
+Invariant: an error of the user, the machine or the disk never shows a traceback. docs/cli.md, "Exit
+codes", explains the codes.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Stop(Exception):
 
     @classmethod
     def silent(cls, code: Exit) -> Stop:
-        """End with a code, after all has been said."""
+        """End with a code, after everything was reported."""
         return cls("", code)
 
 
@@ -91,15 +91,15 @@ def _code(kind: type[Error]) -> Exit:
 
 
 def worst(one: Exit, other: Exit) -> Exit:
-    """Code of a command that met both: trying again does not help while data is corrupt."""
+    """Choose the code of a command that met both: a retry does not help while data is corrupt."""
     return max(one, other, key=_BY_WEIGHT.index)
 
 
 def told(problems: Iterable[tuple[str | None, str | None]]) -> Exit:
-    """Say what is wrong, each thing once, and return the code for what helps.
+    """Report each problem once, and return the code that shows what helps.
 
     Args:
-        problems: Sentences and their classes in `falaj.errors`; None where nothing is wrong.
+        problems: Sentences and their classes in `falaj.errors`; None stands for no problem.
     """
     code = Exit.DONE
     for sentence, name in dict.fromkeys(problems):
@@ -115,7 +115,7 @@ def read_failed(path: str, error: OSError) -> Stop:
 
 
 def say(sentence: str) -> None:
-    """Put a sentence on stderr, in one line and with nothing in it that a terminal obeys."""
+    """Write a sentence to stderr, on one line, without anything that a terminal obeys."""
     sys.stdout.flush()
     paint = Paint.of(sys.stderr)
     plain = " ".join(sentence.split())
@@ -123,7 +123,7 @@ def say(sentence: str) -> None:
 
 
 def swallow_output() -> None:
-    """Send all further output nowhere: the reader has gone, and flushing at exit must not fail."""
+    """Discard all further output: its reader is gone, and flushing at exit must not fail."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

@@ -1,7 +1,8 @@
-"""`tail -f`: records as they come, of one topic or of several.
+"""`tail -f`: print records as they come, from one topic or from several.
 
-One topic is followed by the process's own thread. Several are followed by a thread each, since a
-follower waits for one topic; the records go through a queue to the thread that prints.
+One topic is followed by the process's own thread. Each of several topics has a thread of its own,
+since a follower waits for one topic. These threads pass records through a queue to the thread that
+prints.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def follow(
     show: Show,
     matches: Match | None,
 ) -> None:
-    """Print what comes to topics behind some parts, until none came for `idle` seconds."""
+    """Print the records that come after some parts, until none came for `idle` seconds."""
     sources = topics if partition is None else [each.partition(partition) for each in topics]
     ends = [[part.stop for part in parts if part.topic.name == source.name] for source in sources]
     if len(sources) == 1:
@@ -48,7 +49,7 @@ def follow(
 
 
 def _one(follower: Follower[Any], show: Show, matches: Match | None) -> None:
-    """Write what comes; where nothing more is there right now, flush it."""
+    """Write what comes, and flush whenever there is nothing more at the moment."""
     out = sys.stdout.buffer
     for record in follower:
         more: Record[Any] | None = record

@@ -1,8 +1,8 @@
-"""Lines of files and of standard input, as many as are there at a time.
+"""Lines of files and of standard input, as many at a time as have arrived.
 
-Owns reading without waiting for more than one line: what a pipe has right now comes at once, so
-that `… | falaj append` passes each line on as it is written, and thousands together when they
-arrive faster. A line longer than any record can be is refused before memory is full of it.
+Owns reading without waiting for more than one line. So `… | falaj append` passes each line on as
+soon as it is written. If lines arrive faster, it passes on thousands together. A line that is
+longer than any record is refused before it fills the memory.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class Lines(NamedTuple):
     """Lines that arrived together.
 
     Attributes:
-        lines: The lines, without their line ends: LF or CRLF.
+        lines: The lines, without their ends (LF or CRLF).
         first: Number of the first one in its file, from 1.
         file: Name of the file for messages.
-        read: Bytes that were read for them.
+        read: How many bytes were read for them.
     """
 
     lines: list[bytes]
@@ -45,10 +45,10 @@ class Lines(NamedTuple):
 
 
 def check_readable(path: str) -> None:
-    """Check that a file can be read, or "-", without waiting for who writes to a pipe.
+    """Check that a file, or "-", can be read; do not wait for the writer of a pipe.
 
     Raises:
-        Stop: It cannot, or is not there.
+        Stop: It cannot be read, or does not exist.
     """
     if path == "-":
         return
@@ -87,9 +87,9 @@ def chunks_of(path: str) -> Iterator[Lines]:
 
 @contextmanager
 def _woken_by_signals() -> Iterator[int]:
-    """A descriptor that can be read once a signal has come.
+    """Yield a descriptor that becomes readable when a signal arrives.
 
-    Ctrl-C right before a read that waits would otherwise be seen only behind it.
+    Without it, Ctrl-C right before a waiting read would take effect only after that read.
     """
     seen, rung = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     before = signal.set_wakeup_fd(rung, warn_on_full_buffer=False)

@@ -1,8 +1,8 @@
 """Records from lines as `falaj cat --json` prints them, so that a dump can be loaded again.
 
-Invariant: a record is the same after dump and load: key, value, headers, time, partition, and
-whether it is a tombstone. Its offset is the next one of the topic. A value of JSON keeps the text
-that it had; bytes that are no text come from the members `…_base64`.
+Invariant: dump and load keep a record's key, value, headers, time and partition, and whether it is
+a tombstone. Its offset is the next one of the topic. A JSON value keeps its text; bytes that are
+not text come from the members `…_base64`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Colours and harmless text: what a stream may be given.
+"""Colours, and text that is harmless on a terminal.
 
-Owns the one decision whether a stream is a terminal and wants colours (NO_COLOR, TERM=dumb), and
-the escaping of what is not text. Invariant: on a terminal a record's bytes are never obeyed.
+Owns the decision whether a stream is a terminal and wants colours (NO_COLOR, TERM=dumb), and the
+escaping of bytes that are not text. Invariant: a terminal never obeys the bytes of a record.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _HARMLESS = _OBEYED | _REORDERING | _NO_TEXT
 
 
 def is_terminal(stream: IO[str]) -> bool:
-    """Whether a person looks at it."""
+    """Tell whether a stream is a terminal."""
     return stream.isatty()
 
 
 def width_of(stream: IO[str]) -> int:
-    """Columns of a terminal: `COLUMNS`, else what it says, else 80.
+    """Return the columns of a terminal: `COLUMNS`, else its own answer, else 80.
 
-    `shutil` has this too, and takes a tenth of a command's start to import.
+    `shutil` has such a function, too, but its import takes a tenth of the start of a command.
     """
     try:
         return int(os.environ.get("COLUMNS", "")) or 80
@@ -43,7 +43,7 @@ def width_of(stream: IO[str]) -> int:
 
 
 def escaped(raw: bytes) -> str:
-    r"""Make text of bytes: UTF-8 as it is, all else as `\xNN`.
+    r"""Turn bytes into text: UTF-8 unchanged, everything else as `\xNN`.
 
     Example:
         >>> print(escaped(b"caf\xc3\xa9 \xff"))
@@ -70,7 +70,7 @@ class Paint(NamedTuple):
         return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if self.colours else text
 
     def harmless(self, text: str) -> str:
-        r"""Escape what a terminal would obey, where there is one.
+        r"""Escape what a terminal would obey, if the stream is one.
 
         Example:
             >>> print(Paint(colours=True, terminal=True).harmless("a\x1b[2Jb"))

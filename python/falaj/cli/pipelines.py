@@ -1,8 +1,9 @@
 """Shared by the commands of `falaj pipeline`: the config, Spark, a bar, the result.
 
-Owns `--config`, `--spark` and `--json`; options win over the file, the file over `FALAJ_STORE`.
-Invariant: Spark's own output never mixes with ours. Its output while it starts is kept back, and
-shown only if it does not start. The output of its workers goes to stderr, never to stdout.
+Owns `--config`, `--spark` and `--json`. Options override the file, and the file overrides
+`FALAJ_STORE`. Invariant: Spark's own output never mixes with that of falaj. The program holds back
+what Spark prints while it starts, and shows it only if the start fails. The output of its workers
+goes to stderr, never to stdout.
 """
 
 from __future__ import annotations
@@ -55,13 +56,13 @@ def command(
     """Make the command of a pipeline.
 
     Args:
-        load: Imports the pipeline; returns its config's class and its function.
+        load: Imports the pipeline; returns the class of its config, and its function.
         summary: One sentence of help.
-        arguments: Its arguments, by the names of the config's fields. The file of `--config` may
-            have them, so none is needed.
-        own: Its options, likewise.
+        arguments: Its arguments, by the names of the config's fields. None is required, since the
+            file of `--config` may have them.
+        own: Its options, also by these names.
         details: More help.
-        needs_spark: Whether a session is started for it; else it gets None.
+        needs_spark: Whether it gets a session; otherwise it gets None.
     """
 
     def do(**given: Any) -> None:
@@ -126,7 +127,7 @@ def _done(work: Work, session: SparkSession | None, config: Config, progress: Pr
 
 
 def _as_options(said: str, config: Config) -> str:
-    """Name the program's options where a sentence names fields, `on_loss='continue'`."""
+    """Replace fields that a sentence names, as `on_loss='continue'`, by options of the program."""
 
     def option(match: re.Match[str]) -> str:
         if not hasattr(config, match[1]):
@@ -162,7 +163,7 @@ def _read(file: str) -> dict[str, Any]:
 
 
 def _flat(table: object, front: str = "spark") -> dict[str, str]:
-    """Join the names of tables within tables by dots: TOML takes dots for that."""
+    """Join the names of nested tables by dots, since TOML nests by dots."""
     if not isinstance(table, dict):
         raise Stop('settings of Spark are a table: [spark], then "executor.memory" = "4g"')
     found: dict[str, str] = {}
@@ -178,7 +179,7 @@ def pairs(given: list[str] | None, option: str, front: str = "") -> dict[str, st
     """Read settings as NAME=VALUE.
 
     Raises:
-        Stop: One is not written so.
+        Stop: A setting has another form.
     """
     found = {}
     for pair in given or []:
@@ -194,7 +195,7 @@ def pairs(given: list[str] | None, option: str, front: str = "") -> dict[str, st
 
 @contextmanager
 def _session(settings: Mapping[str, str]) -> Iterator[SparkSession]:
-    """Start Spark; what it prints meanwhile is kept back, and shown if it does not start."""
+    """Start Spark; hold back what it prints meanwhile, and show it if the start fails."""
     from falaj.spark import session
 
     relay = Relay()
@@ -222,7 +223,7 @@ def _session(settings: Mapping[str, str]) -> Iterator[SparkSession]:
 
 @contextmanager
 def _shown() -> Iterator[Progress]:
-    """Show a bar on a terminal; elsewhere nothing."""
+    """Show a bar on a terminal, and nothing elsewhere."""
     from falaj.pipeline.base.frame import SILENT
 
     if not is_terminal(sys.stderr):

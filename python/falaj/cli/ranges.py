@@ -1,8 +1,8 @@
-"""Which records a command is about: options become a range of offsets for each partition.
+"""The records that a command reads: options become a range of offsets for each partition.
 
-Owns the rules of `--from`, `--to`, `--since` and `--until`. Offsets count in one partition, so they
-need one; times are for all of them. A beginning that is not there is an error and not an empty
-answer.
+Owns the rules of `--from`, `--to`, `--since` and `--until`. Offsets count within a partition, so
+they require one. Times apply to all partitions. A beginning that does not exist is an error, not an
+empty result.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How records are streamed out, for `cat`, `tail` and `queue take`.
+"""Writing records to the output, for `cat`, `tail` and `queue take`.
 
-As fast as they can be read where nothing but values is asked for, and flushed whenever a follower
-has nothing more. How a record looks is `show`'s, which ones is `ranges`'.
+If only values are wanted, it is as fast as reading them. A follower flushes whenever it has nothing
+more. `show` owns the form of a record, and `ranges` chooses the records.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _BATCH = 8192
 
 
 def show_of(look: Look, topics: Sequence[AnyTopic[Any]]) -> Show:
-    """Make what turns a record of these topics into what is printed."""
+    """Make the function that turns a record of these topics into output."""
     return printer(look, Paint.of(sys.stdout), several_of(topics))
 
 
 def several_of(topics: Sequence[AnyTopic[Any]]) -> Several:
-    """Say what tells the records of these topics apart."""
+    """Find what tells the records of these topics apart."""
     return Several(
         len(topics) > 1,
         any(len(topic.partitions) > 1 for topic in topics),
@@ -47,7 +47,7 @@ def matching(records: Iterable[Record[Any]], matches: Match | None) -> Iterable[
 
 
 def write(records: Iterable[Record[Any]], show: Show) -> None:
-    """Write records, also those before an error."""
+    """Write records, including those before an error."""
     out = sys.stdout.buffer
     try:
         for record in records:
@@ -57,7 +57,7 @@ def write(records: Iterable[Record[Any]], show: Show) -> None:
 
 
 def write_values(part: Part, out: BinaryIO) -> None:
-    """Write the bare values of one partition, thousands at a time, also those before an error."""
+    """Write the bare values of one partition, thousands at a time, up to the end or an error."""
     try:
         for batch in part.topic._batches(part.start, part.stop, _BATCH):
             values = [value or b"" for value in batch.to_list()]

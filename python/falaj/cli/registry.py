@@ -1,7 +1,7 @@
 """The commands, a module for each, in the order in which the help lists them.
 
-A module has `COMMAND`, or `GROUP` where it has commands of its own. It is imported when its command
-runs: a command that needs little starts fast.
+A module has `COMMAND`, or `GROUP` if it has commands of its own. It is imported only when its
+command runs, so a command that needs little starts fast.
 """
 
 from __future__ import annotations

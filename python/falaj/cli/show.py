@@ -1,7 +1,7 @@
 """Forms of a record: columns for people, bare values in a pipe, JSON, raw, or a template.
 
-Owns the forms and what `--grep` looks at. In a pipe nothing is added to a value that was not
-asked for. JSON never loses a byte: what is not UTF-8 stands in a member `…_base64`.
+Owns these forms, and what `--grep` searches. In a pipe nothing is added to a value unless the user
+asks for it. JSON never loses a byte: bytes that are not UTF-8 are in a member `…_base64`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 class Look(NamedTuple):
-    """How records are to be shown; None is decided by whether a person looks."""
+    """How to show records; None depends on whether the output is a terminal."""
 
     as_json: bool = False
     raw: bool = False
@@ -44,7 +44,7 @@ class Look(NamedTuple):
         """Check that the options go together.
 
         Raises:
-            Stop: They name two forms, or a template that is none.
+            Stop: They name two forms, or a template that is not valid.
         """
         forms = [
             name
@@ -62,14 +62,14 @@ class Look(NamedTuple):
         return self
 
     def bare(self, terminal: bool) -> bool:
-        """Whether only values are shown, one a line."""
+        """Whether the output is values alone, one on each line."""
         if self.as_json or self.raw or self.form is not None or terminal:
             return False
         return not (self.offsets or self.keys or self.time not in (None, "none"))
 
 
 class Several(NamedTuple):
-    """Whether a column tells topics apart, and partitions; and the codec of each topic."""
+    """Whether columns show the topic and the partition; and the codec of each topic."""
 
     topics: bool
     partitions: bool
@@ -77,7 +77,7 @@ class Several(NamedTuple):
 
 
 def printer(look: Look, paint: Paint, several: Several) -> Show:
-    """Make the function that turns a record into what is printed, its line end included."""
+    """Make the function that turns a record into output, with its line end."""
     if look.as_json:
         form, codecs = look.time or "iso", several.codecs
         return lambda record: _as_json(record, form, codecs[record.topic]).encode()
@@ -148,7 +148,7 @@ def _as_json(record: Record[Any], form: str, codec: str) -> str:
 
 
 def _document(raw: bytes) -> str | None:
-    """The text of a JSON value in one line, as it was written; None where it is none."""
+    """Return the text of a JSON value on one line, as it was written; None if it is not JSON."""
     try:
         text = raw.decode().strip(_SPACE)
         json.loads(text, parse_int=str, parse_float=str, parse_constant=_no_constant)
@@ -171,7 +171,7 @@ def _member(name: str, raw: bytes | None) -> dict[str, Any]:
 
 
 def matcher(pattern: str | None) -> Callable[[Record[Any]], bool] | None:
-    """Make the function that tells whether a record's value matches; None where all do.
+    """Make the function that tells whether the value of a record matches; None if all match.
 
     Raises:
         Stop: The pattern is no regular expression.

@@ -1,8 +1,8 @@
-"""The store of a command, and its topics: values as the bytes they are, whatever the codec.
+"""The store of a command, and its topics, whose values are bytes, whatever the codec.
 
-Invariant: a command that only reads opens the store for reading, so it changes nothing and creates
-nothing. Only `append`, `topic create` and `queue create` create anything, so a mistyped path is no
-store. No codec of the topic runs here, so that pickles and custom codecs can be shown too.
+Invariant: a command that only reads opens the store for reading, so it changes and creates nothing.
+Only `append`, `topic create` and `queue create` create anything, so a mistyped path makes no store.
+The codec of a topic never runs here, so commands can show pickles and custom codecs, too.
 """
 
 from __future__ import annotations

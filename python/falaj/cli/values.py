@@ -1,8 +1,8 @@
-"""Makes a record of a line of input.
+"""Making a record of a line of input.
 
-Owns which codecs a line can be turned into, and where its key comes from. A JSON line is stored as
-it was written, once it is known to be JSON: numbers are not rounded, members not reordered. So is a
-key that is one of its members. A value that Python could not read back is refused.
+Owns which codecs a line fits, and where its key comes from. A JSON line is checked and stored as it
+was written: numbers are not rounded, and members are not reordered. The same holds for a key that
+is a member of the line. A value that Python could not read back is refused.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ class Line(NamedTuple):
 
     @property
     def is_json(self) -> bool:
-        """Whether a topic that is created for such lines holds JSON."""
+        """Whether a topic that is created for such lines gets the codec json."""
         return self.ndjson or self.key_field is not None
 
     def check(self) -> None:
         """Check that the options go together.
 
         Raises:
-            Stop: Two of them say different things.
+            Stop: Two of them contradict each other.
         """
         keys = [
             name
@@ -100,7 +100,7 @@ def maker_of(codec: str, line: Line) -> Maker:
     """Choose how lines become records of a topic.
 
     Raises:
-        Stop: The topic's values cannot be made of lines.
+        Stop: Lines cannot become values of this topic.
     """
     if line.records:
         from falaj.cli.loading import loader  # only dumps need it
@@ -135,7 +135,8 @@ def _dressed(pair: Callable[[bytes], Pair], line: Line) -> Callable[[bytes], Mad
 
 
 def _pairs(codec: str, line: Line) -> tuple[Callable[[bytes], Pair], bool]:
-    """Make what splits a line into key and value; and whether blank lines are skipped."""
+    """Make the function that splits a line into key and value; tell whether it skips blank
+    lines."""
     if line.tombstone:
         return _tombstone(line.key_field), True
     value, skips_blank = _value(codec, line)

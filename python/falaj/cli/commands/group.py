@@ -1,6 +1,6 @@
-"""`falaj group`: consumer groups: how far each has read, its lag, and where it resumes.
+"""`falaj group`: show how far consumer groups have read, their lag, and where they resume.
 
-Owns their rows; what a group is, and who may move its offsets, is for the library.
+Owns the rows about groups. The library owns what a group is, and when its offsets may move.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`falaj info`: what there is in a store, in numbers.
 
-Owns the tables of topics, logs and writing processes. In a pipe each row begins with what it is,
-so that `grep` and `awk` find their way; docs/cli.md names the columns.
+Owns the tables of topics, logs and writing processes. In a pipe each row begins with its kind, so
+that `grep` and `awk` can select rows. docs/cli.md names the columns.
 """
 
 from __future__ import annotations

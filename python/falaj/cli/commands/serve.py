@@ -1,7 +1,7 @@
-"""`falaj serve`: the store over HTTP, by the program `falaj-server`.
+"""`falaj serve`: run the program `falaj-server`, which serves a store over HTTP.
 
-That program becomes this process, so signals, exit code and output are its own. It reads the words
-itself: the table of options here is only for help and completion.
+That program replaces this process, so signals, exit code and output are its own. It parses the
+command line itself; the table of options here is only for help and completion.
 """
 
 from __future__ import annotations

@@ -88,10 +88,10 @@ def tail(
 
 
 def _places(store: Store, name: str, commit: bool | None) -> dict[tuple[str, int], int] | None:
-    """Committed offsets of a group that is only looked at; None: read as a member, and commit.
+    """Return the committed offsets of a group to show; None means to read as a member and commit.
 
-    A group whose offsets are in a log is only looked at: they move with what is written there, and
-    would pass over records whose results are not written yet.
+    If the offsets of a group are in a log, they move together with its results there. So `tail`
+    does not commit them: the group would skip records whose results are not written yet.
     """
     groups = store.info()["groups"]
     found = [each for each in groups if each["name"] == name]
@@ -111,7 +111,7 @@ def _places(store: Store, name: str, commit: bool | None) -> dict[tuple[str, int
 
 
 def _from_place(part: Part, places: dict[tuple[str, int], int]) -> Part:
-    """A partition from the group's committed offset on; from its beginning, where it has none."""
+    """Return a partition from the group's committed offset, or else from its beginning."""
     place = places.get((part.topic.name, part.topic.partitions[0]), part.start)
     if not part.topic.start_offset <= place <= part.topic.end_offset:
         raise part.topic._out_of_range(place)
@@ -128,7 +128,7 @@ def _consume(
     look: Look,
     matches: Match | None,
 ) -> None:
-    """Print what a group's member gets, of some topics or of a pattern, and commit it."""
+    """Print what a member of a group gets, of some topics or of a pattern, and commit it."""
     out = sys.stdout.buffer
     skipped = False
     visibility: Visibility = "durable" if durable else "visible"
@@ -171,7 +171,7 @@ def _consume(
 
 
 def _back(part: Part, n: int) -> int:
-    """Offset of the nth record from the end."""
+    """Return the offset of the nth record from the end."""
     try:
         return max(part.start, part.topic._start_of_last(n, part.stop))
     except CorruptData:  # told of where it is read, behind what comes before it

@@ -1,7 +1,7 @@
 """`falaj verify`: every byte checked, and nothing changed.
 
-Owns how findings are printed. The library decides what is corrupt, and what helps. The store need
-not open for it.
+Owns how findings are printed. The library decides what is corrupt, and what helps. It works even on
+a store that does not open.
 """
 
 from __future__ import annotations

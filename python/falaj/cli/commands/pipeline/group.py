@@ -1,8 +1,8 @@
 """`falaj pipeline`: jobs over topics, most of them in Spark; a module for each.
 
-A module owns its options, by the names of its config's fields; `falaj.cli.pipelines` has what they
-share, and `falaj.pipeline` does the work. None of them imports that before it runs: it would load
-PySpark.
+A module owns its options, by the names of its config's fields. `falaj.cli.pipelines` has the common
+parts, and `falaj.pipeline` does the work. A module imports that only when it runs, since the import
+loads PySpark.
 """
 
 from __future__ import annotations
