@@ -135,8 +135,7 @@ def _dressed(pair: Callable[[bytes], Pair], line: Line) -> Callable[[bytes], Mad
 
 
 def _pairs(codec: str, line: Line) -> tuple[Callable[[bytes], Pair], bool]:
-    """Make the function that splits a line into key and value; tell whether it skips blank
-    lines."""
+    """Make the function that splits a line into key and value; say whether it skips blank ones."""
     if line.tombstone:
         return _tombstone(line.key_field), True
     value, skips_blank = _value(codec, line)

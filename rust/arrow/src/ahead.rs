@@ -1,9 +1,10 @@
-//! Batches that threads fill ahead of their reader.
+//! Batches that threads fill before the reader asks for them.
 //!
-//! Lanes are cut into pieces. A thread takes the next piece that no thread has and fills its batches into a
-//! short queue of that piece; the reader empties the queues in the order of the pieces, so it gets what one
-//! thread alone would have given it. Invariant: a queue ends with a word that says so. One that ends without
-//! is a thread that died, and an error, never an end.
+//! Lanes are cut into pieces. A thread takes the next free piece, and fills its batches into a
+//! short queue for that piece. The reader empties the queues in the order of the pieces. So it gets
+//! the same records, in the same order, as from one thread. Invariant: a queue ends with a word
+//! that says so. If a queue ends without that word, its thread died; that is an error, never an
+//! end.
 
 use std::collections::VecDeque;
 use std::io;
@@ -16,10 +17,10 @@ use falaj::internals::error::{Error, Result};
 
 use crate::reader::{Lane, Reader};
 
-/// Batches of a piece that wait to be taken.
+/// Most batches of a piece that wait for the reader.
 const WAITING: usize = 2;
 
-/// Batches of a piece, and the fewest records.
+/// Batches of a piece, and its fewest records.
 const BATCHES: u64 = 4;
 const PIECE_MIN: u64 = 1 << 16;
 
@@ -29,11 +30,12 @@ type Told = Result<Option<RecordBatch>>;
 /// Threads that fill batches, and what they filled.
 #[derive(Debug)]
 pub(crate) struct Ahead {
-    /// Never locked: the lock is there because a queue's end may not be shared, and a reader may.
+    /// This is never locked. The lock is here because threads may share a reader, but not the end
+    /// of a queue.
     pieces: Mutex<VecDeque<Receiver<Told>>>,
     left: Pieces,
     workers: Vec<JoinHandle<()>>,
-    /// Where they were started: a forked child has none of them.
+    /// The process that started the threads; a forked child has none of them.
     process: u32,
 }
 
@@ -54,10 +56,11 @@ fn cut(lanes: impl IntoIterator<Item = Lane>, step: u64) -> Vec<Lane> {
 }
 
 impl Ahead {
-    /// Begin to read lanes with this many threads, or with as many as there are pieces.
+    /// Begin to read lanes with this many threads, or with one for each piece if there are fewer
+    /// pieces.
     ///
     /// # Errors
-    /// `SystemCallFailed` where the system gives no thread.
+    /// `SystemCallFailed` if the system cannot start a thread.
     pub(crate) fn start(
         lanes: impl IntoIterator<Item = Lane>,
         batch_rows: usize,
@@ -90,7 +93,7 @@ impl Ahead {
         Ok(ahead)
     }
 
-    /// The next batch; `None` behind the last.
+    /// Get the next batch; `None` after the last.
     ///
     /// # Errors
     /// As [`Reader::next_batch`]; `InvalidArgument` in a forked child.
@@ -133,7 +136,7 @@ fn next(left: &Pieces) -> Option<(Lane, SyncSender<Told>)> {
     left.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
 }
 
-/// Fill the batches of a piece, until somebody lost interest.
+/// Fill the batches of a piece, until the reader is gone.
 fn fill(reader: Result<Reader>, sender: &SyncSender<Told>) {
     let mut reader = match reader {
         Ok(reader) => reader,

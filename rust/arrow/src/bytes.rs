@@ -1,8 +1,8 @@
 //! Columns of byte strings.
 //!
-//! Two forms: [`Copied`] is what every reader of Arrow takes; [`Viewed`] holds sixteen bytes for each
-//! value, which stays where it is, in the mapped segment. Invariant of the latter: its buffers are
-//! committed bytes, which no process writes again, and hold the map of their segment.
+//! There are two forms. Every reader of Arrow accepts [`Copied`]. [`Viewed`] holds sixteen bytes
+//! for each value; the value stays in the mapped segment. Invariant of [`Viewed`]: its buffers are
+//! committed bytes, which no process writes again, and they keep the segment mapped.
 #![allow(unsafe_code)]
 
 use std::panic::AssertUnwindSafe;
@@ -16,22 +16,22 @@ use arrow_schema::ArrowError;
 use falaj::internals::format::record::KeyedPlace;
 use falaj::internals::topic::{BatchBlock, RecordBatch};
 
-/// Values of a column, as they are gathered.
+/// The values of a column while it grows.
 #[derive(Debug)]
 pub enum Bytes {
     /// In memory of the batch.
     Copied(Copied),
-    /// Where they lie.
+    /// Views of the mapped segments.
     Viewed(Viewed),
 }
 
 impl Bytes {
-    /// An empty column with space for so many values.
+    /// Make an empty column with space for so many values.
     pub fn new(views: bool, rows: usize) -> Self {
         if views { Self::Viewed(Viewed::new(rows)) } else { Self::Copied(Copied::new(rows)) }
     }
 
-    /// Values come from this block of a batch now.
+    /// Take the next values from this block of a batch.
     #[inline]
     pub fn enter(&mut self, batch: &RecordBatch, block: usize) {
         if let Self::Viewed(viewed) = self {
@@ -39,7 +39,7 @@ impl Bytes {
         }
     }
 
-    /// One value: bytes of the body of the block that was entered last; or null.
+    /// Add one value, or null: bytes in the body of the block that was entered last.
     #[inline(always)]
     pub fn push(&mut self, value: Option<&[u8]>) {
         match self {
@@ -48,7 +48,7 @@ impl Bytes {
         }
     }
 
-    /// Several values of the body of the block that was entered last.
+    /// Add several values of the body of the block that was entered last.
     #[inline(always)]
     pub fn extend(
         &mut self,
@@ -61,7 +61,7 @@ impl Bytes {
         }
     }
 
-    /// The array.
+    /// Make the array.
     ///
     /// # Errors
     /// None for what was pushed as it should be.
@@ -82,14 +82,14 @@ pub struct Copied {
 }
 
 impl Copied {
-    /// With space for so many.
+    /// Make a column with space for so many values.
     pub fn new(rows: usize) -> Self {
         let mut ends = Vec::with_capacity(rows + 1);
         ends.push(0);
         Self { ends, bytes: Vec::new(), nulls: NullBufferBuilder::new(rows) }
     }
 
-    /// One more; the sum of them stays below 2 GiB, which the code that fills a batch ensures.
+    /// Add a value. The code that fills a batch ensures that their sum stays below 2 GiB.
     #[inline]
     pub fn push(&mut self, value: Option<&[u8]>) {
         match value {
@@ -109,7 +109,7 @@ impl Copied {
     }
 }
 
-/// Values where they lie.
+/// Values as views of the mapped segments.
 #[derive(Debug)]
 pub struct Viewed {
     views: Vec<u128>,
@@ -119,7 +119,7 @@ pub struct Viewed {
     here: (u32, usize),
 }
 
-/// Consecutive blocks of a segment, the first and the last by their batches and numbers: a buffer.
+/// A buffer: consecutive blocks of a segment. The first and the last are named by batch and number.
 #[derive(Debug)]
 struct Span {
     first: (RecordBatch, usize),
@@ -127,14 +127,14 @@ struct Span {
 }
 
 impl Span {
-    /// All from its first body to the end of a block's.
+    /// Return all bytes from its first body to the end of the body of a block.
     fn through(&self, last: &BatchBlock<'_>) -> Option<&[u8]> {
         let (batch, number) = &self.first;
         batch.block(*number).body_through(last)
     }
 }
 
-/// Arrow numbers the bytes of a buffer by 31 bits.
+/// Most bytes of a buffer: Arrow numbers them by 31 bits.
 const SPAN_MAX: usize = i32::MAX as usize;
 
 impl Viewed {
@@ -191,16 +191,17 @@ impl Viewed {
         if cfg!(debug_assertions) {
             return Ok(Arc::new(BinaryViewArray::try_new(views, buffers, nulls.finish())?));
         }
-        // SAFETY: each view was made of bytes of a block that was entered before, with the number of the
-        // span that this block is the last of, and their place in it (`push`); there are as many views as
-        // places for nulls. Tests look at all of them, as is done above.
+        // SAFETY: `push` made each view of bytes in a block that was entered before. The view has
+        // the number of the span that contains the block, and the place of the bytes in that span.
+        // There are as many views as entries for nulls. Builds for tests check all of this, in the
+        // lines above.
         let array = unsafe { BinaryViewArray::new_unchecked(views, buffers, nulls.finish()) };
         Ok(Arc::new(array))
     }
 }
 
-/// The bits to keep of sixteen bytes for a value that lies in its view, by its length: the bytes after
-/// it are none of it.
+/// For a short value that its view holds: the bits of sixteen bytes that belong to it, by its
+/// length.
 const FITTING: [u128; 13] = {
     let (mut masks, mut len) = ([0; 13], 0);
     while len < masks.len() {
@@ -210,8 +211,8 @@ const FITTING: [u128; 13] = {
     masks
 };
 
-/// The view of a value of a body that begins at a place of a buffer: as [`make_view`], of all that is
-/// known here, without a call and without a copy of unknown length.
+/// Make the view of a value of a body; `from` is where the body begins in its buffer. It gives the
+/// same as [`make_view`], but without a call, and without a copy of unknown length.
 #[inline(always)]
 fn view(body: &[u8], place: KeyedPlace, buffer: u32, from: u32) -> u128 {
     let (start, len) = (place.start as usize, place.len());
@@ -225,19 +226,19 @@ fn view(body: &[u8], place: KeyedPlace, buffer: u32, from: u32) -> u128 {
             let where_ = u64::from(from + place.start) << 32 | u64::from(buffer);
             u128::from(where_) << 64 | u128::from(prefix) << 32 | u128::from(len)
         }
-        // Near the body's end.
+        // Near the end of the body.
         None => place.bytes(body).map_or(0, |value| make_view(value, buffer, from + place.start)),
     }
 }
 
-/// The bytes of a span, for as long as anybody has them.
+/// Make a buffer of the bytes of a span, which keeps their segment mapped.
 fn buffer(span: &Span) -> Buffer {
     let (batch, number) = &span.last;
     let bytes = span.through(&batch.block(*number)).unwrap_or_default();
     let (len, start) = (bytes.len(), NonNull::from(bytes).cast::<u8>());
     let keeper = Arc::new(AssertUnwindSafe(span.first.0.clone()));
-    // SAFETY: `start` and `len` are those of a slice of committed bytes of a mapped segment, which no
-    // process writes again (invariants 1 and 2 of docs/ARCHITECTURE.md) and which stay mapped, or held,
-    // while a batch of that segment lives: the keeper is one.
+    // SAFETY: `start` and `len` are those of a slice of committed bytes in a mapped segment. No
+    // process writes these bytes again (invariants 1 and 2 of docs/ARCHITECTURE.md). They stay
+    // mapped, or held, while a batch of that segment lives, and the keeper is such a batch.
     unsafe { Buffer::from_custom_allocation(start, len, keeper) }
 }

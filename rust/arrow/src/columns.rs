@@ -1,7 +1,7 @@
 //! The columns of a topic: those of Spark's Kafka source, by its names and in its types.
 //!
-//! Owns names, order and Arrow types. A [`Columns`] is what somebody wants: each at most once, in any
-//! order. A column that is not wanted is never decoded.
+//! Owns names, order and Arrow types. A [`Columns`] is a choice of columns: each at most once, in
+//! any order. A column that is not chosen is never decoded.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,7 +1,8 @@
 //! One batch: from blocks to columns.
 //!
-//! Owns the columns of a batch while they grow, and when it is full: after so many rows, or so many
-//! bytes. A block's records are decoded once for all columns; columns that are not wanted are passed over.
+//! Owns the columns of a batch while they grow. Decides when the batch is full: after so many rows,
+//! or so many bytes. The records of a block are decoded once for all columns; columns that are not
+//! wanted are skipped.
 
 use std::sync::Arc;
 
@@ -27,23 +28,23 @@ const CREATE_TIME: i32 = 0;
 /// How large a batch may become.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Rows, at least 1.
+    /// Most rows; at least 1.
     pub rows: usize,
-    /// Bytes of bodies, after which no further record is added; those of records that a filter leaves
-    /// out count too, so that a batch of few is returned in time.
+    /// Bytes of bodies after which no further record is added. Bytes of records that a filter
+    /// leaves out count, too, so that a batch with few records is returned in time.
     pub bytes: usize,
 }
 
 impl Limits {
-    /// Most rows: Arrow counts the bytes of a column by 31 bits, that of the topic's name too.
+    /// Most rows: Arrow counts the bytes of a column by 31 bits, also in the column of topic names.
     pub const ROWS_MAX: usize = 1 << 23;
-    /// Most bytes, for the same reason: beyond them there is space for the last record.
+    /// Most bytes, for the same reason; after so many there is still space for one more record.
     pub const BYTES_MAX: usize = 1 << 30;
 
-    /// Refuse what no batch can be made by.
+    /// Refuse limits that allow no batch.
     ///
     /// # Errors
-    /// `InvalidArgument` for limits of nothing, and for those above the largest.
+    /// `InvalidArgument` for limits of 0, and for those above the largest.
     pub fn check(&self) -> Result<()> {
         let refuse = |what: String| Err(Error::InvalidArgument { what });
         let Self { rows, bytes } = *self;
@@ -60,20 +61,20 @@ impl Limits {
     }
 }
 
-/// The rest of a batch that was read.
+/// The part of a batch that is left to read.
 #[derive(Debug)]
 pub struct Rest {
     batch: Run,
-    /// The block that it stands in.
+    /// The current block.
     number: usize,
     walk: RecordCursor,
-    /// Offsets wanted of the block, and not told yet.
+    /// The wanted offsets of the block that are not read yet.
     next: u64,
     until: u64,
 }
 
 impl Rest {
-    /// All of a batch.
+    /// Begin with a whole batch.
     ///
     /// # Errors
     /// As [`falaj::internals::topic::BatchBlock::records`].
@@ -82,7 +83,7 @@ impl Rest {
         Ok(Self { batch, number: 0, walk, next: wanted.start, until: wanted.end })
     }
 
-    /// Go to the next block; false when that was the last.
+    /// Go to the next block; false if there is none.
     ///
     /// # Errors
     /// As [`Rest::new`].
@@ -97,7 +98,8 @@ impl Rest {
         Ok(true)
     }
 
-    /// The rest of its block is lost: which offsets that are, and what is still to come.
+    /// Skip the rest of its block, which is lost; return the lost offsets, and what is left after
+    /// them.
     ///
     /// # Errors
     /// As [`Rest::new`].
@@ -110,7 +112,8 @@ impl Rest {
     }
 }
 
-/// So many records are looked at before their columns grow: their places stay in the nearest cache.
+/// How many records are decoded before their columns grow, so that their places stay in the nearest
+/// cache.
 const RUN: usize = 64;
 
 /// The columns of a batch while they grow.
@@ -119,7 +122,7 @@ pub struct Fill<'a> {
     rows: usize,
     bytes: usize,
     limits: Limits,
-    /// None where it leaves nothing out.
+    /// None if it leaves nothing out.
     filter: Option<&'a Filter>,
     key: Option<Bytes>,
     value: Option<Bytes>,
@@ -129,7 +132,7 @@ pub struct Fill<'a> {
 }
 
 impl<'a> Fill<'a> {
-    /// An empty batch of these columns, for the records that a filter leaves of so many.
+    /// Make an empty batch of these columns, for at most so many records that pass a filter.
     pub fn new(columns: &Columns, limits: Limits, filter: &'a Filter, records: u64) -> Self {
         let rows = limits.rows.min(usize::try_from(records).unwrap_or(usize::MAX));
         let bytes = |column| columns.has(column).then(|| Bytes::new(columns.views(), rows));
@@ -147,21 +150,22 @@ impl<'a> Fill<'a> {
         }
     }
 
-    /// Rows so far.
+    /// The number of rows so far.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// True when no further record is to be added.
+    /// True if no further record may be added.
     #[inline]
     pub fn is_full(&self) -> bool {
         self.rows >= self.limits.rows || self.bytes >= self.limits.bytes
     }
 
-    /// Add records until this is full, or nothing is left: then it returns true.
+    /// Add records until this is full, or nothing is left; return true if nothing is left.
     ///
     /// # Errors
-    /// `CorruptData` where a record is corrupt, `UnsupportedVersion`; what comes before it was added.
+    /// `CorruptData` for a corrupt record, and `UnsupportedVersion`; the records before it were
+    /// added.
     pub fn add(&mut self, rest: &mut Rest) -> Result<bool> {
         while !self.is_full() {
             if self.add_block(rest)? && !rest.next_block()? {
@@ -171,7 +175,7 @@ impl<'a> Fill<'a> {
         Ok(false)
     }
 
-    /// Add records of a block until the batch is full, or nothing of it is left: then it returns true.
+    /// Add records of a block until the batch is full, or the block ends; return true if it ended.
     fn add_block(&mut self, rest: &mut Rest) -> Result<bool> {
         let (is_plain, block) = (rest.walk.is_plain(), rest.batch.block(rest.number));
         if is_plain && !self.has_plain(block) {
@@ -184,15 +188,15 @@ impl<'a> Fill<'a> {
         if is_plain { self.add_plain(rest) } else { self.add_rich(rest) }
     }
 
-    /// Whether any record is wanted of a block of values alone: all of them or none is, for they have
-    /// no key, and the time of their block.
+    /// Tell whether the records of a block with values alone are wanted. They have no key, and the
+    /// time of their block, so either all are wanted or none is.
     fn has_plain(&self, block: BatchBlock<'_>) -> bool {
         let us = block.appended_ns().div_euclid(1000);
         self.filter.is_none_or(|filter| filter.has_key(None) && filter.has_time(us))
     }
 
-    /// Add records that are values and nothing else, as many as the block has and there is space for:
-    /// all that they have in common is added at once.
+    /// Add records that are values and nothing else: as many as the block has, and as there is
+    /// space for. Their common columns are added at once.
     fn add_plain(&mut self, rest: &mut Rest) -> Result<bool> {
         let Rest { batch, number, walk, next, until } = rest;
         let block = batch.block(*number);
@@ -241,7 +245,7 @@ impl<'a> Fill<'a> {
         Ok(*next >= *until)
     }
 
-    /// Records with keys, headers or times of their own.
+    /// Add records with keys, headers or times of their own.
     fn add_rich(&mut self, rest: &mut Rest) -> Result<bool> {
         let in_runs = self.takes_all(rest);
         let mut run = [KeyedRecord::default(); RUN];
@@ -256,7 +260,7 @@ impl<'a> Fill<'a> {
         Ok(false)
     }
 
-    /// Whether every record that is left of a block is wanted, and they are too short to fill the batch.
+    /// Tell whether all records left in a block are wanted, and too short to fill the batch.
     fn takes_all(&self, rest: &Rest) -> bool {
         let Rest { batch, number, walk, next, until } = rest;
         let block = batch.block(*number);
@@ -266,8 +270,8 @@ impl<'a> Fill<'a> {
         self.filter.is_none() && whole && block.body().len() < room
     }
 
-    /// Add some records without headers, if those come next: first where they stand, then a column
-    /// after the other, each in a loop of its own.
+    /// Add some records without headers, if such records come next. It first finds their places,
+    /// and then fills one column after the other, each in a loop of its own.
     fn add_run(&mut self, rest: &mut Rest, run: &mut [KeyedRecord; RUN]) -> bool {
         let Rest { batch, number, walk, next, .. } = rest;
         let block = batch.block(*number);
@@ -309,7 +313,7 @@ impl<'a> Fill<'a> {
         true
     }
 
-    /// Add a record, or pass over one that is not wanted; true when nothing of the block is left.
+    /// Add a record, or skip one that is not wanted; true if nothing of the block is left.
     fn add_one(&mut self, rest: &mut Rest) -> Result<bool> {
         let Rest { batch, number, walk, next, until } = rest;
         let block = batch.block(*number);
@@ -355,7 +359,7 @@ impl<'a> Fill<'a> {
         Ok(false)
     }
 
-    /// The batch, of records of one partition.
+    /// Make the batch; its records are of one partition.
     ///
     /// # Errors
     /// None for what was added as it should be.

@@ -1,12 +1,13 @@
-//! Which records are wanted, of those that a lane holds.
+//! A choice of the records of a lane.
 //!
-//! A [`Filter`] is looked at as records are decoded, before any of their bytes goes into a column, so
-//! what is left out costs its header alone. Invariant: it is exact. A caller that asks for times and keys gets
-//! the records that have them and no others; other conditions are left to the reader of the batches.
+//! A [`Filter`] is applied as records are decoded, before any of their bytes go into a column. So a
+//! record that it leaves out costs its header alone. Invariant: it is exact. A caller that asks for
+//! times and keys gets all records that have them, and no others. The reader of the batches applies
+//! all other conditions.
 
 use std::ops::RangeInclusive;
 
-/// Times and keys that are wanted.
+/// The wanted times and keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filter {
     /// Microseconds since 1970, as the column `timestamp` has them.
@@ -17,18 +18,18 @@ pub struct Filter {
 /// Some keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Keys {
-    /// In order, each once.
+    /// In ascending order, each once.
     named: Vec<Vec<u8>>,
     /// Whether records without a key are wanted.
     none: bool,
 }
 
 impl Filter {
-    /// All records.
+    /// The filter that leaves nothing out.
     pub const ALL: Self = Self { times: i64::MIN..=i64::MAX, keys: None };
 
-    /// Records of these times (microseconds since 1970), with one of these keys, where there are any;
-    /// `None` among them stands for records without a key.
+    /// Make a filter for records of these times (microseconds since 1970) and, if `keys` is given,
+    /// with one of these keys. `None` among them stands for records without a key.
     pub fn new(times: RangeInclusive<i64>, keys: Option<Vec<Option<Vec<u8>>>>) -> Self {
         let keys = keys.map(|keys| {
             let none = keys.contains(&None);
@@ -40,18 +41,18 @@ impl Filter {
         Self { times, keys }
     }
 
-    /// Whether it leaves nothing out.
+    /// Tell whether it leaves nothing out.
     pub fn is_all(&self) -> bool {
         self.keys.is_none() && self.times == Self::ALL.times
     }
 
-    /// Whether records of this time may be wanted.
+    /// Tell whether records of this time may be wanted.
     #[inline]
     pub fn has_time(&self, us: i64) -> bool {
         self.times.contains(&us)
     }
 
-    /// Whether records with this key may be wanted.
+    /// Tell whether records with this key may be wanted.
     #[inline]
     pub fn has_key(&self, key: Option<&[u8]>) -> bool {
         match (&self.keys, key) {

@@ -1,7 +1,8 @@
-//! Record batches by the Arrow C data and stream interfaces, from any maker.
+//! Record batches of any producer, by the Arrow C data and stream interfaces.
 //!
-//! Owns the one place where foreign memory becomes a batch. Invariant: what was given is moved out of, so
-//! that its maker's release is called once, here; and its layout is checked before it is looked at.
+//! Owns the one place where foreign memory becomes a batch. Invariants: this module takes over the
+//! struct that it gets and leaves a released one. So the producer's release is called once, here.
+//! The layout of the memory is checked before anything reads it.
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
@@ -14,10 +15,11 @@ use arrow_data::ArrayData;
 use arrow_schema::{ArrowError, DataType};
 use falaj::internals::error::{Error, Result};
 
-/// A batch from an array of structs.
+/// Make a batch of an array of structs.
 ///
 /// # Errors
-/// `InvalidArgument` for an array of anything else, one that was taken before, and one with rows that are null.
+/// `InvalidArgument` for an array of anything else, an array that was taken before, and one with
+/// null rows.
 ///
 /// # Safety
 /// `schema` and `array` point to an `ArrowSchema` and an `ArrowArray` as the C data interface defines them,
@@ -31,7 +33,7 @@ pub unsafe fn batch(schema: NonNull<c_void>, array: NonNull<c_void>) -> Result<R
     if array.is_released() {
         return taken();
     }
-    // SAFETY: both are of one export, which the caller vouches for; they are moved in, and their lengths
+    // SAFETY: the caller vouches that both are of one export. They are moved in, and the lengths
     // are checked there against the type.
     let data = unsafe { from_ffi(array, &schema) }.map_err(told)?;
     if !matches!(data.data_type(), DataType::Struct(_)) {
@@ -48,7 +50,7 @@ pub unsafe fn batch(schema: NonNull<c_void>, array: NonNull<c_void>) -> Result<R
     Ok(RecordBatch::from(rows))
 }
 
-/// The batches of a stream.
+/// Iterate over the batches of a stream.
 ///
 /// # Errors
 /// `InvalidArgument` for a stream that was consumed before, or whose schema is not understood.
@@ -65,8 +67,8 @@ pub unsafe fn stream(
     Ok(reader.map(|batch| batch.map_err(told)))
 }
 
-/// Arrays without rows, at any depth, as they should be. Some makers (Arrow for Java, before 18) leave
-/// their offsets without the zero that all begin with: where it should be lies anything.
+/// Replace arrays without rows, at any depth, by valid ones. Offsets begin with a zero, but some
+/// producers (Arrow for Java before 18) leave it out for such arrays; any bytes may be there.
 fn with_offsets(data: ArrayData) -> ArrayData {
     if data.is_empty() {
         return ArrayData::new_empty(data.data_type());
@@ -76,8 +78,8 @@ fn with_offsets(data: ArrayData) -> ArrayData {
     }
     let children = data.child_data().iter().cloned().map(with_offsets).collect();
     let mended = data.into_builder().child_data(children);
-    // SAFETY: as it was, but for children without rows: what would look in one for rows is refused by
-    // `validate`, as it would have been before.
+    // SAFETY: only children without rows changed. `validate` refuses an array that looks for rows
+    // in such a child, as it did before.
     unsafe { mended.build_unchecked() }
 }
 

@@ -1,9 +1,9 @@
 //! One batch after the other.
 //!
-//! A [`Reader`] goes through ranges of partitions in turn: each batch holds records of one of them, in
-//! the order of their offsets. Invariant: the ranges are fixed when it is made, so a second reading
-//! gives the same. Corruption ends it with the error that names the place, or is stepped over and
-//! noted where that was asked for.
+//! A [`Reader`] goes through ranges of partitions in turn. Each batch holds records of one range,
+//! in the order of their offsets. Invariant: the ranges are fixed when the reader is made, so a
+//! second reading gives the same. A corrupt record ends the reading with the error that names its
+//! place. If the caller asked for it, the reader skips the record and notes it instead.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -22,19 +22,19 @@ use crate::columns::Columns;
 use crate::fill::{Fill, Limits, Rest};
 use crate::filter::Filter;
 
-/// Records of a partition.
+/// A range of records of a partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lane {
     /// Its number.
     pub partition: u32,
-    /// Which.
+    /// Its offsets.
     pub offsets: Range<u64>,
 }
 
 /// A record batch.
 pub type Batch = RecordBatch;
 
-/// A batch by the Arrow C data interface: a struct array of its columns, and its schema.
+/// Export a batch by the Arrow C data interface: a struct array of its columns, and its schema.
 ///
 /// # Errors
 /// None for these types.
@@ -43,11 +43,11 @@ pub fn c_batch(batch: &Batch) -> Result<(FFI_ArrowArray, FFI_ArrowSchema)> {
     to_ffi(&rows.into_data()).map_err(|error| Error::InvalidArgument { what: error.to_string() })
 }
 
-/// The records of a batch that was read, which holds them: so this needs nothing of their topic but its
-/// name. As many Arrow batches as the limits make of them.
+/// Make Arrow batches of the records of a batch that was read. That batch holds the records, so
+/// this needs only the name of their topic. The limits decide how many batches it makes.
 ///
 /// # Errors
-/// `CorruptData` where a record is corrupt; as [`Limits::check`].
+/// `CorruptData` for a corrupt record, and the errors of [`Limits::check`].
 pub fn of_batch(batch: &Run, topic: &str, columns: &Columns, limits: Limits) -> Result<Vec<Batch>> {
     limits.check()?;
     let (filter, mut made, mut told) = (Filter::ALL, Vec::new(), 0);
@@ -66,7 +66,7 @@ pub fn of_batch(batch: &Run, topic: &str, columns: &Columns, limits: Limits) -> 
     }
 }
 
-/// The offsets that were stepped over, as they are found.
+/// The offsets that were skipped, as they are found.
 pub type Losses = Arc<Mutex<Vec<(u32, Skipped)>>>;
 
 /// Reads ranges of a topic's partitions as record batches.
@@ -78,28 +78,28 @@ pub struct Reader {
     schema: SchemaRef,
     limits: Limits,
     filter: Filter,
-    /// Where corruption is stepped over, the lost offsets are noted here.
+    /// Skip corruption, and note the lost offsets here; `None` ends with an error.
     losses: Option<Losses>,
     now: Option<Place>,
     ahead: Option<Ahead>,
     failed: bool,
 }
 
-/// Records that are read at once.
+/// How many records are read at once.
 const AHEAD: usize = 512;
 
-/// Where it stands.
+/// The current position.
 #[derive(Debug)]
 struct Place {
     partition: u32,
-    /// Most records that there are of it.
+    /// Most records that the lane can have.
     records: u64,
     scan: PartitionScan,
     rest: Option<Rest>,
 }
 
 impl Reader {
-    /// Read these lanes, one after the other: the records that a filter leaves of them.
+    /// Read the records of these lanes that pass a filter, one lane after the other.
     ///
     /// # Errors
     /// As [`Limits::check`].
@@ -127,11 +127,11 @@ impl Reader {
         })
     }
 
-    /// The same, read ahead by so many threads: the same batches in the same order, but that one may end
-    /// where a piece for a thread does. Each holds a few batches at a time.
+    /// Let so many threads read ahead. Records and their order stay the same; a batch may also end
+    /// where the piece of a thread ends. Each thread holds a few batches at a time.
     ///
     /// # Errors
-    /// `SystemCallFailed` where the system gives no thread.
+    /// `SystemCallFailed` if the system cannot start a thread.
     pub fn ahead(mut self, threads: usize) -> Result<Self> {
         let lanes = std::mem::take(&mut self.lanes);
         let (topic, columns, limits) = (self.topic.clone(), self.columns.clone(), self.limits);
@@ -144,13 +144,15 @@ impl Reader {
         Ok(self)
     }
 
-    /// The same by the Arrow C stream interface: for code that is not linked with this.
+    /// Export the reader by the Arrow C stream interface, for code that is not linked with this
+    /// crate.
     pub fn into_c_stream(self) -> FFI_ArrowArrayStream {
         FFI_ArrowArrayStream::new(Box::new(self))
     }
 
-    /// The next batch; `None` at the end of the last lane. It has no rows where a filter left none of
-    /// as many bytes as a batch may have: so a caller that waits for it can do something else.
+    /// Get the next batch; `None` at the end of the last lane. A batch has no rows if a filter left
+    /// out all records in as many bytes as a batch may have. So a waiting caller can do something
+    /// else meanwhile.
     ///
     /// # Errors
     /// As [`PartitionScan::next_batch`]; `OffsetOutOfRange` for a lane that begins before the partition.
@@ -187,7 +189,7 @@ impl Reader {
 }
 
 impl Place {
-    /// Fill a batch; true when nothing comes behind it. An error behind records that were read comes
+    /// Fill a batch; true if nothing comes after it. An error after records that were read comes
     /// with the next call.
     fn fill(&mut self, fill: &mut Fill<'_>, losses: Option<&Losses>) -> Result<bool> {
         while !fill.is_full() {

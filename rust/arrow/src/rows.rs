@@ -1,8 +1,8 @@
-//! Record batches that somebody gives, as records of a job's part: the way back of [`crate::fill`].
+//! Record batches that become records of a job's part: the reverse of [`crate::fill`].
 //!
-//! Owns which columns a batch may have, by the names of Spark's Kafka sink, and in which types. Invariant: a
-//! batch is looked at as a whole before its first row is staged, so a column that is not understood
-//! stages nothing.
+//! Owns which columns a batch may have, and their types; the names are those of Spark's Kafka sink.
+//! Invariant: a batch is checked as a whole before its first row is staged. So a batch with an
+//! unknown column stages nothing.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
@@ -16,14 +16,15 @@ use falaj::internals::error::{Error, Result};
 use falaj::internals::sink::StagedPart;
 use falaj::internals::topic::NewRecord;
 
-/// Names of the columns that a batch may have.
+/// The names of the columns that a batch may have.
 const COLUMNS: [&str; 5] = ["value", "key", "headers", "timestamp", "partition"];
 
-/// Stage all rows of a batch; returns how many there were.
+/// Stage all rows of a batch; return their number.
 ///
 /// # Errors
-/// `InvalidArgument` for a column that is missing, unknown, or of another type, before anything was staged, and for
-/// a partition that the topic has not; else as [`StagedPart::append`].
+/// `InvalidArgument` for a column that is missing, unknown, or of another type; nothing was staged
+/// then. `InvalidArgument` also for a partition that the topic does not have, and the errors of
+/// [`StagedPart::append`].
 pub fn stage(part: &mut StagedPart, batch: &RecordBatch) -> Result<u64> {
     let rows = Rows::new(batch)?;
     let mut headers = Vec::new();

@@ -1,5 +1,5 @@
-//! Parts of batches that Python cannot see: records without a value as a native service appends them, the
-//! space that columns take, and limits as they are given from Rust.
+//! Parts of batches that Python cannot see. These are records without a value, as a native service
+//! appends them, the space that columns take, and limits as Rust gives them.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use arrow_array::Array as _;

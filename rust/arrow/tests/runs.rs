@@ -1,5 +1,5 @@
-//! Whatever records are like and however they come, a reader's batches hold them, cut where the limits
-//! say: runs of common records go another way than those with headers, without a value, with long keys.
+//! A reader's batches hold all records, whatever their form and order, cut at the limits. Runs of
+//! common records take another path than records with headers, without a value, or with long keys.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::ops::Range;

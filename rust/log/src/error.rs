@@ -398,9 +398,9 @@ impl fmt::Display for Error {
             }
             Error::OutdatedFormat { path, version } => write!(
                 f,
-                "{} has format version {version}, and this falaj reads version {VERSION}; print its \
-                 records with the falaj that wrote it (`falaj cat --json`) and append them to a new \
-                 store",
+                "{} has format version {version}, and this falaj reads version {VERSION}. Print its \
+                 records with the falaj that wrote it (`falaj cat --json`), and append them to a \
+                 new store",
                 path.display()
             ),
             Error::CorruptData { path, position, what } => write!(
@@ -410,8 +410,8 @@ impl fmt::Display for Error {
             ),
             Error::NeedsRecovery { path, position, what } => write!(
                 f,
-                "the end of {} cannot be read yet, byte {position}: {what}; if a process writes to it now, try \
-                 again, and after a crash open the store for writing once, or run `falaj repair`",
+                "the end of {} cannot be read yet, byte {position}: {what}. If a process writes to it \
+                 now, try again. After a crash, open the store for writing once, or run `falaj repair`",
                 path.display()
             ),
             Error::SyncFailed { path, why } => write!(
@@ -435,7 +435,7 @@ impl fmt::Display for Error {
             ),
             Error::FilesRemoved { path } => write!(
                 f,
-                "{} was removed, or moved away, while in use: records since the last successful sync \
+                "{} was removed, or moved away, while in use. Records since the last successful sync \
                  are only in the removed files; open the store again, or restore a backup",
                 path.display()
             ),
@@ -456,7 +456,7 @@ impl fmt::Display for Error {
             Error::InvalidArgument { what } => f.write_str(what),
             Error::AppendTooLarge { bytes, limit } => write!(
                 f,
-                "{bytes} bytes are more than the {limit} that one append may hold: append fewer records at a \
+                "{bytes} bytes are more than the {limit} that one append may hold. Append fewer records at a \
                  time, write them as a bulk load, or create the topic with a larger segment_bytes"
             ),
             Error::UnknownTopic { name, store, topics } => {
@@ -518,21 +518,21 @@ impl fmt::Display for Error {
             Error::DuplicateSequence { topic, partition, producer, sequence, highest } => write!(
                 f,
                 "sequence {sequence} of producer {producer:?} in {} is older than the last five, which are \
-                 remembered up to {highest}: it was appended before and its offset is no longer known, or \
-                 the producer began with a later one; nothing was appended now",
+                 remembered up to {highest}. It was appended before, and its offset is no longer known; or \
+                 the producer began with a later one. Nothing was appended now",
                 part(topic, *partition)
             ),
             Error::LogTruncated { group, topic, partition, offset, end } => write!(
                 f,
                 "consumer group {group:?} had read topic {topic:?}, partition {partition}, up to offset \
-                 {offset}, but the log, which ends at {end}, has other records there: it lost its end, \
-                 or is an older copy; choose where to resume: seek to \"earliest\", \"latest\", a time or \
+                 {offset}. The log, which ends at {end}, has other records there: it lost its end, \
+                 or is an older copy. Choose where to resume: seek to \"earliest\", \"latest\", a time or \
                  an offset"
             ),
             Error::PartitionNotAssigned { group, topic, partition, holder } => write!(
                 f,
                 "partition {partition} of topic {topic:?} is not assigned to this member of consumer \
-                 group {group:?}: {holder} has it; nothing was committed, and its next owner resumes \
+                 group {group:?}: {holder} has it. Nothing was committed, and its next owner resumes \
                  from its committed offset"
             ),
             Error::CursorMoved { name } => write!(

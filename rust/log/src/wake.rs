@@ -31,9 +31,10 @@
 //! sets a flag in each log. Each bit is a futex mask of its own, so a wake for watchers does not
 //! wake keepers.
 //!
-//! Invariant: a sleeper sleeps only in two cases. Either the next writer to publish will find its
-//! bit, or a writer that took its bit has yet to raise the counter past its ticket. The two fences
-//! ensure it: of a writer and a sleeper at least one sees what the other stored.
+//! Invariant: a sleeper sleeps only in two cases. In the first, the next writer to publish will
+//! find its bit. In the second, a writer took its bit, and has not yet raised the counter past its
+//! ticket. The two fences ensure this: of a writer and a sleeper, at least one sees what the other
+//! stored.
 //!
 //! This module does not promise that a waker lives. A waker that is killed or stopped between
 //! taking the flag and waking leaves its sleepers to their bound, so every sleep has a bound. A

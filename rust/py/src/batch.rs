@@ -182,8 +182,8 @@ impl Batch {
 
     /// Refuse pickle and copy.
     fn __reduce__(&self) -> PyResult<()> {
-        let what = "a batch cannot be pickled or copied, because it shows the map of its segment: pass on \
-                    list(batch), whose records have their own bytes then, or batch.to_arrow()";
+        let what = "a batch cannot be pickled or copied, because it shows the map of its segment. Pass on \
+                    list(batch), whose records then have their own bytes, or batch.to_arrow()";
         Err(PyTypeError::new_err(what))
     }
 

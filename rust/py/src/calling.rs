@@ -1,10 +1,11 @@
-//! Calling Python code from Rust, such that the interpreter may shut down meanwhile.
+//! Calls of Python code from Rust, during which the interpreter may shut down.
 //!
-//! Python code takes the GIL again after a switch of threads or a system call. While the
-//! interpreter shuts down, versions before 3.14 end a daemon thread there by `pthread_exit`. glibc
-//! then unwinds the stack of the thread, and the process aborts where the unwinding comes to a Rust
-//! frame that catches panics: each function that Python calls is one. So the thread sleeps here
-//! until the process ends, as 3.14 does it. pyo3 does the same where a thread attaches again.
+//! Python code takes the GIL again after a switch of threads or a system call. If the interpreter
+//! shuts down meanwhile, versions before 3.14 end a daemon thread there by `pthread_exit`. glibc
+//! then unwinds the stack of the thread. The process aborts when the unwinding reaches a Rust frame
+//! that catches panics, and each function that Python calls is such a frame. So this module puts
+//! the thread to sleep until the process ends, as 3.14 does. pyo3 does the same where a thread
+//! attaches again.
 #![allow(unsafe_code)]
 
 use std::hint::black_box;
@@ -15,9 +16,9 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyIterator, PyTuple};
 use pyo3::{BoundObject, ffi};
 
-// pyo3's own declarations say that the functions never unwind: then nothing here would run. With
-// link-time optimization the two declarations of a function become one that never unwinds, so each
-// call goes through a pointer that the optimizer does not see through (`black_box`).
+// pyo3 declares these functions as ones that never unwind, so with its declarations nothing here
+// would run. Link-time optimization merges the two declarations of a function into one that never
+// unwinds. So each call goes through a pointer that the optimizer cannot follow (`black_box`).
 unsafe extern "C-unwind" {
     fn PyObject_Call(
         callable: *mut ffi::PyObject,

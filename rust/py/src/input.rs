@@ -18,8 +18,8 @@ use crate::coding::Coding;
 use crate::errors::invalid;
 use crate::payload;
 
-const PAIR: &str = "a tuple in extend() is a pair (key, value), whose key is not None; a value that is a \
-                    tuple (a row, a named tuple) goes into a NewRecord, a value without a key stands alone";
+const PAIR: &str = "a tuple in extend() is a pair (key, value), whose key is not None. Put a value that \
+                    is a tuple (a row, a named tuple) into a NewRecord. Pass a value without a key by itself";
 const PAIR_KEY: &str =
     "the first of a pair is its key (a value that is a tuple goes into a NewRecord), which";
 
@@ -108,7 +108,7 @@ pub(crate) fn encoded<'py>(
 #[cold]
 pub(crate) fn no_container(what: &str) -> PyErr {
     PyTypeError::new_err(format!(
-        "`in` does not search {what}: a record equals no value, no key and no offset; compare what you \
+        "`in` does not search {what}: a record equals no value, no key and no offset. Compare what you \
          mean, as in any(record.value == wanted for record in …)"
     ))
 }

@@ -3,7 +3,7 @@
 The options are those of Spark's Kafka source. `startingOffsets` and `endingOffsets` are `earliest`,
 `latest`, or JSON: `{"topic": {"0": 42, "1": -2}}`. There -2 stands for earliest and -1 for latest,
 and every partition must be named. `…Timestamp` is one time for all partitions;
-`…OffsetsByTimestamp` is JSON with a time for each. Of several options, `…Timestamp` comes first,
+`…OffsetsByTimestamp` is JSON with a time for each. If several are given, `…Timestamp` counts first,
 then `…OffsetsByTimestamp`, then `…Offsets`. A batch cannot begin at latest or end at earliest: it
 would always be empty.
 """

@@ -37,7 +37,7 @@ _US = 1000
 
 @dataclass
 class Pruning:
-    """What Spark's filters say about the records that they want.
+    """The limits that Spark's filters set for the records that they want.
 
     Attributes:
         first: Lowest offset.

@@ -206,9 +206,11 @@ impl ConsumerBuilder {
     /// Join the group.
     ///
     /// # Errors
-    /// `InvalidArgument` for no topic, one named twice, a pattern that is none, another subscription than that of a
-    /// living member, or automatic commits of offsets that a log keeps. `OffsetOutOfRange` for a start that is none. `InvalidName`, `UnknownTopic`, `NotWritable`,
-    /// `LockTimeout`, `CorruptData`, `UnsupportedVersion`, `NoSpace`, `SystemCallFailed`.
+    /// `InvalidArgument` for no topic, a topic that is named twice, or a pattern that is not valid.
+    /// Also if a living member has another subscription, and for automatic commits of offsets that
+    /// a log keeps. `OffsetOutOfRange` for a start that does not exist. `InvalidName`,
+    /// `UnknownTopic`, `NotWritable`, `LockTimeout`, `CorruptData`, `UnsupportedVersion`,
+    /// `NoSpace`, `SystemCallFailed`.
     pub fn open(self) -> Result<Consumer> {
         let (store, name, start) = (&self.store, &self.name, self.start);
         if self.automatic.is_some() && self.home.is_some() {

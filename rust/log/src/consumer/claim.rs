@@ -55,8 +55,9 @@ impl GroupMember {
         self.announces = true;
     }
 
-    /// Get the next announcement after a [`GroupMember::refresh`], if there is one: first partitions
-    /// that the next refresh releases once what was delivered is committed, then new ones.
+    /// Get the next announcement after a [`GroupMember::refresh`], if there is one. First come
+    /// partitions that the next refresh releases, once delivered records are committed. Then come
+    /// new partitions.
     pub fn announcement(&mut self) -> Option<Announcement> {
         if !self.announces {
             return None;

@@ -104,8 +104,8 @@ pub(super) fn join(
         } else if file.load(member(index) + 8) != reads {
             let other = Who::of(word).map(|other| who.describe(other.process));
             let what = format!(
-                "{} has this consumer group open with other topics or another pattern: all members \
-                 of a group read the same; use another group to read other topics",
+                "{} has this consumer group open with other topics or another pattern. All members \
+                 of a group read the same topics; use another group to read others",
                 other.unwrap_or_default()
             );
             return Err(Error::InvalidArgument { what });

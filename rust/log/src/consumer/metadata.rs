@@ -1,8 +1,9 @@
 //! Metadata of a commit: a text that a member leaves beside the committed offsets.
 //!
-//! Owns what a caller gives and gets. It lies in the sector of its cursor, or in the cursor's entry in a log, so it
-//! is stored with the offset or not at all ([`super::cursors`], [`super::log_cursors`]). Invariant: an offset never
-//! has the metadata of another commit. See `docs/PROTOCOL.md`, "Committing".
+//! Owns the calls that set and return it. It is in the sector of its cursor, or in the cursor's
+//! entry in a log. So it is stored together with the offset or not at all ([`super::cursors`],
+//! [`super::log_cursors`]). Invariant: an offset never has the metadata of another commit. See
+//! `docs/PROTOCOL.md`, "Committing".
 
 use super::cursors;
 use super::handle::GroupMember;

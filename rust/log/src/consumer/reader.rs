@@ -328,8 +328,9 @@ impl GroupReader {
         }
     }
 
-    /// True if nothing comes after all that a look from now on finds: all topics are finished, and the group has read
-    /// the partitions that other members have, or had.
+    /// True if only records that the reader already sees are left, and no more will come. That is
+    /// so if all topics are finished, and the group has read the partitions that other members
+    /// have, or had.
     pub fn is_over(&self) -> bool {
         let topics = self.member.topics();
         // Another topic may join a pattern later.

@@ -1,10 +1,11 @@
 //! When a log last saw its expiring producers, and which of them it may forget.
 //!
-//! Owns the clock of that decision. Each append of an expiring producer moves it to the time of its
-//! block, and a step counts as an hour at most, backward steps as nothing: the times of all earlier
-//! uses move with it. Invariant: a clock that jumps makes no producer older than the appends around
-//! it say. So a log that is rarely used remembers longer, never shorter. Snapshots hold the times, so
-//! all processes agree. `log` decides when a log forgets. See `docs/PROTOCOL.md`, "Preconditions".
+//! Owns the clock of that decision. Each append of an expiring producer moves the clock to the time
+//! of its block. A step counts as an hour at most, and a backward step as nothing; the times of all
+//! earlier uses move along. Invariant: a clock that jumps makes no producer older than the appends
+//! around it say. So a log that is rarely used remembers longer, never shorter. Snapshots hold the
+//! times, so all processes agree. `log` decides when a log forgets. See `docs/PROTOCOL.md`,
+//! "Preconditions".
 
 use std::collections::HashSet;
 

@@ -36,9 +36,9 @@ pub struct ProducerName<'a> {
 }
 
 impl<'a> ProducerName<'a> {
-    /// Name a producer that a log forgets by itself: a day after its last use, or earlier if the log
-    /// is full of producers and this one was used longest ago. For producers that get a new name at
-    /// each start.
+    /// Name a producer that a log forgets by itself, a day after its last use. A log that is full
+    /// of producers forgets those earlier that were used longest ago. This is for producers that
+    /// get a new name at each start.
     pub const fn expiring(name: &'a str) -> Self {
         Self { name, is_expiring: true }
     }

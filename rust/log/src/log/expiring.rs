@@ -1,10 +1,11 @@
-//! Making place for producers, which may mean to forget expiring ones.
+//! Making space for producers, if necessary by forgetting expiring ones.
 //!
-//! Owns when a log forgets producers by itself; [`LogState::idle_producers`] says which. A process
-//! looks for them when it appends for a producer that the log does not know: an hour of the log's
-//! time after its last look, or because the log is full. Invariant: what it forgets is a block of the
-//! log, behind the last use of each of these producers, so a process that walks the log forgets the
-//! same. A named producer is never among them. See `docs/PROTOCOL.md`, "Preconditions".
+//! Owns when a log forgets producers by itself; [`LogState::idle_producers`] chooses them. A
+//! process looks for them when it appends for a producer that the log does not know. It does so if
+//! an hour of the log's time has passed since its last look, or if the log is full. Invariant: a
+//! block of the log says which producers are forgotten. It comes after the last use of each of
+//! them, so every process that walks the log forgets the same ones. A named producer is never among
+//! them. See `docs/PROTOCOL.md`, "Preconditions".
 //!
 //! [`LogState::idle_producers`]: crate::format::state::LogState::idle_producers
 
@@ -20,8 +21,8 @@ use super::commit::Kept;
 use super::metadata::FACTS_OF_A_BLOCK;
 use super::{Control, Log, Member};
 
-/// A full log forgets this share of its producers at once, at most as many as a block names:
-/// looking for them costs as much for one as for many.
+/// A full log forgets this share of its producers at once, but at most as many as a block can name.
+/// To find one costs as much as to find many.
 const SHARE: usize = 16;
 /// Most producers that are forgotten by one block because their time is over.
 const MOST: usize = 4096;

@@ -5,8 +5,9 @@
 //! share one allowance, which [`spare_maps`] computes from the limits of the process. If the system
 //! refuses a map all the same, every log closes its unused segments and the caller tries again
 //! ([`with_room`]). When a reader moves on to the next segment, the pages of the previous one are
-//! released. The pages of all are released whenever scans read as much as a segment has, within
-//! [`KEPT`], since a reader may also end in a segment. So resident memory does not grow with what was read.
+//! released. A reader may also end within a segment. So the pages of all are released whenever
+//! scans have read as much as a segment has, within [`KEPT`]. Resident memory thus does not grow
+//! with what was read.
 //!
 //! A closed segment loses its notes of verified blocks: opened again, it is verified again. A
 //! segment in use is never closed. [`super::chain`] decides which segments exist.

@@ -212,8 +212,8 @@ fn validate_producers(preconditions: &[Precondition<'_>], blocks: &[NewBlock<'_>
     let is_idle = !producers.iter().all(has_block);
     if overlaps || is_idle || blocks.iter().any(|b| producer_of(&producers, b.topic).is_none()) {
         return Err(Error::invalid(
-            "an append that has a producer has records, and one producer for each topic that it \
-                    writes to: a repeat could not find the other records",
+            "an append with a producer needs records, and one producer for each topic that it \
+                    writes to. Otherwise a repeat could not find the other records",
         ));
     }
     Ok(())
@@ -407,8 +407,8 @@ impl Log {
                     }
                     _ => Error::invalid(format!(
                         "producer {producer:?} appended sequence {sequence} to other partitions, or without \
-                             the rest of this append: repeat an append with the records and keys that \
-                             it had"
+                             the rest of this append. Repeat an append with the same records and \
+                             keys"
                     )),
                 }
             }

@@ -1,7 +1,7 @@
-//! Dead letters: jobs that failed too often, as records of another topic; and putting them back.
+//! Dead letters: jobs that failed too often become records of another topic, and can be put back.
 //!
-//! Owns the headers of a dead letter. Invariants: a job is buried only after its letter is on the disk; a letter is put
-//! back once, however often a redrive is interrupted and repeated.
+//! Owns the headers of a dead letter. Invariants: a job is buried only after its dead letter is on
+//! the disk. A dead letter is put back once, however often a redrive is interrupted and repeated.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -30,18 +30,20 @@ const BLOCK: u64 = 256;
 const WRITING: Duration = Duration::from_secs(600);
 
 impl QueueFile {
-    /// Append dead letters of jobs to a topic, wait until they are on the disk, and bury the jobs. A letter has the
-    /// job's key, value and headers, and headers that say where it comes from, how often it was begun, and why it
-    /// failed: `reason`, or else that its worker died. A job whose lease is over is left out: another worker has it.
+    /// Append dead letters of jobs to a topic, wait until they are on the disk, and bury the jobs.
+    /// A dead letter has the job's key, value and headers. More headers say where it comes from,
+    /// how often it was begun, and why it failed: `reason`, or else that its worker died. A job
+    /// whose lease is over is left out, since another worker may have it.
     ///
-    /// Some letters may be written twice: where this fails, or the process dies, before the job is buried.
+    /// A dead letter may be written twice if this call fails, or the process dies, before the job
+    /// is buried.
     ///
     /// # Returns
     /// Whether all leases held.
     ///
     /// # Errors
-    /// As [`Topic::append`] to the topic of the letters, and those of the queue's state. The jobs that were not
-    /// buried stay in flight, and are this process's for ten minutes.
+    /// As [`Topic::append`] to the topic of the dead letters, and those of the queue's state. Jobs
+    /// that were not buried stay in flight, and belong to this process for ten minutes.
     pub fn dead_letter(
         &self,
         topic: &Topic,

@@ -139,7 +139,7 @@ impl QueueBuilder {
         Self { dead_letters: Some((max_attempts, letters.clone())), ..self }
     }
 
-    /// Create the queue, and the topic of its name, where they are missing; true by default.
+    /// Create the queue, and the topic of its name, if they do not exist; true by default.
     pub fn create(self, create: bool) -> Self {
         Self { create, ..self }
     }
@@ -147,8 +147,10 @@ impl QueueBuilder {
     /// Open the queue.
     ///
     /// # Errors
-    /// `InvalidName`; `UnknownQueue` where it may not be created; `InvalidArgument` for a topic with several partitions; `SettingsMismatch` where the queue has another topic
-    /// or order; `NotWritable`; `CorruptData`, `UnsupportedVersion`; `NoSpace`, `LockTimeout`, `SystemCallFailed`.
+    /// `UnknownQueue` if it does not exist and may not be created. `InvalidArgument` for a topic
+    /// with several partitions. `SettingsMismatch` if the queue has another topic or order.
+    /// `InvalidName`, `NotWritable`, `CorruptData`, `UnsupportedVersion`, `NoSpace`, `LockTimeout`,
+    /// `SystemCallFailed`.
     pub fn open(self) -> Result<Queue> {
         if !self.create {
             admin::expect(&self.store, &self.name)?;
@@ -195,11 +197,13 @@ impl Queue {
         self.put(record.headers(&headers))
     }
 
-    /// Take up to `n` jobs that are ready, and wait for the first one: without a timeout as long as it takes, with
-    /// [`Duration::ZERO`] not at all. After the timeout there are none.
+    /// Take up to `n` jobs that are ready, and wait for the first one. Without a timeout it waits
+    /// as long as it takes; with [`Duration::ZERO`] it does not wait. After the timeout it returns
+    /// no jobs.
     ///
-    /// A job begins when the iteration reaches it, which counts as an attempt. Those that are not reached go back to
-    /// the queue when the iterator is dropped. A job whose worker died comes alone.
+    /// A job begins when the iteration reaches it, which counts as an attempt. Jobs that it does
+    /// not reach return to the queue when the iterator is dropped. A job whose worker died comes
+    /// alone.
     ///
     /// # Errors
     /// `InvalidArgument` for a lease below a millisecond; `TopicDeleted`, `CorruptData`, `LockTimeout`, `SystemCallFailed`; as

@@ -307,8 +307,8 @@ fn as_they_are(store: &Store, topics: Vec<TopicSettings>) -> Vec<TopicSettings> 
     topics.into_iter().filter_map(now).collect()
 }
 
-/// Read the cursors. They are small files with checksums of their own, so that a copy of one that
-/// is being written is as good as the previous version.
+/// Read the cursors. They are small files with checksums of their own. So a copy that is made
+/// during a write is as good as the previous version.
 fn read_consumers(store: &Store) -> Result<Vec<(String, Vec<u8>)>> {
     let storage = &**store.storage();
     let mut read = Vec::new();

@@ -83,12 +83,13 @@ impl Store {
         TopicCodec::new(self, topic, asked)
     }
 
-    /// Name the codec of an open topic: the one that its opening named, else this one. `is_empty` says whether the topic
-    /// never had a record; a topic with records and without a name can only come from a foreign copy of its settings,
-    /// and no codec has encoded them.
+    /// Name the codec of an open topic: the one that its opening named, else this one. `is_empty`
+    /// tells whether the topic never had a record. A topic with records and without a codec can
+    /// only come from a foreign copy of its settings; no codec has encoded its records.
     ///
     /// # Errors
-    /// [`Error::SettingsMismatch`] where another program has named another one; as [`Store::configure_topic`].
+    /// [`Error::SettingsMismatch`] if another program has named another codec, and the errors of
+    /// [`Store::configure_topic`].
     pub(crate) fn name_codec(
         &self,
         topic: &TopicSettings,

@@ -233,7 +233,7 @@ impl Store {
             if bytes > MAX_PROPERTIES {
                 return Err(Error::invalid(format!(
                     "the properties of a topic have at most {MAX_PROPERTIES} bytes together, and these \
-                     of topic {name:?} would have {bytes}: keep large values in a topic of their own"
+                     of topic {name:?} would have {bytes}. Keep large values in a topic of their own"
                 )));
             }
             Ok(topic)

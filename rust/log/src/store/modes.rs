@@ -40,8 +40,8 @@ impl Modes {
             return Ok(Self::of(directory));
         }
         Err(Error::invalid(format!(
-            "{directory:#05o} is no mode for a store: the first digit is 7, the others are 0 \
-                 (nothing), 5 (read) or 7 (read and write), as in 0o700, 0o750, 0o770"
+            "{directory:#05o} is no mode for a store. Its first digit is 7; the others are 0 \
+                 (nothing), 5 (read) or 7 (read and write), as in 0o700, 0o750 or 0o770"
         )))
     }
 }

@@ -149,6 +149,6 @@ pub(super) fn taken_log(topic: &TopicSettings, sibling: &TopicSettings) -> Error
     let (name, log, other) = (&topic.name, &topic.log, &sibling.name);
     Error::invalid(format!(
         "topic {name:?} would have a log of its own, but topic {other:?} lives in a log of that \
-             name; say log={log:?} to share it, name another log, or choose another name"
+             name. Say log={log:?} to share it, name another log, or choose another name"
     ))
 }

@@ -1,10 +1,10 @@
 //! The directory in which a copy is built, and leftovers of dead builders.
 //!
 //! Owns the directories `<name>.<random>.tmp` beside a destination. Invariant: a process that
-//! builds in one holds the flock of the `claim` in it, from before the first byte until the copy
-//! has its name. The kernel releases it at death. So a free one has no builder: the next backup of
-//! the same name removes it. [`super::backup`] defines the contents of a copy. See
-//! `docs/PROTOCOL.md`, "Backup".
+//! builds in such a directory holds the flock of the `claim` in it. It holds the lock from before
+//! the first byte until the copy has its name; the kernel releases it when the process dies. So a
+//! directory with a free lock has no builder, and the next backup of the same name removes it.
+//! [`super::backup`] defines the contents of a copy. See `docs/PROTOCOL.md`, "Backup".
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};

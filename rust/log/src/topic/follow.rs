@@ -98,8 +98,8 @@ impl Follow {
         Ok(found)
     }
 
-    /// Return true if nothing comes after all that a look from now on finds: the topic is finished,
-    /// and all of it is visible to this follower.
+    /// Return true if only records that the follower already sees are left, and no more will come.
+    /// That is so if the topic is finished, and all of it is visible to this follower.
     #[doc(hidden)]
     pub fn is_over(&self) -> bool {
         let is_visible = |partition| match self.topic.visibility {

@@ -183,7 +183,7 @@ impl Transaction {
     ///
     /// # Errors
     /// As [`Transaction::append`]. `InvalidArgument` if the topic has several partitions and the
-    /// handle is for all of them, and for an offset that no record of the transaction can get.
+    /// handle is for all of them. Also for an offset that no record of the transaction can get.
     ///
     /// # Examples
     /// ```
@@ -452,8 +452,8 @@ impl Transaction {
             ),
             Some(home) if topic.log.dir() == home.log.dir() => return Ok(()),
             Some(home) => format!(
-                "topics {:?} and {name:?} live in different logs, and only what shares a log is written \
-                 at once: create topics that belong together with the same log=\"…\"",
+                "topics {:?} and {name:?} live in different logs, but a transaction writes to one log. \
+                 Create topics that belong together with the same log=\"…\"",
                 home.name()
             ),
             None => {
