@@ -2,9 +2,10 @@
 //!
 //! Owns the one enum that every call of the engine fails with. A caller matches on the situation,
 //! not on the place in the code. [`Error::remedy`] groups the situations by what helps. Invariant:
-//! a message is one sentence for a person. An error of the kernel keeps its number
-//! ([`Error::os_error`]), and a full disk has a variant of its own. The bindings choose the Python
-//! exception for each variant; `docs/GUARANTEES.md` says what a user may rely on after each.
+//! a message tells a person in short sentences what happened and what to do. An error of the kernel
+//! keeps its number ([`Error::os_error`]), and a full disk has a variant of its own. The bindings
+//! choose the Python exception for each variant; `docs/GUARANTEES.md` says what a user may rely on
+//! after each.
 
 use std::fmt;
 use std::io;

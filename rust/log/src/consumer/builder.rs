@@ -99,7 +99,8 @@ impl Store {
     /// List the consumer groups with their members and committed offsets.
     ///
     /// # Errors
-    /// `SystemCallFailed` when the directory cannot be read. An error in the file of a group stands beside its name.
+    /// `SystemCallFailed` when the directory cannot be read. An error in the file of a group is
+    /// returned beside its name.
     pub fn groups(&self) -> Result<Vec<GroupInfo>> {
         list_groups(self)
     }
@@ -107,7 +108,8 @@ impl Store {
     /// Delete a consumer group and its committed offsets. It must have no living member.
     ///
     /// # Errors
-    /// `InvalidArgument` where there is none, or a member lives; `NotWritable`, `LockTimeout`, `SystemCallFailed`.
+    /// `InvalidArgument` if there is no such group, or a member lives; `NotWritable`,
+    /// `LockTimeout`, `SystemCallFailed`.
     pub fn delete_group(&self, group: &str) -> Result<()> {
         delete_group(self, group)
     }
@@ -115,7 +117,8 @@ impl Store {
     /// Let a group forget a topic that it no longer reads, so that retention does not wait for it.
     ///
     /// # Errors
-    /// `InvalidArgument` where there is no such group, or it reads the topic; `NotWritable`, `LockTimeout`, `CorruptData`, `SystemCallFailed`.
+    /// `InvalidArgument` if there is no such group, or it reads the topic; `NotWritable`,
+    /// `LockTimeout`, `CorruptData`, `SystemCallFailed`.
     pub fn forget_topic(&self, name: &str, topic: &str) -> Result<()> {
         forget_topic(self, name, topic).map(drop)
     }

@@ -298,8 +298,9 @@ impl GroupReader {
         Ok(None)
     }
 
-    /// Step over corruption in every partition that is at some. Return the topic and partition of each, and what is
-    /// lost, which counts as delivered. Call [`GroupReader::prepare`] first.
+    /// Step over corruption in every partition whose next record is corrupt. Return the topic and
+    /// partition of each, and the lost offsets, which count as delivered. Call
+    /// [`GroupReader::prepare`] first.
     ///
     /// # Errors
     /// As [`Scan::step_over`](crate::Scan::step_over), when nothing was stepped over.

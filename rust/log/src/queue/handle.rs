@@ -1,7 +1,7 @@
-//! A queue as programs use it: with its topic, and jobs that say themselves what became of them.
+//! A queue as programs use it: its topic, and jobs that a program acks, nacks or buries.
 //!
-//! Owns the topic and the length of a lease that the calls of [`QueueFile`] are given. A job holds both, so that it
-//! can be acked from any thread, also after the queue was dropped.
+//! Owns the topic, and the length of a lease that the calls of [`QueueFile`] get. A job holds both.
+//! So any thread can ack it, even after the queue was dropped.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -78,8 +78,8 @@ pub struct QueueBuilder {
 }
 
 impl Store {
-    /// Open a work queue over the topic of the same name; both are created where they are missing. All records that
-    /// the topic has are jobs of a new queue.
+    /// Open a work queue over the topic of the same name; create both if they do not exist. All
+    /// existing records of the topic become jobs of a new queue.
     ///
     /// # Errors
     /// As [`QueueBuilder::open`].
@@ -129,7 +129,8 @@ impl QueueBuilder {
         Self { lease, ..self }
     }
 
-    /// Deliver failed jobs again after these delays, where [`Job::nack`] gives none; at once by default.
+    /// Deliver failed jobs again after these delays, unless [`Job::nack`] gives one; at once by
+    /// default.
     pub fn backoff(self, backoff: Backoff) -> Self {
         Self { backoff: Some(backoff), ..self }
     }
@@ -295,8 +296,9 @@ impl Drop for Jobs {
     }
 }
 
-/// A job that a worker has begun: a record, and the right to work on it until its lease ends. It dereferences to its
-/// [`Record`]. A job that is dropped is neither acked nor given back.
+/// A job that a worker has begun: a record, and the right to work on it until its lease ends. It
+/// dereferences to its [`Record`]. A job that is dropped is neither acked nor returned to the
+/// queue.
 #[derive(Clone, Debug)]
 pub struct Job {
     shared: Arc<Shared>,
@@ -322,22 +324,23 @@ impl Job {
         self.leased.lease.attempt
     }
 
-    /// Say whether the last worker that had begun it died or was late.
+    /// Tell whether the last worker that had begun it died or was late.
     pub fn is_suspect(&self) -> bool {
         self.leased.lease.suspect
     }
 
-    /// Say that it is done.
+    /// Mark the job as done.
     ///
     /// # Errors
-    /// `LeaseExpired` where its lease is over: another worker may have the job.
+    /// `LeaseExpired` if its lease is over: another worker may have the job.
     pub fn ack(&self) -> Result<()> {
         self.shared.file.ack(&self.shared.topic, &[self.leased.to_ack()])
     }
 
-    /// Say that it failed, and why. It is delivered again after this delay, or after that of the queue's
-    /// [backoff](QueueBuilder::backoff). After the last attempt it becomes a [dead letter](QueueBuilder::dead_letters),
-    /// which keeps the reason. Where the letter cannot be written now, a later take does it.
+    /// Mark the job as failed, and say why. It is delivered again after this delay, or after that
+    /// of the queue's [backoff](QueueBuilder::backoff). After the last attempt it becomes a [dead
+    /// letter](QueueBuilder::dead_letters), which keeps the reason. If the dead letter cannot be
+    /// written now, a later take writes it.
     ///
     /// # Errors
     /// As [`Job::ack`]; `InvalidArgument` for a delay that leads out of the calendar.
@@ -357,7 +360,7 @@ impl Job {
         file.nack(topic, &[self.leased.lease], delay)
     }
 
-    /// Give up on it: it is done, and counts as dead. It leaves no dead letter.
+    /// Give the job up: it is done, and counts as dead. It leaves no dead letter.
     ///
     /// # Errors
     /// As [`Job::ack`].

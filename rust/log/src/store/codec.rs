@@ -65,7 +65,7 @@ impl TopicCodec {
         self.read().ok().flatten().unwrap_or(asked)
     }
 
-    /// Say whether the name is known.
+    /// Tell whether the name is known.
     #[inline(always)]
     pub(crate) fn is_named(&self) -> bool {
         self.named.get().is_some()

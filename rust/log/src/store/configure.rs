@@ -205,8 +205,8 @@ impl Store {
         self.rewrite_topic(name, of, |topic| TopicSettings { compacted, ..topic })
     }
 
-    /// Change properties of a topic: each named one gets the value, or goes. The others stay.
-    /// Otherwise as [`Store::configure_topic`].
+    /// Change properties of a topic: each named property gets its value, or is removed. The others
+    /// stay. Otherwise as [`Store::configure_topic`].
     ///
     /// # Errors
     /// As [`Store::configure_topic`]; `InvalidArgument` for a name without bytes or with too many,

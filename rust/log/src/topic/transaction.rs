@@ -229,7 +229,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// Finish a topic when the transaction commits, behind its records: see [`Topic::finish`].
+    /// Finish a topic when the transaction commits, after its records: see [`Topic::finish`].
     ///
     /// # Errors
     /// As [`Transaction::append`].
