@@ -36,7 +36,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 	proof-power proof-guest proof-crashes proof-outside proof-together proof-models proof-sanitizers proof-programs soak coverage mutants \
 	lint lint-rust lint-python public-api test-rust test-loom test-shuttle test-python test-spark test-spark-release \
 	test-spark-all bench bench-spark bench-peers bench-server bench-plots demo docs docs-serve wheel wheels format clean \
-	build-server build-server-static check-image check-server
+	build-server build-server-static check-image check-server page-images
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -200,6 +200,9 @@ build-server-static: .venv/.wheels ## build the server as a program that needs n
 check-image: build-server-static $(CORE) .venv/.dev ## the static server in an empty root, as another user
 	export FALAJ_SERVER="$(TARGET)/server/$(STATIC)/release/falaj-server" && STATIC_SERVER="$$FALAJ_SERVER" \
 		$(BIN)/python -m pytest tests/server/test_static.py tests/server/test_deploy.py -rs -p no:cacheprovider
+
+page-images: build-server $(CORE) .venv/.dev ## draw the pictures of the server's page in docs/images with Chromium
+	$(BIN)/python tools/page_images.py
 
 check-server: $(CORE) .venv/.dev ## tests and lints of the server
 	cd $(SERVER_DIR) && cargo fmt --check

@@ -3,6 +3,7 @@
 The pipe is two descriptors with JSON messages that end in a zero byte (Chrome DevTools Protocol).
 """
 
+import base64
 import functools
 import http.server
 import json
@@ -32,6 +33,19 @@ _FLAGS = (
 )
 
 
+# Keys that type nothing, and their numbers.
+_CODES = {"Tab": 9, "Enter": 13, "Escape": 27, "Space": 32, "PageUp": 33, "PageDown": 34}
+_CODES |= {
+    "End": 35,
+    "Home": 36,
+    "ArrowLeft": 37,
+    "ArrowUp": 38,
+    "ArrowRight": 39,
+    "ArrowDown": 40,
+    "Shift+Tab": 9,
+}
+
+
 class Browser:
     """A browser that resolves every name under `example` to 127.0.0.1."""
 
@@ -54,13 +68,16 @@ class Browser:
         self._from = os.fdopen(self._read, "rb")
         self._number = 0
         self._session: str | None = None
+        # What went wrong in pages: exceptions, and what the browser refused to do.
+        self.errors: list[str] = []
 
     def __enter__(self) -> Self:
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)[
             "sessionId"
         ]
-        self.call("Page.enable")
+        for part in ("Page", "Runtime", "Log"):
+            self.call(f"{part}.enable")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -84,8 +101,15 @@ class Browser:
 
     def go(self, address: str) -> None:
         """Load a page."""
-        failed = self.call("Page.navigate", url=address).get("errorText")
-        assert not failed, (address, failed)
+        went = self.call("Page.navigate", url=address)
+        assert "errorText" not in went, (address, went)
+        # An address that differs in its fragment alone loads nothing.
+        if "loaderId" in went:
+            self._until(lambda message: message.get("method") == "Page.loadEventFired")
+
+    def reload(self) -> None:
+        """Load the page again."""
+        self.call("Page.reload")
         self._until(lambda message: message.get("method") == "Page.loadEventFired")
 
     def run(self, script: str) -> Any:
@@ -99,9 +123,54 @@ class Browser:
         assert "exceptionDetails" not in result, result
         return result["result"].get("value")
 
+    def until(self, condition: str, patience_s: float = 30) -> None:
+        """Wait until an expression is true in the page, looked at as each frame is drawn."""
+        self.run(
+            f"const end = performance.now() + {patience_s * 1000};"
+            f"for (;;) {{ if (await ({condition})) return;"
+            "if (performance.now() > end) throw new Error('it did not come true: ' + "
+            f"{json.dumps(condition)} + ' in ' + document.body.innerText.slice(0, 3000));"
+            "await new Promise(requestAnimationFrame); }"
+        )
+
     def text(self) -> str:
         """The text of the page."""
         return str(self.run("return document.documentElement.textContent"))
+
+    def press(self, *keys: str) -> None:
+        """Press keys, each by its name or as the character that it types."""
+        for key in keys:
+            code = _CODES.get(key, 0)
+            text = {"Enter": "\r", "Space": " "}.get(key, key if len(key) == 1 else None)
+            name = {"Space": " ", "Shift+Tab": "Tab"}.get(key, key)
+            same = {"key": name, "windowsVirtualKeyCode": code, "modifiers": 8 * ("Shift" in key)}
+            down = {"text": text} if text else {}
+            self.call("Input.dispatchKeyEvent", type="keyDown", **same, **down)
+            self.call("Input.dispatchKeyEvent", type="keyUp", **same)
+
+    def type(self, text: str) -> None:
+        """Put text where the focus is."""
+        self.call("Input.insertText", text=text)
+
+    def size(self, width: int, height: int, scale: float = 1) -> None:
+        """Give the page this size."""
+        self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=scale,
+            mobile=False,
+        )
+
+    def prefer(self, scheme: str) -> None:
+        """Prefer a light or a dark page."""
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        self.call("Emulation.setEmulatedMedia", features=features)
+
+    def image(self, kind: str = "png") -> bytes:
+        """Take a picture of the page."""
+        quality = {} if kind == "png" else {"quality": 90}
+        return base64.b64decode(self.call("Page.captureScreenshot", format=kind, **quality)["data"])
 
     def _until(self, wanted: Any) -> dict[str, Any]:
         while True:
@@ -110,8 +179,18 @@ class Browser:
                 assert byte, f"the browser ended with {self._process.wait(60)}"
                 data += byte
             message: dict[str, Any] = json.loads(data)
+            self._note(message)
             if wanted(message):
                 return message
+
+    def _note(self, message: dict[str, Any]) -> None:
+        said = message.get("params", {})
+        if message.get("method") == "Runtime.exceptionThrown":
+            details = said["exceptionDetails"]
+            thrown = details.get("exception", {}).get("description", "")
+            self.errors.append(f"{details['text']} {thrown}")
+        elif message.get("method") == "Log.entryAdded" and said["entry"]["level"] == "error":
+            self.errors.append(f"{said['entry']['text']} {said['entry'].get('url', '')}")
 
 
 class _Page(http.server.BaseHTTPRequestHandler):

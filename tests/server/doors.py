@@ -57,6 +57,7 @@ class Server:
         program: Path = PROGRAM,
     ) -> None:
         self.store = store
+        self.flags = flags
         command = [
             *before,
             os.fspath(program),

@@ -126,7 +126,7 @@ fn announce(app: &App, address: SocketAddr, tls: bool, token: bool) {
     let store = &app.config.store;
     let token_file =
         token.then(|| crate::access::token_path(Path::new(store)).display().to_string());
-    tracing::info!(store, address = %address, token = token_file, read_only = app.served.is_read_only(), "serving");
+    tracing::info!(store, address = %address, token = token_file, read_only = app.served.is_read_only(), page = %format!("{scheme}://{address}/"), "serving");
     if app.config.open {
         tracing::warn!("open: every local user and program may read and write this store");
     }

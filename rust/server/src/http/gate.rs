@@ -6,6 +6,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 
 use super::App;
+use super::page;
 use super::problem::Problem;
 use crate::access::Principal;
 
@@ -75,12 +76,27 @@ fn admit(app: &App, request: &mut Request) -> Result<Admitted, Box<Problem>> {
     {
         return Ok(Admitted::Preflight);
     }
-    if PUBLIC.contains(&request.uri().path()) {
+    let path = request.uri().path();
+    if PUBLIC.contains(&path) || path.starts_with(page::FILES) {
         return Ok(Admitted::Yes);
     }
-    let principal: Principal = app.access().authenticate(bearer(headers)?)?;
+    let token = bearer(headers)?;
+    let principal: Principal = app.access().authenticate(token).map_err(|refusal| match token {
+        Some(_) => unknown_token(),
+        None => refusal.into(),
+    })?;
     request.extensions_mut().insert(principal);
     Ok(Admitted::Yes)
+}
+
+fn unknown_token() -> Box<Problem> {
+    let detail = "this server does not know the token";
+    let problem = Problem::new(StatusCode::UNAUTHORIZED, "unauthenticated", detail);
+    Box::new(
+        problem.remedy(
+            "on the server's machine its own token lies in the file server/token of the store",
+        ),
+    )
 }
 
 /// The token of a request. More than one header, or another scheme, is a mistake and not a request without one.

@@ -18,6 +18,8 @@ mod health;
 pub mod listen;
 pub mod metrics;
 mod openapi;
+mod overview;
+mod page;
 pub mod problem;
 mod read;
 mod shape;
@@ -53,6 +55,8 @@ pub struct Shared {
     pub browser: Browser,
     /// Requests that may wait for new records.
     pub followers: Arc<Semaphore>,
+    /// The last look at the whole store.
+    pub looks: overview::Looks,
     /// Counts of what happened.
     pub metrics: metrics::Metrics,
     access: RwLock<Arc<Access>>,
@@ -78,6 +82,7 @@ impl App {
             served,
             browser,
             followers: Arc::new(Semaphore::new(followers)),
+            looks: overview::Looks::default(),
             metrics: metrics::Metrics::default(),
             access: RwLock::new(Arc::new(access)),
             draining: AtomicBool::new(false),
@@ -116,11 +121,15 @@ impl App {
     /// All routes.
     pub fn router(self) -> Router {
         Router::new()
+            .route("/", get(page::index))
+            .route("/page/{file}", get(page::file))
             .route("/healthz", get(health::healthz))
             .route("/readyz", get(health::readyz))
             .route("/metrics", get(metrics::metrics))
             .route("/openapi.json", get(openapi::openapi))
             .route("/v1/append", post(together::append))
+            .route("/v1/store", get(overview::overview))
+            .route("/v1/logs/{log}", get(overview::log))
             .route("/v1/topics", get(topics::list))
             .route(
                 "/v1/topics/{topic}",

@@ -403,7 +403,11 @@ async fn on_topic(
     Ok(Json(shown(info)?))
 }
 
-fn shown(info: TopicInfo) -> Answer<Value> {
+/// A topic as JSON.
+///
+/// # Errors
+/// That of its settings or of its log.
+pub fn shown(info: TopicInfo) -> Answer<Value> {
     let settings = info.settings?;
     let retention = settings.retention;
     let all = info.partitions?;
