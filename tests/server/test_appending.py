@@ -184,6 +184,27 @@ def test_a_batch_of_a_producer_is_appended_once_however_often_it_is_sent(tmp_pat
         )
 
 
+def test_any_number_of_producers_append_once_each_and_none_is_a_native_one(tmp_path: Path) -> None:
+    named = {"Falaj_Producer": "p", "Falaj_Sequence": "0"}
+    with falaj.open(tmp_path / "events") as store:
+        topic = store.topic("orders", segment_bytes=65536)
+        # As the server calls its producers: this one is another.
+        topic.append(b"native", producer="local/p", sequence=5)
+        with Server(tmp_path / "events") as server:
+            first = post(server, "mine", "text/plain", **named)
+            assert (first.status, first.json["first"]) == (201, 1)
+            # A log of these segments remembers fewer.
+            for i in range(200):
+                fresh = named | {"Falaj_Producer": f"start-{i}"}
+                assert post(server, "mine", "text/plain", **fresh).status == 201, i
+                parts = json.dumps({"parts": [{"topic": "orders", "records": [{"value": "x"}]}]})
+                fresh = named | {"Falaj_Producer": f"parts-{i}"}
+                assert server.post("/v1/append", parts.encode(), **fresh).status == 201, i
+        known = topic.producers()
+        assert [one.sequence for one in known if not one.expiring] == [5]
+        assert 0 < sum(one.expiring for one in known) < 200
+
+
 def test_records_go_to_the_partitions_of_their_keys_or_to_the_one_that_they_name(
     tmp_path: Path,
 ) -> None:

@@ -115,6 +115,10 @@ impl Principals {
             if ["local", "open"].contains(&entry.name.as_str()) || entry.name.is_empty() {
                 return Err(format!("a principal cannot be called {:?}", entry.name));
             }
+            if entry.name.contains('/') {
+                // It ends the principal's name in that of a producer.
+                return Err(format!("the name of principal {:?} has a slash", entry.name));
+            }
             if principals.iter().any(|other| other.name() == entry.name) {
                 return Err(format!("principal {} stands there twice", entry.name));
             }
@@ -171,6 +175,7 @@ mod tests {
         let token = "0".repeat(64);
         for (text, part) in [
             ("[[principal]]\nname = \"a\"\ntokens = [\"secret\"]\n".to_owned(), "64 hexadecimal digits"),
+            ("[[principal]]\nname = \"a/b\"\ntokens = []\n".to_owned(), "slash"),
             (format!("[[principal]]\nname = \"local\"\ntokens = [\"{token}\"]\n"), "local"),
             (format!("[[principal]]\nname = \"a\"\ntokens = [\"{token}\"]\nadmin = true\n"), "admin"),
             (

@@ -9,7 +9,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::IntoResponse as _;
-use falaj::{Error, SequenceSpan, SyncMode, Topic, Transaction};
+use falaj::{Error, ProducerName, SequenceSpan, SyncMode, Topic, Transaction};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -163,7 +163,7 @@ fn append_all(
         transaction.expect_offset(topic, next)?;
     }
     if let Some((name, span)) = producer {
-        transaction.expect_sequence(topic, name, *span)?;
+        transaction.expect_sequence(topic, ProducerName::expiring(name), *span)?;
     }
     add(&mut transaction, topic, is_of_one, records, producer)?;
     let committed = transaction.commit()?.parts().to_vec();
@@ -206,7 +206,8 @@ pub(super) fn number(headers: &HeaderMap, name: &str) -> Answer<Option<u64>> {
     })
 }
 
-/// The producer that makes a repeated request harmless. Its name counts for its principal alone.
+/// The producer that makes a repeated request harmless. Its name counts for its principal alone, and the log forgets it
+/// by itself: clients that take a new name at each start fill no log.
 pub(super) fn producer(
     headers: &HeaderMap,
     principal: &Principal,

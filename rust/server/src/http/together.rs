@@ -15,7 +15,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json};
-use falaj::{SequenceSpan, Topic};
+use falaj::{ProducerName, SequenceSpan, Topic};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -208,7 +208,7 @@ fn commit(
         }
         let name = part.topic.name();
         if let Some((producer, span)) = producer.filter(|_| !known.contains(&name)) {
-            transaction.expect_sequence(&part.topic, producer, *span)?;
+            transaction.expect_sequence(&part.topic, ProducerName::expiring(producer), *span)?;
             known.push(name);
         }
         add(&mut transaction, &part.topic, part.is_of_one, &part.records, producer)?;
