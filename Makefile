@@ -247,8 +247,13 @@ bench-spark: $(CORE) ## Spark, Polars and DuckDB over a topic beside Parquet; so
 bench-peers: $(CORE) .venv/.bench ## falaj beside SQLite, LMDB, a locked file and Redis; three minutes after the build
 	PYTHONPATH=benches $(BIN)/python -m runner.peers
 
-bench-server: build-server ## 20,000 idle followers of the server: memory and processor time; half a minute after the build
-	PYTHONPATH=benches $(BIN)/python -m runner.serving $(BIN)/falaj-server
+# The bare handler, the load and the follower; and chukcha, where Go finds it.
+CHUKCHA ?= $(BIN)/chukcha
+
+bench-server: build-server $(CORE) ## the server beside a bare handler and chukcha; three minutes after the build
+	cd $(SERVER_DIR) && RUSTFLAGS="$${RUSTFLAGS:-} $(NO_PATHS)" $(SERVER) build --release --locked --example doors
+	[ -x "$(CHUKCHA)" ] || GOBIN="$(abspath $(BIN))" go install github.com/YuriyNasretdinov/chukcha@latest 2>/dev/null || true
+	PYTHONPATH=benches $(BIN)/python -m runner.server $(BIN)/falaj-server "$(TARGET)/server/release/examples/doors" --chukcha $(CHUKCHA)
 
 bench-plots: $(CORE) .venv/.bench ## keep the last bench: figures.json, the tables in both READMEs, plots
 	PYTHONPATH=benches $(BIN)/python -m runner.keep

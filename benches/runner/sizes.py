@@ -58,6 +58,13 @@ class Sizes:
     """Records that each alternative reads in a turn."""
     peer_fresh_bytes: int = 256 << 20
     """Memory touched before each of these turns."""
+    post_s: float = 0.7
+    """How long a turn of requests to a server lasts."""
+    followers: int = 20_000
+    """Streams of the server that wait."""
+    idle_followers_s: float = 10.0
+    served_topics: int = 1_000
+    """Topics of the store that a server is started on."""
     memcpy_bytes: int = 64 << 20
     warm_bytes: int = 1 << 30
     """Memory touched once before anything is measured."""
@@ -96,6 +103,10 @@ TINY = Sizes(
     peer_s=0.01,
     peer_records=100,
     peer_fresh_bytes=0,
+    post_s=0.05,
+    followers=8,
+    idle_followers_s=0.1,
+    served_topics=3,
     memcpy_bytes=1 << 20,
     warm_bytes=1 << 20,
 )

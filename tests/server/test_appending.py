@@ -145,6 +145,19 @@ def test_a_value_that_the_topics_codec_cannot_read_is_never_appended(
             assert server.get("/v1/topics/orders").json["partitions"][0]["end_offset"] == 0
 
 
+def test_a_topic_that_was_deleted_and_made_again_gets_values_of_its_new_codec_alone(
+    tmp_path: Path,
+) -> None:
+    with Server(tmp_path / "events") as server, falaj.open(tmp_path / "events") as store:
+        for _ in range(2):  # the second one finds the topic open
+            assert post(server, "any text", "text/plain").status == 201
+        store.delete_topic("orders")
+        store.topic("orders", codec="json")
+        refused = post(server, "any text", "text/plain")
+        assert (refused.status, refused.problem) == (400, "bad-request"), refused
+        assert post(server, '{"a": 1}', NDJSON).json["first"] == 0
+
+
 def test_a_batch_is_appended_whole_or_not_at_all_at_its_expected_offset(tmp_path: Path) -> None:
     with Server(tmp_path / "events") as server:
         assert post(server, "1\n2\n3", NDJSON, If_Next="0").json["next"] == 3

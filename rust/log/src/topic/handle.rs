@@ -161,6 +161,10 @@ impl Topic {
             return Ok(BTreeMap::new());
         }
         let parts: Vec<_> = parts.iter().map(|(at, records)| (*at, records.as_slice())).collect();
+        if let [(partition, records)] = parts[..] {
+            // Encoded into memory that the thread keeps.
+            return Ok(BTreeMap::from([(partition, self.extend_to(partition, records, None)?)]));
+        }
         let ranges = self.extend_partitions(&parts, None)?;
         Ok(parts.iter().map(|(partition, _)| *partition).zip(ranges).collect())
     }

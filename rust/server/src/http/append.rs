@@ -10,7 +10,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::IntoResponse as _;
 use falaj::{Error, ProducerName, SequenceSpan, SyncMode, Topic, Transaction};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::asked::{Asked, Named};
@@ -23,6 +23,9 @@ use crate::store::read::blocking;
 
 /// How long an append waits for its turn, where the request does not say.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Bytes of a body that a thread of the HTTP door reads by itself. Another thread would cost more than the reading does.
+const READ_HERE: usize = 128 << 10;
 
 /// The query of an append.
 #[derive(Debug, Deserialize)]
@@ -81,8 +84,14 @@ pub async fn append(
     let body = body::read(&app, &headers, body).await?;
     let create = query.create.unwrap_or(true) && may_create.is_ok();
     let (of, sync) = (app.clone(), query.sync.unwrap_or_default());
-    let (topic, mut records) =
-        blocking(move || Ok(prepare(&of, &name, form, body, create))).await??;
+    let (topic, mut records) = match app.served.known(&name) {
+        Some(topic) if body.bytes.len() <= READ_HERE => {
+            let codec = topic.codec()?.unwrap_or(form.codec());
+            let records = records_of(body, form, codec, &app)?;
+            (topic, records)
+        }
+        _ => blocking(move || Ok(prepare(&of, &name, form, body, create))).await??,
+    };
     records.fill(key, common);
     if let Some(other) = query.partition.and_then(|asked| records.names_other_than(asked)) {
         let detail = format!("a record names partition {other}, and the query another one");
@@ -107,22 +116,50 @@ pub async fn append(
             "the records are appended, and every reader sees them, but whether they are on the disk is unknown: {error}"
         );
         let problem = Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "durability-unknown", detail);
-        return Err(Box::new(problem.with("partitions", shown(&partitions))));
+        return Err(Box::new(problem.with("partitions", json!(shown(&partitions)))));
     }
-    let durable = sync == Sync::Durable;
-    let mut answer = json!({ "durable": durable, "partitions": shown(&partitions) });
-    if let [one] = answer["partitions"].as_array().map_or(&[][..], Vec::as_slice) {
-        let one = one.clone();
-        answer
-            .as_object_mut()
-            .into_iter()
-            .for_each(|all| all.extend(one.as_object().cloned().unwrap_or_default()));
-    }
+    let answer = Appended::new(sync == Sync::Durable, &partitions);
     Ok((StatusCode::CREATED, axum::Json(answer)).into_response())
 }
 
-fn shown(partitions: &BTreeMap<u32, Range<u64>>) -> Value {
-    let each = |(partition, offsets): (&u32, &Range<u64>)| json!({ "partition": partition, "first": exact(offsets.start), "next": exact(offsets.end) });
+/// The answer to an append. The members of its only partition stand in it, too.
+#[derive(Serialize)]
+struct Appended {
+    durable: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    first: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    partition: Option<u32>,
+    partitions: Vec<Part>,
+}
+
+/// The records of one partition.
+#[derive(Serialize)]
+struct Part {
+    first: Value,
+    next: Value,
+    partition: u32,
+}
+
+impl Appended {
+    fn new(durable: bool, partitions: &BTreeMap<u32, Range<u64>>) -> Self {
+        let partitions = shown(partitions);
+        let (first, next, partition) = match &partitions[..] {
+            [one] => (Some(one.first.clone()), Some(one.next.clone()), Some(one.partition)),
+            _ => (None, None, None),
+        };
+        Self { durable, first, next, partition, partitions }
+    }
+}
+
+fn shown(partitions: &BTreeMap<u32, Range<u64>>) -> Vec<Part> {
+    let each = |(partition, offsets): (&u32, &Range<u64>)| Part {
+        first: exact(offsets.start),
+        next: exact(offsets.end),
+        partition: *partition,
+    };
     partitions.iter().map(each).collect()
 }
 
@@ -139,15 +176,20 @@ fn prepare(
         found => Some(found?),
     };
     let codec = found.as_ref().map(Topic::codec).transpose()?.flatten();
-    let records = Records::read(body, form, codec.unwrap_or(form.codec()), &app.config.limits)?;
-    if records.len() == 0 {
-        return Err(Box::new(Problem::bad_request("the body holds no record")));
-    }
+    let records = records_of(body, form, codec.unwrap_or(form.codec()), app)?;
     let topic = match (codec, &found) {
         (Some(_), Some(topic)) => topic.clone(),
         _ => app.served.topic_with(name, form.codec(), create)?,
     };
     Ok((topic, records))
+}
+
+fn records_of(body: body::Whole, form: Form, codec: &str, app: &App) -> Answer<Records> {
+    let records = Records::read(body, form, codec, &app.config.limits)?;
+    if records.len() == 0 {
+        return Err(Box::new(Problem::bad_request("the body holds no record")));
+    }
+    Ok(records)
 }
 
 /// Append all records at once, if the conditions hold.
@@ -158,6 +200,9 @@ fn append_all(
     next: Option<u64>,
     producer: Option<&(String, SequenceSpan)>,
 ) -> falaj::Result<BTreeMap<u32, Range<u64>>> {
+    if let (Some(values), None, None) = (records.alone(), next, producer) {
+        return topic.extend(values);
+    }
     let mut transaction = topic.store().transaction();
     if let Some(next) = next {
         transaction.expect_offset(topic, next)?;

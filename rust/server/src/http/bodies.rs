@@ -85,6 +85,8 @@ type Place = Range<usize>;
 #[derive(Debug)]
 pub struct Records {
     held: Whole,
+    /// Values without anything else.
+    values: Vec<Place>,
     all: Vec<Parsed>,
     headers: Vec<(String, Option<Place>)>,
     common: Common,
@@ -124,8 +126,16 @@ impl Records {
                 detail,
             )));
         }
-        let mut reader =
-            Reader { form, codec, limits, decoded: None, all: Vec::new(), headers: Vec::new() };
+        let mut reader = Reader {
+            form,
+            codec,
+            limits,
+            is_text: false,
+            decoded: None,
+            values: Vec::new(),
+            all: Vec::new(),
+            headers: Vec::new(),
+        };
         if form == Form::Objects {
             reader.decoded = Some(body.beside()?);
         }
@@ -136,19 +146,20 @@ impl Records {
                 .map_err(|why| Problem::bad_request(format!("the body {why}")))?;
             return reader.end(body);
         }
-        let mut begin = 0;
-        for (number, line) in body.bytes.split_inclusive(|byte| *byte == b'\n').enumerate() {
+        // A line of a text is a text: the bytes between two line feeds.
+        reader.is_text = std::str::from_utf8(&body.bytes).is_ok();
+        for (number, place) in lines(&body.bytes).enumerate() {
+            let line = &body.bytes[place.clone()];
             let text = match form {
-                Form::TextLines => line.strip_suffix(b"\n").unwrap_or(line),
+                Form::TextLines => line,
                 _ => line.trim_ascii_end(),
             };
             let text = text.strip_suffix(b"\r").unwrap_or(text);
-            let place = begin..begin + text.len();
-            begin += line.len();
+            let place = place.start..place.start + text.len();
             if text.is_empty() && form != Form::TextLines {
                 continue;
             }
-            if reader.all.len() as u64 == limits.batch {
+            if (reader.values.len() + reader.all.len()) as u64 == limits.batch {
                 let detail = format!("the body has more than {} records", limits.batch);
                 let problem =
                     Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "batch-too-large", detail);
@@ -170,9 +181,17 @@ impl Records {
     /// # Errors
     /// 400 with the place of the record, 413 and 503.
     pub fn of_array(array: &str, beside: Whole, codec: &str, limits: &Limits) -> Answer<Self> {
-        let (all, headers) = (Vec::new(), Vec::new());
-        let mut reader =
-            Reader { form: Form::Objects, codec, limits, decoded: Some(beside), all, headers };
+        let (values, all, headers) = (Vec::new(), Vec::new(), Vec::new());
+        let mut reader = Reader {
+            form: Form::Objects,
+            codec,
+            limits,
+            is_text: true,
+            decoded: Some(beside),
+            values,
+            all,
+            headers,
+        };
         each_of(array, limits.batch, |place, text| {
             reader.object(text.as_bytes()).map_err(|why| format!("record {place} {why}"))
         })?;
@@ -189,7 +208,14 @@ impl Records {
 
     /// How many there are.
     pub fn len(&self) -> usize {
-        self.all.len()
+        self.values.len() + self.all.len()
+    }
+
+    /// Return the values of records that have nothing else: no key, no header, no time and no partition.
+    pub fn alone(&self) -> Option<impl Iterator<Item = &[u8]>> {
+        let is_alone =
+            self.all.is_empty() && self.common.key.is_none() && self.common.headers.is_empty();
+        is_alone.then(|| self.values.iter().map(|place| &self.held.bytes[place.clone()]))
     }
 
     /// Return a partition that a record names, and that is another one than this.
@@ -203,18 +229,25 @@ impl Records {
         mut take: impl FnMut(&NewRecord<'_>, Option<u32>) -> Result<(), E>,
     ) -> Result<(), E> {
         let part = |place: &Option<Place>| place.clone().map(|place| &self.held.bytes[place]);
+        let common = self.common.headers.iter();
+        let common: Vec<_> =
+            common.map(|(name, value)| (name.as_str(), Some(&value[..]))).collect();
+        let key = self.common.key.as_deref();
+        for place in &self.values {
+            let value = Some(&self.held.bytes[place.clone()]);
+            take(&NewRecord { value, key, headers: &common, event_time_ns: None }, None)?;
+        }
         let mut headers = Vec::new();
         for one in &self.all {
             headers.clear();
             let its = &self.headers[one.headers.clone()];
             headers.extend(its.iter().map(|(name, value)| (name.as_str(), part(value))));
             if its.is_empty() {
-                let common = self.common.headers.iter();
-                headers.extend(common.map(|(name, value)| (name.as_str(), Some(&value[..]))));
+                headers.extend_from_slice(&common);
             }
             let record = NewRecord {
                 value: part(&one.value),
-                key: part(&one.key).or(self.common.key.as_deref()),
+                key: part(&one.key).or(key),
                 headers: &headers,
                 event_time_ns: one.time_ns,
             };
@@ -229,20 +262,23 @@ struct Reader<'a> {
     form: Form,
     codec: &'a str,
     limits: &'a Limits,
+    /// True if the whole body is UTF-8, so that none of its lines has to be looked at for that.
+    is_text: bool,
     /// Decoded bytes: the records of objects are places in it.
     decoded: Option<Whole>,
+    values: Vec<Place>,
     all: Vec<Parsed>,
     headers: Vec<(String, Option<Place>)>,
 }
 
 impl Reader<'_> {
     fn end(self, body: Whole) -> Answer<Records> {
-        let (all, headers, common) = (self.all, self.headers, Common::default());
+        let (values, all, headers) = (self.values, self.all, self.headers);
         // The texts of objects are not needed any more.
         let mut held = self.decoded.unwrap_or(body);
-        let places = all.capacity() * size_of::<Parsed>();
+        let places = values.capacity() * size_of::<Place>() + all.capacity() * size_of::<Parsed>();
         held.count(places + headers.capacity() * size_of::<(String, Option<Place>)>())?;
-        Ok(Records { held, all, headers, common })
+        Ok(Records { held, values, all, headers, common: Common::default() })
     }
 
     /// A value as it stands in the body.
@@ -254,10 +290,15 @@ impl Reader<'_> {
             check("json", text)?;
         }
         // A JSON document is a text, too.
-        if !(is_json && matches!(self.codec, "json" | "str")) {
+        let is_checked = match self.codec {
+            "json" => is_json,
+            "str" => is_json || self.is_text,
+            _ => false,
+        };
+        if !is_checked {
             check(self.codec, text)?;
         }
-        self.all.push(Parsed { value: Some(place), ..Parsed::default() });
+        self.values.push(place);
         Ok(())
     }
 
@@ -321,6 +362,14 @@ impl Reader<'_> {
             false => Ok(()),
         }
     }
+}
+
+/// The lines of a body, without their line feeds.
+fn lines(bytes: &[u8]) -> impl Iterator<Item = Place> {
+    let mut begin = 0;
+    let ends = memchr::memchr_iter(b'\n', bytes);
+    let last = (!bytes.is_empty() && !bytes.ends_with(b"\n")).then_some(bytes.len());
+    ends.chain(last).map(move |end| std::mem::replace(&mut begin, end + 1)..end)
 }
 
 /// Check that a topic of this codec may hold this value.

@@ -12,6 +12,9 @@ use super::problem::{Answer, Problem};
 use crate::config::units::Bytes;
 use crate::store::read::{Share, blocking};
 
+/// Bytes that are set aside for a body of an announced length when its first bytes arrive, at most.
+const BEGIN: usize = 16 << 10;
+
 /// A body in memory, and its share of the budget of bytes.
 #[derive(Debug)]
 pub struct Whole {
@@ -41,7 +44,7 @@ impl Whole {
     /// 503 where the budget is used up.
     pub fn put(&mut self, more: &[u8]) -> Answer<Range<usize>> {
         let begin = self.bytes.len();
-        append(&mut self.bytes, more, Bytes(u64::MAX), &mut self.share, 0)?;
+        append(&mut self.bytes, more, Bytes(u64::MAX), &mut self.share, 0, 0)?;
         Ok(begin..self.bytes.len())
     }
 
@@ -77,7 +80,9 @@ pub async fn read(app: &App, headers: &HeaderMap, body: Body) -> Answer<Whole> {
         return Err(too_large("the body", limits.body));
     }
     let mut share = app.served.reads.take(1).await;
-    let receive = receive(app, body, &mut share);
+    // A first piece of the memory for it comes with its first bytes.
+    let expected = usize::try_from(declared.unwrap_or(0)).unwrap_or(usize::MAX);
+    let receive = receive(app, body, expected, &mut share);
     let sent = tokio::time::timeout(limits.body_timeout.0, receive).await.map_err(|_| {
         let detail = format!("the body did not arrive within {}", limits.body_timeout);
         Box::new(Problem::new(StatusCode::REQUEST_TIMEOUT, "slow-body", detail))
@@ -93,7 +98,7 @@ pub async fn read(app: &App, headers: &HeaderMap, body: Body) -> Answer<Whole> {
     Ok(Whole { bytes, share })
 }
 
-async fn receive(app: &App, mut body: Body, share: &mut Share) -> Answer<Vec<u8>> {
+async fn receive(app: &App, mut body: Body, expected: usize, share: &mut Share) -> Answer<Vec<u8>> {
     let limit = app.config.limits.body;
     let mut bytes = Vec::new();
     while let Some(frame) = body.frame().await {
@@ -104,24 +109,29 @@ async fn receive(app: &App, mut body: Body, share: &mut Share) -> Answer<Vec<u8>
         if (bytes.len() + data.len()) as u64 > limit.0 {
             return Err(too_large("the body", limit));
         }
-        append(&mut bytes, &data, limit, share, 0)?;
+        append(&mut bytes, &data, limit, share, 0, expected)?;
     }
     Ok(bytes)
 }
 
-/// Append bytes as they arrive, so a slow client holds no more than twice what it sent. The budget counts the memory
-/// that is set aside, beside so many other bytes.
+/// Append bytes as they arrive. A slow client holds no more than twice what it sent; one that announced so many bytes
+/// holds no more than four times of that, or [`BEGIN`]. The budget counts the memory that is set aside, beside so many
+/// other bytes.
 fn append(
     bytes: &mut Vec<u8>,
     more: &[u8],
     limit: Bytes,
     share: &mut Share,
     others: usize,
+    announced: usize,
 ) -> Answer<()> {
     let needed = bytes.len() + more.len();
     if needed > bytes.capacity() {
         let most = usize::try_from(limit.0).unwrap_or(usize::MAX);
-        let capacity = needed.max(most.min(bytes.capacity() * 2));
+        let capacity = match announced >= needed {
+            true => announced.min(BEGIN.max(needed.saturating_mul(4))),
+            false => needed.max(most.min(bytes.capacity() * 2)),
+        };
         if !share.grow_to(others + capacity) {
             return Err(used_up());
         }
@@ -179,7 +189,7 @@ pub(super) fn decode(
         if (bytes.len() + got) as u64 > limit.0 {
             return Err(too_large("the body, once decompressed,", limit));
         }
-        append(&mut bytes, &piece[..got], limit, share, held)?;
+        append(&mut bytes, &piece[..got], limit, share, held, 0)?;
     }
 }
 

@@ -21,13 +21,20 @@ use crate::config::{Config, Reading};
 pub struct Served {
     store: Store,
     read_only: bool,
-    topics: Mutex<HashMap<String, Topic>>,
+    topics: Mutex<HashMap<String, Opened>>,
     /// The append threads.
     pub appends: append::Appends,
     /// The thread that waits for news.
     pub watcher: watch::Watcher,
     /// The budget of readers.
     pub reads: read::Reads,
+}
+
+/// A topic that was opened, and whether this process knows the name of its codec.
+#[derive(Debug)]
+struct Opened {
+    topic: Topic,
+    codec_known: bool,
 }
 
 /// Lock, also where a thread panicked while it held the lock: what these locks guard is whole between statements.
@@ -77,10 +84,18 @@ impl Served {
     /// # Errors
     /// `UnknownTopic` and those of opening it.
     pub fn topic(&self, name: &str) -> Result<Topic, Error> {
-        if let Some(topic) = enter(&self.topics).get(name).filter(|topic| !topic.is_deleted()) {
-            return Ok(topic.clone());
+        if let Some(topic) = self.known(name) {
+            return Ok(topic);
         }
         Ok(self.keep(&self.store.topic_options(name).create(false).open()?))
+    }
+
+    /// Get a handle of a topic that was opened before, and whose codec has a name that this process knows. It does not
+    /// block, and [`Topic::codec`] of the handle reads no file.
+    pub fn known(&self, name: &str) -> Option<Topic> {
+        let topics = enter(&self.topics);
+        let opened = topics.get(name).filter(|it| it.codec_known && !it.topic.is_deleted())?;
+        Some(opened.topic.clone())
     }
 
     /// As [`Served::topic`], for a topic whose codec no program has named yet: it gets this one. Blocks.
@@ -93,10 +108,11 @@ impl Served {
 
     fn keep(&self, topic: &Topic) -> Topic {
         let topic = topic.with_sync(SyncMode::None);
+        let codec_known = matches!(topic.codec(), Ok(Some(_)));
         let mut topics = enter(&self.topics);
         // Handles of topics that were deleted elsewhere go at the next opening.
-        topics.retain(|_, topic| !topic.is_deleted());
-        topics.insert(topic.name().to_owned(), topic.clone());
+        topics.retain(|_, opened| !opened.topic.is_deleted());
+        topics.insert(topic.name().to_owned(), Opened { topic: topic.clone(), codec_known });
         topic
     }
 }

@@ -1,0 +1,1 @@
+"""The server beside a bare handler, a bare stream and chukcha: `make bench-server`."""
