@@ -275,6 +275,9 @@ wheel: .venv/.dev ## the abi3 wheel and the source package, in dist/ (or DIST=)
 	$(MATURIN) build --release --locked --out "$(DIST)"
 	$(MATURIN) sdist --out "$(DIST)"
 
+wheel-client: .venv/.dev ## the client's wheel, pure Python, in dist/ (or DIST=), tried in an empty environment
+	$(BIN)/python tools/client_wheel.py "$(DIST)"
+
 # WITH="PYTHON…" uses them in other Pythons, of another C library or in an emulator too. ONLY=musl builds those alone.
 wheels: .venv/.wheels ## all wheels that Rust can build here, in dist/: looked into, installed, used
 	$(AS_SHIPPED) $(BIN)/python tools/wheels.py "$(DIST)" $(WITH:%=--python %) $(if $(ONLY),--only $(ONLY))

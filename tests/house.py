@@ -94,6 +94,14 @@ CORE_IMPORTS_OF: dict[str, set[str]] = {
     "_scan": {"pyarrow"},  # loaded by falaj.arrow.scan(): its class is one of pyarrow's
 }
 
+# The client: its errors, which are falaj's own where that is installed, and its few imports.
+OWN_ERRORS = ROOT / "client/falaj_client/_own_errors.py"
+CLIENT_IMPORTS: dict[str, set[tuple[str, str]]] = {
+    "_drivers.py": {("httpx", "module")},
+    "codecs.py": {("msgpack", "function")},
+    "errors.py": {("falaj", "types")},  # in the other branch of an import for type checkers
+}
+
 # Only these may name a crate or a standard module that opens or locks files.
 MAY_LOCK = ("rust/log/src/storage/lock.rs", "rust/log/src/storage/real/lock.rs")
 MAY_OPEN = ("rust/log/src/storage/",)
@@ -347,6 +355,19 @@ def python_imports_against_the_layers(extras: set[str]) -> Rule:
 def _falaj_import(room: str, inner: str) -> list[str]:
     forbidden = PYTHON_ROOMS.get(room, set(PYTHON_ROOMS))
     return [f"{room!r} imports falaj.{inner}, which it must not know"] * (inner in forbidden)
+
+
+def client_imports(path: str, text: str) -> list[str]:
+    """Let the drivers alone use httpx, and the errors alone falaj: the rest sends nothing."""
+    name = path.rpartition("/")[2]
+    granted = CLIENT_IMPORTS.get(name, set())
+    return [
+        f"{name} imports {module} at {scope} level"
+        for module, scope in _imports(ast.parse(text))
+        if (top := module.partition(".")[0]) != "falaj_client"
+        and not _is_standard(top)
+        and (top, scope) not in granted
+    ]
 
 
 def python_imports_against_the_folders(path: str, text: str) -> list[str]:

@@ -32,7 +32,8 @@ def engine_files() -> dict[str, str]:
 
 
 def python_files() -> dict[str, str]:
-    return matching(files(), "python/**/*.py", "tests/**/*.py", "tools/**/*.py", "benches/**/*.py")
+    folders = ("python", "client", "tests", "tools", "benches")
+    return matching(files(), *(f"{folder}/**/*.py" for folder in folders))
 
 
 def package_files() -> dict[str, str]:
@@ -201,7 +202,8 @@ def test_a_room_that_reaches_downwards_is_fine(path: str, good: str) -> None:
 def optional_packages() -> set[str]:
     extras = tomllib.loads(files()["pyproject.toml"])["project"]["optional-dependencies"]
     users = {name: wanted for name, wanted in extras.items() if name != "dev"}
-    return {re.split(r"[^\w-]", entry)[0] for wanted in users.values() for entry in wanted}
+    wanted = [entry for entries in users.values() for entry in entries]
+    return {re.split(r"[^\w-]", entry)[0].replace("-", "_") for entry in wanted}
 
 
 def python_layer_rule() -> house.Rule:
@@ -266,6 +268,28 @@ def test_folders_of_a_package_know_none_of_the_folders_that_use_them() -> None:
 )
 def test_an_import_of_a_folder_that_uses_it_is_complained_of(path: str, bad: str) -> None:
     assert len(house.python_imports_against_the_folders(PACKAGE + path, bad)) == 1
+
+
+def test_the_client_needs_httpx_alone_and_knows_falaj_by_its_errors() -> None:
+    client = matching(files(), "client/**/*.py")
+    assert complaints(house.client_imports, client) == []
+    assert house.OWN_ERRORS.is_symlink()
+    assert house.OWN_ERRORS.resolve() == ROOT / "python/falaj/errors.py"
+    assert 'dependencies = ["httpx' in files()["client/pyproject.toml"]
+
+
+@pytest.mark.parametrize(
+    ("path", "bad"),
+    [
+        ("store.py", "import falaj"),
+        ("store.py", "def f():\n    from falaj import _core"),
+        ("store.py", "import requests"),
+        ("store.py", "import httpx"),
+        ("codecs.py", "import msgpack"),
+    ],
+)
+def test_a_client_that_needs_more_is_complained_of(path: str, bad: str) -> None:
+    assert len(house.client_imports(f"client/falaj_client/{path}", bad)) == 1
 
 
 # --- Crates --------------------------------------------------------------------------------------
@@ -401,7 +425,7 @@ def test_a_public_function_that_takes_milliseconds_is_complained_of() -> None:
 
 
 def test_init_py_only_lists() -> None:
-    packages = matching(files(), "python/**/__init__.py")
+    packages = matching(files(), "python/**/__init__.py", "client/**/__init__.py")
     assert complaints(house.init_does_more_than_list, packages) == []
 
 

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from falaj._arguments import BulkLoadReport, QueueInfo
     from falaj._bulk import BulkLoad
     from falaj._compaction import CompactReport, Last
+    from falaj._connect import aconnect, connect
     from falaj._consumer import Consumer
     from falaj._core import ExpiringProducer, Follower, Job, Part
     from falaj._jobs import Jobs
@@ -123,6 +124,8 @@ __all__ = [
     "TrimReport",
     "Verification",
     "__version__",
+    "aconnect",
+    "connect",
     "errors",
     "open",
     "repair",

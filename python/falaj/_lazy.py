@@ -54,6 +54,8 @@ LAZY = {
     "Transaction": "_transaction",
     "TrimReport": "_admin",
     "Verification": "_admin",
+    "aconnect": "_connect",
+    "connect": "_connect",
     "repair": "_admin",
     "verify": "_admin",
 }

@@ -65,10 +65,7 @@ impl Stream {
         let following = std::sync::Arc::clone(&app.followers)
             .try_acquire_owned()
             .map_err(|_| too_many_followers())?;
-        let generation: String = parts[0].topic.settings().generation[..8]
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
+        let generation = shown(&parts[0].topic.settings().generation);
         let partitions: Vec<u32> = parts.iter().map(|reading| reading.partition).collect();
         let seen = match seen {
             Some(id) => Some(resume(&id, &generation, &partitions)?),
@@ -161,6 +158,11 @@ impl Stream {
             self.parts[this + 1..].iter().map(|part| ",".to_owned() + &each(part)).collect();
         (format!("{}-{before}{}:", self.generation, self.parts[this].reading.partition), after)
     }
+}
+
+/// The generation of a topic, as ids of events have it.
+pub(super) fn shown(generation: &[u8; 16]) -> String {
+    generation[..8].iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Wait for news of any of them.

@@ -430,6 +430,7 @@ pub fn shown(info: TopicInfo) -> Answer<Value> {
         "compacted": settings.compacted,
         "created": iso(settings.created_us.saturating_mul(1_000)),
         "finished": is_finished,
+        "generation": super::events::shown(&settings.generation),
         "log": settings.log,
         "partitions": partitions,
         "retention": {

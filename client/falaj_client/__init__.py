@@ -1,0 +1,54 @@
+"""A client of falaj's server: a documented subset of `falaj.Store`, over HTTP, on any machine.
+
+Example:
+    with falaj_client.connect("http://127.0.0.1:4437") as store:
+        orders = store.topic("orders", codec="json")
+        orders.append({"id": 1}, key="eu")
+"""
+
+from falaj_client import errors, protocols
+from falaj_client.aio import (
+    AsyncAnyTopic,
+    AsyncPartitionedTopic,
+    AsyncSlice,
+    AsyncStore,
+    AsyncTopic,
+    AsyncTransaction,
+    aconnect,
+)
+from falaj_client.codecs import Codec
+from falaj_client.errors import Error
+from falaj_client.records import NewRecord, Position, Record
+from falaj_client.store import (
+    AnyTopic,
+    PartitionedTopic,
+    Slice,
+    Store,
+    Topic,
+    Transaction,
+    connect,
+)
+
+__all__ = [
+    "AnyTopic",
+    "AsyncAnyTopic",
+    "AsyncPartitionedTopic",
+    "AsyncSlice",
+    "AsyncStore",
+    "AsyncTopic",
+    "AsyncTransaction",
+    "Codec",
+    "Error",
+    "NewRecord",
+    "PartitionedTopic",
+    "Position",
+    "Record",
+    "Slice",
+    "Store",
+    "Topic",
+    "Transaction",
+    "aconnect",
+    "connect",
+    "errors",
+    "protocols",
+]

@@ -1,0 +1,324 @@
+"""The two drivers: they do the steps of an operation over httpx, with and without asyncio.
+
+Owns the connections. It knows no rule of the API: which requests are sent, and how often, is the
+operations' business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from urllib.parse import urlsplit
+
+import httpx
+
+from falaj_client._wire import Answer, Broken, Give, Open, Piece, Sent, Shut, Sleep
+from falaj_client.errors import HandleClosed, InvalidArgument
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator
+    from typing import TypeAlias
+
+    from falaj_client._wire import Call, Operation, Step
+
+    #: Goes on with an operation once a step is done or has failed.
+    Resume: TypeAlias = Callable[[Operation[Any]], Step]
+
+T = TypeVar("T")
+
+__all__ = ["AsyncDriver", "AsyncItems", "Driver", "Items"]
+
+#: Before the request was sent, so the server cannot have done it.
+_NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+
+
+def _settings(url: str, token: str | None) -> dict[str, Any]:
+    """Return the settings of an HTTP client for a server.
+
+    Raises:
+        InvalidArgument: The URL is none of a server.
+    """
+    parts = urlsplit(str(url))
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise InvalidArgument(
+            f"connect() takes the URL of a server, such as http://127.0.0.1:4437, not {url!r}: for "
+            "a directory call falaj.open()"
+        )
+    if parts.path not in ("", "/") or parts.query or parts.username:
+        raise InvalidArgument(
+            f"the URL of a server is its scheme, host and port alone, not {url!r}: give a token as "
+            "token="
+        )
+    headers = {"User-Agent": "falaj-client", "Accept": "application/json"}
+    if token:
+        headers["Authorization"] = f"Bearer {token}"
+    # An append waits for no free connection: as many as threads ask for. A proxy of the
+    # environment is not asked for what is on this machine.
+    is_here = parts.hostname in ("localhost", "127.0.0.1", "::1")
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=100)
+    base = f"{parts.scheme}://{parts.netloc}"
+    return {"base_url": base, "headers": headers, "limits": limits, "trust_env": not is_here}
+
+
+def _request(client: Any, asked: Call, patience: float) -> httpx.Request:
+    made: httpx.Request = client.build_request(
+        asked.method,
+        asked.target,
+        headers=dict(asked.headers),
+        content=asked.content or None,
+        timeout=httpx.Timeout(patience, pool=None),
+    )
+    return made
+
+
+def _broken(error: httpx.HTTPError) -> Broken:
+    why = str(error) or type(error).__name__
+    is_late = isinstance(error, httpx.ReadTimeout)
+    return Broken(why, has_arrived=not isinstance(error, _NOT_SENT), is_late=is_late)
+
+
+def _answer(response: httpx.Response, body: bytes) -> Answer:
+    return Answer(response.status_code, response.headers, body)
+
+
+def _closed() -> HandleClosed:
+    return HandleClosed("the store was closed: connect to the server again")
+
+
+def _sending(found: Any) -> Resume:
+    return lambda operation: operation.send(found)
+
+
+def _throwing(error: Broken) -> Resume:
+    return lambda operation: operation.throw(error)
+
+
+class Driver:
+    """Does operations in the thread that calls it; threads may share it."""
+
+    def __init__(self, url: str, token: str | None) -> None:
+        self._client = httpx.Client(**_settings(url, token))
+
+    def run(self, operation: Operation[T]) -> T:
+        """Do an operation, and return its result."""
+        stream = _Stream()
+        try:
+            step = next(operation)
+            while True:
+                step = self._outcome(step, stream)(operation)
+        except StopIteration as ended:
+            result: T = ended.value
+            return result
+        finally:
+            operation.close()
+            stream.close()
+
+    def items(self, operation: Operation[Any]) -> Items[Any]:
+        """Iterate over what an operation gives."""
+        return Items(self, operation)
+
+    def _outcome(self, step: Step, stream: _Stream) -> Resume:
+        if self._client.is_closed:
+            raise _closed()
+        try:
+            return _sending(self._do(step, stream))
+        except httpx.HTTPError as error:
+            stream.close()
+            return _throwing(_broken(error))
+
+    def _do(self, step: Step, stream: _Stream) -> Any:
+        if isinstance(step, Sent):
+            response = self._client.send(_request(self._client, step.call, step.patience))
+            return _answer(response, response.content)
+        if isinstance(step, Open):
+            request = _request(self._client, step.call, step.patience)
+            response = self._client.send(request, stream=True)
+            request.extensions["timeout"]["read"] = step.read  # before its body is read
+            if response.status_code >= 400:
+                return _answer(response, response.read())
+            stream.response, stream.pieces = response, response.iter_raw()
+            return _answer(response, b"")
+        if isinstance(step, Piece):
+            return next(stream.pieces, b"")
+        if isinstance(step, Sleep):
+            time.sleep(step.seconds)
+        elif isinstance(step, Shut):
+            stream.close()
+        return None
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._client.close()
+
+
+class _Stream:
+    """The open answer of an operation."""
+
+    def __init__(self) -> None:
+        self.response: httpx.Response | None = None
+        self.pieces: Iterator[bytes] = iter(())
+
+    def close(self) -> None:
+        if self.response is not None:
+            self.response.close()
+            self.response, self.pieces = None, iter(())
+
+
+class Items(Generic[T]):
+    """Iterates over the items that an operation gives; closing it ends its request."""
+
+    def __init__(self, driver: Driver, operation: Operation[Any]) -> None:
+        self._driver, self._operation, self._stream = driver, operation, _Stream()
+        self._step: Step | None = None
+        self._given: Iterator[T] = iter(())
+
+    def __iter__(self) -> Iterator[T]:
+        return self
+
+    def __next__(self) -> T:
+        while True:
+            for item in self._given:
+                return item
+            step = self._step
+            self._step = None
+            try:
+                resume: Resume = next
+                if step is not None and not isinstance(step, Give):
+                    resume = self._driver._outcome(step, self._stream)
+                found = resume(self._operation)
+            except BaseException:
+                self._stream.close()
+                raise
+            self._step = found
+            if isinstance(found, Give):
+                self._given = iter(found.items)
+
+    def close(self) -> None:
+        """End it."""
+        self._operation.close()
+        self._stream.close()
+        self._given = iter(())
+
+    def __enter__(self) -> Items[T]:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()
+
+
+class AsyncDriver:
+    """Does operations in the task that awaits them."""
+
+    def __init__(self, url: str, token: str | None) -> None:
+        self._client = httpx.AsyncClient(**_settings(url, token))
+
+    async def run(self, operation: Operation[T]) -> T:
+        """Do an operation, and return its result."""
+        stream = _AsyncStream()
+        try:
+            step = next(operation)
+            while True:
+                resume = await self._outcome(step, stream)
+                step = resume(operation)
+        except StopIteration as ended:
+            result: T = ended.value
+            return result
+        finally:
+            operation.close()
+            await stream.close()
+
+    def items(self, operation: Operation[Any]) -> AsyncItems[Any]:
+        """Iterate over what an operation gives."""
+        return AsyncItems(self, operation)
+
+    async def _outcome(self, step: Step, stream: _AsyncStream) -> Resume:
+        if self._client.is_closed:
+            raise _closed()
+        try:
+            return _sending(await self._do(step, stream))
+        except httpx.HTTPError as error:
+            await stream.close()
+            return _throwing(_broken(error))
+
+    async def _do(self, step: Step, stream: _AsyncStream) -> Any:
+        if isinstance(step, Sent):
+            response = await self._client.send(_request(self._client, step.call, step.patience))
+            return _answer(response, response.content)
+        if isinstance(step, Open):
+            request = _request(self._client, step.call, step.patience)
+            response = await self._client.send(request, stream=True)
+            request.extensions["timeout"]["read"] = step.read  # before its body is read
+            if response.status_code >= 400:
+                return _answer(response, await response.aread())
+            stream.response, stream.pieces = response, response.aiter_raw()
+            return _answer(response, b"")
+        if isinstance(step, Piece):
+            return b"" if stream.pieces is None else await anext(stream.pieces, b"")
+        if isinstance(step, Sleep):
+            await asyncio.sleep(step.seconds)
+        elif isinstance(step, Shut):
+            await stream.close()
+        return None
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._client.aclose()
+
+
+class _AsyncStream:
+    """The open answer of an operation."""
+
+    def __init__(self) -> None:
+        self.response: httpx.Response | None = None
+        self.pieces: AsyncIterator[bytes] | None = None
+
+    async def close(self) -> None:
+        if self.response is not None:
+            await self.response.aclose()
+            self.response, self.pieces = None, None
+
+
+class AsyncItems(Generic[T]):
+    """Iterates likewise, for `async for`; closing it ends its request."""
+
+    def __init__(self, driver: AsyncDriver, operation: Operation[Any]) -> None:
+        self._driver, self._operation, self._stream = driver, operation, _AsyncStream()
+        self._step: Step | None = None
+        self._given: Iterator[T] = iter(())
+
+    def __aiter__(self) -> AsyncIterator[T]:
+        return self
+
+    async def __anext__(self) -> T:
+        while True:
+            for item in self._given:
+                return item
+            step = self._step
+            self._step = None
+            try:
+                resume: Resume = next
+                if step is not None and not isinstance(step, Give):
+                    resume = await self._driver._outcome(step, self._stream)
+                found = resume(self._operation)
+            except StopIteration:
+                await self._stream.close()
+                raise StopAsyncIteration from None
+            except BaseException:
+                await self._stream.close()
+                raise
+            self._step = found
+            if isinstance(found, Give):
+                self._given = iter(found.items)
+
+    async def close(self) -> None:
+        """End it."""
+        self._operation.close()
+        await self._stream.close()
+        self._given = iter(())
+
+    async def __aenter__(self) -> AsyncItems[T]:
+        return self
+
+    async def __aexit__(self, *_exception: object) -> None:
+        await self.close()

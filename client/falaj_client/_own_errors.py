@@ -1,0 +1,1 @@
+../../python/falaj/errors.py

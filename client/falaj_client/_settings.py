@@ -1,0 +1,87 @@
+"""The settings of a new topic, as keyword arguments and as the API takes them; and the token."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from falaj_client._times import seconds, span
+from falaj_client.errors import InvalidArgument, NotOverHttp
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from falaj_client._times import Duration
+
+__all__ = ["Settings", "given", "token_of"]
+
+
+class Settings(TypedDict, total=False):
+    """The keyword arguments of `Store.topic`, without the codec."""
+
+    create: bool
+    log: str | None
+    segment_bytes: int | None
+    sync_interval_ms: int | None
+    compacted: bool | None
+    retention_bytes: int | None
+    retention_age: Duration | None
+    retention_records: int | None
+    retention_waits: bool
+    retention_protected: bool
+
+
+_NATIVE = {"sync", "verify", "visibility"}
+
+
+def given(settings: Mapping[str, Any]) -> tuple[bool, dict[str, Any]]:
+    """Return whether to create a topic, and its settings as the API has them.
+
+    Raises:
+        TypeError: There is no such setting.
+        NotOverHttp: Only a native handle has it.
+    """
+    sent, retention = dict[str, Any](), dict[str, Any]()
+    for name, value in settings.items():
+        if name in _NATIVE:
+            raise NotOverHttp(
+                f"{name}= is a setting of a handle on the server's machine: leave it out here"
+            )
+        if name not in Settings.__annotations__:
+            raise TypeError(f"topic() got an unexpected keyword argument {name!r}")
+        if name == "sync_interval_ms":
+            sent["sync_interval"] = None if value is None else f"{value}ms"
+        elif name == "retention_age":
+            retention["age"] = None if value is None else span(seconds(value, name))
+        elif name.startswith("retention_"):
+            retention[name.removeprefix("retention_")] = value
+        elif name != "create":
+            sent[name] = value
+    if kept := {name: value for name, value in retention.items() if value is not None}:
+        sent["retention"] = kept
+    return settings.get("create", True), sent
+
+
+def token_of(token: str | os.PathLike[str] | None) -> str | None:
+    """Find the token: the argument, a file that it names, or the environment's.
+
+    Raises:
+        InvalidArgument: The file cannot be read, or holds none.
+    """
+    if token is None:
+        return os.environ.get("FALAJ_TOKEN") or None
+    if isinstance(token, str):
+        found = token.strip()
+    elif isinstance(token, os.PathLike):
+        try:
+            found = Path(token).read_text().strip()
+        except (OSError, ValueError) as error:
+            raise InvalidArgument(
+                f"no token can be read from {os.fspath(token)}: {error}"
+            ) from None
+    else:
+        raise TypeError(f"token is text or the path of a file, not {type(token).__name__}")
+    if not found.isascii() or not found.isprintable() or " " in found:
+        raise InvalidArgument("a token is one word of ASCII characters")
+    return found

@@ -1,0 +1,142 @@
+"""Times and durations: between users' times, nanoseconds since 1970, and the texts of the API."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+
+from falaj_client.errors import InvalidArgument
+
+__all__ = ["Duration", "Time", "from_ns", "iso", "ns_of", "parse_iso", "seconds", "span", "to_ns"]
+
+Time = datetime | str
+Duration = float | timedelta | str
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_NS_MAX = 2**63 - 1
+_LONGEST_MS = 999_999
+
+
+def ns_of(timestamp: Time | None, timestamp_ns: int | None) -> int | None:
+    """Return the time that a record was given, in nanoseconds since 1970.
+
+    Raises:
+        TypeError: It is neither an aware datetime nor ISO text.
+        InvalidArgument: Both were given, or it has no time zone, or no record can keep it.
+    """
+    if timestamp is None:
+        if timestamp_ns is not None and type(timestamp_ns) is not int:
+            raise TypeError(
+                "timestamp_ns is a whole number of nanoseconds since 1970, not "
+                f"{type(timestamp_ns).__name__}"
+            )
+        return None if timestamp_ns is None else _checked(timestamp_ns)
+    if timestamp_ns is not None:
+        raise InvalidArgument("a record has timestamp= or timestamp_ns=: give one of them")
+    return to_ns(timestamp)
+
+
+def to_ns(time: Time) -> int:
+    """Turn a time that a program gives into nanoseconds since 1970, cut to microseconds.
+
+    Example:
+        >>> to_ns("2026-11-20T08:00:00.0000019Z")
+        1795161600000001000
+    """
+    return parse_iso(time) // 1000 * 1000
+
+
+def parse_iso(time: Time) -> int:
+    """Turn an aware datetime, or ISO text with a zone, into exact nanoseconds since 1970.
+
+    Example:
+        >>> parse_iso("2026-11-20T08:00:00.000000001Z")
+        1795161600000000001
+    """
+    if not isinstance(time, datetime | str):
+        raise TypeError(
+            'a time is an aware datetime or ISO text such as "2026-11-20T08:00:00Z", not '
+            f"{type(time).__name__}"
+        )
+    beyond = 0
+    if isinstance(time, str):
+        text, digits = time, re.search(r"(\.\d{6})(\d{1,3})\d*", time)
+        if digits:  # a datetime has no nanoseconds
+            beyond = int(digits[2].ljust(3, "0"))
+            text = time.replace(digits[0], digits[1])
+        try:
+            moment = datetime.fromisoformat(text)
+        except ValueError:
+            raise InvalidArgument(
+                f"{time!r} is no ISO time: a time is an aware datetime or ISO text such as "
+                "2026-11-20T08:00:00Z"
+            ) from None
+    else:
+        moment = time
+    if moment.utcoffset() is None:
+        raise InvalidArgument(
+            f"{time!s} has no time zone: use datetime.now(UTC), add tzinfo=, or end the text in Z"
+        )
+    return _checked((moment - _EPOCH) // _MICROSECOND * 1000 + beyond)
+
+
+def _checked(ns: int) -> int:
+    if -_NS_MAX <= ns <= _NS_MAX:
+        return ns
+    raise InvalidArgument("a record keeps times of the years 1677 to 2262: give one of those")
+
+
+def iso(ns: int) -> str:
+    """Turn nanoseconds since 1970 into the text of the API.
+
+    Example:
+        >>> iso(1_795_161_600_000_000_001)
+        '2026-11-20T08:00:00.000000001Z'
+    """
+    whole, below = divmod(ns, 1_000_000_000)
+    return f"{_EPOCH + timedelta(seconds=whole):%Y-%m-%dT%H:%M:%S}.{below:09}Z"
+
+
+def from_ns(ns: int) -> datetime:
+    """Turn nanoseconds since 1970 into a datetime in UTC, cut to microseconds."""
+    return _EPOCH + timedelta(microseconds=ns // 1000)
+
+
+def seconds(duration: Duration, what: str) -> float:
+    """Turn a duration into seconds; `what` is the subject of an error.
+
+    Example:
+        >>> seconds("1h30m", "a timeout"), seconds(timedelta(minutes=5), "a timeout")
+        (5400.0, 300.0)
+    """
+    if isinstance(duration, timedelta):
+        return duration.total_seconds()
+    if isinstance(duration, str):
+        parts = re.fullmatch(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?", duration)
+        if not duration or parts is None:
+            raise InvalidArgument(
+                f"{what} is seconds, a timedelta or text such as 7d, 1h30m, 5m or 90s, not "
+                f"{duration!r}"
+            )
+        units = zip(parts.groups("0"), (86_400, 3_600, 60, 1), strict=True)
+        return sum(float(number) * unit for number, unit in units)
+    if isinstance(duration, bool) or not isinstance(duration, int | float):
+        raise TypeError(
+            f'{what} is seconds, a timedelta or text such as "5m", not {type(duration).__name__}'
+        )
+    return float(duration)
+
+
+def span(wait: float) -> str:
+    """Turn seconds into the text of the API, at most six digits and a unit, rounded up.
+
+    Example:
+        >>> span(0.25), span(1800), span(86_400)
+        ('250ms', '1800s', '86400s')
+    """
+    milliseconds = max(0, -int(-wait * 1000 // 1))
+    if milliseconds <= _LONGEST_MS and milliseconds % 1000:
+        return f"{milliseconds}ms"
+    whole = -(-milliseconds // 1000)
+    return f"{whole}s" if whole <= _LONGEST_MS else f"{-(-whole // 86_400)}d"

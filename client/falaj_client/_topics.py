@@ -1,0 +1,583 @@
+"""The calls of topics as operations: describe, append, read, follow, trim, finish.
+
+Owns a topic's description, which is asked for when it is needed, and its producers. The handles in
+`store` and `aio` do these operations.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from falaj_client._calls import Producers, call, open_stream
+from falaj_client._times import iso, seconds, to_ns
+from falaj_client._wire import LINES, Broken, Call, Give, Piece, Shut, path_of
+from falaj_client.codecs import Codec, resolve
+from falaj_client.errors import (
+    InvalidArgument,
+    InvalidName,
+    OffsetOutOfRange,
+    PermissionDenied,
+    RecordCompacted,
+    SettingsMismatch,
+    TopicDeleted,
+    UnknownTopic,
+    of_problem,
+)
+from falaj_client.records import NewRecord, Position, Record, line_of, new_records
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from falaj_client._calls import Patience
+    from falaj_client._times import Duration, Time
+    from falaj_client._wire import Operation
+
+T = TypeVar("T")
+
+__all__ = ["Core", "open_topic", "start_query", "topic_names"]
+
+#: Records of one page.
+PAGE = 1000
+#: Seconds without a word after which a stream is taken up again: the server sends one each minute.
+_SILENCE_S = 150.0
+_SYNCS = ("none", "interval", "durable")
+
+
+def topic_names(patience: Patience) -> Operation[list[str]]:
+    """List the topics that the token may read."""
+    answer = yield from call(patience, Call("GET", path_of("topics")))
+    return list(answer.json["topics"])
+
+
+def describe(patience: Patience, name: str) -> Operation[dict[str, Any]]:
+    """Ask for settings and offsets of a topic."""
+    answer = yield from call(patience, Call("GET", path_of("topics", _named(name))))
+    found: dict[str, Any] = answer.json
+    return found
+
+
+def _named(name: str) -> str:
+    if not isinstance(name, str):
+        raise TypeError(f"the name of a topic is text, not {type(name).__name__}")
+    if not name or ":" in name or "/" in name or name in (".", ".."):
+        raise InvalidName(f"no topic is called {name!r}: a name is of A-Z a-z 0-9 . _ -")
+    return name
+
+
+def open_topic(
+    patience: Patience,
+    name: str,
+    codec: str | Codec[Any] | None,
+    settings: Mapping[str, Any],
+    *,
+    create: bool,
+    single: bool | None,
+) -> Operation[Core[Any]]:
+    """Find a topic, or create it, and check that it is as asked.
+
+    Args:
+        patience: How long it may take.
+        name: Its name.
+        codec: Its codec, or None for what it has.
+        settings: Members of the API for a new topic.
+        create: True to create a missing one.
+        single: True for one partition, False for several, None for either.
+    """
+    wanted = {key: value for key, value in settings.items() if value is not None}
+    asked = None if codec is None else resolve(codec, None).name
+    if asked is not None:
+        wanted["codec"] = asked
+    found: dict[str, Any] | None = None
+    try:
+        found = yield from describe(patience, name)
+        is_other = wanted.keys() - {"codec"} or (asked and found["codec"] is None)
+    except UnknownTopic:
+        if not create:
+            raise
+        is_other = True
+    if is_other:
+        body = json.dumps(wanted).encode()
+        kind = {"Content-Type": "application/json"}
+        try:
+            made = yield from call(patience, Call("PUT", path_of("topics", name), {}, kind, body))
+            found = made.json
+        except PermissionDenied:
+            if found is None or wanted.keys() - {"codec"}:
+                raise  # else it is a reader of a topic without a codec: it has no record yet
+    assert found is not None
+    stored = found["codec"]
+    if asked is not None and stored not in (None, asked):
+        error = SettingsMismatch(f"topic {name!r} has the codec {stored}, not {asked}: open it so")
+        error.topic, error.setting, error.stored, error.asked = name, "codec", stored, asked
+        raise error
+    count = len(found["partitions"])
+    if single is not None and single != (count == 1):
+        right = "topic()" if count == 1 else "partitioned_topic()"
+        error = SettingsMismatch(f"topic {name!r} has {count} partitions: open it with {right}")
+        error.topic, error.setting, error.asked = name, "partitions", "1" if single else "several"
+        raise error
+    return Core(patience, name, resolve(codec, stored), range(count), None, Producers(), found)
+
+
+def start_query(start: Any) -> dict[str, str | int | None]:
+    """Turn a place to begin into a query."""
+    if start == "earliest":
+        return {}
+    if start == "latest":
+        return {"last": 0}
+    if isinstance(start, int) and not isinstance(start, bool):
+        return {"from": start} if start >= 0 else {"last": -start}
+    return {"at": iso(to_ns(start))}
+
+
+@dataclass
+class Core(Generic[T]):
+    """An open topic, or one partition of it.
+
+    Attributes:
+        patience: How long calls may take.
+        name: Its name.
+        codec: Its codec.
+        partitions: Numbers of the partitions that this handle reads.
+        chosen: The partition that the handle is for; None for the whole topic.
+        producers: Its producers.
+        found: The description when it was opened.
+    """
+
+    patience: Patience
+    name: str
+    codec: Codec[T]
+    partitions: range
+    chosen: int | None
+    producers: Producers
+    found: Mapping[str, Any]
+
+    @property
+    def path(self) -> str:
+        """Path of its records."""
+        return path_of("topics", self.name, "records")
+
+    def partition(self, number: int) -> Core[T]:
+        """View one partition.
+
+        Raises:
+            InvalidArgument: There is no such partition.
+        """
+        if isinstance(number, bool) or not isinstance(number, int):
+            raise TypeError(f"a partition is a whole number, not {type(number).__name__}")
+        if number not in self.partitions:
+            raise InvalidArgument(
+                f"topic {self.name!r} has the partitions {self.partitions.start} to "
+                f"{self.partitions.stop - 1}, and {number} is none of them"
+            )
+        one = range(number, number + 1)
+        return Core(self.patience, self.name, self.codec, one, number, self.producers, self.found)
+
+    def describe(self) -> Operation[dict[str, Any]]:
+        """Ask for settings and offsets, as they are now."""
+        found = yield from describe(self.patience, self.name)
+        if found.get("generation") != self.found.get("generation"):
+            raise TopicDeleted(
+                f"topic {self.name!r} was deleted, and there is another of this name: open it again"
+            )
+        return found
+
+    def offsets(self) -> Operation[dict[int, range]]:
+        """Ask for the offsets of each partition."""
+        found = yield from self.describe()
+        return {
+            each["partition"]: range(int(each["start_offset"]), int(each["end_offset"]))
+            for each in found["partitions"]
+            if each["partition"] in self.partitions
+        }
+
+    # --- Appends ---------------------------------------------------------------------------------
+
+    def append(self, record: NewRecord, **options: Any) -> Operation[Position]:
+        """Append a record; return its place."""
+        placed = yield from self._append([record], **options)
+        ((partition, offsets),) = placed.items()
+        return Position(partition, offsets.start)
+
+    def extend(self, records: Iterable[Any], **options: Any) -> Operation[dict[int, range]]:
+        """Append records at once; return the offsets in each partition."""
+        found = list(new_records(records))
+        if not found:
+            return {}
+        placed = yield from self._append(found, **options)
+        return placed
+
+    def _append(
+        self,
+        records: list[NewRecord],
+        *,
+        partition: int | None = None,
+        sync: str | None = None,
+        producer: Any = None,
+        sequence: int | None = None,
+        expect: int | None = None,
+    ) -> Operation[dict[int, range]]:
+        if partition is not None:
+            self.partition(partition)
+        chosen = self.chosen if partition is None else partition
+        if sync is not None and sync not in _SYNCS:
+            raise InvalidArgument(f"sync is one of {', '.join(_SYNCS)}, not {sync!r}")
+        if expect is not None and chosen is None and len(self.partitions) > 1:
+            raise InvalidArgument("an offset is expected of one partition: name it with partition=")
+        if (producer is None) != (sequence is None):
+            raise InvalidArgument("producer= and sequence= go together")
+        headers = {"Content-Type": LINES}
+        if expect is not None:
+            headers["If-Next"] = str(expect)
+        body = "\n".join([line_of(record, self.codec) for record in records]).encode()
+        query = {"partition": chosen, "sync": sync, "create": "false"}
+        if len(self.partitions) == 1 and chosen is None:
+            query["partition"] = 0
+        asked = Call("POST", self.path, query, headers, body)
+        if producer is None:
+            answer = yield from self.producers.send(self.patience, asked, (chosen, self.name))
+        else:
+            named = {"Falaj-Producer": _producer_name(producer), "Falaj-Sequence": str(sequence)}
+            asked = Call("POST", self.path, query, {**headers, **named}, body)
+            answer = yield from call(self.patience, asked)
+        return {
+            each["partition"]: range(int(each["first"]), int(each["next"]))
+            for each in answer.json["partitions"]
+        }
+
+    # --- Reads -----------------------------------------------------------------------------------
+
+    def page(
+        self, query: Mapping[str, Any], limit: int = PAGE
+    ) -> Operation[tuple[list[Record[T]], int]]:
+        """Read some records of one partition, and the offset that comes next."""
+        where = {**query, "partition": self.partitions.start, "limit": limit}
+        asked = Call("GET", self.path, where, {"Accept": LINES})
+        answer = yield from call(self.patience, asked)
+        records = [self.record(line) for line in answer.body.splitlines()]
+        return records, int(answer.headers["falaj-next-offset"])
+
+    def record(self, line: bytes) -> Record[T]:
+        """Read a line."""
+        return Record(line, json.loads(line), self.codec)
+
+    def between(self, start: int, stop: int) -> Operation[None]:
+        """Give the records of these offsets of one partition, a page at a time."""
+        while start < stop:
+            records, start = yield from self.page({"from": start}, min(PAGE, stop - start))
+            if not records:
+                return
+            yield Give([record for record in records if record.offset < stop])
+
+    def stepping(self, offsets: range) -> Operation[None]:
+        """Give the records of these offsets, in their order."""
+        if offsets.step == 1:
+            yield from self.between(offsets.start, offsets.stop)
+            return
+        way = 1 if offsets.step > 0 else -1
+        lowest, highest = sorted((offsets[0], offsets[-1])) if offsets else (0, -1)
+        edges = range(lowest, highest + 1, PAGE)
+        for begin in edges[::way]:
+            records, at = list[Record[T]](), begin
+            stop = min(begin + PAGE, highest + 1)
+            while at < stop:
+                more, at = yield from self.page({"from": at}, stop - at)
+                if not more:
+                    break
+                records += more
+            yield Give([each for each in records[::way] if each.offset in offsets])
+
+    def everything(self) -> Operation[None]:
+        """Give the records that there are now; partitions are merged by time."""
+        offsets = yield from self.offsets()
+        if len(offsets) == 1:
+            ((_, those),) = offsets.items()
+            yield from self.between(those.start, those.stop)
+            return
+        parts = [_Part(self.partition(number), those) for number, those in offsets.items()]
+        while True:
+            for part in parts:
+                yield from part.fill()
+            parts = [part for part in parts if part.held]
+            if not parts:
+                return
+            yield Give(list(_merged(parts)))
+
+    def read(self, start: int, n: int) -> Operation[list[Record[T]]]:
+        """Read up to `n` records from an offset on."""
+        if n < 0:
+            raise InvalidArgument(f"n is how many records to read, from 0 on, not {n}")
+        query: dict[str, Any] = {"from": start} if start >= 0 else {"last": -start}
+        found = yield from self._several(query, n)
+        return found
+
+    def last(self, n: int) -> Operation[list[Record[T]]]:
+        """Read the last `n` records."""
+        if n < 0:
+            raise InvalidArgument(f"n is how many records to read, from 0 on, not {n}")
+        found = yield from self._several({"last": n}, n)
+        return found
+
+    def _several(self, query: Mapping[str, Any], n: int) -> Operation[list[Record[T]]]:
+        found = list[Record[T]]()
+        while len(found) < n:
+            records, after = yield from self.page(query, min(PAGE, n - len(found)))
+            if not records:
+                break
+            found += records
+            query = {"from": after}
+        return found
+
+    def one(self, offset: int) -> Operation[Record[T]]:
+        """Read the record of an offset; a negative one counts from the end."""
+        if isinstance(offset, bool) or not hasattr(offset, "__index__"):
+            raise TypeError(f"an offset is a whole number, not {type(offset).__name__}")
+        offset = offset.__index__()
+        if offset < 0:
+            records = yield from self._several({"last": -offset}, -offset)
+            if len(records) < -offset:
+                raise (yield from self._missing(offset))
+            return records[0]
+        records, _ = yield from self.page({"from": offset}, 1)
+        if not records:
+            raise (yield from self._missing(offset))
+        if records[0].offset != offset:
+            error = RecordCompacted(
+                f"compaction removed record {offset} of topic {self.name!r}: read the next one"
+            )
+            error.offset = offset
+            raise error
+        return records[0]
+
+    def _missing(self, offset: int) -> Operation[OffsetOutOfRange]:
+        offsets = yield from self.offsets()
+        number = self.partitions.start
+        there = offsets[number]
+        error = OffsetOutOfRange(
+            f"topic {self.name!r}, partition {number}, has the offsets {there.start} to "
+            f"{there.stop - 1}, and {offset} is none of them"
+            if there
+            else f"topic {self.name!r}, partition {number}, has no record"
+        )
+        error.topic, error.partition, error.offset = self.name, number, offset
+        error.first, error.end = there.start, there.stop
+        return error
+
+    def at(self, moment: Time) -> Operation[Record[T] | None]:
+        """Read the first record of a time or later."""
+        records, _ = yield from self.page({"at": iso(to_ns(moment))}, 1)
+        return records[0] if records else None
+
+    def slice(self, wanted: slice) -> Operation[range]:
+        """Turn a slice, or a range of times, into offsets that are there."""
+        offsets = yield from self.offsets()
+        there = offsets[self.partitions.start]
+        start = yield from self._edge(wanted.start, there)
+        stop = yield from self._edge(wanted.stop, there)
+        step = 1 if wanted.step is None else wanted.step
+        if step > 0 and start is None:
+            start = there.start
+        if step < 0 and stop is None:
+            stop = there.start - 1 if there.start else None
+        found = range(*slice(start, stop, step).indices(there.stop))
+        if found and min(found[0], found[-1]) < there.start:
+            raise (yield from self._missing(min(found[0], found[-1])))
+        return found
+
+    def _edge(self, place: Any, there: range) -> Operation[int | None]:
+        if place is None:
+            return None
+        if isinstance(place, int):
+            if place >= 0:
+                return place
+            if -place >= len(there):
+                return there.start
+            records, _ = yield from self.page({"last": -place}, 1)
+            return records[0].offset if records else there.stop
+        record = yield from self.at(place)
+        return there.stop if record is None else record.offset
+
+    # --- Streams ---------------------------------------------------------------------------------
+
+    def follow(
+        self, start: Any, timeout: Duration | None, places: Mapping[int, int] | None = None
+    ) -> Operation[None]:
+        """Give records as they come, and go on after a broken connection where it broke.
+
+        `places` are what `begin` found.
+        """
+        wait = None if timeout is None else seconds(timeout, "timeout")
+        if places is None:
+            places = yield from self.begin(start)
+        if wait == 0:
+            yield from self._now(places)
+            return
+        seen = _event_id(self.found["generation"], places)
+        asked: dict[str, Any] = {} if self.chosen is None else {"partition": self.chosen}
+        last = time.monotonic()
+        while True:
+            left = _SILENCE_S if wait is None else last + wait - time.monotonic()
+            if left <= 0:
+                return
+            headers = {"Accept": "text/event-stream", "Last-Event-ID": seen}
+            call_ = Call("GET", self.path, asked, headers)
+            yield from open_stream(self.patience, call_, min(left, _SILENCE_S))
+            events = _Events()
+            try:
+                while piece := (yield Piece()):
+                    records = list[Record[T]]()
+                    for event in events.feed(piece):
+                        if event.kind == "finished":
+                            yield Give(records)
+                            return
+                        if event.kind == "problem":
+                            yield Give(records)
+                            document = json.loads(event.data)
+                            raise of_problem(int(document["status"]), document)
+                        records.append(self.record(event.data))
+                        seen = event.id
+                    if records:
+                        yield Give(records)
+                        last = time.monotonic()
+                    elif wait is not None:
+                        break  # a ping came: the rest of the wait is shorter now
+            except Broken:
+                pass
+            yield Shut()
+
+    def begin(self, start: Any) -> Operation[dict[int, int]]:
+        """Find the offset to begin with in each partition, so that a reconnect misses nothing."""
+        query = start_query(start)
+        found = yield from self.describe()
+        places = dict[int, int]()
+        for each in found["partitions"]:
+            number, end = each["partition"], int(each["end_offset"])
+            if number not in self.partitions:
+                continue
+            if not query:
+                places[number] = int(each["start_offset"])
+            elif query.get("last") == 0:
+                places[number] = end
+            else:
+                records, after = yield from self.partition(number).page(query, 1)
+                places[number] = records[0].offset if records else after
+        return places
+
+    def _now(self, places: Mapping[int, int]) -> Operation[None]:
+        offsets = yield from self.offsets()
+        for number, begin in places.items():
+            yield from self.partition(number).between(begin, offsets[number].stop)
+
+    # --- Changes ---------------------------------------------------------------------------------
+
+    def trim(self, before_offset: int | None, before_time: Time | None) -> Operation[Any]:
+        """Delete the oldest records."""
+        if (before_offset is None) == (before_time is None):
+            raise InvalidArgument(
+                "trim() takes before_offset= or before_time=: give exactly one of them"
+            )
+        asked: dict[str, Any] = {"before": before_offset}
+        if before_time is not None:
+            asked = {"before_time": iso(to_ns(before_time))}
+        elif before_offset is not None and before_offset < 0:
+            offsets = yield from self.slice(slice(before_offset, None))
+            asked = {"before": offsets.start}
+        if self.chosen is not None:
+            asked["partition"] = self.chosen
+        found = yield from self._act("trim", asked)
+        firsts = {
+            each["partition"]: int(each["start_offset"])
+            for each in found["partitions"]
+            if each["partition"] in self.partitions
+        }
+        return {"firsts": firsts}
+
+    def finish(self) -> Operation[None]:
+        """Let no record come after those that are there."""
+        if self.chosen is not None:
+            raise InvalidArgument("this is one partition of several: finish the whole topic")
+        yield from self._act("finish", {})
+
+    def _act(self, verb: str, asked: Mapping[str, Any]) -> Operation[Any]:
+        kind = {"Content-Type": "application/json"}
+        path = path_of("topics", f"{self.name}:{verb}")
+        answer = yield from call(
+            self.patience, Call("POST", path, {}, kind, json.dumps(asked).encode())
+        )
+        return answer.json
+
+    def delete(self) -> Operation[None]:
+        """Delete the topic with its records."""
+        yield from delete_topic(self.patience, self.name)
+
+
+def delete_topic(patience: Patience, name: str) -> Operation[None]:
+    """Delete a topic; one that a lost request deleted is gone too."""
+    asked = Call("DELETE", path_of("topics", _named(name)))
+    try:
+        yield from call(patience, asked)
+    except UnknownTopic as error:
+        if not error.__dict__.get("_after_lost_answer"):
+            raise
+
+
+def _producer_name(producer: Any) -> str:
+    name = producer if isinstance(producer, str) else getattr(producer, "name", None)
+    if not isinstance(name, str):
+        raise TypeError(f"producer is a name, not {type(producer).__name__}")
+    return name
+
+
+class _Part(Generic[T]):
+    """A partition that is read a page at a time, to be merged with others."""
+
+    def __init__(self, core: Core[T], offsets: range) -> None:
+        self._core, self._offsets = core, offsets
+        self.held: list[Record[T]] = []
+
+    def fill(self) -> Operation[None]:
+        """Read the next page, if the last one was merged."""
+        while not self.held and self._offsets:
+            stop = self._offsets.stop
+            limit = min(PAGE, len(self._offsets))
+            records, after = yield from self._core.page({"from": self._offsets.start}, limit)
+            self.held = [record for record in reversed(records) if record.offset < stop]
+            self._offsets = range(after if records else stop, stop)
+
+
+def _merged(parts: list[_Part[T]]) -> Iterator[Record[T]]:
+    """Take records in the order of their times, until a partition needs its next page."""
+    while all(part.held for part in parts):
+        part = min(parts, key=lambda part: (part.held[-1].timestamp_ns, part.held[-1].partition))
+        yield part.held.pop()
+
+
+@dataclass(frozen=True)
+class _Event:
+    kind: str
+    id: str
+    data: bytes
+
+
+class _Events:
+    """Splits a stream into server-sent events."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, piece: bytes) -> Iterator[_Event]:
+        """Take bytes, and return the events that they complete."""
+        *whole, self._rest = (self._rest + piece).split(b"\n\n")
+        for text in whole:
+            fields = dict(line.partition(b": ")[::2] for line in text.split(b"\n"))
+            if b"data" in fields:
+                kind, id_ = fields.get(b"event", b"record"), fields.get(b"id", b"")
+                yield _Event(kind.decode(), id_.decode(), fields[b"data"])
+
+
+def _event_id(generation: str, places: Mapping[int, int]) -> str:
+    """Make the id of an event that comes before these offsets."""
+    return f"{generation}-" + ",".join(f"{number}:{at}" for number, at in places.items())

@@ -1,0 +1,295 @@
+"""The subset of falaj's classes that a client has too, as types.
+
+A program that is annotated with these takes a native store or one behind a server. `tests/typing`
+holds both against them, and one suite of tests runs over both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+__all__ = [
+    "AnyTopicLike",
+    "FollowerLike",
+    "PartitionedTopicLike",
+    "RecordLike",
+    "SliceLike",
+    "StoreLike",
+    "TopicLike",
+    "TransactionLike",
+]
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+Key = str | bytes
+Headers = Mapping[str, str | bytes | None] | Iterable[tuple[str, str | bytes | None]]
+Start = int | Literal["earliest", "latest"] | datetime | str
+Sync = Literal["none", "interval", "durable"]
+
+
+class RecordLike(Protocol[T_co]):
+    """A record that was read. `raw` is a view or bytes: `to_bytes` is the same for both."""
+
+    @property
+    def value(self) -> T_co:
+        """The value, as the codec reads it."""
+
+    @property
+    def is_tombstone(self) -> bool:
+        """True for a record without a value, which deletes its key."""
+
+    @property
+    def key(self) -> bytes | None:
+        """The key, or None."""
+
+    @property
+    def headers(self) -> tuple[tuple[str, bytes | None], ...]:
+        """Names and values, in order."""
+
+    @property
+    def topic(self) -> str:
+        """Name of its topic."""
+
+    @property
+    def partition(self) -> int:
+        """Number of its partition."""
+
+    @property
+    def offset(self) -> int:
+        """Its number in its partition."""
+
+    @property
+    def timestamp(self) -> datetime:
+        """When it happened, in microseconds."""
+
+    @property
+    def timestamp_ns(self) -> int:
+        """The same in nanoseconds since 1970."""
+
+    def to_bytes(self) -> bytes:
+        """A copy of the payload."""
+
+
+class FollowerLike(Protocol[T_co]):
+    """An iterator over records that closes, as `follow` returns it."""
+
+    def __iter__(self) -> Iterator[RecordLike[T_co]]: ...
+    def __next__(self) -> RecordLike[T_co]: ...
+    def close(self) -> None:
+        """End it."""
+
+
+class SliceLike(Protocol[T_co]):
+    """Records of a range of offsets, read when they are iterated."""
+
+    @property
+    def offsets(self) -> range:
+        """Its offsets."""
+
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[RecordLike[T_co]]: ...
+    def __reversed__(self) -> Iterator[RecordLike[T_co]]: ...
+
+
+class AnyTopicLike(Protocol[T_co]):
+    """A topic of either kind."""
+
+    @property
+    def name(self) -> str:
+        """Name of the topic."""
+
+    @property
+    def codec(self) -> str:
+        """Name of its codec."""
+
+    @property
+    def partitions(self) -> range:
+        """Numbers of its partitions."""
+
+    @property
+    def offsets(self) -> dict[int, range]:
+        """The offsets of each partition."""
+
+    @property
+    def finished(self) -> bool:
+        """True once no record comes after those that are there."""
+
+    def __iter__(self) -> Iterator[RecordLike[T_co]]: ...
+    def __len__(self) -> int: ...
+    def follow(self, start: Start = ..., *, timeout: float | None = ...) -> FollowerLike[T_co]:
+        """Read from a place on, and go on as records are appended."""
+
+    def partition(self, partition: int) -> TopicLike[Any]:
+        """View one partition as a topic of its own."""
+
+    def finish(self) -> None:
+        """Finish the topic."""
+
+    def delete(self) -> None:
+        """Delete the topic with its records."""
+
+    def close(self) -> None:
+        """Close the handle."""
+
+
+class TopicLike(AnyTopicLike[T], Protocol[T]):
+    """A topic of one partition."""
+
+    def append(
+        self,
+        value: T,
+        key: Key | None = None,
+        *,
+        headers: Headers | None = None,
+        timestamp: datetime | str | None = None,
+        timestamp_ns: int | None = None,
+        partition: int | None = None,
+        sync: Sync | None = None,
+        producer: str | None = None,
+        sequence: int | None = None,
+        expect: int | None = None,
+    ) -> int:
+        """Append a record, and return its offset."""
+
+    def extend(
+        self,
+        records: Iterable[T | tuple[Key, T]],
+        *,
+        partition: int | None = None,
+        sync: Sync | None = None,
+        producer: str | None = None,
+        sequence: int | None = None,
+        expect: int | None = None,
+    ) -> range:
+        """Append many records at once."""
+
+    def tombstone(self, key: Key) -> int:
+        """Append a tombstone, which deletes the key."""
+
+    @property
+    def start_offset(self) -> int:
+        """Lowest offset that is still there."""
+
+    @property
+    def end_offset(self) -> int:
+        """Offset after the last record."""
+
+    def read(self, start: int, n: int) -> Sequence[RecordLike[T]]:
+        """Read up to `n` records from an offset on."""
+
+    def last(self, n: int = 1) -> Sequence[RecordLike[T]]:
+        """Read the last `n` records."""
+
+    def range(
+        self, start: int | datetime | str | None = None, end: int | datetime | str | None = None
+    ) -> SliceLike[T]:
+        """Take the records from one offset or time up to another."""
+
+    def at(self, time: datetime | str) -> RecordLike[T] | None:
+        """Find the first record of a time or later."""
+
+    def offset_at(self, time: datetime | str) -> int | None:
+        """Find its offset."""
+
+    def trim(
+        self, *, before_offset: int | None = None, before_time: datetime | str | None = None
+    ) -> Mapping[str, Any]:
+        """Delete the oldest records."""
+
+    def __reversed__(self) -> Iterator[RecordLike[T]]: ...
+
+
+class PartitionedTopicLike(AnyTopicLike[T], Protocol[T]):
+    """A topic of several partitions."""
+
+    def append(
+        self,
+        value: T,
+        key: Key | None = None,
+        *,
+        headers: Headers | None = None,
+        timestamp: datetime | str | None = None,
+        timestamp_ns: int | None = None,
+        partition: int | None = None,
+        sync: Sync | None = None,
+        producer: str | None = None,
+        sequence: int | None = None,
+        expect: int | None = None,
+    ) -> tuple[int, int]:
+        """Append a record, and return its partition and offset."""
+
+    def extend(
+        self,
+        records: Iterable[T | tuple[Key, T]],
+        *,
+        partition: int | None = None,
+        sync: Sync | None = None,
+        producer: str | None = None,
+        sequence: int | None = None,
+        expect: int | None = None,
+    ) -> dict[int, range]:
+        """Append many records at once."""
+
+    def __getitem__(self, position: tuple[int, int], /) -> RecordLike[T]: ...
+
+
+class TransactionLike(Protocol):
+    """Records for several topics that become visible together."""
+
+    def append(
+        self,
+        topic: str,
+        value: Any,
+        key: Key | None = None,
+        *,
+        headers: Headers | None = None,
+        timestamp: datetime | str | None = None,
+        timestamp_ns: int | None = None,
+        partition: int | None = None,
+        expect: int | None = None,
+    ) -> None:
+        """Append a record at the end of the transaction."""
+
+    def tombstone(self, topic: str, key: Key) -> None:
+        """Append a tombstone at the end of the transaction."""
+
+    def extend(self, topic: str, records: Iterable[Any]) -> None:
+        """Append many records at the end of the transaction."""
+
+    @property
+    def offsets(self) -> dict[str, dict[int, range]] | None:
+        """After its end, the offsets of each topic's partitions."""
+
+
+class StoreLike(Protocol):
+    """A store: `falaj.open` and `falaj.connect` both return one."""
+
+    def topic(self, name: str, *, codec: str | None = None, create: bool = True) -> TopicLike[Any]:
+        """Open a topic of one partition."""
+
+    def partitioned_topic(
+        self, name: str, *, partitions: int | None = None, codec: str | None = None
+    ) -> PartitionedTopicLike[Any]:
+        """Open a topic of several partitions."""
+
+    def any_topic(self, name: str, *, codec: str | None = None) -> AnyTopicLike[Any]:
+        """Open a topic that exists."""
+
+    @property
+    def topics(self) -> Mapping[str, Any]:
+        """The topics, by name."""
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic."""
+
+    def transaction(self) -> AbstractContextManager[TransactionLike]:
+        """Begin to write to several topics at once."""
+
+    def close(self) -> None:
+        """Close it."""

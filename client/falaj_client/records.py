@@ -1,0 +1,298 @@
+"""Records: `Record` as it is read, `NewRecord` to be appended, `Position`; and their lines of JSON.
+
+A line is the object that `falaj cat --json` prints. Bytes that are no text stand in a member that
+ends in `_base64`. In a topic of JSON, `value` is the document as it was written.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode, b64encode
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+
+from falaj_client._times import Time, from_ns, iso, ns_of, parse_iso
+from falaj_client.errors import DecodeFailed, InvalidArgument
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from falaj_client.codecs import Codec
+
+T = TypeVar("T")
+Key = str | bytes | bytearray | memoryview
+Headers = Mapping[str, Key | None] | Iterable[tuple[str, Key | None]]
+
+__all__ = ["Headers", "Key", "NewRecord", "Position", "Record", "line_of", "new_records"]
+
+
+class Position(NamedTuple):
+    """The place of a record in a topic of several partitions."""
+
+    partition: int
+    offset: int
+
+
+class Record(Generic[T]):
+    """A record that was read: a copy, which needs neither its topic nor the server.
+
+    Attributes:
+        topic: Name of its topic.
+        partition: Number of its partition.
+        offset: Its number in its partition.
+        timestamp_ns: When it happened, or else was appended, in nanoseconds since 1970.
+        key: The key, or None.
+        headers: Names and values, in order; a name may stand twice.
+        is_tombstone: True for a record without a value, which deletes its key.
+    """
+
+    __slots__ = (
+        "_codec",
+        "_line",
+        "_value",
+        "headers",
+        "is_tombstone",
+        "key",
+        "offset",
+        "partition",
+        "timestamp_ns",
+        "topic",
+    )
+
+    def __init__(self, line: str | bytes, fields: Mapping[str, Any], codec: Codec[T]) -> None:
+        self._line, self._codec, self._value = line, codec, fields
+        self.topic: str = fields["topic"]
+        self.partition: int = fields["partition"]
+        self.offset = int(fields["offset"])
+        self.timestamp_ns: int = parse_iso(fields["time"])
+        self.key = _bytes_of(fields, "key")
+        self.headers: tuple[tuple[str, bytes | None], ...] = tuple(
+            (each["name"], _bytes_of(each, "value")) for each in fields.get("headers", ())
+        )
+        self.is_tombstone: bool = fields.get("tombstone", False)
+
+    @property
+    def timestamp(self) -> datetime:
+        """The same as a datetime in UTC, in microseconds."""
+        return from_ns(self.timestamp_ns)
+
+    @property
+    def value(self) -> T:
+        """The value, as the topic's codec reads it; None for a tombstone.
+
+        Raises:
+            DecodeFailed: The codec cannot read it; `raw` has its bytes.
+        """
+        raw = self.raw
+        if raw is None:
+            return None  # type: ignore[return-value]  # as a native record
+        try:
+            return self._codec.decode(raw)
+        except Exception as error:
+            failed = DecodeFailed(
+                f"the codec {self._codec.name} cannot read record {self.offset} of topic "
+                f"{self.topic!r}, partition {self.partition}: {error}"
+            )
+            failed.topic, failed.partition = self.topic, self.partition
+            failed.offset = self.offset
+            raise failed from error
+
+    @property
+    def raw(self) -> bytes | None:
+        """The bytes of the value; None for a tombstone."""
+        fields = self._value
+        if self.is_tombstone:
+            return None
+        if self._codec.name == "json" and "value" in fields:
+            return _document(self._line)
+        return _bytes_of(fields, "value")
+
+    def to_bytes(self) -> bytes:
+        """The bytes of the value; none for a tombstone."""
+        return self.raw or b""
+
+    def __bytes__(self) -> bytes:
+        return self.to_bytes()
+
+    def __len__(self) -> int:
+        return len(self.to_bytes())
+
+    def __bool__(self) -> bool:
+        return True
+
+    def _content(self) -> tuple[Any, ...]:
+        place = (self.topic, self.partition, self.offset, self.timestamp_ns)
+        return (*place, self.key, self.headers, self.raw)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Record) and self._content() == other._content()
+
+    def __hash__(self) -> int:
+        return hash((self.topic, self.partition, self.offset))
+
+    def __repr__(self) -> str:
+        several = f"[{self.partition}]" if self.partition else ""
+        return f"<Record {self.topic}{several}[{self.offset}] {self.raw!r}>"
+
+
+def _bytes_of(fields: Mapping[str, Any], name: str) -> bytes | None:
+    text = fields.get(name)
+    if text is not None:
+        return str(text).encode()
+    coded = fields.get(f"{name}_base64")
+    return None if coded is None else b64decode(coded)
+
+
+_SCAN = json.JSONDecoder().raw_decode
+
+
+def _document(line: str | bytes) -> bytes:
+    """Find the text of the member `value` of a line: a document keeps the text that it had."""
+    text = line.decode() if isinstance(line, bytes) else line
+    at = 1
+    while True:
+        name, at = _SCAN(text, at)
+        begin = at + 1
+        _, at = _SCAN(text, begin)
+        if name == "value":
+            return text[begin:at].encode()
+        at += 1
+
+
+class NewRecord:
+    """A record to be appended, with all its parts, for `Topic.extend`.
+
+    Args:
+        value: As for `Topic.append`.
+        key, headers, timestamp, timestamp_ns: Likewise.
+
+    Example:
+        >>> NewRecord({"id": 1}, "eu", headers={"trace": "7"}).headers
+        [('trace', b'7')]
+    """
+
+    __slots__ = ("headers", "is_tombstone", "key", "timestamp_ns", "value")
+
+    def __init__(
+        self,
+        value: Any,
+        key: Key | None = None,
+        *,
+        headers: Headers | None = None,
+        timestamp: Time | None = None,
+        timestamp_ns: int | None = None,
+    ) -> None:
+        self.value = value
+        self.key = None if key is None else _plain(key, "a key")
+        self.headers = _headers(headers)
+        self.timestamp_ns = ns_of(timestamp, timestamp_ns)
+        self.is_tombstone = False
+
+    @staticmethod
+    def tombstone(
+        key: Key,
+        *,
+        headers: Headers | None = None,
+        timestamp: Time | None = None,
+        timestamp_ns: int | None = None,
+    ) -> NewRecord:
+        """Make a record without a value, which deletes its key.
+
+        Args:
+            key, headers, timestamp, timestamp_ns: As for `Topic.tombstone`.
+        """
+        if key is None:
+            raise TypeError("a tombstone has a key: text or bytes")
+        made = NewRecord(None, key, headers=headers, timestamp=timestamp, timestamp_ns=timestamp_ns)
+        made.is_tombstone = True
+        return made
+
+
+def _plain(given: Any, what: str) -> bytes:
+    if isinstance(given, str):
+        try:
+            return given.encode()
+        except UnicodeEncodeError:
+            raise InvalidArgument(
+                f"{what} is kept as UTF-8, which has no half characters"
+            ) from None
+    if isinstance(given, bytes | bytearray | memoryview):
+        return bytes(given)
+    raise TypeError(f"{what} is text or bytes, not {type(given).__name__}")
+
+
+def _headers(given: Any) -> list[tuple[str, bytes | None]]:
+    if given is None:
+        return []
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+        raise TypeError(
+            f"headers are a dict, or pairs of names and values, not {type(given).__name__}"
+        )
+    pairs = given.items() if isinstance(given, Mapping) else given
+    found = list[tuple[str, bytes | None]]()
+    for name, value in pairs:
+        if not isinstance(name, str):
+            raise TypeError(f"the name of a header is text, not {type(name).__name__}")
+        plain = None if value is None else _plain(value, "the value of a header")
+        found.append((_plain(name, "the name of a header").decode(), plain))
+    return found
+
+
+def new_records(records: Iterable[Any]) -> Iterator[NewRecord]:
+    """Read what `extend` takes: values, pairs of key and value, new records, and records."""
+    if isinstance(records, str | bytes | bytearray | memoryview):
+        raise TypeError(f"extend() takes an iterable of values, not one {type(records).__name__}")
+    for each in records:
+        if isinstance(each, NewRecord):
+            yield each
+        elif isinstance(each, tuple):
+            if len(each) != 2:
+                raise TypeError(
+                    f"a tuple is a pair of key and value, and this one has {len(each)} parts: a "
+                    "value that is a tuple goes into a NewRecord"
+                )
+            yield NewRecord(each[1], each[0])
+        elif hasattr(each, "is_tombstone") and hasattr(each, "timestamp_ns"):
+            # A record that was read, or a new one of the package falaj.
+            made = NewRecord(each.value, each.key, headers=each.headers)
+            made.timestamp_ns, made.is_tombstone = each.timestamp_ns, each.is_tombstone
+            yield made
+        else:
+            yield NewRecord(each)
+
+
+def line_of(record: NewRecord, codec: Codec[Any], partition: int | None = None) -> str:
+    """Write a record as a line of JSON, without its end.
+
+    Raises:
+        TypeError, InvalidArgument: The codec cannot give the value back.
+    """
+    members: dict[str, Any] = {}
+    if partition is not None:
+        members["partition"] = partition
+    if record.timestamp_ns is not None:
+        members["time"] = iso(record.timestamp_ns)
+    if record.key is not None:
+        members |= _member("key", record.key)
+    if record.headers:
+        members["headers"] = [
+            {"name": name} | ({"value": None} if value is None else _member("value", value))
+            for name, value in record.headers
+        ]
+    if record.is_tombstone:
+        return json.dumps(members | {"tombstone": True})
+    raw = codec.encode(record.value)
+    if codec.name != "json":
+        return json.dumps(members | _member("value", raw, is_text=codec.name == "str"))
+    # The document as it is, and last: its text stays what the codec made of it.
+    before = json.dumps(members)[:-1]
+    return f'{before}{", " if members else ""}"value": {raw.decode()}}}'
+
+
+def _member(name: str, raw: bytes, *, is_text: bool = False) -> dict[str, str]:
+    try:
+        if is_text or name == "key":
+            return {name: raw.decode()}
+    except UnicodeDecodeError:
+        pass
+    return {f"{name}_base64": b64encode(raw).decode()}
