@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from house import ROOT
 from server.doors import Server
 
@@ -29,7 +31,10 @@ def test_each_route_is_described_and_each_description_is_of_a_route(tmp_path: Pa
     assert described == set(re.findall(r'\.route\(\s*"([^"]+)"', ROUTES.read_text()))
 
 
-def test_requests_that_the_description_allows_are_answered_as_it_says(tmp_path: Path) -> None:
+@pytest.mark.parametrize("which", ["--include-path-regex", "--exclude-path-regex"])
+def test_requests_that_the_description_allows_are_answered_as_it_says(
+    tmp_path: Path, which: str
+) -> None:
     with Server(tmp_path / "events") as server:
         document = server.get("/openapi.json", token="").json
         # Nothing waits for long, and no answer is without an end.
@@ -37,11 +42,15 @@ def test_requests_that_the_description_allows_are_answered_as_it_says(tmp_path: 
         (wait,) = (each for each in read["parameters"] if each.get("name") == "wait")
         wait["schema"] = {"type": "string", "enum": ["0ms", "20ms"]}
         del read["responses"]["200"]["content"]["text/event-stream"]
-        (tmp_path / "openapi.json").write_text(json.dumps(document))
+        document["components"]["schemas"]["Poll"]["properties"]["wait"] = wait["schema"]
+        # Lists of a thousand parts would take minutes to make.
+        text = re.sub(r', "maxItems": \d+|"maxItems": \d+, ', "", json.dumps(document))
+        (tmp_path / "openapi.json").write_text(text)
         (tmp_path / "schemathesis.toml").write_text(CONFIG)
         command = [str(Path(sys.executable).with_name("schemathesis")), "run", "openapi.json"]
         command += ["--url", f"http://127.0.0.1:{server.port}"]
         command += ["--header", f"Authorization: Bearer {server.token}", *OPTIONS]
+        command += [which, "/v1/groups"]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout[-8000:] + done.stderr
         assert server.get("/healthz").status == 200

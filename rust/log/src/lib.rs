@@ -124,7 +124,7 @@ pub mod internals;
 
 #[cfg(not(any(loom, shuttle)))]
 pub use {
-    consumer::{Consumer, ConsumerBuilder, Delivery},
+    consumer::{Consumer, ConsumerBuilder, Delivery, GroupOffset},
     error::{Error, Remedy, Result},
     format::settings::WriteMode,
     log::{Precondition, Visibility},

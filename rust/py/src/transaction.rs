@@ -167,7 +167,9 @@ impl Transaction {
             }
         }
         for (consumer, moves) in std::mem::take(&mut gathered.consumers) {
-            consumer.moved(moves, committed.end());
+            if !committed.is_repeat() {
+                consumer.moved(moves, committed.end());
+            }
         }
         for part in committed.parts() {
             note(py, &offsets, part)?;

@@ -47,9 +47,12 @@ pub const TARGETS: &[Target] = &[
         b"\x0b{\"key\":\"k\",\"value_base64\":\"dGV4dA==\"}",
         b"\x02line one\r\nline two\n",
     ]),
-    target("documents", http::documents, &[b"{\"partitions\":4,\"retention\":{\"age\":\"7d\",\"bytes\":null}}", b"{\"before\":17}", b"{\"parts\":[{\"topic\":\"a\",\"if_next\":3,\"records\":[{\"value\":\"x\"}],\"finish\":true}]}", b"{\"tombstones\":\"1d\",\"seal\":true}"]),
+    target("documents", http::documents, &[b"{\"partitions\":4,\"retention\":{\"age\":\"7d\",\"bytes\":null}}", b"{\"before\":17}", b"{\"parts\":[{\"topic\":\"a\",\"if_next\":3,\"records\":[{\"value\":\"x\"}],\"finish\":true}]}", b"{\"tombstones\":\"1d\",\"seal\":true}", POLL, COMMIT, SEEK]),
 ];
 
+const POLL: &[u8] = b"{\"member\":\"m\",\"number\":1,\"topics\":[\"a\"],\"wait\":\"1s\",\"session\":\"30s\",\"start\":{\"time\":\"2026-11-27T09:30:00Z\"}}";
+const COMMIT: &[u8] = b"{\"member\":\"m\",\"offsets\":[{\"topic\":\"a\",\"partition\":0,\"offset\":17,\"metadata\":\"x\"}],\"durable\":true}";
+const SEEK: &[u8] = b"{\"member\":\"m\",\"topic\":\"a\",\"partition\":0,\"to\":\"latest\"}";
 const PRINCIPALS: &[u8] = b"[[principal]]\nname = \"a\"\ntokens = [\"0000000000000000000000000000000000000000000000000000000000000000\"]\n[[principal.grants]]\ntopic = \"x*\"\nallow = [\"read\"]\n";
 /// `x` as gzip.
 const GZIP: &[u8] = b"\x1f\x8b\x08\0\0\0\0\0\0\x03\xab\0\0\x83\x16\xdc\x8c\x01\0\0\0";

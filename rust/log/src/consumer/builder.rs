@@ -8,7 +8,7 @@ use super::group::Consumer;
 use super::reader::GroupReader;
 use super::subscription::TopicPattern;
 use super::{GroupInfo, GroupMember};
-use super::{delete_group, forget_topic, list_groups};
+use super::{delete_group, forget_topic, group_info, list_groups};
 use crate::error::{Error, Result};
 use crate::store::Store;
 use crate::topic::{Start, Topic, Visibility};
@@ -103,6 +103,14 @@ impl Store {
     /// returned beside its name.
     pub fn groups(&self) -> Result<Vec<GroupInfo>> {
         list_groups(self)
+    }
+
+    /// Look at one consumer group.
+    ///
+    /// # Errors
+    /// `UnknownGroup`. An error in the file of the group is part of what is returned.
+    pub fn group(&self, name: &str) -> Result<GroupInfo> {
+        group_info(self, name)
     }
 
     /// Delete a consumer group and its committed offsets. It must have no living member.

@@ -8,6 +8,9 @@ use std::time::Duration;
 
 use super::builder::Callback;
 use super::claim::Announcement;
+use super::handle::GroupMember;
+use super::log_cursors::Move;
+use super::offsets::GroupOffset;
 use super::reader::{GroupReader, Waiting};
 use crate::error::Result;
 use crate::log::Notifier;
@@ -202,6 +205,29 @@ impl Consumer {
         self.reader.commit_to((topic, partition), offset, false)
     }
 
+    /// Commit these offsets of several partitions, and with `durable` wait until they are on the disk. They are all
+    /// checked before the first one is committed.
+    ///
+    /// # Errors
+    /// As [`Consumer::commit_offset`]; `InvalidArgument` for a partition that is named twice.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use falaj::{GroupOffset, Store};
+    /// # let dir = tempfile::tempdir()?;
+    /// let store = Store::open(dir.path().join("events"))?;
+    /// store.topic("orders")?.extend(["two coffees", "10 apples"])?;
+    /// let mut billing = store.consumer("billing", ["orders"])?;
+    /// billing.poll(Duration::ZERO)?;
+    /// billing.commit_offsets(&[GroupOffset::new("orders", 0, 1).metadata("invoice 17")], true)?;
+    /// assert_eq!((billing.committed("orders", 0)?, billing.metadata("orders", 0)?), (1, "invoice 17".into()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn commit_offsets(&mut self, offsets: &[GroupOffset<'_>], durable: bool) -> Result<()> {
+        self.reader.at_offsets(offsets, |member| member.commit_offsets(offsets, durable))
+    }
+
     /// Leave a text beside the offsets of the next commit, of at most 384 bytes: with the offset, or not
     /// at all. [`Consumer::metadata`] returns it, in any process. A commit without one leaves none.
     ///
@@ -253,9 +279,29 @@ impl Consumer {
     pub fn commit_with(&mut self, tx: &mut Transaction) -> Result<Committed> {
         let member = self.reader.settled();
         let moves = member.commit_in(tx)?;
-        let committed = tx.commit()?;
-        member.moved(&moves, committed.end());
-        Ok(committed)
+        commit_moved(member, tx, &moves)
+    }
+
+    /// Commit a transaction together with these offsets, as [`Consumer::commit_with`] does with what was delivered.
+    ///
+    /// # Errors
+    /// As [`Consumer::commit_with`] and [`Consumer::commit_offsets`].
+    pub fn commit_offsets_with(
+        &mut self,
+        tx: &mut Transaction,
+        offsets: &[GroupOffset<'_>],
+    ) -> Result<Committed> {
+        self.reader.at_offsets(offsets, |member| {
+            let moves = member.moves_to(offsets)?;
+            if let Some(home) = member.home() {
+                moves.iter().try_for_each(|moved| moved.join(home, tx))?;
+            }
+            let committed = commit_moved(member, tx, &moves)?;
+            if !committed.is_repeat() {
+                member.resume_behind(offsets)?;
+            }
+            Ok(committed)
+        })
     }
 
     /// Resume from another offset in a partition that this member has, and return that offset. The next commit commits
@@ -344,4 +390,17 @@ impl Consumer {
         self.reader.leave()?;
         committed.and(announced)
     }
+}
+
+/// Commit a transaction that has these moves, and note them unless it was a repeat.
+fn commit_moved(
+    member: &mut GroupMember,
+    tx: &mut Transaction,
+    moves: &[Move],
+) -> Result<Committed> {
+    let committed = tx.commit()?;
+    if !committed.is_repeat() {
+        member.moved(moves, committed.end());
+    }
+    Ok(committed)
 }

@@ -428,7 +428,7 @@ impl GroupMember {
         if durable && self.home.is_none() { self.sync() } else { Ok(()) }
     }
 
-    fn put(&mut self, number: usize, offset: u64, durable: bool) -> Result<()> {
+    pub(super) fn put(&mut self, number: usize, offset: u64, durable: bool) -> Result<()> {
         let (topic, partition) = (self.lanes[number].topic, self.lanes[number].partition);
         let (index, incarnation) = (self.lanes[number].entry, self.who.incarnation());
         let (topic, metadata) = (self.topics[topic].clone(), self.metadata);
@@ -452,7 +452,7 @@ impl GroupMember {
         Ok(())
     }
 
-    fn sync(&self) -> Result<()> {
+    pub(super) fn sync(&self) -> Result<()> {
         let (file, path) = (&*self.file.file, &self.file.path);
         self.gate.sync(|| file.sync_data()).doing("sync", path)?;
         expect_not_removed(&**self.who.storage(), file, path)

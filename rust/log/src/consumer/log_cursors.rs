@@ -127,14 +127,7 @@ impl GroupMember {
     /// `HandleClosed` in a forked child; `CorruptData`, `SystemCallFailed`.
     pub fn moves(&mut self) -> Result<Vec<Move>> {
         self.check()?;
-        if self.home.is_none() {
-            let what = format!(
-                "consumer group {:?} keeps its cursors in a file of its own, and they cannot move with a \
-                 transaction: open it with cursor_in= and a topic of the log that is written to",
-                self.group
-            );
-            return Err(Error::InvalidArgument { what });
-        }
+        self.expect_home()?;
         let mut moves = Vec::new();
         for lane in 0..self.lanes.len() {
             let Some(held) = &self.lanes[lane].held else { continue };
@@ -143,6 +136,18 @@ impl GroupMember {
             }
         }
         Ok(moves)
+    }
+
+    pub(super) fn expect_home(&self) -> Result<()> {
+        if self.home.is_none() {
+            let what = format!(
+                "consumer group {:?} keeps its cursors in a file of its own, and they cannot move with a \
+                 transaction: open it with cursor_in= and a topic of the log that is written to",
+                self.group
+            );
+            return Err(Error::InvalidArgument { what });
+        }
+        Ok(())
     }
 
     pub(super) fn move_to(&mut self, lane: usize, offset: u64) -> Result<Move> {

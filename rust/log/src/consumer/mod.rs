@@ -18,6 +18,7 @@
 //! | `handle` | a member: joining, committing, leaving |
 //! | `subscription` | topics that match a pattern |
 //! | `seek` | where a member begins, and resuming from another offset |
+//! | `offsets` | commits of chosen offsets |
 //! | `overview` | listing all groups of a store; seeking and deleting them |
 //! | `forgetting` | forgetting one topic |
 //!
@@ -53,6 +54,7 @@ mod handle;
 mod log_cursors;
 mod members;
 mod metadata;
+mod offsets;
 mod overview;
 mod position;
 mod reader;
@@ -67,6 +69,7 @@ pub use forgetting::forget_topic;
 pub use group::{Consumer, Delivery};
 pub use handle::{GroupMember, GroupPartition};
 pub use log_cursors::Move;
+pub use offsets::GroupOffset;
 pub use overview::{
     GroupInfo, GroupPartitionInfo, MemberInfo, delete_group, group_info, group_names, list_groups,
     seek_group,

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use super::claim::Announcement;
 use super::group::Delivery;
 use super::log_cursors::Move;
+use super::offsets::GroupOffset;
 use super::{GroupMember, GroupPartition};
 use crate::error::{Error, Result};
 use crate::format::address::Address;
@@ -402,6 +403,28 @@ impl GroupReader {
         let before = self.member.next(topic, partition).ok();
         let done = self.member.commit(topic, partition, offset, durable);
         if self.member.next(topic, partition).ok() != before {
+            self.drop_streams();
+        }
+        done
+    }
+
+    /// Do with the member what commits these offsets. Where one is ahead of what was delivered, reading resumes there.
+    ///
+    /// # Errors
+    /// Those of the call.
+    pub fn at_offsets<T>(
+        &mut self,
+        offsets: &[GroupOffset<'_>],
+        commit: impl FnOnce(&mut GroupMember) -> Result<T>,
+    ) -> Result<T> {
+        self.settle();
+        let next = |member: &GroupMember| {
+            let each = offsets.iter().map(|at| member.next(at.topic, at.partition).ok());
+            each.collect::<Vec<_>>()
+        };
+        let before = next(&self.member);
+        let done = commit(&mut self.member);
+        if next(&self.member) != before {
             self.drop_streams();
         }
         done

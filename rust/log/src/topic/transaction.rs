@@ -96,6 +96,7 @@ pub(crate) struct GroupPosition {
 pub struct Committed {
     parts: Vec<(Topic, u32, Range<u64>)>,
     end: Address,
+    is_repeat: bool,
 }
 
 impl Committed {
@@ -116,6 +117,13 @@ impl Committed {
     #[doc(hidden)]
     pub fn end(&self) -> Address {
         self.end
+    }
+
+    /// Return true if it repeated a transaction of its producer, and so moved none of its cursors. Known for one that
+    /// has cursors.
+    #[doc(hidden)]
+    pub fn is_repeat(&self) -> bool {
+        self.is_repeat
     }
 
     /// Return the first offset of its first part.
@@ -376,7 +384,7 @@ impl Transaction {
             self.home = None;
             return Ok(Committed::default());
         }
-        let Some(home) = &self.home else {
+        let Some(home) = self.home.clone() else {
             return Err(Error::invalid(
                 "a transaction that moves a cursor and appends nothing has to know the log that keeps \
                         it: name a topic of that log (in Python: into=)",
@@ -385,7 +393,7 @@ impl Transaction {
         let sync = self.sync_mode();
         if sync == SyncMode::Durable {
             let positions = self.cursors.values().filter_map(|cursor| cursor.position.as_ref());
-            positions.into_iter().try_for_each(|position| position.sync_input(home))?;
+            positions.into_iter().try_for_each(|position| position.sync_input(&home))?;
         }
         let interval = sync == SyncMode::Interval;
         let mut blocks: Vec<NewBlock<'_>> = Vec::with_capacity(self.parts.len());
@@ -404,17 +412,25 @@ impl Transaction {
         let preconditions: Vec<_> = conditions.chain(moves).chain(finished).collect();
         let mut firsts = vec![0; blocks.len()];
         let appended = home.log.append_if(&preconditions, &blocks, interval, &mut firsts);
-        let end = appended.map_err(|error| self.named(home, error))?.end;
+        let end = appended.map_err(|error| self.named(&home, error))?.end;
         let ends = firsts.into_iter().zip(self.parts.drain(..));
         let parts = ends.map(|(first, part)| {
             (part.topic, part.partition, first..first + u64::from(part.body.count()))
         });
-        let committed = Committed { parts: parts.collect(), end };
+        let committed = Committed { parts: parts.collect(), end, is_repeat: self.is_repeat(&home) };
         self.cursors.clear();
         self.conditions.clear();
         self.finished.clear();
         self.home = None;
         Ok(committed)
+    }
+
+    /// True for a commit whose producer had committed it before: then its cursors are where others moved them.
+    fn is_repeat(&self, home: &Topic) -> bool {
+        let mut conditions = self.conditions.values();
+        let Some((name, cursor)) = self.cursors.first_key_value() else { return false };
+        conditions.any(|of| of.producer.is_some())
+            && home.cursor(name).is_ok_and(|now| now.unwrap_or(CursorState::NONE) != cursor.to)
     }
 
     /// Add to a commit's error the topic that was deleted or whose condition failed, or the

@@ -10,7 +10,7 @@ pub enum Action {
     Read,
     /// Append records; put jobs.
     Append,
-    /// Create a topic, a group or a queue.
+    /// Create a topic or a queue.
     Create,
     /// Trim, finish or delete.
     Delete,

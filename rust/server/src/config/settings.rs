@@ -80,6 +80,8 @@ pub struct Limits {
     pub connections: u64,
     /// Requests at the same time that wait for new records.
     pub followers: u64,
+    /// Members of consumer groups that clients hold at the same time.
+    pub members: u64,
     /// Bytes of bodies and answers that are in memory at the same time.
     pub bytes_in_flight: Bytes,
     /// Time to send the head of a request.
@@ -141,6 +143,7 @@ impl Default for Limits {
             batch: 100_000,
             connections: 32_768,
             followers: 32_768,
+            members: 1_024,
             bytes_in_flight: Bytes::mib(128),
             header_timeout: Span::s(10),
             body_timeout: Span::s(60),
@@ -180,6 +183,7 @@ pub(super) const HELP: &[(&str, &str)] = &[
     ("limits.batch", "most records of one request"),
     ("limits.connections", "most connections at the same time"),
     ("limits.followers", "most requests at the same time that wait for new records"),
+    ("limits.members", "most members of consumer groups that clients hold at the same time"),
     ("limits.bytes_in_flight", "most bytes of bodies and answers in memory at the same time"),
     ("limits.header_timeout", "time to send the head of a request"),
     ("limits.body_timeout", "time to send the body of a request"),

@@ -6,6 +6,7 @@ use std::ops::Range;
 use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode, header};
 use http_body_util::BodyExt as _;
+use serde::Deserialize;
 
 use super::App;
 use super::problem::{Answer, Problem};
@@ -56,6 +57,20 @@ impl Whole {
         let all = self.bytes.capacity() + others;
         if self.share.grow_to(all) { Ok(()) } else { Err(used_up()) }
     }
+}
+
+/// Read a JSON object.
+///
+/// # Errors
+/// 400 for what is none, or has other members.
+pub fn object<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Answer<T> {
+    let read = match bytes.trim_ascii_start().first() {
+        Some(b'{') => serde_json::from_slice(bytes)
+            .map_err(|error| format!("the body cannot be used: {error}")),
+        // An array would count as the members in their order.
+        _ => Err("the body must be a JSON object".to_owned()),
+    };
+    read.map_err(|why| Box::new(Problem::bad_request(why)))
 }
 
 /// How a body is compressed.

@@ -9,7 +9,6 @@
 //! client: a stream is its offsets. While it waits it holds no bytes of the budget and no thread.
 
 use std::convert::Infallible;
-use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -24,7 +23,7 @@ use super::App;
 use super::problem::{Answer, Problem};
 use super::read::{Deadline, Form, Reading, held, too_many_followers};
 use crate::store::read::blocking;
-use crate::store::watch::News;
+use crate::store::watch::{News, any};
 
 /// The last event of a topic that gets no more records.
 const FINISHED: &str = "event: finished\ndata: {}\n\n";
@@ -117,7 +116,7 @@ impl Stream {
             }
             let (app, ping) = (self.app.clone(), self.app.config.limits.ping.0);
             tokio::select! {
-                () = any(&mut self.parts) => {}
+                () = any(self.parts.iter_mut().map(|part| &mut part.news)) => {}
                 () = tokio::time::sleep(ping) => return (Some(": ping\n\n".into()), Some(self)),
                 () = app.until_drained() => return (None, None),
             }
@@ -163,19 +162,6 @@ impl Stream {
 /// The generation of a topic, as ids of events have it.
 pub(super) fn shown(generation: &[u8; 16]) -> String {
     generation[..8].iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// Wait for news of any of them.
-async fn any(parts: &mut [Part]) {
-    if let [one] = parts {
-        return one.news.wait().await;
-    }
-    let mut waits: Vec<_> = parts.iter_mut().map(|part| Box::pin(part.news.wait())).collect();
-    poll_fn(|cx| match waits.iter_mut().any(|wait| wait.as_mut().poll(cx).is_ready()) {
-        true => Poll::Ready(()),
-        false => Poll::Pending,
-    })
-    .await;
 }
 
 /// Read the id of an event: the next offset of each of these partitions.

@@ -11,7 +11,7 @@ use super::bodies::{Form, Records};
 use super::body::{Whole, coding, decode};
 use super::read::ReadQuery;
 use super::shape::{iso, parse_iso};
-use super::{events, gate, together, topics};
+use super::{events, gate, groups, together, topics};
 use crate::access::{Access, Principal, Principals};
 use crate::config::Limits;
 use crate::config::units::Bytes;
@@ -132,4 +132,5 @@ pub fn bodies(bytes: &[u8]) {
 pub fn documents(bytes: &[u8]) {
     topics::parse_any(bytes);
     together::parse_any(bytes);
+    groups::parse_any(bytes);
 }

@@ -109,6 +109,7 @@ pub async fn serve(app: App, listener: TcpListener, tls: Option<Arc<Certificates
     if tokio::time::timeout(app.config.drain.0, ended).await.is_err() {
         tracing::warn!("requests were still in flight when the time to end was over");
     }
+    app.sessions.end_all().await;
 }
 
 async fn with_tls(

@@ -87,6 +87,7 @@ pub async fn metrics(State(app): State<App>, Extension(principal): Extension<Pri
     };
     let followers = app.config.limits.followers as usize - app.followers.available_permits();
     registry.register("followers", "Requests that wait for new records", gauge(followers));
+    registry.register("members", "Members of groups that clients hold", gauge(app.sessions.len()));
     registry.register(
         "watched_partitions",
         "Partitions with followers",

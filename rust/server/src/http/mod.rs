@@ -13,6 +13,7 @@ pub mod body;
 mod events;
 pub(crate) mod foreign;
 mod gate;
+pub mod groups;
 pub mod guarded;
 mod health;
 pub mod listen;
@@ -57,6 +58,8 @@ pub struct Shared {
     pub followers: Arc<Semaphore>,
     /// The last look at the whole store.
     pub looks: overview::Looks,
+    /// Members of groups that clients hold.
+    pub sessions: Arc<groups::Sessions>,
     /// Counts of what happened.
     pub metrics: metrics::Metrics,
     access: RwLock<Arc<Access>>,
@@ -83,6 +86,7 @@ impl App {
             browser,
             followers: Arc::new(Semaphore::new(followers)),
             looks: overview::Looks::default(),
+            sessions: Arc::default(),
             metrics: metrics::Metrics::default(),
             access: RwLock::new(Arc::new(access)),
             draining: AtomicBool::new(false),
@@ -130,6 +134,12 @@ impl App {
             .route("/v1/append", post(together::append))
             .route("/v1/store", get(overview::overview))
             .route("/v1/logs/{log}", get(overview::log))
+            .route("/v1/groups", get(groups::list))
+            .route("/v1/groups/{group}", get(groups::describe).delete(groups::delete))
+            .route("/v1/groups/{group}/poll", post(groups::poll))
+            .route("/v1/groups/{group}/commit", post(groups::commit))
+            .route("/v1/groups/{group}/seek", post(groups::seek))
+            .route("/v1/groups/{group}/leave", post(groups::leave))
             .route("/v1/topics", get(topics::list))
             .route(
                 "/v1/topics/{topic}",

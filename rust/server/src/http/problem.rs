@@ -163,6 +163,7 @@ impl From<Error> for Box<Problem> {
             Error::OffsetConflict { topic, partition, .. }
             | Error::OutOfOrderSequence { topic, partition, .. }
             | Error::DuplicateSequence { topic, partition, .. }
+            | Error::PartitionNotAssigned { topic, partition, .. }
             | Error::TopicFinished { topic, partition } => {
                 problem.with("topic", topic.as_str()).with("partition", *partition)
             }
@@ -201,7 +202,7 @@ fn classify(error: &Error) -> (StatusCode, &'static str) {
         Error::OutOfOrderSequence { .. } => (StatusCode::CONFLICT, "out-of-order-sequence"),
         Error::CursorMoved { .. } => (StatusCode::CONFLICT, "cursor-moved"),
         Error::LeaseExpired { .. } => (StatusCode::CONFLICT, "lease-expired"),
-        Error::PartitionNotAssigned { .. } => (StatusCode::CONFLICT, "partition-not-assigned"),
+        Error::PartitionNotAssigned { .. } => (StatusCode::CONFLICT, "partition-lost"),
         Error::TopicFinished { .. } => (StatusCode::CONFLICT, "topic-finished"),
         Error::SettingsMismatch { .. } => (StatusCode::CONFLICT, "settings-mismatch"),
         Error::AppendTooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, "append-too-large"),

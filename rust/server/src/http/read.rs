@@ -22,7 +22,7 @@ use crate::store::read::{Held, Share, blocking};
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 /// Longest wait of a read.
-const WAIT_MAX: Duration = Duration::from_secs(60);
+pub(super) const WAIT_MAX: Duration = Duration::from_secs(60);
 /// Most records of an answer, and bytes of it, where the request does not say.
 const LIMIT: u64 = 1_000;
 const BYTES: usize = 4 << 20;
@@ -307,7 +307,7 @@ fn make_space(text: &mut Vec<u8>, needed: usize, most: usize) {
     }
 }
 
-fn too_large(offset: u64, bytes: usize) -> Box<Problem> {
+pub(super) fn too_large(offset: u64, bytes: usize) -> Box<Problem> {
     let detail = format!(
         "the record at offset {offset} takes {bytes} bytes as JSON, more than limits.bytes_in_flight allows"
     );

@@ -128,7 +128,7 @@ fn shown(placed: &[Placed]) -> Value {
 fn parts(app: &App, principal: &Principal, body: &body::Whole) -> Answer<Vec<Part>> {
     let mut found = Vec::new();
     let mut refused = None;
-    let asking = asking(&body.bytes)?;
+    let asking: Asking<'_> = body::object(&body.bytes)?;
     let read = each_of(asking.parts.get(), PARTS, |place, text| {
         let sent = sent(text).map_err(|why| format!("part {place} {why}"))?;
         match part(app, principal, &sent, body) {
@@ -146,14 +146,6 @@ fn parts(app: &App, principal: &Principal, body: &body::Whole) -> Answer<Vec<Par
         Some(problem) => Err(problem),
         None => read.map(|()| found),
     }
-}
-
-fn asking(bytes: &[u8]) -> Answer<Asking<'_>> {
-    is_object(bytes)
-        .and_then(|()| {
-            serde_json::from_slice(bytes).map_err(|error| format!("cannot be used: {error}"))
-        })
-        .map_err(|why| Box::new(Problem::bad_request(format!("the body {why}"))))
 }
 
 fn sent(text: &str) -> Result<Sent<'_>, String> {
@@ -221,7 +213,7 @@ fn commit(
 
 /// Read a body as such an append does.
 pub fn parse_any(bytes: &[u8]) {
-    if let Ok(asking) = asking(bytes) {
+    if let Ok(asking) = body::object::<Asking<'_>>(bytes) {
         let _ = each_of(asking.parts.get(), PARTS, |_, text| sent(text).map(drop));
     }
 }

@@ -154,15 +154,7 @@ async fn document<T: DeserializeOwned + Default>(
 }
 
 fn parse<T: DeserializeOwned + Default>(bytes: &[u8]) -> Answer<T> {
-    match bytes.trim_ascii_start().first() {
-        None => return Ok(T::default()),
-        Some(b'{') => {}
-        // An array would count as the members in their order.
-        Some(_) => return Err(Box::new(Problem::bad_request("the body must be a JSON object"))),
-    }
-    serde_json::from_slice(bytes).map_err(|error| {
-        Box::new(Problem::bad_request(format!("the body cannot be used: {error}")))
-    })
+    if bytes.trim_ascii().is_empty() { Ok(T::default()) } else { body::object(bytes) }
 }
 
 /// Read a body as each request here does: none of them may panic, whatever it holds.

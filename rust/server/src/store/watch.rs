@@ -8,8 +8,10 @@
 //! its own followers alone. Invariant: a follower that subscribes, then reads to the end, then waits misses nothing.
 
 use std::collections::HashMap;
+use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::Poll;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -61,6 +63,16 @@ impl News {
         // The watcher ends after all followers.
         let _ = self.0.changed().await;
     }
+}
+
+/// Wait for news of any of them.
+pub async fn any<'a>(all: impl Iterator<Item = &'a mut News>) {
+    let mut waits: Vec<_> = all.map(|news| Box::pin(news.wait())).collect();
+    poll_fn(|cx| match waits.iter_mut().any(|wait| wait.as_mut().poll(cx).is_ready()) {
+        true => Poll::Ready(()),
+        false => Poll::Pending,
+    })
+    .await;
 }
 
 impl Watcher {

@@ -6,6 +6,7 @@ mod crashes;
 mod forgetting;
 mod log_cursors;
 mod metadata;
+mod offsets;
 mod reader;
 mod subscription;
 
