@@ -465,7 +465,7 @@ impl Writer {
         let _ = commit_tail(control.map(), end);
         self.walk.position = end.position();
         self.tail = end;
-        Ok(Appended { first: firsts.first().copied().unwrap_or(0), end })
+        Ok(Appended { first: firsts.first().copied().unwrap_or(0), end, is_repeat: false })
     }
 
     /// Return how far the segment is allocated, if this many bytes fit before those that always

@@ -74,6 +74,8 @@ pub struct Appended {
     pub first: u64,
     /// Where the group ends: durable once the durable end has reached it.
     pub end: Address,
+    /// True if a producer's repeat stored nothing, and moved no cursor.
+    pub is_repeat: bool,
 }
 
 /// The parts of one atomic commit.

@@ -33,7 +33,7 @@ impl Log {
     #[inline(always)]
     pub fn try_append(&self, block: &NewBlock<'_>) -> Option<Appended> {
         let (first, end) = self.append_plain(block);
-        (end != NOWHERE).then_some(Appended { first, end })
+        (end != NOWHERE).then_some(Appended { first, end, is_repeat: false })
     }
 
     /// Do as [`Log::try_append`]; return the first offset, and the end or [`NOWHERE`]. Two numbers

@@ -584,7 +584,7 @@ impl Writer {
         for ((block, of), first) in stamped.zip(&mut *firsts) {
             *first = self.walk.state.producer(block.topic, of.id)?.first_of(of.sequence)?;
         }
-        Some(Appended { first: *firsts.first()?, end: self.tail })
+        Some(Appended { first: *firsts.first()?, end: self.tail, is_repeat: true })
     }
 }
 

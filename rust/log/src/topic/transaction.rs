@@ -119,8 +119,7 @@ impl Committed {
         self.end
     }
 
-    /// Return true if it repeated a transaction of its producer, and so moved none of its cursors. Known for one that
-    /// has cursors.
+    /// Return true if it repeated a transaction of its producer. A repeat appends nothing and moves no cursor.
     #[doc(hidden)]
     pub fn is_repeat(&self) -> bool {
         self.is_repeat
@@ -362,7 +361,8 @@ impl Transaction {
         let (sync, home) = (self.sync_mode(), self.home.clone());
         let committed = self.commit_visible()?;
         if let Some(home) = home {
-            let appended = Appended { first: committed.first(), end: committed.end };
+            let Committed { end, is_repeat, .. } = committed;
+            let appended = Appended { first: committed.first(), end, is_repeat };
             home.await_durability(appended, Some(sync))?;
         }
         Ok(committed)
@@ -384,7 +384,7 @@ impl Transaction {
             self.home = None;
             return Ok(Committed::default());
         }
-        let Some(home) = self.home.clone() else {
+        let Some(home) = &self.home else {
             return Err(Error::invalid(
                 "a transaction that moves a cursor and appends nothing has to know the log that keeps \
                         it: name a topic of that log (in Python: into=)",
@@ -393,7 +393,7 @@ impl Transaction {
         let sync = self.sync_mode();
         if sync == SyncMode::Durable {
             let positions = self.cursors.values().filter_map(|cursor| cursor.position.as_ref());
-            positions.into_iter().try_for_each(|position| position.sync_input(&home))?;
+            positions.into_iter().try_for_each(|position| position.sync_input(home))?;
         }
         let interval = sync == SyncMode::Interval;
         let mut blocks: Vec<NewBlock<'_>> = Vec::with_capacity(self.parts.len());
@@ -412,25 +412,17 @@ impl Transaction {
         let preconditions: Vec<_> = conditions.chain(moves).chain(finished).collect();
         let mut firsts = vec![0; blocks.len()];
         let appended = home.log.append_if(&preconditions, &blocks, interval, &mut firsts);
-        let end = appended.map_err(|error| self.named(&home, error))?.end;
+        let Appended { end, is_repeat, .. } = appended.map_err(|error| self.named(home, error))?;
         let ends = firsts.into_iter().zip(self.parts.drain(..));
         let parts = ends.map(|(first, part)| {
             (part.topic, part.partition, first..first + u64::from(part.body.count()))
         });
-        let committed = Committed { parts: parts.collect(), end, is_repeat: self.is_repeat(&home) };
+        let committed = Committed { parts: parts.collect(), end, is_repeat };
         self.cursors.clear();
         self.conditions.clear();
         self.finished.clear();
         self.home = None;
         Ok(committed)
-    }
-
-    /// True for a commit whose producer had committed it before: then its cursors are where others moved them.
-    fn is_repeat(&self, home: &Topic) -> bool {
-        let mut conditions = self.conditions.values();
-        let Some((name, cursor)) = self.cursors.first_key_value() else { return false };
-        conditions.any(|of| of.producer.is_some())
-            && home.cursor(name).is_ok_and(|now| now.unwrap_or(CursorState::NONE) != cursor.to)
     }
 
     /// Add to a commit's error the topic that was deleted or whose condition failed, or the

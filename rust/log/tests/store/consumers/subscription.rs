@@ -89,7 +89,13 @@ fn a_commit_in_on_revoke_counts_and_nothing_is_delivered_twice_when_a_member_joi
         assert_eq!(second.committed("orders", moved).unwrap(), 3, "the commit must not be lost");
         let told = heard.lock().unwrap().clone();
         let both = vec![("orders".to_owned(), 0), ("orders".to_owned(), 1)];
-        assert_eq!(told, [("assign", both), ("revoke", vec![("orders".to_owned(), moved)])]);
+        // On a busy machine it may get the partition back before the other one took it.
+        let gone = vec![("orders".to_owned(), moved)];
+        let mut expected = vec![("assign", both), ("revoke", gone.clone())];
+        while expected.len() < told.len() {
+            expected.extend([("assign", gone.clone()), ("revoke", gone.clone())]);
+        }
+        assert_eq!(told, expected);
         first.close().unwrap();
         let left = heard.lock().unwrap().last().cloned().unwrap();
         assert_eq!(left, ("revoke", vec![("orders".to_owned(), 1 - moved)]));
