@@ -114,6 +114,14 @@ fn queue() -> Result<(), Error> {
         job?.nack(None, "no address")?;
     }
     letters.redrive(None)?;
+    emails.put(b"welcome bob")?;
+    let reserved = emails.take(10, Duration::ZERO)?.reserve(10, Duration::from_secs(60))?;
+    for (ticket, _) in &reserved {
+        let text = ticket.to_string();
+        if let Some(job) = emails.reserved(&text.parse()?)? {
+            job.ack()?;
+        }
+    }
     Ok(())
 }
 

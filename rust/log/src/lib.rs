@@ -128,7 +128,7 @@ pub use {
     error::{Error, Remedy, Result},
     format::settings::WriteMode,
     log::{Precondition, Visibility},
-    queue::{Backoff, Job, Jobs, Queue, QueueBuilder},
+    queue::{Backoff, Job, Jobs, NOT_BEFORE, Queue, QueueBuilder, Ticket},
     sink::{BulkLoad, StagedPart},
     store::{RetentionChange, Store, StoreBuilder},
     topic::{

@@ -278,7 +278,8 @@ pub enum State {
     Ready,
     /// A process has it, until `when` of the machine's steady clock.
     InFlight,
-    /// No process has it, and none gets it before `when` of the wall clock.
+    /// No process has it, and none gets it before `when` of the wall clock. If it was begun, it is reserved: the
+    /// process that has its ticket works on it.
     Delayed,
     /// It was acked.
     Done,
@@ -289,7 +290,7 @@ pub enum State {
 pub struct JobEntry {
     /// The state of the job.
     pub state: State,
-    /// True if the process that has it began to work on it.
+    /// True if the process that has it, or its ticket, began to work on it.
     pub begun: bool,
     /// True if the last process that worked on it died, or was late.
     pub suspect: bool,
@@ -326,6 +327,12 @@ impl JobEntry {
     #[inline]
     pub fn is_suspect(&self) -> bool {
         self.begun || self.suspect
+    }
+
+    /// Return true if a process has its ticket.
+    #[inline]
+    pub fn is_reserved(&self) -> bool {
+        self.state == State::Delayed && self.begun
     }
 
     /// Return the number of the next attempt.

@@ -76,7 +76,7 @@ pub fn expect(store: &Store, name: &str) -> Result<()> {
     }
 }
 
-fn missing(store: &Store, name: &str) -> Error {
+pub(super) fn missing(store: &Store, name: &str) -> Error {
     let queues = store.queues().unwrap_or_default();
     Error::UnknownQueue { name: name.to_owned(), store: store.path().to_path_buf(), queues }
 }

@@ -81,8 +81,9 @@ impl QueueFile {
 
 /// True where no worker has the job, and no job of its key comes before it.
 fn is_first(ring: &Ring<'_>, offset: u64) -> bool {
-    let state = ring.file.entry(offset).entry.state;
-    matches!(state, State::Ready | State::Delayed) && ring.due.has(ring.file.parts().place(offset))
+    let entry = ring.file.entry(offset).entry;
+    let is_free = matches!(entry.state, State::Ready | State::Delayed) && !entry.is_reserved();
+    is_free && ring.due.has(ring.file.parts().place(offset))
 }
 
 fn damage_at(topic: &Topic, offset: u64) -> Result<Option<Skipped>> {

@@ -47,7 +47,7 @@ pub struct Queue {
 }
 
 #[derive(Debug)]
-struct Shared {
+pub(super) struct Shared {
     file: QueueFile,
     topic: Topic,
     lease: Duration,
@@ -56,6 +56,14 @@ struct Shared {
 }
 
 impl Shared {
+    pub(super) fn file(&self) -> &QueueFile {
+        &self.file
+    }
+
+    pub(super) fn topic(&self) -> &Topic {
+        &self.topic
+    }
+
     /// The topic of dead letters, where a job was begun as often as it may be.
     fn gives_up(&self, begun: u32) -> Option<&Topic> {
         let (most, letters) = self.dead_letters.as_ref()?;
@@ -173,6 +181,10 @@ impl Queue {
         self.shared.file.name()
     }
 
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
     /// Get the topic that its jobs are records of.
     pub fn topic(&self) -> &Topic {
         &self.shared.topic
@@ -280,6 +292,22 @@ pub struct Jobs {
     left: std::vec::IntoIter<LeasedJob>,
 }
 
+impl Jobs {
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// The jobs that the iteration has not reached.
+    pub(super) fn rest(&self) -> &[LeasedJob] {
+        self.left.as_slice()
+    }
+
+    /// Take away the first `n` of these jobs, which others look after; the rest goes back to the queue.
+    pub(super) fn split(&mut self, n: usize) -> Vec<LeasedJob> {
+        self.left.by_ref().take(n).collect()
+    }
+}
+
 impl Iterator for Jobs {
     type Item = Result<Job>;
 
@@ -314,6 +342,10 @@ impl Deref for Job {
 }
 
 impl Job {
+    pub(super) fn of(shared: &Arc<Shared>, leased: LeasedJob) -> Self {
+        Self { shared: Arc::clone(shared), leased }
+    }
+
     /// Get its record.
     pub fn record(&self) -> &Record {
         &self.leased.record

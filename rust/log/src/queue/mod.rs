@@ -21,6 +21,9 @@
 //! late, the jobs that it had begun become *suspects*. Each suspect is delivered alone, so that another
 //! death makes no other job a suspect.
 //!
+//! A lease ends with its process, unless the job is *reserved* ([`reserve`]): then it lasts until its time is over,
+//! and any process that has the job's ticket may settle it.
+//!
 //! A take reads records from the topic by their offsets, and copies nothing of them into the state. The
 //! caller decides what becomes of jobs that were tried too often. Bytes: `docs/FORMAT.md`, "Queue".
 
@@ -34,6 +37,7 @@ mod key_hash;
 mod open;
 mod overview;
 mod rebuild;
+mod reserve;
 mod ring;
 mod state;
 #[cfg(test)]
@@ -60,6 +64,7 @@ pub use handle::{Job, Jobs, Queue, QueueBuilder};
 pub use jobs::{Each, LeasedJob, NOT_BEFORE};
 use key_hash::lane_of;
 pub use overview::{QueueInfo, look, overview};
+pub use reserve::Ticket;
 use ring::{Back, Ring, Room};
 
 /// Time between two looks for dead holders, while other processes have leases.
@@ -110,7 +115,7 @@ pub struct Lease {
     pub delivery: u32,
     /// True if the last process that worked on the job died or was late. Then it is alone in its batch.
     pub suspect: bool,
-    /// The process that has the job.
+    /// The process that has the job; 0 for a reserved job, which needs none.
     pub holder: u32,
     /// Number of the queue's state: a reset gives the queue another.
     pub lineage: u64,
@@ -298,7 +303,7 @@ impl QueueFile {
         let lease = micros(lease)?;
         self.changed(topic, |ring, now| {
             let keep = |held: &Lease| match ring.held(held, now) {
-                Ok(found) => ring.extend(held.offset, &found, now.steady + lease).map(Ok),
+                Ok(found) => ring.extend(held.offset, &found, lease, now).map(Ok),
                 Err(why) => Ok(Err((held.offset, why))),
             };
             leases.iter().map(keep).collect()

@@ -11,7 +11,8 @@ use crate::format::queue::{JobEntry, Parts, SLOTS, State, VERSION_LEN, at};
 use crate::format::u64_at;
 use crate::lock::Identity;
 use crate::storage::{File, OpenMode};
-use crate::store::{Front, Store};
+use super::admin;
+use crate::store::{CountFrom, Front, Store};
 
 /// A queue in numbers. A job is ready, delayed, in flight, done or dead; dead jobs and trimmed ones count as done too.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,7 +34,7 @@ pub struct QueueInfo {
     pub ready: u64,
     /// Jobs that no worker gets before a time.
     pub delayed: u64,
-    /// Jobs that workers have.
+    /// Jobs that workers have, reserved ones included.
     pub in_flight: u64,
     /// Jobs that are done, counted from the beginning of the topic.
     pub done: u64,
@@ -41,7 +42,7 @@ pub struct QueueInfo {
     pub dead: u64,
     /// Records that were trimmed before they were done.
     pub trimmed: u64,
-    /// Processes that have jobs, as `process 4711 (slot 3)`, and how many.
+    /// Processes that have jobs, as `process 4711 (slot 3)`, and how many. A reserved job is no process's.
     pub holders: Vec<(String, u64)>,
     /// Places in its state file.
     pub capacity: u64,
@@ -70,14 +71,14 @@ pub fn look(store: &Store, name: &str) -> Result<Option<QueueInfo>> {
     let current = store.incarnation() == Some(front.word(at::INCARNATION));
     // In another incarnation all holders are dead, and the derived state does not count.
     let holders = if current { holders(&front.bytes, store) } else { Vec::new() };
-    let in_flight = holders.iter().map(|(_, jobs)| jobs).sum();
+    let in_flight: u64 = holders.iter().map(|(_, jobs)| jobs).sum();
     let (floor, head) = (front.ends.floor, front.ends.head);
     let left = |done: u64| (head - floor).saturating_sub(in_flight + done);
-    let (mut done, mut delayed) = (front.word(at::DONE), 0);
+    let (mut done, mut delayed, mut reserved) = (front.word(at::DONE), 0, 0);
     if !current || left(done) > 0 {
         let now = store.storage().now_us().max(0) as u64;
         let counted = count(&*file, &front, now).doing("read", &path)?;
-        delayed = counted.delayed;
+        (delayed, reserved) = (counted.delayed, counted.reserved);
         done = if current { done } else { counted.done };
     }
     Ok(Some(QueueInfo {
@@ -87,15 +88,29 @@ pub fn look(store: &Store, name: &str) -> Result<Option<QueueInfo>> {
         ordered: front.header.parts.ordered,
         floor,
         head,
-        ready: left(done + delayed),
+        ready: left(done + delayed + reserved),
         delayed,
-        in_flight,
+        in_flight: in_flight + reserved,
         done: floor.saturating_add(done),
         dead: front.ends.dead,
         trimmed: front.ends.trimmed,
         holders,
         capacity: front.header.parts.capacity,
     }))
+}
+
+impl Store {
+    /// Get a queue in numbers without opening it. A store that is open for reading only is enough.
+    ///
+    /// # Errors
+    /// `UnknownQueue`, which lists the queues there are; `CorruptData`, `UnsupportedVersion`, `SystemCallFailed`.
+    pub fn queue_info(&self, name: &str) -> Result<QueueInfo> {
+        let mut info = look(self, name)?.ok_or_else(|| admin::missing(self, name))?;
+        let (topic, generation, offset) = (info.topic.clone(), info.generation, info.head);
+        let undelivered = self.count_from(&[CountFrom { topic, generation, partition: 0, offset }]);
+        info.ready += undelivered.into_iter().flatten().sum::<u64>();
+        Ok(info)
+    }
 }
 
 /// Return the living processes that have jobs, and how many each has.
@@ -129,6 +144,7 @@ fn holders(front: &[u8], store: &Store) -> Vec<(String, u64)> {
 struct Counted {
     done: u64,
     delayed: u64,
+    reserved: u64,
 }
 
 fn count(file: &dyn File, front: &Front, now: u64) -> io::Result<Counted> {
@@ -137,10 +153,12 @@ fn count(file: &dyn File, front: &Front, now: u64) -> io::Result<Counted> {
         let versions = [0, VERSION_LEN as usize]
             .map(|half| std::array::from_fn(|word| u64_at(entry, half + 8 * word)));
         let newest = JobEntry::newest(&versions, front.header.id, offset).value;
-        match newest.map(|entry| (entry.state, entry.when)) {
-            Some((State::Done, _)) => counted.done += 1,
-            Some((State::Delayed, until)) if until > now => counted.delayed += 1,
-            _ => {}
+        match newest {
+            Some(entry) if entry.state == State::Done => counted.done += 1,
+            Some(entry) if entry.state != State::Delayed || entry.when <= now => {}
+            Some(entry) if entry.is_reserved() => counted.reserved += 1,
+            Some(_) => counted.delayed += 1,
+            None => {}
         }
     })?;
     Ok(counted)

@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::format::queue::{DELIVERIES_MAX, JobEntry, QueueEnds, State, at};
 use crate::lock::Identity;
 
+use super::reserve::NO_PROCESS;
 use super::state::{FoundEntry, QueueGuard, StateFile};
 use super::timer_heap::TimerHeap;
 use super::{Lease, Now};
@@ -245,6 +246,9 @@ impl<'a> Ring<'a> {
         if !(self.ends.floor..self.ends.head).contains(&lease.offset) {
             return Err(DONE);
         }
+        if lease.holder == NO_PROCESS {
+            return self.reserved(lease, now);
+        }
         if lease.holder != self.me.bits() {
             return Err("another process has its lease, so drop this result");
         }
@@ -268,6 +272,46 @@ impl<'a> Ring<'a> {
             }
             State::InFlight => Ok(found),
         }
+    }
+
+    /// The same for a lease without a process.
+    fn reserved(&self, lease: &Lease, now: Now) -> std::result::Result<FoundEntry, &'static str> {
+        let found = self.file.entry(lease.offset);
+        let entry = &found.entry;
+        let is_this = entry.is_reserved() && entry.deliveries == lease.delivery;
+        match entry.state {
+            State::Done => Err(DONE),
+            State::Delayed if is_this && entry.when > now.wall => Ok(found),
+            State::Delayed if is_this => {
+                Err("its lease expired: drop this result, and take longer leases or extend them")
+            }
+            State::Ready | State::Delayed | State::InFlight => {
+                Err("its lease expired, and another worker may have it: drop this result")
+            }
+        }
+    }
+
+    /// Say whether the job of an offset below the head is done.
+    pub(super) fn is_done(&self, offset: u64) -> bool {
+        offset < self.ends.floor
+            || offset < self.ends.head && self.file.entry(offset).entry.state == State::Done
+    }
+
+    /// Begin work on a job, and keep it from all workers until a time of the wall clock. It has no holder from here on.
+    pub(super) fn reserve(
+        &self,
+        offset: u64,
+        found: &FoundEntry,
+        until: u64,
+        now: Now,
+    ) -> Result<()> {
+        let before = found.entry;
+        let attempts = if before.begun { before.attempts } else { before.next_attempt() };
+        let (state, begun, holder, when) = (State::Delayed, true, NO_PROCESS, until);
+        let entry = JobEntry { state, begun, attempts, holder, when, ..before };
+        self.file.put(offset, found, entry)?;
+        self.due.count(before.holder, -1)?;
+        self.due.put(self.file.parts().place(offset), Self::time_of(&entry, now))
     }
 
     /// Mark a record done, whatever it was before.
@@ -334,8 +378,18 @@ impl<'a> Ring<'a> {
         (offset - self.ends.floor).min(now.steady)
     }
 
-    /// Move the end of a lease, later or earlier.
-    pub(super) fn extend(&self, offset: u64, found: &FoundEntry, deadline: u64) -> Result<()> {
+    /// Move the end of a lease, later or earlier, to so many microseconds from now.
+    pub(super) fn extend(
+        &self,
+        offset: u64,
+        found: &FoundEntry,
+        lease: u64,
+        now: Now,
+    ) -> Result<()> {
+        if found.entry.is_reserved() {
+            return self.reserve(offset, found, now.wall + lease, now);
+        }
+        let deadline = now.steady + lease;
         self.file.put(offset, found, JobEntry { when: deadline, ..found.entry })?;
         if planted(Canary::ExtensionForgotten) {
             return Ok(());

@@ -5,6 +5,7 @@ mod derived;
 mod forged;
 mod handing_back;
 mod numbers;
+mod reserved;
 mod waiting;
 
 use std::collections::BTreeSet;
