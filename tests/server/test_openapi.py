@@ -41,6 +41,7 @@ def test_requests_that_the_description_allows_are_answered_as_it_says(
         read = document["paths"]["/v1/topics/{topic}/records"]["get"]
         (wait,) = (each for each in read["parameters"] if each.get("name") == "wait")
         wait["schema"] = {"type": "string", "enum": ["0ms", "20ms"]}
+        document["components"]["schemas"]["Take"]["properties"]["wait"] = wait["schema"]
         del read["responses"]["200"]["content"]["text/event-stream"]
         document["components"]["schemas"]["Poll"]["properties"]["wait"] = wait["schema"]
         # Lists of a thousand parts would take minutes to make.

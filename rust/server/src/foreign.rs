@@ -30,7 +30,7 @@ const fn target(name: &'static str, feed: fn(&[u8]), seeds: &'static [&'static [
 /// All of them.
 pub const TARGETS: &[Target] = &[
     target("host", host, &[b"localhost:80\nhttp://localhost:80", b"[::1]:4437\nnull", b"127.0.0.1"]),
-    target("queries", queries, &[b"partition=0&from=17&limit=3&wait=5s", b"at=2026-11-27T09:30:00Z&bytes=1", b"sync=durable&timeout=5s&create=false"]),
+    target("queries", queries, &[b"partition=0&from=17&limit=3&wait=5s", b"at=2026-11-27T09:30:00Z&bytes=1", b"sync=durable&timeout=5s&create=false", b"delay=5s&sync=none"]),
     target("units", units, &[b"5s", b"1500ms", b"64MiB", b"0B"]),
     target("principals", principals, &[PRINCIPALS]),
     target("settings", settings, &[b"http = \"off\"\n[limits]\nbody = \"1MiB\"\n", b"[access]\nhosts = [\"a\"]\n"]),
@@ -47,13 +47,16 @@ pub const TARGETS: &[Target] = &[
         b"\x0b{\"key\":\"k\",\"value_base64\":\"dGV4dA==\"}",
         b"\x02line one\r\nline two\n",
     ]),
-    target("documents", http::documents, &[b"{\"partitions\":4,\"retention\":{\"age\":\"7d\",\"bytes\":null}}", b"{\"before\":17}", b"{\"parts\":[{\"topic\":\"a\",\"if_next\":3,\"records\":[{\"value\":\"x\"}],\"finish\":true}]}", b"{\"tombstones\":\"1d\",\"seal\":true}", POLL, COMMIT, SEEK]),
+    target("documents", http::documents, &[b"{\"partitions\":4,\"retention\":{\"age\":\"7d\",\"bytes\":null}}", b"{\"before\":17}", b"{\"parts\":[{\"topic\":\"a\",\"if_next\":3,\"records\":[{\"value\":\"x\"}],\"finish\":true}]}", b"{\"tombstones\":\"1d\",\"seal\":true}", POLL, COMMIT, SEEK, TAKE, NACK]),
 ];
 
 const POLL: &[u8] = b"{\"member\":\"m\",\"number\":1,\"topics\":[\"a\"],\"wait\":\"1s\",\"session\":\"30s\",\"start\":{\"time\":\"2026-11-27T09:30:00Z\"}}";
 const COMMIT: &[u8] = b"{\"member\":\"m\",\"offsets\":[{\"topic\":\"a\",\"partition\":0,\"offset\":17,\"metadata\":\"x\"}],\"durable\":true}";
 const SEEK: &[u8] = b"{\"member\":\"m\",\"topic\":\"a\",\"partition\":0,\"to\":\"latest\"}";
 const PRINCIPALS: &[u8] = b"[[principal]]\nname = \"a\"\ntokens = [\"0000000000000000000000000000000000000000000000000000000000000000\"]\n[[principal.grants]]\ntopic = \"x*\"\nallow = [\"read\"]\n";
+const TAKE: &[u8] = b"{\"worker\":\"w\",\"number\":1,\"limit\":9,\"wait\":\"20s\",\"lease\":\"60s\",\"max_attempts\":3,\"dead_letter\":\"d\"}";
+const NACK: &[u8] =
+    b"{\"jobs\":[\"0-1-00112233aabbccdd-00112233aabbccdd\"],\"delay\":\"5s\",\"reason\":\"no\"}";
 /// `x` as gzip.
 const GZIP: &[u8] = b"\x1f\x8b\x08\0\0\0\0\0\0\x03\xab\0\0\x83\x16\xdc\x8c\x01\0\0\0";
 /// `x`, as zstd without a checksum: one raw block (RFC 8878, section 3.1.1).

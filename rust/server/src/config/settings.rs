@@ -82,6 +82,8 @@ pub struct Limits {
     pub followers: u64,
     /// Members of consumer groups that clients hold at the same time.
     pub members: u64,
+    /// Workers of queues whose last take the server knows.
+    pub workers: u64,
     /// Bytes of bodies and answers that are in memory at the same time.
     pub bytes_in_flight: Bytes,
     /// Time to send the head of a request.
@@ -144,6 +146,7 @@ impl Default for Limits {
             connections: 32_768,
             followers: 32_768,
             members: 1_024,
+            workers: 4_096,
             bytes_in_flight: Bytes::mib(128),
             header_timeout: Span::s(10),
             body_timeout: Span::s(60),
@@ -184,6 +187,7 @@ pub(super) const HELP: &[(&str, &str)] = &[
     ("limits.connections", "most connections at the same time"),
     ("limits.followers", "most requests at the same time that wait for new records"),
     ("limits.members", "most members of consumer groups that clients hold at the same time"),
+    ("limits.workers", "most workers of queues at the same time"),
     ("limits.bytes_in_flight", "most bytes of bodies and answers in memory at the same time"),
     ("limits.header_timeout", "time to send the head of a request"),
     ("limits.body_timeout", "time to send the body of a request"),

@@ -69,10 +69,38 @@ pub async fn append(
     headers: HeaderMap,
     body: Body,
 ) -> Answer {
+    let AppendQuery { partition, sync, timeout, create } = query;
+    let (create, not_before) = (create.unwrap_or(true), None);
+    let asked = Appending { partition, sync, timeout, create, not_before };
+    append_to(&app, &principal, name, asked, &headers, body).await
+}
+
+/// How records are appended.
+pub(super) struct Appending {
+    pub(super) partition: Option<u32>,
+    pub(super) sync: Option<Sync>,
+    pub(super) timeout: Option<Span>,
+    pub(super) create: bool,
+    /// A header of each record, besides its own.
+    pub(super) not_before: Option<(String, Vec<u8>)>,
+}
+
+/// Append what a body holds to a topic.
+///
+/// # Errors
+/// As [`append`].
+pub(super) async fn append_to(
+    app: &App,
+    principal: &Principal,
+    name: String,
+    asked: Appending,
+    headers: &HeaderMap,
+    body: Body,
+) -> Answer {
     principal.may(Action::Append, Kind::Topic, &name)?;
     let may_create = principal.may(Action::Create, Kind::Topic, &name);
-    let producer = producer(&headers, &principal)?;
-    let next = number(&headers, "if-next")?;
+    let producer = producer(headers, principal)?;
+    let next = number(headers, "if-next")?;
     let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     let form = Form::of(kind.unwrap_or_default());
     let key = headers.get("falaj-key").map(|value| value.as_bytes().to_vec());
@@ -81,32 +109,32 @@ pub async fn append(
         Some((name.to_owned(), value.as_bytes().to_vec()))
     });
     let common: Vec<_> = common.collect();
-    let body = body::read(&app, &headers, body).await?;
-    let create = query.create.unwrap_or(true) && may_create.is_ok();
-    let (of, sync) = (app.clone(), query.sync.unwrap_or_default());
+    let body = body::read(app, headers, body).await?;
+    let create = asked.create && may_create.is_ok();
+    let (of, sync) = (app.clone(), asked.sync.unwrap_or_default());
     let (topic, mut records) = match app.served.known(&name) {
         Some(topic) if body.bytes.len() <= READ_HERE => {
             let codec = topic.codec()?.unwrap_or(form.codec());
-            let records = records_of(body, form, codec, &app)?;
+            let records = records_of(body, form, codec, app)?;
             (topic, records)
         }
         _ => blocking(move || Ok(prepare(&of, &name, form, body, create))).await??,
     };
-    records.fill(key, common);
-    if let Some(other) = query.partition.and_then(|asked| records.names_other_than(asked)) {
+    records.fill(key, common, asked.not_before);
+    if let Some(other) = asked.partition.and_then(|asked| records.names_other_than(asked)) {
         let detail = format!("a record names partition {other}, and the query another one");
         return Err(Box::new(Problem::bad_request(detail)));
     }
     let whole = topic.with_sync(sync.mode());
-    let topic = match query.partition {
+    let topic = match asked.partition {
         Some(partition) => whole.partition(partition)?,
         None => whole,
     };
-    let patience = query.timeout.map_or(PATIENCE, |span| span.0);
+    let patience = asked.timeout.map_or(PATIENCE, |span| span.0);
     let count = records.len();
     let appending = topic.clone();
     let run = move || {
-        append_all(&appending, query.partition.is_some(), &records, next, producer.as_ref())
+        append_all(&appending, asked.partition.is_some(), &records, next, producer.as_ref())
     };
     let appended = app.served.appends.run(&topic, sync == Sync::Durable, patience, run).await?;
     app.metrics.appended.inc_by(count as u64);

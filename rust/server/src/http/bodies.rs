@@ -97,6 +97,8 @@ pub struct Records {
 struct Common {
     key: Option<Vec<u8>>,
     headers: Vec<(String, Vec<u8>)>,
+    /// A header that each record gets besides its own.
+    besides: Option<(String, Vec<u8>)>,
 }
 
 /// A record of a request.
@@ -201,9 +203,14 @@ impl Records {
         }
     }
 
-    /// Give each record this key and these headers, where it has none.
-    pub fn fill(&mut self, key: Option<Vec<u8>>, headers: Vec<(String, Vec<u8>)>) {
-        self.common = Common { key, headers };
+    /// Give each record this key and these headers, where it has none, and a header besides its own.
+    pub fn fill(
+        &mut self,
+        key: Option<Vec<u8>>,
+        headers: Vec<(String, Vec<u8>)>,
+        besides: Option<(String, Vec<u8>)>,
+    ) {
+        self.common = Common { key, headers, besides };
     }
 
     /// How many there are.
@@ -213,8 +220,9 @@ impl Records {
 
     /// Return the values of records that have nothing else: no key, no header, no time and no partition.
     pub fn alone(&self) -> Option<impl Iterator<Item = &[u8]>> {
+        let Common { key, headers, besides } = &self.common;
         let is_alone =
-            self.all.is_empty() && self.common.key.is_none() && self.common.headers.is_empty();
+            self.all.is_empty() && key.is_none() && headers.is_empty() && besides.is_none();
         is_alone.then(|| self.values.iter().map(|place| &self.held.bytes[place.clone()]))
     }
 
@@ -232,10 +240,13 @@ impl Records {
         let common = self.common.headers.iter();
         let common: Vec<_> =
             common.map(|(name, value)| (name.as_str(), Some(&value[..]))).collect();
+        let besides = self.common.besides.iter();
+        let besides = besides.map(|(name, value)| (name.as_str(), Some(&value[..])));
         let key = self.common.key.as_deref();
+        let all: Vec<_> = common.iter().copied().chain(besides.clone()).collect();
         for place in &self.values {
             let value = Some(&self.held.bytes[place.clone()]);
-            take(&NewRecord { value, key, headers: &common, event_time_ns: None }, None)?;
+            take(&NewRecord { value, key, headers: &all, event_time_ns: None }, None)?;
         }
         let mut headers = Vec::new();
         for one in &self.all {
@@ -245,6 +256,7 @@ impl Records {
             if its.is_empty() {
                 headers.extend_from_slice(&common);
             }
+            headers.extend(besides.clone());
             let record = NewRecord {
                 value: part(&one.value),
                 key: part(&one.key).or(key),

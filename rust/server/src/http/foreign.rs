@@ -9,9 +9,10 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use super::append::{AppendQuery, number, producer};
 use super::bodies::{Form, Records};
 use super::body::{Whole, coding, decode};
+use super::queue_admin::PutQuery;
 use super::read::ReadQuery;
 use super::shape::{iso, parse_iso};
-use super::{events, gate, groups, together, topics};
+use super::{events, gate, groups, queue_admin, queues, together, topics};
 use crate::access::{Access, Principal, Principals};
 use crate::config::Limits;
 use crate::config::units::Bytes;
@@ -44,6 +45,9 @@ fn open() -> Principal {
 /// The queries of appends and reads.
 pub fn queries(address: &Uri) {
     let _ = Query::<AppendQuery>::try_from_uri(address);
+    if let Ok(Query(query)) = Query::<PutQuery>::try_from_uri(address) {
+        let _ = query.not_before();
+    }
     if let Ok(Query(query)) = Query::<ReadQuery>::try_from_uri(address) {
         let _ = query.start();
     }
@@ -128,9 +132,11 @@ pub fn bodies(bytes: &[u8]) {
     assert!(reads.in_flight() <= BUDGET);
 }
 
-/// The JSON documents that change topics.
+/// The JSON documents that change topics and queues.
 pub fn documents(bytes: &[u8]) {
     topics::parse_any(bytes);
     together::parse_any(bytes);
     groups::parse_any(bytes);
+    queues::parse_any(bytes);
+    queue_admin::parse_any(bytes);
 }

@@ -22,6 +22,8 @@ mod openapi;
 mod overview;
 mod page;
 pub mod problem;
+mod queue_admin;
+mod queues;
 mod read;
 mod shape;
 mod together;
@@ -140,6 +142,14 @@ impl App {
             .route("/v1/groups/{group}/commit", post(groups::commit))
             .route("/v1/groups/{group}/seek", post(groups::seek))
             .route("/v1/groups/{group}/leave", post(groups::leave))
+            .route("/v1/queues", get(queue_admin::list))
+            .route("/v1/queues/{queue}", get(queue_admin::describe).delete(queue_admin::delete))
+            .route("/v1/queues/{queue}/put", post(queue_admin::put))
+            .route("/v1/queues/{queue}/take", post(queues::take))
+            .route("/v1/queues/{queue}/ack", post(queues::ack))
+            .route("/v1/queues/{queue}/nack", post(queues::nack))
+            .route("/v1/queues/{queue}/extend", post(queues::extend))
+            .route("/v1/queues/{queue}/redrive", post(queue_admin::redrive))
             .route("/v1/topics", get(topics::list))
             .route(
                 "/v1/topics/{topic}",

@@ -154,8 +154,9 @@ impl From<Error> for Box<Problem> {
             _ => "see the server's log",
         };
         let detail = match &error {
-            // The engine's sentence lists the topics there are, and not every client may know them.
+            // The engine's sentence lists the names there are, and not every client may know them.
             Error::UnknownTopic { name, .. } => format!("there is no topic {name:?}"),
+            Error::UnknownQueue { name, .. } => format!("there is no queue {name:?}"),
             other => other.to_string(),
         };
         let problem = Problem::new(status, kind, detail).remedy(remedy);
@@ -191,6 +192,7 @@ impl From<Error> for Box<Problem> {
 fn classify(error: &Error) -> (StatusCode, &'static str) {
     match error {
         Error::UnknownTopic { .. } => (StatusCode::NOT_FOUND, "unknown-topic"),
+        Error::UnknownQueue { .. } => (StatusCode::NOT_FOUND, "unknown-queue"),
         Error::UnknownGroup { .. } => (StatusCode::NOT_FOUND, "unknown-group"),
         Error::TopicDeleted { .. } => (StatusCode::NOT_FOUND, "topic-deleted"),
         Error::RecordCompacted { .. } => (StatusCode::NOT_FOUND, "record-compacted"),
@@ -231,7 +233,7 @@ impl From<Failure> for Box<Problem> {
                 Box::new(Problem::busy("too many requests wait to append to this log"))
             }
             Failure::TimedOut => Box::new(Problem::busy(
-                "the append did not begin in time, since another process holds the log; nothing was appended",
+                "the request did not begin in time, since another process holds the log or the queue; nothing changed",
             )),
             Failure::Lost => Box::new(
                 Problem::new(

@@ -25,7 +25,7 @@ const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 pub(super) const WAIT_MAX: Duration = Duration::from_secs(60);
 /// Most records of an answer, and bytes of it, where the request does not say.
 const LIMIT: u64 = 1_000;
-const BYTES: usize = 4 << 20;
+pub(super) const BYTES: usize = 4 << 20;
 /// Space for the end of a JSON document with records.
 const END: usize = 64;
 
@@ -258,7 +258,7 @@ impl Reading {
         }
         while page.records < self.limit {
             let Some((batch, at)) = follow.poll_ref()? else { break };
-            let line = Line { topic: topic.name(), is_json, batch, at: &at };
+            let line = Line { topic: topic.name(), is_json, batch, at: &at, before: "" };
             let next = batch.offset(&at) + 1;
             let id = self.form.id(next);
             let begin = page.text.len() + id.len() + 1;

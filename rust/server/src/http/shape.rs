@@ -32,6 +32,8 @@ pub struct Line<'a> {
     pub batch: &'a RecordBatch,
     /// Which one it is.
     pub at: &'a RecordRef,
+    /// Members that come first, each with a comma behind it.
+    pub before: &'a str,
 }
 
 impl Line<'_> {
@@ -42,7 +44,7 @@ impl Line<'_> {
         let headers: usize =
             headers.map(|(name, value)| (name.len() + len(value)) * ESCAPED + HEADER).sum();
         let fields = len(self.batch.key(self.at)) + len(self.batch.value(self.at));
-        FRAME + (self.topic.len() + fields) * ESCAPED + headers
+        FRAME + self.before.len() + (self.topic.len() + fields) * ESCAPED + headers
     }
 
     /// Count its bytes.
@@ -59,7 +61,8 @@ impl Line<'_> {
     fn put(&self, out: &mut impl Write) -> io::Result<()> {
         let (batch, at) = (self.batch, self.at);
         let offset = exact(batch.offset(at));
-        write!(out, "{{\"topic\":\"{}\",\"partition\":{}", self.topic, batch.partition())?;
+        let (before, topic) = (self.before, self.topic);
+        write!(out, "{{{before}\"topic\":\"{topic}\",\"partition\":{}", batch.partition())?;
         write!(out, ",\"offset\":{offset},\"time\":\"{}\",", iso(batch.timestamp_ns(at)))?;
         member(out, "key", batch.key(at))?;
         let mut between = ",\"headers\":[";

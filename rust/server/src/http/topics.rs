@@ -144,7 +144,7 @@ pub async fn describe(
 }
 
 /// Read a JSON object; no body stands for one without members.
-async fn document<T: DeserializeOwned + Default>(
+pub(super) async fn document<T: DeserializeOwned + Default>(
     app: &App,
     headers: &HeaderMap,
     body: Body,
@@ -153,7 +153,7 @@ async fn document<T: DeserializeOwned + Default>(
     parse(&body.bytes)
 }
 
-fn parse<T: DeserializeOwned + Default>(bytes: &[u8]) -> Answer<T> {
+pub(super) fn parse<T: DeserializeOwned + Default>(bytes: &[u8]) -> Answer<T> {
     if bytes.trim_ascii().is_empty() { Ok(T::default()) } else { body::object(bytes) }
 }
 

@@ -2,11 +2,14 @@
 //!
 //! The engine blocks: an append may wait for a lock, a read for a disk. So appends run on a thread for each log
 //! ([`append`]), reads on a pool of threads within a budget of bytes ([`read`]), and one thread waits for news on behalf
-//! of all followers ([`watch`]). Invariant: no thread of the HTTP doors ever calls the engine.
+//! of all followers ([`watch`]). Few calls of a queue run at a time ([`queues`]). Invariant: no thread of the HTTP doors ever
+//! calls what blocks in the engine.
 
 pub mod append;
+pub mod queues;
 pub mod read;
 pub mod watch;
+pub mod workers;
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -22,6 +25,9 @@ pub struct Served {
     store: Store,
     read_only: bool,
     topics: Mutex<HashMap<String, Opened>>,
+    queues: queues::Queues,
+    /// The last takes of workers.
+    pub workers: workers::Workers,
     /// The append threads.
     pub appends: append::Appends,
     /// The thread that waits for news.
@@ -64,6 +70,8 @@ impl Served {
             watcher: watch::Watcher::start(&store),
             reads: read::Reads::new(config.limits.bytes_in_flight.get()),
             topics: Mutex::default(),
+            queues: queues::Queues::default(),
+            workers: workers::Workers::new(config.limits.workers),
             read_only,
             store,
         }))

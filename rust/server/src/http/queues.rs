@@ -1,0 +1,589 @@
+//! Queues: a worker takes jobs, and says what became of them.
+//!
+//! ```text
+//! take {worker, number} ──> jobs, each reserved until its lease ends ──> ack | nack | extend, by the job's id
+//! ```
+//!
+//! The id of a job is its ticket: it settles the job also after a restart of the server, which keeps nothing that an
+//! ack needs. The server knows the last take of each worker, and a repeated number has the same jobs. A take that waits
+//! holds no thread.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, Version, header};
+use axum::response::{IntoResponse as _, Response};
+use axum::{Extension, Json};
+use falaj::{Error, Job, Queue, Record, Ticket, Topic};
+use serde::de::{self, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::{Value, json};
+use tokio::sync::OwnedMutexGuard;
+use tokio::time::Instant;
+
+use super::App;
+use super::asked::Named;
+use super::listen::Cut;
+use super::problem::{Answer, Problem, exact};
+use super::read::{BYTES, Page, WAIT_MAX, held, too_large, too_many_followers};
+use super::shape::Line;
+use super::topics::document;
+use crate::access::{Action, Kind, Principal};
+use crate::config::units::Span;
+use crate::store::queues::OpenQueue;
+use crate::store::read::{Share, blocking};
+use crate::store::workers::{Last, Name, NoWorker};
+
+/// Most jobs of a take, and of a request that settles jobs.
+const TAKEN: u64 = 256;
+const SETTLED: usize = 1_000;
+/// The lease of a job where the request does not say.
+const LEASE: Duration = Duration::from_secs(60);
+const NO_LEASE: &str = "a lease is a millisecond at least";
+/// Longest name of a worker.
+const NAME: usize = 249;
+/// How long a repeated take waits for the first one, after its own wait.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Bytes of an answer beside its jobs, and of a job beside its record.
+const FRAME: usize = 2_048;
+const JOB: usize = 160;
+
+/// The body of a take.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Take {
+    worker: String,
+    number: u64,
+    limit: Option<u64>,
+    wait: Option<Span>,
+    lease: Option<Span>,
+    max_attempts: Option<u32>,
+    dead_letter: Option<String>,
+}
+
+/// Jobs that are done, or go on.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Ack {
+    worker: Option<String>,
+    jobs: Tickets,
+}
+
+/// Jobs that failed.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Nack {
+    worker: Option<String>,
+    jobs: Tickets,
+    delay: Option<Span>,
+    reason: String,
+    max_attempts: Option<u32>,
+    dead_letter: Option<String>,
+}
+
+/// Jobs that take longer.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Extend {
+    worker: Option<String>,
+    jobs: Tickets,
+    lease: Option<Span>,
+}
+
+/// The ids of jobs, not more than a request may have.
+#[derive(Debug, Default)]
+struct Tickets(Vec<Ticket>);
+
+impl<'de> Deserialize<'de> for Tickets {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_seq(Bounded).map(Self)
+    }
+}
+
+struct Bounded;
+
+impl<'de> Visitor<'de> for Bounded {
+    type Value = Vec<Ticket>;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "an array of at most {SETTLED} ids of jobs")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> Result<Self::Value, A::Error> {
+        let mut tickets = Vec::new();
+        while let Some(text) = from.next_element::<String>()? {
+            if tickets.len() == SETTLED {
+                return Err(de::Error::invalid_length(SETTLED + 1, &self));
+            }
+            tickets.push(text.parse().map_err(de::Error::custom)?);
+        }
+        Ok(tickets)
+    }
+}
+
+/// Read the bodies of these requests, whatever they hold.
+pub fn parse_any(bytes: &[u8]) {
+    let _ = super::topics::parse::<Take>(bytes).map(|asked| asked.check());
+    let _ = (super::topics::parse::<Ack>(bytes), super::topics::parse::<Extend>(bytes));
+    let _ = super::topics::parse::<Nack>(bytes);
+}
+
+impl Take {
+    fn check(&self) -> Answer<()> {
+        let detail = if self.worker.is_empty() || self.worker.len() > NAME {
+            format!("a take needs worker, a name of 1 to {NAME} bytes")
+        } else if self.number == 0 {
+            "a take needs number: 1 at first, and one more for each further take".to_owned()
+        } else if self.lease().is_zero() {
+            NO_LEASE.to_owned()
+        } else if self.limit == Some(0) {
+            "limit is how many jobs to take, from 1 on".to_owned()
+        } else {
+            return Ok(());
+        };
+        Err(Box::new(Problem::bad_request(detail)))
+    }
+
+    fn lease(&self) -> Duration {
+        self.lease.map_or(LEASE, |lease| lease.0)
+    }
+}
+
+/// A take as the pool does it.
+#[derive(Debug)]
+struct Taking {
+    asked: Take,
+    letters: Option<(u32, Topic)>,
+    /// True where the last take is answered again.
+    repeats: bool,
+}
+
+/// The outcome of a look for jobs.
+enum Found {
+    Page(Page),
+    Nothing(OwnedMutexGuard<Last>),
+    /// The first job needs a larger share.
+    Needs {
+        bytes: usize,
+        offset: u64,
+        last: OwnedMutexGuard<Last>,
+    },
+}
+
+/// Answer with jobs, each reserved for the worker until its lease ends; wait for the first one.
+///
+/// # Errors
+/// 403, 404, 409 for a number that is neither the last one nor the next, 503 beyond a limit; those of the engine.
+pub async fn take(
+    State(app): State<App>,
+    Extension(principal): Extension<Principal>,
+    Named(name): Named<String>,
+    Extension(cut): Extension<Cut>,
+    version: Version,
+    headers: HeaderMap,
+    body: Body,
+) -> Answer {
+    principal.may(Action::Read, Kind::Group, &name)?;
+    let asked: Take = document(&app, &headers, body).await?;
+    drop(headers);
+    asked.check()?;
+    let queue = open(&app, &principal, &name, may_create(&principal, &name)).await?;
+    let letters = letters(&app, &principal, &queue, asked.max_attempts, asked.dead_letter.as_ref());
+    let letters = letters.await?;
+    let wait = asked.wait.map_or(Duration::ZERO, |wait| wait.0.min(WAIT_MAX));
+    let last = last(&app, &principal, &name, &asked, wait).await?;
+    let repeats = asked.number == last.number;
+    if !repeats && asked.number != 1 && Some(asked.number) != last.number.checked_add(1) {
+        let detail = format!(
+            "the last take of worker {} had number {}: repeat that, or take with the next",
+            asked.worker, last.number
+        );
+        let problem = Problem::new(StatusCode::CONFLICT, "take-number", detail);
+        return Err(Box::new(problem.with("last", exact(last.number))));
+    }
+    let taking = Arc::new(Taking { asked, letters, repeats });
+    let page = taking.page(&app, &queue, last, wait).await?;
+    app.metrics.read_bytes.inc_by(page.text.len() as u64);
+    let deadline = (version == Version::HTTP_2).then_some((app.config.limits.write_timeout.0, cut));
+    let kind = [(header::CONTENT_TYPE, "application/json")];
+    Ok((kind, held(page.share, page.text, deadline)).into_response())
+}
+
+/// Get the last take of the worker, once no other of its takes goes on.
+async fn last(
+    app: &App,
+    principal: &Principal,
+    queue: &str,
+    asked: &Take,
+    wait: Duration,
+) -> Answer<OwnedMutexGuard<Last>> {
+    let (principal, queue) = (principal.name().to_owned(), queue.to_owned());
+    let name = Name { principal, queue, worker: asked.worker.clone() };
+    let time = wait.saturating_add(asked.lease());
+    let worker =
+        app.served.workers.get(&name, asked.number == 1, time).map_err(|why| match why {
+            NoWorker::Unknown => {
+                let detail = format!(
+                    "worker {} is not known: the server was started again, or forgot it",
+                    name.worker
+                );
+                let problem = Problem::new(StatusCode::CONFLICT, "session-ended", detail);
+                problem
+                    .remedy("take with number 1; jobs that you have stay yours, and can be acked")
+            }
+            NoWorker::Full => Problem::busy("as many workers have jobs as limits.workers allows"),
+        })?;
+    tokio::select! {
+        last = worker.lock_owned() => Ok(last),
+        () = tokio::time::sleep(wait + PATIENCE) => {
+            Err(Box::new(Problem::busy("another take of this worker still goes on")))
+        }
+        () = app.until_drained() => Err(Box::new(Problem::busy("the server ends"))),
+    }
+}
+
+impl Taking {
+    /// Look for jobs; if there is none, wait for one behind those that wait already.
+    async fn page(
+        self: &Arc<Self>,
+        app: &App,
+        queue: &Arc<OpenQueue>,
+        last: OwnedMutexGuard<Last>,
+        wait: Duration,
+    ) -> Answer<Page> {
+        let begin = Instant::now();
+        // Before the look: what comes after it is news.
+        let topic = queue.queue().topic();
+        let mut news = (!wait.is_zero()).then(|| app.served.watcher.subscribe(topic, 0));
+        let mut last = match self.look(app, queue, last).await? {
+            Ok(page) => return Ok(page),
+            Err(last) => last,
+        };
+        if let Some(news) = news.as_mut().filter(|_| !self.repeats) {
+            let _following = app.followers.try_acquire().map_err(|_| too_many_followers())?;
+            let end = begin + wait;
+            let turn = tokio::select! {
+                turn = queue.turn() => Some(turn),
+                () = tokio::time::sleep_until(end) => None,
+                () = app.until_drained() => None,
+            };
+            while turn.is_some() {
+                last = match self.look(app, queue, last).await? {
+                    Ok(page) => return Ok(page),
+                    Err(last) => last,
+                };
+                tokio::select! {
+                    waited = queue.wait(news) => waited?,
+                    () = tokio::time::sleep_until(end) => break,
+                    () = app.until_drained() => break,
+                }
+            }
+        }
+        (last.number, last.tickets) = (self.asked.number, Vec::new());
+        let text = self.text(&Form { topic: "", is_json: false }, &[]);
+        Ok(Page { share: None, text, next: 0, records: 0 })
+    }
+
+    /// Look once, within a share of the budget. The first job comes also if it is larger than usual answers.
+    async fn look(
+        self: &Arc<Self>,
+        app: &App,
+        queue: &Arc<OpenQueue>,
+        mut last: OwnedMutexGuard<Last>,
+    ) -> Answer<Result<Page, OwnedMutexGuard<Last>>> {
+        let reads = &app.served.reads;
+        let mut needed = BYTES.min(reads.capacity() / 16).max(FRAME + JOB);
+        loop {
+            let share = reads.take(needed).await;
+            let this = Arc::clone(self);
+            let found = queue.call(move |queue| this.find(queue, last, share, needed)).await?;
+            match found {
+                Found::Page(page) => return Ok(Ok(page)),
+                Found::Nothing(last) => return Ok(Err(last)),
+                Found::Needs { bytes, offset, .. } if bytes > reads.capacity() => {
+                    return Err(too_large(offset, bytes));
+                }
+                Found::Needs { bytes, last: kept, .. } => (needed, last) = (bytes, kept),
+            }
+        }
+    }
+
+    /// Take and reserve as many jobs as fit into so many bytes. The worker's last take is noted before anything is
+    /// sent: a client that went away meanwhile gets the same jobs when it asks again.
+    fn find(
+        &self,
+        queue: &Queue,
+        mut last: OwnedMutexGuard<Last>,
+        share: Share,
+        most: usize,
+    ) -> falaj::Result<Found> {
+        let form = Form::of(queue.topic())?;
+        let jobs = if self.repeats {
+            let jobs = again(queue, &last.tickets)?;
+            let sizes = jobs.iter().map(|(_, job)| form.size(job, usize::MAX));
+            let bytes = FRAME + sizes.sum::<usize>();
+            if let Some((ticket, _)) = jobs.first().filter(|_| bytes > most) {
+                return Ok(Found::Needs { bytes, offset: ticket.offset(), last });
+            }
+            jobs
+        } else {
+            let queue = with_letters(queue, self.letters.as_ref())?;
+            let limit = self.asked.limit.unwrap_or(1).min(TAKEN);
+            let jobs = queue.take(usize::try_from(limit).unwrap_or(1), Duration::ZERO)?;
+            let (mut fit, mut bytes) = (0, FRAME);
+            for record in jobs.records() {
+                let needed = bytes + form.size(record, most.saturating_sub(bytes));
+                if needed > most && fit == 0 {
+                    let offset = record.offset();
+                    return Ok(Found::Needs { bytes: needed, offset, last });
+                }
+                if needed > most {
+                    break;
+                }
+                (fit, bytes) = (fit + 1, needed);
+            }
+            let jobs = jobs.reserve(fit, self.asked.lease())?;
+            if jobs.is_empty() {
+                return Ok(Found::Nothing(last));
+            }
+            last.number = self.asked.number;
+            last.tickets = jobs.iter().map(|(ticket, _)| *ticket).collect();
+            jobs
+        };
+        let (text, records) = (self.text(&form, &jobs), jobs.len() as u64);
+        let mut share = share;
+        share.shrink_to(text.capacity());
+        Ok(Found::Page(Page { share: Some(share), text, next: 0, records }))
+    }
+
+    /// Write the answer.
+    fn text(&self, form: &Form<'_>, jobs: &[(Ticket, Job)]) -> Vec<u8> {
+        let sizes = jobs.iter().map(|(_, job)| form.size(job, 0));
+        let mut text = Vec::with_capacity(FRAME + sizes.sum::<usize>());
+        let (worker, number) = (json!(self.asked.worker), exact(self.asked.number));
+        text.extend_from_slice(
+            format!("{{\"worker\":{worker},\"number\":{number},\"jobs\":[").as_bytes(),
+        );
+        for (i, (ticket, job)) in jobs.iter().enumerate() {
+            if i > 0 {
+                // In the place of the line end before it.
+                text.pop();
+                text.push(b',');
+            }
+            let before = format!("\"job\":\"{ticket}\",\"attempt\":{},", job.attempt());
+            form.line(job, &before, |line| line.write(&mut text));
+        }
+        text.extend_from_slice(b"]}\n");
+        text
+    }
+}
+
+/// How the records of a queue are written.
+struct Form<'a> {
+    topic: &'a str,
+    is_json: bool,
+}
+
+impl<'a> Form<'a> {
+    fn of(topic: &'a Topic) -> falaj::Result<Self> {
+        Ok(Self { topic: topic.name(), is_json: topic.codec()? == Some("json") })
+    }
+
+    /// Count the bytes of a job in an answer: quickly where that is enough, else exactly.
+    fn size(&self, record: &Record, enough: usize) -> usize {
+        self.line(record, "", |line| {
+            let most = JOB + line.most();
+            if most <= enough { most } else { JOB + line.len() }
+        })
+    }
+
+    fn line<T>(&self, record: &Record, before: &str, run: impl FnOnce(&Line<'_>) -> T) -> T {
+        let (batch, at) = record.clone().into_parts();
+        let (topic, is_json) = (self.topic, self.is_json);
+        run(&Line { topic, is_json, batch: &batch, at: &at, before })
+    }
+}
+
+/// Find the jobs of tickets that are still the worker's.
+fn again(queue: &Queue, tickets: &[Ticket]) -> falaj::Result<Vec<(Ticket, Job)>> {
+    let mut jobs = Vec::with_capacity(tickets.len());
+    for ticket in tickets {
+        match queue.reserved(ticket) {
+            Ok(job) => jobs.extend(job.map(|job| (*ticket, job))),
+            Err(Error::LeaseExpired { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(jobs)
+}
+
+/// Say that jobs are done. A job that is done already counts as well.
+///
+/// # Errors
+/// 403, 404; 409 naming the jobs whose leases are over, where the others are done; those of the engine.
+pub async fn ack(
+    State(app): State<App>,
+    Extension(principal): Extension<Principal>,
+    Named(name): Named<String>,
+    headers: HeaderMap,
+    body: Body,
+) -> Answer<Json<Value>> {
+    principal.may(Action::Read, Kind::Group, &name)?;
+    let asked: Ack = document(&app, &headers, body).await?;
+    let queue = open(&app, &principal, &name, false).await?;
+    let acked = settle(&queue, asked.jobs, None, Job::ack).await?;
+    Ok(Json(json!({ "acked": acked })))
+}
+
+/// Say that jobs failed: they are delivered again, or become dead letters.
+///
+/// # Errors
+/// As [`ack`].
+pub async fn nack(
+    State(app): State<App>,
+    Extension(principal): Extension<Principal>,
+    Named(name): Named<String>,
+    headers: HeaderMap,
+    body: Body,
+) -> Answer<Json<Value>> {
+    principal.may(Action::Read, Kind::Group, &name)?;
+    let asked: Nack = document(&app, &headers, body).await?;
+    let queue = open(&app, &principal, &name, false).await?;
+    let letters = letters(&app, &principal, &queue, asked.max_attempts, asked.dead_letter.as_ref());
+    let letters = letters.await?;
+    let (delay, reason) = (asked.delay.map(|delay| delay.0), asked.reason);
+    let fails = move |job: &Job| job.nack(delay, &reason);
+    let nacked = settle(&queue, asked.jobs, letters, fails).await?;
+    Ok(Json(json!({ "nacked": nacked })))
+}
+
+/// Say that jobs take longer: their leases end so long after now.
+///
+/// # Errors
+/// As [`ack`].
+pub async fn extend(
+    State(app): State<App>,
+    Extension(principal): Extension<Principal>,
+    Named(name): Named<String>,
+    headers: HeaderMap,
+    body: Body,
+) -> Answer<Json<Value>> {
+    principal.may(Action::Read, Kind::Group, &name)?;
+    let asked: Extend = document(&app, &headers, body).await?;
+    let queue = open(&app, &principal, &name, false).await?;
+    let lease = asked.lease.map_or(LEASE, |lease| lease.0);
+    if lease.is_zero() {
+        return Err(Box::new(Problem::bad_request(NO_LEASE)));
+    }
+    if let Some(worker) = asked.worker {
+        let (principal, queue) = (principal.name().to_owned(), name);
+        // It stays known as long as its jobs.
+        let _ = app.served.workers.get(&Name { principal, queue, worker }, false, lease);
+    }
+    let extended = settle(&queue, asked.jobs, None, move |job| job.extend(lease)).await?;
+    Ok(Json(json!({ "extended": extended })))
+}
+
+/// Settle each of these jobs, and count those that are settled.
+async fn settle(
+    queue: &Arc<OpenQueue>,
+    jobs: Tickets,
+    letters: Option<(u32, Topic)>,
+    run: impl Fn(&Job) -> falaj::Result<()> + Send + 'static,
+) -> Answer<usize> {
+    let settling = queue.call(move |queue| {
+        let queue = with_letters(queue, letters.as_ref())?;
+        let (mut settled, mut lost) = (0, Vec::new());
+        for ticket in jobs.0 {
+            let done = match queue.reserved(&ticket) {
+                Ok(job) => job.map_or(Ok(()), |job| run(&job)),
+                Err(error) => Err(error),
+            };
+            match done {
+                Ok(()) => settled += 1,
+                Err(error @ Error::LeaseExpired { .. }) => lost.push((ticket, error)),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok((settled, lost))
+    });
+    let (settled, lost) = settling.await?;
+    queue.tell();
+    let Some((_, first)) = lost.first() else { return Ok(settled) };
+    let problem = Problem::new(StatusCode::CONFLICT, "lease-expired", first.to_string());
+    let ids: Value = lost.iter().map(|(ticket, _)| ticket.to_string()).collect();
+    let problem = problem.with("jobs", ids).with("settled", settled);
+    Err(Box::new(problem.remedy("drop the results of these jobs, and take longer leases")))
+}
+
+/// Whether a queue that is missing may be created, with its topic.
+pub(super) fn may_create(principal: &Principal, name: &str) -> bool {
+    [Kind::Group, Kind::Topic].iter().all(|kind| principal.may(Action::Create, *kind, name).is_ok())
+}
+
+/// Open a queue whose topic the principal may read.
+pub(super) async fn open(
+    app: &App,
+    principal: &Principal,
+    name: &str,
+    may_create: bool,
+) -> Answer<Arc<OpenQueue>> {
+    let queue = app.served.queue(name, may_create).await?;
+    principal.may(Action::Read, Kind::Topic, queue.queue().topic().name())?;
+    Ok(queue)
+}
+
+/// Open the topic of dead letters, where the request gives up jobs.
+async fn letters(
+    app: &App,
+    principal: &Principal,
+    queue: &OpenQueue,
+    max_attempts: Option<u32>,
+    named: Option<&String>,
+) -> Answer<Option<(u32, Topic)>> {
+    let Some(most) = max_attempts else {
+        return match named {
+            None => Ok(None),
+            Some(_) => Err(Box::new(Problem::bad_request(
+                "dead_letter is where jobs go after max_attempts: give that as well",
+            ))),
+        };
+    };
+    if most == 0 {
+        return Err(Box::new(Problem::bad_request("max_attempts is a number from 1 on")));
+    }
+    let name = letters_of(queue, named)?;
+    principal.may(Action::Append, Kind::Topic, &name)?;
+    let may_create = principal.may(Action::Create, Kind::Topic, &name).is_ok();
+    let served = Arc::clone(&app.served);
+    let topic = blocking(move || match served.topic(&name) {
+        Err(Error::UnknownTopic { .. }) if may_create => served.store().topic(&name),
+        topic => topic,
+    });
+    Ok(Some((most, topic.await?)))
+}
+
+/// The name of the topic with a queue's dead letters.
+pub(super) fn letters_of(queue: &OpenQueue, named: Option<&String>) -> Answer<String> {
+    let topic = queue.queue().topic().name();
+    let name = named.cloned().unwrap_or_else(|| format!("{topic}.dead"));
+    if name == topic {
+        let detail = "dead_letter is the queue's own topic: dead letters would become jobs again";
+        return Err(Box::new(Problem::bad_request(detail)));
+    }
+    Ok(name)
+}
+
+/// The queue, with the topic of its dead letters where there is one.
+pub(super) fn with_letters(queue: &Queue, letters: Option<&(u32, Topic)>) -> falaj::Result<Queue> {
+    let Some((most, letters)) = letters else { return Ok(queue.clone()) };
+    let (store, topic) = (queue.topic().store(), queue.topic());
+    store.queue_options(queue.name()).topic(topic).dead_letters(*most, letters).open()
+}
+
+/// The answer of a request without a body.
+pub(super) fn empty() -> Response {
+    StatusCode::NO_CONTENT.into_response()
+}
