@@ -20,7 +20,7 @@ negative_data_rejection.expected-statuses = [
     400, 401, 403, 404, 405, 406, 409, 412, 413, 415, 416, 503,
 ]
 """
-OPTIONS = ("--max-examples", "25", "--seed", "1")
+OPTIONS = ("--max-examples", "12", "--seed", "1")
 
 
 def test_each_route_is_described_and_each_description_is_of_a_route(tmp_path: Path) -> None:

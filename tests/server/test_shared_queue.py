@@ -1,10 +1,11 @@
-"""Workers over HTTP and native ones share a queue, through lost answers and a server that is killed.
+"""Workers over HTTP and native ones share a queue, while answers are lost and the server is killed.
 
 Each worker notes what it got and when; in the end the notes are held against each other.
 """
 
 import contextlib
 import http.client
+import itertools
 import json
 import random
 import threading
@@ -157,7 +158,7 @@ class Crowd:
         found = []
         for offset, all_had in self.had.items():
             all_had.sort(key=lambda had: had.got)
-            for first, second in zip(all_had, all_had[1:], strict=False):
+            for first, second in itertools.pairwise(all_had):
                 # A clock of its own ends the lease, a tick before ours perhaps.
                 if second.got < first.asked + first.lease - 0.01:
                     found.append(f"job {offset}: {first}, and then {second}")

@@ -37,7 +37,7 @@ pub const TARGETS: &[Target] = &[
     target("token", token, &[b"0123456789abcdef0123456789abcdef\n"]),
     target("event id", http::event_id, &[b"00112233aabbccdd-0:17,1:4", b"00112233aabbccdd-0:0"]),
     target("time", http::time, &[b"2026-11-27T09:30:00.5Z", b"1677-09-21T00:12:43.145224192Z"]),
-    target("headers", http::headers, &[b"authorization: Bearer abc\nif-next: 17\ncontent-encoding: gzip", b"falaj-producer: p\nfalaj-sequence: 3\nlast-event-id: a-0:1"]),
+    target("headers", http::headers, &[b"authorization: Bearer abc\nif-next: 17\ncontent-encoding: gzip", b"falaj-producer: p\nfalaj-sequence: 3\nlast-event-id: a-0:1\naccept-encoding: gzip;q=0.5, zstd"]),
     target("compressed", http::compressed, &[GZIP, ZSTD]),
     target("bodies", http::bodies, &[
         b"\x00{\"a\":1}\n[2]\n\"three\"",

@@ -289,6 +289,9 @@ pub(super) fn producer(
     let name = headers.get("falaj-producer").map(|value| value.to_str().map(str::to_owned));
     match (name, sequence) {
         (None, None) => Ok(None),
+        (Some(Ok(name)), _) if name.is_empty() => {
+            Err(Box::new(Problem::bad_request("the header falaj-producer must name a producer")))
+        }
         (Some(Ok(name)), Some(sequence)) => {
             Ok(Some((format!("{}/{name}", principal.name()), SequenceSpan::from(sequence))))
         }

@@ -9,6 +9,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use super::append::{AppendQuery, number, producer};
 use super::bodies::{Form, Records};
 use super::body::{Whole, coding, decode};
+use super::compress::Coding;
 use super::queue_admin::PutQuery;
 use super::read::ReadQuery;
 use super::shape::{iso, parse_iso};
@@ -86,6 +87,7 @@ pub fn headers(bytes: &[u8]) {
         assert_eq!(headers.get_all("authorization").iter().count(), 1, "{token}");
     }
     let (_, _) = (coding(&headers), number(&headers, "if-next"));
+    let _ = Coding::accepted(&headers);
     let of = open();
     if let Ok(Some((name, _))) = producer(&headers, &of) {
         assert!(name.starts_with("open/"), "{name}");

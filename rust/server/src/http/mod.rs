@@ -10,8 +10,10 @@ mod append;
 mod asked;
 mod bodies;
 pub mod body;
+mod compress;
 mod events;
 pub(crate) mod foreign;
+mod frame;
 mod gate;
 pub mod groups;
 pub mod guarded;
@@ -62,6 +64,8 @@ pub struct Shared {
     pub looks: overview::Looks,
     /// Members of groups that clients hold.
     pub sessions: Arc<groups::Sessions>,
+    /// Answers that may be compressed now.
+    pub compressions: Semaphore,
     /// Counts of what happened.
     pub metrics: metrics::Metrics,
     access: RwLock<Arc<Access>>,
@@ -89,6 +93,7 @@ impl App {
             followers: Arc::new(Semaphore::new(followers)),
             looks: overview::Looks::default(),
             sessions: Arc::default(),
+            compressions: Semaphore::new(compress::AT_ONCE),
             metrics: metrics::Metrics::default(),
             access: RwLock::new(Arc::new(access)),
             draining: AtomicBool::new(false),

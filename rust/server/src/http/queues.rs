@@ -25,6 +25,7 @@ use tokio::time::Instant;
 
 use super::App;
 use super::asked::Named;
+use super::compress::{Coding, compressed};
 use super::listen::Cut;
 use super::problem::{Answer, Problem, exact};
 use super::read::{BYTES, Page, WAIT_MAX, held, too_large, too_many_followers};
@@ -187,6 +188,7 @@ pub async fn take(
 ) -> Answer {
     principal.may(Action::Read, Kind::Group, &name)?;
     let asked: Take = document(&app, &headers, body).await?;
+    let coding = Coding::accepted(&headers);
     drop(headers);
     asked.check()?;
     let queue = open(&app, &principal, &name, may_create(&principal, &name)).await?;
@@ -207,8 +209,9 @@ pub async fn take(
     let page = taking.page(&app, &queue, last, wait).await?;
     app.metrics.read_bytes.inc_by(page.text.len() as u64);
     let deadline = (version == Version::HTTP_2).then_some((app.config.limits.write_timeout.0, cut));
+    let (page, coded) = compressed(&app, coding, page).await?;
     let kind = [(header::CONTENT_TYPE, "application/json")];
-    Ok((kind, held(page.share, page.text, deadline)).into_response())
+    Ok((coded, kind, held(page.share, page.text, deadline)).into_response())
 }
 
 /// Get the last take of the worker, once no other of its takes goes on.

@@ -12,7 +12,9 @@ use serde::Deserialize;
 
 use super::App;
 use super::asked::{Asked, Named};
+use super::compress::{Coding, compressed};
 use super::events::Stream;
+use super::frame::Frame;
 use super::listen::Cut;
 use super::problem::{Answer, Problem, exact};
 use super::shape::{Line, parse_iso};
@@ -91,8 +93,13 @@ pub async fn read(
     let start = query.start()?;
     let accept = text(&headers, &header::ACCEPT)?.unwrap_or("application/json");
     let is_stream = accept.contains("text/event-stream");
-    let form = if accept.contains("ndjson") { Form::Lines } else { Form::Document };
+    let form = match accept {
+        lines if lines.contains("ndjson") => Form::Lines,
+        frames if frames.contains("octet-stream") => Form::Frames,
+        _ => Form::Document,
+    };
     let seen = text(&headers, &LAST_EVENT_ID)?.map(str::to_owned);
+    let coding = Coding::accepted(&headers);
     // They are parts of the connection's buffer: a follower that kept them would have two buffers.
     drop(headers);
     let served = std::sync::Arc::clone(&app.served);
@@ -133,7 +140,8 @@ pub async fn read(
     let wait = query.wait.map_or(Duration::ZERO, |span| span.0.min(WAIT_MAX));
     let page = reading.page(&app, start, wait).await?;
     app.metrics.read_bytes.inc_by(page.text.len() as u64);
-    Ok(answer(&form, page, deadline))
+    let (page, coded) = compressed(&app, coding, page).await?;
+    Ok((coded, answer(&form, page, deadline)).into_response())
 }
 
 /// The text of a header, if there is one.
@@ -146,6 +154,7 @@ fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Answer<Option<&'a str>
 fn answer(form: &Form, page: Page, deadline: Option<Deadline>) -> Response {
     let kind = match form {
         Form::Document => "application/json",
+        Form::Frames => "application/octet-stream",
         _ => "application/vnd.falaj.records+ndjson",
     };
     let next = ("falaj-next-offset", page.next.to_string());
@@ -172,6 +181,8 @@ pub(super) enum Form {
     Document,
     /// A line each.
     Lines,
+    /// A frame each.
+    Frames,
     /// An event each, with an id: the text before and after its next offset.
     Events { before: String, after: String },
 }
@@ -258,14 +269,16 @@ impl Reading {
         }
         while page.records < self.limit {
             let Some((batch, at)) = follow.poll_ref()? else { break };
+            let frame = matches!(self.form, Form::Frames).then_some(Frame { batch, at: &at });
             let line = Line { topic: topic.name(), is_json, batch, at: &at, before: "" };
+            let len = || frame.map_or_else(|| line.len(), |frame| frame.len());
             let next = batch.offset(&at) + 1;
             let id = self.form.id(next);
             let begin = page.text.len() + id.len() + 1;
-            let mut needed = begin + line.most();
+            let mut needed = begin + frame.map_or_else(|| line.most(), |frame| frame.len());
             if needed > most {
                 // The bound is for the quick: this one may well be shorter.
-                needed = begin + line.len();
+                needed = begin + len();
             }
             if page.records > 0 && needed > most {
                 break;
@@ -280,7 +293,10 @@ impl Reading {
             }
             make_space(&mut page.text, needed, most);
             page.text.extend_from_slice(id.as_bytes());
-            line.write(&mut page.text);
+            match frame {
+                Some(frame) => frame.write(&mut page.text),
+                None => line.write(&mut page.text),
+            }
             if !id.is_empty() {
                 page.text.push(b'\n');
             }
@@ -309,7 +325,7 @@ fn make_space(text: &mut Vec<u8>, needed: usize, most: usize) {
 
 pub(super) fn too_large(offset: u64, bytes: usize) -> Box<Problem> {
     let detail = format!(
-        "the record at offset {offset} takes {bytes} bytes as JSON, more than limits.bytes_in_flight allows"
+        "the record at offset {offset} takes {bytes} bytes in this form, more than limits.bytes_in_flight allows"
     );
     let problem = Problem::new(StatusCode::NOT_ACCEPTABLE, "record-too-large", detail);
     Box::new(problem.with("offset", exact(offset)).remedy("raise limits.bytes_in_flight"))
