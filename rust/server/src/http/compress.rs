@@ -1,7 +1,7 @@
 //! Compressed answers: those with records, where the client takes it.
 //!
 //! A whole answer is compressed at once, on the pool, before its first byte is sent. So it never applies to streams, and
-//! delays no event. What is compressed counts against the budget beside what it came from, until that is dropped. Few
+//! delays no event. Both forms of an answer count against the budget until the first one is dropped. Few
 //! answers are compressed at the same time; beyond that, and where it saves nothing, an answer is sent as it is.
 
 use std::io::{self, Write};
