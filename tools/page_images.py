@@ -45,7 +45,10 @@ def order(random_: random.Random, number: int) -> bytes:
 def main(out: Path) -> None:
     """Make them."""
     random_ = random.Random(2013)
-    with tempfile.TemporaryDirectory() as directory, falaj.open(Path(directory) / "shop") as store:
+    with (
+        tempfile.TemporaryDirectory(prefix="falaj-") as directory,
+        falaj.open(Path(directory) / "shop") as store,
+    ):
         orders = store.partitioned_topic("orders", partitions=4, codec="json")
         for number in range(4000):
             orders.append(
