@@ -18,6 +18,8 @@ from falaj_client.aio import (
 )
 from falaj_client.codecs import Codec
 from falaj_client.errors import Error
+from falaj_client.groups import AsyncConsumer, Consumer
+from falaj_client.queues import AsyncJob, AsyncQueue, Job, Queue
 from falaj_client.records import NewRecord, Position, Record
 from falaj_client.store import (
     AnyTopic,
@@ -32,16 +34,22 @@ from falaj_client.store import (
 __all__ = [
     "AnyTopic",
     "AsyncAnyTopic",
+    "AsyncConsumer",
+    "AsyncJob",
     "AsyncPartitionedTopic",
+    "AsyncQueue",
     "AsyncSlice",
     "AsyncStore",
     "AsyncTopic",
     "AsyncTransaction",
     "Codec",
+    "Consumer",
     "Error",
+    "Job",
     "NewRecord",
     "PartitionedTopic",
     "Position",
+    "Queue",
     "Record",
     "Slice",
     "Store",

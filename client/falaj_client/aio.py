@@ -10,12 +10,16 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from falaj_client._calls import Patience, Producers
 from falaj_client._drivers import AsyncDriver, AsyncItems
+from falaj_client._groups import join
 from falaj_client._missing import STORE, TOPIC, refuse
+from falaj_client._queues import hire
 from falaj_client._settings import given, token_of
 from falaj_client._times import seconds
 from falaj_client._topics import Core, delete_topic, describe, open_topic, topic_names
 from falaj_client._transactions import Gathered
 from falaj_client.errors import InvalidArgument
+from falaj_client.groups import AsyncConsumer
+from falaj_client.queues import AsyncQueue
 from falaj_client.records import NewRecord, Record
 
 if TYPE_CHECKING:
@@ -133,6 +137,34 @@ class AsyncStore:
         Its calls gather records and need no await; the end of the block sends them.
         """
         return AsyncTransaction(self, Gathered(self._patience, self._producers, sync))
+
+    async def consumer(
+        self,
+        group: str,
+        topics: Any = None,
+        *,
+        pattern: str | None = None,
+        start: Start = "earliest",
+        session: Duration = 30.0,
+    ) -> AsyncConsumer[Any]:
+        """Join a consumer group with the first poll; as `Store.consumer`."""
+        joining = join(self._patience, group, topics, pattern, start, session)
+        return AsyncConsumer(self._driver, await self._run(joining))
+
+    async def queue(
+        self,
+        name: str,
+        *,
+        codec: str | Codec[Any] | None = None,
+        max_attempts: int | None = None,
+        dead_letter: str | None = None,
+        create: bool = True,
+    ) -> AsyncQueue[Any]:
+        """Open a work queue over a topic; as `Store.queue`."""
+        told = {"max_attempts": max_attempts, "dead_letter": dead_letter}
+        limits = {name: value for name, value in told.items() if value is not None}
+        hiring = hire(self._patience, name, codec, limits, create=create)
+        return AsyncQueue(self._driver, await self._run(hiring))
 
     async def aclose(self) -> None:
         """Close all connections."""

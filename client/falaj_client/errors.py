@@ -63,16 +63,19 @@ _KINDS: Mapping[str, str] = {
     "offset-conflict": "OffsetConflict",
     "offset-out-of-range": "OffsetOutOfRange",
     "out-of-order-sequence": "OutOfOrderSequence",
+    "group-in-use": "InvalidArgument",
     "partition-lost": "PartitionNotAssigned",
     "partition-not-assigned": "PartitionNotAssigned",
     "read-only": "NotWritable",
     "record-compacted": "RecordCompacted",
+    "session-ended": "PartitionNotAssigned",
     "settings-mismatch": "SettingsMismatch",
     "sync-failed": "SyncFailed",
     "too-many-writers": "TooManyWriters",
     "topic-deleted": "TopicDeleted",
     "topic-finished": "TopicFinished",
     "topic-recreated": "TopicDeleted",
+    "subscription-differs": "InvalidArgument",
     "unauthenticated": "PermissionDenied",
     "unknown-group": "UnknownGroup",
     "unknown-host": "InvalidArgument",
@@ -106,6 +109,7 @@ def of_problem(status: int, document: Mapping[str, Any]) -> Exception:
     remedy = document.get("remedy")
     made: type[Exception] = globals()[name]
     error = made(sentence if remedy is None or remedy in _GENERAL else f"{sentence}: {remedy}")
+    error.__dict__["_kind"] = kind
     if kind == "forbidden" and name == "PermissionDenied":
         error.errno = 13  # type: ignore[attr-defined]
     for member, value in document.items():

@@ -15,8 +15,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AnyTopicLike",
+    "ConsumerLike",
     "FollowerLike",
+    "JobLike",
     "PartitionedTopicLike",
+    "QueueLike",
     "RecordLike",
     "SliceLike",
     "StoreLike",
@@ -267,6 +270,100 @@ class TransactionLike(Protocol):
         """After its end, the offsets of each topic's partitions."""
 
 
+class ConsumerLike(Protocol[T_co]):
+    """A member of a consumer group."""
+
+    @property
+    def group(self) -> str:
+        """The group that it is a member of."""
+
+    @property
+    def partitions(self) -> list[tuple[str, int]]:
+        """The partitions of this member."""
+
+    def __iter__(self) -> Iterator[RecordLike[T_co]]: ...
+    def poll(
+        self, max_records: int = 500, timeout: float | None = None
+    ) -> Sequence[RecordLike[T_co]]:
+        """Return the next records."""
+
+    def follow(self, timeout: float | None = None) -> Iterator[RecordLike[T_co]]:
+        """Iterate over the records that are there and later ones."""
+
+    def commit(
+        self,
+        offset: int | None = None,
+        *,
+        topic: str | None = None,
+        partition: int | None = None,
+        sync: Sync | None = None,
+        metadata: str | None = None,
+    ) -> None:
+        """Commit after all delivered records, or an offset."""
+
+    def seek(self, to: Start, *, topic: str | None = None, partition: int | None = None) -> None:
+        """Move the position."""
+
+    def close(self) -> None:
+        """Leave the group."""
+
+
+class JobLike(Protocol[T_co]):
+    """A job of a queue, and the right to work on it until its lease ends."""
+
+    @property
+    def value(self) -> T_co:
+        """The value of its record."""
+
+    @property
+    def key(self) -> bytes | None:
+        """The key of its record."""
+
+    @property
+    def offset(self) -> int:
+        """The offset of its record."""
+
+    @property
+    def attempt(self) -> int:
+        """The number of attempts, this one included."""
+
+    @property
+    def settled(self) -> bool:
+        """True once it was acked or given back."""
+
+    def ack(self) -> None:
+        """Say that the job is done."""
+
+    def nack(self, delay: float | None = None, *, reason: str | None = None) -> None:
+        """Return the job because it failed."""
+
+    def extend(self, lease: float = 30.0) -> None:
+        """Keep the job for longer."""
+
+    def __enter__(self) -> JobLike[T_co]: ...
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any, /) -> None: ...
+
+
+class QueueLike(Protocol[T]):
+    """A work queue over a topic."""
+
+    def put(self, value: T, key: Key | None = None, *, delay: float = 0.0) -> int:
+        """Append a job."""
+
+    def put_many(self, values: Iterable[T | tuple[Key, T]], *, delay: float = 0.0) -> range:
+        """Append jobs in one append."""
+
+    def take(
+        self, n: int = 1, lease: float = 30.0, timeout: float | None = None
+    ) -> Sequence[JobLike[T]]:
+        """Take jobs, waiting for the first of them."""
+
+    def jobs(self, lease: float = 30.0, timeout: float | None = None) -> Iterator[JobLike[T]]:
+        """Iterate over jobs, one at a time."""
+
+    def __iter__(self) -> Iterator[JobLike[T]]: ...
+
+
 class StoreLike(Protocol):
     """A store: `falaj.open` and `falaj.connect` both return one."""
 
@@ -290,6 +387,27 @@ class StoreLike(Protocol):
 
     def transaction(self) -> AbstractContextManager[TransactionLike]:
         """Begin to write to several topics at once."""
+
+    def consumer(
+        self,
+        group: str,
+        topics: str | Sequence[str] | None = None,
+        *,
+        pattern: str | None = None,
+        start: Start = "earliest",
+    ) -> ConsumerLike[Any]:
+        """Join a consumer group."""
+
+    def queue(
+        self,
+        name: str,
+        *,
+        codec: str | None = None,
+        max_attempts: int | None = None,
+        dead_letter: str | None = None,
+        create: bool = True,
+    ) -> QueueLike[Any]:
+        """Open a work queue."""
 
     def close(self) -> None:
         """Close it."""

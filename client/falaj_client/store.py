@@ -11,12 +11,16 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
 from falaj_client._calls import Patience, Producers
 from falaj_client._drivers import Driver, Items
+from falaj_client._groups import join
 from falaj_client._missing import STORE, TOPIC, refuse
+from falaj_client._queues import hire
 from falaj_client._settings import given, token_of
 from falaj_client._times import seconds
 from falaj_client._topics import Core, delete_topic, describe, open_topic, topic_names
 from falaj_client._transactions import Gathered
 from falaj_client.errors import InvalidArgument
+from falaj_client.groups import Consumer
+from falaj_client.queues import Queue
 from falaj_client.records import Headers, Key, NewRecord, Position, Record
 
 if TYPE_CHECKING:
@@ -174,6 +178,57 @@ class Store:
             sync: When the block ends, as for `Topic.append`.
         """
         return Transaction(self, Gathered(self._patience, self._producers, sync))
+
+    def consumer(
+        self,
+        group: str,
+        topics: Any = None,
+        *,
+        pattern: str | None = None,
+        start: Start = "earliest",
+        session: Duration = 30.0,
+    ) -> Consumer[Any]:
+        """Join a consumer group with the first poll, and resume at its committed offsets.
+
+        Args:
+            group: Name of the group.
+            topics: The topics that it reads, by name, or as handles with a codec of their own.
+            pattern: Instead of topics: read all topics whose names match, as `orders.*`.
+            start: Where the group begins in a partition that it never read: "earliest", "latest",
+                an offset, or a time.
+            session: After so long without a call the server gives its partitions to others.
+
+        Returns:
+            The member: a context manager that leaves the group.
+        """
+        joining = join(self._patience, group, topics, pattern, start, session)
+        return Consumer(self._driver, self._run(joining))
+
+    def queue(
+        self,
+        name: str,
+        *,
+        codec: str | Codec[Any] | None = None,
+        max_attempts: int | None = None,
+        dead_letter: str | None = None,
+        create: bool = True,
+    ) -> Queue[Any]:
+        """Open a work queue over a topic; the first to use it creates it.
+
+        Args:
+            name: Its name; a new queue is over the topic of that name.
+            codec: The codec of the topic, as for `topic`.
+            max_attempts: After how many attempts a job becomes a dead letter; None tries on.
+            dead_letter: The topic of dead letters; by default the topic's name and `.dead`.
+            create: False raises `UnknownQueue` where there is none.
+
+        Returns:
+            The queue.
+        """
+        told = {"max_attempts": max_attempts, "dead_letter": dead_letter}
+        limits = {name: value for name, value in told.items() if value is not None}
+        hiring = hire(self._patience, name, codec, limits, create=create)
+        return Queue(self._driver, self._run(hiring))
 
     def close(self) -> None:
         """Close all connections; what is opened through it ends."""

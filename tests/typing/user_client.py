@@ -6,8 +6,11 @@ import falaj
 import falaj_client
 from falaj_client.protocols import (
     AnyTopicLike,
+    ConsumerLike,
     FollowerLike,
+    JobLike,
     PartitionedTopicLike,
+    QueueLike,
     RecordLike,
     SliceLike,
     StoreLike,
@@ -33,7 +36,10 @@ def native(store: falaj.Store) -> None:
     record: RecordLike[Any] = store.topic("text")[0]
     some: SliceLike[Any] = store.topic("text")[1:3]
     tx: TransactionLike = store.transaction()
-    assert parts, (follower, record, some, tx)
+    member: ConsumerLike[Any] = store.consumer("billing", "orders")
+    queue: QueueLike[Any] = store.queue("jobs")
+    job: JobLike[Any] = store.queue("jobs").take()[0]
+    assert parts, (follower, record, some, tx, member, queue, job)
 
 
 def client(store: falaj_client.Store) -> None:
@@ -45,7 +51,10 @@ def client(store: falaj_client.Store) -> None:
     record: RecordLike[Any] = store.topic("text")[0]
     some: SliceLike[Any] = store.topic("text")[1:3]
     tx: TransactionLike = store.transaction()
-    assert parts, (follower, record, some, tx)
+    member: ConsumerLike[Any] = store.consumer("billing", "orders")
+    queue: QueueLike[Any] = store.queue("jobs")
+    job: JobLike[Any] = store.queue("jobs").take()[0]
+    assert parts, (follower, record, some, tx, member, queue, job)
 
 
 def types() -> None:

@@ -1,0 +1,261 @@
+"""A member of a consumer group, as operations: poll, commit, seek, leave.
+
+Invariant: a poll has a number, and asking again with the same number gives the same records. The
+number rises only once the answer is here. So no lost answer skips a record.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections import deque
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from falaj_client._calls import call
+from falaj_client._times import iso, seconds, span, to_ns
+from falaj_client._topics import Core, describe, open_topic
+from falaj_client._wire import Call, path_of
+from falaj_client.codecs import Codec, resolve
+from falaj_client.errors import (
+    HandleClosed,
+    InvalidArgument,
+    PartitionNotAssigned,
+    ServerUnavailable,
+)
+from falaj_client.records import Record
+
+if TYPE_CHECKING:
+    from falaj_client._calls import Patience
+    from falaj_client._times import Duration
+    from falaj_client._wire import Answer, Operation
+
+T = TypeVar("T")
+
+__all__ = ["Member", "join", "place_of"]
+
+#: Longest wait of one poll: a longer one is several.
+WAIT_S = 20.0
+
+
+def place_of(start: Any) -> Any:
+    """Turn a place to begin into a member of the API."""
+    if start in ("earliest", "latest") or (isinstance(start, int) and not isinstance(start, bool)):
+        return start
+    return {"time": iso(to_ns(start))}
+
+
+def join(
+    patience: Patience,
+    group: str,
+    topics: Any,
+    pattern: str | None,
+    start: Any,
+    session: Duration,
+) -> Operation[Member[Any]]:
+    """Open the topics of a member. It joins with its first poll."""
+    if (topics is None) == (pattern is None):
+        raise InvalidArgument(
+            "a consumer reads either topics or those of a pattern: give topics= or pattern="
+        )
+    codecs = dict[str, Codec[Any]]()
+    several = [topics] if isinstance(topics, str) or not isinstance(topics, Iterable) else topics
+    for each in several if pattern is None else ():
+        core = getattr(each, "_core", None)
+        if not isinstance(core, Core):
+            core = yield from open_topic(patience, each, None, {}, create=False, single=None)
+        codecs[core.name] = core.codec
+    asked: dict[str, Any] = {"pattern": pattern} if pattern else {"topics": list(codecs)}
+    asked |= {"start": place_of(start), "session": span(seconds(session, "session"))}
+    return Member(patience, group, asked, codecs)
+
+
+class Member(Generic[T]):
+    """A member of a group.
+
+    Attributes:
+        group: Name of the group.
+        assigned: The partitions of this member, as of its last poll.
+        positions: The offset after the last delivered record, of each partition that has one.
+    """
+
+    def __init__(
+        self,
+        patience: Patience,
+        group: str,
+        asked: dict[str, Any],
+        codecs: dict[str, Codec[Any]],
+    ) -> None:
+        self._patience, self.group, self._asked, self._codecs = patience, group, asked, codecs
+        self._member, self._number = f"client-{uuid.uuid4().hex}", 0
+        self._held: deque[Record[T]] = deque()
+        self.assigned: list[tuple[str, int]] = []
+        self.positions: dict[tuple[str, int], int] = {}
+        self.is_closed = False
+
+    @property
+    def topics(self) -> list[str]:
+        """Names of the topics that it read so far, or was given."""
+        return sorted(self._codecs)
+
+    def held(self, most: int) -> list[Record[T]]:
+        """Deliver records that a poll brought already."""
+        found = [self._held.popleft() for _ in range(min(most, len(self._held)))]
+        for record in found:
+            self.positions[record.topic, record.partition] = record.offset + 1
+        return found
+
+    def poll(self, most: int, timeout: Duration | None) -> Operation[list[Record[T]]]:
+        """Deliver the next records; wait for the first of them."""
+        if isinstance(most, bool) or not isinstance(most, int):
+            raise TypeError(f"how many records is a whole number, not {type(most).__name__}")
+        if most < 1:
+            raise InvalidArgument(f"poll() takes how many records to return, from 1 on, not {most}")
+        yield from self._until_held(most, timeout)
+        return self.held(most)
+
+    def fetch(self, most: int, timeout: Duration | None) -> Operation[list[Record[T]]]:
+        """Deliver the next record, and hold others for the calls after this one."""
+        yield from self._until_held(most, timeout)
+        return self.held(1)
+
+    def _until_held(self, most: int, timeout: Duration | None) -> Operation[None]:
+        end = None if timeout is None else time.monotonic() + seconds(timeout, "timeout")
+        while not self._held:
+            left = WAIT_S if end is None else max(0.0, end - time.monotonic())
+            yield from self._fetch(most, min(left, WAIT_S))
+            if end is not None and time.monotonic() >= end:
+                return
+
+    def _fetch(self, most: int, wait: float) -> Operation[None]:
+        first = self._asked if self._number == 0 else {}
+        asked = {"number": self._number + 1, "limit": most, "wait": span(wait), **first}
+        try:
+            answer = yield from self._post("poll", asked, wait)
+        except PartitionNotAssigned:
+            if self._number == 0:
+                raise
+            # The session ended: records that were not committed come again.
+            self._forget()
+            return
+        found = answer.json
+        self._number += 1
+        self.assigned = [(each["topic"], each["partition"]) for each in found["assigned"]]
+        lines = _elements(answer.body.decode(), "records")
+        for line, fields in zip(lines, found["records"], strict=True):
+            name = fields["topic"]
+            if name not in self._codecs:
+                told = yield from describe(self._patience, name)
+                self._codecs[name] = resolve(None, told["codec"])
+            self._held.append(Record(line, fields, self._codecs[name]))
+
+    def _forget(self) -> None:
+        self._number, self.assigned = 0, []
+        self._held.clear()
+        self.positions.clear()
+
+    def commit(
+        self,
+        offset: int | None = None,
+        topic: str | None = None,
+        partition: int | None = None,
+        sync: str | None = None,
+        metadata: str | None = None,
+    ) -> Operation[None]:
+        """Commit after all delivered records, or one offset."""
+        places = dict(self.positions)
+        if offset is not None:
+            places = {self._one(topic, partition): offset}
+        if not places:
+            return
+        told = {} if metadata is None else {"metadata": metadata}
+        offsets = [
+            {"topic": name, "partition": number, "offset": at, **told}
+            for (name, number), at in places.items()
+        ]
+        try:
+            yield from self._post("commit", {"offsets": offsets, "durable": sync == "durable"})
+        except PartitionNotAssigned as error:
+            if error.__dict__.get("_kind") == "session-ended":
+                self._forget()
+            raise
+        for place, at in places.items():
+            if self.positions.get(place) == at:
+                del self.positions[place]
+
+    def _one(self, topic: str | None, partition: int | None) -> tuple[str, int]:
+        found = [
+            place
+            for place in self.assigned
+            if topic in (None, place[0]) and partition in (None, place[1])
+        ]
+        if len(found) != 1:
+            raise InvalidArgument(
+                f"this member of group {self.group!r} has {len(found)} partitions of that name: "
+                "give topic= and partition= of one that it has"
+            )
+        return found[0]
+
+    def seek(self, to: Any, topic: str | None, partition: int | None) -> Operation[None]:
+        """Move the position in the partitions of this member, or in one of them."""
+        if self._number == 0:
+            yield from self._fetch(1, 0.0)
+        for name, number in list(self.assigned):
+            if topic not in (None, name) or partition not in (None, number):
+                continue
+            asked = {"topic": name, "partition": number, "to": place_of(to)}
+            answer = yield from self._post("seek", asked)
+            place = (name, number)
+            self._held = deque(each for each in self._held if (each.topic, each.partition) != place)
+            self.positions[place] = int(answer.json["offset"])
+
+    def close(self) -> Operation[None]:
+        """Leave the group, if it ever joined."""
+        if not self.is_closed and self._number:
+            # If the server cannot be reached, the session ends by itself.
+            with suppress(ServerUnavailable):
+                yield from self._post("leave", {})
+        self.is_closed = True
+
+    def _post(self, verb: str, asked: dict[str, Any], wait: float = 0.0) -> Operation[Answer]:
+        if self.is_closed:
+            raise HandleClosed("the consumer was closed: join the group again")
+        body = json.dumps({"member": self._member, **asked}).encode()
+        kind = {"Content-Type": "application/json"}
+        path = path_of("groups", self.group, verb)
+        answer = yield from call(self._patience, Call("POST", path, {}, kind, body, wait=wait))
+        return answer
+
+
+_SCAN = json.JSONDecoder().raw_decode
+
+
+def _elements(text: str, member: str) -> list[str]:
+    """Cut the elements of a list out of an object: documents keep the text that they had."""
+    at, found = _past(text, 0, "{"), list[str]()
+    while True:
+        name, at = _SCAN(text, at)
+        at = _past(text, at, ":")
+        if name != member:
+            _, at = _SCAN(text, at)
+            at = _past(text, at, ",")
+            continue
+        at = _past(text, at, "[")
+        while text[at] != "]":
+            _, end = _SCAN(text, at)
+            found.append(text[at:end])
+            at = _past(text, end, ",")
+        return found
+
+
+def _past(text: str, at: int, mark: str) -> int:
+    """Step over spaces, a mark if it is there, and the spaces behind it."""
+    while text[at].isspace():
+        at += 1
+    if text[at] == mark:
+        at += 1
+    while text[at].isspace():
+        at += 1
+    return at
