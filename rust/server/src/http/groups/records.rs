@@ -60,7 +60,7 @@ impl Writer {
     fn put(&mut self, topic: &Topic, record: Record) -> falaj::Result<Result<(), usize>> {
         let is_json = topic.codec()? == Some("json");
         let (batch, at) = record.into_parts();
-        let line = Line { topic: topic.name(), is_json, batch: &batch, at: &at };
+        let line = Line { topic: topic.name(), is_json, batch: &batch, at: &at, before: "" };
         let begin = self.text.len() + 1;
         let mut needed = begin + line.most();
         if needed > self.most {
