@@ -68,7 +68,7 @@ class Browser:
         self._from = os.fdopen(self._read, "rb")
         self._number = 0
         self._session: str | None = None
-        # What went wrong in pages: exceptions, and what the browser refused to do.
+        # The errors in pages: exceptions, and what the browser refused to do.
         self.errors: list[str] = []
 
     def __enter__(self) -> Self:

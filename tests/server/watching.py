@@ -49,7 +49,7 @@ def page(
 
 
 def wrong(browser: Browser) -> list[str]:
-    """What went wrong in the page, besides parts that this server does not have."""
+    """List the errors in the page, except for parts that this server does not have."""
     missing = ("/v1/queues", "/favicon.ico")
     return [error for error in browser.errors if not error.endswith(missing)]
 
@@ -129,7 +129,7 @@ def set_size(browser: Browser) -> int:
 
 
 def focused(browser: Browser) -> str:
-    """What has the focus: its tag and its name."""
+    """Return the tag and the name of the element with the focus."""
     return str(
         browser.run(
             "const one = document.activeElement;"

@@ -73,7 +73,7 @@ impl GroupMember {
         Ok(moves)
     }
 
-    /// Find the partitions of these offsets, all of which it must be able to commit.
+    /// Find the partitions of these offsets. It must be able to commit all of them.
     fn checked(&mut self, offsets: &[GroupOffset<'_>]) -> Result<Vec<usize>> {
         self.check()?;
         let mut numbers = Vec::with_capacity(offsets.len());

@@ -10,7 +10,7 @@ use falaj::{Store, Topic};
 
 use crate::load::Load;
 
-/// What brings events: a topic, whose records the server sends, or a pipe, whose bytes are events.
+/// The source of events: a topic, whose records the server sends, or a pipe, whose bytes are events.
 enum Source {
     Topic(Topic),
     Pipe(File),
@@ -66,7 +66,7 @@ pub fn run(load: &Load<'_>, source: &str, hertz: u32, seconds: f64) {
     drop(follower);
 }
 
-/// Read events, each of which has the moment when it was brought.
+/// Read events; each has the moment when it was brought.
 fn follow(stream: TcpStream, clock: Instant, arrived: &mpsc::Sender<u128>) {
     let mut lines = BufReader::new(stream);
     let mut line = String::new();

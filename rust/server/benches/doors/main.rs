@@ -1,4 +1,4 @@
-//! What `make bench-server` runs beside the server: a bare handler, a load and a follower. It is never shipped.
+//! The programs that `make bench-server` runs beside the server: a bare handler, a load and a follower. They never ship.
 //!
 //! ```text
 //! doors bare FIFO                                        print a port, and serve POST /write and GET /events there

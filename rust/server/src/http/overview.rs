@@ -39,7 +39,7 @@ const REST: u32 = 10;
 #[derive(Debug, Default)]
 pub struct Looks(Mutex<Option<(Instant, Arc<Look>)>>);
 
-/// What a look found, as JSON that is written already.
+/// The result of a look, as JSON that is written already.
 #[derive(Debug)]
 struct Look {
     /// Members that every principal sees, without the brackets.

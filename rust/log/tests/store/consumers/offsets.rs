@@ -43,7 +43,7 @@ fn chosen_offsets_are_all_checked_before_one_is_committed_in_a_file_and_in_a_log
         }
         billing.commit_offsets(&[at(1, 2).metadata("b"), at(0, 3)], true).unwrap();
         assert_eq!(committed(&billing), [(3, String::new()), (2, "b".into())]);
-        // It reads on behind them, and goes back no further than it is told.
+        // It reads on after them, and goes back no further than a call asks for.
         let mut next = [5; 2];
         while let Some(record) = billing.poll(NOW).unwrap() {
             let part = record.partition() as usize;
@@ -79,7 +79,7 @@ fn after_a_repeated_transaction_the_same_consumer_commits_on() {
     // The reply was lost.
     assert_eq!(commit(&mut billing, 0, 2), 0..1);
     assert_eq!(commit(&mut billing, 1, 4), 1..2);
-    // What was delivered commits on as well.
+    // Delivered records are committed from there on, too.
     while billing.poll(NOW).unwrap().is_some() {}
     for _ in 0..2 {
         let mut tx = store.transaction();

@@ -258,7 +258,7 @@ async fn answer(
                 (topic, news)
             };
             watched = topics.into_iter().map(subscribe).collect();
-            // What came before is no news.
+            // Earlier records are no news.
             continue;
         }
         tokio::select! {
