@@ -6,12 +6,12 @@
 
 use std::io;
 
+use super::admin;
 use crate::error::{IoResult, Result};
 use crate::format::queue::{JobEntry, Parts, SLOTS, State, VERSION_LEN, at};
 use crate::format::u64_at;
 use crate::lock::Identity;
 use crate::storage::{File, OpenMode};
-use super::admin;
 use crate::store::{CountFrom, Front, Store};
 
 /// A queue in numbers. A job is ready, delayed, in flight, done or dead; dead jobs and trimmed ones count as done too.
