@@ -47,7 +47,7 @@ pub const TARGETS: &[Target] = &[
         b"\x0b{\"key\":\"k\",\"value_base64\":\"dGV4dA==\"}",
         b"\x02line one\r\nline two\n",
     ]),
-    target("documents", http::documents, &[b"{\"partitions\":4,\"retention\":{\"age\":\"7d\",\"bytes\":null}}", b"{\"before\":17}", b"{\"parts\":[{\"topic\":\"a\",\"if_next\":3,\"records\":[{\"value\":\"x\"}],\"finish\":true}]}", b"{\"tombstones\":\"1d\",\"seal\":true}", POLL, COMMIT, SEEK, TAKE, NACK]),
+    target("documents", http::documents, &[b"{\"partitions\":4,\"retention\":{\"age\":\"7d\",\"bytes\":null}}", b"{\"before\":17}", b"{\"parts\":[{\"topic\":\"a\",\"if_next\":3,\"records\":[{\"value\":\"x\"}],\"finish\":true}],\"cursors\":[{\"group\":\"g\",\"topic\":\"a\",\"partition\":0,\"offset\":3,\"member\":\"m\"}]}", b"{\"tombstones\":\"1d\",\"seal\":true}", POLL, COMMIT, SEEK, TAKE, NACK]),
 ];
 
 const POLL: &[u8] = b"{\"member\":\"m\",\"number\":1,\"topics\":[\"a\"],\"wait\":\"1s\",\"session\":\"30s\",\"start\":{\"time\":\"2026-11-27T09:30:00Z\"}}";

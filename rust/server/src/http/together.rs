@@ -5,6 +5,8 @@
 //!            {"topic": "day", "records": [], "finish": true}]}
 //! ```
 //!
+//! Committed offsets of a group ride along where they are kept in that log: `"cursors": [{"group": "billing", …}]`.
+//!
 //! The topics exist already, and share a log. The parts are read one after the other, and kept in the memory that
 //! their bodies have of the budget.
 
@@ -15,7 +17,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json};
-use falaj::{ProducerName, SequenceSpan, Topic};
+use falaj::{ProducerName, SequenceSpan, SyncMode, Topic, Transaction};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -23,10 +25,12 @@ use serde_json::{Value, json};
 use super::append::{PATIENCE, Sync, add, producer};
 use super::asked::Asked;
 use super::bodies::{Records, each_of};
+use super::groups::cursors::{self, Cursors};
 use super::problem::{Answer, Problem, exact};
 use super::{App, body};
 use crate::access::{Action, Kind, Principal};
 use crate::config::units::Span;
+use crate::store::Served;
 use crate::store::read::blocking;
 
 /// Most parts of a request.
@@ -46,6 +50,8 @@ pub struct TogetherQuery {
 struct Asking<'a> {
     #[serde(borrow)]
     parts: &'a RawValue,
+    #[serde(default)]
+    cursors: Vec<cursors::Sent>,
 }
 
 /// A part as it is sent.
@@ -87,24 +93,28 @@ pub async fn append(
     let producer = producer(&headers, &principal)?;
     let body = body::read(&app, &headers, body).await?;
     let of = app.clone();
-    let parts = blocking(move || Ok(parts(&of, &principal, &body))).await??;
+    let by = principal.clone();
+    let (parts, sent) = blocking(move || Ok(parts(&of, &by, &body))).await??;
     let Some(first) = parts.first().map(|part| part.topic.clone()) else {
         return Err(Box::new(Problem::bad_request("an append needs a part")));
     };
     let count: usize = parts.iter().map(|part| part.records.len()).sum();
     let sync = query.sync.unwrap_or_default();
     let patience = query.timeout.map_or(PATIENCE, |span| span.0);
-    let run = move || commit(&parts, sync, producer.as_ref());
+    let mut cursors = cursors::find(&app, &principal, sent).await?;
+    let served = std::sync::Arc::clone(&app.served);
+    let run = move || Ok(commit(&served, &parts, cursors.as_mut(), sync, producer.as_ref()));
     let appended = app.served.appends.run(&first, sync == Sync::Durable, patience, run).await?;
+    let placed = appended.value?;
     app.metrics.appended.inc_by(count as u64);
     if let Some(error) = appended.unsynced {
         let detail = format!(
             "the parts are appended, and every reader sees them, but whether they are on the disk is unknown: {error}"
         );
         let problem = Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "durability-unknown", detail);
-        return Err(Box::new(problem.with("parts", shown(&appended.value))));
+        return Err(Box::new(problem.with("parts", shown(&placed))));
     }
-    Ok(answer(sync, &appended.value))
+    Ok(answer(sync, &placed))
 }
 
 fn answer(sync: Sync, placed: &[Placed]) -> Response {
@@ -124,8 +134,12 @@ fn shown(placed: &[Placed]) -> Value {
     placed.iter().map(each).collect()
 }
 
-/// Read the parts, and check the grants of each.
-fn parts(app: &App, principal: &Principal, body: &body::Whole) -> Answer<Vec<Part>> {
+/// Read the parts, and check the grants of each; read the cursors.
+fn parts(
+    app: &App,
+    principal: &Principal,
+    body: &body::Whole,
+) -> Answer<(Vec<Part>, Vec<cursors::Sent>)> {
     let mut found = Vec::new();
     let mut refused = None;
     let asking: Asking<'_> = body::object(&body.bytes)?;
@@ -144,7 +158,7 @@ fn parts(app: &App, principal: &Principal, body: &body::Whole) -> Answer<Vec<Par
     });
     match refused {
         Some(problem) => Err(problem),
-        None => read.map(|()| found),
+        None => read.map(|()| (found, asking.cursors)),
     }
 }
 
@@ -186,16 +200,53 @@ fn part(app: &App, principal: &Principal, sent: &Sent<'_>, body: &body::Whole) -
     Ok(Part { topic, is_of_one, if_next, records, finish })
 }
 
+/// Append all parts, and commit the offsets that ride along.
 fn commit(
+    served: &Served,
+    parts: &[Part],
+    cursors: Option<&mut Cursors>,
+    sync: Sync,
+    producer: Option<&(String, SequenceSpan)>,
+) -> Answer<Vec<Placed>> {
+    let Some(first) = parts.first() else { return Ok(Vec::new()) };
+    let mut transaction = transaction(first, parts, sync, producer, true)?;
+    let Some(cursors) = cursors else { return Ok(transaction.commit()?.parts().to_vec()) };
+    if sync == Sync::Durable {
+        // What the group has read must be on the disk before its offset is.
+        transaction = transaction.with_sync(SyncMode::Durable);
+    }
+    match cursors.commit_with(served, &mut transaction, &first.topic) {
+        Ok(committed) => Ok(committed.parts().to_vec()),
+        Err(refused) => repeat(parts, sync, producer).ok_or(refused),
+    }
+}
+
+/// Answer an append as the first time, if it happened before: its member may have left since.
+fn repeat(
     parts: &[Part],
     sync: Sync,
     producer: Option<&(String, SequenceSpan)>,
-) -> falaj::Result<Vec<Placed>> {
-    let Some(first) = parts.first() else { return Ok(Vec::new()) };
+) -> Option<Vec<Placed>> {
+    let first = parts.first().filter(|_| producer.is_some())?;
+    let mut transaction = transaction(first, parts, sync, producer, false).ok()?;
+    let one = if first.is_of_one { first.topic.clone() } else { first.topic.partition(0).ok()? };
+    // No record gets this offset, so nothing but a repeat is accepted.
+    transaction.expect_offset(&one, u64::MAX).ok()?;
+    Some(transaction.commit().ok()?.parts().to_vec())
+}
+
+/// Put together what is appended at once.
+fn transaction(
+    first: &Part,
+    parts: &[Part],
+    sync: Sync,
+    producer: Option<&(String, SequenceSpan)>,
+    is_conditional: bool,
+) -> falaj::Result<Transaction> {
     let mut transaction = first.topic.store().transaction().with_sync(sync.mode());
     let mut known: Vec<&str> = Vec::new();
     for part in parts {
-        if let Some(next) = part.if_next {
+        if let Some(next) = part.if_next.filter(|_| is_conditional) {
             transaction.expect_offset(&part.topic, next)?;
         }
         let name = part.topic.name();
@@ -208,7 +259,7 @@ fn commit(
             transaction.finish(&part.topic)?;
         }
     }
-    Ok(transaction.commit()?.parts().to_vec())
+    Ok(transaction)
 }
 
 /// Read a body as such an append does.

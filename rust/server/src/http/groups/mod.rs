@@ -8,6 +8,7 @@
 //! A commit is explicit, and a session ends where its requests stop. So a record that a client did not commit is
 //! delivered again, to it or to another member. Members of the server share a group with native ones.
 
+pub(super) mod cursors;
 mod overview;
 mod poll;
 mod records;
