@@ -603,6 +603,15 @@ def test_the_version_is_the_same_everywhere() -> None:
     assert cited[1] == tomllib.loads(files()["Cargo.toml"])["workspace"]["package"]["version"]
 
 
+def test_the_server_and_the_extra_that_brings_it_have_the_version_of_the_package() -> None:
+    version = tomllib.loads(files()["Cargo.toml"])["workspace"]["package"]["version"]
+    crate = tomllib.loads(files()["rust/server/Cargo.toml"])
+    assert crate["package"]["version"] == version
+    assert crate["dependencies"]["falaj"]["version"] == version
+    extras = tomllib.loads(files()["pyproject.toml"])["project"]["optional-dependencies"]
+    assert extras["server"] == [f"falaj-server=={version}"]
+
+
 def test_a_version_that_differs_is_complained_of() -> None:
     cargo = '[workspace.package]\nversion = "1.2.0"\n'
     dynamic, fixed = '[project]\ndynamic = ["version"]\n', '[project]\nversion = "1.1.0"\n'

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Use an installed falaj once: records, a group, a queue, a transaction, and the command.
 
-For a wheel on a machine that has nothing else. Usage: smoke.py DIRECTORY [--tests]
+For a wheel on a machine that has nothing else. Usage: smoke.py DIRECTORY [--tests] [--server]
 
 With --tests it also runs part of the tests. They need pytest, pytest-timeout and pytest-benchmark.
+With --server it also serves the store with the program that `falaj[server]` brings.
 """
 
 import platform
@@ -12,6 +13,7 @@ import sys
 import sysconfig
 import tempfile
 from pathlib import Path
+from urllib.request import Request, urlopen
 
 import falaj
 
@@ -47,6 +49,29 @@ def use_the_command(folder: Path) -> None:
     assert printed.splitlines() == ['{"cups":2}', '{"cups":1}'], printed
 
 
+def use_the_server(folder: Path) -> None:
+    """Append and read over HTTP."""
+    falaj_command = Path(sysconfig.get_path("scripts"), "falaj")
+    command = [str(falaj_command), "serve", str(folder / "store"), "--http", "127.0.0.1:0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout
+            address = server.stdout.readline().removeprefix("http ").strip()
+            token = (folder / "store/server/token").read_text()
+            asked = Request(
+                f"{address}/v1/topics/orders/records",
+                b'{"cups": 3}',
+                {"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
+            )
+            with urlopen(asked) as answer:
+                assert b'"first":2' in answer.read()
+        finally:
+            server.terminate()
+    assert server.returncode == 0, server.returncode
+    with falaj.open(folder / "store") as store:
+        assert store.topic("orders")[2].value == {"cups": 3}
+
+
 def run_part_of_the_tests(folder: Path) -> None:
     """Run tests of the working tree on what is installed."""
     tests = [ROOT / f"tests/python/test_{name}.py" for name in PART]
@@ -61,6 +86,8 @@ def main(scratch: Path, *options: str) -> None:
     assert where.is_relative_to(sys.prefix), f"{where} is not installed in {sys.prefix}"
     use_the_package(scratch)
     use_the_command(scratch)
+    if "--server" in options:
+        use_the_server(scratch)
     if "--tests" in options:
         run_part_of_the_tests(scratch)
     name, version = platform.libc_ver()

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """Build the wheels and the source package, look into each, and use each where it runs.
 
+Two wheels for each system: the package, and the program `falaj-server`.
+
     wheels.py DIST [--python PYTHON]… [--only TEXT] [--keep]
 
 It builds every wheel for which Rust has a standard library on this machine. zig links them. So
@@ -29,6 +31,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 VERSION = tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["package"]["version"]
 OLDEST = (3, 11)
+SERVER = "falaj_server"
 TEST_TOOLS = ["pytest>=8.3", "pytest-timeout>=2.3", "pytest-benchmark>=5.1"]
 UNWINDER = "libgcc_s.so.1"
 UNWINDING = (
@@ -47,9 +50,17 @@ class Target(NamedTuple):
 
     @property
     def wheel(self) -> str:
-        """Name the file: one for every Python from the oldest on."""
-        processor = self.triple.split("-")[0]
-        return f"falaj-{VERSION}-cp{OLDEST[0]}{OLDEST[1]}-abi3-{self.policy}_{processor}.whl"
+        """Name the file of the package: one for every Python from the oldest on."""
+        return f"falaj-{VERSION}-cp{OLDEST[0]}{OLDEST[1]}-abi3-{self._platform}.whl"
+
+    @property
+    def server(self) -> str:
+        """Name the file of the server, which is a program and needs no certain Python."""
+        return f"{SERVER}-{VERSION}-py3-none-{self._platform}.whl"
+
+    @property
+    def _platform(self) -> str:
+        return f"{self.policy}_{self.triple.split('-')[0]}"
 
 
 TARGETS = [
@@ -118,6 +129,7 @@ def build(dist: Path, only: str) -> Iterator[str]:
         how += [f"--target={target.triple}", f"--compatibility={target.policy}"]
         with tempfile.TemporaryDirectory() as scratch:
             run(tool("maturin"), "build", *how, *unwinder(target, Path(scratch)))
+        run(tool("maturin"), "build", "--manifest-path=rust/server/Cargo.toml", *how)
     run(tool("maturin"), "sdist", f"--out={dist}")
 
 
@@ -127,13 +139,15 @@ def build(dist: Path, only: str) -> Iterator[str]:
 def look_into(wheel: Path) -> list[str]:
     """List what is wrong with a wheel, a sentence each."""
     wrong = []
-    if wheel.name not in {target.wheel for target in TARGETS}:
+    if wheel.name not in {name for target in TARGETS for name in (target.wheel, target.server)}:
         wrong.append("its name is the name of no target")
     inside = paths_inside(wheel, paths_of_this_machine())
     wrong += [f"{name} holds the path {path}" for name, path in inside]
     says = wheel.stem.split("-")[-1]
     if needs_more(needed_by(wheel), says):
         wrong.append(f"it needs more than {says} has: ask 'auditwheel show'")
+    if wheel.name.startswith(SERVER):
+        return wrong
     if unwinds_by_itself(wheel):
         wrong.append(f"it does not link {UNWINDER}, so threads that end with Python crash")
     run(tool("abi3audit"), "--strict", wheel)
@@ -221,10 +235,10 @@ def use(dist: Path, pythons: list[Path], scratch: Path) -> Iterator[str]:
     for number, python in enumerate(pythons):
         clean = Environment(python, scratch / str(number))
         clean.install(
-            "--no-index", "--only-binary=falaj", f"--find-links={dist}", f"falaj=={VERSION}"
+            "--no-index", "--only-binary=:all:", f"--find-links={dist}", f"falaj[server]=={VERSION}"
         )
         clean.install("--no-index", f"--find-links={scratch}", *TEST_TOOLS)
-        yield clean.smoke("--tests")
+        yield clean.smoke("--tests", "--server")
     clean = Environment(Path(sys.executable), scratch / "source")
     clean.install(str(dist / f"falaj-{VERSION}.tar.gz"))
     yield f"from the source package: {clean.smoke()}"

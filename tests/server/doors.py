@@ -54,13 +54,13 @@ class Server:
         before: Sequence[str] = (),
         pass_fds: Sequence[int] = (),
         user: int | None = None,
-        program: Path = PROGRAM,
+        program: Path | None = PROGRAM,
     ) -> None:
         self.store = store
         self.flags = flags
         command = [
             *before,
-            os.fspath(program),
+            *(() if program is None else (os.fspath(program),)),
             os.fspath(store),
             *(() if "--http" in flags else ("--http", "127.0.0.1:0")),
             *flags,

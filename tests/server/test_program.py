@@ -70,6 +70,7 @@ def test_without_the_program_serve_says_how_to_get_it(tmp_path: Path) -> None:
     out, said = done.communicate(timeout=PATIENCE_S)
     assert (done.returncode, out) == (3, "")
     assert said.startswith("falaj: the program falaj-server is neither in ")
+    assert "pip install 'falaj[server]'" in said
     assert "make build-server" in said
     assert len(said.splitlines()) == 1
 

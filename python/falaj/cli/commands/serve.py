@@ -45,7 +45,7 @@ def _find() -> str:
     if found is None:
         sentence = (
             f"the program {PROGRAM} is neither in {beside} nor on PATH; "
-            "in a checkout of falaj `make build-server` builds it"
+            "pip install 'falaj[server]' brings it, and in a checkout `make build-server` builds it"
         )
         raise Stop(sentence, Exit.MACHINE)
     return found
