@@ -221,6 +221,48 @@ def test_a_chosen_record_stays_in_sight_while_more_come_and_the_end_is_followed_
             until_row(browser, "the last one")
 
 
+def test_a_hidden_page_holds_no_connection_and_misses_nothing(
+    tmp_path: Path, browser: Browser
+) -> None:
+    path = tmp_path / "events"
+    native(path, "notes", "before")
+    hide = (
+        "Object.defineProperty(document, 'hidden', {value: %s, configurable: true});"
+        "document.dispatchEvent(new Event('visibilitychange'))"
+    )
+    with Server(path) as server, page(browser, server, "#/topics/notes"):
+        until_row(browser, "before")
+        assert followers(server) == 1
+        browser.run(hide % "true")
+        while followers(server):
+            pass
+        native(path, "notes", "meanwhile")
+        browser.run(hide % "false")
+        until_row(browser, "meanwhile")
+        assert [row["data"] for row in rows(browser)] == ["before", "meanwhile"]
+
+
+def followers(server: Server) -> int:
+    """Count the requests that wait for records."""
+    lines = server.get("/metrics").body.decode().splitlines()
+    (count,) = (line.split()[1] for line in lines if line.startswith("falaj_server_followers "))
+    return int(count)
+
+
+def test_a_topic_that_gets_its_codec_by_its_first_record_shows_it(
+    tmp_path: Path, browser: Browser
+) -> None:
+    path = tmp_path / "events"
+    with Server(path) as server:
+        server.request("PUT", "/v1/topics/a")
+        with page(browser, server, "#/topics/a"):
+            says(browser, ".notice", "no record yet")
+            with falaj.open(path) as store:
+                store.topic("a", codec="json").append({"id": 12345678901234567890})
+            until_row(browser, '{"id":12345678901234567890}')
+            says(browser, ".summary", "Codecjson")
+
+
 def test_other_beginnings_are_read_from_where_they_say(tmp_path: Path, browser: Browser) -> None:
     path = tmp_path / "events"
     with falaj.open(path) as store:

@@ -169,5 +169,8 @@ function route() {
 
 frame();
 addEventListener("hashchange", () => store.data && route());
-document.addEventListener("visibilitychange", () => document.hidden || poll());
+document.addEventListener("visibilitychange", () => {
+    view?.hidden?.(document.hidden);
+    if (!document.hidden) poll();
+});
 poll();

@@ -35,8 +35,9 @@ function value(found, codec) {
     if (found.has("tombstone")) return { tombstone: true };
     if (found.has("value_base64")) return { base64: JSON.parse(found.get("value_base64")) };
     const written = found.get("value");
-    if (codec === "json") return { text: written, json: true };
-    return { text: JSON.parse(written) ?? "" };
+    const text = codec === "json" ? null : JSON.parse(written);
+    // A topic may get its codec after the page asked for it.
+    return typeof text === "string" ? { text } : { text: written, json: true };
 }
 
 /** The times of records in an order that text has: with nine digits of a second. */
@@ -75,6 +76,17 @@ export class Tail {
         if (this.cut) return this.start(this.partition);
         if (this.state === "more") this.from = { ...this.from, whole: false };
         this.run();
+    }
+
+    /** Rest while the page is hidden: a browser has few connections for a server, and other tabs need them. */
+    rest(rests) {
+        if (rests && ["connecting", "live", "reconnecting"].includes(this.state)) {
+            this.rests = true;
+            this.stop();
+        } else if (!rests && this.rests) {
+            this.rests = false;
+            this.run();
+        }
     }
 
     become(state, said = null) {

@@ -44,6 +44,11 @@ export class TopicView {
         if (this.at) this.openAt(this.at);
     }
 
+    /** Hear that the page is hidden, or seen again. */
+    hidden(hidden) {
+        this.tail?.rest(hidden);
+    }
+
     end() {
         this.stop = true;
         this.tail?.stop();
@@ -91,6 +96,7 @@ export class TopicView {
         const now = this.store.topic(this.name), log = this.store.log(this.facts.log);
         if (now && !now.problem) this.facts = now;
         const { facts } = this, all = facts.partitions;
+        this.tail.codec = facts.codec;
         this.tail.ends = new Map(all.map((one) => [one.partition, BigInt(one.end_offset)]));
         const records = all.reduce((sum, one) => sum + BigInt(one.end_offset) - BigInt(one.start_offset), 0n);
         const shared = log && log.topics.length > 1 ? `, shared with ${count(log.topics.length - 1, "topic")}` : "";
