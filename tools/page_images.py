@@ -99,7 +99,7 @@ def main(out: Path) -> None:
 
 def pictures(browser: Browser, address: str, out: Path) -> None:
     """Draw the pages."""
-    browser.size(1200, 720)
+    browser.size(1200, 760)
     browser.prefer("light")
     browser.go(address)
     browser.until(
