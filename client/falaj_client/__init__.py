@@ -16,7 +16,7 @@ from falaj_client.aio import (
     AsyncTransaction,
     aconnect,
 )
-from falaj_client.codecs import Codec
+from falaj_client.codecs import RAW, Codec
 from falaj_client.errors import Error
 from falaj_client.groups import AsyncConsumer, Consumer
 from falaj_client.queues import AsyncJob, AsyncQueue, Job, Queue
@@ -32,6 +32,7 @@ from falaj_client.store import (
 )
 
 __all__ = [
+    "RAW",
     "AnyTopic",
     "AsyncAnyTopic",
     "AsyncConsumer",

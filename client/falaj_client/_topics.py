@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from falaj_client._calls import Producers, call, open_stream
 from falaj_client._times import iso, seconds, to_ns
 from falaj_client._wire import LINES, Broken, Call, Give, Piece, Shut, path_of
-from falaj_client.codecs import Codec, resolve
+from falaj_client.codecs import RAW, Codec, resolve
 from falaj_client.errors import (
     InvalidArgument,
     InvalidName,
@@ -87,7 +87,7 @@ def open_topic(
         single: True for one partition, False for several, None for either.
     """
     wanted = {key: value for key, value in settings.items() if value is not None}
-    asked = None if codec is None else resolve(codec, None).name
+    asked = None if codec in (None, RAW) else resolve(codec, None).name
     if asked is not None:
         wanted["codec"] = asked
     found: dict[str, Any] | None = None

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-__all__ = ["Codec", "resolve"]
+__all__ = ["RAW", "Codec", "resolve"]
 
 #: Most lists and dicts inside one another; more are refused by readers.
 _DEEPEST = 128
@@ -54,6 +54,8 @@ def resolve(asked: str | Codec[Any] | None, stored: str | None) -> Codec[Any]:
     """
     if asked is None:
         asked = stored or "raw"
+    if asked is RAW:
+        return Codec(stored or "bytes", _encode_bytes, bytes)
     if not isinstance(asked, str):
         parts = [getattr(asked, part, None) for part in ("name", "encode", "decode")]
         if not isinstance(parts[0], str) or not all(map(callable, parts[1:])):
@@ -177,6 +179,9 @@ def _expect_keys(value: dict[Any, Any], form: str) -> None:
                 f"{key!r} would not be read back; make it text"
             )
 
+
+#: Reads and writes the bytes of a topic of any codec, without the codec.
+RAW: Codec[bytes] = Codec("", _encode_bytes, bytes)
 
 _BUILT_IN: dict[str, Callable[[], Codec[Any]]] = {
     "raw": lambda: Codec("bytes", _encode_bytes, bytes),

@@ -628,6 +628,11 @@ class Slice(Generic[T]):
     def __init__(self, topic: Topic[T], offsets: range) -> None:
         self._topic, self.offsets = topic, offsets
 
+    @property
+    def partition(self) -> int:
+        """The partition that it is of."""
+        return self._topic.partitions.start
+
     def __len__(self) -> int:
         return len(self.offsets)
 

@@ -57,6 +57,8 @@ def local_path(given: str | os.PathLike[str], what: str = "the path", instead: s
     scheme = scheme_of(text)
     if scheme == "file":
         return _path_of(text.lstrip(), what)
+    if scheme in ("http", "https") and not instead:
+        instead = "falaj.connect() opens a store behind a server"
     if scheme is not None:
         raise InvalidArgument(
             f"{what} is a path on this machine or a URL file:///…, not {text!r}: falaj locks, "

@@ -108,7 +108,12 @@ def _dispatch(words: list[str]) -> None:
             print_command(found, title)
             return
         if "access" in given:
-            given["access"] = Access(**given["access"])
+            access = given["access"] = Access(**given["access"])
+            if access.url is not None:
+                from falaj.cli.remote import run  # only for URLs
+
+                run(title, access, {name: given[name] for name in given if name != "access"})
+                return
         found.run(**given)
         return
     from falaj.cli.help import print_group, print_program

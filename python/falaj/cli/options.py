@@ -48,6 +48,11 @@ def path(text: str) -> str:
     return local_path(os.path.expanduser(text))
 
 
+def store(text: str) -> str:
+    """Read a path as `path` does, or the URL of a server."""
+    return text if text.startswith(("http://", "https://")) else path(text)
+
+
 def whole(least: int = 0, *, far: bool = False) -> Callable[[str], int]:
     """Make what reads a whole number; with `far` one that is too large means the largest."""
 
@@ -108,7 +113,11 @@ STORE = Option(
 )
 #: Every command that opens a store takes these; `Access` is made of it.
 ACCESS = (
-    STORE._replace(to="access.given"),
+    STORE._replace(
+        to="access.given",
+        help="Directory of the store, or a server's URL; without it FALAJ_STORE.",
+        read=store,
+    ),
     Option(
         "--lock-timeout",
         "access.lock_timeout",

@@ -47,6 +47,12 @@ class Access(NamedTuple):
     lock_timeout: float = 10.0
 
     @property
+    def url(self) -> str | None:
+        """The URL of a server, if that is what `--store` or `FALAJ_STORE` names."""
+        found = os.environ.get(VARIABLE, "") if self.given is None else self.given
+        return found if found.startswith(("http://", "https://")) else None
+
+    @property
     def path(self) -> str:
         """The store's directory: `--store`, else the variable `FALAJ_STORE`.
 
