@@ -104,7 +104,7 @@ SAMPLED: dict[str, Room] = {
         (
             "lib: topic::",
             "store: facade:: conditional:: transactions:: reading:: record_batches:: visibility::",
-            "store: sharing:: compaction::left",
+            "store: sharing:: compaction::left compaction::given",
             "log: preconditions:: engine:: append_errors:: trim::",
             "store: admin::trimmed consumers:: retention:: sinks:: --skip ::forgetting",
         ),

@@ -260,7 +260,7 @@ def test_a_client_runs_the_pipelines_that_the_guide_names_and_is_refused_the_oth
         ]
         assert "x" not in opened.topics
     for name in ("aggregate", "join"):
-        assert "which Spark Connect does not have" in said[name]
+        assert "Spark Connect has none" in said[name]
     # An error of a task's comes in falaj's words, with what a pipeline takes.
     assert said["export"].startswith(
         "InvalidArgument: topic sales, partition 0: the value at offset "

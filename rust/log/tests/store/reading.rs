@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use falaj::internals::error::Error;
 use falaj::internals::format::record::BodyWriter;
+use falaj::internals::log::Wait;
 use falaj::internals::storage::Storage;
 use falaj::internals::storage::real::RealStorage;
 use falaj::internals::store::{Store, TopicOptions};
@@ -301,4 +302,30 @@ fn a_durable_follower_returns_nothing_before_it_is_on_the_disk() {
     orders.flush().unwrap();
     let found: Vec<_> = follow.map(|record| record.unwrap().offset()).collect();
     assert_eq!(found, (0..5).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_durable_follower_that_has_read_what_is_on_the_disk_sleeps_until_there_is_more() {
+    let (_, store) = memory();
+    let orders = topic(&store, "orders").with_sync(SyncMode::None);
+    fill(&orders, 0, 5);
+    orders.flush().unwrap();
+    let durable = orders.with_visibility(Visibility::Durable);
+    let mut follow = durable.follow(..).unwrap().with_timeout(Some(Duration::ZERO));
+    assert_eq!(follow.by_ref().count(), 5);
+    let now = Some(Duration::ZERO);
+    assert_eq!(follow.wait(now, &|| false).unwrap(), Wait::TimedOut);
+    fill(&orders, 5, 6);
+    assert_eq!(follow.wait(now, &|| false).unwrap(), Wait::TimedOut, "it is not on the disk");
+    orders.flush().unwrap();
+    assert_eq!(follow.wait(now, &|| false).unwrap(), Wait::News);
+}
+
+#[test]
+fn a_durable_reader_meets_corruption_as_such_on_the_disk_and_none_beyond_it() {
+    let (_, orders, _) = damaged(20);
+    let durable = orders.with_visibility(Visibility::Durable);
+    assert!(matches!(durable.get_in(0, 20), Err(Error::CorruptData { .. })));
+    let end = orders.end(0).unwrap();
+    assert!(matches!(durable.get_in(0, end), Err(Error::OffsetOutOfRange { .. })));
 }

@@ -51,6 +51,18 @@ fn assert_named(storage: &MemoryStorage, story: &str) {
 }
 
 #[test]
+fn the_short_way_to_append_a_value_is_none_before_the_codec_has_a_name() {
+    let store = open(Arc::new(machine())).unwrap();
+    let orders = topic(&store, "orders", None).unwrap();
+    let number = orders.number(0).unwrap();
+    assert_eq!(orders.try_append_value(number, b"1", false), None);
+    assert_eq!(orders.committed(0).unwrap(), 0);
+    orders.append(b"1").unwrap();
+    assert_eq!(orders.codec().unwrap(), Some("bytes"));
+    assert_eq!(orders.try_append_value(number, b"2", false), Some(1));
+}
+
+#[test]
 fn a_power_cut_anywhere_leaves_no_record_without_a_named_codec() {
     let machine = machine();
     workload(Arc::new(machine.clone())).unwrap();
