@@ -212,7 +212,7 @@ fn commit(
     let mut transaction = transaction(first, parts, sync, producer, true)?;
     let Some(cursors) = cursors else { return Ok(transaction.commit()?.parts().to_vec()) };
     if sync == Sync::Durable {
-        // What the group has read must be on the disk before its offset is.
+        // The records that the group has read must be on the disk before its offset is.
         transaction = transaction.with_sync(SyncMode::Durable);
     }
     match cursors.commit_with(served, &mut transaction, &first.topic) {
