@@ -60,7 +60,8 @@ def open_stream(patience: Patience, asked: Call, read: float) -> Operation[Answe
 
 def _until_answered(patience: Patience, asked: Call, read: float | None) -> Operation[Answer]:
     end = time.monotonic() + patience.timeout + asked.wait
-    may_have_happened, tries, longest = False, 0, max(patience.timeout * _TRY, 0.001) + asked.wait
+    part = _TRY if asked.is_repeatable else 1.0
+    may_have_happened, tries, longest = False, 0, max(patience.timeout * part, 0.001) + asked.wait
     while True:
         left = max(end - time.monotonic(), 0.001)
         limit = min(left, longest)

@@ -33,8 +33,10 @@ if TYPE_CHECKING:
     from falaj_client._wire import Answer, Operation
 
 T = TypeVar("T")
+#: The offset of each partition, with the text that is stored with it.
+Places = dict[tuple[str, int], tuple[int, str | None]]
 
-__all__ = ["Member", "join", "place_of"]
+__all__ = ["Member", "Places", "join", "place_of"]
 
 #: Longest wait of one poll: a longer one is several.
 WAIT_S = 20.0
@@ -54,6 +56,7 @@ def join(
     pattern: str | None,
     start: Any,
     session: Duration,
+    cursor_in: Any,
 ) -> Operation[Member[Any]]:
     """Open the topics of a member. It joins with its first poll."""
     if (topics is None) == (pattern is None):
@@ -69,6 +72,11 @@ def join(
         codecs[core.name] = core.codec
     asked: dict[str, Any] = {"pattern": pattern} if pattern else {"topics": list(codecs)}
     asked |= {"start": place_of(start), "session": span(seconds(session, "session"))}
+    home = getattr(getattr(cursor_in, "_core", None), "name", cursor_in)
+    if home is not None:
+        if not isinstance(home, str):
+            raise TypeError(f"cursor_in is a topic or its name, not {type(cursor_in).__name__}")
+        asked["offsets_in"] = home
     return Member(patience, group, asked, codecs)
 
 
@@ -168,22 +176,51 @@ class Member(Generic[T]):
         places = dict(self.positions)
         if offset is not None:
             places = {self._one(topic, partition): offset}
+        yield from self.commit_all({place: (at, metadata) for place, at in places.items()}, sync)
+
+    def commit_all(self, places: Places, sync: str | None) -> Operation[None]:
+        """Commit these offsets, with their texts."""
         if not places:
             return
-        told = {} if metadata is None else {"metadata": metadata}
-        offsets = [
-            {"topic": name, "partition": number, "offset": at, **told}
-            for (name, number), at in places.items()
-        ]
+        asked = {"offsets": offsets_of(places), "durable": sync == "durable"}
         try:
-            yield from self._post("commit", {"offsets": offsets, "durable": sync == "durable"})
+            yield from self._post("commit", asked)
         except PartitionNotAssigned as error:
-            if error.__dict__.get("_kind") == "session-ended":
-                self._forget()
+            self.refused(error)
             raise
-        for place, at in places.items():
+        self.committed(places)
+
+    def refused(self, error: PartitionNotAssigned) -> None:
+        """Begin another session, if this one ended: the last commits count."""
+        if error.__dict__.get("_kind") == "session-ended":
+            self._forget()
+
+    def committed(self, places: Places) -> None:
+        """Note that these offsets were committed."""
+        for place, (at, _) in places.items():
             if self.positions.get(place) == at:
                 del self.positions[place]
+
+    def moves(self, metadata: str | None) -> Places:
+        """Return what a transaction is to commit: after all delivered records.
+
+        Raises:
+            InvalidArgument: No log keeps the offsets of the group.
+        """
+        if self.is_closed:
+            raise _closed()
+        if "offsets_in" not in self._asked:
+            raise InvalidArgument(
+                f"consumer group {self.group!r} keeps its cursors in a file of its own, and they "
+                "cannot move with a transaction: open it with cursor_in= and a topic of the log "
+                "that is written to"
+            )
+        return {place: (at, metadata) for place, at in self.positions.items()}
+
+    def cursors(self, places: Places) -> list[dict[str, Any]]:
+        """Write these offsets as cursors of an append."""
+        of = {"group": self.group, "member": self._member}
+        return [{**of, **each} for each in offsets_of(places)]
 
     def _one(self, topic: str | None, partition: int | None) -> tuple[str, int]:
         found = [
@@ -221,12 +258,25 @@ class Member(Generic[T]):
 
     def _post(self, verb: str, asked: dict[str, Any], wait: float = 0.0) -> Operation[Answer]:
         if self.is_closed:
-            raise HandleClosed("the consumer was closed: join the group again")
+            raise _closed()
         body = json.dumps({"member": self._member, **asked}).encode()
         kind = {"Content-Type": "application/json"}
         path = path_of("groups", self.group, verb)
         answer = yield from call(self._patience, Call("POST", path, {}, kind, body, wait=wait))
         return answer
+
+
+def offsets_of(places: Places) -> list[dict[str, Any]]:
+    """Write offsets as the API has them."""
+    return [
+        {"topic": name, "partition": number, "offset": at}
+        | ({} if metadata is None else {"metadata": metadata})
+        for (name, number), (at, metadata) in places.items()
+    ]
+
+
+def _closed() -> HandleClosed:
+    return HandleClosed("the consumer was closed: join the group again")
 
 
 _SCAN = json.JSONDecoder().raw_decode

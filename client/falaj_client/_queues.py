@@ -1,4 +1,4 @@
-"""A worker of a queue, as operations: put, take, ack, nack, extend.
+"""A worker of a queue, as operations: put, take, ack, nack, extend, redrive.
 
 Invariant: a take has a number, and asking again with the same number gives the same jobs. The
 number rises only once the answer is here. So no lost answer hides a job until its lease ends.
@@ -16,7 +16,7 @@ from falaj_client._groups import WAIT_S, _elements
 from falaj_client._times import seconds, span
 from falaj_client._topics import Core, open_topic
 from falaj_client._wire import LINES, Call, path_of
-from falaj_client.errors import ConflictError, InvalidArgument, UnknownQueue
+from falaj_client.errors import ConflictError, InvalidArgument, UnknownQueue, UnknownTopic
 from falaj_client.records import NewRecord, Record, line_of
 
 if TYPE_CHECKING:
@@ -31,6 +31,10 @@ T = TypeVar("T")
 
 __all__ = ["Taken", "Worker", "hire"]
 
+#: Dead letters that one request puts back at most.
+REDRIVEN = 10_000
+_JSON = {"Content-Type": "application/json"}
+
 
 def hire(
     patience: Patience,
@@ -41,15 +45,16 @@ def hire(
     create: bool,
 ) -> Operation[Worker[Any]]:
     """Find the topic of a queue, by default the one of its name."""
-    topic = name
+    topic, is_new = name, False
     try:
         answer = yield from call(patience, Call("GET", path_of("queues", name)))
         topic = answer.json["topic"] or name
     except UnknownQueue:
         if not create:
             raise
+        is_new = True
     core = yield from open_topic(patience, topic, codec, {}, create=create, single=True)
-    return Worker(patience, name, core, limits)
+    return Worker(patience, name, core, limits, is_new=is_new)
 
 
 class Taken(Generic[T]):
@@ -92,9 +97,16 @@ class Worker(Generic[T]):
     """A worker of a queue."""
 
     def __init__(
-        self, patience: Patience, name: str, core: Core[T], limits: dict[str, Any]
+        self,
+        patience: Patience,
+        name: str,
+        core: Core[T],
+        limits: dict[str, Any],
+        *,
+        is_new: bool,
     ) -> None:
         self._patience, self.name, self.core, self._limits = patience, name, core, limits
+        self._is_new = is_new  # the first put or take creates the queue
         self._worker, self._number = f"client-{uuid.uuid4().hex}", 0
         self._producers = Producers()
 
@@ -158,11 +170,39 @@ class Worker(Generic[T]):
         asked = {"jobs": jobs, "lease": span(seconds(lease, "a lease"))}
         yield from self._post("extend", asked)
 
+    def redrive(self, limit: int | None) -> Operation[int]:
+        """Put dead letters back, and count them."""
+        if self._limits.get("max_attempts") is None:
+            raise InvalidArgument(
+                f"queue {self.name!r} has no dead letters: open it with max_attempts="
+            )
+        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int)):
+            raise TypeError(f"limit is a whole number, not {type(limit).__name__}")
+        if limit is not None and limit < 0:
+            raise InvalidArgument(f"limit is a number from 0 on, not {limit}")
+        letters, done = self._limits.get("dead_letter", f"{self.core.name}.dead"), 0
+        while (most := REDRIVEN if limit is None else min(limit - done, REDRIVEN)) > 0:
+            body = json.dumps({"dead_letter": letters, "limit": most}).encode()
+            path, kind = path_of("queues", self.name, "redrive"), _JSON
+            # A repeat would put back others, and count only those.
+            asked = Call("POST", path, {}, kind, body, is_repeatable=False)
+            try:
+                answer = yield from call(self._patience, asked)
+            except (UnknownTopic, UnknownQueue) as error:
+                is_named = getattr(error, "topic", None) == letters
+                if is_named if isinstance(error, UnknownTopic) else self._is_new:
+                    break  # no job was given up yet
+                raise
+            found = int(answer.json["redriven"])
+            done += found
+            if found < most:
+                break
+        return done
+
     def _post(self, verb: str, asked: dict[str, Any], wait: float = 0.0) -> Operation[Answer]:
         body = json.dumps({"worker": self._worker, **asked}).encode()
-        kind = {"Content-Type": "application/json"}
         path = path_of("queues", self.name, verb)
-        answer = yield from call(self._patience, Call("POST", path, {}, kind, body, wait=wait))
+        answer = yield from call(self._patience, Call("POST", path, {}, _JSON, body, wait=wait))
         return answer
 
 

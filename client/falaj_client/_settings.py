@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from falaj_client._times import Duration
 
-__all__ = ["Settings", "given", "token_of"]
+__all__ = ["Retention", "Settings", "changes", "given", "token_of"]
 
 
 class Settings(TypedDict, total=False):
@@ -25,6 +25,16 @@ class Settings(TypedDict, total=False):
     segment_bytes: int | None
     sync_interval_ms: int | None
     compacted: bool | None
+    retention_bytes: int | None
+    retention_age: Duration | None
+    retention_records: int | None
+    retention_waits: bool
+    retention_protected: bool
+
+
+class Retention(TypedDict, total=False):
+    """The keyword arguments of `Topic.configure`, but for `compacted`."""
+
     retention_bytes: int | None
     retention_age: Duration | None
     retention_records: int | None
@@ -61,6 +71,49 @@ def given(settings: Mapping[str, Any]) -> tuple[bool, dict[str, Any]]:
     if kept := {name: value for name, value in retention.items() if value is not None}:
         sent["retention"] = kept
     return settings.get("create", True), sent
+
+
+def changes(settings: Mapping[str, Any], compacted: bool | None) -> dict[str, Any]:
+    """Return changed settings of a topic as the API has them; None lifts a limit.
+
+    Raises:
+        TypeError: There is no such setting, or it is of another type.
+        InvalidArgument: A limit is less than 1.
+        NotOverHttp: Only a native handle has it.
+    """
+    if compacted is not None and not isinstance(compacted, bool):
+        raise TypeError(f"compacted is True or False, not {compacted!r}")
+    limits = dict[str, Any]()
+    for name, value in settings.items():
+        if name == "properties":
+            raise NotOverHttp(
+                "properties= is only for programs on the server's machine: leave it out here"
+            )
+        if name not in Retention.__annotations__:
+            raise TypeError(f"configure() has no setting {name!r}")
+        limits[name.removeprefix("retention_")] = _limit(name, value)
+    sent = {"retention": limits} if limits else {}
+    return sent if compacted is None else {**sent, "compacted": compacted}
+
+
+def _limit(name: str, value: Any) -> Any:
+    if name in ("retention_waits", "retention_protected"):
+        if not isinstance(value, bool):
+            raise TypeError(f"{name} is True or False, not {value!r}")
+        return value
+    if value is None:
+        return None
+    if name == "retention_age":
+        if (age := seconds(value, name)) < 0.001:
+            raise InvalidArgument(
+                f"{name} is at least a millisecond, or None for no limit, not {value!r}"
+            )
+        return span(age)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} is a whole number, or None for no limit, not {value!r}")
+    if not 1 <= value < 2**63:
+        raise InvalidArgument(f"{name} is 1 to 2**63 - 1, or None for no limit, not {value}")
+    return value
 
 
 def token_of(token: str | os.PathLike[str] | None) -> str | None:

@@ -7,7 +7,18 @@ from datetime import UTC, datetime, timedelta
 
 from falaj_client.errors import InvalidArgument
 
-__all__ = ["Duration", "Time", "from_ns", "iso", "ns_of", "parse_iso", "seconds", "span", "to_ns"]
+__all__ = [
+    "Duration",
+    "Time",
+    "from_ns",
+    "iso",
+    "milliseconds_of",
+    "ns_of",
+    "parse_iso",
+    "seconds",
+    "span",
+    "to_ns",
+]
 
 Time = datetime | str
 Duration = float | timedelta | str
@@ -16,6 +27,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _NS_MAX = 2**63 - 1
 _LONGEST_MS = 999_999
+_UNITS = (("s", 1000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000))
 
 
 def ns_of(timestamp: Time | None, timestamp_ns: int | None) -> int | None:
@@ -138,5 +150,19 @@ def span(wait: float) -> str:
     milliseconds = max(0, -int(-wait * 1000 // 1))
     if milliseconds <= _LONGEST_MS and milliseconds % 1000:
         return f"{milliseconds}ms"
-    whole = -(-milliseconds // 1000)
-    return f"{whole}s" if whole <= _LONGEST_MS else f"{-(-whole // 86_400)}d"
+    return next(
+        f"{count}{unit}"
+        for unit, long in _UNITS
+        if (count := -(-milliseconds // long)) <= _LONGEST_MS or unit == "d"
+    )
+
+
+def milliseconds_of(span: str) -> int:
+    """Turn a text of the API into milliseconds.
+
+    Example:
+        >>> milliseconds_of("7d"), milliseconds_of("90s"), milliseconds_of("250ms")
+        (604800000, 90000, 250)
+    """
+    number, unit = re.fullmatch(r"(\d+)(\D+)", span).groups()  # type: ignore[union-attr]
+    return int(number) * {**dict(_UNITS), "ms": 1}[unit]

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from falaj_client._calls import Producers, call, open_stream
-from falaj_client._times import iso, seconds, to_ns
+from falaj_client._settings import changes
+from falaj_client._times import iso, milliseconds_of, seconds, span, to_ns
 from falaj_client._wire import LINES, Broken, Call, Give, Piece, Shut, path_of
 from falaj_client.codecs import RAW, Codec, resolve
 from falaj_client.errors import (
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-__all__ = ["Core", "open_topic", "start_query", "topic_names"]
+__all__ = ["Core", "limits_of", "open_topic", "start_query", "topic_names"]
 
 #: Records of one page.
 PAGE = 1000
@@ -501,17 +502,54 @@ class Core(Generic[T]):
             raise InvalidArgument("this is one partition of several: finish the whole topic")
         yield from self._act("finish", {})
 
-    def _act(self, verb: str, asked: Mapping[str, Any]) -> Operation[Any]:
+    def configure(self, compacted: bool | None, settings: Mapping[str, Any]) -> Operation[Any]:
+        """Change settings; return the limits as they are now."""
+        asked = changes(settings, compacted)
+        found = yield from self.describe()  # another topic of this name keeps its settings
+        if asked:
+            path, kind = path_of("topics", self.name), {"Content-Type": "application/json"}
+            body = json.dumps(asked).encode()
+            answer = yield from call(self.patience, Call("PATCH", path, {}, kind, body))
+            found = answer.json
+        return limits_of(found)
+
+    def compact(self, delete_retention: Duration, seal: bool) -> Operation[dict[str, int]]:
+        """Keep the last record of each key; return the figures of the work."""
+        if not isinstance(seal, bool):
+            raise TypeError(f"seal is True or False, not {seal!r}")
+        long = seconds(delete_retention, "delete_retention")
+        if long < 0:
+            raise InvalidArgument(
+                f"delete_retention is a number of seconds from 0 on, not {delete_retention!r}"
+            )
+        yield from self.describe()
+        # A repeat would find nothing more to do, and report so.
+        asked = {"tombstones": span(long), "seal": seal}
+        done = yield from self._act("compact", asked, is_repeatable=False)
+        return {name: int(number) for name, number in done.items()}
+
+    def _act(
+        self, verb: str, asked: Mapping[str, Any], *, is_repeatable: bool = True
+    ) -> Operation[Any]:
         kind = {"Content-Type": "application/json"}
-        path = path_of("topics", f"{self.name}:{verb}")
-        answer = yield from call(
-            self.patience, Call("POST", path, {}, kind, json.dumps(asked).encode())
-        )
+        path, body = path_of("topics", f"{self.name}:{verb}"), json.dumps(asked).encode()
+        asking = Call("POST", path, {}, kind, body, is_repeatable=is_repeatable)
+        answer = yield from call(self.patience, asking)
         return answer.json
 
     def delete(self) -> Operation[None]:
         """Delete the topic with its records."""
         yield from delete_topic(self.patience, self.name)
+
+
+def limits_of(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Read the limits in a description, as `Topic.configure` returns them."""
+    kept = found["retention"]
+    limits = {
+        name: None if kept[name] is None else int(kept[name]) for name in ("bytes", "records")
+    }
+    age = None if kept["age"] is None else milliseconds_of(kept["age"])
+    return {**limits, "age_ms": age, "waits": kept["waits"], "protected": kept["protected"]}
 
 
 def delete_topic(patience: Patience, name: str) -> Operation[None]:

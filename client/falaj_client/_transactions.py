@@ -6,15 +6,17 @@ import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from falaj_client._groups import Member
 from falaj_client._topics import Core, open_topic
 from falaj_client._wire import Call, path_of
-from falaj_client.errors import HandleClosed, InvalidArgument
+from falaj_client.errors import InvalidArgument, PartitionNotAssigned
 from falaj_client.records import Headers, Key, NewRecord, line_of, new_records
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from falaj_client._calls import Patience, Producers
+    from falaj_client._groups import Places
     from falaj_client._times import Time
     from falaj_client._wire import Operation
 
@@ -36,6 +38,8 @@ class Gathered:
         self._cores: dict[str, Core[Any] | None] = {}
         self._records: list[tuple[str, NewRecord, int | None, int | None]] = []
         self._finished: list[str] = []
+        self._member: Member[Any] | None = None
+        self._moves: Places = {}
         self._is_over = False
         self.offsets: dict[str, dict[int, range]] | None = None
 
@@ -108,9 +112,40 @@ class Gathered:
         """Finish a topic when the transaction ends, behind its records."""
         self._finished.append(self._name(topic))
 
-    def _name(self, topic: Any) -> str:
+    def commit_cursor(self, cursors: Any, *, metadata: str | None = None) -> None:
+        """Commit the offsets of a consumer when the transaction ends: with its records, or not.
+
+        Args:
+            cursors: A consumer of this store that was opened with `cursor_in`. It moves to after
+                the records that it delivered until now. A transaction takes one consumer.
+            metadata: A text of at most 384 bytes that is stored with each offset.
+
+        Raises:
+            InvalidArgument: The consumer has no `cursor_in`, or there is another one already. Or at
+                the end: another log keeps its offsets.
+            PartitionNotAssigned: At the end: another member has a partition; nothing was appended.
+        """
+        self._expect()
+        member = getattr(cursors, "_member", None)
+        if not isinstance(member, Member):
+            raise TypeError(
+                f"cursors is a consumer of a store behind a server, not {type(cursors).__name__}: "
+                "cursors of your own need the store's directory"
+            )
+        if self._member not in (None, member):
+            raise InvalidArgument(
+                "a transaction over HTTP commits the offsets of one consumer: use another "
+                "transaction for the second one"
+            )
+        self._moves |= member.moves(metadata)
+        self._member = member
+
+    def _expect(self) -> None:
         if self._is_over:
-            raise HandleClosed("the transaction is over: begin another one")
+            raise InvalidArgument("the transaction is over: begin another one")
+
+    def _name(self, topic: Any) -> str:
+        self._expect()
         core = getattr(topic, "_core", None)
         name = topic if isinstance(topic, str) else getattr(core, "name", None)
         if not isinstance(name, str):
@@ -139,6 +174,8 @@ class Gathered:
         self._is_over = True
         found: dict[str, dict[int, range]] = {}
         if not self._records and not self._finished:
+            if self._member is not None:
+                yield from self._member.commit_all(self._moves, self._sync)
             self.offsets = found
             return
         for name, core in self._cores.items():
@@ -150,14 +187,26 @@ class Gathered:
             path_of("append"),
             {"sync": self._sync},
             {"Content-Type": "application/json"},
-            f'{{"parts": [{",".join([*self._parts(), *self._conditions()])}]}}'.encode(),
+            self._body().encode(),
         )
         of = ("transaction", *sorted(self._cores))
-        answer = yield from self._producers.send(self._patience, asked, of)
+        try:
+            answer = yield from self._producers.send(self._patience, asked, of)
+        except PartitionNotAssigned as error:
+            if self._member is not None:
+                self._member.refused(error)
+            raise
+        if self._member is not None:
+            self._member.committed(self._moves)
         for each in answer.json["parts"]:
             placed = found.setdefault(each["topic"], {})
             placed[each["partition"]] = range(int(each["first"]), int(each["next"]))
         self.offsets = found
+
+    def _body(self) -> str:
+        parts = ",".join([*self._parts(), *self._conditions()])
+        cursors = [] if self._member is None else self._member.cursors(self._moves)
+        return f'{{"parts": [{parts}], "cursors": {json.dumps(cursors)}}}'
 
     def _parts(self) -> Iterator[str]:
         """Write a part for each topic; its records name their partitions."""

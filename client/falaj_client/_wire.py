@@ -50,7 +50,8 @@ class Call:
         headers: Its headers, without those of the connection.
         content: Its body.
         wait: Seconds that the server may wait before it answers, beside the usual ones.
-        is_repeatable: True if a repeat is harmless.
+        is_repeatable: True if a repeat is harmless, and has the same answer. Other requests are
+            given the whole time at once.
     """
 
     method: str

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 from falaj_client._calls import Patience, Producers
 from falaj_client._drivers import AsyncDriver, AsyncItems
 from falaj_client._groups import join
+from falaj_client._looks import delete_named, group_info, names_of, queue_info
 from falaj_client._missing import STORE, TOPIC, refuse
 from falaj_client._queues import hire
 from falaj_client._settings import given, token_of
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping
     from typing import Literal, Self, Unpack
 
-    from falaj_client._settings import Settings
+    from falaj_client._settings import Retention, Settings
     from falaj_client._times import Duration, Time
     from falaj_client._wire import Operation
     from falaj_client.codecs import Codec
@@ -146,9 +147,10 @@ class AsyncStore:
         pattern: str | None = None,
         start: Start = "earliest",
         session: Duration = 30.0,
+        cursor_in: Any = None,
     ) -> AsyncConsumer[Any]:
         """Join a consumer group with the first poll; as `Store.consumer`."""
-        joining = join(self._patience, group, topics, pattern, start, session)
+        joining = join(self._patience, group, topics, pattern, start, session, cursor_in)
         return AsyncConsumer(self._driver, await self._run(joining))
 
     async def queue(
@@ -165,6 +167,24 @@ class AsyncStore:
         limits = {name: value for name, value in told.items() if value is not None}
         hiring = hire(self._patience, name, codec, limits, create=create)
         return AsyncQueue(self._driver, await self._run(hiring))
+
+    async def groups(self) -> dict[str, Any]:
+        """Describe the consumer groups that the token may read, by name."""
+        names = await self._run(names_of(self._patience, "groups"))
+        return {name: await self._run(group_info(self._patience, name)) for name in names}
+
+    async def delete_group(self, name: str) -> None:
+        """Delete a consumer group and its committed offsets."""
+        await self._run(delete_named(self._patience, "group", name))
+
+    async def queues(self) -> dict[str, Any]:
+        """Describe the work queues that the token may read, by name."""
+        names = await self._run(names_of(self._patience, "queues"))
+        return {name: await self._run(queue_info(self._patience, name)) for name in names}
+
+    async def delete_queue(self, name: str) -> None:
+        """Delete the state of a queue; the records stay in their topic."""
+        await self._run(delete_named(self._patience, "queue", name))
 
     async def aclose(self) -> None:
         """Close all connections."""
@@ -237,6 +257,18 @@ class AsyncAnyTopic(Generic[T]):
         The place is looked up at the first step: "latest" means what comes from then on.
         """
         return self._items(self._core.follow(start, timeout))
+
+    async def configure(
+        self, *, compacted: bool | None = None, **settings: Unpack[Retention]
+    ) -> Mapping[str, Any]:
+        """Change what the topic keeps, for all processes; as `AnyTopic.configure`."""
+        return await self._run(self._core.configure(compacted, settings))
+
+    async def compact(
+        self, *, delete_retention: Duration = 86_400, seal: bool = False
+    ) -> Mapping[str, int]:
+        """Remove all but the last record of each key; as `AnyTopic.compact`."""
+        return await self._run(self._core.compact(delete_retention, seal))
 
     async def finish(self) -> None:
         """Finish the topic: no process appends to it any more."""

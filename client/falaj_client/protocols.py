@@ -7,7 +7,7 @@ holds both against them, and one suite of tests runs over both.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 if TYPE_CHECKING:
@@ -130,6 +130,23 @@ class AnyTopicLike(Protocol[T_co]):
 
     def partition(self, partition: int) -> TopicLike[Any]:
         """View one partition as a topic of its own."""
+
+    def configure(
+        self,
+        *,
+        compacted: bool | None = ...,
+        retention_bytes: int | None = ...,
+        retention_age: timedelta | float | str | None = ...,
+        retention_records: int | None = ...,
+        retention_waits: bool = ...,
+        retention_protected: bool = ...,
+    ) -> Mapping[str, Any]:
+        """Change what the topic keeps."""
+
+    def compact(
+        self, *, delete_retention: timedelta | float | str = ..., seal: bool = ...
+    ) -> Mapping[str, Any]:
+        """Remove all but the last record of each key."""
 
     def finish(self) -> None:
         """Finish the topic."""
@@ -265,6 +282,9 @@ class TransactionLike(Protocol):
     def extend(self, topic: str, records: Iterable[Any]) -> None:
         """Append many records at the end of the transaction."""
 
+    def commit_cursor(self, cursors: Any, *, metadata: str | None = None) -> None:
+        """Commit a consumer's offsets at the end of the transaction."""
+
     @property
     def offsets(self) -> dict[str, dict[int, range]] | None:
         """After its end, the offsets of each topic's partitions."""
@@ -361,6 +381,9 @@ class QueueLike(Protocol[T]):
     def jobs(self, lease: float = 30.0, timeout: float | None = None) -> Iterator[JobLike[T]]:
         """Iterate over jobs, one at a time."""
 
+    def redrive(self, limit: int | None = None) -> int:
+        """Put dead letters back into the queue."""
+
     def __iter__(self) -> Iterator[JobLike[T]]: ...
 
 
@@ -395,8 +418,16 @@ class StoreLike(Protocol):
         *,
         pattern: str | None = None,
         start: Start = "earliest",
+        cursor_in: str | None = None,
     ) -> ConsumerLike[Any]:
         """Join a consumer group."""
+
+    @property
+    def groups(self) -> Mapping[str, Any]:
+        """The consumer groups, by name."""
+
+    def delete_group(self, name: str) -> None:
+        """Delete a consumer group."""
 
     def queue(
         self,
@@ -408,6 +439,13 @@ class StoreLike(Protocol):
         create: bool = True,
     ) -> QueueLike[Any]:
         """Open a work queue."""
+
+    @property
+    def queues(self) -> Mapping[str, Any]:
+        """The work queues, by name."""
+
+    def delete_queue(self, name: str) -> None:
+        """Delete the state of a queue."""
 
     def close(self) -> None:
         """Close it."""

@@ -106,6 +106,24 @@ class Queue(Generic[T]):
     def __iter__(self) -> Iterator[Job[T]]:
         return self.jobs()
 
+    def redrive(self, limit: int | None = None) -> int:
+        """Put dead letters of the queue back into its topic, each once.
+
+        They are new jobs with the values, keys and headers of the old ones. The letters stay in
+        their topic.
+
+        Args:
+            limit: Most letters to put back; None puts back all.
+
+        Returns:
+            The number of letters put back.
+
+        Raises:
+            InvalidArgument: The queue was opened without `max_attempts`.
+            ServerUnavailable: The answer was lost. Call it again: it puts no letter back twice.
+        """
+        return self._driver.run(self._worker.redrive(limit))
+
     def close(self) -> None:
         """Do nothing: jobs that were taken return when their leases end."""
 
@@ -221,6 +239,10 @@ class AsyncQueue(Generic[T]):
 
     def __aiter__(self) -> AsyncIterator[AsyncJob[T]]:
         return self.jobs()
+
+    async def redrive(self, limit: int | None = None) -> int:
+        """Put dead letters of the queue back into its topic; as `Queue.redrive`."""
+        return await self._driver.run(self._worker.redrive(limit))
 
 
 class AsyncJob(Taken[T]):

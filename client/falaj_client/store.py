@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 from falaj_client._calls import Patience, Producers
 from falaj_client._drivers import Driver, Items
 from falaj_client._groups import join
+from falaj_client._looks import delete_named, group_info, names_of, queue_info
 from falaj_client._missing import STORE, TOPIC, refuse
 from falaj_client._queues import hire
 from falaj_client._settings import given, token_of
@@ -25,10 +26,10 @@ from falaj_client.records import Headers, Key, NewRecord, Position, Record
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from typing import Self, Unpack
 
-    from falaj_client._settings import Settings
+    from falaj_client._settings import Retention, Settings
     from falaj_client._times import Duration, Time
     from falaj_client._wire import Operation
     from falaj_client.codecs import Codec
@@ -158,7 +159,7 @@ class Store:
     @property
     def topics(self) -> Mapping[str, Any]:
         """The topics that the token may read: a mapping from names to the API's descriptions."""
-        return _Topics(self)
+        return _Named(self, lambda: topic_names(self._patience), describe)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic and all its records.
@@ -187,6 +188,7 @@ class Store:
         pattern: str | None = None,
         start: Start = "earliest",
         session: Duration = 30.0,
+        cursor_in: Any = None,
     ) -> Consumer[Any]:
         """Join a consumer group with the first poll, and resume at its committed offsets.
 
@@ -197,11 +199,13 @@ class Store:
             start: Where the group begins in a partition that it never read: "earliest", "latest",
                 an offset, or a time.
             session: After so long without a call the server gives its partitions to others.
+            cursor_in: A topic, or its name: its log keeps the committed offsets, so a transaction
+                of that log can commit them. All members of a group name the same log.
 
         Returns:
             The member: a context manager that leaves the group.
         """
-        joining = join(self._patience, group, topics, pattern, start, session)
+        joining = join(self._patience, group, topics, pattern, start, session, cursor_in)
         return Consumer(self._driver, self._run(joining))
 
     def queue(
@@ -230,6 +234,33 @@ class Store:
         hiring = hire(self._patience, name, codec, limits, create=create)
         return Queue(self._driver, self._run(hiring))
 
+    @property
+    def groups(self) -> Mapping[str, Any]:
+        """The consumer groups that the token may read: a mapping from names to how far each is."""
+        return _Named(self, lambda: names_of(self._patience, "groups"), group_info)
+
+    def delete_group(self, name: str) -> None:
+        """Delete a consumer group and its committed offsets.
+
+        Raises:
+            UnknownGroup: There is no group of this name.
+            InvalidArgument: The group has a living member.
+        """
+        self._run(delete_named(self._patience, "group", name))
+
+    @property
+    def queues(self) -> Mapping[str, Any]:
+        """The work queues that the token may read: a mapping from names to their numbers."""
+        return _Named(self, lambda: names_of(self._patience, "queues"), queue_info)
+
+    def delete_queue(self, name: str) -> None:
+        """Delete the state of a queue; the records stay in their topic.
+
+        Raises:
+            UnknownQueue: There is no queue of this name.
+        """
+        self._run(delete_named(self._patience, "queue", name))
+
     def close(self) -> None:
         """Close all connections; what is opened through it ends."""
         self._driver.close()
@@ -246,20 +277,30 @@ class Store:
             raise refuse(self, name, STORE)
 
 
-class _Topics(Mapping[str, Any]):
-    """The topics of a store, asked for each time."""
+class _Named(Mapping[str, Any]):
+    """The topics, groups or queues of a store, asked for each time."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(
+        self,
+        store: Store,
+        names: Callable[[], Operation[list[str]]],
+        look: Callable[[Patience, str], Operation[dict[str, Any]]],
+    ) -> None:
+        self._store, self._names, self._look = store, names, look
 
     def __getitem__(self, name: str) -> Any:
-        return self._store._run(describe(self._store._patience, name))
+        if not isinstance(name, str):
+            raise KeyError(name)
+        return self._store._run(self._look(self._store._patience, name))
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._store._run(topic_names(self._store._patience)))
+        return iter(self._store._run(self._names()))
 
     def __len__(self) -> int:
         return len(list(iter(self)))
+
+    def __contains__(self, name: object) -> bool:
+        return name in list(iter(self))
 
 
 class AnyTopic(Generic[T]):
@@ -341,6 +382,49 @@ class AnyTopic(Generic[T]):
         """
         places = self._run(self._core.begin(start))
         return self._items(self._core.follow(start, timeout, places))
+
+    def configure(
+        self, *, compacted: bool | None = None, **settings: Unpack[Retention]
+    ) -> Mapping[str, Any]:
+        """Change what the topic keeps, for all processes.
+
+        A setting that is not given stays as it is, and None lifts a limit.
+
+        Args:
+            compacted: Whether `compact` may leave only the last record of each key.
+            **settings: `retention_bytes`, `retention_age`, `retention_records`, `retention_waits`,
+                `retention_protected`, as for a native topic. An age has at most six digits in one
+                unit; a finer one is rounded up.
+
+        Returns:
+            All limits as they are now.
+
+        Raises:
+            InvalidArgument: A limit is less than 1.
+            TopicDeleted: The topic was deleted, also if there is another of its name now.
+        """
+        return self._run(self._core.configure(compacted, settings))
+
+    def compact(
+        self, *, delete_retention: Duration = 86_400, seal: bool = False
+    ) -> Mapping[str, int]:
+        """Remove all but the last record of each key, in each partition by itself.
+
+        It ends when the server has done it. It is asked for once, with the whole time of
+        `connect(timeout=)`: give a longer one for a large topic.
+
+        Args:
+            delete_retention: For how long a tombstone stays once all that it hides is gone.
+            seal: Begin a new file first, so that all that was appended is looked at.
+
+        Returns:
+            How many records were looked at and went, and what the files took before and after.
+
+        Raises:
+            InvalidArgument: The topic is not marked compacted, or shares its log.
+            ServerUnavailable: There was no answer in time; the server may go on with it.
+        """
+        return self._run(self._core.compact(delete_retention, seal))
 
     def finish(self) -> None:
         """Finish the topic: no process appends to it any more, and followers end."""

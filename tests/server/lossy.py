@@ -26,6 +26,8 @@ class Lossy:
         self.lost = {"request": 0, "reply": 0, "half a reply": 0}
         self.always = ""
         """If this is not empty, each request loses it from now on."""
+        self.only = b""
+        """`always` is about requests that begin with bytes that hold this."""
         self._open = set[socket.socket]()
         self._draws, self._share = random.Random(seed), share
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=256)
@@ -79,7 +81,7 @@ class Lossy:
                 if client in ready:
                     request = client.recv(PIECE)
                     if not is_asking:
-                        loses = self._draw()
+                        loses = self._draw(request)
                     if not request or loses == "request":
                         break
                     is_asking = True
@@ -102,10 +104,10 @@ class Lossy:
             with contextlib.suppress(OSError):  # it ended by itself
                 client.shutdown(socket.SHUT_RDWR)
 
-    def _draw(self) -> str:
+    def _draw(self, request: bytes) -> str:
         """Choose what a request loses, if anything."""
         with self._lock:
-            if self.always:
+            if self.always and self.only in request:
                 return self.always
             is_lost = self._draws.random() < self._share
             return self._draws.choice([*self.lost]) if is_lost else ""

@@ -107,6 +107,57 @@ def test_jobs_are_done_once_each_through_lost_replies_and_kills(tmp_path: Path) 
         assert len(done) + numbers["in_flight"] + numbers["delayed"] == 60
 
 
+def test_dead_letters_are_put_back_once_each_alike(both: StoreLike) -> None:
+    queue = both.queue("jobs", codec="str", max_attempts=1)
+    assert queue.redrive() == 0
+    queue.put_many([("ann", "a"), ("bob", "b"), ("eve", "c")])
+    for job in queue.take(3, timeout=0):
+        job.nack(reason="planted")
+    assert len(queue.take(timeout=0)) == 0
+    assert (queue.redrive(0), queue.redrive(2), queue.redrive(), queue.redrive()) == (0, 2, 1, 0)
+    assert {(job.key, job.value, job.attempt) for job in queue.take(5, timeout=0)} == {
+        (b"ann", "a", 1),
+        (b"bob", "b", 1),
+        (b"eve", "c", 1),
+    }
+    with pytest.raises(falaj.errors.InvalidArgument):
+        queue.redrive(-1)
+    with pytest.raises(TypeError):
+        queue.redrive("2")  # type: ignore[arg-type]
+    with pytest.raises(falaj.errors.InvalidArgument, match="max_attempts="):
+        both.queue("others").redrive()
+    elsewhere = both.queue("more", codec="str", max_attempts=1, dead_letter="letters")
+    elsewhere.put("d")
+    elsewhere.take()[0].nack()
+    assert elsewhere.redrive() == 1
+
+
+def test_what_a_repeat_would_count_wrongly_is_asked_for_once(tmp_path: Path) -> None:
+    with Door(tmp_path / "events", 0.0) as door, falaj.open(tmp_path / "events") as native:
+        topic = native.topic("prices", codec="str", compacted=True)
+        topic.extend([("tea", f"{i}") for i in range(5)])
+        queue = native.queue("jobs", codec="str", max_attempts=1)
+        queue.put_many(["a", "b", "c"])
+        for job in queue.take(3, timeout=0):
+            job.nack()
+        store = falaj.connect(door.url, token=door.server.token, timeout=60)
+        there, prices = store.queue("jobs", max_attempts=1), store.topic("prices")
+        door.proxy.always, door.proxy.only = "reply", b"redrive"
+        with pytest.raises(falaj_client.errors.ServerUnavailable) as lost:
+            there.redrive(1)
+        assert lost.value.may_have_happened
+        door.proxy.always = ""
+        assert native.queues["jobs"]["ready"] == 1
+        assert there.redrive() == 2
+        door.proxy.always, door.proxy.only = "reply", b":compact"
+        with pytest.raises(falaj_client.errors.ServerUnavailable) as lost:
+            prices.compact(seal=True)
+        assert lost.value.may_have_happened
+        door.proxy.always = ""
+        assert [record.value for record in topic] == ["4"]
+        store.close()
+
+
 def test_a_worker_from_asyncio_does_the_same(tmp_path: Path) -> None:
     async def use(url: str, token: str) -> None:
         async with falaj.aconnect(url, token=token) as store:
@@ -117,6 +168,10 @@ def test_a_worker_from_asyncio_does_the_same(tmp_path: Path) -> None:
             assert isinstance(job, falaj_client.AsyncJob)
             await job.extend(60)
             await job.nack()
+            once = await store.queue("once", codec="json", max_attempts=1)
+            await once.put(0)
+            await (await once.take())[0].nack()
+            assert await once.redrive() == 1
             seen = list[int]()
             async for each in queue.jobs(timeout=0):
                 async with each:

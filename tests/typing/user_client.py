@@ -23,8 +23,16 @@ def copy(store: StoreLike, source: AnyTopicLike[Any], target: TopicLike[Any]) ->
     """Take a store of either kind."""
     for record in source:
         target.append(record.value, record.key)
+    target.configure(compacted=True, retention_age="7d", retention_records=None)
+    target.compact(seal=True)
+    member = store.consumer("copies", source.name, cursor_in=target.name)
     with store.transaction() as tx:
         tx.append(target.name, b"the last one")
+        tx.commit_cursor(member, metadata="done")
+    store.queue("jobs", max_attempts=3).redrive(10)
+    for name in [*store.groups, *store.queues]:
+        store.delete_group(name)
+        store.delete_queue(name)
 
 
 def native(store: falaj.Store) -> None:

@@ -1,0 +1,74 @@
+"""Groups and queues by name, as operations: which there are, what each is, and their end.
+
+Owns their form: members and values are those of a native store, as far as the API has them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from falaj_client._calls import call
+from falaj_client._wire import Call, path_of
+from falaj_client.errors import InvalidName, UnknownGroup, UnknownQueue
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from falaj_client._calls import Patience
+    from falaj_client._wire import Operation
+
+__all__ = ["delete_named", "group_info", "names_of", "queue_info"]
+
+_COUNTS = ("ready", "delayed", "in_flight", "done", "dead", "trimmed")
+
+
+def names_of(patience: Patience, kind: str) -> Operation[list[str]]:
+    """List the "groups" or "queues" that the token may read."""
+    answer = yield from call(patience, Call("GET", path_of(kind)))
+    return [each["name" if kind == "groups" else "queue"] for each in answer.json[kind]]
+
+
+def group_info(patience: Patience, name: str) -> Operation[dict[str, Any]]:
+    """Ask how far a group has read."""
+    answer = yield from call(patience, Call("GET", path_of("groups", _named("group", name))))
+    found = answer.json
+    return {
+        "name": found["name"],
+        "cursor_in": found["log"],
+        "members": found["members"],
+        "sessions": found["sessions"],
+        "partitions": [
+            _exact(each, "committed", "end_offset", "lag") for each in found["partitions"]
+        ],
+    }
+
+
+def queue_info(patience: Patience, name: str) -> Operation[dict[str, Any]]:
+    """Ask for the numbers of a queue."""
+    answer = yield from call(patience, Call("GET", path_of("queues", _named("queue", name))))
+    found = answer.json
+    kept = {member: found[member] for member in ("topic", "order", *_COUNTS)}
+    return {"name": found["queue"], **_exact(kept, *_COUNTS)}
+
+
+def delete_named(patience: Patience, kind: str, name: str) -> Operation[None]:
+    """Delete a "group" or "queue"; one that a lost request deleted is gone too."""
+    try:
+        yield from call(patience, Call("DELETE", path_of(f"{kind}s", _named(kind, name))))
+    except (UnknownGroup, UnknownQueue) as error:
+        if not error.__dict__.get("_after_lost_answer"):
+            raise
+
+
+def _exact(found: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    """Read numbers that the API writes as text beyond 2^53."""
+    numbers = {name: int(found[name]) for name in names if found[name] is not None}
+    return {**found, **numbers}
+
+
+def _named(kind: str, name: str) -> str:
+    if not isinstance(name, str):
+        raise TypeError(f"the name of a {kind} is text, not {type(name).__name__}")
+    if not name or "/" in name or name in (".", ".."):
+        raise InvalidName(f"no {kind} is called {name!r}: a name is of A-Z a-z 0-9 . _ -")
+    return name
