@@ -1,5 +1,6 @@
 """`falaj --store http://…`: commands print over HTTP what they print on the store's directory."""
 
+import json
 import os
 import subprocess
 import sys
@@ -22,10 +23,15 @@ class Shell:
         self.server = server
         self.url = f"http://127.0.0.1:{server.port}"
 
+    def environment(self, store: str) -> dict[str, str]:
+        """Return the variables of a program on a store."""
+        client = str(Path(falaj_client.__file__).parent.parent)
+        named = {"FALAJ_STORE": store, "FALAJ_TOKEN": self.server.token, "PYTHONPATH": client}
+        return {**os.environ, **named}
+
     def run(self, store: str, *words: str, lines: bytes = b"") -> tuple[int, str, str]:
         """Run it on a store; return its code and what it printed."""
-        environment = {**os.environ, "FALAJ_STORE": store, "FALAJ_TOKEN": self.server.token}
-        environment["PYTHONPATH"] = str(Path(falaj_client.__file__).parent.parent)
+        environment = self.environment(store)
         done = subprocess.run(
             [PROGRAM, *words], input=lines, capture_output=True, env=environment, timeout=60
         )
@@ -116,12 +122,119 @@ def test_lines_become_records_over_http_and_topics_are_made_and_ended(shell: She
     assert "finished" in said
 
 
-@pytest.mark.parametrize("words", ["backup elsewhere", "verify", "topic compact text", "repair"])
+@pytest.mark.parametrize(
+    "words", ["backup elsewhere", "verify", "group seek g text --to 0", "queue create q", "repair"]
+)
 def test_a_command_that_needs_the_directory_says_so(shell: Shell, words: str) -> None:
     code, out, said = shell.run(shell.url, *words.split())
     assert (code, out) == (2, "")
     assert len(said.splitlines()) == 1
     assert "needs the store's directory: run it on the server's machine" in said
+
+
+def test_topics_are_changed_compacted_and_trimmed_over_http(shell: Shell) -> None:
+    limits = ["--retention-records", "1000", "--retention-age", "7d", "--compacted"]
+    told = shell.over_http("topic", "config", "text", *limits)
+    assert told == shell.on_directory("topic", "config", "text")
+    assert "retention_records\t1000\n" in told
+    told = shell.over_http("topic", "config", "text", "--retention-age", "none", "--json")
+    expected = json.loads(shell.on_directory("topic", "config", "text", "--json"))
+    assert expected.pop("properties") == {}
+    assert json.loads(told) == expected
+    assert (expected["retention_age"], expected["retention_records"]) == (None, 1000)
+    done = json.loads(shell.over_http("topic", "compact", "text", "--seal", "--json"))
+    assert (done["topic"], done["records"], done["removed"]) == ("text", 12, 9)
+    assert shell.over_http("topic", "compact", "text").split("\t")[:2] == ["text", "0"]
+    assert shell.over_http("topic", "trim", "text", "--before", "10") == "text\t0\t10\n"
+    assert shell.over_http("cat", "text") == "line 10\nline 11\n"
+    code, out, said = shell.run(shell.url, "topic", "trim", "parts", "--before", "1")
+    assert (code, out) == (2, "")
+    assert "choose one with --partition" in said
+    trim = ["topic", "trim", "parts", "--before", "1", "--partition", "1", "--json"]
+    assert json.loads(shell.over_http(*trim))["firsts"] == {"1": 1}
+    shell.over_http("topic", "trim", "parts", "--before", "2026-11-20T06:00Z")
+    assert len(shell.over_http("cat", "parts").splitlines()) == 6
+
+
+def test_groups_are_described_and_deleted_over_http(shell: Shell) -> None:
+    with falaj.open(shell.server.store) as store, store.consumer("billing", "text") as member:
+        member.poll(5)
+        member.commit(metadata="five")
+        told = shell.over_http("group", "describe", "billing")
+        assert told == shell.on_directory("group", "describe", "billing")
+        assert told.startswith("billing\ttext\t0\t5\t7\tprocess ")
+        code, _, said = shell.run(shell.url, "group", "delete", "--yes", "billing")
+        assert (code, len(said.splitlines())) == (2, 1), said
+    found = json.loads(shell.over_http("group", "describe", "billing", "--json"))
+    assert (found["name"], found["partitions"][0]["metadata"]) == ("billing", "five")
+    shell.over_http("group", "delete", "--yes", "billing")
+    assert shell.over_http("group", "list") == ""
+    code, _, said = shell.run(shell.url, "group", "describe", "billing")
+    assert (code, len(said.splitlines())) == (2, 1), said
+
+
+def test_lines_become_jobs_over_http_and_workers_take_them(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with falaj.open(shell.server.store) as store:
+        store.queue("jobs", codec="json").close()
+    put = ["queue", "put", "jobs", "--key", "eu", "--header", "trace=7"]
+    shell.over_http(*put, lines=b'{"n": 1}\n"two"\n3\n')
+    figures = json.loads(shell.over_http(*put, "--delay", "1h", "--json", lines=b"4\n"))
+    assert (figures["records"], figures["offsets"][0]["first"]) == (1, 3)
+    assert shell.over_http("queue", "take", "jobs") == '{"n": 1}\n'
+    with falaj.open(shell.server.store) as store:
+        first = store.topic("jobs", codec="json")[0]
+        assert (first.key, first.headers) == (b"eu", (("trace", b"7"),))
+        assert store.queues["jobs"]["done"] == 1
+    run = ["--run", 'cat >> "$OUT"; echo " $FALAJ_KEY $FALAJ_OFFSET $FALAJ_ATTEMPT" >> "$OUT"']
+    out = shell.server.store.parent / "out"
+    monkeypatch.setenv("OUT", str(out))
+    shell.over_http("queue", "take", "jobs", "-n", "5", "--timeout", "1", *run)
+    assert out.read_text() == '"two" eu 1 1\n3 eu 2 1\n'
+    code, _, said = shell.run(shell.url, "queue", "take", "jobs", "--timeout", "0")
+    assert (code, said) == (4, "falaj: queue jobs has no job that is ready\n")
+    code, _, said = shell.run(shell.url, "queue", "put", "nothing", lines=b"1\n")
+    assert (code, len(said.splitlines())) == (2, 1), said
+
+
+def test_queue_take_over_http_holds_one_job_while_it_writes(shell: Shell) -> None:
+    large = "x" * (1 << 20)  # more than a pipe takes, so the writer waits for its reader
+    with falaj.open(shell.server.store) as store:
+        store.queue("jobs", codec="str").put_many([large, large])
+        words = [str(PROGRAM), "queue", "take", "jobs", "-n", "2"]
+        environment = shell.environment(shell.url)
+        with subprocess.Popen(words, stdout=subprocess.PIPE, env=environment) as taking:
+            assert taking.stdout is not None
+            assert taking.stdout.read(1) == b"x"
+            assert store.queues["jobs"]["ready"] == 1
+            assert len(taking.stdout.read()) == 2 * len(large) + 1
+        assert (taking.returncode, store.queues["jobs"]["done"]) == (0, 2)
+
+
+def test_a_job_whose_command_failed_over_http_comes_again_and_is_redriven(shell: Shell) -> None:
+    with falaj.open(shell.server.store) as store:
+        store.queue("jobs", codec="str").put_many(["a", "b"])
+    take = ["queue", "take", "jobs", "-n", "2", "--timeout", "1", "--max-attempts", "1"]
+    code, _, said = shell.run(shell.url, *take, "--run", "exit 7")
+    assert (code, said) == (4, "falaj: the command failed for 2 of 2 jobs\n")
+    with falaj.open(shell.server.store) as store:
+        reasons = [dict(letter.headers)["falaj-reason"] for letter in store.topic("jobs.dead")]
+        assert reasons == [b"the command ended with 7"] * 2
+    assert shell.over_http("queue", "redrive", "jobs", "-n", "1") == "jobs\t1\n"
+    told = json.loads(shell.over_http("queue", "redrive", "jobs", "--json"))
+    assert told == {"queue": "jobs", "topic": "jobs", "redriven": 1, "dry_run": False}
+    assert shell.over_http("queue", "take", "jobs", "-n", "5") == "a\nb\n"
+    shell.over_http("queue", "reset", "jobs", "--yes")
+    assert shell.over_http("queue", "list") == ""
+    for words in (
+        ["queue", "redrive", "jobs", "--dry-run"],
+        ["topic", "trim", "text", "--before", "1", "--dry-run"],
+        ["topic", "config", "text", "--property", "owner=shop"],
+        ["queue", "redrive", "jobs", "--dead-letter", "nowhere"],
+    ):
+        code, out, said = shell.run(shell.url, *words)
+        assert (code, out, len(said.splitlines())) == (2, "", 1), said
 
 
 def test_a_refusal_over_http_has_one_sentence_and_the_code_of_its_kind(shell: Shell) -> None:

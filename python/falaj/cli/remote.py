@@ -22,6 +22,8 @@ from falaj.cli.lines import check_readable
 from falaj.cli.paint import Paint, is_terminal
 from falaj.cli.ranges import Range
 from falaj.cli.reading import matching, show_of, write
+from falaj.cli.remote_admin import COMMANDS
+from falaj.cli.remote_parts import refuse, topics_of
 from falaj.cli.show import Look, Several, matcher, printer
 from falaj.cli.stores import check_partition
 from falaj.cli.tables import Column, objects, table
@@ -55,21 +57,6 @@ def run(title: str, access: Access, given: dict[str, Any]) -> None:
         command(store, **given)
 
 
-def _topics(store: Store, names: Sequence[str]) -> list[AnyTopic[Any]]:
-    """Open topics whose values are read as bytes, as all commands do."""
-    from falaj_client.codecs import RAW
-
-    return [store.any_topic(name, codec=RAW) for name in names]
-
-
-def _refuse(**options: object) -> None:
-    """Refuse options that only a store's directory has."""
-    for name, value in options.items():
-        if value:
-            flag = name.replace("_", "-")
-            raise Stop(f"--{flag} needs the store's directory: leave it out, or use it there")
-
-
 # --- Reading --------------------------------------------------------------------------------------
 
 
@@ -87,10 +74,10 @@ def _cat(
     look: dict[str, Any],
     skip_corrupt: bool,
 ) -> None:
-    _refuse(durable=durable, skip_corrupt=skip_corrupt)
+    refuse(durable=durable, skip_corrupt=skip_corrupt)
     shown, matches = Look(**look).check(), matcher(grep)
     Range(start, stop, since, until, partition).check()
-    opened = _topics(store, topics)
+    opened = topics_of(store, topics)
     begin = start if since is None else from_ns(since)
     end = stop if until is None else from_ns(until)
     by_offset = start is not None or stop is not None
@@ -149,7 +136,7 @@ def _tail(
     look: dict[str, Any],
     skip_corrupt: bool,
 ) -> None:
-    _refuse(durable=durable, skip_corrupt=skip_corrupt, no_commit=commit is False)
+    refuse(durable=durable, skip_corrupt=skip_corrupt, no_commit=commit is False)
     shown, matches = Look(**look).check(), matcher(grep)
     if (last, start, since).count(None) < 2:
         raise Stop("-n, --from and --since say where to begin: give one of them")
@@ -164,7 +151,7 @@ def _tail(
         return
     if follow_on and len(topics) > 1:
         raise Stop("over HTTP -f follows one topic: start a command for each, or use --group")
-    opened = _topics(store, topics)
+    opened = topics_of(store, topics)
     begin = start if since is None else from_ns(since)
     parts = _parts(opened, partition, begin, None, by_offset=start is not None)
     records = _merged(parts)
@@ -193,7 +180,7 @@ def _consume(
     """Print what a member of a group gets, and commit it."""
     several = Several(True, True, _Codecs(store))
     show = printer(look, Paint.of(sys.stdout), several)
-    opened = _topics(store, topics) if pattern is None else None
+    opened = topics_of(store, topics) if pattern is None else None
     with store.consumer(group, opened, pattern=pattern) as member:
         while records := member.poll(timeout=timeout):
             for record in records:
@@ -247,7 +234,7 @@ def _append(
 ) -> None:
     line = Line(ndjson, records, tombstone, key, key_field, key_delimiter, headers, timestamp)
     line.check()
-    _refuse(sync=sync)
+    refuse(sync=sync)
     sources = files or ["-"]
     for source in sources:
         check_readable(source)
@@ -256,7 +243,7 @@ def _append(
             raise Stop(f"topic {topic} is to be created: say its --codec, such as bytes or json")
         settings = {"segment_bytes": segment_bytes, "sync_interval_ms": sync_interval_ms}
         _made(store, topic, codec or ("json" if line.is_json else None), partitions, settings)
-    (to,) = _topics(store, [topic])
+    (to,) = topics_of(store, [topic])
     if partition is not None:
         check_partition(topic, len(to.partitions), partition)
     work = Appending(to, maker_of(to.codec, line), partition, batch)  # type: ignore[arg-type]
@@ -288,7 +275,7 @@ def _create(
     partitions: int | None,
     **settings: Any,
 ) -> None:
-    _refuse(**{name: settings.pop(name) for name in list(settings) if name not in _SETTINGS})
+    refuse(**{name: settings.pop(name) for name in list(settings) if name not in _SETTINGS})
     for name in topics:
         _made(store, name, codec, partitions, settings)
 
@@ -308,13 +295,13 @@ _SETTINGS = {
 
 def _delete(store: Store, topics: list[str], yes: bool) -> None:
     for name in topics:
-        _topics(store, [name])
+        topics_of(store, [name])
         confirm(f"Delete topic {name}?", f"deleting topic {name}", yes)
         store.delete_topic(name)
 
 
 def _finish(store: Store, topics: list[str], yes: bool) -> None:
-    for found in _topics(store, topics):
+    for found in topics_of(store, topics):
         confirm(f"Finish topic {found.name}?", f"finishing topic {found.name}", yes)
         found.finish()
 
@@ -409,4 +396,5 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "falaj topic create": _create,
     "falaj topic delete": _delete,
     "falaj topic finish": _finish,
+    **COMMANDS,
 }

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from falaj._store import Store
     from falaj.cli.stores import Access
 
-__all__ = ["COLUMNS", "GROUP", "idle", "rows"]
+__all__ = ["COLUMNS", "GROUP", "idle", "rows", "show"]
 
 COLUMNS = (
     Column("group", "group"),
@@ -71,13 +71,18 @@ def describe(access: Access, groups: list[str], as_json: bool) -> None:
     """Print a row for each partition of some groups."""
     with access.store() as opened:
         found = [_expect(opened, name) for name in groups]
+    show(found, as_json)
+    _tell_errors(found)
+
+
+def show(found: Sequence[GroupInfo], as_json: bool) -> None:
+    """Print a row for each partition of groups."""
     if as_json:
         objects(found)
     elif is_terminal(sys.stdout):
         table(COLUMNS, rows(found))
     else:
         rows_of(None, COLUMNS, rows(found))
-    _tell_errors(found)
 
 
 def _expect(store: Store, name: str) -> GroupInfo:

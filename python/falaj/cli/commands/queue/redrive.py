@@ -17,7 +17,7 @@ from falaj.cli.units import count
 if TYPE_CHECKING:
     from falaj.cli.stores import Access
 
-__all__ = ["COMMAND", "redrive"]
+__all__ = ["COMMAND", "redrive", "show"]
 
 
 def redrive(
@@ -44,6 +44,11 @@ def redrive(
             raw_topic(opened, dead) as letters,
         ):
             done = _core._redrive(queue, one_partition(over), letters, limit, dry_run)
+    show(queue, topic, done, dry_run, as_json)
+
+
+def show(queue: str, topic: str, done: int, dry_run: bool, as_json: bool) -> None:
+    """Print how many dead letters were put back."""
     if as_json:
         print(json.dumps({"queue": queue, "topic": topic, "redriven": done, "dry_run": dry_run}))
     elif is_terminal(sys.stdout):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from falaj.cli.reading import Show
     from falaj.cli.stores import Access
 
-__all__ = ["COMMAND", "take"]
+__all__ = ["COMMAND", "take", "take_from"]
 
 
 def take(
@@ -43,10 +43,10 @@ def take(
     with access.store(writes=True) as opened:
         topic = one_partition(raw_topic(opened, expect_queue(opened, queue)))
         found = opened.queue(queue, topic, max_attempts=max_attempts)
-        _take(found, jobs, command, lease, timeout, as_json, form)
+        take_from(found, jobs, command, lease, timeout, as_json, form)
 
 
-def _take(
+def take_from(
     queue: Queue[Any],
     jobs: int,
     command: str | None,

@@ -13,9 +13,10 @@ from falaj.cli.progress import bar
 from falaj.cli.units import count, size
 
 if TYPE_CHECKING:
+    from falaj._compaction import CompactReport
     from falaj.cli.stores import Access
 
-__all__ = ["COMMAND", "compact"]
+__all__ = ["COMMAND", "compact", "show"]
 
 
 def compact(access: Access, topic: str, delete_retention: float, seal: bool, as_json: bool) -> None:
@@ -26,6 +27,11 @@ def compact(access: Access, topic: str, delete_retention: float, seal: bool, as_
             seal=seal,
             progress=lambda done, total: advance(done, total=max(total, done)),
         )
+    show(topic, done, as_json)
+
+
+def show(topic: str, done: CompactReport, as_json: bool) -> None:
+    """Print what a compaction did."""
     if as_json:
         print(json.dumps({"topic": topic, **done}))
         return

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from falaj._retention import TopicRetention
     from falaj.cli.stores import Access
 
-__all__ = ["COMMAND", "config", "shown_properties"]
+__all__ = ["COMMAND", "config", "settings_in", "show", "shown_properties"]
 
 
 def config(
@@ -42,17 +42,22 @@ def config(
         (found,) = (each for each in store.info()["topics"] if each["name"] == topic)
     if found["retention"] is None:
         raise InvalidArgument(found["problem"] or f"the settings of topic {topic} cannot be read")
-    told = _settings(found["retention"], bool(found["compacted"]))
-    kept = found["properties"] or {}
+    told = settings_in(found["retention"], bool(found["compacted"]))
+    show(topic, told, found["properties"] or {}, as_json)
+
+
+def show(topic: str, told: dict[str, Any], kept: dict[str, str] | None, as_json: bool) -> None:
+    """Print settings and properties; None means that properties are not known."""
     if as_json:
-        print(json.dumps({"topic": topic, **told, "properties": kept}))
+        known = {} if kept is None else {"properties": kept}
+        print(json.dumps({"topic": topic, **told, **known}))
     elif is_terminal(sys.stdout):
         settings_of = ((name, _shown(name, value)) for name, value in told.items())
-        facts([("topic", topic), *settings_of, *shown_properties(kept)])
+        facts([("topic", topic), *settings_of, *shown_properties(kept or {})])
     else:
         for name, value in told.items():
             print(name, NONE if value is None else json.dumps(value), sep="\t")
-        for name, value in kept.items():
+        for name, value in (kept or {}).items():
             print("property", json.dumps(name), json.dumps(value), sep="\t")
 
 
@@ -73,7 +78,8 @@ def pair(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _settings(limits: TopicRetention, compacted: bool) -> dict[str, Any]:
+def settings_in(limits: TopicRetention, compacted: bool) -> dict[str, Any]:
+    """Name the limits of a topic as the options do."""
     age = limits["age_ms"]
     values = (
         limits["bytes"],

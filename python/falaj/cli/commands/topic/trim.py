@@ -6,7 +6,6 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from falaj._topic import Topic
 from falaj.cli import options
 from falaj.cli.arguments import Command, Option
 from falaj.cli.exits import Stop
@@ -17,7 +16,7 @@ from falaj.cli.units import count, size
 if TYPE_CHECKING:
     from falaj.cli.stores import Access
 
-__all__ = ["COMMAND", "trim"]
+__all__ = ["COMMAND", "show", "trim", "trimmed"]
 
 
 def trim(
@@ -26,26 +25,41 @@ def trim(
     """Delete the oldest records of a topic."""
     with access.topic(topic, writes=not dry_run) as found:
         part = found if partition is None else partitions_of(found, partition)[0]
-        if not isinstance(before, int):
-            done = part.trim(before_time=before, dry_run=dry_run)
-        elif isinstance(part, Topic):
-            done = part.trim(before_offset=before, dry_run=dry_run)
-        else:
-            raise Stop(
-                f"topic {topic} has {len(part.partitions)} partitions, each with offsets of its "
-                "own: choose one with --partition, or give a time"
-            )
+        done = trimmed(part, before, dry_run=dry_run)
+    show(topic, done, dry_run, as_json)
+
+
+def trimmed(part: Any, before: Any, **options: bool) -> dict[str, Any]:
+    """Trim a topic, or one partition of it, before an offset or a time.
+
+    Raises:
+        Stop: An offset is of one partition, and the topic has several.
+    """
+    if not isinstance(before, int):
+        return dict(part.trim(before_time=before, **options))
+    if len(part.partitions) == 1:
+        return dict(part.trim(before_offset=before, **options))
+    raise Stop(
+        f"topic {part.name} has {len(part.partitions)} partitions, each with offsets of its own: "
+        "choose one with --partition, or give a time"
+    )
+
+
+def show(topic: str, done: dict[str, Any], dry_run: bool, as_json: bool) -> None:
+    """Print what a trim did; only that of a directory knows files and bytes."""
+    freed = [done["segments"], done["bytes"]] if "segments" in done else []
     if as_json:
         print(json.dumps({"topic": topic, "dry_run": dry_run, **done}))
     elif is_terminal(sys.stdout):
         for number, first in done["firsts"].items():
             begins = "would begin" if dry_run else "begins"
             print(f"topic {topic} partition {number} {begins} with offset {first:,}")
-        gone = "would be removed" if dry_run else "removed"
-        print(f"{count(done['segments'], 'segment')}, {size(done['bytes'])} {gone}")
+        if freed:
+            gone = "would be removed" if dry_run else "removed"
+            print(f"{count(done['segments'], 'segment')}, {size(done['bytes'])} {gone}")
     else:
         for number, first in done["firsts"].items():
-            print(topic, number, first, done["segments"], done["bytes"], sep="\t")
+            print(topic, number, first, *freed, sep="\t")
 
 
 COMMAND = Command(
