@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from falaj_client._own_errors import named
 from falaj_client._wire import Answer, Broken, Give, Open, Piece, Sent, Shut, Sleep
 from falaj_client.errors import HandleClosed, InvalidArgument
 
@@ -39,16 +40,22 @@ def _settings(url: str, token: str | None) -> dict[str, Any]:
     Raises:
         InvalidArgument: The URL is none of a server.
     """
-    parts = urlsplit(str(url))
+    if not isinstance(url, str):
+        raise TypeError(f"the URL of a server is text, not {named(url)}")
+    try:
+        parts = urlsplit(url)
+        parts.port  # noqa: B018  # read here, since a number that is none is found then
+    except ValueError as error:
+        raise InvalidArgument(f"{named(url)} is no URL of a server: {error}") from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise InvalidArgument(
-            f"connect() takes the URL of a server, such as http://127.0.0.1:4437, not {url!r}: for "
-            "a directory call falaj.open()"
+            "connect() takes the URL of a server, such as http://127.0.0.1:4437, not "
+            f"{named(url)}: for a directory call falaj.open()"
         )
     if parts.path not in ("", "/") or parts.query or parts.username:
         raise InvalidArgument(
-            f"the URL of a server is its scheme, host and port alone, not {url!r}: give a token as "
-            "token="
+            f"the URL of a server is its scheme, host and port alone, not {named(url)}: give a "
+            "token as token="
         )
     headers = {"User-Agent": "falaj-client", "Accept": "application/json"}
     if token:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
 from datetime import UTC, datetime, timedelta
 
+from falaj_client._own_errors import named
 from falaj_client.errors import InvalidArgument
 
 __all__ = [
@@ -118,10 +120,24 @@ def from_ns(ns: int) -> datetime:
 def seconds(duration: Duration, what: str) -> float:
     """Turn a duration into seconds; `what` is the subject of an error.
 
+    Raises:
+        InvalidArgument: It is negative, or not finite.
+        TypeError: It is no duration.
+
     Example:
         >>> seconds("1h30m", "a timeout"), seconds(timedelta(minutes=5), "a timeout")
         (5400.0, 300.0)
     """
+    try:
+        found = _seconds(duration, what)
+    except OverflowError:
+        found = math.inf
+    if math.isfinite(found) and found >= 0:
+        return found
+    raise InvalidArgument(f"{what} is a number of seconds from 0 on, not {named(duration)}")
+
+
+def _seconds(duration: Duration, what: str) -> float:
     if isinstance(duration, timedelta):
         return duration.total_seconds()
     if isinstance(duration, str):
@@ -129,7 +145,7 @@ def seconds(duration: Duration, what: str) -> float:
         if not duration or parts is None:
             raise InvalidArgument(
                 f"{what} is seconds, a timedelta or text such as 7d, 1h30m, 5m or 90s, not "
-                f"{duration!r}"
+                f"{named(duration)}"
             )
         units = zip(parts.groups("0"), (86_400, 3_600, 60, 1), strict=True)
         return sum(float(number) * unit for number, unit in units)

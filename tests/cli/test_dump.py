@@ -133,7 +133,7 @@ def test_whatever_is_dumped_comes_back(falaj: Shell, some: list[Any]) -> None:
 def test_a_line_that_is_no_record_is_named_and_those_before_are_there(
     falaj: Shell, line: bytes, why: str
 ) -> None:
-    falaj.ok("append", "-s", "s", "t", given=b"")
+    falaj.ok("append", "-s", "s", "t", "--codec", "bytes", given=b"")
     ended = falaj("append", "-s", "s", "t", "--records", given=b'{"value":"1"}\n' + line + b"\n")
     assert ended.code == 2
     assert "line 2 of standard input " in ended.sentence()
@@ -159,7 +159,7 @@ def test_a_value_that_could_not_be_read_is_refused(
 
 
 def test_a_line_without_a_partition_goes_where_its_key_says(falaj: Shell) -> None:
-    falaj.ok("topic", "create", "-s", "s", "t", "--partitions", "5")
+    falaj.ok("topic", "create", "-s", "s", "t", "--partitions", "5", "--codec", "bytes")
     lines = b'{"key":"a","value":"x"}\n{"key":"a","value":"y","partition":3}\n'
     falaj.ok("append", "-s", "s", "t", "--records", given=lines)
     with library.open(falaj.folder / "s") as store:

@@ -241,8 +241,10 @@ KINDS: dict[str, Kind] = {
     "timestamp": NOTHING | TIME,
     "timestamp_ns": NOTHING | NANOSECONDS,
     "to": START,
+    "token": NOTHING | Kind("token|text", _fine(TEXTS, "one word is a token"), "token"),
     "topic": NOTHING | NAME | Kind("topic"),
     "topics": NOTHING | NAME | Kind("topic"),
+    "url": Kind("URL", {}, "URL"),
     "value": VALUE,
     "values": RECORDS,
     "verify": NOTHING | FLAG,
@@ -434,6 +436,7 @@ GIVEN: dict[str, Callable[[World], Any]] = {
     "timeout": lambda _: 0,
     "to": lambda _: "earliest",
     "topic": lambda world: world.topic,
+    "url": lambda _: "http://127.0.0.1:9",
     "value": lambda _: b"x",
     "values": lambda _: [b"x"],
 }

@@ -130,5 +130,5 @@ def test_another_process_gets_records(store: falaj.Store) -> None:
 def test_a_batch_says_what_to_pass_on(store: falaj.Store, use: Callable[[Any], Any]) -> None:
     topic = store.topic("t")
     topic.append(b"a")
-    with pytest.raises(TypeError, match=r"pass on list\(batch\).*or batch\.to_arrow\(\)"):
+    with pytest.raises(TypeError, match=r"Pass on list\(batch\).*or batch\.to_arrow\(\)"):
         use(next(topic.batches()))
