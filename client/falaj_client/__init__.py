@@ -21,15 +21,8 @@ from falaj_client.errors import Error
 from falaj_client.groups import AsyncConsumer, Consumer
 from falaj_client.queues import AsyncJob, AsyncQueue, Job, Queue
 from falaj_client.records import NewRecord, Position, Record
-from falaj_client.store import (
-    AnyTopic,
-    PartitionedTopic,
-    Slice,
-    Store,
-    Topic,
-    Transaction,
-    connect,
-)
+from falaj_client.store import Store, Transaction, connect
+from falaj_client.topics import AnyTopic, PartitionedTopic, Slice, Topic
 
 __all__ = [
     "RAW",

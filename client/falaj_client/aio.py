@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from falaj_client._wire import Operation
     from falaj_client.codecs import Codec
     from falaj_client.records import Headers, Key, Position
-    from falaj_client.store import Start, Sync
+    from falaj_client.topics import Start, Sync
 
 T = TypeVar("T")
 R = TypeVar("R")

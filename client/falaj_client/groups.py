@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from falaj_client._groups import Member
     from falaj_client._times import Duration
     from falaj_client.records import Record
-    from falaj_client.store import Start, Sync
+    from falaj_client.topics import Start, Sync
 
 T = TypeVar("T")
 

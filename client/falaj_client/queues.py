@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from falaj_client._drivers import AsyncDriver, Driver
     from falaj_client._times import Duration
     from falaj_client.records import Headers, Key
-    from falaj_client.store import Sync
+    from falaj_client.topics import Sync
 
 T = TypeVar("T")
 

@@ -20,6 +20,7 @@ from server.lossy import Lossy
 
 SEED = 20261127
 SERVERS = 5
+QUEUE = "work"
 """Lives of the server: each but the last ends by a kill."""
 JOBS_OF_A_LIFE = 60
 LEASE_S = 2.0
@@ -77,7 +78,7 @@ class Crowd:
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
         sent |= {"Authorization": f"Bearer {self.token}", "Connection": "close"}
         try:
-            connection.request("POST", f"/v1/queues/work/{path}", body, sent)
+            connection.request("POST", f"/v1/queues/{QUEUE}/{path}", body, sent)
             got = connection.getresponse()
             return got.status, json.loads(got.read())
         except (OSError, http.client.HTTPException, ValueError) as error:
@@ -141,7 +142,7 @@ class Crowd:
 
     def work_natively(self) -> None:
         with falaj.open(self.store) as store:
-            queue = store.queue("work")
+            queue = store.queue(QUEUE)
             while not self.ended.is_set():
                 asked = time.monotonic()
                 for job in queue.take(2, lease=60, timeout=0.1):
@@ -170,7 +171,7 @@ def test_each_job_goes_to_one_worker_and_is_acked_once_through_kills_and_lost_an
 ) -> None:
     path, draws = tmp_path / "events", random.Random(SEED)
     with falaj.open(path) as store:
-        store.queue("work")
+        store.queue(QUEUE)
     with Lossy(SEED, share=0.1) as door:
         crowd = Crowd(path, door)
         for life in range(SERVERS):
@@ -192,7 +193,7 @@ def test_each_job_goes_to_one_worker_and_is_acked_once_through_kills_and_lost_an
     assert crowd.failed == []
     assert crowd.wrong() == []
     with falaj.open(path) as store:
-        info = store.queue("work").info()
+        info = store.queue(QUEUE).info()
         assert (info["done"], info["ready"]) == (SERVERS * JOBS_OF_A_LIFE, 0)
         assert len(store.topic("work")) == SERVERS * JOBS_OF_A_LIFE
     # A worker whose lease was over acked a job that another one had done: nothing else acks twice.

@@ -191,10 +191,10 @@ impl Viewed {
         if cfg!(debug_assertions) {
             return Ok(Arc::new(BinaryViewArray::try_new(views, buffers, nulls.finish())?));
         }
-        // SAFETY: `push` made each view of bytes in a block that was entered before. The view has
-        // the number of the span that contains the block, and the place of the bytes in that span.
-        // There are as many views as entries for nulls. Builds for tests check all of this, in the
-        // lines above.
+        // `push` made each view of bytes in a block that was entered before. The view has the
+        // number of the span that contains the block, and the place of the bytes in that span.
+        // SAFETY: so each view lies in its buffer, and there are as many views as entries for
+        // nulls. Builds for tests check all of this, in the lines above.
         let array = unsafe { BinaryViewArray::new_unchecked(views, buffers, nulls.finish()) };
         Ok(Arc::new(array))
     }
