@@ -73,6 +73,21 @@ fn retention_is_due_after_a_roll_once_the_sealed_segment_is_durable() {
 }
 
 #[test]
+fn the_unused_rest_of_a_sealed_segment_goes_back_to_the_file_system_with_the_next_sync() {
+    for mode in [WriteMode::Mapped, WriteMode::Pwrite] {
+        let p = Place::new(1, mode);
+        let log = p.open(TestMember::new(0, 1));
+        append(&log, 0, &[b"sealed"]).unwrap();
+        log.roll_now().unwrap();
+        let punched = p.faulty.count(Call::Punch);
+        log.sync_sealed().unwrap();
+        assert_eq!(p.faulty.count(Call::Punch), punched + 1, "{mode:?}");
+        log.sync_sealed().unwrap();
+        assert_eq!(p.faulty.count(Call::Punch), punched + 1, "{mode:?}: once is enough");
+    }
+}
+
+#[test]
 fn a_roll_that_dies_before_its_index_is_made_leaves_that_to_the_next_append() {
     for mode in [WriteMode::Mapped, WriteMode::Pwrite] {
         let p = Place::new(1, mode);
