@@ -1,0 +1,1 @@
+"""Shipping: a log beyond its machine, as create-only objects in a place."""
