@@ -56,6 +56,7 @@ class Reason(Enum):
 
     FENCED = "another shipper claimed this origin"
     TWIN = "another process ships with this process's claim: a copy of the store is running"
+    OVERTAKEN = "the place has a checkpoint of another shipper of this origin"
     BROKEN_CHAIN = "a number does not follow from the one before it"
     OTHER_CHECKPOINT = "the place has another checkpoint of this number"
     STALE_LIST = "the place lists fewer checkpoints than it listed before"
@@ -166,7 +167,11 @@ class Again:
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """Ends a `Wait` of 30 seconds or more: look for a newer checkpoint."""
+    """Ends a `Wait` of 30 seconds or more: look for a newer checkpoint.
+
+    A shipper that holds gets it before a flush if it may have slept, by any clock, for a part of
+    the history that is kept. Then a copy of its process may have gone on without it.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +258,10 @@ class PutNumber:
 
 @dataclass(frozen=True, slots=True)
 class PutCheckpoint:
-    """Create a checkpoint of the driver's view at that number; answer `PutCheckpointDone`."""
+    """Create a checkpoint of the driver's view at that number; answer `PutCheckpointDone`.
+
+    The driver keeps its body. It may be asked for again when later numbers are applied.
+    """
 
     checkpoint: Checkpoint
 

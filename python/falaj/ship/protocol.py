@@ -296,6 +296,7 @@ class Stage(Enum):
     COMPARING = "Claim"
     CLAIMING = "PutDone or GotNumber of its claim"
     HOLDING = "Flush"
+    DOUBTING = "Listed"
     FLUSHING = "PutDone or GotNumber of its flush"
     STOPPED = "nothing"
 
@@ -369,17 +370,28 @@ class Shipping:
                 return self._send("claim", "")
             case Stage.HOLDING, Flush(token):
                 return self._send("flush", token)
-            case ((Stage.CLAIMING | Stage.FLUSHING), PutDone(sent_hash, created)):
+            case Stage.HOLDING, Silence():
+                return replace(self, stage=Stage.DOUBTING), (ListCheckpoints(self.stored),)
+            case Stage.DOUBTING, Listed(numbers):
+                return self._doubted(numbers)
+            case Stage.CLAIMING | Stage.FLUSHING, PutDone(sent_hash, created):
                 return self._answered(sent_hash, created)
-            case ((Stage.CLAIMING | Stage.FLUSHING), GotNumber(found)):
+            case Stage.CLAIMING | Stage.FLUSHING, GotNumber(found):
                 return self._found(found)
-            case ((Stage.HOLDING | Stage.FLUSHING), CheckpointNow()):
+            case Stage.HOLDING | Stage.FLUSHING | Stage.DOUBTING, _:
+                return self._beside(event)
+        raise ValueError(f"shipping waits for {self.stage.value}, not for {event}")
+
+    def _beside(self, event: Event) -> tuple[Self, Actions]:
+        """Take an event about checkpoints, while a flush may be on its way."""
+        match event:
+            case CheckpointNow():
                 return self._make_checkpoint()
-            case ((Stage.HOLDING | Stage.FLUSHING), PutCheckpointDone(created)):
+            case PutCheckpointDone(created):
                 return self._checkpoint_answered(created)
-            case ((Stage.HOLDING | Stage.FLUSHING), GotCheckpoint(checkpoint)):
+            case GotCheckpoint(checkpoint):
                 return self._checkpoint_found(checkpoint)
-            case ((Stage.HOLDING | Stage.FLUSHING), Expire(checkpoint)):
+            case Expire(checkpoint):
                 return self, self._deletes(checkpoint)
         raise ValueError(f"shipping waits for {self.stage.value}, not for {event}")
 
@@ -475,6 +487,19 @@ class Shipping:
         return self.sent
 
     # Checkpoints.
+
+    def _doubted(self, numbers: tuple[int, ...]) -> tuple[Self, Actions]:
+        """Stop if another shipper made a checkpoint that covers this one's claim.
+
+        A checkpoint below the claim may be a late one of the shipper before.
+        """
+        newest = numbers[-1] if numbers else 0
+        own = self.making.number if self.making is not None else self.stored
+        if newest < self.stored:
+            return self._stop(Reason.STALE_LIST, self.stored)
+        if self.claim is not None and newest >= self.claim.number and newest > own:
+            return self._stop(Reason.OVERTAKEN, newest)
+        return replace(self, stage=Stage.HOLDING), ()
 
     def _make_checkpoint(self) -> tuple[Self, Actions]:
         """Send a checkpoint of what is applied, unless one is on its way or nothing is new."""

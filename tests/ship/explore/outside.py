@@ -1,0 +1,73 @@
+"""Steps of a place by itself: late requests land, garbage vanishes, other shippers write.
+
+`ghosts` are any number of other shippers, in any state, with any number of requests on their way.
+They may do to the place whatever `Rules` lets a shipper do, at any time. So a process that keeps
+its promises beside them keeps them beside any real shippers, if these write as `Rules` says.
+Each exploration checks that of its own shippers, by `land`, `store` and `check_garbage`. By
+induction over the steps, the first write against the rules would be one of a process whose view
+was right until then, beside writes within the rules. The exploration beside ghosts has that step.
+"""
+
+from collections.abc import Iterator
+
+from ship.explore.bodies import NOTHING
+from ship.explore.place import Place, Rules, Stored
+
+GHOST = 99
+"""The count of a ghost's claim: no process waits for it, so all of them are one body."""
+
+Change = tuple[Place, str]
+
+
+def late(rules: Rules, place: Place) -> Iterator[Change]:
+    """Let requests land that are on their way."""
+    for flight in sorted(set(place.flying)):
+        if flight.stored:
+            if len(place.stored) < rules.checkpoints:
+                left = rules.landed(place, flight)
+                stored = rules.stored[flight.stored]
+                yield rules.store(left, stored), f"late checkpoint {stored.facts.number} lands"
+        elif not flight.owned:
+            body = flight.body or rules.new_claim(place, *flight.claim)
+            number = rules.bodies.numbers[body].number
+            if place.slots[number - 1] == NOTHING:
+                left = rules.landed(place, flight)
+                kind = rules.bodies.numbers[body].kind
+                yield rules.land(left, body), f"late {kind} {number} lands"
+
+
+def deletes(rules: Rules, place: Place) -> Iterator[Change]:
+    """Let garbage vanish."""
+    for number in range(1, rules.length(place) + 1):
+        if place.slots[number - 1] != NOTHING and rules.may_vanish(place, number):
+            yield rules.delete(place, number), f"number {number} is deleted"
+
+
+def ghosts(rules: Rules, place: Place, held: frozenset[int]) -> Iterator[Change]:
+    """Let other shippers write: `held` are the claims of the processes that are explored."""
+    bodies, length = rules.bodies, rules.length(place)
+    if length < rules.numbers:
+        yield rules.land(place, bodies.claim(length + 1, place.tip, GHOST)), "a ghost claims"
+        force = bodies.force(place.tip)
+        if force and rules.true(place, force) not in held:
+            body = bodies.flush(length + 1, force, place.tip, "")
+            yield rules.land(place, body), "a ghost flushes"
+    yield from _refills(rules, place)
+    if len(place.stored) < rules.checkpoints:
+        there = rules.listed(place, 0)
+        for number in range(1, length + 1):
+            if number not in there:
+                tip = rules.true(place, number)
+                made = Stored(bodies.checkpoint(tip), bodies.view(tip))
+                yield rules.store(place, made), f"a ghost stores checkpoint {number}"
+
+
+def _refills(rules: Rules, place: Place) -> Iterator[Change]:
+    """Fill a gap: with its flush again, or with a claim of a shipper that reads slowly."""
+    bodies = rules.bodies
+    for number in range(1, rules.length(place) + 1):
+        if place.slots[number - 1] == NOTHING:
+            flush, before = rules.true(place, number), rules.true(place, number - 1)
+            yield rules.land(place, flush), f"flush {number} lands once more"
+            claim = bodies.claim(number, before, GHOST)
+            yield rules.land(place, claim), f"a ghost claims the gap {number}"
