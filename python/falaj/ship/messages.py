@@ -169,8 +169,8 @@ class Again:
 class Silence:
     """Ends a `Wait` of 30 seconds or more: look for a newer checkpoint.
 
-    A shipper that holds gets it before a flush if it may have slept, by any clock, for a part of
-    the history that is kept. Then a copy of its process may have gone on without it.
+    A shipper that holds also gets it, before a flush, if it may have slept for a good part of the
+    history. Any clock that jumped is a reason. A copy of its process may have gone on meanwhile.
     """
 
 

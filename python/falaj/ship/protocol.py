@@ -92,14 +92,14 @@ class Reading:
     """Read checkpoints and numbers of one origin, in order, and believe nothing that was replaced.
 
     A deleted number leaves a gap, and a late request may fill it. Two rules keep such an object
-    out of the view. The hash of the number before is compared everywhere. After meeting a claim,
-    after a break of the chain and at the end, the machine looks for a newer checkpoint, and starts
-    over from it if there is one. Only a claim can fill a gap with another body, since a claimer
+    out of the view. The hash of the number before is compared everywhere. And the machine looks for
+    a newer checkpoint when it meets a claim, when the chain breaks, and at the end. If there is
+    one, the machine starts over from it. Only a claim can fill a gap with another body, since a claimer
     sends no flush before its own second look.
 
     Args:
-        goal: "follow" waits behind the last number, "end" ends there. "claim" ends there without
-            the last look, since the look at its own claim replaces it.
+        goal: "follow" waits behind the last number, and "end" ends there. "claim" ends there
+            without the last look. The look at its own claim replaces that.
         until: Apply numbers up to this one only. The machine reads on, to the first checkpoint at
             or behind it or to the end. Only its `Ended` says that what it applied is true.
 
@@ -169,7 +169,8 @@ class Reading:
 
     def _follows(self, found: Number) -> bool:
         """Return whether the chain goes on: by hash, and under a claim that was passed."""
-        known = found.claim <= self.claim or found.claim == found.number
+        claims = found.kind == "claim"
+        known = found.claim == found.number if claims else found.claim <= self.claim
         return found.previous == self.hash and known
 
     def _asks_for_a_look(self, found: Number) -> bool:

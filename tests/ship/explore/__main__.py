@@ -11,8 +11,8 @@ from ship.explore.search import Result, explore, trace, walk
 def _size(given: argparse.Namespace) -> Size:
     reader = None
     if given.reader != "none":
-        goal = "follow" if given.reader == "follow" else "end"
-        reader = Reading(goal, given.until)
+        follows = given.reader == "follow"
+        reader = Reading("follow") if follows else Reading("end", given.until)
     size = (given.shippers, given.numbers, given.checkpoints, given.late)
     return Size(*size, reader=reader, ghosts=given.ghosts)
 

@@ -2,7 +2,7 @@
 
 A state is a place, its shippers and its reader. Shippers are interchangeable: their order is left
 out by sorting them. Places and processes have numbers. The steps of a process depend on the place
-and on it alone, so they are worked out once for each pair, by the real machines.
+and on it alone. So the real machines work them out once for each pair.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ State = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Size:
-    """What an exploration tries.
+    """The size of an exploration, and its kind.
 
     Attributes:
         shippers: How many shippers there are.

@@ -1,11 +1,19 @@
 """Steps of a place by itself: late requests land, garbage vanishes, other shippers write.
 
 `ghosts` are any number of other shippers, in any state, with any number of requests on their way.
-They may do to the place whatever `Rules` lets a shipper do, at any time. So a process that keeps
-its promises beside them keeps them beside any real shippers, if these write as `Rules` says.
-Each exploration checks that of its own shippers, by `land`, `store` and `check_garbage`. By
-induction over the steps, the first write against the rules would be one of a process whose view
-was right until then, beside writes within the rules. The exploration beside ghosts has that step.
+They may do to the place whatever `Rules` lets a shipper do, at any time. So one process beside
+ghosts meets everything that it could meet beside real shippers which write as `Rules` says.
+
+Why all real shippers write so: look at the first write of any run that is against the rules. Its
+shipper had met writes within the rules until then. So the exploration of one shipper beside ghosts
+has this write too, and `land`, `store` or `check_garbage` would have found it. Processes meet in
+the place alone, and each promise compares one process with the true order. So promises that hold
+for one process beside ghosts hold for any number of processes.
+
+Two things are assumed. A claim has one holder, since its body is random: ghosts write no flush of a
+claim that the explored shipper holds. And ghosts replace requests on their way, so `late` is 0
+beside them. A ghost changes what a late request would change. So does the same request if it is
+sent later and its reply is lost.
 """
 
 from collections.abc import Iterator

@@ -71,7 +71,7 @@ class Rules:
             raise Violation(f"a process believes in number {number}, which does not exist")
         return self.bodies.chain(place.tip)[number - 1] if number else NOTHING
 
-    # What lies there.
+    # Objects that lie there.
 
     def listed(self, place: Place, start: int) -> tuple[int, ...]:
         found = (self.stored[stored].facts.number for stored in place.stored)
@@ -84,7 +84,7 @@ class Rules:
     def newest(self, place: Place) -> int:
         return self.stored[place.stored[-1]].facts.number if place.stored else 0
 
-    # What lands.
+    # Creates.
 
     def new_claim(self, place: Place, number: int, before: int) -> int:
         """Return the body of a claim that lands now; no other body is equal to it."""
@@ -112,7 +112,8 @@ class Rules:
             raise Violation(f"number {number} was created before {length + 1}")
         if facts.previous != self.bodies.numbers[self.true(place, number - 1)].hash:
             raise Violation(f"number {number} does not follow from the true {number - 1}")
-        if number == length + 1 and not self.bodies.valid(body):
+        fenced = facts.kind == "flush" and facts.claim != self.bodies.force(place.tip)
+        if number == length + 1 and fenced:
             raise Violation(f"flush {number} of claim {facts.claim} landed, which is fenced")
         refills = self.strict and number <= length and facts.kind == "flush"
         if refills and body != self.true(place, number):
@@ -138,7 +139,7 @@ class Rules:
             self.stored.append(made)
         return self._stored[made]
 
-    # What is deleted.
+    # Deletes.
 
     def check_garbage(self, place: Place, garbage: tuple[tuple[int, int], ...], last: int) -> None:
         """Only flushes that a checkpoint covers may be deleted."""
@@ -170,7 +171,7 @@ class Rules:
     def delete(self, place: Place, number: int) -> Place:
         return place._replace(slots=(*place.slots[: number - 1], NOTHING, *place.slots[number:]))
 
-    # What is on its way.
+    # Requests on their way.
 
     def fly(self, place: Place, flight: Flight) -> Place | None:
         """Leave a request on its way, if one more is allowed."""

@@ -1,7 +1,8 @@
 """The promises about a process: its view is a beginning of the true order, and so are its writes.
 
-The true order has no flush that a claim fenced. So an acknowledged flush that is valid in it is in
-the view of each later claimer, views are beginnings of each other, and a number has one writer.
+Each later claimer sees all flushes that are valid in the true order before its claim. An
+acknowledged flush is one of them. So views are beginnings of each other, and a number has one
+writer that acknowledges it.
 """
 
 from falaj.ship.messages import Reason

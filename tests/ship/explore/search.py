@@ -17,7 +17,7 @@ from ship.explore.place import Violation
 
 @dataclass(frozen=True)
 class Result:
-    """What came of an exploration: how much was seen, and the steps to a finding."""
+    """The result of an exploration: how much was seen, and the steps to a finding."""
 
     states: int
     steps: int
