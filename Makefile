@@ -121,7 +121,7 @@ proof-power: | check-tools
 proof-together: $(CORE)
 	$(BIN)/python -m pytest tests/together --proof -p no:cacheprovider
 
-OUTSIDE := tests/proof tests/hostile/test_hostile_bytes.py
+OUTSIDE := tests/proof tests/ship/test_explore.py tests/hostile/test_hostile_bytes.py
 
 proof-outside: $(CORE) .venv/.classes
 	$(BIN)/python -m pytest $(OUTSIDE) --proof -p no:cacheprovider --durations=10

@@ -92,10 +92,10 @@ class Reading:
     """Read checkpoints and numbers of one origin, in order, and believe nothing that was replaced.
 
     A deleted number leaves a gap, and a late request may fill it. Two rules keep such an object
-    out of the view. The hash of the number before is compared everywhere. And the machine looks for
-    a newer checkpoint when it meets a claim, when the chain breaks, and at the end. If there is
-    one, the machine starts over from it. Only a claim can fill a gap with another body, since a claimer
-    sends no flush before its own second look.
+    out of the view. The hash of the number before is compared everywhere. And the machine looks
+    for a newer checkpoint when it meets a claim, when the chain breaks, and at the end. If there
+    is one, the machine starts over from it. Only a claim can fill a gap with another body, since
+    a claimer sends no flush before its own second look.
 
     Args:
         goal: "follow" waits behind the last number, and "end" ends there. "claim" ends there

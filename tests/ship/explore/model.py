@@ -12,7 +12,7 @@ from falaj.ship.protocol import Reading, Shipping
 from ship.explore import outside
 from ship.explore.bodies import NOTHING
 from ship.explore.place import Place, Rules
-from ship.explore.process import Process
+from ship.explore.process import Outcome, Process
 from ship.explore.steps import Steps
 
 State = tuple[int, ...]
@@ -121,12 +121,21 @@ class Model:
     def _worked_out(
         self, place: int, process: int, *, ships: bool
     ) -> tuple[tuple[int, int, str], ...]:
-        outcomes = self.steps.of(self.places[place], self.processes[process], ships=ships)
         found: dict[tuple[int, int], str] = {}
-        for p, q, said in outcomes:
+        for p, q, said in self._outcomes(self.places[place], self.processes[process], ships):
             found.setdefault((self._place(p), self._process(q)), said)
         found.pop((place, process), None)
         return tuple((p, q, said) for (p, q), said in found.items())
+
+    def _outcomes(self, place: Place, process: Process, ships: bool) -> Iterator[Outcome]:
+        if not self.size.ghosts:
+            yield from self.steps.of(place, process, ships=ships)
+            return
+        machine = process.machine
+        reading = machine.reading if isinstance(machine, Shipping) else machine
+        for variant in outside.variants(self.rules, place, reading.at + 1 if reading else 1):
+            for p, q, said in self.steps.of(variant, process, ships=ships):
+                yield outside.folded(self.rules, p, self._claim(q)), q, said
 
     def _changed(self, place: int, shippers: tuple[int, ...]) -> tuple[tuple[int, str], ...]:
         claims = (self._claims[shipper] for shipper in shippers) if self.size.ghosts else ()
@@ -141,9 +150,12 @@ class Model:
 
     def _all_changes(self, place: Place, held: frozenset[int]) -> Iterator[outside.Change]:
         yield from outside.late(self.rules, place)
-        yield from outside.deletes(self.rules, place)
-        if self.size.ghosts:
-            yield from outside.ghosts(self.rules, place, held)
+        if not self.size.ghosts:
+            yield from outside.deletes(self.rules, place)
+            return
+        mine = next(iter(held), NOTHING)  # one process is explored
+        for changed, said in outside.ghosts(self.rules, place, held):
+            yield outside.folded(self.rules, changed, mine), said
 
     def _place(self, place: Place) -> int:
         found = self._places.setdefault(place, len(self.places))

@@ -22,7 +22,7 @@ from ship.explore.bodies import NOTHING
 from ship.explore.place import Place, Rules, Stored
 
 GHOST = 99
-"""The count of a ghost's claim: no process waits for it, so all of them are one body."""
+"""The count of a ghost's claim in a gap: no process waits for it, so all are one body."""
 
 Change = tuple[Place, str]
 
@@ -55,12 +55,11 @@ def ghosts(rules: Rules, place: Place, held: frozenset[int]) -> Iterator[Change]
     """Let other shippers write: `held` are the claims of the processes that are explored."""
     bodies, length = rules.bodies, rules.length(place)
     if length < rules.numbers:
-        yield rules.land(place, bodies.claim(length + 1, place.tip, GHOST)), "a ghost claims"
+        yield rules.land(place, rules.new_claim(place, length + 1, place.tip)), "a ghost claims"
         force = bodies.force(place.tip)
         if force and rules.true(place, force) not in held:
             body = bodies.flush(length + 1, force, place.tip, "")
             yield rules.land(place, body), "a ghost flushes"
-    yield from _refills(rules, place)
     if len(place.stored) < rules.checkpoints:
         there = rules.listed(place, 0)
         for number in range(1, length + 1):
@@ -70,12 +69,33 @@ def ghosts(rules: Rules, place: Place, held: frozenset[int]) -> Iterator[Change]
                 yield rules.store(place, made), f"a ghost stores checkpoint {number}"
 
 
-def _refills(rules: Rules, place: Place) -> Iterator[Change]:
-    """Fill a gap: with its flush again, or with a claim of a shipper that reads slowly."""
-    bodies = rules.bodies
-    for number in range(1, rules.length(place) + 1):
-        if place.slots[number - 1] == NOTHING:
-            flush, before = rules.true(place, number), rules.true(place, number - 1)
-            yield rules.land(place, flush), f"flush {number} lands once more"
-            claim = bodies.claim(number, before, GHOST)
-            yield rules.land(place, claim), f"a ghost claims the gap {number}"
+def variants(rules: Rules, place: Place, number: int) -> Iterator[Place]:
+    """Yield what ghosts may have made of a number when a process comes to it.
+
+    Ghosts delete garbage, fill the gap with its flush again, or with a claim of a shipper that
+    reads slowly. They may do each at any time and any number of times, so each leads to each.
+    """
+    yield place
+    if number > rules.length(place) or not rules.may_vanish(place, number):
+        return
+    flush, before = rules.true(place, number), rules.true(place, number - 1)
+    gap = rules.delete(place, number)
+    yield gap
+    yield rules.land(gap, flush)
+    yield rules.land(gap, rules.bodies.claim(number, before, GHOST))
+
+
+def folded(rules: Rules, place: Place, mine: int) -> Place:
+    """Forget what ghosts may change at any time; keep the claim of the process that looks.
+
+    Whatever lies at a number that is garbage, ghosts turn it into each of `variants` in steps that
+    no process notices. So states that differ there alone reach the same states. One of them is
+    kept, and `variants` is asked when a process comes to the number.
+    """
+    slots, counts = list(place.slots), list(place.counts)
+    for at, body in enumerate(slots):
+        if body != mine and rules.may_vanish(place, at + 1):
+            slots[at] = NOTHING
+        if rules.bodies.numbers[mine].number != at + 1:
+            counts[at] = 0
+    return place._replace(slots=tuple(slots), counts=tuple(counts))

@@ -43,7 +43,7 @@ class Place(NamedTuple):
     tip: int
     stored: tuple[int, ...]  # checkpoints, rising
     flying: tuple[Flight, ...]
-    counts: Views  # how many claims have landed at each number that had a body before
+    counts: Views  # how many claims have landed at each number that had another body before
     loose: int  # numbers that were released before a checkpoint listed them, as bits
 
 
@@ -88,19 +88,19 @@ class Rules:
 
     def new_claim(self, place: Place, number: int, before: int) -> int:
         """Return the body of a claim that lands now; no other body is equal to it."""
-        return self.bodies.claim(number, before, place.counts[number - 1])
+        count = place.counts[number - 1] + 1 if number <= self.length(place) else 0
+        return self.bodies.claim(number, before, count)
 
     def land(self, place: Place, body: int) -> Place:
         """Create a number that does not exist."""
         number = self.bodies.numbers[body].number
         slots = (*place.slots[: number - 1], body, *place.slots[number:])
         self._check_landing(place, number, body)
+        counts = place.counts
         if number > self.length(place):
             place = place._replace(tip=body)
-        counts = place.counts
-        if self.bodies.numbers[body].kind == "claim":  # the next claim is another body
-            new = body == self.new_claim(place, number, self._before(body))
-            counts = tuple(n + (at == number - 1 and new) for at, n in enumerate(counts))
+        elif body == self.new_claim(place, number, self._before(body)):
+            counts = tuple(count + (at == number) for at, count in enumerate(counts, 1))
         return self.pruned(place._replace(slots=slots, counts=counts))
 
     def _before(self, body: int) -> int:
