@@ -50,12 +50,12 @@ def test_a_copy_that_sleeps_longer_than_the_history_is_not_stopped_by_numbers_al
 @pytest.mark.parametrize(
     "size",
     [
-        Size(1, 4, 2, 0, ghosts=True),
+        Size(1, 6, 2, 0, ghosts=True),
         Size(2, 4, 1, 1),
         Size(3, 3, 1, 1),
-        Size(0, 5, 3, 0, reader=FOLLOW, ghosts=True),
-        Size(0, 5, 3, 0, reader=END, ghosts=True),
-        Size(0, 5, 3, 0, reader=Reading("end", until=3), ghosts=True),
+        Size(0, 6, 2, 0, reader=FOLLOW, ghosts=True),
+        Size(0, 5, 2, 0, reader=END, ghosts=True),
+        Size(0, 5, 2, 0, reader=Reading("end", until=3), ghosts=True),
     ],
 )
 def test_larger_sizes_end_without_a_finding(size: Size) -> None:

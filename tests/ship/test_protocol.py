@@ -219,6 +219,17 @@ def test_a_claim_that_a_newer_checkpoint_covers_is_given_up() -> None:
     assert told_more(shipper, *begun)[1] == (PutNumber(Head("claim", 5, 5, "h4"), ""),)
 
 
+def test_a_shipper_that_starts_over_claims_again_though_it_meets_its_old_claim() -> None:
+    claim_3 = Number("claim", 3, 3, "h2", "mine")
+    before = (Listed(()), GotNumber(CLAIM_1), Listed(()), GotNumber(FLUSH_2), GotNumber(None))
+    shipper, actions = told(Shipping(), *before, Claim(), PutDone("mine", True), Listed((2,)))
+    assert actions == (GetCheckpoint(2),)
+    again = (GotCheckpoint(Checkpoint(2, 1, "h2")), GotNumber(claim_3), Listed((2,)))
+    shipper, actions = told_more(shipper, *again)
+    assert actions == (Apply(claim_3), GetNumber(4))
+    assert shipper.on(GotNumber(None))[1] == (Ended(3),)
+
+
 def test_garbage_is_deleted_when_the_place_is_known_to_have_its_checkpoint() -> None:
     shipper, actions = told_more(holding(), Flush("a"), PutDone("h2", True), CheckpointNow())
     checkpoint = Checkpoint(2, 1, "h2", ((2, 3),))
@@ -231,6 +242,8 @@ def test_garbage_is_deleted_when_the_place_is_known_to_have_its_checkpoint() -> 
     assert shipper.on(GotCheckpoint(None))[1] == (PutCheckpoint(checkpoint),)
     shipper, actions = shipper.on(GotCheckpoint(checkpoint))
     assert (actions, shipper.on(Expire(checkpoint))[1]) == ((), (Delete(((2, 3),)),))
+    assert shipper.reading.garbage == ()
+    assert told_more(shipper, Silence(), Listed(()))[1] == (Stop(Reason.STALE_LIST, 2),)
     assert shipper.on(CheckpointNow())[1] == ()  # nothing is new
 
 

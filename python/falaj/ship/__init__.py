@@ -1,1 +1,1 @@
-"""Shipping: a log beyond its machine, as create-only objects in a place."""
+"""A store's log beyond its machine: shipped to a place, and restored and read from there."""
