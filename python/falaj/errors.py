@@ -37,6 +37,7 @@ __all__ = [
     "NotAStore",
     "NotStaged",
     "NotWritable",
+    "ObjectMissing",
     "OffsetConflict",
     "OffsetOutOfRange",
     "OutOfOrderSequence",
@@ -44,6 +45,11 @@ __all__ = [
     "PartitionNotAssigned",
     "PathNotFound",
     "PermissionDenied",
+    "PlaceDenied",
+    "PlaceError",
+    "PlaceFull",
+    "PlaceNotFound",
+    "PlaceUnreachable",
     "RecordCompacted",
     "RetryableError",
     "SettingsMismatch",
@@ -57,6 +63,7 @@ __all__ = [
     "UnknownQueue",
     "UnknownTopic",
     "UnsupportedFilesystem",
+    "UnsupportedPlace",
     "UnsupportedVersion",
     "UsageError",
 ]
@@ -102,6 +109,21 @@ class Error(Exception):
         return type(self), self.args, dict(self.__dict__)
 
 
+class PlaceError(OSError):
+    """A place, such as a bucket, refused or gave no answer.
+
+    Each kind is a `falaj.Error` too, with the base that says what helps. No message of theirs has
+    credentials.
+
+    Attributes:
+        url: The place.
+        key: The object that the call is about, or None.
+    """
+
+    url: str | None = None
+    key: str | None = None
+
+
 class RetryableError(Error):
     """The same call may succeed later: wait, then repeat it."""
 
@@ -134,6 +156,10 @@ class LockTimeout(RetryableError, TimeoutError):
 
 class NeedsRecovery(RetryableError, OSError):
     """The end of the log awaits recovery: open the store for writing once."""
+
+
+class PlaceUnreachable(RetryableError, PlaceError, ConnectionError):
+    """The place gave no answer, or one that says to come back later."""
 
 
 # --- The state has changed ----------------------------------------------------------------------
@@ -186,6 +212,10 @@ class TopicFinished(ConflictError, ValueError):
 
     topic: str
     partition: int
+
+
+class ObjectMissing(ConflictError, PlaceError, LookupError):
+    """The place has no object under this key: it was deleted, or never written."""
 
 
 # --- The call or its data cannot be right ---------------------------------------------------------
@@ -241,6 +271,14 @@ class StoreNotFound(NotAStore, FileNotFoundError):
 
 class UnsupportedFilesystem(UsageError, OSError):
     """The file system cannot keep falaj's promises."""
+
+
+class PlaceNotFound(UsageError, PlaceError, FileNotFoundError):
+    """There is no such bucket, container or directory: create it, or correct the URL."""
+
+
+class UnsupportedPlace(UsageError, PlaceError):
+    """The place cannot keep falaj's promises: it replaces objects, or lists old ones."""
 
 
 class NotWritable(UsageError, PermissionError):
@@ -358,6 +396,14 @@ class PathNotFound(SystemCallFailed, FileNotFoundError):
 
 class NoSpace(MachineError, OSError):
     """Disk, quota or inode table are full, or a file-size limit was hit; the message says which."""
+
+
+class PlaceDenied(MachineError, PlaceError, PermissionError):
+    """The place refuses these credentials: they are missing, wrong, expired or lack a right."""
+
+
+class PlaceFull(NoSpace, PlaceError):
+    """The place has no space left, or the quota of its owner is used up."""
 
 
 class SyncFailed(MachineError, OSError):

@@ -1,0 +1,148 @@
+"""The probe passes places that keep their promise, and finds each way of breaking it."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from threading import Lock
+
+import pytest
+
+from falaj.errors import PlaceUnreachable, UnsupportedPlace
+from falaj.ship.memory import MemoryPlace
+from falaj.ship.place import Listed, Place
+from falaj.ship.probe import PASSED, probe
+from ship.faults import FaultyPlace, Rates
+
+
+def test_a_place_that_keeps_its_promise_passes_and_is_not_tried_again(place: Place) -> None:
+    if not isinstance(place, MemoryPlace):
+        place.put_new("here", b"")
+    assert probe(place)
+    assert not probe(place)
+    assert probe(place, again=True)
+
+
+def test_the_probe_leaves_only_its_memory() -> None:
+    place = MemoryPlace("memory://left")
+    probe(place)
+    assert [one.key for one in place.list_after("")] == [PASSED]
+
+
+class Broken(MemoryPlace):
+    """A place with a bug."""
+
+    def __init__(self) -> None:
+        super().__init__(f"memory://{id(self)}")
+        self._objects.clear()
+        self.lock = Lock()
+
+
+class Replaces(Broken):
+    """It ignores the condition of a create."""
+
+    def put_new(self, key: str, body: bytes) -> bool:
+        with self.lock:
+            super().delete([key])
+            return super().put_new(key, body)
+
+
+class RepliesSoAndReplaces(Replaces):
+    """It refuses creates, and replaces the object all the same."""
+
+    def put_new(self, key: str, body: bytes) -> bool:
+        with self.lock:
+            is_there = key in self._objects
+        super().put_new(key, body)
+        return not is_there
+
+
+class ReplacesUnlessRacing(Broken):
+    """Its condition holds among requests at once, and not for later ones."""
+
+    def put_new(self, key: str, body: bytes) -> bool:
+        if body == b"late":
+            super().delete([key])
+        return super().put_new(key, body)
+
+
+class KeepsTheLoser(Broken):
+    """The body of a create that it acknowledges is not the one that it keeps."""
+
+    def put_new(self, key: str, body: bytes) -> bool:
+        return super().put_new(key, body if key == PASSED else b"other" + body)
+
+
+class ForgetsObjects(Broken):
+    """An object is not there right after its create."""
+
+    def get(self, key: str) -> bytes | None:
+        return None
+
+
+class ListsLate(Broken):
+    """A listing lacks the newest object."""
+
+    def list_after(self, prefix: str, after: str = "") -> Iterator[Listed]:
+        yield from list(super().list_after(prefix, after))[:-1]
+
+
+class ListsInAnyOrder(Broken):
+    """A listing has no order."""
+
+    def list_after(self, prefix: str, after: str = "") -> Iterator[Listed]:
+        yield from reversed(list(super().list_after(prefix, after)))
+
+
+class ListsFromTheBegin(Broken):
+    """A listing ignores where it is to begin."""
+
+    def list_after(self, prefix: str, after: str = "") -> Iterator[Listed]:
+        yield from super().list_after(prefix)
+
+
+class DeletesLate(Broken):
+    """Deleted objects are still listed."""
+
+    def delete(self, keys: Sequence[str]) -> None:
+        pass
+
+
+class CutsRangesElsewhere(Broken):
+    """A range begins at another byte."""
+
+    def get_range(self, key: str, start: int, stop: int) -> bytes:
+        return super().get_range(key, start + 1, stop + 1)
+
+
+@pytest.mark.parametrize("broken", [*Broken.__subclasses__(), *Replaces.__subclasses__()])
+def test_a_place_that_breaks_a_promise_is_refused(broken: Callable[[], Place]) -> None:
+    place = broken()
+    with pytest.raises(UnsupportedPlace, match="cannot keep a store"):
+        probe(place)
+
+
+def test_a_place_that_failed_is_tried_again() -> None:
+    place = Replaces()
+    for _ in range(2):
+        with pytest.raises(UnsupportedPlace):
+            probe(place)
+
+
+def test_lost_replies_are_no_reason_to_refuse_a_place(
+    first_seed: int, budget: Callable[[int, int], int]
+) -> None:
+    passed = 0
+    for seed in range(first_seed, first_seed + budget(40, 1000)):
+        inner = MemoryPlace(f"memory://faulty-{seed}")
+        rates = replace(Rates(), lost=0.01, reply=0.01)
+        try:
+            passed += probe(FaultyPlace(inner, seed, rates))
+        except PlaceUnreachable:
+            continue
+    assert passed
+
+
+def test_a_place_that_acknowledges_nothing_is_unreachable_and_not_refused() -> None:
+    deaf = FaultyPlace(MemoryPlace("memory://deaf"), 1, Rates(lost=0.0, reply=0.0))
+    deaf.is_down = True
+    with pytest.raises(PlaceUnreachable):
+        probe(deaf)
