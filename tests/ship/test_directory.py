@@ -215,17 +215,22 @@ def test_files_that_no_key_names_are_no_objects(tmp_path: Path) -> None:
 # --- A disk that is gone, full, or read-only ------------------------------------------------------
 
 
-def test_a_directory_that_does_not_exist_is_no_place_until_something_is_created(
-    tmp_path: Path,
-) -> None:
+def test_a_directory_is_an_empty_place_until_something_is_created_in_it(tmp_path: Path) -> None:
     place = DirectoryPlace(os.fspath(tmp_path / "place"))
-    with pytest.raises(PlaceNotFound, match="there is no directory"):
-        place.get("a")
+    assert place.get("a") is None
+    assert list(place.list_after("")) == []
+    place.delete(["a"])
+    assert place.put_new("a", b"x")
+    assert (tmp_path / "place" / "a").exists()
+
+
+def test_a_directory_in_one_that_does_not_exist_is_no_place(tmp_path: Path) -> None:
+    place = DirectoryPlace(os.fspath(tmp_path / "no" / "place"))
+    for call in (lambda: place.get("a"), lambda: place.put_new("a", b"x")):
+        with pytest.raises(PlaceNotFound, match=r"create the (one|directory) above it"):
+            call()
     with pytest.raises(PlaceNotFound):
         list(place.list_after(""))
-    assert place.put_new("a", b"x")
-    with pytest.raises(PlaceNotFound, match="create the directory above it"):
-        DirectoryPlace(os.fspath(tmp_path / "no" / "place")).put_new("a", b"x")
 
 
 def test_a_disk_that_is_unmounted_is_unreachable_and_not_an_empty_place(tmp_path: Path) -> None:

@@ -14,8 +14,6 @@ from ship.faults import FaultyPlace, Rates
 
 
 def test_a_place_that_keeps_its_promise_passes_and_is_not_tried_again(place: Place) -> None:
-    if not isinstance(place, MemoryPlace):
-        place.put_new("here", b"")
     assert probe(place)
     assert not probe(place)
     assert probe(place, again=True)

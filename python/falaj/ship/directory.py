@@ -44,7 +44,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _OBJECT = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _TEMPORARY = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
-# Each failed call and its meaning for the place; any other number means that its disk does not answer.
+# The meaning of a failed call for the place; any other number says that its disk does not answer.
 _KINDS: dict[int, tuple[type[Error], str]] = {
     errno.EACCES: (PlaceDenied, "give this user the rights to read and write there"),
     errno.EPERM: (PlaceDenied, "give this user the rights to read and write there"),
@@ -67,7 +67,8 @@ class DirectoryPlace:
     """A place in a directory.
 
     Args:
-        root: The directory. The first `put_new` creates it, in a directory that exists.
+        root: The directory. The first `put_new` creates it, in a directory that exists. Until
+            then the place is empty.
     """
 
     def __init__(self, root: str) -> None:
@@ -140,10 +141,11 @@ class DirectoryPlace:
         try:
             at = _open(opened, self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except FileNotFoundError:
+            if not self._was_here and os.path.isdir(os.path.dirname(self.root)):
+                return None
             kind = PlaceUnreachable if self._was_here else PlaceNotFound
-            raise error(
-                kind, f"there is no directory {self.root}: create it, or mount its disk", self.url
-            ) from None
+            text = f"there is no directory {self.root}: create the one above it, or mount its disk"
+            raise error(kind, text, self.url) from None
         if self._was_here:
             try:
                 os.stat(NEW, dir_fd=at, follow_symlinks=False)

@@ -1,0 +1,107 @@
+"""`read`: the meaning of a failed request to a bucket.
+
+Owns the reading of obstore's errors, whose text has status and code of the reply. From that text
+only these two are passed on: replies of some servers repeat keys and signatures. The text is
+obstore's own, so `tests/ship/test_refusals.py` reads replies of real servers.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from falaj.errors import PlaceDenied, PlaceFull, PlaceNotFound, PlaceUnreachable
+
+if TYPE_CHECKING:
+    from falaj.errors import Error
+
+__all__ = ["Refusal", "read"]
+
+_STATUS = re.compile(r"(?:status code|status|HTTP)\D{0,4}\b([1-5]\d\d)\b")
+_CODE = re.compile(r"<Code>(\w{1,60})</Code>|\"(?:reason|code)\": ?\"(\w{1,60})\"")
+_CONTAINERS = {"NoSuchBucket", "ContainerNotFound", "InvalidBucketName"}
+_FULL = {"QuotaExceeded", "XMinioStorageFull", "InsufficientStorage", "AccountIsFull"}
+_DENIED = {"ExpiredToken", "InvalidToken", "AuthorizationHeaderMalformed", "TokenRefreshRequired"}
+_FOR_CREDENTIALS = (
+    "/latest/api/token",
+    "/latest/meta-data/",
+    "/computeMetadata/",
+    "/metadata/identity/",
+    "//169.254.",
+    "token request",
+    "AssumeRole",
+    "credential provider",
+)
+"""Parts of the first line of an error when the request was one for credentials."""
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """The meaning of a failed request.
+
+    Attributes:
+        kind: The class of the error to raise.
+        text: What the place said, and what to do.
+        is_missing: There is a bucket, and no such object.
+        is_certain: Nothing was created.
+        is_unsent: The request was not sent, for want of credentials.
+        is_behind_the_end: The range begins behind the object's last byte.
+    """
+
+    kind: type[Error]
+    text: str
+    is_missing: bool = False
+    is_certain: bool = False
+    is_unsent: bool = False
+    is_behind_the_end: bool = False
+
+
+def read(failed: Exception, *, creates: bool = False, lists: bool = False) -> Refusal:
+    """Read an error of obstore.
+
+    Args:
+        failed: The error.
+        creates: The request was a create, for which 404 speaks of the bucket.
+        lists: It was a listing, likewise.
+    """
+    said = str(failed)
+    status_match, code_match = _STATUS.search(said), _CODE.search(said)
+    status = int(status_match[1]) if status_match else 0
+    code = next(filter(None, code_match.groups()), "") if code_match else ""
+    name = type(failed).__name__
+    heard = " ".join(filter(None, (str(status or ""), code))) or _manner(said)
+    if any(part in said.partition("\n")[0] for part in _FOR_CREDENTIALS):
+        text = f"no credentials were to be had ({heard}): see docs/PLACE.md for where they belong"
+        return Refusal(PlaceDenied, text, is_certain=True, is_unsent=True)
+    is_missing = isinstance(failed, FileNotFoundError) or status == 404
+    if code in _CONTAINERS or (is_missing and (creates or lists)):
+        text = f"there is no such bucket ({heard}): create it, or correct the URL"
+        return Refusal(PlaceNotFound, text, is_certain=True)
+    if is_missing:
+        return Refusal(PlaceNotFound, f"there is no such object ({heard})", is_missing=True)
+    denied = name in ("PermissionDeniedError", "UnauthenticatedError")
+    if denied or status in (401, 403) or code in _DENIED:
+        text = f"the place refuses these credentials ({heard}): renew them, or grant the right"
+        return Refusal(PlaceDenied, text, is_certain=True)
+    if status == 507 or code in _FULL:
+        return Refusal(PlaceFull, f"the place is full ({heard}): free space", is_certain=True)
+    if status in (301, 307) or "redirect" in said:
+        text = f"the bucket is elsewhere ({heard}): name its region or endpoint"
+        return Refusal(PlaceNotFound, text, is_certain=True)
+    text = f"the place gave no answer that helps ({heard}); try again later"
+    return Refusal(PlaceUnreachable, text, is_behind_the_end=status == 416)
+
+
+def _manner(said: str) -> str:
+    """Say how a request failed that got no reply."""
+    for sign, manner in (
+        ("certificate", "its certificate is not trusted"),
+        ("kind: Connect", "no connection"),
+        ("kind: Timeout", "timed out"),
+        ("kind: Interrupted", "connection lost"),
+        ("already exists", "already exists"),
+    ):
+        if sign in said:
+            return manner
+    return "request failed"
