@@ -36,7 +36,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 	proof-power proof-guest proof-crashes proof-outside proof-together proof-models proof-sanitizers proof-programs soak coverage mutants \
 	lint lint-rust lint-python public-api test-rust test-loom test-shuttle test-python test-spark test-spark-release \
 	test-spark-all bench bench-spark bench-peers bench-server bench-plots demo demo-server docs docs-serve wheel wheels format clean \
-	build-server build-server-static check-image check-server page-images
+	build-server build-server-static check-image check-server page-images bucket-servers check-bucket
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -212,8 +212,20 @@ check-server: $(CORE) .venv/.dev ## tests and lints of the server
 	cd $(SERVER_DIR) && $(SERVER) build --locked
 	FALAJ_SERVER="$(TARGET)/server/debug/falaj-server" $(BIN)/python -m pytest tests/server -rs -p no:cacheprovider
 
+# Servers of buckets that are no Python: where go or npm cannot bring one, tests/ship says NOT RUN for it.
+VERSITYGW := github.com/versity/versitygw/cmd/versitygw@v1.8.0
+AZURITE := azurite@3.35.0
+
+bucket-servers: .venv/.made ## put versitygw and azurite into .venv, where go and npm can; some minutes
+	[ -x $(BIN)/versitygw ] || GOBIN="$(abspath $(BIN))" timeout 900 go install $(VERSITYGW) || true
+	[ -x .venv/azurite/node_modules/.bin/azurite-blob ] || \
+		timeout 300 npm install --silent --no-audit --no-fund --prefix .venv/azurite $(AZURITE) || true
+
+check-bucket: $(CORE) .venv/.dev ## tests of places and of shipping, on each server that is here
+	$(BIN)/python -m pytest tests/ship -rs -p no:cacheprovider
+
 test-python: $(CORE) ## pytest: tests, docstring examples, each benchmark once; all but Spark's
-	$(BIN)/python -m pytest --ignore tests/spark --ignore tests/server $(if $(BESIDE_PROOF),$(patsubst %,--ignore %,$(OUTSIDE) tests/together))
+	$(BIN)/python -m pytest --ignore tests/spark --ignore tests/server --ignore tests/ship $(if $(BESIDE_PROOF),$(patsubst %,--ignore %,$(OUTSIDE) tests/together))
 
 test-spark: $(CORE) ## what reads and writes topics through PySpark
 	$(BIN)/python -m pytest tests/spark

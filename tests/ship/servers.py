@@ -2,7 +2,7 @@
 
 Owns their processes: a test starts one and stops it. Where a program cannot be had, its tests say
 `NOT RUN`. moto comes with the extra `dev`. versitygw and azurite are looked for in the environment
-of Python first, where `make check-bucket` puts them, then on `PATH`.
+of Python first, where `make bucket-servers` puts them, then on `PATH`.
 """
 
 import base64
@@ -48,7 +48,7 @@ def program(*names: str) -> str:
         for found in (beside / name, beside.parent / name, shutil.which(name)):
             if found is not None and Path(found).is_file():
                 return os.fspath(found)
-    raise NotHere(f"NOT RUN: no program {names[0]}; `make check-bucket` installs it")
+    raise NotHere(f"NOT RUN: no program {names[0]}; `make bucket-servers` installs it")
 
 
 class Server(ABC):

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 import traceback
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
@@ -360,8 +361,8 @@ def test_a_listing_has_more_objects_than_a_page_and_leaves_others_out(server: An
 
     place = server.open("pages")
     keys = [f"n/{number:020}" for number in range(1100)]
-    for key in keys:
-        assert place.put_new(key, b"x")
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(lambda key: place.put_new(key, b"x"), keys))
     obstore.put(place._patient, "pages/n/.hidden", b"x")
     assert [one.key for one in place.list_after("n")] == keys
     assert [one.key for one in place.list_after("n", keys[700])] == keys[701:]

@@ -2,7 +2,7 @@
 
 Owns the reading of obstore's errors, whose text has status and code of the reply. From that text
 only these two are passed on: replies of some servers repeat keys and signatures. The text is
-obstore's own, so `tests/ship/test_refusals.py` reads replies of real servers.
+obstore's own, so `tests/ship/test_bucket.py` reads replies of real servers.
 """
 
 from __future__ import annotations
@@ -75,6 +75,8 @@ def read(failed: Exception, *, creates: bool = False, lists: bool = False) -> Re
         text = f"no credentials were to be had ({heard}): see docs/PLACE.md for where they belong"
         return Refusal(PlaceDenied, text, is_certain=True, is_unsent=True)
     is_missing = isinstance(failed, FileNotFoundError) or status == 404
+    if "container does not exist" in said:  # a deletion of many has no code in its reply
+        code = "ContainerNotFound"
     if code in _CONTAINERS or (is_missing and (creates or lists)):
         text = f"there is no such bucket ({heard}): create it, or correct the URL"
         return Refusal(PlaceNotFound, text, is_certain=True)
