@@ -366,7 +366,7 @@ def test_a_listing_has_more_objects_than_a_page_and_leaves_others_out(server: An
     obstore.put(place._patient, "pages/n/.hidden", b"x")
     assert [one.key for one in place.list_after("n")] == keys
     assert [one.key for one in place.list_after("n", keys[700])] == keys[701:]
-    place.delete([*keys, "n/none"])
+    place.delete(["n/none", *keys])
     assert list(place.list_after("n")) == []
 
 

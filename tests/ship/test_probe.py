@@ -26,7 +26,9 @@ def test_the_probe_leaves_only_its_memory() -> None:
 
 
 class Broken(MemoryPlace):
-    """A place with a bug."""
+    """A place with a bug, and what the probe says of it."""
+
+    said = ""
 
     def __init__(self) -> None:
         super().__init__(f"memory://{id(self)}")
@@ -37,6 +39,8 @@ class Broken(MemoryPlace):
 class Replaces(Broken):
     """It ignores the condition of a create."""
 
+    said = "creates of one key succeeded"
+
     def put_new(self, key: str, body: bytes) -> bool:
         with self.lock:
             super().delete([key])
@@ -45,6 +49,8 @@ class Replaces(Broken):
 
 class RepliesSoAndReplaces(Replaces):
     """It refuses creates, and replaces the object all the same."""
+
+    said = "not the one whose bytes"
 
     def put_new(self, key: str, body: bytes) -> bool:
         with self.lock:
@@ -56,14 +62,40 @@ class RepliesSoAndReplaces(Replaces):
 class ReplacesUnlessRacing(Broken):
     """Its condition holds among requests at once, and not for later ones."""
 
+    said = "a later create replaced"
+
     def put_new(self, key: str, body: bytes) -> bool:
         if body == b"late":
             super().delete([key])
         return super().put_new(key, body)
 
 
+class RefusesAndReplacesLater(Broken):
+    """It refuses a later create, and replaces the object all the same."""
+
+    said = "a later create replaced"
+
+    def put_new(self, key: str, body: bytes) -> bool:
+        if body == b"late":
+            super().delete([key])
+            super().put_new(key, body)
+            return False
+        return super().put_new(key, body)
+
+
+class AcknowledgesLosers(Broken):
+    """It keeps the first object, and acknowledges the creates that race with it too."""
+
+    said = "8 creates of one key succeeded"
+
+    def put_new(self, key: str, body: bytes) -> bool:
+        return super().put_new(key, body) or body != b"late"
+
+
 class KeepsTheLoser(Broken):
     """The body of a create that it acknowledges is not the one that it keeps."""
+
+    said = "not the one whose bytes"
 
     def put_new(self, key: str, body: bytes) -> bool:
         return super().put_new(key, body if key == PASSED else b"other" + body)
@@ -72,12 +104,16 @@ class KeepsTheLoser(Broken):
 class ForgetsObjects(Broken):
     """An object is not there right after its create."""
 
+    said = "right after its create"
+
     def get(self, key: str) -> bytes | None:
         return None
 
 
 class ListsLate(Broken):
     """A listing lacks the newest object."""
+
+    said = "a listing has 7 of 8"
 
     def list_after(self, prefix: str, after: str = "") -> Iterator[Listed]:
         yield from list(super().list_after(prefix, after))[:-1]
@@ -86,12 +122,16 @@ class ListsLate(Broken):
 class ListsInAnyOrder(Broken):
     """A listing has no order."""
 
+    said = "another order"
+
     def list_after(self, prefix: str, after: str = "") -> Iterator[Listed]:
         yield from reversed(list(super().list_after(prefix, after)))
 
 
 class ListsFromTheBegin(Broken):
     """A listing ignores where it is to begin."""
+
+    said = "does not begin where"
 
     def list_after(self, prefix: str, after: str = "") -> Iterator[Listed]:
         yield from super().list_after(prefix)
@@ -100,6 +140,8 @@ class ListsFromTheBegin(Broken):
 class DeletesLate(Broken):
     """Deleted objects are still listed."""
 
+    said = "deleted objects are still there"
+
     def delete(self, keys: Sequence[str]) -> None:
         pass
 
@@ -107,14 +149,16 @@ class DeletesLate(Broken):
 class CutsRangesElsewhere(Broken):
     """A range begins at another byte."""
 
+    said = "other bytes than the object"
+
     def get_range(self, key: str, start: int, stop: int) -> bytes:
         return super().get_range(key, start + 1, stop + 1)
 
 
 @pytest.mark.parametrize("broken", [*Broken.__subclasses__(), *Replaces.__subclasses__()])
-def test_a_place_that_breaks_a_promise_is_refused(broken: Callable[[], Place]) -> None:
+def test_a_place_that_breaks_a_promise_is_refused(broken: Callable[[], Broken]) -> None:
     place = broken()
-    with pytest.raises(UnsupportedPlace, match="cannot keep a store"):
+    with pytest.raises(UnsupportedPlace, match=f"cannot keep a store: .*{place.said}"):
         probe(place)
 
 
