@@ -19,7 +19,14 @@ from urllib.parse import parse_qsl, urlsplit
 
 from falaj._checks import flag, function, text
 from falaj._numbers import seconds
-from falaj.errors import CorruptData, InvalidArgument, MissingExtra, ObjectMissing, named
+from falaj.errors import (
+    CorruptData,
+    HandleClosed,
+    InvalidArgument,
+    MissingExtra,
+    ObjectMissing,
+    named,
+)
 from falaj.ship.place import Listed, check_key, check_prefix, error, is_name
 from falaj.ship.refusals import Refusal, read
 
@@ -126,8 +133,7 @@ class BucketPlace:
 
     def get(self, key: str) -> bytes | None:
         """Return an object, or None if there is none under this key."""
-        import obstore
-
+        obstore = _obstore()
         try:
             return bytes(obstore.get(self._patient, self._root + check_key(key)).bytes())
         except _failures() as failed:
@@ -142,8 +148,7 @@ class BucketPlace:
             ObjectMissing: There is no object under this key.
             CorruptData: The object ends before `stop`.
         """
-        import obstore
-
+        obstore = _obstore()
         path = self._root + check_key(key)
         if start >= stop:
             return b""
@@ -166,8 +171,7 @@ class BucketPlace:
 
     def put_new(self, key: str, body: bytes) -> bool:
         """Create an object, unless there is one under this key; `Place` says what False means."""
-        import obstore
-
+        obstore = _obstore()
         store = self._quick if len(body) <= SMALL_BODY else self._long
         path = self._root + check_key(key)
         for pause_s in (*PAUSES_S, None):
@@ -189,8 +193,7 @@ class BucketPlace:
 
         Objects that no key can name are left out, such as those that stand for a folder.
         """
-        import obstore
-
+        obstore = _obstore()
         folder = (self._root + check_prefix(prefix)).removesuffix("/")
         offset = self._root + after.rstrip("/") if after else None
         try:
@@ -205,8 +208,7 @@ class BucketPlace:
 
     def delete(self, keys: Sequence[str]) -> None:
         """Delete objects, many in one request where the server can; missing ones are no error."""
-        import obstore
-
+        obstore = _obstore()
         paths = [self._root + check_key(key) for key in keys]
         try:
             if paths:
@@ -218,8 +220,7 @@ class BucketPlace:
                 self._delete_one(path)
 
     def _delete_one(self, path: str) -> None:
-        import obstore
-
+        obstore = _obstore()
         try:
             obstore.delete(self._patient, path)
         except _failures() as failed:
@@ -230,6 +231,25 @@ class BucketPlace:
         """Raise the error of a refusal, without its cause, whose text may name credentials."""
         at = self.url if key is None else f"{self.url}/{key}"
         raise error(refusal.kind, f"{at}: {refusal.text}", self.url, key) from None
+
+
+_used_in: int | None = None
+"""The process that sent the first request: obstore's threads do not live on in a forked child."""
+
+
+def _obstore() -> Any:
+    """Return obstore; refuse it in a forked child, where it would wait without end."""
+    global _used_in
+    import obstore
+
+    if _used_in is None:
+        _used_in = os.getpid()
+    elif _used_in != os.getpid():
+        raise HandleClosed(
+            "a forked child uses no bucket after its parent did: start the process with"
+            ' multiprocessing.get_context("spawn"), or let only the child use buckets'
+        )
+    return obstore
 
 
 def _failures() -> tuple[type[Exception], ...]:
