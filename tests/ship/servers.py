@@ -190,19 +190,6 @@ class Azurite(Server):
         self._ask("PUT", f"/{USER}/{BUCKET}?restype=container", headers)
 
 
-class S3sFs(Server):
-    """s3s-fs: a small server of S3 in Rust that ignores conditions, where somebody installed it."""
-
-    def command(self) -> list[str]:
-        (self.folder / "buckets").mkdir()
-        address = ["--host", "127.0.0.1", "--port", str(self.port)]
-        keys = ["--access-key", USER, "--secret-key", SECRET]
-        return [program("s3s-fs"), *address, *keys, os.fspath(self.folder / "buckets")]
-
-    def make_bucket(self) -> None:
-        (self.folder / "buckets" / BUCKET).mkdir()
-
-
 SERVERS: dict[str, type[Server]] = {
     "moto": Moto,
     "versitygw": VersityGateway,

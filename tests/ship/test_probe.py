@@ -8,9 +8,11 @@ import pytest
 
 from falaj.errors import PlaceUnreachable, UnsupportedPlace
 from falaj.ship.memory import MemoryPlace
-from falaj.ship.place import Listed, Place
+from falaj.ship.place import Listed, Place, open_place
 from falaj.ship.probe import PASSED, probe
 from ship.faults import FaultyPlace, Rates
+from ship.scripted import Answer, Asked, Scripted
+from ship.servers import VARIABLES
 
 
 def test_a_place_that_keeps_its_promise_passes_and_is_not_tried_again(place: Place) -> None:
@@ -160,6 +162,30 @@ def test_a_place_that_breaks_a_promise_is_refused(broken: Callable[[], Broken]) 
     place = broken()
     with pytest.raises(UnsupportedPlace, match=f"cannot keep a store: .*{place.said}"):
         probe(place)
+
+
+def test_a_server_that_ignores_the_condition_of_a_create_is_refused_though_nothing_can_be_deleted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in VARIABLES.items():
+        monkeypatch.setenv(name, value)
+    objects, lock = dict[str, bytes](), Lock()
+    dated = (("ETag", '"x"'), ("Last-Modified", "Fri, 27 Nov 2026 21:00:00 GMT"))
+
+    def answer(asked: Asked) -> Answer:
+        with lock:
+            if asked.method == "PUT":
+                objects[asked.path] = asked.body
+                return Answer(200, headers=dated)
+            if asked.method == "POST":
+                return Answer(403)
+            if (found := objects.get(asked.path)) is None:
+                return Answer(404)
+            return Answer(200, found, dated)
+
+    said = "8 creates of one key succeeded"
+    with Scripted(answer) as server, pytest.raises(UnsupportedPlace, match=said):
+        probe(open_place("s3://shop", endpoint=server.endpoint))
 
 
 def test_a_place_that_failed_is_tried_again() -> None:

@@ -11,10 +11,11 @@ from __future__ import annotations
 import json
 import secrets
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from threading import Barrier
 from typing import TYPE_CHECKING
 
-from falaj.errors import PlaceUnreachable, UnsupportedPlace
+from falaj.errors import PlaceError, PlaceUnreachable, UnsupportedPlace
 from falaj.ship.place import error
 
 if TYPE_CHECKING:
@@ -55,8 +56,11 @@ def probe(place: Place, *, again: bool = False) -> bool:
                 _race(place, key, racers)
         _check_listing(place, folder, keys)
         _check_deletion(place, folder, keys)
-    finally:
-        place.delete(keys)
+    except BaseException:
+        with suppress(PlaceError):  # the finding matters more than what is left
+            place.delete(keys)
+        raise
+    place.delete(keys)
     told = {"creates": RACES * RACERS, "trial": 1}
     place.put_new(PASSED, json.dumps(told, separators=(",", ":"), sort_keys=True).encode())
     return True
