@@ -4,18 +4,15 @@ All their answers are held against the log in the end (`history`).
 """
 
 import contextlib
-import http.client
-import json
 import random
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import falaj
-from server.doors import PATIENCE_S, Server
+from server.crowd import Crowd, Unknown
+from server.doors import Server
 from server.history import NEVER, Append, Look, Reading, check
 from server.lossy import Lossy
 
@@ -27,58 +24,15 @@ RECORDS_OF_A_LIFE = 60
 RECORDS = "/v1/topics/shared/records"
 
 
-class Unknown(Exception):
-    """No answer came: the request may have done its work, or do it later."""
-
-
-class Crowd:
+class Appenders(Crowd):
     """All clients of a test, and their answers."""
 
     def __init__(self, store: Path, door: Lossy) -> None:
-        self.store, self.door, self.token = store, door, ""
+        super().__init__(store, door)
         self.appends: list[Append] = []
         self.looks: list[Look] = []
         self.readings: list[Reading] = []
         self.counts = dict.fromkeys(("refused", "repeated", "unknown"), 0)
-        self.ended = threading.Event()
-        self.failed: list[Exception] = []
-        self._threads: list[threading.Thread] = []
-
-    def start(self, work: Callable[..., None], *arguments: object) -> None:
-        def run() -> None:
-            try:
-                work(*arguments)
-            except Exception as error:  # noqa: BLE001  # the test fails by it, in its own thread
-                self.failed.append(error)
-
-        thread = threading.Thread(target=run)
-        thread.start()
-        self._threads.append(thread)
-
-    def join(self) -> None:
-        self.ended.set()
-        for thread in self._threads:
-            thread.join()
-
-    def request(
-        self, method: str, path: str, body: bytes | None = None, **headers: str
-    ) -> tuple[int, dict[str, object]]:
-        """Send one request by a connection of its own.
-
-        Raises:
-            Unknown: No whole answer came.
-        """
-        connection = http.client.HTTPConnection("127.0.0.1", self.door.port, timeout=PATIENCE_S)
-        sent = {name.replace("_", "-"): value for name, value in headers.items()}
-        sent |= {"Authorization": f"Bearer {self.token}", "Connection": "close"}
-        try:
-            connection.request(method, path, body, sent)
-            got = connection.getresponse()
-            return got.status, json.loads(got.read())
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            raise Unknown from error
-        finally:
-            connection.close()
 
     def post(self, value: bytes, **headers: str) -> tuple[int, dict[str, object]]:
         """Append a value once; note and return the answer."""
@@ -118,7 +72,7 @@ class Crowd:
                 status, told = self.request("GET", "/v1/topics/shared")
                 if status != 200:
                     continue
-                end = _number(told["partitions"][0]["end_offset"])  # type: ignore[index]
+                end = _number(told["partitions"][0]["end_offset"])
                 self.looks.append(Look(end, asked, time.monotonic()))
                 number += 1
                 self.post(f"{who}-{number}".encode(), If_Next=str(end))
@@ -154,7 +108,7 @@ class Crowd:
                 path = f"{RECORDS}?from={len(values)}&limit=50&wait=200ms"
                 status, told = self.request("GET", path)
                 if status == 200:
-                    for record in told["records"]:  # type: ignore[attr-defined]
+                    for record in told["records"]:
                         assert _number(record["offset"]) == len(values)
                         values.append(record["value"].encode())
         self.readings.append(Reading(0, values))
@@ -218,7 +172,7 @@ def test_what_clients_are_told_holds_through_kills_and_lost_replies(tmp_path: Pa
         store.topic("shared")
     draws = random.Random(SEED)
     with Lossy(SEED, share=0.1) as door:
-        crowd = Crowd(path, door)
+        crowd = Appenders(path, door)
         for life in range(SERVERS):
             with Server(path) as server:
                 crowd.token, door.behind = server.token, server.port

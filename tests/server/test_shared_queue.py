@@ -4,7 +4,6 @@ Each worker notes what it got and when; in the end the notes are held against ea
 """
 
 import contextlib
-import http.client
 import itertools
 import json
 import random
@@ -15,7 +14,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import falaj
-from server.doors import PATIENCE_S, Server
+from server.crowd import Crowd, Unknown
+from server.doors import Server
 from server.lossy import Lossy
 
 SEED = 20261127
@@ -27,10 +27,6 @@ LEASE_S = 2.0
 WORKERS = ("http0", "http1", "http2")
 
 
-class Unknown(Exception):
-    """No answer came."""
-
-
 class Had(NamedTuple):
     """A job that a worker had."""
 
@@ -40,57 +36,21 @@ class Had(NamedTuple):
     lease: float
 
 
-class Crowd:
+class Workers(Crowd):
     """All workers, and their notes."""
 
     def __init__(self, store: Path, door: Lossy) -> None:
-        self.store, self.door, self.token = store, door, ""
-        self.ended, self.lock = threading.Event(), threading.Lock()
-        self.failed: list[Exception] = []
+        super().__init__(store, door)
+        self.lock = threading.Lock()
         self.had: dict[int, list[Had]] = defaultdict(list)
         self.acked: dict[int, list[str]] = defaultdict(list)
         self.counts = dict.fromkeys(("repeated", "session-ended", "lease-expired", "native"), 0)
-        self._threads: list[threading.Thread] = []
-
-    def start(self, work: Any, *arguments: object) -> None:
-        def run() -> None:
-            try:
-                work(*arguments)
-            except Exception as error:  # noqa: BLE001  # the test fails by it, in its own thread
-                self.failed.append(error)
-
-        thread = threading.Thread(target=run)
-        thread.start()
-        self._threads.append(thread)
-
-    def join(self) -> None:
-        self.ended.set()
-        for thread in self._threads:
-            thread.join()
-
-    def post(self, path: str, body: bytes, **headers: str) -> tuple[int, Any]:
-        """Send one request by a connection of its own.
-
-        Raises:
-            Unknown: No whole answer came.
-        """
-        connection = http.client.HTTPConnection("127.0.0.1", self.door.port, timeout=PATIENCE_S)
-        sent = {name.replace("_", "-"): value for name, value in headers.items()}
-        sent |= {"Authorization": f"Bearer {self.token}", "Connection": "close"}
-        try:
-            connection.request("POST", f"/v1/queues/{QUEUE}/{path}", body, sent)
-            got = connection.getresponse()
-            return got.status, json.loads(got.read())
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            raise Unknown from error
-        finally:
-            connection.close()
 
     def until_answered(self, path: str, body: bytes, **headers: str) -> tuple[int, Any] | None:
         """Repeat a request until its answer comes; None where the test ended before."""
         while not self.ended.is_set():
             with contextlib.suppress(Unknown):
-                status, told = self.post(path, body, **headers)
+                status, told = self.request("POST", f"/v1/queues/{QUEUE}/{path}", body, **headers)
                 if status != 503:
                     return status, told
             with self.lock:
@@ -173,7 +133,7 @@ def test_each_job_goes_to_one_worker_and_is_acked_once_through_kills_and_lost_an
     with falaj.open(path) as store:
         store.queue(QUEUE)
     with Lossy(SEED, share=0.1) as door:
-        crowd = Crowd(path, door)
+        crowd = Workers(path, door)
         for life in range(SERVERS):
             with Server(path) as server:
                 crowd.token, door.behind = server.token, server.port
@@ -207,6 +167,6 @@ def test_each_job_goes_to_one_worker_and_is_acked_once_through_kills_and_lost_an
 
 def test_a_job_that_two_workers_had_is_found() -> None:
     with Lossy(SEED, share=0) as door:
-        crowd = Crowd(Path(), door)
+        crowd = Workers(Path(), door)
         crowd.had[3] = [Had("a", 0, 1, 2), Had("b", 2, 2.5, 2), Had("c", 3, 3.5, 2)]
         assert crowd.wrong() == [f"job 3: {crowd.had[3][1]}, and then {crowd.had[3][2]}"]
