@@ -274,7 +274,7 @@ demo: $(CORE) ## the main job on real flights; under three minutes after the bui
 	$(BIN)/falaj demo
 
 demo-server: build-server $(CORE) ## the flights over HTTP, with a server that is killed on the way; two minutes after the build
-	$(BIN)/python -m falaj.demo.serving --program $(BIN)/falaj-server
+	PYTHONPATH=client $(BIN)/python -m falaj.demo.serving --program $(BIN)/falaj-server
 
 # mkdocs.yml says where it lies. What griffe complains of in docstrings, zensical only passes on.
 docs: .venv/.docs ## the documentation site, in .site/html; warnings are errors

@@ -1,32 +1,31 @@
 """The flights over HTTP, with a server that is killed in the middle: `make demo-server`.
 
-Three clients send flights, one airport each: two by Python's own HTTP, one by `curl`. A fourth
-client follows the stream of events. In the middle the server is killed with SIGKILL, and started
-again. Each client repeats what was not answered. Invariant: a request is a producer and a sequence
-number, so a repeated one is appended once. At the end the store is compared with the file.
+Three clients send flights, one airport each: two by `falaj.connect`, one by `curl`. A fourth client
+follows the topic. In the middle the server is killed with SIGKILL, and started again. Each client
+repeats what was not answered: `falaj.connect` by itself, `curl` by a loop here. Invariant: a
+request has a producer and a sequence number, so a repeated one is appended once. At the end the
+store is compared with the file.
 """
 
 from __future__ import annotations
 
 import argparse
-import http.client
 import json
 import shutil
 import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
-from urllib.error import HTTPError
-from urllib.request import Request, urlopen
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from rich.console import Console
 from rich.table import Table
 
+import falaj
 from falaj.demo import check, flights
 from falaj.demo.failed import Failed
 from falaj.errors import Error, InvalidArgument
@@ -36,13 +35,17 @@ if TYPE_CHECKING:
 
 __all__ = ["main", "run"]
 
-TOPIC, STORE, CURL = "flights", "store", "curl.conf"
+TOPIC, STORE, CURL, CLIENT = "flights", "store", "curl.conf", "falaj.connect"
 BATCH = 200
 RECORDS = "application/vnd.falaj.records+ndjson"
 # A server that is gone is asked again so often, and for so long.
 _AGAIN_S, _PATIENCE_S = 0.05, 30.0
 # curl could not connect, or its connection broke.
 _CURL_BROKEN = {7, 18, 52, 55, 56}
+
+
+#: A flight, and its number among those of its airport.
+Numbered: TypeAlias = "tuple[int, flights.Flight]"
 
 
 class Door(NamedTuple):
@@ -67,15 +70,16 @@ class Sent:
     by: str
     flights: int = 0
     requests: int = 0
-    repeated: int = 0
+    repeated: int | None = None
+    """Requests that were sent again; a client of `falaj.connect` does not tell."""
 
 
 @dataclass
 class Seen:
     """The figures of the client that follows."""
 
-    events: int = 0
-    connections: int = 0
+    flights: int = 0
+    before_kill: int = 0
 
 
 class Figures(NamedTuple):
@@ -123,7 +127,32 @@ def _door(address: str, store: Path, folder: Path) -> Door:
     return Door(address, token, config)
 
 
-def _body(origin: str, batch: list[tuple[int, flights.Flight]]) -> bytes:
+def _by_client(store: Any, origin: str, sequence: int, batch: list[Numbered]) -> None:
+    """Send flights with `falaj.connect`, which repeats what is not answered."""
+    records = [
+        falaj.NewRecord(
+            flights.encode(flight),
+            flight["tailnum"],
+            headers={"producer": origin, "seq": str(number)},
+        )
+        for number, flight in batch
+    ]
+    topic = store.topic(TOPIC, codec="bytes")
+    topic.extend(records, producer=origin, sequence=sequence)
+
+
+def _by_curl(door: Door, sent: Sent, sequence: int, batch: list[Numbered]) -> None:
+    """Send flights with curl, and repeat what is not answered."""
+    sent.repeated = sent.repeated or 0
+    until = time.monotonic() + _PATIENCE_S
+    while not _curl(door, sent.origin, sequence, _body(sent.origin, batch)):
+        if time.monotonic() > until:
+            raise Failed(f"the server at {door.address} does not answer")
+        sent.repeated += 1
+        time.sleep(_AGAIN_S)
+
+
+def _body(origin: str, batch: list[Numbered]) -> bytes:
     lines = []
     for number, flight in batch:
         headers = [{"name": "producer", "value": origin}, {"name": "seq", "value": str(number)}]
@@ -133,24 +162,15 @@ def _body(origin: str, batch: list[tuple[int, flights.Flight]]) -> bytes:
     return "\n".join(lines).encode()
 
 
-def _by_python(door: Door, headers: dict[str, str], body: bytes) -> bool:
-    """Send a request; say whether it was answered."""
-    allowed = {"Authorization": f"Bearer {door.token}"}
-    asked = Request(door.records, body, headers | allowed, method="POST")
-    try:
-        with urlopen(asked, timeout=_PATIENCE_S) as answer:
-            answer.read()
-    except HTTPError as refused:
-        raise Failed(f"the server refused: {refused.read().decode()}") from None
-    except (OSError, http.client.HTTPException):
-        return False
-    return True
-
-
-def _by_curl(door: Door, headers: dict[str, str], body: bytes) -> bool:
+def _curl(door: Door, producer: str, sequence: int, body: bytes) -> bool:
     """Send a request with curl; say whether it was answered."""
+    headers = (
+        f"Content-Type: {RECORDS}",
+        f"Falaj-Producer: {producer}",
+        f"Falaj-Sequence: {sequence}",
+    )
     # Other users can read a command line, so the token is in a file that they cannot.
-    options = [word for name, value in headers.items() for word in ("--header", f"{name}: {value}")]
+    options = [word for header in headers for word in ("--header", header)]
     quiet = ["--silent", "--fail", "--output", "/dev/null", "--config", str(door.config)]
     command = ["curl", *quiet, *options, "--data-binary", "@-", door.records]
     done = subprocess.run(command, input=body, check=False)
@@ -159,57 +179,34 @@ def _by_curl(door: Door, headers: dict[str, str], body: bytes) -> bool:
     return done.returncode == 0
 
 
-def _send(door: Door, sent: Sent, limit: int | None, seconds: float, total: int) -> None:
-    """Send the flights of one airport, spread over so many seconds; repeat what is unanswered."""
-    post = _by_curl if sent.by == "curl" else _by_python
+def _send(
+    door: Door, store: Any, sent: Sent, limit: int | None, seconds: float, total: int
+) -> None:
+    """Send the flights of one airport, spread over so many seconds."""
     begun = time.monotonic()
     numbered = enumerate(flights.flights(limit, sent.origin))
     batches = iter(lambda: list(islice(numbered, BATCH)), [])
     for sequence, batch in enumerate(batches):
-        body = _body(sent.origin, batch)
-        headers = {
-            "Content-Type": RECORDS,
-            "Falaj-Producer": sent.origin,
-            "Falaj-Sequence": str(sequence),
-        }
-        until = time.monotonic() + _PATIENCE_S
-        while not post(door, headers, body):
-            if time.monotonic() > until:
-                raise Failed(f"the server at {door.address} does not answer")
-            sent.repeated += 1
-            time.sleep(_AGAIN_S)
+        if sent.by == "curl":
+            _by_curl(door, sent, sequence, batch)
+        else:
+            _by_client(store, sent.origin, sequence, batch)
         sent.requests += 1
         sent.flights += len(batch)
         ahead = begun + seconds * sent.flights / total - time.monotonic()
         time.sleep(max(0.0, ahead))
 
 
-def _follow(door: Door, seen: Seen, total: int) -> None:
-    """Follow the stream until all flights came; resume behind the last event that came."""
-    last = coming = ""
-    until = time.monotonic() + _PATIENCE_S
-    while seen.events < total:
-        if time.monotonic() > until:
-            raise Failed(f"the stream ended at {seen.events:,} of {total:,} events")
-        headers = {"Authorization": f"Bearer {door.token}", "Accept": "text/event-stream"}
-        if last:
-            headers["Last-Event-ID"] = last
-        try:
-            with urlopen(Request(door.records, headers=headers), timeout=_PATIENCE_S) as stream:
-                seen.connections += 1
-                for line in stream:
-                    if line.startswith(b"id: "):
-                        coming = line[4:].strip().decode()
-                    elif line.startswith(b"data: "):
-                        offset = json.loads(line[6:])["offset"]
-                        if offset != seen.events:
-                            raise Failed(f"event {seen.events:,} of the stream has offset {offset}")
-                        last, seen.events = coming, seen.events + 1
-                        until = time.monotonic() + _PATIENCE_S
-                        if seen.events == total:
-                            return
-        except (OSError, http.client.HTTPException):
-            time.sleep(_AGAIN_S)
+def _follow(store: Any, seen: Seen, total: int) -> None:
+    """Follow the topic until all flights came; the client goes on where its stream broke."""
+    with store.topic(TOPIC, codec="bytes").follow(timeout=_PATIENCE_S) as records:
+        for record in records:
+            if record.offset != seen.flights:
+                raise Failed(f"record {seen.flights:,} of the stream has offset {record.offset}")
+            seen.flights += 1
+            if seen.flights == total:
+                return
+    raise Failed(f"the stream ended at {seen.flights:,} of {total:,} records")
 
 
 def run(folder: Path, program: str, *, limit: int | None, seconds: float, say: Console) -> Figures:
@@ -219,36 +216,41 @@ def run(folder: Path, program: str, *, limit: int | None, seconds: float, say: C
         Failed: A flight is missing, there twice, or not what the file says.
         InvalidArgument: The folder holds something else.
     """
-    store = _prepare(folder)
+    path = _prepare(folder)
     begun = time.monotonic()
-    by = "curl" if shutil.which("curl") else "Python"
+    by = "curl" if shutil.which("curl") else CLIENT
     counts = flights.count(limit)
     total = sum(counts.values())
-    sent = [Sent(origin, by if origin == "LGA" else "Python") for origin in counts]
+    sent = [Sent(origin, by if origin == "LGA" else CLIENT) for origin in counts]
     seen = Seen()
-    with ThreadPoolExecutor(len(sent) + 1) as pool:
-        with served(program, store, "127.0.0.1:0") as (address, process):
-            door = _door(address, store, folder)
-            say.print(f"page   {address}/\ntoken  {store / 'server/token'}")
+    with ExitStack() as ends, ThreadPoolExecutor(len(sent) + 1) as pool:
+        with served(program, path, "127.0.0.1:0") as (address, process):
+            door = _door(address, path, folder)
+            say.print(f"page   {address}/\ntoken  {path / 'server/token'}")
+            store = ends.enter_context(
+                falaj.connect(address, token=door.token, timeout=_PATIENCE_S)
+            )
+            store.topic(TOPIC, codec="bytes")  # before curl, which would name another codec
             running = [
-                pool.submit(_send, door, one, limit, seconds, counts[one.origin]) for one in sent
+                pool.submit(_send, door, store, one, limit, seconds, counts[one.origin])
+                for one in sent
             ]
-            running.append(pool.submit(_follow, door, seen, total))
+            running.append(pool.submit(_follow, store, seen, total))
             while sum(one.flights for one in sent) < total / 2 and not any(
                 one.done() and one.exception() for one in running
             ):
                 time.sleep(_AGAIN_S)
-            killed_at = sum(one.flights for one in sent)
+            killed_at, seen.before_kill = sum(one.flights for one in sent), seen.flights
             gone = time.monotonic()
             process.kill()
             process.wait()
         say.print(f"killed with SIGKILL when {killed_at:,} of {total:,} flights were acknowledged")
-        with served(program, store, address.removeprefix("http://")):
+        with served(program, path, address.removeprefix("http://")):
             away_s = time.monotonic() - gone
             say.print(f"serving again after {away_s * 1e3:.0f} ms")
             for one in running:
                 one.result()
-    checked, _ = check.exactly_once(store, TOPIC, limit)
+    checked, _ = check.exactly_once(path, TOPIC, limit)
     return Figures(sent, seen, checked, killed_at, away_s, time.monotonic() - begun)
 
 
@@ -259,9 +261,9 @@ def show(figures: Figures, say: Console) -> None:
         table.add_column(name, justify="left" if name == "client" else "right")
     for one in figures.sent:
         name = f"{one.origin}, by {one.by}"
-        table.add_row(name, f"{one.flights:,}", f"{one.requests:,}", f"{one.repeated:,}")
-    again = f"{figures.seen.connections - 1:,}"
-    table.add_row("a stream of events", f"{figures.seen.events:,}", "", again)
+        again = "" if one.repeated is None else f"{one.repeated:,}"
+        table.add_row(name, f"{one.flights:,}", f"{one.requests:,}", again)
+    table.add_row("a stream, to its follower", f"{figures.seen.flights:,}", "", "")
     table.add_row("in the store, as the file has them", f"{figures.flights:,}", "", "")
     say.print(table)
     say.print(f"{figures.seconds:.0f} s in all")
