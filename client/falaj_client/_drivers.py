@@ -1,24 +1,25 @@
 """The two drivers: they do the steps of an operation over httpx, with and without asyncio.
 
-Owns the connections. It knows no rule of the API: which requests are sent, and how often, is the
-operations' business.
+Owns the connections, and the threads or tasks of operations beside one. It knows no rule of the
+API: which requests are sent, and how often, is the operations' business.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from threading import Thread
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from urllib.parse import urlsplit
 
 import httpx
 
 from falaj_client._own_errors import named
-from falaj_client._wire import Answer, Broken, Give, Open, Piece, Sent, Shut, Sleep
+from falaj_client._wire import Answer, Begin, Broken, Finish, Give, Open, Piece, Sent, Shut, Sleep
 from falaj_client.errors import HandleClosed, InvalidArgument
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
     from typing import TypeAlias
 
     from falaj_client._wire import Call, Operation, Step
@@ -61,8 +62,10 @@ def _settings(url: str, token: str | None) -> dict[str, Any]:
     if token:
         headers["Authorization"] = f"Bearer {token}"
     # An append waits for no free connection: as many as threads ask for. A proxy of the
-    # environment is not asked for what is on this machine.
+    # environment is not asked for what is on this machine, and an answer from it is not compressed.
     is_here = parts.hostname in ("localhost", "127.0.0.1", "::1")
+    if is_here:
+        headers["Accept-Encoding"] = "identity"
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=100)
     base = f"{parts.scheme}://{parts.netloc}"
     return {"base_url": base, "headers": headers, "limits": limits, "trust_env": not is_here}
@@ -97,7 +100,7 @@ def _sending(found: Any) -> Resume:
     return lambda operation: operation.send(found)
 
 
-def _throwing(error: Broken) -> Resume:
+def _throwing(error: Exception) -> Resume:
     return lambda operation: operation.throw(error)
 
 
@@ -128,6 +131,9 @@ class Driver:
     def _outcome(self, step: Step, stream: _Stream) -> Resume:
         if self._client.is_closed:
             raise _closed()
+        if isinstance(step, Finish):
+            begun: _Beside = step.begun
+            return begun.wait()
         try:
             return _sending(self._do(step, stream))
         except httpx.HTTPError as error:
@@ -148,6 +154,8 @@ class Driver:
             return _answer(response, b"")
         if isinstance(step, Piece):
             return next(stream.pieces, b"")
+        if isinstance(step, Begin):
+            return _Beside(self, step.operation)
         if isinstance(step, Sleep):
             time.sleep(step.seconds)
         elif isinstance(step, Shut):
@@ -157,6 +165,27 @@ class Driver:
     def close(self) -> None:
         """Close all connections."""
         self._client.close()
+
+
+class _Beside:
+    """An operation in a thread of its own, which outlives nothing: the program may end."""
+
+    def __init__(self, driver: Driver, operation: Operation[Any]) -> None:
+        self._driver, self._operation = driver, operation
+        self._resume: Resume = _sending(None)
+        self._thread = Thread(target=self._do, name="falaj-page", daemon=True)
+        self._thread.start()
+
+    def _do(self) -> None:
+        try:
+            self._resume = _sending(self._driver.run(self._operation))
+        except Exception as error:  # noqa: BLE001  # thrown into the operation that waits for it
+            self._resume = _throwing(error)
+
+    def wait(self) -> Resume:
+        """Wait for its end, and return what goes on with the operation that began it."""
+        self._thread.join()
+        return self._resume
 
 
 class _Stream:
@@ -233,7 +262,7 @@ class AsyncDriver:
             return result
         finally:
             operation.close()
-            await stream.close()
+            await stream.end()
 
     def items(self, operation: Operation[Any]) -> AsyncItems[Any]:
         """Iterate over what an operation gives."""
@@ -242,6 +271,8 @@ class AsyncDriver:
     async def _outcome(self, step: Step, stream: _AsyncStream) -> Resume:
         if self._client.is_closed:
             raise _closed()
+        if isinstance(step, Finish):
+            return await _finished(step.begun)
         try:
             return _sending(await self._do(step, stream))
         except httpx.HTTPError as error:
@@ -262,6 +293,8 @@ class AsyncDriver:
             return _answer(response, b"")
         if isinstance(step, Piece):
             return b"" if stream.pieces is None else await anext(stream.pieces, b"")
+        if isinstance(step, Begin):
+            return stream.begin(self.run(step.operation))
         if isinstance(step, Sleep):
             await asyncio.sleep(step.seconds)
         elif isinstance(step, Shut):
@@ -273,12 +306,40 @@ class AsyncDriver:
         await self._client.aclose()
 
 
+async def _finished(begun: asyncio.Task[Any]) -> Resume:
+    try:
+        return _sending(await begun)
+    except Exception as error:  # noqa: BLE001  # thrown into the operation that waits for it
+        return _throwing(error)
+
+
 class _AsyncStream:
-    """The open answer of an operation."""
+    """The open answer of an operation, and what it began beside it."""
 
     def __init__(self) -> None:
         self.response: httpx.Response | None = None
         self.pieces: AsyncIterator[bytes] | None = None
+        self._begun = set[asyncio.Task[Any]]()
+
+    def begin(self, running: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Start a task, which ends with the operation."""
+        task = asyncio.ensure_future(running)
+        self._begun.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self._begun.discard(task)
+        if not task.cancelled():
+            task.exception()  # an iteration that ended early asks for no result
+
+    async def end(self) -> None:
+        """Close the answer, and end what was begun."""
+        begun = list(self._begun)
+        for task in begun:
+            task.cancel()
+        await asyncio.gather(*begun, return_exceptions=True)
+        await self.close()
 
     async def close(self) -> None:
         if self.response is not None:
@@ -309,10 +370,10 @@ class AsyncItems(Generic[T]):
                     resume = await self._driver._outcome(step, self._stream)
                 found = resume(self._operation)
             except StopIteration:
-                await self._stream.close()
+                await self._stream.end()
                 raise StopAsyncIteration from None
             except BaseException:
-                await self._stream.close()
+                await self._stream.end()
                 raise
             self._step = found
             if isinstance(found, Give):
@@ -321,7 +382,7 @@ class AsyncItems(Generic[T]):
     async def close(self) -> None:
         """End it."""
         self._operation.close()
-        await self._stream.close()
+        await self._stream.end()
         self._given = iter(())
 
     async def __aenter__(self) -> AsyncItems[T]:

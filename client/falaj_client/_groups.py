@@ -25,7 +25,7 @@ from falaj_client.errors import (
     PartitionNotAssigned,
     ServerUnavailable,
 )
-from falaj_client.records import Record
+from falaj_client.records import Record, record_of
 
 if TYPE_CHECKING:
     from falaj_client._calls import Patience
@@ -45,7 +45,7 @@ WAIT_S = 20.0
 def place_of(start: Any) -> Any:
     """Turn a place to begin into a member of the API."""
     if start in ("earliest", "latest") or (isinstance(start, int) and not isinstance(start, bool)):
-        return start
+        return {"last": -start} if isinstance(start, int) and start < 0 else start
     return {"time": iso(to_ns(start))}
 
 
@@ -157,7 +157,7 @@ class Member(Generic[T]):
             if name not in self._codecs:
                 told = yield from describe(self._patience, name)
                 self._codecs[name] = resolve(None, told["codec"])
-            self._held.append(Record(line, fields, self._codecs[name]))
+            self._held.append(record_of(line, fields, self._codecs[name]))
 
     def _forget(self) -> None:
         self._number, self.assigned = 0, []

@@ -1,13 +1,15 @@
-"""Groups and queues by name, as operations: which there are, what each is, and their end.
+"""Groups and queues by name, as operations: which there are, what each is, its changes, its end.
 
 Owns their form: members and values are those of a native store, as far as the API has them.
 """
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 from falaj_client._calls import call
+from falaj_client._groups import place_of
 from falaj_client._wire import Call, path_of
 from falaj_client.errors import InvalidName, UnknownGroup, UnknownQueue
 
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from falaj_client._calls import Patience
     from falaj_client._wire import Operation
 
-__all__ = ["delete_named", "group_info", "names_of", "queue_info"]
+__all__ = ["delete_named", "forget_topic", "group_info", "names_of", "queue_info", "seek_group"]
 
 _COUNTS = ("ready", "delayed", "in_flight", "done", "dead", "trimmed")
 
@@ -58,6 +60,34 @@ def delete_named(patience: Patience, kind: str, name: str) -> Operation[None]:
     except (UnknownGroup, UnknownQueue) as error:
         if not error.__dict__.get("_after_lost_answer"):
             raise
+
+
+def seek_group(
+    patience: Patience, group: str, topic: str, to: Any, partition: int | None
+) -> Operation[dict[int, int]]:
+    """Move the committed offsets of a group that has no member."""
+    asked: dict[str, Any] = {"topic": _topic(topic), "to": place_of(to)}
+    if partition is not None:
+        asked["partition"] = partition
+    answer = yield from call(patience, _post(group, "seek", asked))
+    return {each["partition"]: int(each["offset"]) for each in answer.json["offsets"]}
+
+
+def forget_topic(patience: Patience, group: str, topic: Any) -> Operation[None]:
+    """Forget the committed offsets of a group in one topic."""
+    yield from call(patience, _post(group, "forget", {"topic": _topic(topic)}))
+
+
+def _post(group: str, verb: str, asked: Mapping[str, Any]) -> Call:
+    kind, body = {"Content-Type": "application/json"}, json.dumps(asked).encode()
+    return Call("POST", path_of("groups", _named("group", group), verb), {}, kind, body)
+
+
+def _topic(topic: Any) -> str:
+    name = topic if isinstance(topic, str) else getattr(topic, "name", None)
+    if not isinstance(name, str):
+        raise TypeError(f"the name of a topic is text, not {type(topic).__name__}")
+    return name
 
 
 def _exact(found: Mapping[str, Any], *names: str) -> dict[str, Any]:

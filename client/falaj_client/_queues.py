@@ -16,8 +16,14 @@ from falaj_client._groups import WAIT_S, _elements
 from falaj_client._times import seconds, span
 from falaj_client._topics import Core, open_topic
 from falaj_client._wire import LINES, Call, path_of
-from falaj_client.errors import ConflictError, InvalidArgument, UnknownQueue, UnknownTopic
-from falaj_client.records import NewRecord, Record, line_of
+from falaj_client.errors import (
+    ConflictError,
+    InvalidArgument,
+    SettingsMismatch,
+    UnknownQueue,
+    UnknownTopic,
+)
+from falaj_client.records import NewRecord, Record, line_of, record_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -29,7 +35,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-__all__ = ["Taken", "Worker", "hire"]
+__all__ = ["Taken", "Worker", "create_queue", "hire"]
 
 #: Dead letters that one request puts back at most.
 REDRIVEN = 10_000
@@ -43,18 +49,51 @@ def hire(
     limits: dict[str, Any],
     *,
     create: bool,
+    topic: str | None = None,
+    order: str | None = None,
 ) -> Operation[Worker[Any]]:
-    """Find the topic of a queue, by default the one of its name."""
-    topic, is_new = name, False
+    """Find the topic of a queue, by default the one of its name.
+
+    A queue with a topic or an order of its own is created here, any other one by its first job.
+    """
+    if order not in (None, "key"):
+        raise InvalidArgument(f'order is "key" or None, not {order!r}')
+    if topic is not None and not isinstance(topic, str):
+        raise TypeError(f"the topic of a queue is its name here, not {type(topic).__name__}")
+    over, is_new = name if topic is None else topic, False
     try:
         answer = yield from call(patience, Call("GET", path_of("queues", name)))
-        topic = answer.json["topic"] or name
+        _expect(name, answer.json, topic, order)
+        over = answer.json["topic"]
     except UnknownQueue:
         if not create:
             raise
         is_new = True
-    core = yield from open_topic(patience, topic, codec, {}, create=create, single=True)
+    core = yield from open_topic(patience, over, codec, {}, create=create, single=True)
+    if is_new and (topic is not None or order is not None):
+        yield from create_queue(patience, name, over, order)
+        is_new = False
     return Worker(patience, name, core, limits, is_new=is_new)
+
+
+def create_queue(
+    patience: Patience, name: str, topic: str | None, order: str | None
+) -> Operation[str]:
+    """Create a queue, or check that it has this topic and order; return the name of its topic."""
+    body = json.dumps({"topic": topic, "order": order}).encode()
+    answer = yield from call(patience, Call("PUT", path_of("queues", name), {}, _JSON, body))
+    return str(answer.json["topic"])
+
+
+def _expect(name: str, found: Any, topic: str | None, order: str | None) -> None:
+    for setting, stored, asked in (
+        ("topic", found["topic"], topic),
+        ("order", found["order"], order),
+    ):
+        if asked is not None and stored != asked:
+            raise SettingsMismatch(
+                f"queue {name!r} has {setting} = {stored}, not {asked}: leave that out"
+            )
 
 
 class Taken(Generic[T]):
@@ -150,7 +189,7 @@ class Worker(Generic[T]):
             lines = _elements(answer.body.decode(), "jobs")
             if found or (end is not None and time.monotonic() >= end):
                 return [
-                    (each["job"], each["attempt"], Record(line, each, self.core.codec))
+                    (each["job"], each["attempt"], record_of(line, each, self.core.codec))
                     for line, each in zip(lines, found, strict=True)
                 ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -10,8 +11,6 @@ from falaj_client._times import seconds, span
 from falaj_client.errors import InvalidArgument, NotOverHttp
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from falaj_client._times import Duration
 
 __all__ = ["Retention", "Settings", "changes", "given", "token_of"]
@@ -73,27 +72,42 @@ def given(settings: Mapping[str, Any]) -> tuple[bool, dict[str, Any]]:
     return settings.get("create", True), sent
 
 
-def changes(settings: Mapping[str, Any], compacted: bool | None) -> dict[str, Any]:
+def changes(
+    settings: Mapping[str, Any], compacted: bool | None, properties: Any = None
+) -> dict[str, Any]:
     """Return changed settings of a topic as the API has them; None lifts a limit.
 
     Raises:
         TypeError: There is no such setting, or it is of another type.
-        InvalidArgument: A limit is less than 1.
-        NotOverHttp: Only a native handle has it.
+        InvalidArgument: A limit is less than 1, or a text holds half a character.
     """
     if compacted is not None and not isinstance(compacted, bool):
         raise TypeError(f"compacted is True or False, not {compacted!r}")
     limits = dict[str, Any]()
     for name, value in settings.items():
-        if name == "properties":
-            raise NotOverHttp(
-                "properties= is only for programs on the server's machine: leave it out here"
-            )
         if name not in Retention.__annotations__:
             raise TypeError(f"configure() has no setting {name!r}")
         limits[name.removeprefix("retention_")] = _limit(name, value)
-    sent = {"retention": limits} if limits else {}
+    sent: dict[str, Any] = {"retention": limits} if limits else {}
+    if properties is not None:
+        sent["properties"] = _texts(properties)
     return sent if compacted is None else {**sent, "compacted": compacted}
+
+
+def _texts(properties: Any) -> dict[str, str | None]:
+    if not isinstance(properties, Mapping):
+        raise TypeError(f"properties is a mapping of texts by name, not {properties!r}")
+    for name, value in properties.items():
+        for text in (name,) if value is None else (name, value):
+            if not isinstance(text, str):
+                raise TypeError(f"properties are texts by name, and {text!r} is no text")
+            try:
+                text.encode()
+            except UnicodeEncodeError:
+                raise InvalidArgument(
+                    "properties are kept as UTF-8, which has no half characters"
+                ) from None
+    return dict(properties)
 
 
 def _limit(name: str, value: Any) -> Any:

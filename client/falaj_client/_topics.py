@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from falaj_client._calls import Producers, call, open_stream
+from falaj_client._frames import FRAMES, records_of
+from falaj_client._pages import AHEAD, PAGE, Pages, Part, merged
 from falaj_client._settings import changes
 from falaj_client._times import iso, milliseconds_of, seconds, span, to_ns
 from falaj_client._wire import LINES, Broken, Call, Give, Piece, Shut, path_of
@@ -27,7 +29,7 @@ from falaj_client.errors import (
     UnknownTopic,
     of_problem,
 )
-from falaj_client.records import NewRecord, Position, Record, line_of, new_records
+from falaj_client.records import NewRecord, Position, Record, line_of, new_records, record_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -40,8 +42,6 @@ T = TypeVar("T")
 
 __all__ = ["Core", "limits_of", "open_topic", "start_query", "topic_names"]
 
-#: Records of one page.
-PAGE = 1000
 #: Seconds without a word after which a stream is taken up again: the server sends one each minute.
 _SILENCE_S = 150.0
 _SYNCS = ("none", "interval", "durable")
@@ -180,11 +180,26 @@ class Core(Generic[T]):
     def describe(self) -> Operation[dict[str, Any]]:
         """Ask for settings and offsets, as they are now."""
         found = yield from describe(self.patience, self.name)
+        self._expect(found)
+        return found
+
+    def _expect(self, found: Mapping[str, Any]) -> None:
         if found.get("generation") != self.found.get("generation"):
             raise TopicDeleted(
                 f"topic {self.name!r} was deleted, and there is another of this name: open it again"
             )
-        return found
+
+    def properties(self) -> Operation[dict[str, str]]:
+        """Ask for the texts that programs keep with the topic."""
+        found = yield from self.describe()
+        return dict(found["properties"])
+
+    def count(self) -> Operation[int]:
+        """Count the records that there are."""
+        asked = Call("GET", path_of("topics", self.name, "count"), {"partition": self.chosen})
+        answer = yield from call(self.patience, asked)
+        self._expect(answer.json)
+        return int(answer.json["count"])
 
     def offsets(self) -> Operation[dict[int, range]]:
         """Ask for the offsets of each partition."""
@@ -255,23 +270,22 @@ class Core(Generic[T]):
         self, query: Mapping[str, Any], limit: int = PAGE
     ) -> Operation[tuple[list[Record[T]], int]]:
         """Read some records of one partition, and the offset that comes next."""
-        where = {**query, "partition": self.partitions.start, "limit": limit}
-        asked = Call("GET", self.path, where, {"Accept": LINES})
+        number = self.partitions.start
+        where = {**query, "partition": number, "limit": limit}
+        asked = Call("GET", self.path, where, {"Accept": FRAMES})
         answer = yield from call(self.patience, asked)
-        records = [self.record(line) for line in answer.body.splitlines()]
+        records = records_of(answer.body, self.name, number, self.codec)
         return records, int(answer.headers["falaj-next-offset"])
 
     def record(self, line: bytes) -> Record[T]:
         """Read a line."""
-        return Record(line, json.loads(line), self.codec)
+        return record_of(line, json.loads(line), self.codec)
 
     def between(self, start: int, stop: int) -> Operation[None]:
         """Give the records of these offsets of one partition, a page at a time."""
-        while start < stop:
-            records, start = yield from self.page({"from": start}, min(PAGE, stop - start))
-            if not records:
-                return
-            yield Give([record for record in records if record.offset < stop])
+        pages = Pages(self, range(start, stop), is_ahead=True)
+        while records := (yield from pages.next()):
+            yield Give(records)
 
     def stepping(self, offsets: range) -> Operation[None]:
         """Give the records of these offsets, in their order."""
@@ -298,14 +312,18 @@ class Core(Generic[T]):
             ((_, those),) = offsets.items()
             yield from self.between(those.start, those.stop)
             return
-        parts = [_Part(self.partition(number), those) for number, those in offsets.items()]
+        is_ahead = len(offsets) <= AHEAD
+        parts = [
+            Part(Pages(self.partition(number), those, is_ahead=is_ahead))
+            for number, those in offsets.items()
+        ]
         while True:
             for part in parts:
                 yield from part.fill()
             parts = [part for part in parts if part.held]
             if not parts:
                 return
-            yield Give(list(_merged(parts)))
+            yield Give(list(merged(parts)))
 
     def read(self, start: int, n: int) -> Operation[list[Record[T]]]:
         """Read up to `n` records from an offset on."""
@@ -502,9 +520,14 @@ class Core(Generic[T]):
             raise InvalidArgument("this is one partition of several: finish the whole topic")
         yield from self._act("finish", {})
 
-    def configure(self, compacted: bool | None, settings: Mapping[str, Any]) -> Operation[Any]:
+    def configure(
+        self,
+        compacted: bool | None,
+        properties: Mapping[str, str | None] | None,
+        settings: Mapping[str, Any],
+    ) -> Operation[Any]:
         """Change settings; return the limits as they are now."""
-        asked = changes(settings, compacted)
+        asked = changes(settings, compacted, properties)
         found = yield from self.describe()  # another topic of this name keeps its settings
         if asked:
             path, kind = path_of("topics", self.name), {"Content-Type": "application/json"}
@@ -567,30 +590,6 @@ def _producer_name(producer: Any) -> str:
     if not isinstance(name, str):
         raise TypeError(f"producer is a name, not {type(producer).__name__}")
     return name
-
-
-class _Part(Generic[T]):
-    """A partition that is read a page at a time, to be merged with others."""
-
-    def __init__(self, core: Core[T], offsets: range) -> None:
-        self._core, self._offsets = core, offsets
-        self.held: list[Record[T]] = []
-
-    def fill(self) -> Operation[None]:
-        """Read the next page, if the last one was merged."""
-        while not self.held and self._offsets:
-            stop = self._offsets.stop
-            limit = min(PAGE, len(self._offsets))
-            records, after = yield from self._core.page({"from": self._offsets.start}, limit)
-            self.held = [record for record in reversed(records) if record.offset < stop]
-            self._offsets = range(after if records else stop, stop)
-
-
-def _merged(parts: list[_Part[T]]) -> Iterator[Record[T]]:
-    """Take records in the order of their times, until a partition needs its next page."""
-    while all(part.held for part in parts):
-        part = min(parts, key=lambda part: (part.held[-1].timestamp_ns, part.held[-1].partition))
-        yield part.held.pop()
 
 
 @dataclass(frozen=True)

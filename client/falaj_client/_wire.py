@@ -1,9 +1,10 @@
 """The steps of an operation, without input or output: requests to send, and times to wait.
 
 An operation is a generator. It yields steps and gets their results: `Sent` gets an `Answer`, so
-does `Open`, and `Piece` the next bytes of its body. `Give` passes records on to the program. A
-driver (`_drivers`) does the steps, with or without asyncio, so each rule of the client is written
-once. If a step fails, `Broken` is thrown into the operation.
+does `Open`, and `Piece` the next bytes of its body. `Give` passes records on to the program.
+`Begin` starts another operation beside this one, and `Finish` waits for its result. A driver
+(`_drivers`) does the steps, with or without asyncio, so each rule of the client is written once. If
+a step fails, `Broken` is thrown into the operation, or the error of what it had begun.
 """
 
 from __future__ import annotations
@@ -22,8 +23,10 @@ T = TypeVar("T")
 __all__ = [
     "LINES",
     "Answer",
+    "Begin",
     "Broken",
     "Call",
+    "Finish",
     "Give",
     "Open",
     "Operation",
@@ -137,7 +140,19 @@ class Give(NamedTuple):
     items: Sequence[Any]
 
 
-Step: TypeAlias = Sent | Open | Piece | Shut | Sleep | Give
+class Begin(NamedTuple):
+    """Start an operation beside this one; the result is what `Finish` takes."""
+
+    operation: Operation[Any]
+
+
+class Finish(NamedTuple):
+    """Wait for what `Begin` started, and get its result."""
+
+    begun: Any
+
+
+Step: TypeAlias = Sent | Open | Piece | Shut | Sleep | Give | Begin | Finish
 Operation: TypeAlias = Generator[Step, Any, T]
 
 

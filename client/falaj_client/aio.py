@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 from falaj_client._calls import Patience, Producers
 from falaj_client._drivers import AsyncDriver, AsyncItems
 from falaj_client._groups import join
-from falaj_client._looks import delete_named, group_info, names_of, queue_info
+from falaj_client._looks import (
+    delete_named,
+    forget_topic,
+    group_info,
+    names_of,
+    queue_info,
+    seek_group,
+)
 from falaj_client._missing import STORE, TOPIC, refuse
 from falaj_client._queues import hire
 from falaj_client._settings import given, token_of
@@ -156,16 +163,18 @@ class AsyncStore:
     async def queue(
         self,
         name: str,
+        topic: str | None = None,
         *,
         codec: str | Codec[Any] | None = None,
         max_attempts: int | None = None,
         dead_letter: str | None = None,
+        order: Literal["key"] | None = None,
         create: bool = True,
     ) -> AsyncQueue[Any]:
         """Open a work queue over a topic; as `Store.queue`."""
         told = {"max_attempts": max_attempts, "dead_letter": dead_letter}
         limits = {name: value for name, value in told.items() if value is not None}
-        hiring = hire(self._patience, name, codec, limits, create=create)
+        hiring = hire(self._patience, name, codec, limits, create=create, topic=topic, order=order)
         return AsyncQueue(self._driver, await self._run(hiring))
 
     async def groups(self) -> dict[str, Any]:
@@ -176,6 +185,16 @@ class AsyncStore:
     async def delete_group(self, name: str) -> None:
         """Delete a consumer group and its committed offsets."""
         await self._run(delete_named(self._patience, "group", name))
+
+    async def seek_group(
+        self, group: str, topic: str, to: Start, *, partition: int | None = None
+    ) -> dict[int, int]:
+        """Move the committed offsets of a group without members; as `Store.seek_group`."""
+        return await self._run(seek_group(self._patience, group, topic, to, partition))
+
+    async def forget_topic(self, group: str, topic: str | AsyncAnyTopic[Any]) -> None:
+        """Forget the committed offsets of a group in a topic that it no longer reads."""
+        await self._run(forget_topic(self._patience, group, topic))
 
     async def queues(self) -> dict[str, Any]:
         """Describe the work queues that the token may read, by name."""
@@ -242,6 +261,14 @@ class AsyncAnyTopic(Generic[T]):
         """Ask whether the topic is finished."""
         return bool((await self._run(self._core.describe()))["finished"])
 
+    async def properties(self) -> dict[str, str]:
+        """Ask for the texts that programs keep with the topic, by name."""
+        return await self._run(self._core.properties())
+
+    async def count(self) -> int:
+        """Count the records, without reading them; as `AnyTopic.count`."""
+        return await self._run(self._core.count())
+
     def partition(self, partition: int) -> AsyncTopic[T]:
         """View one partition as a topic of its own."""
         return AsyncTopic(self._store, self._core.partition(partition))
@@ -259,10 +286,14 @@ class AsyncAnyTopic(Generic[T]):
         return self._items(self._core.follow(start, timeout))
 
     async def configure(
-        self, *, compacted: bool | None = None, **settings: Unpack[Retention]
+        self,
+        *,
+        compacted: bool | None = None,
+        properties: Mapping[str, str | None] | None = None,
+        **settings: Unpack[Retention],
     ) -> Mapping[str, Any]:
         """Change what the topic keeps, for all processes; as `AnyTopic.configure`."""
-        return await self._run(self._core.configure(compacted, settings))
+        return await self._run(self._core.configure(compacted, properties, settings))
 
     async def compact(
         self, *, delete_retention: Duration = 86_400, seal: bool = False

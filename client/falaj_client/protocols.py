@@ -123,6 +123,13 @@ class AnyTopicLike(Protocol[T_co]):
     def finished(self) -> bool:
         """True once no record comes after those that are there."""
 
+    @property
+    def properties(self) -> dict[str, str]:
+        """The texts that programs keep with the topic, by name."""
+
+    def count(self) -> int:
+        """Count the records, without reading them."""
+
     def __iter__(self) -> Iterator[RecordLike[T_co]]: ...
     def __len__(self) -> int: ...
     def follow(self, start: Start = ..., *, timeout: float | None = ...) -> FollowerLike[T_co]:
@@ -135,6 +142,7 @@ class AnyTopicLike(Protocol[T_co]):
         self,
         *,
         compacted: bool | None = ...,
+        properties: Mapping[str, str | None] | None = ...,
         retention_bytes: int | None = ...,
         retention_age: timedelta | float | str | None = ...,
         retention_records: int | None = ...,
@@ -429,13 +437,23 @@ class StoreLike(Protocol):
     def delete_group(self, name: str) -> None:
         """Delete a consumer group."""
 
+    def seek_group(
+        self, group: str, topic: str, to: Start, *, partition: int | None = None
+    ) -> dict[int, int]:
+        """Move the committed offsets of a group without members."""
+
+    def forget_topic(self, group: str, topic: str) -> None:
+        """Forget the committed offsets of a group in one topic."""
+
     def queue(
         self,
         name: str,
+        topic: str | None = None,
         *,
         codec: str | None = None,
         max_attempts: int | None = None,
         dead_letter: str | None = None,
+        order: Literal["key"] | None = None,
         create: bool = True,
     ) -> QueueLike[Any]:
         """Open a work queue."""

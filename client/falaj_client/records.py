@@ -1,7 +1,8 @@
 """Records: `Record` as it is read, `NewRecord` to be appended, `Position`; and their lines of JSON.
 
 A line is the object that `falaj cat --json` prints. Bytes that are no text stand in a member that
-ends in `_base64`. In a topic of JSON, `value` is the document as it was written.
+ends in `_base64`. In a topic of JSON, `value` is the document as it was written. Pages come as
+frames instead, which `_frames` reads.
 """
 
 from __future__ import annotations
@@ -23,7 +24,16 @@ T = TypeVar("T")
 Key = str | bytes | bytearray | memoryview
 Headers = Mapping[str, Key | None] | Iterable[tuple[str, Key | None]]
 
-__all__ = ["Headers", "Key", "NewRecord", "Position", "Record", "line_of", "new_records"]
+__all__ = [
+    "Headers",
+    "Key",
+    "NewRecord",
+    "Position",
+    "Record",
+    "line_of",
+    "new_records",
+    "record_of",
+]
 
 
 class Position(NamedTuple):
@@ -43,33 +53,30 @@ class Record(Generic[T]):
         timestamp_ns: When it happened, or else was appended, in nanoseconds since 1970.
         key: The key, or None.
         headers: Names and values, in order; a name may stand twice.
-        is_tombstone: True for a record without a value, which deletes its key.
+        raw: The bytes of the value; None for a tombstone.
     """
 
-    __slots__ = (
-        "_codec",
-        "_line",
-        "_value",
-        "headers",
-        "is_tombstone",
-        "key",
-        "offset",
-        "partition",
-        "timestamp_ns",
-        "topic",
-    )
+    __slots__ = ("_codec", "headers", "key", "offset", "partition", "raw", "timestamp_ns", "topic")
 
-    def __init__(self, line: str | bytes, fields: Mapping[str, Any], codec: Codec[T]) -> None:
-        self._line, self._codec, self._value = line, codec, fields
-        self.topic: str = fields["topic"]
-        self.partition: int = fields["partition"]
-        self.offset = int(fields["offset"])
-        self.timestamp_ns: int = parse_iso(fields["time"])
-        self.key = _bytes_of(fields, "key")
-        self.headers: tuple[tuple[str, bytes | None], ...] = tuple(
-            (each["name"], _bytes_of(each, "value")) for each in fields.get("headers", ())
-        )
-        self.is_tombstone: bool = fields.get("tombstone", False)
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        timestamp_ns: int,
+        key: bytes | None,
+        headers: tuple[tuple[str, bytes | None], ...],
+        raw: bytes | None,
+        codec: Codec[T],
+    ) -> None:
+        self.topic, self.partition, self.offset = topic, partition, offset
+        self.timestamp_ns, self.key, self.headers = timestamp_ns, key, headers
+        self.raw, self._codec = raw, codec
+
+    @property
+    def is_tombstone(self) -> bool:
+        """True for a record without a value, which deletes its key."""
+        return self.raw is None
 
     @property
     def timestamp(self) -> datetime:
@@ -97,16 +104,6 @@ class Record(Generic[T]):
             failed.offset = self.offset
             raise failed from error
 
-    @property
-    def raw(self) -> bytes | None:
-        """The bytes of the value; None for a tombstone."""
-        fields = self._value
-        if self.is_tombstone:
-            return None
-        if self._codec.name == "json" and "value" in fields:
-            return _document(self._line)
-        return _bytes_of(fields, "value")
-
     def to_bytes(self) -> bytes:
         """The bytes of the value; none for a tombstone."""
         return self.raw or b""
@@ -133,6 +130,31 @@ class Record(Generic[T]):
     def __repr__(self) -> str:
         several = f"[{self.partition}]" if self.partition else ""
         return f"<Record {self.topic}{several}[{self.offset}] {self.raw!r}>"
+
+
+def record_of(line: str | bytes, fields: Mapping[str, Any], codec: Codec[T]) -> Record[T]:
+    """Read a record from its line of JSON.
+
+    Args:
+        line: The line; only in a topic of JSON is it looked at.
+        fields: Its members.
+        codec: The codec of its topic.
+    """
+    raw: bytes | None = None
+    if not fields.get("tombstone", False):
+        is_document = codec.name == "json" and "value" in fields
+        raw = _document(line) if is_document else _bytes_of(fields, "value")
+    headers = tuple((each["name"], _bytes_of(each, "value")) for each in fields.get("headers", ()))
+    return Record(
+        fields["topic"],
+        fields["partition"],
+        int(fields["offset"]),
+        parse_iso(fields["time"]),
+        _bytes_of(fields, "key"),
+        headers,
+        raw,
+        codec,
+    )
 
 
 def _bytes_of(fields: Mapping[str, Any], name: str) -> bytes | None:

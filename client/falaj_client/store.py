@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 from falaj_client._calls import Patience, Producers
 from falaj_client._drivers import Driver
 from falaj_client._groups import join
-from falaj_client._looks import delete_named, group_info, names_of, queue_info
+from falaj_client._looks import (
+    delete_named,
+    forget_topic,
+    group_info,
+    names_of,
+    queue_info,
+    seek_group,
+)
 from falaj_client._missing import STORE, refuse
 from falaj_client._queues import hire
 from falaj_client._settings import given, token_of
@@ -208,27 +215,34 @@ class Store:
     def queue(
         self,
         name: str,
+        topic: str | None = None,
         *,
         codec: str | Codec[Any] | None = None,
         max_attempts: int | None = None,
         dead_letter: str | None = None,
+        order: Literal["key"] | None = None,
         create: bool = True,
     ) -> Queue[Any]:
         """Open a work queue over a topic; the first to use it creates it.
 
         Args:
-            name: Its name; a new queue is over the topic of that name.
+            name: Its name.
+            topic: The name of its topic; by default the topic of the queue's name.
             codec: The codec of the topic, as for `topic`.
             max_attempts: After how many attempts a job becomes a dead letter; None tries on.
             dead_letter: The topic of dead letters; by default the topic's name and `.dead`.
+            order: "key" delivers a job only when the one before it of the same key is done.
             create: False raises `UnknownQueue` where there is none.
 
         Returns:
             The queue.
+
+        Raises:
+            SettingsMismatch: The queue exists with another topic or order.
         """
         told = {"max_attempts": max_attempts, "dead_letter": dead_letter}
         limits = {name: value for name, value in told.items() if value is not None}
-        hiring = hire(self._patience, name, codec, limits, create=create)
+        hiring = hire(self._patience, name, codec, limits, create=create, topic=topic, order=order)
         return Queue(self._driver, self._run(hiring))
 
     @property
@@ -244,6 +258,39 @@ class Store:
             InvalidArgument: The group has a living member.
         """
         self._run(delete_named(self._patience, "group", name))
+
+    def seek_group(
+        self, group: str, topic: str, to: Start, *, partition: int | None = None
+    ) -> dict[int, int]:
+        """Move the committed offsets of a group that has no living member, on disk.
+
+        Args:
+            group: The group.
+            topic: The topic.
+            to: "earliest", "latest", an offset (-10: the last ten records), or a time.
+            partition: Only this partition; by default all.
+
+        Returns:
+            The committed offset of each partition.
+
+        Raises:
+            UnknownGroup: There is no group of this name.
+            InvalidArgument: The group has a living member, or never read the partition.
+            OffsetOutOfRange: No record has this offset.
+        """
+        return self._run(seek_group(self._patience, group, topic, to, partition))
+
+    def forget_topic(self, group: str, topic: str | AnyTopic[Any]) -> None:
+        """Forget the committed offsets of a group in a topic that it no longer reads.
+
+        Args:
+            group: The consumer group.
+            topic: The topic, or its name.
+
+        Raises:
+            InvalidArgument: A member of the group reads the topic.
+        """
+        self._run(forget_topic(self._patience, group, topic))
 
     @property
     def queues(self) -> Mapping[str, Any]:

@@ -72,6 +72,15 @@ class AnyTopic(Generic[T]):
         """True once no record comes after those that are there."""
         return bool(self._run(self._core.describe())["finished"])
 
+    @property
+    def properties(self) -> dict[str, str]:
+        """The texts that programs keep with the topic, by name; `configure` changes them."""
+        return self._run(self._core.properties())
+
+    def count(self) -> int:
+        """Count the records, without reading them; compaction leaves fewer than `len(topic)`."""
+        return self._run(self._core.count())
+
     def partition(self, partition: int) -> Topic[T]:
         """View one partition as a topic of its own.
 
@@ -111,7 +120,11 @@ class AnyTopic(Generic[T]):
         return self._items(self._core.follow(start, timeout, places))
 
     def configure(
-        self, *, compacted: bool | None = None, **settings: Unpack[Retention]
+        self,
+        *,
+        compacted: bool | None = None,
+        properties: Mapping[str, str | None] | None = None,
+        **settings: Unpack[Retention],
     ) -> Mapping[str, Any]:
         """Change what the topic keeps, for all processes.
 
@@ -119,6 +132,8 @@ class AnyTopic(Generic[T]):
 
         Args:
             compacted: Whether `compact` may leave only the last record of each key.
+            properties: Texts by name; those that are not named stay, and None removes one. They
+                change at once, or none does.
             **settings: `retention_bytes`, `retention_age`, `retention_records`, `retention_waits`,
                 `retention_protected`, as for a native topic. An age has at most six digits in one
                 unit; a finer one is rounded up.
@@ -127,10 +142,10 @@ class AnyTopic(Generic[T]):
             All limits as they are now.
 
         Raises:
-            InvalidArgument: A limit is less than 1.
+            InvalidArgument: A limit is less than 1, or the properties are too large.
             TopicDeleted: The topic was deleted, also if there is another of its name now.
         """
-        return self._run(self._core.configure(compacted, settings))
+        return self._run(self._core.configure(compacted, properties, settings))
 
     def compact(
         self, *, delete_retention: Duration = 86_400, seal: bool = False

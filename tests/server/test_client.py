@@ -346,9 +346,6 @@ def test_a_record_that_compaction_removed_is_named_so(tmp_path: Path) -> None:
     "call",
     [
         lambda store, _: store.backup("elsewhere"),
-        lambda store, _: store.seek_group("billing", "orders", 0),
-        lambda _, topic: topic.count(),
-        lambda _, topic: topic.configure(properties={"owner": "shop"}),
         lambda store, _: store.verify(),
         lambda store, _: store.topic("orders", visibility="durable"),
         lambda _, topic: topic.bulk_load("nightly"),

@@ -76,6 +76,50 @@ def test_a_limit_that_is_none_is_refused_alike(
         topic.configure(retention_records=9)
 
 
+def test_properties_change_alike_and_all_of_a_change_or_none(both: StoreLike) -> None:
+    topic = both.partitioned_topic("orders", partitions=2)
+    assert topic.properties == {}
+    topic.configure(properties={"content-type": "text/csv", "owner": "shop ü", "empty": ""})
+    topic.partition(1).configure(properties={"owner": None, "nothing": None})
+    assert topic.properties == {"content-type": "text/csv", "empty": ""}
+    topic.configure(retention_records=5)
+    topic.configure(properties={})
+    too_large = {"content-type": None, "large": "x" * 16_384}
+    with pytest.raises(falaj.errors.InvalidArgument):
+        topic.configure(properties=too_large, retention_records=7)
+    for wrong in ({"": "x"}, {"x" * 129: "x"}, {"a": "\ud800"}):
+        with pytest.raises(falaj.errors.InvalidArgument):
+            topic.configure(properties=wrong)
+    for strange in ({1: "x"}, {"a": 1}, [("a", "b")]):
+        with pytest.raises(TypeError):
+            topic.configure(properties=strange)  # type: ignore[arg-type]
+    assert topic.configure()["records"] == 5
+    assert topic.properties == {"content-type": "text/csv", "empty": ""}
+    both.delete_topic("orders")
+    both.topic("orders")
+    with pytest.raises(falaj.errors.TopicDeleted):
+        _ = topic.properties
+
+
+def test_records_are_counted_alike_also_where_compaction_left_gaps(both: StoreLike) -> None:
+    topic = both.partitioned_topic("orders", partitions=2, codec="str")
+    assert topic.count() == 0
+    topic.extend([(f"k{i % 3}", f"{i}") for i in range(30)])
+    topic.partition(1).extend(["x", "y"])
+    ends = topic.partition(0).end_offset
+    assert (topic.count(), topic.partition(0).count(), len(topic)) == (32, ends, 32)
+    topic.configure(compacted=True)
+    topic.compact(seal=True)
+    assert topic.count() == len(list(topic)) < len(topic)
+    assert topic.count() == topic.partition(0).count() + topic.partition(1).count()
+    topic.partition(1).trim(before_offset=topic.partition(1).end_offset)
+    assert topic.partition(1).count() == 0
+    both.delete_topic("orders")
+    both.topic("orders")
+    with pytest.raises(falaj.errors.TopicDeleted):
+        topic.count()
+
+
 def test_groups_and_queues_are_looked_at_and_deleted_alike(both: StoreLike) -> None:
     assert (list(both.groups), list(both.queues)) == ([], [])
     both.topic("orders", codec="str").extend(["a", "b", "c"])
@@ -131,6 +175,9 @@ def test_limits_groups_and_queues_from_asyncio_are_the_same(tmp_path: Path) -> N
             limits = await topic.configure(retention_records=700, compacted=True)
             assert limits["records"] == 700
             assert (await topic.compact(seal=True))["removed"] == 1
+            assert await topic.count() == 1
+            await topic.configure(properties={"owner": "shop"})
+            assert await topic.properties() == {"owner": "shop"}
             async with await store.consumer("billing", topic) as member:
                 assert [record.value for record in await member.poll(1)] == ["new"]
                 await member.commit()

@@ -55,6 +55,26 @@ def test_a_change_keeps_what_it_does_not_name_and_null_lifts_a_limit(tmp_path: P
         }
 
 
+def test_properties_and_counts_over_http_are_those_that_native_programs_see(
+    tmp_path: Path,
+) -> None:
+    with Server(tmp_path / "events") as server, falaj.open(tmp_path / "events") as store:
+        topic = store.partitioned_topic("orders", partitions=2)
+        topic.extend([("a", b"1"), ("b", b"2"), ("a", b"3")])
+        kept = {"owner": "shop", "gone": None}
+        changed = send(server, "PATCH", TOPIC, {"properties": kept})
+        assert (changed.status, changed.json["properties"]) == (200, {"owner": "shop"})
+        assert topic.properties == {"owner": "shop"}
+        for wrong in ({"": "x"}, {"x": 5}, {"x": "y" * 20_000}, ["x"]):
+            refused = send(server, "PATCH", TOPIC, {"properties": wrong})
+            assert refused.status in (400, 409), refused
+        assert server.get(TOPIC).json["properties"] == {"owner": "shop"}
+        counts = [server.get(f"{TOPIC}/count?partition={part}").json["count"] for part in (0, 1)]
+        assert sum(counts) == server.get(f"{TOPIC}/count").json["count"] == topic.count() == 3
+        assert server.get("/v1/topics/nothing/count").problem == "unknown-topic"
+        assert server.get(f"{TOPIC}/count?partition=2").status == 400
+
+
 def test_a_finished_topic_takes_no_more_records_from_any_process(tmp_path: Path) -> None:
     with Server(tmp_path / "events") as server, falaj.open(tmp_path / "events") as store:
         topic = store.topic("orders")

@@ -8,7 +8,7 @@ use super::group::Consumer;
 use super::reader::GroupReader;
 use super::subscription::TopicPattern;
 use super::{GroupInfo, GroupMember};
-use super::{delete_group, forget_topic, group_info, list_groups};
+use super::{delete_group, forget_topic, group_info, list_groups, seek_group};
 use crate::error::{Error, Result};
 use crate::store::Store;
 use crate::topic::{Start, Topic, Visibility};
@@ -120,6 +120,34 @@ impl Store {
     /// `LockTimeout`, `SystemCallFailed`.
     pub fn delete_group(&self, group: &str) -> Result<()> {
         delete_group(self, group)
+    }
+
+    /// Move the committed offset of a group in one partition that it has read. It must have no living
+    /// member. Returns the new offset, which is on disk.
+    ///
+    /// # Errors
+    /// `UnknownGroup`, `UnknownTopic`, `OffsetOutOfRange`, `NotWritable`; `InvalidArgument` while a member
+    /// lives, and for a partition that the group never read; `CorruptData`, `LockTimeout`, `SystemCallFailed`.
+    ///
+    /// # Examples
+    /// ```
+    /// use falaj::{Start, Store};
+    /// # let dir = tempfile::tempdir()?;
+    /// let store = Store::open(dir.path().join("events"))?;
+    /// store.topic("orders")?.append(b"one")?;
+    /// store.consumer("billing", ["orders"])?.close()?;
+    /// assert_eq!(store.seek_group("billing", "orders", 0, Start::Latest)?, 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn seek_group(
+        &self,
+        name: &str,
+        topic: &str,
+        partition: u32,
+        to: impl Into<Start>,
+    ) -> Result<u64> {
+        let topic = self.topic_options(topic).create(false).open()?;
+        seek_group(self, name, &topic, partition, to.into())
     }
 
     /// Let a group forget a topic that it no longer reads, so that retention does not wait for it.

@@ -147,8 +147,12 @@ impl App {
             .route("/v1/groups/{group}/commit", post(groups::commit))
             .route("/v1/groups/{group}/seek", post(groups::seek))
             .route("/v1/groups/{group}/leave", post(groups::leave))
+            .route("/v1/groups/{group}/forget", post(groups::forget))
             .route("/v1/queues", get(queue_admin::list))
-            .route("/v1/queues/{queue}", get(queue_admin::describe).delete(queue_admin::delete))
+            .route(
+                "/v1/queues/{queue}",
+                get(queue_admin::describe).put(queue_admin::create).delete(queue_admin::delete),
+            )
             .route("/v1/queues/{queue}/put", post(queue_admin::put))
             .route("/v1/queues/{queue}/take", post(queues::take))
             .route("/v1/queues/{queue}/ack", post(queues::ack))
@@ -164,6 +168,7 @@ impl App {
                     .delete(topics::delete)
                     .post(topics::act),
             )
+            .route("/v1/topics/{topic}/count", get(topics::count))
             .route("/v1/topics/{topic}/records", get(read::read).post(append::append))
             .fallback(unknown)
             .method_not_allowed_fallback(not_allowed)

@@ -4,8 +4,8 @@ use std::time::{Duration, SystemTime};
 
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::HeaderMap;
-use axum::response::Response;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json};
 use falaj::report::QueueInfo;
 use falaj::{Error, NOT_BEFORE};
@@ -16,7 +16,7 @@ use super::App;
 use super::append::{Appending, PATIENCE, Sync, append_to};
 use super::asked::{Asked, Named};
 use super::problem::{Answer, Problem, exact};
-use super::queues::{empty, letters_of, may_create, open, with_letters};
+use super::queues::{about, empty, letters_of, may_create, with_letters};
 use super::topics::document;
 use crate::access::{Action, Kind, Principal};
 use crate::config::units::Span;
@@ -45,9 +45,50 @@ struct Redrive {
     limit: Option<u64>,
 }
 
-/// Read the body of a redrive, whatever it holds.
+/// The settings of a new queue.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct NewQueue {
+    topic: Option<String>,
+    order: Option<Order>,
+}
+
+/// The order of a queue's jobs.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Order {
+    /// A job is delivered only when the one before it of the same key is done.
+    Key,
+}
+
+/// Read each of the bodies here, whatever it holds.
 pub fn parse_any(bytes: &[u8]) {
     let _ = super::topics::parse::<Redrive>(bytes);
+    let _ = super::topics::parse::<NewQueue>(bytes);
+}
+
+/// Create a queue over a topic that is there, or over that of its name, which is created too.
+///
+/// # Errors
+/// 403; 404 for a topic that is named and missing; 409 for a queue with another topic or order; those of the engine.
+pub async fn create(
+    State(app): State<App>,
+    Extension(principal): Extension<Principal>,
+    Named(name): Named<String>,
+    headers: HeaderMap,
+    body: Body,
+) -> Answer {
+    principal.may(Action::Create, Kind::Group, &name)?;
+    let asked: NewQueue = document(&app, &headers, body).await?;
+    let may_make_topic = match &asked.topic {
+        Some(topic) => principal.may(Action::Read, Kind::Topic, topic).map(|()| false),
+        None => Ok(principal.may(Action::Create, Kind::Topic, &name).is_ok()),
+    }?;
+    let order = asked.order.map(|Order::Key| true);
+    let (existed, info) =
+        app.served.create_queue(&name, asked.topic, order, may_make_topic).await?;
+    let status = if existed { StatusCode::OK } else { StatusCode::CREATED };
+    Ok((status, Json(shown(&info))).into_response())
 }
 
 impl PutQuery {
@@ -178,9 +219,7 @@ pub async fn redrive(
     headers: HeaderMap,
     body: Body,
 ) -> Answer<Response> {
-    principal.may(Action::Read, Kind::Group, &name)?;
-    let asked: Redrive = document(&app, &headers, body).await?;
-    let queue = open(&app, &principal, &name, false).await?;
+    let (asked, queue): (Redrive, _) = about(&app, &principal, &name, &headers, body).await?;
     let topic = queue.queue().topic().clone();
     principal.may(Action::Append, Kind::Topic, topic.name())?;
     let letters = letters_of(&queue, asked.dead_letter.as_ref())?;

@@ -17,7 +17,7 @@ use axum::http::{HeaderMap, StatusCode, Version, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json};
 use falaj::{Error, Job, Queue, Record, Ticket, Topic};
-use serde::de::{self, SeqAccess, Visitor};
+use serde::de::{self, DeserializeOwned, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 use tokio::sync::OwnedMutexGuard;
@@ -433,9 +433,7 @@ pub async fn ack(
     headers: HeaderMap,
     body: Body,
 ) -> Answer<Json<Value>> {
-    principal.may(Action::Read, Kind::Group, &name)?;
-    let asked: Ack = document(&app, &headers, body).await?;
-    let queue = open(&app, &principal, &name, false).await?;
+    let (asked, queue): (Ack, _) = about(&app, &principal, &name, &headers, body).await?;
     let acked = settle(&queue, asked.jobs, None, Job::ack).await?;
     Ok(Json(json!({ "acked": acked })))
 }
@@ -451,9 +449,7 @@ pub async fn nack(
     headers: HeaderMap,
     body: Body,
 ) -> Answer<Json<Value>> {
-    principal.may(Action::Read, Kind::Group, &name)?;
-    let asked: Nack = document(&app, &headers, body).await?;
-    let queue = open(&app, &principal, &name, false).await?;
+    let (asked, queue): (Nack, _) = about(&app, &principal, &name, &headers, body).await?;
     let letters = letters(&app, &principal, &queue, asked.max_attempts, asked.dead_letter.as_ref());
     let letters = letters.await?;
     let (delay, reason) = (asked.delay.map(|delay| delay.0), asked.reason);
@@ -473,9 +469,7 @@ pub async fn extend(
     headers: HeaderMap,
     body: Body,
 ) -> Answer<Json<Value>> {
-    principal.may(Action::Read, Kind::Group, &name)?;
-    let asked: Extend = document(&app, &headers, body).await?;
-    let queue = open(&app, &principal, &name, false).await?;
+    let (asked, queue): (Extend, _) = about(&app, &principal, &name, &headers, body).await?;
     let lease = asked.lease.map_or(LEASE, |lease| lease.0);
     if lease.is_zero() {
         return Err(Box::new(Problem::bad_request(NO_LEASE)));
@@ -519,6 +513,19 @@ async fn settle(
     let ids: Value = lost.iter().map(|(ticket, _)| ticket.to_string()).collect();
     let problem = problem.with("jobs", ids).with("settled", settled);
     Err(Box::new(problem.remedy("drop the results of these jobs, and take longer leases")))
+}
+
+/// Read what a request asks of a queue that is there, and open that queue.
+pub(super) async fn about<T: DeserializeOwned + Default>(
+    app: &App,
+    principal: &Principal,
+    name: &str,
+    headers: &HeaderMap,
+    body: Body,
+) -> Answer<(T, Arc<OpenQueue>)> {
+    principal.may(Action::Read, Kind::Group, name)?;
+    let asked = document(app, headers, body).await?;
+    Ok((asked, open(app, principal, name, false).await?))
 }
 
 /// Whether a queue that is missing may be created, with its topic.

@@ -1,5 +1,6 @@
 //! Topics: which there are, what each is, and how it is created, changed, ended and deleted.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use axum::body::Body;
@@ -13,7 +14,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
-use super::asked::Named;
+use super::asked::{Asked, Named};
 use super::problem::{Answer, Problem, exact};
 use super::shape::{iso, parse_iso};
 use super::{App, body};
@@ -46,7 +47,16 @@ struct Settings {
 struct Change {
     compacted: Option<bool>,
     #[serde(deserialize_with = "object")]
+    properties: Option<BTreeMap<String, Option<String>>>,
+    #[serde(deserialize_with = "object")]
     retention: Option<Limits>,
+}
+
+/// The query of a count.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CountQuery {
+    partition: Option<u32>,
 }
 
 /// Which records expire: what is missing stays as it is, and `null` lifts a limit.
@@ -143,6 +153,35 @@ pub async fn describe(
     Ok(Json(shown(info)?))
 }
 
+/// Answer with the number of records of a topic, or of one partition.
+///
+/// # Errors
+/// 403, 404 and those of the engine.
+pub async fn count(
+    State(app): State<App>,
+    Extension(principal): Extension<Principal>,
+    Named(name): Named<String>,
+    Asked(query): Asked<CountQuery>,
+) -> Answer<Json<Value>> {
+    principal.may(Action::Read, Kind::Topic, &name)?;
+    let served = std::sync::Arc::clone(&app.served);
+    let (topic, count) = blocking(move || {
+        let topic = served.topic(&name)?;
+        let topic = match query.partition {
+            Some(partition) => topic.partition(partition)?,
+            None => topic,
+        };
+        let count = topic.count(..)?;
+        Ok((topic, count))
+    })
+    .await?;
+    Ok(Json(json!({
+        "topic": topic.name(),
+        "generation": super::events::shown(&topic.settings().generation),
+        "count": exact(count),
+    })))
+}
+
 /// Read a JSON object; no body stands for one without members.
 pub(super) async fn document<T: DeserializeOwned + Default>(
     app: &App,
@@ -226,6 +265,12 @@ pub async fn change(
     principal.may(Action::Admin, Kind::Topic, &name)?;
     let asked: Change = document(&app, &headers, body).await?;
     on_topic(&app, name, move |topic| {
+        // First, since they are what may be refused: then nothing has changed.
+        if let Some(properties) = &asked.properties {
+            let changes: Vec<_> =
+                properties.iter().map(|(name, value)| (name.as_str(), value.as_deref())).collect();
+            topic.set_properties(&changes)?;
+        }
         if let Some(limits) = &asked.retention {
             topic.set_retention(&limits.change())?;
         }
@@ -425,6 +470,7 @@ pub fn shown(info: TopicInfo) -> Answer<Value> {
         "generation": super::events::shown(&settings.generation),
         "log": settings.log,
         "partitions": partitions,
+        "properties": settings.properties,
         "retention": {
             "age": age,
             "bytes": retention.bytes.map(exact),

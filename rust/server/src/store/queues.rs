@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use falaj::report::QueueInfo;
 use falaj::{Error, Queue, Store};
 use tokio::sync::{Notify, OwnedMutexGuard, Semaphore};
 
@@ -64,6 +65,39 @@ impl Served {
         let (served, name) = (Arc::clone(self), name.to_owned());
         let opened = call(&self.queues.openings, move || served.open_queue(&name, may_create));
         opened.await
+    }
+
+    /// Create a queue over a topic, by default that of its name, which may be created too. A queue that is there keeps
+    /// its topic. Returns whether it was there, and what it is now.
+    ///
+    /// # Errors
+    /// `UnknownTopic`; `SettingsMismatch` for a queue with another topic or order; those of opening it.
+    pub async fn create_queue(
+        self: &Arc<Self>,
+        name: &str,
+        topic: Option<String>,
+        ordered: Option<bool>,
+        may_make_topic: bool,
+    ) -> Result<(bool, QueueInfo), Failure> {
+        let (served, name) = (Arc::clone(self), name.to_owned());
+        let create = move || {
+            let found = served.store().queue_info(&name).ok();
+            let existed = found.is_some();
+            let over = topic.or(found.map(|found| found.topic)).unwrap_or_else(|| name.clone());
+            let over = match served.topic(&over) {
+                Err(Error::UnknownTopic { .. }) if may_make_topic => {
+                    served.keep(&served.store().topic(&over)?)
+                }
+                topic => topic?,
+            };
+            let mut options = served.store().queue_options(&name).topic(&over);
+            if let Some(ordered) = ordered {
+                options = options.ordered(ordered);
+            }
+            options.open()?;
+            Ok((existed, served.store().queue_info(&name)?))
+        };
+        call(&self.queues.openings, create).await
     }
 
     /// Delete the state of a queue.

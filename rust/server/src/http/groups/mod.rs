@@ -9,6 +9,7 @@
 //! delivered again, to it or to another member. Members of the server share a group with native ones.
 
 pub(super) mod cursors;
+mod moves;
 mod overview;
 mod poll;
 mod records;
@@ -36,6 +37,7 @@ use crate::access::{Action, Kind, Principal};
 use crate::store::read::blocking;
 use sessions::{InUse, Key, Work};
 
+pub use moves::forget;
 pub use overview::{delete, describe, list};
 pub use poll::poll;
 pub use sessions::Sessions;
@@ -69,9 +71,10 @@ pub(super) struct Offset {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Seek {
-    member: String,
+    /// Without one it is about the group, which has no member then.
+    member: Option<String>,
     topic: String,
-    partition: u32,
+    partition: Option<u32>,
     to: Value,
 }
 
@@ -145,10 +148,10 @@ pub(super) fn with_held<T>(
     Ok(call(consumer, &all)?)
 }
 
-/// Read on from another offset.
+/// Read on from another offset: a member, or a group without members.
 ///
 /// # Errors
-/// As [`commit`].
+/// As [`commit`]; 400 for a member that names no partition; 409 for a group that has members.
 pub async fn seek(
     State(app): State<App>,
     Extension(principal): Extension<Principal>,
@@ -160,6 +163,12 @@ pub async fn seek(
     let body = body::read(&app, &headers, body).await?;
     let Seek { member, topic, partition, to } = body::object(&body.bytes)?;
     let to = start(&to)?;
+    let Some(member) = member else {
+        return moves::seek(&app, &principal, group, topic, partition, to).await;
+    };
+    let partition = partition.ok_or_else(|| {
+        Box::new(Problem::bad_request("a member seeks in one partition: say which, with partition"))
+    })?;
     let (_session, mut work) = open(&app, &principal, &group, &member).await?;
     let run = move || {
         let at = [Offset::new(topic, partition, 0, String::new())];
@@ -234,12 +243,13 @@ fn partition_lost(topic: &str, partition: u32) -> Box<Problem> {
     Box::new(problem.remedy("drop what it has of that partition, and poll on"))
 }
 
-/// Read where to begin: an offset, `earliest`, `latest`, or a time.
+/// Read where to begin: an offset, `earliest`, `latest`, so many records before the end, or a time.
 fn start(text: &Value) -> Answer<Start> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct At {
-        time: String,
+        time: Option<String>,
+        last: Option<u64>,
     }
     let found = match text {
         Value::Number(number) => number.as_u64().map(Start::Offset),
@@ -250,13 +260,17 @@ fn start(text: &Value) -> Answer<Start> {
         },
         Value::Object(_) => {
             let at = At::deserialize(text).ok();
-            at.and_then(|at| parse_iso(&at.time)).map(Start::Time)
+            at.and_then(|at| match (at.time, at.last) {
+                (Some(time), None) => parse_iso(&time).map(Start::Time),
+                (None, Some(records)) => Some(Start::Last(records)),
+                _ => None,
+            })
         }
         _ => None,
     };
     found.ok_or_else(|| {
         let detail = format!(
-            "{text} is no place to begin: write an offset, \"earliest\", \"latest\" or {{\"time\": \"2026-11-27T09:30:00Z\"}}"
+            "{text} is no place to begin: write an offset, \"earliest\", \"latest\", {{\"last\": 10}} or {{\"time\": \"2026-11-27T09:30:00Z\"}}"
         );
         Box::new(Problem::bad_request(detail))
     })
@@ -266,5 +280,6 @@ fn start(text: &Value) -> Answer<Start> {
 pub fn parse_any(bytes: &[u8]) {
     poll::parse_any(bytes);
     let _ = (body::object::<Commit>(bytes), body::object::<Leave>(bytes));
+    let _ = body::object::<moves::Forget>(bytes);
     let _ = body::object::<Seek>(bytes).and_then(|seek| start(&seek.to));
 }

@@ -6,10 +6,11 @@ use axum::Extension;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::{Json, response::IntoResponse as _};
+use falaj::Topic;
 use falaj::report::{GroupInfo, GroupPartitionInfo, MemberInfo};
-use falaj::{Error, Topic};
 use serde_json::{Value, json};
 
+use super::moves::{in_use, while_used};
 use crate::access::{Action, Kind, Principal};
 use crate::http::App;
 use crate::http::asked::Named;
@@ -78,19 +79,10 @@ pub async fn delete(
     principal.may(Action::Delete, Kind::Group, &name)?;
     let store = app.served.store().clone();
     let deleted = blocking(move || {
-        Ok(store.delete_group(&name).map_err(|error| {
-            let is_used = store.group(&name).is_ok_and(|group| !group.members.is_empty());
-            (error, is_used)
-        }))
+        Ok(store.delete_group(&name).map_err(|error| while_used(&store, &name, error)))
     });
-    match deleted.await? {
-        Ok(()) => Ok(StatusCode::NO_CONTENT.into_response()),
-        Err((Error::InvalidArgument { what }, true)) => {
-            let problem = Problem::new(StatusCode::CONFLICT, "group-in-use", what);
-            Err(Box::new(problem.remedy("let its members leave first")))
-        }
-        Err((error, _)) => Err(error.into()),
-    }
+    deleted.await?.map_err(in_use)?;
+    Ok(StatusCode::NO_CONTENT.into_response())
 }
 
 fn member(info: &MemberInfo) -> Value {
