@@ -2,7 +2,7 @@
 
 One topic is followed by the process's own thread. Each of several topics has a thread of its own,
 since a follower waits for one topic. These threads pass records through a queue to the thread that
-prints.
+prints. `remote` follows topics behind a server in the same way.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from queue import Queue
 
     from falaj._any_topic import AnyTopic
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from falaj.cli.ranges import Part
     from falaj.cli.reading import Match, Show
 
-__all__ = ["follow"]
+__all__ = ["follow", "follow_several"]
 
 _HELD = 1000  # so that a reader that is slow does not fill the memory
 
@@ -42,7 +42,7 @@ def follow(
         return
     followers = [source._follow(end, None) for source, end in zip(sources, ends, strict=True)]
     try:
-        _several(followers, idle, show, matches)
+        follow_several(followers, idle, show, matches)
     finally:
         for follower in followers:
             follower.close()
@@ -60,9 +60,13 @@ def _one(follower: Follower[Any], show: Show, matches: Match | None) -> None:
         out.flush()
 
 
-def _several(
-    followers: Sequence[Follower[Any]], idle: float | None, show: Show, matches: Match | None
+def follow_several(
+    followers: Sequence[Iterable[Record[Any]]],
+    idle: float | None,
+    show: Show,
+    matches: Match | None,
 ) -> None:
+    """Print the records of several followers as they come, until none came for `idle` seconds."""
     from queue import Empty, Queue
     from threading import Thread
 
@@ -83,7 +87,7 @@ def _several(
             out.flush()
 
 
-def _pass_on(follower: Follower[Any], came: Queue[Record[Any] | BaseException]) -> None:
+def _pass_on(follower: Iterable[Record[Any]], came: Queue[Record[Any] | BaseException]) -> None:
     try:
         for record in follower:
             came.put(record)

@@ -1,7 +1,7 @@
 """Commands on a store behind a server: `--store http://…` instead of a directory.
 
 Each command here has the parameters of the one that it stands for, so that the grammar stays one.
-A command that is missing here needs the store's directory, and says so.
+Each other command needs the store's directory, and says what to do instead.
 """
 
 from __future__ import annotations
@@ -16,13 +16,15 @@ from typing import TYPE_CHECKING, Any
 from falaj._records import NewRecord
 from falaj._time import from_ns
 from falaj.cli.appending import Appending
+from falaj.cli.commands.tail import check
 from falaj.cli.confirm import confirm
 from falaj.cli.exits import Stop
+from falaj.cli.following import follow_several
 from falaj.cli.lines import check_readable
 from falaj.cli.paint import Paint, is_terminal
 from falaj.cli.ranges import Range
 from falaj.cli.reading import matching, show_of, write
-from falaj.cli.remote_admin import COMMANDS
+from falaj.cli.remote_admin import COMMANDS, INSTEAD
 from falaj.cli.remote_parts import refuse, topics_of
 from falaj.cli.show import Look, Several, matcher, printer
 from falaj.cli.stores import check_partition
@@ -46,11 +48,7 @@ def run(title: str, access: Access, given: dict[str, Any]) -> None:
     """
     command = _COMMANDS.get(title)
     if command is None:
-        able = ", ".join(f"`{name}`" for name in _COMMANDS)
-        raise Stop(
-            f"`{title}` needs the store's directory: run it on the server's machine. Over HTTP "
-            f"there are {able}"
-        )
+        raise Stop(f"`{title}` needs the store's directory: {INSTEAD[title]}")
     from falaj._connect import connect  # only for URLs
 
     with connect(access.url or "", timeout=max(access.lock_timeout, 0.1)) as store:
@@ -136,21 +134,13 @@ def _tail(
     look: dict[str, Any],
     skip_corrupt: bool,
 ) -> None:
-    refuse(durable=durable, skip_corrupt=skip_corrupt, no_commit=commit is False)
     shown, matches = Look(**look).check(), matcher(grep)
-    if (last, start, since).count(None) < 2:
-        raise Stop("-n, --from and --since say where to begin: give one of them")
-    if idle is not None and not follow_on:
-        raise Stop("--idle is for following: add -f")
-    if bool(topics) == (pattern is not None) or (pattern is not None and group is None):
-        raise Stop("say which topics: their names, or --group and --pattern")
+    wanted = Range(start, None, since, None, partition)
+    check(wanted, topics, follow_on, last, idle, group, pattern, commit, skip_corrupt)
+    refuse(durable=durable, skip_corrupt=skip_corrupt, no_commit=commit is False)
     if group is not None:
-        if (last, start, since, partition) != (None, None, None, None):
-            raise Stop("--group says where to begin: leave out -n, --from, --since, --partition")
         _consume(store, group, topics, pattern, idle if follow_on else 0.0, shown, matches)
         return
-    if follow_on and len(topics) > 1:
-        raise Stop("over HTTP -f follows one topic: start a command for each, or use --group")
     opened = topics_of(store, topics)
     begin = start if since is None else from_ns(since)
     parts = _parts(opened, partition, begin, None, by_offset=start is not None)
@@ -162,10 +152,28 @@ def _tail(
     show = show_of(shown, opened)  # type: ignore[arg-type]  # they have what is shown
     write(matching(records, matches), show)
     if follow_on:
-        ends = {part.partition: part.offsets.stop for part in parts}
-        source = opened[0] if partition is None else opened[0].partition(partition)
-        for record in source._items(source._core.follow(None, idle, ends)):
-            write(matching([record], matches), show)  # type: ignore[list-item]
+        sources = opened if partition is None else [each.partition(partition) for each in opened]
+        _follow(sources, parts, idle, show, matches)
+
+
+def _follow(
+    sources: Sequence[AnyTopic[Any]],
+    parts: Sequence[Slice[Any]],
+    idle: float | None,
+    show: Any,
+    matches: Any,
+) -> None:
+    """Print the records that come after some parts, until none came for `idle` seconds."""
+    followers: list[Any] = []
+    for source in sources:
+        ends = {p.partition: p.offsets.stop for p in parts if p._topic.name == source.name}
+        wait = idle if len(sources) == 1 else None
+        followers.append(source._items(source._core.follow(None, wait, ends)))
+    if len(followers) > 1:
+        follow_several(followers, idle, show, matches)
+        return
+    for record in followers[0]:
+        write(matching([record], matches), show)
 
 
 def _consume(

@@ -22,7 +22,6 @@ from falaj.cli.confirm import confirm
 from falaj.cli.lines import check_readable
 from falaj.cli.paint import is_terminal
 from falaj.cli.remote_parts import refuse, topics_of
-from falaj.cli.retention import changes
 from falaj.cli.stores import check_partition
 from falaj.cli.units import count
 from falaj.cli.values import Line, maker_of
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 
     from falaj_client import Job, Queue, Store
 
-__all__ = ["COMMANDS"]
+__all__ = ["COMMANDS", "INSTEAD"]
 
 #: Longest time that a compaction may take, in seconds.
 _COMPACTION_S = 3600.0
@@ -60,11 +59,11 @@ def _config(
     removed: list[str] | None,
     **settings: Any,
 ) -> None:
-    refuse(property=properties, remove_property=removed)
     (found,) = topics_of(store, [topic])
-    limits: Any = found.configure(**changes(settings))
-    is_compacted = bool(store.topics[topic]["compacted"])
-    settings_of.show(topic, settings_of.settings_in(limits, is_compacted), None, as_json)
+    limits: Any = found.configure(**settings_of.changed(properties, removed, settings))
+    now = store.topics[topic]
+    told = settings_of.settings_in(limits, bool(now["compacted"]))
+    settings_of.show(topic, told, now["properties"], as_json)
 
 
 def _compact(store: Store, topic: str, delete_retention: float, seal: bool, as_json: bool) -> None:
@@ -84,6 +83,14 @@ def _describe_groups(store: Store, groups: list[str], as_json: bool) -> None:
     grouping.show(found, as_json)
 
 
+def _seek_group(store: Store, group: str, topic: str, to: Any, partition: int | None) -> None:
+    grouping.show_moved(group, topic, store.seek_group(group, topic, to, partition=partition))
+
+
+def _forget_topic(store: Store, group: str, topic: str) -> None:
+    store.forget_topic(group, topic)
+
+
 def _delete_group(store: Store, group: str, yes: bool) -> None:
     offsets = count(len(store.groups[group]["partitions"]), "committed offset")
     confirm(f"Delete group {group} with {offsets}?", f"deleting group {group}", yes)
@@ -98,6 +105,12 @@ def _queue(store: Store, name: str, **limits: Any) -> Queue[Any]:
     from falaj_client.codecs import RAW
 
     return store.queue(name, codec=RAW, create=False, **limits)
+
+
+def _create(store: Store, queue: str, topic: str | None, order: Any) -> None:
+    from falaj_client._queues import create_queue
+
+    store._run(create_queue(store._patience, queue, topic, order))
 
 
 class _Putting:
@@ -194,12 +207,29 @@ def _reset(store: Store, queue: str, yes: bool) -> None:
     store.delete_queue(queue)
 
 
+#: The advice for each command that there is not over HTTP.
+_THERE = "run it on the server's machine"
+INSTEAD = {
+    "falaj backup": _THERE,
+    "falaj config": _THERE,
+    "falaj maintain": f"{_THERE}; appends enforce retention too",
+    "falaj metrics": f"read /metrics of the server, or {_THERE}",
+    "falaj producer forget": f"{_THERE}; producers of clients expire by themselves",
+    "falaj producer list": _THERE,
+    "falaj repair": _THERE,
+    "falaj restore": f"{_THERE}, and serve what it makes",
+    "falaj verify": _THERE,
+}
+
 COMMANDS: dict[str, Callable[..., None]] = {
     "falaj topic trim": _trim,
     "falaj topic config": _config,
     "falaj topic compact": _compact,
     "falaj group describe": _describe_groups,
+    "falaj group seek": _seek_group,
+    "falaj group forget": _forget_topic,
     "falaj group delete": _delete_group,
+    "falaj queue create": _create,
     "falaj queue put": _put,
     "falaj queue take": _take,
     "falaj queue redrive": _redrive,

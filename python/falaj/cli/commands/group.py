@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from falaj._store import Store
     from falaj.cli.stores import Access
 
-__all__ = ["COLUMNS", "GROUP", "idle", "rows", "show"]
+__all__ = ["COLUMNS", "GROUP", "idle", "rows", "show", "show_moved"]
 
 COLUMNS = (
     Column("group", "group"),
@@ -141,6 +141,11 @@ def seek(access: Access, group: str, topic: str, to: Any, partition: int | None)
         _expect(opened, group)
     with access.store(writes=True) as opened:
         done = opened.seek_group(group, topic, to, partition=partition)
+    show_moved(group, topic, done)
+
+
+def show_moved(group: str, topic: str, done: dict[int, int]) -> None:
+    """Print where a group resumes now, in each partition."""
     for number, offset in done.items():
         if is_terminal(sys.stdout):
             print(f"group {group} resumes topic {topic} partition {number} at offset {offset:,}")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from falaj._store import Store
     from falaj.cli.reading import Match
 
-__all__ = ["COMMAND", "tail"]
+__all__ = ["COMMAND", "check", "tail"]
 
 
 def tail(
@@ -46,24 +46,11 @@ def tail(
 ) -> None:
     """Print the last records, and with -f those that come."""
     shown = Look(**look).check()
-    wanted = Range(start, None, since, None, partition).check()
-    if last is not None and (start, since) != (None, None):
-        raise Stop("-n, --from and --since say where to begin: give one of them")
-    if idle is not None and not follow_on:
-        raise Stop("--idle is for following: add -f")
-    if skip_corrupt and (group is None or commit is False):
-        raise Stop("--skip-corrupt moves a group's offsets: add --group, or use `falaj cat`")
-    if commit is not None and group is None:
-        raise Stop("--commit and --no-commit are about a consumer group: add --group")
-    if pattern is not None and (group is None or commit is False or topics):
-        raise Stop("--pattern takes the place of topics, for a group that commits: add --group")
-    if pattern is None and not topics:
-        raise Stop("say which topics: their names, or --group and --pattern")
+    wanted = Range(start, None, since, None, partition)
+    check(wanted, topics, follow_on, last, idle, group, pattern, commit, skip_corrupt)
     matches = matcher(grep)
     places: dict[tuple[str, int], int] | None = None
     if group is not None:
-        if (last, start, since, partition) != (None, None, None, None):
-            raise Stop("--group says where to begin: leave out -n, --from, --since, --partition")
         with access.store() as store:
             expect_topics(store, *topics)
             places = _places(store, group, commit)
@@ -85,6 +72,40 @@ def tail(
         write(matching(in_order(parts), matches), show)
         if follow_on:
             follow(opened, partition, parts, idle, show, matches)
+
+
+def check(
+    wanted: Range,
+    topics: list[str],
+    follow_on: bool,
+    last: int | None,
+    idle: float | None,
+    group: str | None,
+    pattern: str | None,
+    commit: bool | None,
+    skip_corrupt: bool,
+) -> None:
+    """Check that the options go together, on a directory and over HTTP.
+
+    Raises:
+        Stop: They do not; the sentence says what to give instead.
+    """
+    wanted.check()
+    if last is not None and (wanted.start, wanted.since) != (None, None):
+        raise Stop("-n, --from and --since say where to begin: give one of them")
+    if idle is not None and not follow_on:
+        raise Stop("--idle is for following: add -f")
+    if skip_corrupt and (group is None or commit is False):
+        raise Stop("--skip-corrupt moves a group's offsets: add --group, or use `falaj cat`")
+    if commit is not None and group is None:
+        raise Stop("--commit and --no-commit are about a consumer group: add --group")
+    if pattern is not None and (group is None or commit is False or topics):
+        raise Stop("--pattern takes the place of topics, for a group that commits: add --group")
+    if pattern is None and not topics:
+        raise Stop("say which topics: their names, or --group and --pattern")
+    begins = (last, wanted.start, wanted.since, wanted.partition)
+    if group is not None and begins != (None, None, None, None):
+        raise Stop("--group says where to begin: leave out -n, --from, --since, --partition")
 
 
 def _places(store: Store, name: str, commit: bool | None) -> dict[tuple[str, int], int] | None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from falaj._retention import TopicRetention
     from falaj.cli.stores import Access
 
-__all__ = ["COMMAND", "config", "settings_in", "show", "shown_properties"]
+__all__ = ["COMMAND", "changed", "config", "settings_in", "show", "shown_properties"]
 
 
 def config(
@@ -31,10 +31,7 @@ def config(
     **settings: Any,
 ) -> None:
     """Show or change the settings of a topic."""
-    given = changes(settings)
-    if changed := {**dict.fromkeys(removed or ()), **dict(properties or ())}:
-        given["properties"] = changed
-    if given:
+    if given := changed(properties, removed, settings):
         with access.topic(topic, writes=True) as opened:
             opened.configure(**given)
     with access.store() as store:
@@ -46,18 +43,27 @@ def config(
     show(topic, told, found["properties"] or {}, as_json)
 
 
-def show(topic: str, told: dict[str, Any], kept: dict[str, str] | None, as_json: bool) -> None:
-    """Print settings and properties; None means that properties are not known."""
+def changed(
+    properties: list[tuple[str, str]] | None, removed: list[str] | None, settings: dict[str, Any]
+) -> dict[str, Any]:
+    """Turn the options into arguments of `Topic.configure`."""
+    given = changes(settings)
+    if texts := {**dict.fromkeys(removed or ()), **dict(properties or ())}:
+        given["properties"] = texts
+    return given
+
+
+def show(topic: str, told: dict[str, Any], kept: dict[str, str], as_json: bool) -> None:
+    """Print settings and properties."""
     if as_json:
-        known = {} if kept is None else {"properties": kept}
-        print(json.dumps({"topic": topic, **told, **known}))
+        print(json.dumps({"topic": topic, **told, "properties": kept}))
     elif is_terminal(sys.stdout):
         settings_of = ((name, _shown(name, value)) for name, value in told.items())
-        facts([("topic", topic), *settings_of, *shown_properties(kept or {})])
+        facts([("topic", topic), *settings_of, *shown_properties(kept)])
     else:
         for name, value in told.items():
             print(name, NONE if value is None else json.dumps(value), sep="\t")
-        for name, value in (kept or {}).items():
+        for name, value in kept.items():
             print("property", json.dumps(name), json.dumps(value), sep="\t")
 
 
