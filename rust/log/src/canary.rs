@@ -79,6 +79,18 @@ pub enum Canary {
     FloorPastDurable,
     /// An attempt at a job counts at its delivery, not when the work begins.
     CountedAtTake,
+    /// Jobs that are reserved return to the queue with those of a dead process.
+    ReservationReclaimed,
+    /// A job whose reservation ended without a word is delivered together with others.
+    ReservationUnsuspected,
+    /// The lease of a reservation counts for a later reservation of its job.
+    ReservationOfAnyDelivery,
+    /// A ticket settles the record that took the place of its own in a power failure.
+    TicketWithoutMark,
+    /// The metadata of a commit is stored before its offset, by a write of its own.
+    MetadataBeforeOffset,
+    /// The properties of one change are stored one by one.
+    PropertiesOneByOne,
     /// A member takes a partition that it saw free, without checking whether another took it since.
     TwoOwners,
     /// An append does not look whether its topic is finished.
@@ -92,7 +104,7 @@ pub enum Canary {
 
 impl Canary {
     /// All canaries, with their names.
-    pub const ALL: [(Self, &'static str); 38] = [
+    pub const ALL: [(Self, &'static str); 44] = [
         (Self::NoCrc, "no-crc"),
         (Self::CrcWithoutSalt, "crc-without-salt"),
         (Self::CrcWithoutCommitWord, "crc-without-commit-word"),
@@ -127,6 +139,12 @@ impl Canary {
         (Self::FloorPastJob, "floor-past-job"),
         (Self::FloorPastDurable, "floor-past-durable"),
         (Self::CountedAtTake, "counted-at-take"),
+        (Self::ReservationReclaimed, "reservation-reclaimed"),
+        (Self::ReservationUnsuspected, "reservation-unsuspected"),
+        (Self::ReservationOfAnyDelivery, "reservation-of-any-delivery"),
+        (Self::TicketWithoutMark, "ticket-without-mark"),
+        (Self::MetadataBeforeOffset, "metadata-before-offset"),
+        (Self::PropertiesOneByOne, "properties-one-by-one"),
         (Self::TwoOwners, "two-owners"),
         (Self::FinishedAppended, "finished-appended"),
         (Self::ExpiredInUse, "expired-in-use"),

@@ -43,7 +43,7 @@ enum Catcher {
     Jobs,
     /// Processes that share a consumer.
     Members,
-    /// A test of crate `falaj`: its program, its name, and what it says when it notices.
+    /// A test of crate `falaj`: its program or "lib", its name, and what it says when it notices.
     ///
     /// A failure is not enough: a busy machine can cause that too.
     Test(&'static str, &'static str, &'static str),
@@ -104,7 +104,25 @@ fn catcher(canary: Canary) -> Catcher {
             "doubt::what_damage_may_have_set_back_is_refused_until_repair",
             "what damage may have set back was believed",
         ),
-        Canary::LostLeaseAcked
+        Canary::TicketWithoutMark => Catcher::Test(
+            "lib",
+            "queue::tests::reserved::a_ticket_settles_no_record_that_took_the_place_of_a_lost_one",
+            "called `Result::unwrap_err()` on an `Ok` value",
+        ),
+        Canary::MetadataBeforeOffset => Catcher::Test(
+            "store",
+            "consumers::metadata::after_a_power_cut_at_any_event_of_commits_an_offset_has_its_own_metadata",
+            "an offset has another one's metadata",
+        ),
+        Canary::PropertiesOneByOne => Catcher::Test(
+            "store",
+            "properties::a_power_cut_leaves_all_properties_of_a_change_or_none_and_all_once_it_returned",
+            "a part of a change was kept",
+        ),
+        Canary::ReservationReclaimed
+        | Canary::ReservationUnsuspected
+        | Canary::ReservationOfAnyDelivery
+        | Canary::LostLeaseAcked
         | Canary::HolderRobbed
         | Canary::ExtensionForgotten
         | Canary::CountedAtTake
@@ -259,7 +277,11 @@ fn judge(judge: impl Fn(WriteMode) -> Result<u64, String>) -> (u64, Option<Strin
 fn test(program: &str, name: &str, canary: &str, loom: bool) -> Result<String, String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
-    cargo.current_dir(&root).args(["test", "-q", "--locked", "-p", "falaj", "--test", program]);
+    cargo.current_dir(&root).args(["test", "-q", "--locked", "-p", "falaj"]);
+    match program {
+        "lib" => cargo.arg("--lib"),
+        program => cargo.args(["--test", program]),
+    };
     cargo.env("FALAJ_CANARY", canary).env("RUSTFLAGS", "--cfg falaj_canaries");
     if loom {
         let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or("target".into());

@@ -10,6 +10,8 @@
 //!   whatever a power cut takes.
 //! - An attempt is work that began or was given back, and nothing else.
 //! - A job that was begun, and whose holder died or was late, is delivered alone.
+//! - A reserved job goes to no other process before its time is over, although the process that
+//!   reserved it dies. Any process may settle it until then.
 //!
 //! A seed decides what each process does, which one runs, and which one dies where.
 
@@ -50,10 +52,14 @@ enum Step {
     GiveBack,
     PutBack,
     Extend,
+    /// Reserve a job; some of them are passed on.
+    Reserve,
+    /// Go on with a reserved job that another process passed on, perhaps before it died.
+    Fetch,
     Nap,
 }
 
-const STEPS: [Step; 11] = [
+const STEPS: [Step; 14] = [
     Step::Take,
     Step::Take,
     Step::Take,
@@ -64,6 +70,9 @@ const STEPS: [Step; 11] = [
     Step::GiveBack,
     Step::PutBack,
     Step::Extend,
+    Step::Reserve,
+    Step::Reserve,
+    Step::Fetch,
     Step::Nap,
 ];
 
@@ -197,6 +206,8 @@ struct Given {
     may_be_over: bool,
     /// Whether its holder knows that work began.
     is_begun: bool,
+    /// Whether its holder knows that it is reserved: then the holder's end does not end it.
+    is_reserved: bool,
 }
 
 /// The observations of a job.
@@ -216,6 +227,8 @@ struct Seen {
 /// The observations of all processes.
 struct Notes {
     jobs: Vec<Seen>,
+    /// Reserved jobs that any process may go on with.
+    passed: Vec<Mine>,
     now: usize,
     wrong: Option<String>,
 }
@@ -230,17 +243,18 @@ struct Span {
 impl Notes {
     fn of(records: u64) -> Self {
         let jobs = (0..records).map(|_| Seen::default()).collect();
-        Self { jobs, now: 0, wrong: None }
+        Self { jobs, passed: Vec::new(), now: 0, wrong: None }
     }
 
     fn say(&mut self, wrong: String) {
         self.wrong.get_or_insert(wrong);
     }
 
-    /// Note that a process is about to leave, which ends its leases.
+    /// Note that a process is about to leave, which ends its leases, but for reserved jobs.
     fn goes(&mut self, me: usize) {
         let given = self.jobs.iter_mut().flat_map(|job| &mut job.given);
-        given.filter(|given| given.to == me).for_each(|given| given.may_be_over = true);
+        let ends = |given: &&mut Given| given.to == me && !given.is_reserved;
+        given.filter(ends).for_each(|given| given.may_be_over = true);
     }
 
     /// Note that a process was given a job, alone or with others.
@@ -252,7 +266,8 @@ impl Notes {
         };
         let lives = |given: &&Given| {
             let is_known = given.noted <= span.began && !given.may_be_over;
-            is_known && span.clock.1 < given.until.0 && !turns.is_dead(given.to)
+            let is_kept = given.is_reserved || !turns.is_dead(given.to);
+            is_known && span.clock.1 < given.until.0 && is_kept
         };
         let wrong = match (seen.done, seen.given.iter().find(lives)) {
             (Some((by, known)), _) if known <= span.began => {
@@ -279,8 +294,9 @@ impl Notes {
             (is_suspect && !is_alone).then(|| format!("job {offset} {what}"))
         });
         let until = (span.clock.0 + LEASE_US, span.clock.1 + LEASE_US);
-        let (may_be_over, is_begun) = (false, false);
-        seen.given.push(Given { to: me, delivery, noted, until, may_be_over, is_begun });
+        let (may_be_over, is_begun, is_reserved) = (false, false, false);
+        let given = Given { to: me, delivery, noted, until, may_be_over, is_begun, is_reserved };
+        seen.given.push(given);
         wrong.into_iter().for_each(|wrong| self.say(wrong));
     }
 
@@ -308,17 +324,18 @@ impl Notes {
             }
             _ => None,
         };
-        if granted && what == EXTENSION {
+        if granted && matches!(what, EXTENSION | RESERVATION) {
             seen.given[place].until = (span.clock.0 + LONGER_US, span.clock.1 + LONGER_US);
         }
         // Work that began earlier counts already.
-        let counts = matches!(what, BEGINNING | NACK) && !seen.given[place].is_begun;
+        let counts = matches!(what, BEGINNING | NACK | RESERVATION) && !seen.given[place].is_begun;
         match granted {
             true if counts => seen.attempts.push(known),
             false if counts => seen.may_count -= 1,
             _ => {}
         }
-        seen.given[place].is_begun |= granted && what == BEGINNING;
+        seen.given[place].is_begun |= granted && matches!(what, BEGINNING | RESERVATION);
+        seen.given[place].is_reserved |= granted && what == RESERVATION;
         let twice = (granted && what == ACK).then(|| seen.done.replace((me, self.now))).flatten();
         let twice = twice.map(|(by, _)| format!("job {offset} was done by {by} and by {me}"));
         wrong.or(twice).into_iter().for_each(|wrong| self.say(wrong));
@@ -363,6 +380,14 @@ const ACK: &str = "an ack";
 const NACK: &str = "the giving back";
 const BEGINNING: &str = "the beginning";
 const EXTENSION: &str = "an extension";
+const RESERVATION: &str = "a reservation";
+
+/// A job that a process has, and the process that it was delivered to.
+#[derive(Clone)]
+struct Mine {
+    owner: usize,
+    job: LeasedJob,
+}
 
 /// A process at work.
 struct Hand<'a> {
@@ -374,7 +399,7 @@ struct Hand<'a> {
     machine: &'a MemoryStorage,
     random: Random,
     /// Jobs that it was given and has not ended, whether their leases are valid or not.
-    mine: Vec<LeasedJob>,
+    mine: Vec<Mine>,
 }
 
 impl Hand<'_> {
@@ -402,6 +427,8 @@ impl Hand<'_> {
                 Step::Ack => self.end(ACK)?,
                 Step::GiveBack => self.end(NACK)?,
                 Step::Extend => self.extend()?,
+                Step::Reserve => self.reserve()?,
+                Step::Fetch => self.mine.extend(lock(self.notes).passed.pop()),
                 Step::Nap => {
                     let nap = *self.random.pick(&NAPS_US);
                     self.machine.set_now_us(self.machine.now_us() + nap);
@@ -432,7 +459,7 @@ impl Hand<'_> {
         let is_alone = jobs.len() == 1;
         for job in jobs {
             lock(self.notes).taken(self.me, &job, span, (self.turns, is_alone));
-            self.mine.push(job);
+            self.mine.push(Mine { owner: self.me, job });
         }
         Ok(())
     }
@@ -442,11 +469,41 @@ impl Hand<'_> {
         if self.mine.is_empty() {
             return Ok(());
         }
-        let job = self.random.pick(&self.mine).clone();
-        self.change(&job, |seen, given| seen.may_count += usize::from(!seen.given[given].is_begun));
-        let done = self.timed(|| self.queue.begin(&self.topic, &[job.lease]));
+        let mine = self.random.pick(&self.mine).clone();
+        Self::may_count(self.notes, &mine);
+        let done = self.timed(|| self.queue.begin(&self.topic, &[mine.job.lease]));
         let Some((done, span)) = done else { return Ok(()) };
-        self.answer(BEGINNING, &job, done, span)
+        self.answer(BEGINNING, &mine, done, span)
+    }
+
+    /// Reserve one of its jobs, whether its lease is still valid or not. Any process may go on with some of them.
+    fn reserve(&mut self) -> Result<()> {
+        if self.mine.is_empty() {
+            return Ok(());
+        }
+        let place = self.random.below(self.mine.len());
+        let mine = self.mine[place].clone();
+        Self::may_count(self.notes, &mine);
+        let longer = Duration::from_micros(LONGER_US);
+        let done = self.timed(|| self.queue.reserve(&self.topic, &[mine.job.lease], longer));
+        let Some((done, span)) = done else { return Ok(()) };
+        let lease = done?.into_iter().flatten().next();
+        let mut notes = lock(self.notes);
+        notes.answered(mine.owner, RESERVATION, &mine.job, span, lease.is_some());
+        if let Some(lease) = lease {
+            self.mine[place].job.lease = lease;
+            if self.random.below(2) == 0 {
+                notes.passed.push(self.mine.swap_remove(place));
+            }
+        }
+        Ok(())
+    }
+
+    /// Note that an attempt at a job may count from here on.
+    fn may_count(notes: &Mutex<Notes>, mine: &Mine) {
+        change(notes, mine, |seen, given| {
+            seen.may_count += usize::from(!seen.given[given].is_begun);
+        });
     }
 
     /// Give one of its jobs back unchanged.
@@ -454,9 +511,10 @@ impl Hand<'_> {
         if self.mine.is_empty() {
             return Ok(());
         }
-        let job = self.mine.swap_remove(self.random.below(self.mine.len()));
-        self.change(&job, |seen, given| seen.given[given].may_be_over = true);
-        let done = self.timed(|| self.queue.put_back(&self.topic, &[job.lease], Duration::ZERO));
+        let mine = self.mine.swap_remove(self.random.below(self.mine.len()));
+        change(self.notes, &mine, |seen, given| seen.given[given].may_be_over = true);
+        let lease = [mine.job.lease];
+        let done = self.timed(|| self.queue.put_back(&self.topic, &lease, Duration::ZERO));
         done.map_or(Ok(()), |(done, _)| done)
     }
 
@@ -465,9 +523,9 @@ impl Hand<'_> {
         if self.mine.is_empty() {
             return Ok(());
         }
-        let job = self.mine.swap_remove(self.random.below(self.mine.len()));
-        let is_ack = what == ACK;
-        self.change(&job, |seen, given| {
+        let mine = self.mine.swap_remove(self.random.below(self.mine.len()));
+        let (is_ack, job) = (what == ACK, &mine.job);
+        change(self.notes, &mine, |seen, given| {
             seen.unanswered += usize::from(is_ack);
             seen.may_count += usize::from(!is_ack && !seen.given[given].is_begun);
             seen.given[given].may_be_over = true;
@@ -478,36 +536,38 @@ impl Hand<'_> {
             self.timed(|| self.queue.nack(&self.topic, &[job.lease], Duration::ZERO))
         };
         let Some((done, span)) = done else { return Ok(()) };
-        self.change(&job, |seen, _| seen.unanswered -= usize::from(is_ack));
-        self.answer(what, &job, done, span)
+        change(self.notes, &mine, |seen, _| seen.unanswered -= usize::from(is_ack));
+        self.answer(what, &mine, done, span)
     }
 
     fn extend(&mut self) -> Result<()> {
         if self.mine.is_empty() {
             return Ok(());
         }
-        let job = self.random.pick(&self.mine).clone();
+        let mine = self.random.pick(&self.mine).clone();
         let longer = Duration::from_micros(LONGER_US);
-        let done = self.timed(|| self.queue.extend(&self.topic, &[job.lease], longer));
+        let done = self.timed(|| self.queue.extend(&self.topic, &[mine.job.lease], longer));
         let Some((done, span)) = done else { return Ok(()) };
-        self.answer(EXTENSION, &job, done, span)
+        self.answer(EXTENSION, &mine, done, span)
     }
 
-    fn change(&self, job: &LeasedJob, change: impl FnOnce(&mut Seen, usize)) {
-        let mut notes = lock(self.notes);
-        let seen = &mut notes.jobs[job.lease.offset as usize];
-        let mine = |given: &Given| (given.to, given.delivery) == (self.me, job.lease.delivery);
-        if let Some(given) = seen.given.iter().position(mine) {
-            change(seen, given);
-        }
-    }
-
-    fn answer(&self, what: &str, job: &LeasedJob, done: Result<()>, span: Span) -> Result<()> {
+    fn answer(&self, what: &str, mine: &Mine, done: Result<()>, span: Span) -> Result<()> {
         let granted = match done {
             Err(Error::LeaseExpired { .. }) => false,
             done => done.map(|()| true)?,
         };
-        lock(self.notes).answered(self.me, what, job, span, granted);
+        lock(self.notes).answered(mine.owner, what, &mine.job, span, granted);
         Ok(())
+    }
+}
+
+/// Change what was seen of a job.
+fn change(notes: &Mutex<Notes>, mine: &Mine, change: impl FnOnce(&mut Seen, usize)) {
+    let mut notes = lock(notes);
+    let lease = &mine.job.lease;
+    let seen = &mut notes.jobs[lease.offset as usize];
+    let is_this = |given: &Given| (given.to, given.delivery) == (mine.owner, lease.delivery);
+    if let Some(given) = seen.given.iter().position(is_this) {
+        change(seen, given);
     }
 }

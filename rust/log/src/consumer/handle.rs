@@ -14,6 +14,7 @@ use super::members::{self, Who};
 use super::overview;
 use super::position::Finder;
 use super::subscription::Subscription;
+use crate::canary::{Canary, planted};
 use crate::error::{Error, IoResult, Result};
 use crate::format::address::Address;
 use crate::format::consumer::{
@@ -444,7 +445,15 @@ impl GroupMember {
         let mut pending = held.pending;
         let safe = cursors::safe_after(safe, &mut pending, (committed, address), on_medium);
         let serial = held.cursor.serial.wrapping_add(1);
+        let early = planted(Canary::MetadataBeforeOffset).then(|| StoredCursor {
+            serial,
+            metadata,
+            ..held.cursor
+        });
         let cursor = StoredCursor { serial, committed, safe, incarnation, metadata, ..held.cursor };
+        if let Some(early) = early {
+            cursors::store(&self.file, index, &early)?;
+        }
         cursors::store(&self.file, index, &cursor)?;
         if let Some(held) = &mut self.lanes[number].held {
             (held.cursor, held.pending, held.rewound) = (cursor, pending, false);

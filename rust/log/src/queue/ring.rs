@@ -164,7 +164,8 @@ impl<'a> Ring<'a> {
                 }
                 State::InFlight | State::Delayed | State::Ready => {}
             }
-            let is_suspect = found.entry.is_suspect();
+            let is_let_off = planted(Canary::ReservationUnsuspected) && found.entry.is_reserved();
+            let is_suspect = found.entry.is_suspect() && !is_let_off;
             if is_suspect && !(may_suspect && out.is_empty()) {
                 return Ok(out);
             }
@@ -278,7 +279,8 @@ impl<'a> Ring<'a> {
     fn reserved(&self, lease: &Lease, now: Now) -> std::result::Result<FoundEntry, &'static str> {
         let found = self.file.entry(lease.offset);
         let entry = &found.entry;
-        let is_this = entry.is_reserved() && entry.deliveries == lease.delivery;
+        let is_this = entry.is_reserved()
+            && (entry.deliveries == lease.delivery || planted(Canary::ReservationOfAnyDelivery));
         match entry.state {
             State::Done => Err(DONE),
             State::Delayed if is_this && entry.when > now.wall => Ok(found),
@@ -403,7 +405,9 @@ impl<'a> Ring<'a> {
         let mut count = 0;
         for offset in self.ends.floor..self.ends.head {
             let found = self.file.entry(offset);
-            if StateFile::is_in_flight(&found.entry) && found.entry.holder == dead.bits() {
+            let is_of_dead =
+                StateFile::is_in_flight(&found.entry) && found.entry.holder == dead.bits();
+            if is_of_dead || planted(Canary::ReservationReclaimed) && found.entry.is_reserved() {
                 self.give_back(offset, &found, None, Back::Orphaned, now)?;
                 count += 1;
             }

@@ -13,6 +13,7 @@ use std::fmt;
 
 use super::topics::read_settings;
 use super::{Store, files};
+use crate::canary::{Canary, planted};
 use crate::error::{DecodedIn, Error, IoResult, Result};
 use crate::failpoints::{Point, pass};
 use crate::format::retention::{MAX_LIMIT, Retention, is_limit};
@@ -219,6 +220,10 @@ impl Store {
         of: Option<[u8; 16]>,
     ) -> Result<TopicSettings> {
         changes.iter().try_for_each(|(property, _)| validate_property(property))?;
+        if planted(Canary::PropertiesOneByOne) && changes.len() > 1 {
+            let mut one_by_one = changes.chunks(1);
+            one_by_one.try_for_each(|one| self.set_properties(name, one, of).map(drop))?;
+        }
         self.try_rewrite_topic(name, of, |mut topic| {
             for (property, value) in changes {
                 match value {

@@ -114,7 +114,7 @@ fn a_power_cut_leaves_all_properties_of_a_change_or_none_and_all_once_it_returne
             let n: usize = found["a"].parse().unwrap();
             let mut wanted = texts(&[("a", &n.to_string()), ("b", &n.to_string())]);
             (1..=n).for_each(|n| drop(wanted.insert(n.to_string(), n.to_string())));
-            assert_eq!(found, wanted, "{story}");
+            assert_eq!(found, wanted, "a part of a change was kept: {story}");
             let returned = done.iter().rposition(|events| *events <= crash.time()).unwrap();
             assert!(n >= returned, "{story}: {n}, although {returned} had returned");
             seen.insert(n);

@@ -21,7 +21,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::App;
 use super::problem::{Answer, Problem};
-use super::read::{Deadline, Form, Reading, held, too_many_followers};
+use super::read::{Deadline, Form, On, Reading, held, too_many_followers};
 use crate::store::read::blocking;
 use crate::store::watch::{News, any};
 
@@ -42,6 +42,8 @@ pub struct Stream {
     parts: Vec<Part>,
     /// The part that is looked at first: they take turns.
     first: usize,
+    /// True once a look found all that there was in the only part: the next one waits for news.
+    is_at_end: bool,
     /// Records that are sent before it ends.
     left: u64,
     deadline: Option<Deadline>,
@@ -84,7 +86,8 @@ impl Stream {
             parts.into_iter().zip(news).enumerate().map(begin).collect::<falaj::Result<Vec<_>>>()
         })
         .await?;
-        Ok(Self { app, generation, parts, first: 0, left, deadline, _following: following })
+        let (first, is_at_end) = (0, false);
+        Ok(Self { app, generation, parts, first, is_at_end, left, deadline, _following: following })
     }
 
     /// Answer with the stream.
@@ -101,22 +104,26 @@ impl Stream {
 
     /// Wait for the next events. The state is gone once nothing comes after them.
     async fn turn(mut self: Box<Self>) -> (Option<Body>, Option<Box<Self>>) {
+        let mut on = On::Pool;
         loop {
             // Before the look: all that a finished topic has is found by a look from now on.
             let is_over = self.parts.iter().all(|part| part.reading.topic.is_finished());
-            match self.look().await {
-                Ok(Some(body)) if self.left == 0 => return (Some(body), None),
-                Ok(Some(body)) => return (Some(body), Some(self)),
-                Ok(None) if is_over => return (Some(FINISHED.into()), None),
-                Ok(None) => {}
-                Err(problem) => {
-                    let last = format!("event: problem\ndata: {}\n\n", problem.document());
-                    return (Some(last.into()), None);
+            // What came since the last look to the end is news, and so is the end of a topic.
+            if !std::mem::take(&mut self.is_at_end) || is_over {
+                match self.look(on).await {
+                    Ok(Some(body)) if self.left == 0 => return (Some(body), None),
+                    Ok(Some(body)) => return (Some(body), Some(self)),
+                    Ok(None) if is_over => return (Some(FINISHED.into()), None),
+                    Ok(None) => {}
+                    Err(problem) => {
+                        let last = format!("event: problem\ndata: {}\n\n", problem.document());
+                        return (Some(last.into()), None);
+                    }
                 }
             }
             let (app, ping) = (self.app.clone(), self.app.config.limits.ping.0);
             tokio::select! {
-                () = any(self.parts.iter_mut().map(|part| &mut part.news)) => {}
+                () = any(self.parts.iter_mut().map(|part| &mut part.news)) => on = On::Spot,
                 () = tokio::time::sleep(ping) => return (Some(": ping\n\n".into()), Some(self)),
                 () = app.until_drained() => return (None, None),
             }
@@ -124,7 +131,7 @@ impl Stream {
     }
 
     /// Read what there is in the next partition that has something.
-    async fn look(&mut self) -> Answer<Option<Body>> {
+    async fn look(&mut self, on: On) -> Answer<Option<Body>> {
         let topic = &self.parts[0].reading.topic;
         // Its files are still open here, and would just never grow.
         if topic.is_deleted() {
@@ -137,10 +144,11 @@ impl Stream {
             let part = &mut self.parts[this];
             part.reading.limit = part.reading.limit.min(self.left);
             part.reading.form = Form::Events { before, after };
-            let page = part.reading.look(&self.app, Start::Offset(part.next)).await?;
+            let page = part.reading.look(&self.app, Start::Offset(part.next), on).await?;
             part.next = page.next;
             if page.records > 0 {
                 self.first = this + 1;
+                self.is_at_end = page.is_end && self.parts.len() == 1;
                 self.left -= page.records.min(self.left);
                 self.app.metrics.read_bytes.inc_by(page.text.len() as u64);
                 return Ok(Some(held(page.share, page.text, self.deadline.clone())));

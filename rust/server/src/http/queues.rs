@@ -286,7 +286,7 @@ impl Taking {
         }
         (last.number, last.tickets) = (self.asked.number, Vec::new());
         let text = self.text(&Form { topic: "", is_json: false }, &[]);
-        Ok(Page { share: None, text, next: 0, records: 0 })
+        Ok(Page { share: None, text, next: 0, records: 0, is_end: false })
     }
 
     /// Look once, within a share of the budget. The first job comes also if it is larger than usual answers.
@@ -358,7 +358,7 @@ impl Taking {
         let (text, records) = (self.text(&form, &jobs), jobs.len() as u64);
         let mut share = share;
         share.shrink_to(text.capacity());
-        Ok(Found::Page(Page { share: Some(share), text, next: 0, records }))
+        Ok(Found::Page(Page { share: Some(share), text, next: 0, records, is_end: false }))
     }
 
     /// Write the answer.

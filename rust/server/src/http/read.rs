@@ -20,7 +20,7 @@ use super::problem::{Answer, Problem, exact};
 use super::shape::{Line, parse_iso};
 use crate::access::{Action, Kind, Principal};
 use crate::config::units::Span;
-use crate::store::read::{Held, Share, blocking};
+use crate::store::read::{Held, Share, blocking, here};
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 /// Longest wait of a read.
@@ -71,6 +71,8 @@ pub(super) struct Page {
     pub(super) text: Vec<u8>,
     pub(super) next: u64,
     pub(super) records: u64,
+    /// True if nothing was left to read: it did not end at a limit.
+    pub(super) is_end: bool,
 }
 
 /// How long a client of HTTP/2 may leave an answer unread, and how its connection then ends.
@@ -187,6 +189,16 @@ pub(super) enum Form {
     Events { before: String, after: String },
 }
 
+/// The thread of a read.
+#[derive(Clone, Copy)]
+pub(super) enum On {
+    /// One of the pool: the pages of old records may have to come from the disk.
+    Pool,
+    /// The connection's own, for records that were appended a moment ago. A change of threads would take longer than
+    /// the read.
+    Spot,
+}
+
 /// The outcome of a look at a partition.
 enum Look {
     /// Records, or none.
@@ -221,13 +233,15 @@ impl Reading {
         // Before the look: what comes after it is news.
         let mut news =
             (!wait.is_zero()).then(|| app.served.watcher.subscribe(&self.topic, self.partition));
-        let mut page = self.look(app, start).await?;
+        let mut page = self.look(app, start, On::Pool).await?;
         let Some(news) = news.as_mut().filter(|_| page.records == 0) else { return Ok(page) };
         let _following = app.followers.try_acquire().map_err(|_| too_many_followers())?;
         let end = tokio::time::Instant::now() + wait;
         while page.records == 0 {
             tokio::select! {
-                () = news.wait() => page = self.look(app, Start::Offset(page.next)).await?,
+                () = news.wait() => {
+                    page = self.look(app, Start::Offset(page.next), On::Pool).await?;
+                }
                 () = tokio::time::sleep_until(end) => break,
                 () = app.until_drained() => break,
             }
@@ -237,13 +251,18 @@ impl Reading {
 
     /// Read once, within a share of the budget. A record that needs more than what was asked for is read again with
     /// a larger share: no request waits for the budget while it holds a part of it.
-    pub(super) async fn look(&self, app: &App, start: Start) -> Answer<Page> {
+    pub(super) async fn look(&self, app: &App, start: Start, on: On) -> Answer<Page> {
         let reads = &app.served.reads;
         let mut needed = self.bytes + END;
         loop {
             let share = reads.take(needed).await;
             let reading = self.clone();
-            match blocking(move || reading.read(start, share, needed - END)).await? {
+            let read = move || reading.read(start, share, needed - END);
+            let look = match on {
+                On::Pool => blocking(read).await?,
+                On::Spot => here(read)?,
+            };
+            match look {
                 Look::Page(page) => return Ok(page),
                 Look::Needs { bytes, offset } if bytes > reads.capacity() => {
                     return Err(too_large(offset, bytes));
@@ -262,13 +281,16 @@ impl Reading {
             Start::Offset(offset) => offset,
             _ => topic.end_offset()?,
         };
-        let mut page = Page { share: None, text: Vec::new(), next, records: 0 };
+        let mut page = Page { share: None, text: Vec::new(), next, records: 0, is_end: false };
         let is_json = topic.codec()? == Some("json");
         if let Form::Document = self.form {
             page.text.extend_from_slice(b"{\"records\":[");
         }
         while page.records < self.limit {
-            let Some((batch, at)) = follow.poll_ref()? else { break };
+            let Some((batch, at)) = follow.poll_ref()? else {
+                page.is_end = true;
+                break;
+            };
             let frame = matches!(self.form, Form::Frames).then_some(Frame { batch, at: &at });
             let line = Line { topic: topic.name(), is_json, batch, at: &at, before: "" };
             let len = || frame.map_or_else(|| line.len(), |frame| frame.len());

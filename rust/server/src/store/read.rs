@@ -1,9 +1,10 @@
 //! Reads: on a pool of threads, within a budget of bytes.
 //!
-//! A read may fault on a page that the disk does not give, so it never happens on a thread of the HTTP doors. Records
-//! are copied out. The copy counts against the budget until its last byte was sent.
+//! A read may fault on a page that the disk does not give, so it never holds up a thread of the HTTP doors: it runs on
+//! the pool, or another thread takes over the door's work first. Records are copied out. The copy counts against the budget until its last byte was sent.
 
 use std::convert::Infallible;
+use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -186,6 +187,23 @@ pub async fn blocking<T: Send + 'static>(
     }
 }
 
+/// Call the engine on this thread, after another thread has taken over its other work. So a read that has to wait for
+/// the disk delays its own connection alone.
+///
+/// # Errors
+/// As [`blocking`].
+///
+/// # Panics
+/// Outside of a runtime with several threads.
+pub fn here<T>(call: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+    tokio::task::block_in_place(|| {
+        std::panic::catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|_| {
+            tracing::error!("a call of the engine did not end in order");
+            Err(Error::Interrupted)
+        })
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use std::future::poll_fn;
@@ -195,6 +213,15 @@ mod tests {
     async fn next(held: &mut Held) -> Option<Bytes> {
         let frame = poll_fn(|cx| Pin::new(&mut *held).poll_frame(cx)).await?;
         frame.ok()?.into_data().ok()
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_call_that_panics_is_an_error_on_the_pool_and_on_the_spot() {
+        let told = blocking(|| -> Result<(), Error> { panic!("planted") }).await;
+        assert!(matches!(told, Err(Error::Interrupted)));
+        let told = here(|| -> Result<(), Error> { panic!("planted") });
+        assert!(matches!(told, Err(Error::Interrupted)));
+        assert_eq!(here(|| Ok(7)).unwrap(), 7);
     }
 
     #[tokio::test]

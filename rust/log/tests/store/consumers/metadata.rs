@@ -175,7 +175,8 @@ fn after_a_power_cut_at_any_event_of_commits_an_offset_has_its_own_metadata() {
                 if metadata.is_empty() {
                     without += u64::from(offset > 0);
                 } else {
-                    assert_eq!(metadata, offset.to_string().repeat(100), "{story}");
+                    let own = offset.to_string().repeat(100);
+                    assert_eq!(metadata, own, "an offset has another one's metadata: {story}");
                     seen.insert(offset);
                 }
             });
