@@ -21,6 +21,7 @@
 //! | [`consumer`] | members, owners and cursors of a consumer group |
 //! | [`retention`] | limits of what a topic keeps |
 //! | [`settings`] | `falaj.json`, `topic.json` |
+//! | [`origin`] | the file `origin` |
 //! | [`names`] | topic and file names |
 //! | [`address`] | one number for a place in a log |
 
@@ -35,6 +36,7 @@ mod expiring;
 pub mod index;
 mod kept_cursor;
 pub mod names;
+pub mod origin;
 pub mod owned;
 pub mod part;
 mod producer;

@@ -55,6 +55,9 @@ pub struct Replaces {
     /// When, in microseconds since 1970, no older record had the key of one of these any more; 0 if
     /// unknown for some of them.
     pub clean_us: i64,
+    /// Random number of the compaction that made the segment: sequence and salt stay those of a
+    /// segment with other bytes. 0 in segments of earlier builds.
+    pub compaction: u64,
 }
 
 /// The segment that a segment continues.
@@ -109,6 +112,7 @@ impl SegmentHeader {
         put(&mut out, 88, &self.time_base_us.to_le_bytes());
         let clean_us = self.replaces.map_or(0, |replaces| replaces.clean_us);
         put(&mut out, 96, &clean_us.to_le_bytes());
+        put(&mut out, 104, &self.compaction().to_le_bytes());
         seal(&mut out);
         out
     }
@@ -148,7 +152,7 @@ impl SegmentHeader {
         if is_compacted && word(6) != word(0) {
             return Err(CONTRADICTS);
         }
-        let replaces = Replaces { first: word(5), clean_us: word(8) as i64 };
+        let replaces = Replaces { first: word(5), clean_us: word(8) as i64, compaction: word(9) };
         let header = Self {
             log: bytes[16..32].try_into().unwrap_or_default(),
             sequence: word(0),
@@ -160,6 +164,12 @@ impl SegmentHeader {
         };
         header.check()?;
         Ok(header)
+    }
+
+    /// Return the number that tells its bytes from those of other segments with its sequence and
+    /// salt: that of the compaction that made it, else 0.
+    pub fn compaction(&self) -> u64 {
+        self.replaces.map_or(0, |replaces| replaces.compaction)
     }
 
     /// Return the number of snapshot blocks at the segment's beginning. A roll adds a second one,

@@ -11,7 +11,7 @@ fn sample() -> SegmentHeader {
         salt: 0xfeed,
         supersedes: true,
         previous: Some(Previous { sequence: 6, salt: 0xbeef, end: 8192 }),
-        replaces: Some(Replaces { first: 7, clean_us: 11 }),
+        replaces: Some(Replaces { first: 7, clean_us: 11, compaction: 12 }),
         time_base_us: -5,
     }
 }
@@ -106,8 +106,10 @@ fn numbers_that_contradict_each_other_are_damage_whatever_the_checksum_says() {
 
 #[test]
 fn a_compacted_segment_stands_for_those_up_to_itself_and_behind_what_it_continues() {
-    let with =
-        |first| SegmentHeader { replaces: Some(Replaces { first, clean_us: 0 }), ..sample() };
+    let with = |first| SegmentHeader {
+        replaces: Some(Replaces { first, clean_us: 0, compaction: 0 }),
+        ..sample()
+    };
     for (first, sound) in [(7, true), (6, false), (8, false)] {
         assert_eq!(SegmentHeader::decode(&with(first).encode()).is_ok(), sound, "{first}");
     }
@@ -151,7 +153,7 @@ fn a_mark_says_what_was_said_and_claims_places_of_a_segment_only() {
 // Its last four bytes, and those of the mark, are zlib's.
 fn laid_out(numbers: &str, crc: &str) -> Vec<u8> {
     let mut bytes = hex(numbers);
-    assert_eq!(bytes.len(), 104, "what stands before the reserved bytes");
+    assert_eq!(bytes.len(), 112, "what stands before the reserved bytes");
     bytes.resize(508, 0);
     bytes.extend(hex(crc));
     bytes
@@ -167,13 +169,18 @@ fn every_number_of_a_header_stands_where_the_format_says() {
         salt: 0x6867_6665_6463_6261,
         supersedes: true,
         previous: Some(previous),
-        replaces: Some(Replaces { first: 0x4443_4241, clean_us: 0xa8a7_a6a5_a4a3_a2a1_u64 as i64 }),
+        replaces: Some(Replaces {
+            first: 0x4443_4241,
+            clean_us: 0xa8a7_a6a5_a4a3_a2a1_u64 as i64,
+            compaction: 0xb8b7_b6b5_b4b3_b2b1,
+        }),
         time_base_us: 0x9897_9695_9493_9291_u64 as i64,
     };
     let bytes = "46414c414a534547 02000000 03000000 101112131415161718191a1b1c1d1e1f
         5152535400000000 6162636465666768 3132333400000000 7172737475767778 1821436507000000
-        4142434400000000 5152535400000000 9192939495969798 a1a2a3a4a5a6a7a8";
-    let bytes = laid_out(bytes, "4f91423c");
+        4142434400000000 5152535400000000 9192939495969798 a1a2a3a4a5a6a7a8
+        b1b2b3b4b5b6b7b8";
+    let bytes = laid_out(bytes, "152e570a");
     assert_eq!(whole.encode().as_slice(), bytes);
     assert_eq!(SegmentHeader::decode(&bytes), Ok(whole));
 }
@@ -191,7 +198,7 @@ fn what_a_first_segment_does_not_have_is_all_ones() {
     };
     let bytes = "46414c414a534547 02000000 00000000 101112131415161718191a1b1c1d1e1f
         5152535400000000 6162636465666768 ffffffffffffffff 0000000000000000 0000000000000000
-        ffffffffffffffff ffffffffffffffff 9192939495969718 0000000000000000";
+        ffffffffffffffff ffffffffffffffff 9192939495969718 0000000000000000 0000000000000000";
     let bytes = laid_out(bytes, "7d47ccb9");
     assert_eq!(first.encode().as_slice(), bytes);
     assert_eq!(SegmentHeader::decode(&bytes), Ok(first));

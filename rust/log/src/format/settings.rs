@@ -1,6 +1,6 @@
-//! The two JSON files of a store: `falaj.json` and `topic.json`.
+//! The two JSON files of a store that hold settings: `falaj.json` and `topic.json`.
 //!
-//! Each is one JSON object on one line. Its last member is `"checksum"`: the CRC-32, as eight
+//! Owns these, and the shape that the file `origin` has as well ([`super::origin`]). Each is one JSON object on one line. Its last member is `"checksum"`: the CRC-32, as eight
 //! hexadecimal digits, of all bytes before the comma in front of that member. A person can read the
 //! files, and an edit by hand is noticed. Members about retention are there only if it was set, and
 //! `revision` only if they were changed since. Layout: `docs/FORMAT.md`, "Settings files".
@@ -223,7 +223,8 @@ fn texts(texts: &BTreeMap<String, String>) -> impl Iterator<Item = (String, Valu
     texts.iter().map(|(name, text)| (name.clone(), text.as_str().into()))
 }
 
-const WRONG_MEMBER: DecodeError = DecodeError::Damaged("a member is missing or of the wrong type");
+pub(super) const WRONG_MEMBER: DecodeError =
+    DecodeError::Damaged("a member is missing or of the wrong type");
 const NO_LIMIT: DecodeError =
     DecodeError::Damaged("a limit of retention that is not 1 to 9223372036854775807");
 const CHECKSUM: &str = ",\"checksum\":\"";
@@ -236,17 +237,17 @@ fn given((name, number): (&'static str, Option<u64>)) -> Option<(&'static str, V
     number.map(|number| (name, number.into()))
 }
 
-fn seal(members: &[(&str, Value)]) -> String {
+pub(super) fn seal(members: &[(&str, Value)]) -> String {
     let members: Vec<_> =
         members.iter().map(|(name, value)| format!("{}:{value}", Value::from(*name))).collect();
     let text = format!("{{{}", members.join(","));
     format!("{text}{CHECKSUM}{:08x}\"}}\n", crc32(text.as_bytes()))
 }
 
-struct JsonMembers(Map<String, Value>);
+pub(super) struct JsonMembers(Map<String, Value>);
 
 impl JsonMembers {
-    fn open(bytes: &[u8]) -> Decoded<Self> {
+    pub(super) fn open(bytes: &[u8]) -> Decoded<Self> {
         let text = std::str::from_utf8(bytes).map_err(|_| DecodeError::Damaged("not text"))?;
         let (sealed, rest) =
             text.rsplit_once(CHECKSUM).ok_or(DecodeError::Damaged("the checksum is missing"))?;
@@ -268,16 +269,16 @@ impl JsonMembers {
         self.0.remove(name).as_ref().and_then(read).ok_or(WRONG_MEMBER)
     }
 
-    fn text(&mut self, name: &str) -> Decoded<String> {
+    pub(super) fn text(&mut self, name: &str) -> Decoded<String> {
         self.take(name, |v| v.as_str().map(str::to_owned))
     }
 
-    fn number(&mut self, name: &str) -> Decoded<u64> {
+    pub(super) fn number(&mut self, name: &str) -> Decoded<u64> {
         self.take(name, Value::as_u64)
     }
 
     /// Take an optional number.
-    fn optional_number(&mut self, name: &str) -> Decoded<Option<u64>> {
+    pub(super) fn optional_number(&mut self, name: &str) -> Decoded<Option<u64>> {
         if self.0.contains_key(name) { self.number(name).map(Some) } else { Ok(None) }
     }
 
@@ -296,6 +297,21 @@ impl JsonMembers {
         members.into_iter().map(text).collect()
     }
 
+    /// Take an optional array of arrays.
+    pub(super) fn optional_arrays(&mut self, name: &str) -> Decoded<Option<Vec<Vec<Value>>>> {
+        let Some(value) = self.0.remove(name) else { return Ok(None) };
+        let Value::Array(rows) = value else { return Err(WRONG_MEMBER) };
+        let cells = |row| match row {
+            Value::Array(cells) => Ok(cells),
+            _ => Err(WRONG_MEMBER),
+        };
+        rows.into_iter().map(cells).collect::<Decoded<_>>().map(Some)
+    }
+
+    pub(super) fn optional_id(&mut self, name: &str) -> Decoded<Option<[u8; 16]>> {
+        if self.0.contains_key(name) { self.id(name).map(Some) } else { Ok(None) }
+    }
+
     fn signed(&mut self, name: &str) -> Decoded<i64> {
         self.take(name, Value::as_i64)
     }
@@ -304,11 +320,11 @@ impl JsonMembers {
         self.take(name, Value::as_bool)
     }
 
-    fn id(&mut self, name: &str) -> Decoded<[u8; 16]> {
+    pub(super) fn id(&mut self, name: &str) -> Decoded<[u8; 16]> {
         self.take(name, |v| names::unhex(v.as_str()?))
     }
 
-    fn finish(self) -> Decoded<()> {
+    pub(super) fn finish(self) -> Decoded<()> {
         if self.0.is_empty() {
             return Ok(());
         }

@@ -51,7 +51,7 @@ fn who_cannot_find_out_whether_a_segment_has_its_name_is_told_so() {
 #[test]
 fn a_segment_is_compacted_when_its_header_says_that_it_stands_for_others() {
     for (replaces, is_compacted) in
-        [(None, false), (Some(Replaces { first: 1, clean_us: 0 }), true)]
+        [(None, false), (Some(Replaces { first: 1, clean_us: 0, compaction: 0 }), true)]
     {
         let draft = Draft::of(|header| header.replaces = replaces);
         assert!(BOTH.iter().all(|reading| draft.open(*reading).is_compacted() == is_compacted));

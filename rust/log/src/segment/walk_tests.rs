@@ -227,7 +227,7 @@ fn damage_is_passed_up_to_the_next_sound_block_or_to_the_limit() {
 
 #[test]
 fn no_topic_goes_on_beyond_what_one_segment_can_number() {
-    let replaces = Some(Replaces { first: 1, clean_us: 0 });
+    let replaces = Some(Replaces { first: 1, clean_us: 0, compaction: 0 });
     let mut draft = Draft::of(|header| header.replaces = replaces);
     let hurt = draft.data(0, 0, b"\x01a");
     draft.hurt(hurt + 16);

@@ -10,6 +10,7 @@
 //!   falaj.json                       settings of the store; made last
 //!   claim  presence  slots/<n>       lock files, never deleted
 //!   wake                             page on which waiting processes sleep
+//!   origin                           which of the copies of the store this is
 //!   settled                          exists except while a process changes topics or logs
 //!   topics/<name>/topic.json         settings of a topic; made last
 //!   logs/<log>@<generation>/…        one log; with `.tmp` while it is being made
@@ -37,6 +38,7 @@ pub(crate) mod top {
     pub const PRESENCE: &str = "presence";
     pub const WAKE: &str = "wake";
     pub const SETTLED: &str = "settled";
+    pub const ORIGIN: &str = "origin";
     pub const SLOTS: &str = "slots";
     pub const TOPICS: &str = "topics";
     pub const LOGS: &str = "logs";
@@ -126,6 +128,11 @@ impl Layout {
     /// Return the page on which waiting processes of the store sleep.
     pub fn wake(&self) -> PathBuf {
         self.root.join(top::WAKE)
+    }
+
+    /// Return the file that says which of the copies of the store this is.
+    pub fn origin(&self) -> PathBuf {
+        self.root.join(top::ORIGIN)
     }
 
     /// Return the directory of the slot files.

@@ -20,6 +20,7 @@
 //! | `sidecar_check` | the same for files of consumer groups and queues |
 //! | `info` | facts in numbers |
 //! | `codec` | the codec of a topic, as its settings name it |
+//! | `origin` | which of the copies of the store this is |
 //! | `configure` | changing the settings that may change |
 //! | `retention` | which records expire, and the work of deleting them |
 //! | `staging` | files that bulk loads stage beside a log, and their removal |
@@ -47,6 +48,7 @@ pub mod membership;
 pub mod modes;
 mod open;
 pub mod options;
+mod origin;
 mod queue_copy;
 mod queues;
 mod registry;

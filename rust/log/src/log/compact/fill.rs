@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::error::Result;
+use crate::error::{IoResult, Result};
 use crate::format::address::align;
 use crate::format::block::{
     BlockHeader, HEADER_LEN, Kind, MAX_HEADER_LEN, MAX_RELATIVE_TIME, flag,
@@ -85,7 +85,7 @@ pub(super) fn fill(
         let body = End { sequence: next.sequence, salt: next.salt }.encode();
         packer.block(&own_header(Kind::End, &body, 0), &body)?;
     }
-    let (header, mark) = first_page(log, segments, group, time_base_us, end, member);
+    let (header, mark) = first_page(log, segments, group, time_base_us, end, member)?;
     let len = packer.position();
     packer.finish(&header, &mark, len)?;
     Ok(Some(packer))
@@ -158,17 +158,19 @@ fn first_page(
     time_base_us: i64,
     end: u64,
     member: &dyn Member,
-) -> (SegmentHeader, Mark) {
+) -> Result<(SegmentHeader, Mark)> {
     let (first, last) = (&segments[0], &segments[segments.len() - 1]);
     let clean_us = group.clean_us.unwrap_or_else(|| log.storage.now_us());
     let lowest = first.header().replaces.map_or(first.sequence(), |replaces| replaces.first);
+    let random = log.storage.random().doing("draw a random number for", last.path())?;
+    let replaces = Replaces { first: lowest, clean_us, compaction: random.max(1) };
     let header = SegmentHeader {
         log: log.settings.generation,
         sequence: last.sequence(),
         salt: last.salt(),
         supersedes: first.header().previous.is_some(),
         previous: first.header().previous,
-        replaces: Some(Replaces { first: lowest, clean_us }),
+        replaces: Some(replaces),
         time_base_us,
     };
     let before = last.mark().filter(|mark| mark.incarnation != 0);
@@ -177,7 +179,7 @@ fn first_page(
         before.map_or((control, member.incarnation()), |mark| (mark.control, mark.incarnation));
     let mark =
         Mark { serial: 1, position: end, clean: false, succeeded: true, control, incarnation };
-    (header, mark)
+    Ok((header, mark))
 }
 
 impl Filling<'_> {

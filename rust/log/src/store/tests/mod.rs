@@ -2,6 +2,7 @@
 
 mod closing;
 mod interrupted;
+mod origin;
 mod presence;
 mod settings;
 

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use falaj::internals::format::block::{self, BlockHeader, CommitWord, Kind, Producer, flag};
 use falaj::internals::format::checksum::{crc32, crc32_from, seed};
 use falaj::internals::format::crc32c::crc32c_from;
+use falaj::internals::format::origin::{Origin, OriginEnd, ParentOrigin};
 use falaj::internals::format::record::{NewRecord, attribute};
 use falaj::internals::format::retention::Retention;
 use falaj::internals::format::segment::{self, Mark, Previous};
@@ -209,6 +210,7 @@ fn assert_members(name: &str, text: &str) {
             "boolean" => value.parse::<bool>().is_ok(),
             "id" => names::unhex(value.trim_matches('"')).is_some(),
             "object" => value.starts_with('{'),
+            "array" => value.starts_with('['),
             "text" => value.starts_with('"') && names::unhex(value.trim_matches('"')).is_none(),
             other => panic!("{name}: a type {other:?}"),
         };
@@ -247,6 +249,9 @@ fn settings_have_the_members_that_their_tables_name() {
         revision: 6,
     };
     assert_members("topic.json", &topic.encode());
+    let ends = vec![OriginEnd { topic: [1; 16], partition: 2, next: 3, checksum: 4 }];
+    let parent = Some(ParentOrigin { origin: [4; 16], number: 5, ends });
+    assert_members("origin", &Origin { id: [5; 16], parent }.encode());
 }
 
 fn word(value: u64) -> Vec<u8> {
@@ -265,7 +270,7 @@ fn the_segment_page_is_as_its_tables_say() {
         salt: 0xfeed,
         supersedes: true,
         previous: Some(Previous { sequence: 6, salt: 0xbeef, end: 8192 }),
-        replaces: Some(segment::Replaces { first: 7, clean_us: 11 }),
+        replaces: Some(segment::Replaces { first: 7, clean_us: 11, compaction: 12 }),
         time_base_us: -5,
     };
     let bytes = header.encode();
@@ -286,6 +291,7 @@ fn the_segment_page_is_as_its_tables_say() {
             ("replaces.last", word(7)),
             ("time base", (-5i64).to_le_bytes().to_vec()),
             ("clean since", 11i64.to_le_bytes().to_vec()),
+            ("compaction", word(12)),
             ("crc", half(crc32(&bytes[..508]))),
         ],
     );

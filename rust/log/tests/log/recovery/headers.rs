@@ -93,7 +93,7 @@ fn headers_of_superseding_and_of_compacted_segments_are_restored_as_well() {
         is_restored(&p, 1, at, &was);
 
         let p = four_segments();
-        let replaces = Some(Replaces { first: 1, clean_us: 7 });
+        let replaces = Some(Replaces { first: 1, clean_us: 7, compaction: 0 });
         let was = SegmentHeader { supersedes: true, replaces, ..header_of(&p, 1) };
         rewrite_header(&p.storage, &path_of(&p, 1), &was.encode());
         rewrite(&p.storage, &path_of(&p, 1), at, &[0; HEADER_LEN]);

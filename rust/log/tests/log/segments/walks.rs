@@ -65,7 +65,7 @@ fn beyond(replaces: Option<Replaces>, flags: u16) -> (Vec<(u32, u64)>, u64) {
 fn damage_holds_no_more_records_than_bytes_unless_they_may_be_packed() {
     let (unsure, bytes) = beyond(None, 0);
     assert_eq!(unsure, [(0, 10 + bytes)]);
-    let (unsure, _) = beyond(Some(Replaces { first: 1, clean_us: 0 }), 0);
+    let (unsure, _) = beyond(Some(Replaces { first: 1, clean_us: 0, compaction: 0 }), 0);
     assert_eq!(unsure, [(0, 10 + NUMBERS)], "a compacted segment");
 }
 
