@@ -61,6 +61,23 @@ class BackupReport(TypedDict):
     error_classes: list[str]
 
 
+class RestoreReport(TypedDict):
+    """The parts of a store that was built from pieces.
+
+    `origin` is the id of the store as the origin of what it will write. `problems` lists errors in
+    files of consumer groups and queues, which were put as they came. `error_classes` names the
+    class of each in `falaj.errors`.
+    """
+
+    topics: int
+    logs: int
+    segments: int
+    bytes: int
+    origin: str
+    problems: list[str]
+    error_classes: list[str]
+
+
 class TrimReport(TypedDict):
     """The result of a trim: the first offset of each partition, and the files that were removed."""
 

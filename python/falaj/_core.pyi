@@ -18,6 +18,7 @@ from falaj._admin import (
     GroupInfo,
     Progress,
     RepairReport,
+    RestoreReport,
     Skipped,
     SkippedOfTopic,
     StoreInfo,
@@ -55,6 +56,7 @@ __all__ = [
     "Record",
     "Records",
     "Store",
+    "StoreBuilder",
     "Ticket",
     "Topic",
     "Transaction",
@@ -1025,6 +1027,102 @@ class Store:
         compacted: bool | None = None,
         create: bool = True,
     ) -> Opened: ...
+
+@final
+class StoreBuilder:
+    """A store that is built from pieces: bytes of segments, and small files, from another place.
+
+    The store is built beside its path, under a name of its own. Nothing has the path before `finish`
+    has checked all of it and has synced it. How processes write to the store follows from its file
+    system. As a context manager it discards what was not finished.
+
+    Args:
+        path: Directory of the store: a missing or an empty one.
+        permissions: Permission bits of its directories, as in `falaj.open`.
+        allow_network_fs: As in `falaj.open`.
+
+    Raises:
+        InvalidArgument: There is something at the path.
+        UnsupportedFilesystem: falaj cannot keep its promises there.
+    """
+
+    def __new__(
+        cls, path: object, *, permissions: int = 0o700, allow_network_fs: bool = False
+    ) -> StoreBuilder: ...
+    @property
+    def path(self) -> Path:
+        """The directory that the store will have, absolute."""
+    def file(self, path: str, length: int, parts: Iterable[tuple[int, Buffer]]) -> None:
+        """Put a small file.
+
+        Args:
+            path: `falaj.json`, `topics/<topic>/topic.json`, `consumers/<group>` or `queues/<queue>`.
+            length: Bytes of the file. Bytes that no part has are zero.
+            parts: Positions and bytes, in their order.
+
+        Raises:
+            InvalidArgument: No store has such a file, or it was given before, or a part does not fit.
+            CorruptData: The settings in it are corrupt.
+            HandleClosed: The builder was finished or discarded.
+        """
+    def segment(self, log: str, header: Buffer, end: int, length: int, sealed: bool) -> None:
+        """Begin a segment of a log.
+
+        Args:
+            log: Name of the log's directory, as `orders@` and 32 hexadecimal digits.
+            header: The first 512 bytes of the segment.
+            end: Position at which its content ends.
+            length: Position at which its bytes end, behind the end block if there is one.
+            sealed: False for the last segment of the log, which alone is not sealed.
+
+        Raises:
+            InvalidArgument: No log has such a directory, or the segment was begun before.
+            CorruptData: The header is corrupt or of another log, or the numbers do not fit.
+            HandleClosed: The builder was finished or discarded.
+        """
+    def write(self, log: str, sequence: int, position: int, data: Buffer) -> None:
+        """Write bytes of a segment that was begun; any thread may, and in any order. Only a compacted
+        segment may keep holes, which read as zero.
+
+        Args:
+            log, sequence: The segment.
+            position: Where the bytes lie in it, from 8192 on.
+            data: The bytes.
+
+        Raises:
+            InvalidArgument: The segment was not begun, or the bytes lie outside of it, or some were
+                written before.
+            NoSpace: The disk is full; the call may be repeated.
+            HandleClosed: The builder was finished or discarded.
+        """
+    def finish(
+        self,
+        *,
+        parent: str | None = None,
+        number: int | None = None,
+        progress: Progress | None = None,
+    ) -> RestoreReport:
+        """Check every block, and give the store its name. After an error the builder is over, and nothing
+        is left.
+
+        Args:
+            parent: The origin that the pieces came from, as 32 hexadecimal digits.
+            number: The number of their state in the place that has it; with a parent alone.
+            progress: Called with the bytes done and all bytes; its exception ends the call.
+
+        Raises:
+            CorruptData: A piece is missing or corrupt; `path` and `position` say where.
+            InvalidArgument: There is no `falaj.json`, or another thread still writes.
+            HandleClosed: The builder was finished or discarded.
+        """
+    def discard(self) -> None:
+        """Remove what was built. A second call, or one after `finish`, does nothing.
+
+        Raises:
+            InvalidArgument: Another thread still writes.
+        """
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *_exception: object) -> None: ...
 
 @disjoint_base
 class Transaction:

@@ -40,6 +40,9 @@ pub enum Error {
     /// Bytes are not what was written. Next: run `falaj verify` to see the extent; readers may skip
     /// it.
     CorruptData { path: PathBuf, position: u64, what: &'static str },
+    /// The pieces for a new store are not what a store consists of. Nothing was built. Next: read
+    /// them again from where they came, or take an earlier state.
+    CorruptPieces { path: PathBuf, position: u64, what: String },
     /// The end of the log was not recovered after a crash. Next: open the store for writing once,
     /// or run `falaj repair`.
     NeedsRecovery { path: PathBuf, position: u64, what: &'static str },
@@ -206,6 +209,12 @@ impl Error {
         Error::CorruptData { path: path.to_path_buf(), position, what }
     }
 
+    /// Pieces of a store that are not what a store consists of, at a place in a file of it.
+    #[cold]
+    pub(crate) fn corrupt_pieces(path: &Path, position: u64, what: impl Into<String>) -> Self {
+        Error::CorruptPieces { path: path.to_path_buf(), position, what: what.into() }
+    }
+
     /// An argument that cannot be right, with what helps.
     #[cold]
     pub(crate) fn invalid(what: impl Into<String>) -> Self {
@@ -301,7 +310,7 @@ impl Error {
             | Error::OutdatedFormat { .. }
             | Error::FilesRemoved { .. }
             | Error::LockFileReplaced { .. } => Remedy::FixMachine,
-            Error::CorruptData { .. } => Remedy::Repair,
+            Error::CorruptData { .. } | Error::CorruptPieces { .. } => Remedy::Repair,
         }
     }
 
@@ -407,6 +416,12 @@ impl fmt::Display for Error {
             Error::CorruptData { path, position, what } => write!(
                 f,
                 "{} is corrupt at byte {position}: {what}; run `falaj verify` to see the extent",
+                path.display()
+            ),
+            Error::CorruptPieces { path, position, what } => write!(
+                f,
+                "the pieces of {} are corrupt at byte {position}: {what}; nothing was built; read them \
+                 again from where they came, or take an earlier state",
                 path.display()
             ),
             Error::NeedsRecovery { path, position, what } => write!(

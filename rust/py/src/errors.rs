@@ -168,7 +168,7 @@ pub(crate) fn class(error: &Error) -> &'static str {
         Error::StoreNotFound { .. } => "StoreNotFound",
         Error::UnsupportedVersion { .. } => "UnsupportedVersion",
         Error::OutdatedFormat { .. } => "OutdatedFormat",
-        Error::CorruptData { .. } => "CorruptData",
+        Error::CorruptData { .. } | Error::CorruptPieces { .. } => "CorruptData",
         Error::NeedsRecovery { .. } => "NeedsRecovery",
         Error::SyncFailed { .. } => "SyncFailed",
         Error::LockTimeout { .. } => "LockTimeout",
@@ -212,6 +212,7 @@ fn path(error: &Error) -> Option<&Path> {
         | Error::UnsupportedVersion { path, .. }
         | Error::OutdatedFormat { path, .. }
         | Error::CorruptData { path, .. }
+        | Error::CorruptPieces { path, .. }
         | Error::NeedsRecovery { path, .. }
         | Error::SyncFailed { path, .. }
         | Error::LockTimeout { path, .. }
@@ -231,9 +232,9 @@ fn path(error: &Error) -> Option<&Path> {
 
 fn position(error: &Error) -> Option<u64> {
     match error {
-        Error::CorruptData { position, .. } | Error::NeedsRecovery { position, .. } => {
-            Some(*position)
-        }
+        Error::CorruptData { position, .. }
+        | Error::CorruptPieces { position, .. }
+        | Error::NeedsRecovery { position, .. } => Some(*position),
         Error::UnsupportedVersion { position, .. } => *position,
         _ => None,
     }

@@ -12,6 +12,7 @@ mod appending;
 mod arrow;
 mod batch;
 mod buffer;
+mod build;
 mod bulk_load;
 mod calling;
 mod coding;

@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 
 use crate::{
-    admin, any_topic, arrow, batch, buffer, bulk_load, collect, compact, consumed, consumer,
+    admin, any_topic, arrow, batch, buffer, build, bulk_load, collect, compact, consumed, consumer,
     consumers, draft, floor, follow, gil_cell, iterate, opened, partitioned_topic, plain,
     producers, queue, queue_job, receipts, record, retention, store, topic, transaction,
 };
@@ -26,7 +26,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     add!(module, add_class:
         any_topic::AnyTopic, partitioned_topic::PartitionedTopic,
         arrow::ArrowBatch, arrow::ArrowStream, batch::Batch, batch::BatchRecords, batch::Batches,
-        batch::Values, batch::ValuesIterator, buffer::BatchView, buffer::View, consumed::Consumed,
+        batch::Values, batch::ValuesIterator, buffer::BatchView, buffer::View, build::StoreBuilder, consumed::Consumed,
         consumer::Consumer, draft::NewRecord, floor::Floor, follow::Bell, follow::Follower,
         follow::Ticket, follow::Watch, iterate::Records, bulk_load::Part, opened::Opened, producers::ExpiringProducer,
         queue::Queue,

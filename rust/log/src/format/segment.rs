@@ -218,10 +218,18 @@ pub struct Mark {
 
 /// Lay out the first two pages of a segment: header, copy and first mark.
 pub fn header_pages(header: &SegmentHeader, mark: &Mark) -> [u8; FIRST_BLOCK as usize] {
+    pages_around(&header.encode(), header.salt, mark)
+}
+
+/// Do as [`header_pages`], with the bytes of a header that another program laid out.
+pub fn pages_around(
+    sector: &[u8; HEADER_LEN],
+    salt: u64,
+    mark: &Mark,
+) -> [u8; FIRST_BLOCK as usize] {
     let mut pages = [0; FIRST_BLOCK as usize];
-    let sector = header.encode();
-    HEADERS.iter().for_each(|at| put(&mut pages, *at as usize, &sector));
-    put(&mut pages, mark.slot() as usize, &mark.encode(header.salt));
+    HEADERS.iter().for_each(|at| put(&mut pages, *at as usize, sector));
+    put(&mut pages, mark.slot() as usize, &mark.encode(salt));
     pages
 }
 

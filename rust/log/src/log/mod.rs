@@ -26,6 +26,7 @@
 //! | `trimmed` | trims as readers learn of them |
 //! | `compact`, `seal` | keeping the last record of each key, in segments that replace others; ending one for that |
 //! | `copy` | a copy of a log while others write |
+//! | `pieces` | segments that come from elsewhere, and the segment with which the log goes on |
 //! | `extent` | the size of a log, and the owners of its locks |
 //! | `header_repair` | restoring a corrupt segment header from its copy |
 //! | `index_rebuild` | rebuilding indexes of sealed segments |
@@ -61,6 +62,7 @@ mod lost_offsets;
 mod metadata;
 mod notifier;
 mod open_segments;
+mod pieces;
 mod preconditions;
 mod prefault;
 mod read;
@@ -104,7 +106,7 @@ pub use bulk_load::Token;
 pub use compact::{Compacted, Compacting, Last};
 pub use copy::{CopiedMove, LogCopy, is_overtaken};
 pub use count::RecordCounts;
-pub use create::{LogSpec, create, is_unused, mark_deleted, mark_not_deleted};
+pub use create::{LogSpec, create, is_unused, make_rest, mark_deleted, mark_not_deleted};
 pub use data_block::DataBlock;
 pub use extent::{LockInfo, LogExtent, SegmentInfo};
 pub use follow::{Interrupt, Visibility, Wait};
@@ -113,6 +115,7 @@ pub use large::{Blocks, Landed, Large, LargeBlock};
 pub use metadata::CursorMove;
 pub use metadata::TopicEnds;
 pub use notifier::Notifier;
+pub use pieces::{SegmentPiece, begin_timeline};
 pub use preconditions::{Precondition, Producing, Sequences};
 pub use read::BlockCursor;
 pub(crate) use record_batch::BatchBuilder;

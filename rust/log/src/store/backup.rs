@@ -22,13 +22,12 @@ use super::backup_ends::{Floors, agree, floors};
 use super::layout::{self, Layout, TOPIC_SETTINGS, top};
 use super::queue_copy::{self, QueueCopy};
 use super::sidecar_check::read_consumer;
-use super::unfinished::{Unfinished, make_new};
+use super::unfinished::{Unfinished, is_empty_directory, make_new};
 use super::{Access, Store, files, sweep, topics};
 use crate::error::{Error, IoResult, Result};
 use crate::format::settings::TopicSettings;
 use crate::log::verify::Progress;
 use crate::log::{LogCopy, is_overtaken};
-use crate::storage::Storage;
 
 /// How often a log is planned again after a segment was removed while it was copied.
 const TRIES: u32 = 5;
@@ -81,17 +80,11 @@ impl Store {
         let destination = layout::directory(destination.as_ref())?;
         let storage = &**self.storage();
         self.refuse_nested(&destination)?;
-        let replaces = is_empty_directory(storage, &destination)?;
+        let replaces = is_empty_directory(storage, &destination, "a backup")?;
         let plan = BackupPlan::of(self)?;
-        let half = Unfinished::begin(storage, &destination, self.modes())?;
-        let report = plan.carry_out(self, half.path(), progress).and_then(|report| {
-            if replaces {
-                files::remove_dir(storage, &destination)?;
-            }
-            storage.rename_new(half.path(), &destination).doing("rename to", &destination)?;
-            files::sync_parent(storage, &destination)?;
-            Ok(report)
-        });
+        let half = Unfinished::begin(storage, &destination, replaces, self.modes())?;
+        let report = plan.carry_out(self, half.path(), progress);
+        let report = report.and_then(|report| half.publish(storage).map(|()| report));
         if report.is_err() {
             half.discard(storage);
         }
@@ -319,16 +312,4 @@ fn read_consumers(store: &Store) -> Result<Vec<(String, Vec<u8>)>> {
         }
     }
     Ok(read)
-}
-
-/// Return true for an empty directory, false for a missing one.
-fn is_empty_directory(storage: &dyn Storage, path: &Path) -> Result<bool> {
-    let Some(stat) = files::stat(storage, path)? else { return Ok(false) };
-    if stat.is_dir && files::list(storage, path)?.is_empty() {
-        return Ok(true);
-    }
-    Err(Error::invalid(format!(
-        "{} exists already; a backup needs a place that is missing or an empty directory",
-        path.display()
-    )))
 }

@@ -15,7 +15,7 @@ use crate::segment::index::write_file;
 use crate::storage::{File, OpenMode, Stat, Storage};
 
 /// More than any settings file has.
-const MAX_SETTINGS: usize = 64 << 10;
+pub(super) const MAX_SETTINGS: usize = 64 << 10;
 
 /// Read a settings file; `None` when it does not exist.
 pub(super) fn read(storage: &dyn Storage, path: &Path) -> Result<Option<Vec<u8>>> {
@@ -74,6 +74,29 @@ pub(super) fn begin(
     // An existing one is a dead process's: only the holder of the claim makes it.
     let file = write_file(storage, &temporary, bytes, len, mode)?;
     Ok((temporary, file))
+}
+
+/// Make a file of `len` bytes that does not exist yet, and sync it. Bytes that no part
+/// has are zero, and a hole where the file system has them. The caller syncs the directory. After an error
+/// there is no file.
+pub(super) fn put_parts(
+    storage: &dyn Storage,
+    path: &Path,
+    len: u64,
+    parts: &[(u64, &[u8])],
+    mode: u32,
+) -> Result<()> {
+    let file = storage.open(path, OpenMode::CreateNew(mode)).doing("create", path)?;
+    let end = parts.last().map_or(0, |(position, bytes)| position + bytes.len() as u64);
+    // Only its last byte gives a file its length.
+    let last: &[_] = if end < len { &[(len - 1, &[0][..])] } else { &[] };
+    let mut all = parts.iter().chain(last);
+    let written = all.try_for_each(|(position, bytes)| file.write_at(bytes, *position));
+    let written = written.doing("write", path).and_then(|()| sync(&*file, path));
+    if written.is_err() {
+        let _ = storage.unlink(path);
+    }
+    written
 }
 
 /// Sync a file.

@@ -16,6 +16,7 @@
 //! | `options`, `builder`, `open`, `files` | opening and creating a store |
 //! | `logs` | the logs that this process has open, and the threads that serve them |
 //! | `backup`, `unfinished` | a consistent copy while others write; the directory in which it is built |
+//! | `build` | a store from pieces that come from elsewhere |
 //! | `catalog`, `verify`, `repair` | checking and repairing a store that may fail to open |
 //! | `sidecar_check` | the same for files of consumer groups and queues |
 //! | `info` | facts in numbers |
@@ -32,6 +33,7 @@
 
 mod backup;
 mod backup_ends;
+mod build;
 mod builder;
 mod catalog;
 mod claim;
@@ -70,6 +72,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use backup::BackupReport;
+pub use build::{Parent, PieceBuilder, PieceOptions, RestoreReport};
 pub use builder::StoreBuilder;
 pub use codec::TopicCodec;
 pub use configure::RetentionChange;

@@ -159,17 +159,7 @@ impl Opening<'_> {
         if self.options.allow_network_fs {
             return Ok(());
         }
-        let kind = match (found, writes) {
-            (Filesystem::Remote(kind), _) => kind.to_owned(),
-            (Filesystem::CopyOnWrite(kind), Some(WriteMode::Mapped)) => {
-                format!("{kind}, and was made to be written through maps, not with `pwrite`,")
-            }
-            (Filesystem::Unknown(kind), Some(WriteMode::Mapped)) => {
-                format!("an unknown file system ({kind:#x})")
-            }
-            _ => return Ok(()),
-        };
-        Err(Error::UnsupportedFilesystem { path: self.layout.root().to_path_buf(), kind })
+        refuse_filesystem(found, writes, self.layout.root())
     }
 
     /// Return the permission bits of the store, taken from the directory that was made first.
@@ -219,7 +209,7 @@ impl Opening<'_> {
             // A strange directory may be a store that was finished just now.
             return self.settings()?.ok_or_else(|| self.no_store(&why));
         }
-        let modes = self.make_first_directory(asked)?;
+        let modes = make_first_directory(self.storage(), &self.layout, asked)?;
         let claim = Claim::take(&self.storage, &self.layout, modes.lock, patience)?;
         if let Some(adopted) = self.settings()? {
             return Ok(adopted);
@@ -253,11 +243,7 @@ impl Opening<'_> {
             self.layout.parent().into()
         };
         let found = self.filesystem(&at)?;
-        let suits = match found {
-            Filesystem::Promises(_) => WriteMode::Mapped,
-            _ => WriteMode::Pwrite,
-        };
-        let chosen = self.options.write_mode.unwrap_or(suits);
+        let chosen = self.options.write_mode.unwrap_or_else(|| suitable_mode(&found));
         self.check_filesystem(found, Some(chosen))?;
         Ok(chosen)
     }
@@ -267,23 +253,6 @@ impl Opening<'_> {
             return Ok(());
         }
         files::make_dir(self.storage(), self.layout.root(), modes.directory).map(|_| ())
-    }
-
-    /// Make the directory whose permission bits define the store's. A file system that does not
-    /// keep them would make another store than requested.
-    fn make_first_directory(&self, asked: Modes) -> Result<Modes> {
-        let path = self.layout.topics();
-        let made = files::make_dir(self.storage(), &path, asked.directory)?;
-        let modes = Modes::of(files::expect_dir(self.storage(), &path)?.mode);
-        if made && modes != asked {
-            // It is empty, so no process has built on it yet; if one has, this removes nothing.
-            files::remove_dir(self.storage(), &path)?;
-            return Err(Error::invalid(format!(
-                "mode {:#o} became {:#o} on this file system; ask for that mode, or choose another place",
-                asked.directory, modes.directory
-            )));
-        }
-        Ok(modes)
     }
 
     /// Say why a directory without `falaj.json` is no interrupted creation. Anything in the
@@ -346,6 +315,55 @@ impl Opening<'_> {
         }
         file.map(wake::LEN, access).map(Some).doing("map", &path)
     }
+}
+
+/// Return how processes write to a new store on a file system.
+pub(super) fn suitable_mode(found: &Filesystem) -> WriteMode {
+    match found {
+        Filesystem::Promises(_) => WriteMode::Mapped,
+        _ => WriteMode::Pwrite,
+    }
+}
+
+/// Refuse a file system on which falaj cannot keep its promises. `writes` is the mode in which
+/// processes write there, if any do.
+pub(super) fn refuse_filesystem(
+    found: Filesystem,
+    writes: Option<WriteMode>,
+    root: &Path,
+) -> Result<()> {
+    let kind = match (found, writes) {
+        (Filesystem::Remote(kind), _) => kind.to_owned(),
+        (Filesystem::CopyOnWrite(kind), Some(WriteMode::Mapped)) => {
+            format!("{kind}, and was made to be written through maps, not with `pwrite`,")
+        }
+        (Filesystem::Unknown(kind), Some(WriteMode::Mapped)) => {
+            format!("an unknown file system ({kind:#x})")
+        }
+        _ => return Ok(()),
+    };
+    Err(Error::UnsupportedFilesystem { path: root.to_path_buf(), kind })
+}
+
+/// Make the directory whose permission bits define the store's. A file system that does not keep
+/// them would make another store than requested.
+pub(super) fn make_first_directory(
+    storage: &dyn Storage,
+    layout: &Layout,
+    asked: Modes,
+) -> Result<Modes> {
+    let path = layout.topics();
+    let made = files::make_dir(storage, &path, asked.directory)?;
+    let modes = Modes::of(files::expect_dir(storage, &path)?.mode);
+    if made && modes != asked {
+        // It is empty, so no process has built on it yet; if one has, this removes nothing.
+        files::remove_dir(storage, &path)?;
+        return Err(Error::invalid(format!(
+            "mode {:#o} became {:#o} on this file system; ask for that mode, or choose another place",
+            asked.directory, modes.directory
+        )));
+    }
+    Ok(modes)
 }
 
 /// Return true for files at the top that an interrupted creation leaves.

@@ -17,7 +17,7 @@
 //! Creation and deletion happen under the claim; reading takes no lock. [`crate::log`] owns the
 //! contents of a log's directory. (`docs/PROTOCOL.md`, "Topics".)
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::claim::{Claim, Patience};
 use super::layout::Layout;
@@ -339,14 +339,22 @@ pub(super) fn read_settings(
         Some(_) => return Err(Error::corrupt(&directory, 0, "the topic is not a directory")),
     }
     let Some(bytes) = files::read(storage, &path)? else { return Ok(None) };
-    let topic = TopicSettings::decode(&bytes).in_file(&path, 0)?;
+    decode_settings(&bytes, name, &path).map(Some)
+}
+
+/// Decode the `topic.json` of the topic with this name; `path` is the file's.
+///
+/// # Errors
+/// `CorruptData`, `UnsupportedVersion`.
+pub(super) fn decode_settings(bytes: &[u8], name: &str, path: &Path) -> Result<TopicSettings> {
+    let topic = TopicSettings::decode(bytes).in_file(path, 0)?;
     if topic.name != name {
-        return Err(Error::corrupt(&path, 0, "the settings of another topic"));
+        return Err(Error::corrupt(path, 0, "the settings of another topic"));
     }
     if !within_limits(&topic) {
-        return Err(Error::corrupt(&path, 0, "settings that no topic can have"));
+        return Err(Error::corrupt(path, 0, "settings that no topic can have"));
     }
-    Ok(Some(topic))
+    Ok(topic)
 }
 
 /// Return true if the topic of a generation is known to be gone: deleted, or another one has its

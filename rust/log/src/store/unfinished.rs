@@ -1,14 +1,15 @@
-//! The directory in which a copy is built, and leftovers of dead builders.
+//! The directory in which a copy is built, how it gets its name, and leftovers of dead builders.
 //!
 //! Owns the directories `<name>.<random>.tmp` beside a destination. Invariant: a process that
 //! builds in such a directory holds the flock of the `claim` in it. It holds the lock from before
 //! the first byte until the copy has its name; the kernel releases it when the process dies. So a
-//! directory with a free lock has no builder, and the next backup of the same name removes it.
-//! [`super::backup`] defines the contents of a copy. See `docs/PROTOCOL.md`, "Backup".
+//! directory with a free lock has no builder, and the next builder of the same name removes it.
+//! [`super::backup`] and [`super::build`] define the contents. See `docs/PROTOCOL.md`, "Backup".
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use super::files;
 use super::layout::{TEMPORARY, top};
 use super::lockfile::LockFile;
 use super::modes::Modes;
@@ -22,21 +23,33 @@ const TRIES: usize = 8;
 #[derive(Debug)]
 pub(super) struct Unfinished {
     path: PathBuf,
+    destination: PathBuf,
+    /// True if the destination is an empty directory.
+    replaces: bool,
     _claim: LockFile,
 }
 
 impl Unfinished {
-    /// Remove leftovers beside a destination, and make a new directory.
+    /// Remove leftovers beside a destination, and make a new directory. `replaces` is the result of
+    /// [`is_empty_directory`].
     ///
     /// # Errors
     /// `SystemCallFailed`.
-    pub(super) fn begin(storage: &dyn Storage, destination: &Path, modes: Modes) -> Result<Self> {
+    pub(super) fn begin(
+        storage: &dyn Storage,
+        destination: &Path,
+        replaces: bool,
+        modes: Modes,
+    ) -> Result<Self> {
         sweep(storage, destination);
         for _ in 0..TRIES {
             let path = place(storage, destination)?;
             make_new(storage, &path, modes.directory)?;
             match hold(storage, &path, modes.lock) {
-                Ok(Some(_claim)) => return Ok(Self { path, _claim }),
+                Ok(Some(_claim)) => {
+                    let destination = destination.to_path_buf();
+                    return Ok(Self { path, destination, replaces, _claim });
+                }
                 Ok(None) => {}
                 Err(error) => {
                     remove(storage, &path);
@@ -53,10 +66,38 @@ impl Unfinished {
         &self.path
     }
 
+    /// Give the directory, which is synced completely, the name of its destination.
+    ///
+    /// # Errors
+    /// `SystemCallFailed`, also when another process took the name meanwhile.
+    pub(super) fn publish(&self, storage: &dyn Storage) -> Result<()> {
+        if self.replaces {
+            files::remove_dir(storage, &self.destination)?;
+        }
+        let renamed = storage.rename_new(&self.path, &self.destination);
+        renamed.doing("rename to", &self.destination)?;
+        files::sync_parent(storage, &self.destination)
+    }
+
     /// Remove it.
     pub(super) fn discard(self, storage: &dyn Storage) {
         remove(storage, &self.path);
     }
+}
+
+/// Return true for an empty directory, false for a missing one. `what` is to be built there.
+///
+/// # Errors
+/// `InvalidArgument` for anything else.
+pub(super) fn is_empty_directory(storage: &dyn Storage, path: &Path, what: &str) -> Result<bool> {
+    let Some(stat) = files::stat(storage, path)? else { return Ok(false) };
+    if stat.is_dir && files::list(storage, path)?.is_empty() {
+        return Ok(true);
+    }
+    Err(Error::invalid(format!(
+        "{} exists already; {what} needs a place that is missing or an empty directory",
+        path.display()
+    )))
 }
 
 /// Choose a name beside the destination that no other process uses.

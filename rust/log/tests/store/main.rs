@@ -12,6 +12,7 @@ mod stores;
 
 mod admin;
 mod bad_files;
+mod build;
 mod compaction;
 mod conditional;
 mod consumers;

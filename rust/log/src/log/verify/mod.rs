@@ -47,6 +47,10 @@ use super::recover::recovered_end;
 /// The finding for a topic that the log does not know: it may have been deleted meanwhile.
 pub const UNKNOWN_NUMBER: &str = "the log does not know the topic number";
 
+/// The finding for a log that says of itself what corruption may hide.
+pub const IN_DOUBT: &str = "from here on corruption may hide newer cursors, idempotency keys and producers: reads of \
+                    them fail";
+
 /// The finding for a log whose page calls it deleted: it may have been, meanwhile.
 pub const CALLED_DELETED: &str = "the page says that this log was deleted, but a topic names it";
 
@@ -61,7 +65,7 @@ pub type Progress<'a> = &'a mut dyn FnMut(u64, u64) -> Result<()>;
 const NOT_MAPPED: &str = "restore the store from a backup on another disk; opened to be read by `pread` \
                           (`falaj.open(path, read=\"pread\")`) it can read what follows with `skip_damage`";
 
-/// Most findings that are kept of one log; the rest is counted.
+/// Most findings that are kept of one log, the worst ones; the rest is counted.
 const MOST_FINDINGS: usize = 1000;
 /// How often a log that changed meanwhile is checked again.
 const TRIES: u32 = 3;
@@ -257,8 +261,14 @@ impl LogReport {
     fn note(&mut self, finding: Finding) {
         if self.findings.len() < MOST_FINDINGS {
             self.findings.push(finding);
-        } else {
-            self.more_findings += 1;
+            return;
+        }
+        self.more_findings += 1;
+        // A copy has no index at all: its missing ones must not crowd out corruption.
+        let mildest = self.findings.iter().enumerate().min_by_key(|(_, kept)| kept.severity);
+        if let Some((at, _)) = mildest.filter(|(_, kept)| kept.severity < finding.severity) {
+            self.findings.remove(at);
+            self.findings.push(finding);
         }
     }
 }
@@ -413,9 +423,7 @@ impl<'a> Pass<'a> {
     /// may be gone by now.
     fn doubted(&mut self, last: &LogState) {
         let Some(step) = doubted(&self.subject.dir, last) else { return };
-        let what = "from here on corruption may hide newer cursors, idempotency keys and producers: reads of \
-                    them fail";
-        let found = Finding::new(Severity::Damage, &step.path, step.position, what);
+        let found = Finding::new(Severity::Damage, &step.path, step.position, IN_DOUBT);
         let remedy = "restore the store from a backup, or run `falaj repair`, which declares the known ones valid: work \
                       that was done since may be done again";
         self.report.note(Finding { remedy: remedy.into(), ..found });
@@ -535,5 +543,23 @@ impl<'a> Pass<'a> {
         self.done += bytes;
         self.report.bytes += bytes;
         (self.progress)(self.done, self.total.max(self.done))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn corruption_behind_a_thousand_missing_indexes_is_not_crowded_out() {
+        let mut report = LogReport::default();
+        let finding = |severity| Finding::new(severity, Path::new("/s/0.log"), 0, "a finding");
+        report.note_all((0..1500).map(|_| finding(Severity::Rebuildable)));
+        assert!(report.is_sound());
+        report.note(finding(Severity::Damage));
+        report.note(finding(Severity::Note));
+        assert!(!report.is_sound());
+        assert_eq!((report.findings.len(), report.more_findings), (1000, 502));
+        assert_eq!(report.findings.last().map(|found| found.severity), Some(Severity::Damage));
     }
 }

@@ -1,0 +1,156 @@
+//! Segments of a log that come from elsewhere, and the segment with which the log goes on.
+//!
+//! Owns what a log consists of when it is built from pieces: files of segments with fresh marks, the
+//! links between them, and an empty segment behind the last one. That segment has a salt of its own.
+//! So two logs that are built from the same pieces write later segments that never pass for each
+//! other's. Invariant: a [`SegmentPiece`] has numbers that a segment may have, whatever a caller
+//! says. [`super::verify`] checks the blocks; [`crate::store`] decides where the pieces go. See
+//! `docs/PROTOCOL.md`, "Building a store from pieces".
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::error::{IoResult, Result};
+use crate::format::address::{ALIGN, MAX_POSITION, MAX_SEQUENCE};
+use crate::format::segment::{HEADER_LEN, Mark, Previous, SegmentHeader, pages_around};
+use crate::format::state::{End, LogState};
+use crate::format::{DecodeError, Decoded, FIRST_BLOCK, names};
+use crate::segment::create::own_len;
+use crate::segment::{Reading, Segment};
+use crate::storage::{File, OpenMode, Storage};
+
+use super::LogSettings;
+use super::supersede::{Maker, TruncationPoint, supersede};
+
+/// A segment as a caller describes it.
+#[derive(Clone, Debug)]
+pub struct SegmentPiece {
+    header: SegmentHeader,
+    sector: [u8; HEADER_LEN],
+    end: u64,
+    len: u64,
+    sealed: bool,
+}
+
+impl SegmentPiece {
+    /// Check a description. `header` is the first sector of the segment, `end` where its content
+    /// ends, and `len` where its bytes end: behind the end block, if one names the next segment.
+    /// Only the last segment of a log is not sealed.
+    ///
+    /// # Errors
+    /// `Damaged` for what no segment of this log can be, `Unknown` or `Version` for a header of
+    /// another version.
+    pub fn new(log: [u8; 16], header: &[u8], end: u64, len: u64, sealed: bool) -> Decoded<Self> {
+        let Ok(sector) = <[u8; HEADER_LEN]>::try_from(header) else {
+            return Err(DecodeError::Damaged("a segment header of another length than 512 bytes"));
+        };
+        let header = SegmentHeader::decode(&sector)?;
+        if header.log != log {
+            return Err(DecodeError::Damaged("the header of a segment of another log"));
+        }
+        // The segment that goes on behind the last one has the next number.
+        if header.sequence >= MAX_SEQUENCE {
+            return Err(DecodeError::Damaged("a segment behind which no other one can come"));
+        }
+        let behind_end = [0, if sealed { own_len(End::LEN) } else { 0 }];
+        let fits = end > FIRST_BLOCK && end % ALIGN == 0 && len <= MAX_POSITION;
+        if !fits || !behind_end.iter().any(|more| end.checked_add(*more) == Some(len)) {
+            return Err(DecodeError::Damaged("an end or a length that no segment has"));
+        }
+        Ok(Self { header, sector, end, len, sealed })
+    }
+
+    /// Return its sequence.
+    pub fn sequence(&self) -> u64 {
+        self.header.sequence
+    }
+
+    /// Return where its content ends.
+    pub fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// Return where its bytes end.
+    pub fn bytes(&self) -> u64 {
+        self.len
+    }
+
+    /// Make its file: header pages, and a length. The bytes between are the caller's to write. The
+    /// mark says that the content is on disk, and the next segment, too. This holds once the log has
+    /// a name that others find.
+    ///
+    /// # Errors
+    /// `SystemCallFailed` or `NoSpace`; then no file is left.
+    pub fn create(&self, storage: &dyn Storage, dir: &Path, mode: u32) -> Result<Arc<dyn File>> {
+        let path = dir.join(names::segment(self.sequence()));
+        let file = storage.open(&path, OpenMode::CreateNew(mode)).doing("create", &path)?;
+        let pages = pages_around(&self.sector, self.header.salt, &self.mark(1, self.sealed));
+        let written = file.write_at(&pages, 0);
+        let written = written.and_then(|()| file.write_at(&[0; 8], self.len - 8));
+        if written.is_err() {
+            let _ = storage.unlink(&path);
+        }
+        written.doing("write", &path).map(|()| file)
+    }
+
+    fn mark(&self, serial: u64, succeeded: bool) -> Mark {
+        Mark { serial, position: self.end, succeeded, ..Mark::default() }
+    }
+
+    /// Say what is wrong if `next` does not continue this segment; `None` if it does.
+    pub fn not_continued_by(&self, next: &Self) -> Option<&'static str> {
+        let own = (self.header.sequence, self.header.salt, self.end);
+        let named = next.header.previous.map(|told| (told.sequence, told.salt, told.end));
+        if named.is_none_or(|(sequence, ..)| sequence != own.0) {
+            return Some("the segment before it is missing");
+        }
+        if named != Some(own) {
+            return Some("it continues another segment, or another end, than the one before it");
+        }
+        if self.len == self.end && !next.header.supersedes {
+            return Some("the end block that names it is missing");
+        }
+        (!self.sealed).then_some("a segment that is not sealed, with another one behind it")
+    }
+
+    /// Return true if it may have holes.
+    pub fn is_compacted(&self) -> bool {
+        self.header.replaces.is_some()
+    }
+
+    /// Return true if it may be the last of its log.
+    pub fn is_last(&self) -> bool {
+        !self.sealed
+    }
+}
+
+/// Put an empty segment with a salt of its own behind the last one, and sync it, its name and all
+/// other names in the log's directory. Return the log's state there.
+///
+/// # Errors
+/// `SystemCallFailed`, `NoSpace`; `CorruptData` for a last segment that does not verify.
+pub fn begin_timeline(
+    storage: &dyn Storage,
+    dir: &Path,
+    settings: &LogSettings,
+    last: &SegmentPiece,
+) -> Result<LogState> {
+    let (generation, sequence) = (settings.generation, last.sequence());
+    let opened = Segment::open_to_read(storage, dir, generation, sequence, 0, Reading::Pread)?;
+    let mut segment = Arc::new(opened);
+    let mut walk = segment.opening()?.clone();
+    walk.go_to(&mut segment, last.end)?;
+    let previous = Previous { sequence, salt: segment.salt(), end: last.end };
+    let state = walk.state_beyond_damage().into_owned();
+    let cut = TruncationPoint { previous, state: state.clone(), durable: true };
+    // No process has made a control page, and there is no incarnation yet.
+    let maker = Maker { control: 0, incarnation: 0 };
+    supersede(storage, dir, settings, &cut, &[], maker)?;
+    storage.sync_dir(dir).doing("sync", dir)?;
+    // From here on its loss would be noticed.
+    let (mark, path) = (last.mark(2, true), segment.path());
+    let file = storage.open(path, OpenMode::ReadWrite).doing("open", path)?;
+    file.write_at(&mark.encode(segment.salt()), mark.slot()).doing("write", path)?;
+    file.sync_all().doing("sync", path)?;
+    Ok(state)
+}
