@@ -200,7 +200,45 @@ fn shared_logs_transactions_groups_and_queues_go_on_where_they_were() {
 }
 
 #[test]
-fn a_trimmed_and_compacted_log_is_built_with_its_gaps_and_holes_and_compacts_again() {
+fn a_trimmed_log_is_built_from_where_it_begins_and_goes_on() {
+    on_both(|storage, root| {
+        let path = root.join("store");
+        let options = TopicOptions { segment_bytes: Some(64 << 10), ..TopicOptions::default() };
+        let value = |i: u64| vec![i as u8; 900];
+        let fill = |orders: &Topic, from: u64, to: u64| {
+            for i in from..to {
+                let value = value(i);
+                assert_eq!(orders.append_to(0, &NewRecord::new(&value), None).unwrap(), i);
+            }
+        };
+        let store = open(storage, &path).unwrap();
+        let orders = Topic::open(&store, "orders", &options).unwrap().with_sync(SyncMode::None);
+        fill(&orders, 0, 300);
+        orders.flush().unwrap();
+        let all = storage.list(&log_dir(storage, &path, "orders")).unwrap().len();
+        orders.trim(&[(0, 150)]).unwrap();
+        let left = storage.list(&log_dir(storage, &path, "orders")).unwrap().len();
+        assert!(left < all, "no segment was removed");
+        orders.flush().unwrap();
+        drop((orders, store));
+        let copy = root.join("copy");
+        build(storage, &take_apart(&**storage, &path), &copy, 5).unwrap();
+        let store = open(storage, &copy).unwrap();
+        let orders = Topic::open(&store, "orders", &options).unwrap().with_sync(SyncMode::None);
+        assert_eq!((orders.first(0).unwrap(), orders.end(0).unwrap()), (150, 300));
+        fill(&orders, 300, 310);
+        let scan = orders.scan_partition(0, 150, None).unwrap();
+        let found: Vec<_> = scan.map(|record| record.unwrap()).collect();
+        assert_eq!(found.len(), 160);
+        for (i, record) in (150..).zip(&found) {
+            assert_eq!((record.offset(), record.value()), (i, Some(value(i).as_slice())));
+        }
+        is_sound(&store);
+    });
+}
+
+#[test]
+fn a_compacted_log_is_built_with_its_gaps_and_holes_and_compacts_again() {
     on_both(|storage, root| {
         let path = root.join("store");
         let options = TopicOptions {
