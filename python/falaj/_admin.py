@@ -269,6 +269,8 @@ class LogInfo(TypedDict):
     topics: list[str]
     committed: Place | None
     durable: Place | None
+    remote: Place | None
+    unshipped: int
     latched: bool
     deleted: bool
     segments: list[SegmentInfo]
@@ -323,6 +325,14 @@ class GroupInfo(TypedDict):
     error_class: str | None
 
 
+class ShipperInfo(TypedDict):
+    """The process that ships a store, or the last one that did."""
+
+    state: Literal["ships", "dead", "fenced"]
+    slot: int | None
+    process: int | None
+
+
 class StoreInfo(TypedDict):
     """A store as it is now."""
 
@@ -332,6 +342,8 @@ class StoreInfo(TypedDict):
     created_us: int
     write_mode: Literal["mapped", "pwrite"]
     retention_bytes: int | None
+    ship_backlog_bytes: int | None
+    shipper: ShipperInfo | None
     filesystem: str
     incarnation: str | None
     slots: list[SlotInfo]

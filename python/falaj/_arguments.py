@@ -19,8 +19,8 @@ __all__ = [
 ]
 
 Start = int | Literal["earliest", "latest"] | Time
-Sync = Literal["none", "interval", "durable"]
-Visibility = Literal["visible", "durable"]
+Sync = Literal["none", "interval", "durable", "remote"]
+Visibility = Literal["visible", "durable", "remote"]
 
 
 class Retention(TypedDict, total=False):

@@ -367,7 +367,7 @@ def open_consumer(
             "call tx.commit_cursor(consumer) or commit()"
         )
     expect_name(group, "the name of a consumer group")
-    choice(visibility, "visibility", "visible", "durable")
+    choice(visibility, "visibility", "visible", "durable", "remote")
     for name, callback in zip(("on_assign", "on_revoke"), callbacks, strict=True):
         _expect_callback(name, callback)
     if (topics is None) == (pattern is None):

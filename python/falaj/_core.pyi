@@ -519,7 +519,7 @@ class AnyTopic(Generic[_T]):
         """How appends sync unless they say otherwise."""
     @property
     def visibility(self) -> Visibility:
-        """How far it is read: "visible" or "durable"."""
+        """How far it is read: "visible", "durable" or "remote"."""
     @property
     def generation(self) -> str:
         """Id that the topic got when it was created, as hexadecimal digits."""
@@ -612,6 +612,7 @@ class Topic(AnyTopic[_T]):
         timestamp_ns: int | None = None,
         partition: int | None = None,
         sync: Sync | None = None,
+        timeout: Duration | None = None,
         producer: str | ExpiringProducer | None = None,
         sequence: int | None = None,
         expect: int | None = None,
@@ -631,7 +632,9 @@ class Topic(AnyTopic[_T]):
             timestamp_ns: The same as nanoseconds since 1970, an int: a datetime has no nanoseconds.
             partition: The topic's only partition, 0, or the one that this is a view of. So a call for topics
                 of both kinds may name it.
-            sync: "none", "interval" or "durable", see `falaj.open`.
+            sync: "none", "interval", "durable" or "remote", see `falaj.open`.
+            timeout: Seconds that `sync="remote"` waits for the process that ships the store; None waits as
+                long as that process lives.
             producer: The name of the program that appends, so that a repeat is not appended again; goes with
                 `sequence`. A log remembers up to 65,536 producers, fewer where segments are small; see
                 `forget_producer`. A `falaj.ExpiringProducer` if the name is used for a short time only.
@@ -653,6 +656,9 @@ class Topic(AnyTopic[_T]):
             AppendTooLarge: It is larger than one append may be; the limit is named.
             NoSpace, LockTimeout, SyncFailed, TopicDeleted, NotWritable, HandleClosed: Nothing was appended.
             DurabilityUnknown: It is visible, and perhaps not on the disk.
+            NoShipper, Fenced: No process ships the store; nothing was appended unless the error has an
+                `offset`.
+            RemoteTimeout: It is on the disk from `offset` on, and did not leave the machine in time.
 
         The exception of a signal's handler may come when the record was appended: `falaj.Receipts` says
         whether it was, and at which offset.
@@ -680,6 +686,7 @@ class Topic(AnyTopic[_T]):
         timestamp_ns: int | None = None,
         partition: int | None = None,
         sync: Sync | None = None,
+        timeout: Duration | None = None,
         producer: str | ExpiringProducer | None = None,
         sequence: int | None = None,
         expect: int | None = None,
@@ -691,6 +698,7 @@ class Topic(AnyTopic[_T]):
         *,
         partition: int | None = None,
         sync: Sync | None = None,
+        timeout: Duration | None = None,
         producer: str | ExpiringProducer | None = None,
         sequence: int | None = None,
         expect: int | None = None,
@@ -703,7 +711,7 @@ class Topic(AnyTopic[_T]):
                 key, headers and time. Its bytes stay as they are where its topic has the same codec, or this
                 one has none. Else this topic's codec encodes its value. For the rows of a table see
                 `Part.append_arrow`.
-            partition, sync, producer, sequence, expect: As for `append`; they stand for all the records together.
+            partition, sync, timeout, producer, sequence, expect: As for `append`; they stand for all the records together.
 
         Returns:
             The range of their offsets. Without records it is empty, and nothing is appended.
@@ -724,6 +732,7 @@ class Topic(AnyTopic[_T]):
         *,
         partition: int | None = None,
         sync: Sync | None = None,
+        timeout: Duration | None = None,
         producer: str | ExpiringProducer | None = None,
         sequence: int | None = None,
         expect: int | None = None,
@@ -737,6 +746,7 @@ class Topic(AnyTopic[_T]):
         timestamp_ns: int | None = None,
         partition: int | None = None,
         sync: Sync | None = None,
+        timeout: Duration | None = None,
         producer: str | ExpiringProducer | None = None,
         sequence: int | None = None,
         expect: int | None = None,
@@ -750,7 +760,7 @@ class Topic(AnyTopic[_T]):
 
         Args:
             key: Text (kept as UTF-8) or bytes that tell what is deleted.
-            headers, timestamp, timestamp_ns, partition, sync, producer, sequence, expect: As for `append`.
+            headers, timestamp, timestamp_ns, partition, sync, timeout, producer, sequence, expect: As for `append`.
 
         Returns:
             The offset of the tombstone.
@@ -804,6 +814,22 @@ class Topic(AnyTopic[_T]):
             >>> orders.wait_durable(orders.append(b"x"))
             True
         """
+    def wait_remote(self, offset: int | None = None, timeout: Duration | None = None) -> bool:
+        """Wait until records have left the machine: the process that ships the store says so.
+
+        A store that is open for writing syncs first. A reader waits, whether a process ships or not.
+
+        Args:
+            offset: The offset of a record; by default, all that are there.
+            timeout: Seconds; None waits as long as a process ships the store.
+
+        Returns:
+            True once it has left the machine, False after the timeout.
+
+        Raises:
+            NoShipper, Fenced: No process ships the store, which this process has open for writing.
+            OffsetOutOfRange: The record was not written yet.
+        """
 
 class PartitionedTopic(AnyTopic[_T]):
     """An open topic of several partitions; see falaj.PartitionedTopic."""
@@ -820,6 +846,7 @@ class PartitionedTopic(AnyTopic[_T]):
         timestamp_ns: int | None = None,
         partition: int | None = None,
         sync: Sync | None = None,
+        timeout: Duration | None = None,
         producer: str | ExpiringProducer | None = None,
         sequence: int | None = None,
         expect: int | None = None,
@@ -832,7 +859,9 @@ class PartitionedTopic(AnyTopic[_T]):
                 go to the same partition and stay in order; those without a key take turns.
             headers, timestamp, timestamp_ns: As for `Topic.append`.
             partition: The partition that the record goes to, whatever its key.
-            sync: "none", "interval" or "durable", see `falaj.open`.
+            sync: "none", "interval", "durable" or "remote", see `falaj.open`.
+            timeout: Seconds that `sync="remote"` waits for the process that ships the store; None waits as
+                long as that process lives.
             producer, sequence: As for `Topic.append`. Records of a producer without a key go to one partition.
             expect: The offset that the record must get, in the partition that `partition` or the key names.
 
@@ -861,6 +890,7 @@ class PartitionedTopic(AnyTopic[_T]):
         timestamp_ns: int | None = None,
         partition: int | None = None,
         sync: Sync | None = None,
+        timeout: Duration | None = None,
         producer: str | ExpiringProducer | None = None,
         sequence: int | None = None,
         expect: int | None = None,
@@ -872,6 +902,7 @@ class PartitionedTopic(AnyTopic[_T]):
         *,
         partition: int | None = None,
         sync: Sync | None = None,
+        timeout: Duration | None = None,
         producer: str | ExpiringProducer | None = None,
         sequence: int | None = None,
         expect: int | None = None,
@@ -881,7 +912,7 @@ class PartitionedTopic(AnyTopic[_T]):
         Args:
             records: As for `Topic.extend`. Keys choose the partitions; records without a key go to one.
             partition: The partition they go to, whatever their keys.
-            sync, producer, sequence, expect: As for `append`; they stand for all the records together.
+            sync, timeout, producer, sequence, expect: As for `append`; they stand for all the records together.
 
         Returns:
             The range of offsets of each partition that got records. Without records it is empty, and nothing
@@ -904,6 +935,7 @@ class PartitionedTopic(AnyTopic[_T]):
         *,
         partition: int | None = None,
         sync: Sync | None = None,
+        timeout: Duration | None = None,
         producer: str | ExpiringProducer | None = None,
         sequence: int | None = None,
         expect: int | None = None,
@@ -917,6 +949,7 @@ class PartitionedTopic(AnyTopic[_T]):
         timestamp_ns: int | None = None,
         partition: int | None = None,
         sync: Sync | None = None,
+        timeout: Duration | None = None,
         producer: str | ExpiringProducer | None = None,
         sequence: int | None = None,
         expect: int | None = None,
@@ -926,7 +959,7 @@ class PartitionedTopic(AnyTopic[_T]):
         Args:
             key: Text (kept as UTF-8) or bytes that tell what is deleted.
             partition: The partition that it goes to, whatever its key.
-            headers, timestamp, timestamp_ns, sync, producer, sequence, expect: As for `append`.
+            headers, timestamp, timestamp_ns, sync, timeout, producer, sequence, expect: As for `append`.
 
         Returns:
             A `falaj.Position(partition, offset)`.
@@ -1125,6 +1158,19 @@ class StoreBuilder:
     def __exit__(self, *_exception: object) -> None: ...
 
 @disjoint_base
+class Shipping:
+    """Says that this process ships a store, until its block ends; `Store._shipping` makes it."""
+
+    @property
+    def closed(self) -> bool:
+        """True once it was stopped."""
+    def fence(self) -> None:
+        """Stop, because another store's process claimed the place: waiters get `Fenced`."""
+    def close(self) -> None:
+        """Stop: waiters get `NoShipper`. A second call changes nothing."""
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *_exception: object) -> None: ...
+
 class Transaction:
     """Records for several topics that become visible together; see falaj.Transaction."""
 
@@ -1134,6 +1180,7 @@ class Transaction:
         sync: Sync | None,
         producer: str | ExpiringProducer | None = None,
         sequence: int | None = None,
+        timeout: Duration | None = None,
     ) -> Self: ...
     def append(
         self,
@@ -1353,7 +1400,7 @@ class Consumer(Generic[_T]):
                 partitions are committed.
             topic: The topic of the offset, if the consumer reads several.
             partition: The partition of the offset, if there are several.
-            sync: "durable" waits for the disk; anything else does not.
+            sync: "durable" waits for the disk; "none" and "interval" do not.
             metadata: A text of at most 384 bytes that is stored with each offset, or not at all. A commit
                 without one leaves none. `committed_metadata` returns it.
 
@@ -1883,6 +1930,9 @@ def _forget_topic(store: Store, group: str, topic: str) -> None: ...
 def _topic_in_log(store: Store, log: str) -> str | None: ...
 def _configure_topic(store: Store, topic: AnyTopic[Any], changes: Changes) -> TopicRetention: ...
 def _configure_store(store: Store, retention_bytes: int | None) -> None: ...
+def _configure_shipping(store: Store, ship_backlog_bytes: int | None) -> None: ...
+def _shipping(store: Store) -> Shipping: ...
+def _acknowledge_ends(store: Store, ends: Sequence[tuple[str, int, int]]) -> None: ...
 def _compact(
     topic: AnyTopic[Any],
     tombstones_us: int,

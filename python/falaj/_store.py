@@ -12,7 +12,8 @@ from falaj._store_topics import StoreTopics
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
+    from types import EllipsisType
 
     from falaj._admin import (
         BackupReport,
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
         Verification,
     )
     from falaj._arguments import QueueInfo, Start, Sync, Visibility
+    from falaj._time import Duration
     from falaj._backoff import Backoff
     from falaj._consumer import Consumer, OnPartitions
     from falaj._queue import Queue
@@ -63,8 +65,9 @@ def open(  # noqa: A001  # falaj.open is how it reads
         create: Whether to create a missing store. With False a missing store raises
             `StoreNotFound`.
         sync: When appends return, unless topic or append say otherwise. With "none" and "interval"
-            that is once all processes can see the record, with "durable" once it is on disk. See
-            docs/GUARANTEES.md.
+            that is once all processes can see the record, with "durable" once it is on disk. With
+            "remote" it is once the process that ships the store says that it has left the machine.
+            See docs/GUARANTEES.md.
         verify: Whether reading checks every block's checksum, once per map. Otherwise only the
             structure is checked.
         lock_timeout: Seconds to wait for a lock whose holder is alive, before `LockTimeout`.
@@ -145,6 +148,7 @@ class Store(StoreTopics):
         self,
         *,
         sync: Sync | None = None,
+        timeout: Duration | None = None,
         producer: str | _core.ExpiringProducer | None = None,
         sequence: int | None = None,
     ) -> Transaction:
@@ -155,8 +159,9 @@ class Store(StoreTopics):
         lock before its end, so others write meanwhile.
 
         Args:
-            sync: When the block ends: "none", "interval" or "durable", see `falaj.open`; by default
-                the strongest of its topics' modes.
+            sync: When the block ends: "none", "interval", "durable" or "remote", see `falaj.open`;
+                by default the strongest of its topics' modes.
+            timeout: As for `Topic.append`.
             producer: The name of a producer: the transaction happens once, as for `Topic.append`.
                 Repeat it with the records that it had. A repeat appends nothing and moves no
                 cursor, and `offsets` are those of the first time.
@@ -172,6 +177,7 @@ class Store(StoreTopics):
             OutOfOrderSequence, DuplicateSequence: At the end: as for `Topic.append`.
             AppendTooLarge: At the end: together it is more than one append may be.
             DurabilityUnknown: At the end: it is visible, and perhaps not on disk.
+            NoShipper, Fenced, RemoteTimeout: At the end: as for `Topic.append`.
 
         Example:
             >>> paid, audit = (store.topic(name, log="shop") for name in ("paid", "audit"))
@@ -181,7 +187,7 @@ class Store(StoreTopics):
             >>> tx.offsets["paid"], audit[0].to_bytes()
             ({0: range(0, 1)}, b'order 17 was paid')
         """
-        return _transaction()(self, sync, producer, sequence)
+        return _transaction()(self, sync, producer, sequence, timeout)
 
     def consumer(
         self,
@@ -213,7 +219,8 @@ class Store(StoreTopics):
             start: Where the group begins in a partition that it never read: "earliest", "latest",
                 an offset (-10: the last ten records), or a time. A topic that was deleted and
                 created again is another topic, which the group never read.
-            visibility: "durable" delivers only what is on disk, "visible" everything.
+            visibility: "durable" delivers only what is on disk, "remote" only what has left the
+                machine too, "visible" everything.
             auto_commit: Whether a request for more commits earlier deliveries: True about once a
                 second, or the seconds between two commits. It also commits when there is nothing to
                 deliver, and when a `with` block ends without an exception.
@@ -473,16 +480,25 @@ class Store(StoreTopics):
         """
         _core._delete_queue(self, expect_name(name, "the name of a queue"))
 
-    def configure(self, *, retention_bytes: int | None) -> None:
-        """Limit the bytes of the logs of all topics together, or lift the limit.
+    def configure(
+        self,
+        *,
+        retention_bytes: int | EllipsisType | None = ...,
+        ship_backlog_bytes: int | EllipsisType | None = ...,
+    ) -> None:
+        """Change limits of the store. It is on disk when this returns, and what is not named stays.
 
-        The oldest segments are deleted first, by the time of their newest record, whichever topic
-        they belong to. Topics with `retention_protected` and the file that a log is written to are
-        exempt. It is on disk when this returns, and applies from the next roll of any log on, in
-        every process; `maintain` applies it at once.
+        Limits apply from the next roll of any log on, in every process; `maintain` applies them at
+        once.
 
         Args:
-            retention_bytes: The limit; None lifts it.
+            retention_bytes: Limit of the bytes of the logs of all topics together; None lifts it.
+                The oldest segments are deleted first, by the time of their newest record, whichever
+                topic they belong to. Topics with `retention_protected` and the file that a log is
+                written to are exempt.
+            ship_backlog_bytes: How many bytes of files limits leave in each log because they were
+                not shipped yet, once the store was shipped; None is 1 GiB. Beyond that they are
+                deleted, and `info` counts them as `unshipped`.
 
         Raises:
             NotWritable: The store was opened for reading.
@@ -494,7 +510,35 @@ class Store(StoreTopics):
         """
         from falaj._retention import limit  # as above
 
-        _core._configure_store(self, limit("retention_bytes", retention_bytes))
+        if ship_backlog_bytes is not ...:
+            backlog = limit("ship_backlog_bytes", ship_backlog_bytes)
+            _core._configure_shipping(self, backlog)
+        if retention_bytes is not ...:
+            _core._configure_store(self, limit("retention_bytes", retention_bytes))
+
+    def _shipping(self) -> _core.Shipping:
+        """Begin to ship the store: appends with `sync="remote"` wait for this process from now on.
+
+        Returns:
+            A context manager: at the end of its block this process stops.
+
+        Raises:
+            LockTimeout: A process ships the store already; the message names it.
+            NotWritable: The store was opened for reading.
+        """
+        return _core._shipping(self)
+
+    def _acknowledge_ends(self, ends: Iterable[tuple[str, int, int]]) -> None:
+        """Acknowledge what left the machine, and wake those that wait for it.
+
+        Args:
+            ends: For each log the name of its directory, and sequence and position of an address up
+                to which the place has everything. A log that is gone is left out.
+
+        Raises:
+            InvalidArgument: This process does not ship the store.
+        """
+        _core._acknowledge_ends(self, list(ends))
 
     def maintain(self, *, dry_run: bool = False) -> Maintenance:
         """Delete records beyond the limits in all topics, and finish interrupted work.

@@ -21,6 +21,7 @@ __all__ = [
     "DuplicateSequence",
     "DurabilityUnknown",
     "Error",
+    "Fenced",
     "FilesRemoved",
     "HandleClosed",
     "InvalidArgument",
@@ -33,6 +34,7 @@ __all__ = [
     "MachineError",
     "MissingExtra",
     "NeedsRecovery",
+    "NoShipper",
     "NoSpace",
     "NotAStore",
     "NotStaged",
@@ -51,6 +53,7 @@ __all__ = [
     "PlaceNotFound",
     "PlaceUnreachable",
     "RecordCompacted",
+    "RemoteTimeout",
     "RetryableError",
     "SettingsMismatch",
     "StoreNotFound",
@@ -412,6 +415,28 @@ class SyncFailed(MachineError, OSError):
 
 class DurabilityUnknown(MachineError, OSError):
     """The append is visible from `offset` on, but not known to be on the disk."""
+
+
+class NoShipper(MachineError, OSError):
+    """No process ships the store, or the one that did has ended.
+
+    Where `offset` is None, nothing was appended. Else the append is on this disk from that offset
+    on, and whether it left the machine is unknown.
+    """
+
+
+class Fenced(MachineError, OSError):
+    """The shipper stopped, because the process of another store claimed its place.
+
+    `offset` is as for `NoShipper`. Find out which of the two stores is to continue.
+    """
+
+
+class RemoteTimeout(MachineError, TimeoutError):
+    """The append is on this disk from `offset` on, and it is unknown whether it left the machine.
+
+    Wait for it with `wait_remote`, and do not append it again.
+    """
 
 
 class TooManyWriters(MachineError, OSError):

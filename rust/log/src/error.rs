@@ -91,6 +91,16 @@ pub enum Error {
     /// The append may be visible, but it is not known to be on stable storage. Next: read back from
     /// `offset` before you append it again.
     DurabilityUnknown { offset: u64, source: Box<Error> },
+    /// No process ships the store. Without an `offset` nothing was appended; with one, the records
+    /// from there on are on this disk, and whether they left the machine is unknown. Next: start a
+    /// process that ships the store.
+    NoShipper { store: PathBuf, offset: Option<u64> },
+    /// The process that shipped the store stopped, because another store's process claimed the
+    /// place. `offset` as for `NoShipper`. Next: find out which of the two stores is to continue.
+    Fenced { store: PathBuf, offset: Option<u64> },
+    /// The records from `offset` on are on this disk, and did not leave the machine in time, as far
+    /// as is known. Next: wait for them, and do not append them again.
+    RemoteTimeout { path: PathBuf, waited: Duration, offset: Option<u64> },
     /// Another append came first: the record would get the offset `next` instead of the expected
     /// one. Nothing was appended. Next: read the records from `expected` on, and decide again.
     OffsetConflict { topic: String, partition: u32, expected: u64, next: u64 },
@@ -250,7 +260,13 @@ impl Error {
     /// exceptions are a deleted topic and removed files, where all records are gone.
     #[must_use]
     pub fn after_append(self, offset: u64) -> Self {
+        let offset_of_them = Some(offset);
         match self {
+            Error::NoShipper { store, .. } => Error::NoShipper { store, offset: offset_of_them },
+            Error::Fenced { store, .. } => Error::Fenced { store, offset: offset_of_them },
+            Error::RemoteTimeout { path, waited, .. } => {
+                Error::RemoteTimeout { path, waited, offset: offset_of_them }
+            }
             Error::TopicDeleted { .. } | Error::FilesRemoved { .. } => self,
             source => Error::DurabilityUnknown { offset, source: Box::new(source) },
         }
@@ -302,6 +318,9 @@ impl Error {
             | Error::UnsupportedFilesystem { .. } => Remedy::FixInput,
             // An append is visible whatever the source says: a retry would append it twice.
             Error::DurabilityUnknown { .. }
+            | Error::NoShipper { .. }
+            | Error::Fenced { .. }
+            | Error::RemoteTimeout { .. }
             | Error::SystemCallFailed { .. }
             | Error::NoSpace { .. }
             | Error::SyncFailed { .. }
@@ -513,6 +532,50 @@ impl fmt::Display for Error {
                 "the append is visible from offset {offset} on, but not known to be on stable storage: \
                  {source}"
             ),
+            Error::NoShipper { store, offset: None } => write!(
+                f,
+                "no process ships {}, so nothing was appended: start one, or append with another \
+                 sync mode",
+                store.display()
+            ),
+            Error::NoShipper { store, offset: Some(offset) } => write!(
+                f,
+                "the process that shipped {} has ended. The append is on this disk from offset {offset} \
+                 on, and whether it left the machine is unknown: start a process that ships the store, \
+                 and wait for those records",
+                store.display()
+            ),
+            Error::Fenced { store, offset } => {
+                write!(
+                    f,
+                    "{} is no longer shipped: a process of another store claimed its place. ",
+                    store.display()
+                )?;
+                match offset {
+                    None => f.write_str("Nothing was appended")?,
+                    Some(offset) => write!(
+                        f,
+                        "The append is on this disk from offset {offset} on, and whether it left the \
+                         machine is unknown"
+                    )?,
+                }
+                f.write_str("; find out which of the two stores is to continue")
+            }
+            Error::RemoteTimeout { path, waited, offset } => {
+                match offset {
+                    Some(offset) => {
+                        write!(f, "the append is on this disk from offset {offset} on")?
+                    }
+                    None => f.write_str("the records are on this disk")?,
+                }
+                write!(
+                    f,
+                    ", and it is not known that it left the machine: {} was not shipped that far within \
+                     {:.3} s. Wait for it, and do not append it again",
+                    path.display(),
+                    waited.as_secs_f64()
+                )
+            }
             Error::OffsetConflict { topic, partition, expected, next } => write!(
                 f,
                 "another append to {} came first: the next offset is {next}, not {expected}; read what \

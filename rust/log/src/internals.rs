@@ -12,7 +12,7 @@ macro_rules! show {
     )* };
 }
 
-show!(canary group_commit lock publish sync wake);
+show!(canary group_commit lock publish shipper sync wake);
 
 #[cfg(not(any(loom, shuttle)))]
 show!(consumer error failpoints format log queue segment sink storage store topic);

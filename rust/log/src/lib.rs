@@ -104,6 +104,7 @@ mod publish;
 mod queue;
 #[cfg(not(any(loom, shuttle)))]
 mod segment;
+mod shipper;
 #[cfg(not(any(loom, shuttle)))]
 mod sink;
 #[cfg(not(any(loom, shuttle)))]

@@ -13,7 +13,7 @@
 //! | [`KEEPERS`] | the bell | an append, to do work after it |
 //! | [`SYNC_FOLLOWERS`] | the log's counter | stable storage; appends leave the bit |
 //! | [`SYNC_WATCHERS`] | the bell | stable storage of several logs; appends leave the bit |
-//! | [`REMOTE_FOLLOWERS`], [`REMOTE_WATCHERS`] | likewise | reserved: records that have left the machine; appends leave the bits |
+//! | [`REMOTE_FOLLOWERS`], [`REMOTE_WATCHERS`] | likewise | records that have left the machine; appends leave the bits |
 //!
 //! ```text
 //! sleeper                                 writer
@@ -62,10 +62,10 @@ pub const SYNC_FOLLOWERS: u64 = 8;
 /// storage.
 pub const SYNC_WATCHERS: u64 = 16;
 
-/// Bit of a log's flag, reserved for sleeping on the log's counter until records have left the
+/// Bit of a log's flag: a process may sleep on the log's counter until records have left the
 /// machine.
 pub const REMOTE_FOLLOWERS: u64 = 32;
-/// Bit of a log's flag, reserved for sleeping on the bell until records of this log have left the
+/// Bit of a log's flag: a process may sleep on the bell until records of this log have left the
 /// machine.
 pub const REMOTE_WATCHERS: u64 = 64;
 

@@ -11,11 +11,12 @@ use falaj::internals::error::{Error, Result};
 use falaj::internals::format::address::Address;
 use falaj::internals::format::names::hex;
 use falaj::internals::log::{LockInfo, LogExtent, RepairStep};
+use falaj::internals::shipper::Shipper;
 use falaj::internals::storage::real::RealStorage;
 use falaj::internals::storage::{Filesystem, Storage};
 use falaj::internals::store::{
-    CountFrom, Finding, LogInfo, LogRepair, LogReport, SlotInfo, StoreOptions, TopicInfo, repair,
-    verify,
+    CountFrom, Finding, LogInfo, LogRepair, LogReport, SlotInfo, StoreInfo, StoreOptions,
+    TopicInfo, repair, verify,
 };
 use falaj::internals::topic::Skipped;
 use pyo3::prelude::*;
@@ -262,6 +263,8 @@ pub(crate) fn _info<'py>(py: Python<'py>, store: &Store) -> Object<'py> {
         "created_us": info.settings.created_us,
         "write_mode": info.settings.write_mode.name(),
         "retention_bytes": info.settings.retention_bytes,
+        "ship_backlog_bytes": info.settings.ship_backlog_bytes,
+        "shipper": shipper(py, &info)?,
         "filesystem": filesystem,
         "incarnation": info.incarnation.map(|number| format!("{number:016x}")),
         "slots": list(py, slots, slot)?,
@@ -357,6 +360,8 @@ fn log_info<'py>(py: Python<'py>, log: &LogInfo, slots: &[SlotInfo]) -> Object<'
         "topics": &log.topics,
         "committed": extent.committed.map(place),
         "durable": extent.durable.map(place),
+        "remote": extent.remote.map(place),
+        "unshipped": extent.unshipped,
         "latched": extent.latched,
         "deleted": extent.deleted,
         "segments": segments,
@@ -369,6 +374,25 @@ fn log_info<'py>(py: Python<'py>, log: &LogInfo, slots: &[SlotInfo]) -> Object<'
         "problem": log.extent.as_ref().err().map(ToString::to_string),
         "error_class": log.extent.as_ref().err().map(class),
     ))
+}
+
+/// Describe the process that ships the store; None where none does.
+fn shipper<'py>(py: Python<'py>, info: &StoreInfo) -> PyResult<Option<Bound<'py, PyDict>>> {
+    let (state, process) = match info.shipper {
+        Shipper::Nobody => return Ok(None),
+        Shipper::Fenced => ("fenced", None),
+        Shipper::Process(process) => ("ships", Some(process)),
+    };
+    let slot = process.map(falaj::internals::lock::Identity::slot);
+    let generation = process.map(falaj::internals::lock::Identity::generation);
+    let known = info.slots.iter().find(|other| Some(other.slot) == slot);
+    let known = known.filter(|known| known.generation == generation);
+    let alive = known.and_then(|known| known.alive);
+    Ok(Some(dict!(py,
+        "state": if alive == Some(false) { "dead" } else { state },
+        "slot": slot,
+        "process": known.and_then(|known| known.process),
+    )))
 }
 
 /// Describe a lock, and the slot of its holder.

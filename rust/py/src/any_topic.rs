@@ -279,7 +279,7 @@ impl AnyTopic {
         self.opened.sync.name()
     }
 
-    /// How far it is read: "visible" or "durable".
+    /// How far it is read: "visible", "durable" or "remote".
     #[getter]
     fn visibility(&self) -> &'static str {
         self.opened.visibility.name()
@@ -396,7 +396,7 @@ impl AnyTopic {
     /// Make what a handle for one partition is made of.
     fn _view(&self, partition: &Bound<'_, PyAny>) -> PyResult<Opened> {
         let (py, partition) = (partition.py(), input::number(partition, "a partition")?);
-        self.target(py, Some(partition), None)?;
+        self.target(py, Some(partition), (None, None))?;
         Ok(Opened { only: Some(partition), ..self.opened.clone() })
     }
 

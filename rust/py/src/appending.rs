@@ -5,10 +5,13 @@
 //! [`receipts`] has it.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use falaj::internals::error::{Error, Result};
-use falaj::internals::log::Appended;
+use falaj::internals::format::address::Address;
+use falaj::internals::log::{Appended, Log};
 use falaj::internals::topic::{
     NewRecord as Outgoing, SyncMode, Topic as Inner, partition_for_key, with_encoded,
 };
@@ -22,13 +25,15 @@ use crate::handle::Open;
 use crate::input::{self, Incoming};
 use crate::precondition::Preconditions;
 use crate::receipts;
-use crate::wait::{patiently, patiently_after};
+use crate::wait::{patiently, patiently_after, seconds, wait_shipped};
 
 /// The keyword arguments of append() and extend() for partition and sync.
 #[derive(Debug)]
 pub(crate) struct Where {
     pub(crate) partition: Option<u32>,
     pub(crate) sync: SyncMode,
+    /// How long to wait for the process that ships the store.
+    pub(crate) timeout: Option<Duration>,
 }
 
 /// The arguments of `append`, `extend` and `tombstone` beside records, values and keys.
@@ -39,6 +44,7 @@ pub(crate) struct Given<'a, 'py> {
     pub(crate) timestamp_ns: Option<&'a Bound<'py, PyAny>>,
     pub(crate) partition: Option<u32>,
     pub(crate) sync: Option<&'a Bound<'py, PyAny>>,
+    pub(crate) timeout: Option<f64>,
     pub(crate) producer: Option<&'a Bound<'py, PyAny>>,
     pub(crate) sequence: Option<&'a Bound<'py, PyAny>>,
     pub(crate) expect: Option<&'a Bound<'py, PyAny>>,
@@ -63,7 +69,7 @@ impl AnyTopic {
         key: Option<&Bound<'_, PyAny>>,
         given: &Given<'_, '_>,
     ) -> PyResult<(u32, u64)> {
-        let to = self.target(py, given.partition, given.sync)?;
+        let to = self.target(py, given.partition, (given.sync, given.timeout))?;
         let preconditions = given.preconditions(py)?;
         let record = self.opened.handle.encoding(py, |coding| {
             Incoming::encoded(value, coding, (key, given.headers), given.time())
@@ -78,7 +84,7 @@ impl AnyTopic {
         key: &Bound<'_, PyAny>,
         given: &Given<'_, '_>,
     ) -> PyResult<(u32, u64)> {
-        let to = self.target(py, given.partition, given.sync)?;
+        let to = self.target(py, given.partition, (given.sync, given.timeout))?;
         let preconditions = given.preconditions(py)?;
         let record = Incoming::tombstone(key, given.headers, given.time())?;
         // Where a program has named the codec since, the tombstone belongs to that topic.
@@ -94,7 +100,7 @@ impl AnyTopic {
         records: &Bound<'_, PyAny>,
         given: &Given<'_, '_>,
     ) -> PyResult<Vec<(u32, Range<u64>)>> {
-        let to = self.target(py, given.partition, given.sync)?;
+        let to = self.target(py, given.partition, (given.sync, given.timeout))?;
         let preconditions = given.preconditions(py)?;
         let open = self.opened.handle.open(py)?;
         let limit = open.topic.log().max_group_len();
@@ -122,7 +128,7 @@ impl AnyTopic {
         for ((partition, _), range) in parts.iter().zip(&ranges) {
             receipts::note(py, &self.opened.handle.shape, *partition, range.clone());
         }
-        self.settle(py, &open, appended, to.sync)?;
+        self.settle(py, &open, appended, &to)?;
         Ok(partitions.into_iter().zip(ranges).collect())
     }
 
@@ -130,9 +136,10 @@ impl AnyTopic {
         &self,
         py: Python<'_>,
         partition: Option<u32>,
-        sync: Option<&Bound<'_, PyAny>>,
+        (sync, timeout): (Option<&Bound<'_, PyAny>>, Option<f64>),
     ) -> PyResult<Where> {
         let sync = input::sync_mode(sync)?.unwrap_or(self.opened.sync);
+        let timeout = remote_timeout(py, Some(sync), timeout)?;
         let partition = partition.or(self.opened.only);
         if let Some(wrong) = partition.filter(|p| !self.lanes().contains(p)) {
             let lanes = self.lanes();
@@ -143,7 +150,7 @@ impl AnyTopic {
             );
             return Err(invalid(py, what));
         }
-        Ok(Where { partition, sync })
+        Ok(Where { partition, sync, timeout })
     }
 
     fn turn(&self) -> u32 {
@@ -154,7 +161,7 @@ impl AnyTopic {
     /// needs the general path.
     #[inline(always)]
     pub(crate) fn append_at_once(&self, value: &Bound<'_, PyAny>) -> Option<u64> {
-        let partition = self.opened.only.filter(|_| self.opened.sync != SyncMode::Durable)?;
+        let partition = self.opened.only.filter(|_| self.opened.sync < SyncMode::Durable)?;
         let coding = self.opened.handle.shape.coding.at_once()?;
         let (Ok(value), None) = (value.cast_exact::<PyBytes>(), &coding.encode) else {
             return None;
@@ -183,8 +190,8 @@ impl AnyTopic {
             (None, None) => self.keyless(py, preconditions)?,
         };
         let offset = record.with_record(|record| match preconditions.is_empty() {
-            true => self.append_to(py, partition, record, to.sync),
-            false => self.append_if(py, partition, record, preconditions, to.sync),
+            true => self.append_to(py, partition, record, to),
+            false => self.append_if(py, partition, record, preconditions, to),
         })?;
         Ok((partition, offset))
     }
@@ -232,15 +239,15 @@ impl AnyTopic {
         partition: u32,
         record: &Outgoing<'_>,
         preconditions: &Preconditions,
-        sync: SyncMode,
+        to: &Where,
     ) -> PyResult<u64> {
         let open = self.opened.handle.open(py)?;
         let appended = preconditions.with(py, &open.topic, &[partition], |list| {
-            let commit = || open.topic.commit_if(partition, record, list, Some(sync));
+            let commit = || open.topic.commit_if(partition, record, list, Some(to.sync));
             patiently(py, self.opened.handle.patience, commit)
         })?;
         self.note(py, partition, &appended);
-        self.settle(py, &open, appended, sync)
+        self.settle(py, &open, appended, to)
     }
 
     fn append_to(
@@ -248,11 +255,12 @@ impl AnyTopic {
         py: Python<'_>,
         partition: u32,
         record: &Outgoing<'_>,
-        sync: SyncMode,
+        to: &Where,
     ) -> PyResult<u64> {
+        let sync = to.sync;
         with_encoded(std::slice::from_ref(record), |encoded| {
             let handle = &self.opened.handle;
-            if sync != SyncMode::Durable {
+            if sync < SyncMode::Durable {
                 let attempt = |topic: &Inner| topic.try_commit(partition, encoded, Some(sync));
                 if let Some(appended) = handle.try_append(py, attempt) {
                     self.note(py, partition, &appended);
@@ -263,7 +271,7 @@ impl AnyTopic {
             let commit = || open.topic.commit_encoded(partition, encoded, Some(sync));
             let appended = patiently(py, handle.patience, commit)?;
             self.note(py, partition, &appended);
-            self.settle(py, &open, appended, sync)
+            self.settle(py, &open, appended, to)
         })
     }
 
@@ -280,15 +288,41 @@ impl AnyTopic {
         py: Python<'_>,
         open: &Open,
         appended: Appended,
-        sync: SyncMode,
+        to: &Where,
     ) -> PyResult<u64> {
-        let offset = appended.first;
-        if sync == SyncMode::Durable {
-            let log = open.topic.log();
-            let visible = |error: Error| error.after_append(offset);
-            let sync = || log.sync_to(appended.end);
-            patiently_after(py, self.opened.handle.patience, visible, sync)?;
+        if to.sync >= SyncMode::Durable {
+            let patience = self.opened.handle.patience;
+            settled(py, patience, open.topic.log(), (appended.first, appended.end), to)?;
         }
-        Ok(offset)
+        Ok(appended.first)
     }
+}
+
+/// Wait after an append, from an offset up to an end of the log, until it is durable or remote.
+pub(crate) fn settled(
+    py: Python<'_>,
+    patience: Duration,
+    log: &Arc<Log>,
+    (offset, end): (u64, Address),
+    to: &Where,
+) -> PyResult<()> {
+    let visible = |error: Error| error.after_append(offset);
+    if to.sync == SyncMode::Durable {
+        return patiently_after(py, patience, visible, || log.sync_to(end));
+    }
+    let target = patiently_after(py, patience, visible, || log.durable_address_of(end))?;
+    wait_shipped(py, log, (target, offset), to.timeout)
+}
+
+/// Take how long an append waits for the shipper.
+pub(crate) fn remote_timeout(
+    py: Python<'_>,
+    sync: Option<SyncMode>,
+    timeout: Option<f64>,
+) -> PyResult<Option<Duration>> {
+    if timeout.is_some() && sync != Some(SyncMode::Remote) {
+        let what = "timeout= limits the wait of sync=\"remote\": leave it out, or name that mode";
+        return Err(invalid(py, what));
+    }
+    seconds(py, timeout)
 }

@@ -326,7 +326,7 @@ impl Consumer {
     ///         partitions are committed.
     ///     topic: The topic of the offset, if the consumer reads several.
     ///     partition: The partition of the offset, if there are several.
-    ///     sync: "durable" waits for the disk; anything else does not.
+    ///     sync: "durable" waits for the disk; "none" and "interval" do not.
     ///     metadata: A text of at most 384 bytes that is stored with each offset, or not at all. A commit
     ///         without one leaves none. `committed_metadata` returns it.
     ///
@@ -355,7 +355,14 @@ impl Consumer {
         sync: Option<&Bound<'_, PyAny>>,
         metadata: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        let durable = sync_mode(sync)? == Some(SyncMode::Durable);
+        let durable = match sync_mode(sync)? {
+            Some(SyncMode::Remote) => {
+                let what = "a committed offset does not wait for another machine: commit with \
+                            sync=\"durable\", or commit in a transaction that has sync=\"remote\"";
+                return Err(invalid(py, what));
+            }
+            mode => mode == Some(SyncMode::Durable),
+        };
         let metadata = input::metadata(metadata)?;
         self.with(py, |state| {
             state.noting(py, &metadata, |state| {

@@ -199,6 +199,9 @@ pub(crate) fn class(error: &Error) -> &'static str {
         Error::NotWritable { .. } => "NotWritable",
         Error::HandleClosed { .. } => "HandleClosed",
         Error::DurabilityUnknown { .. } => "DurabilityUnknown",
+        Error::NoShipper { .. } => "NoShipper",
+        Error::Fenced { .. } => "Fenced",
+        Error::RemoteTimeout { .. } => "RemoteTimeout",
         _ => "Error",
     }
 }
@@ -216,13 +219,16 @@ fn path(error: &Error) -> Option<&Path> {
         | Error::NeedsRecovery { path, .. }
         | Error::SyncFailed { path, .. }
         | Error::LockTimeout { path, .. }
+        | Error::RemoteTimeout { path, .. }
         | Error::LockFileReplaced { path }
         | Error::FilesRemoved { path }
         | Error::TooManyWriters { path, .. }
         | Error::UnsupportedFilesystem { path, .. }
         | Error::NotStaged { path, .. }
         | Error::NotWritable { path } => Some(path),
-        Error::UnknownTopic { store, .. }
+        Error::NoShipper { store, .. }
+        | Error::Fenced { store, .. }
+        | Error::UnknownTopic { store, .. }
         | Error::UnknownGroup { store, .. }
         | Error::UnknownQueue { store, .. } => Some(store),
         Error::DurabilityUnknown { source, .. } => path(source),
@@ -246,7 +252,10 @@ fn offset(error: &Error) -> Option<i128> {
         Error::RecordCompacted { offset, .. }
         | Error::LogTruncated { offset, .. }
         | Error::LeaseExpired { offset, .. }
-        | Error::DurabilityUnknown { offset, .. } => Some(i128::from(*offset)),
+        | Error::DurabilityUnknown { offset, .. }
+        | Error::NoShipper { offset: Some(offset), .. }
+        | Error::Fenced { offset: Some(offset), .. }
+        | Error::RemoteTimeout { offset: Some(offset), .. } => Some(i128::from(*offset)),
         _ => None,
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use falaj::internals::error::Error;
 use falaj::internals::format::address::Address;
-use falaj::internals::log::{Visibility, Wait};
+use falaj::internals::log::Wait;
 use falaj::internals::topic::Topic;
 use falaj::internals::{log, wake};
 use pyo3::exceptions::PyRuntimeError;
@@ -207,8 +207,8 @@ impl Watch {
 impl Watch {
     /// Return a key that is the same for all that wait for the same news.
     #[getter]
-    fn key(&self) -> (OsString, bool) {
-        (self.0.log().dir().into(), self.0.visibility() == Visibility::Durable)
+    fn key(&self) -> (OsString, &'static str) {
+        (self.0.log().dir().into(), self.0.visibility().name())
     }
 
     /// Return the path of its log's store: one sleep can serve several logs of a store.

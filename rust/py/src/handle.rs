@@ -53,21 +53,27 @@ impl Shape {
 #[derive(Debug)]
 pub(crate) struct Open {
     pub(crate) topic: Topic,
-    /// The same for readers that see only what is on disk.
+    /// The same for readers that see only what is on disk, and only what has left the machine.
     durable: Topic,
+    remote: Topic,
     epoch: u64,
 }
 
 impl Open {
     fn new(topic: Topic) -> Arc<Self> {
         let durable = topic.with_visibility(Visibility::Durable);
-        Arc::new(Self { topic, durable, epoch: fork::epoch() })
+        let remote = topic.with_visibility(Visibility::Remote);
+        Arc::new(Self { topic, durable, remote, epoch: fork::epoch() })
     }
 
     /// Return the topic as a reader with this visibility sees it.
     #[inline]
     pub(crate) fn seen(&self, visibility: Visibility) -> &Topic {
-        if visibility == Visibility::Durable { &self.durable } else { &self.topic }
+        match visibility {
+            Visibility::Durable => &self.durable,
+            Visibility::Remote => &self.remote,
+            _ => &self.topic,
+        }
     }
 
     /// Return true unless the process forked since.

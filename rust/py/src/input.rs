@@ -524,9 +524,12 @@ pub(crate) fn sync_mode(given: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Syn
         Some("none") => Ok(Some(SyncMode::None)),
         Some("interval") => Ok(Some(SyncMode::Interval)),
         Some("durable") => Ok(Some(SyncMode::Durable)),
+        Some("remote") => Ok(Some(SyncMode::Remote)),
         _ => {
-            let what =
-                format!("sync is \"none\", \"interval\" or \"durable\", not {}", named(given));
+            let what = format!(
+                "sync is \"none\", \"interval\", \"durable\" or \"remote\", not {}",
+                named(given)
+            );
             Err(invalid(given.py(), what))
         }
     }
@@ -539,8 +542,12 @@ pub(crate) fn visibility(given: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Vi
     match name {
         Some("visible") => Ok(Some(Visibility::Visible)),
         Some("durable") => Ok(Some(Visibility::Durable)),
+        Some("remote") => Ok(Some(Visibility::Remote)),
         _ => {
-            let what = format!("visibility is \"visible\" or \"durable\", not {}", named(given));
+            let what = format!(
+                "visibility is \"visible\", \"durable\" or \"remote\", not {}",
+                named(given)
+            );
             Err(invalid(given.py(), what))
         }
     }

@@ -46,6 +46,7 @@ mod receipts;
 mod record;
 mod retention;
 mod seen;
+mod shipping;
 mod signals;
 mod store;
 mod topic;

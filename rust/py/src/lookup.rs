@@ -60,7 +60,7 @@ impl AnyTopic {
         let partition =
             whole(&partition, "a partition").and_then(|p| p.extract()).map_err(wrong)?;
         let offset = whole(&offset, "an offset").and_then(|o| o.extract()).map_err(wrong)?;
-        self.target(py, Some(partition), None)?;
+        self.target(py, Some(partition), (None, None))?;
         self.read_one(py, partition, offset)
     }
 

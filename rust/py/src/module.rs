@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use crate::{
     admin, any_topic, arrow, batch, buffer, build, bulk_load, collect, compact, consumed, consumer,
     consumers, draft, floor, follow, gil_cell, iterate, opened, partitioned_topic, plain,
-    producers, queue, queue_job, receipts, record, retention, store, topic, transaction,
+    producers, queue, queue_job, receipts, record, retention, shipping, store, topic, transaction,
 };
 
 /// Add classes or functions to a module.
@@ -30,7 +30,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
         consumer::Consumer, draft::NewRecord, floor::Floor, follow::Bell, follow::Follower,
         follow::Ticket, follow::Watch, iterate::Records, bulk_load::Part, opened::Opened, producers::ExpiringProducer,
         queue::Queue,
-        queue_job::Job, receipts::Receipts, record::Record, store::Store, topic::Topic,
+        queue_job::Job, receipts::Receipts, record::Record, shipping::Shipping, store::Store, topic::Topic,
         transaction::Transaction);
     add!(module, add_function:
         admin::_backup, admin::_count_from, admin::_info, admin::_repair, admin::_topic_info,
@@ -41,8 +41,9 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
         consumers::_seek_group, consumers::_topic_in_log, plain::_expect_json,
         plain::_expect_msgpack, queue::_backoff, queue::_delete_queue, queue::_expect_queue,
         queue::_queue_overview, queue::_queues, queue::_redrive, queue_job::_reason_of,
-        retention::_configure_store,
-        retention::_configure_topic, retention::_maintain, retention::_set_properties, transaction::_cursor);
+        retention::_configure_shipping, retention::_configure_store,
+        retention::_configure_topic, retention::_maintain, retention::_set_properties,
+        shipping::_acknowledge_ends, shipping::_shipping, transaction::_cursor);
     // The version of the workspace: one place, Cargo.toml.
     module.add("__version__", env!("CARGO_PKG_VERSION"))
 }

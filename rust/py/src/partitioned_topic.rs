@@ -56,7 +56,9 @@ impl PartitionedTopic {
     ///         go to the same partition and stay in order; those without a key take turns.
     ///     headers, timestamp, timestamp_ns: As for `Topic.append`.
     ///     partition: The partition that the record goes to, whatever its key.
-    ///     sync: "none", "interval" or "durable", see `falaj.open`.
+    ///     sync: "none", "interval", "durable" or "remote", see `falaj.open`.
+    ///     timeout: Seconds that `sync="remote"` waits for the process that ships the store; None waits as
+    ///         long as that process lives.
     ///     producer, sequence: As for `Topic.append`. Records of a producer without a key go to one partition.
     ///     expect: The offset that the record must get, in the partition that `partition` or the key names.
     ///
@@ -75,7 +77,7 @@ impl PartitionedTopic {
     ///     (b'home', True)
     #[pyo3(signature = (
         value, key=None, *, headers=None, timestamp=None, timestamp_ns=None, partition=None, sync=None,
-        producer=None, sequence=None, expect=None
+        timeout=None, producer=None, sequence=None, expect=None
     ))]
     #[allow(clippy::too_many_arguments, reason = "all but one are keywords in Python")]
     fn append<'py>(
@@ -87,12 +89,22 @@ impl PartitionedTopic {
         timestamp_ns: Option<&Bound<'py, PyAny>>,
         #[pyo3(from_py_with = input::partition)] partition: Option<u32>,
         sync: Option<&Bound<'py, PyAny>>,
+        #[pyo3(from_py_with = input::timeout)] timeout: Option<f64>,
         producer: Option<&Bound<'py, PyAny>>,
         sequence: Option<&Bound<'py, PyAny>>,
         expect: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let given =
-            Given { headers, timestamp, timestamp_ns, partition, sync, producer, sequence, expect };
+        let given = Given {
+            headers,
+            timestamp,
+            timestamp_ns,
+            partition,
+            sync,
+            timeout,
+            producer,
+            sequence,
+            expect,
+        };
         position(slf.py(), slf.as_super().get().append_given(slf.py(), value, key, &given)?)
     }
 
@@ -101,7 +113,7 @@ impl PartitionedTopic {
     /// Args:
     ///     records: As for `Topic.extend`. Keys choose the partitions; records without a key go to one.
     ///     partition: The partition they go to, whatever their keys.
-    ///     sync, producer, sequence, expect: As for `append`; they stand for all the records together.
+    ///     sync, timeout, producer, sequence, expect: As for `append`; they stand for all the records together.
     ///
     /// Returns:
     ///     The range of offsets of each partition that got records. Without records it is empty, and nothing
@@ -117,7 +129,7 @@ impl PartitionedTopic {
     ///     >>> clicks.extend([b"home", b"cart"], partition=2)
     ///     {2: range(0, 2)}
     #[pyo3(signature = (
-        records, *, partition=None, sync=None, producer=None, sequence=None, expect=None
+        records, *, partition=None, sync=None, timeout=None, producer=None, sequence=None, expect=None
     ))]
     #[allow(clippy::too_many_arguments, reason = "all but one are keywords in Python")]
     fn extend<'py>(
@@ -125,11 +137,13 @@ impl PartitionedTopic {
         records: &Bound<'py, PyAny>,
         #[pyo3(from_py_with = input::partition)] partition: Option<u32>,
         sync: Option<&Bound<'py, PyAny>>,
+        #[pyo3(from_py_with = input::timeout)] timeout: Option<f64>,
         producer: Option<&Bound<'py, PyAny>>,
         sequence: Option<&Bound<'py, PyAny>>,
         expect: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyDict>> {
-        let given = Given { partition, sync, producer, sequence, expect, ..Given::default() };
+        let given =
+            Given { partition, sync, timeout, producer, sequence, expect, ..Given::default() };
         let mut appended = slf.as_super().get().extend_given(slf.py(), records, &given)?;
         appended.retain(|(_, offsets)| !offsets.is_empty());
         by_partition(slf.py(), &appended)
@@ -140,7 +154,7 @@ impl PartitionedTopic {
     /// Args:
     ///     key: Text (kept as UTF-8) or bytes that tell what is deleted.
     ///     partition: The partition that it goes to, whatever its key.
-    ///     headers, timestamp, timestamp_ns, sync, producer, sequence, expect: As for `append`.
+    ///     headers, timestamp, timestamp_ns, sync, timeout, producer, sequence, expect: As for `append`.
     ///
     /// Returns:
     ///     A `falaj.Position(partition, offset)`.
@@ -154,8 +168,8 @@ impl PartitionedTopic {
     ///     >>> prices[prices.tombstone(b"tea")].is_tombstone
     ///     True
     #[pyo3(signature = (
-        key, *, headers=None, timestamp=None, timestamp_ns=None, partition=None, sync=None, producer=None,
-        sequence=None, expect=None
+        key, *, headers=None, timestamp=None, timestamp_ns=None, partition=None, sync=None,
+        timeout=None, producer=None, sequence=None, expect=None
     ))]
     #[allow(clippy::too_many_arguments, reason = "all but one are keywords in Python")]
     fn tombstone<'py>(
@@ -166,12 +180,22 @@ impl PartitionedTopic {
         timestamp_ns: Option<&Bound<'py, PyAny>>,
         #[pyo3(from_py_with = input::partition)] partition: Option<u32>,
         sync: Option<&Bound<'py, PyAny>>,
+        #[pyo3(from_py_with = input::timeout)] timeout: Option<f64>,
         producer: Option<&Bound<'py, PyAny>>,
         sequence: Option<&Bound<'py, PyAny>>,
         expect: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let given =
-            Given { headers, timestamp, timestamp_ns, partition, sync, producer, sequence, expect };
+        let given = Given {
+            headers,
+            timestamp,
+            timestamp_ns,
+            partition,
+            sync,
+            timeout,
+            producer,
+            sequence,
+            expect,
+        };
         position(slf.py(), slf.as_super().get().delete_given(slf.py(), key, &given)?)
     }
 

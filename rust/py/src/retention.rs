@@ -82,6 +82,17 @@ pub(crate) fn _configure_store(
     patiently(py, store.patience(), || inner.configure(retention_bytes)).map(drop)
 }
 
+/// Change how many bytes of files each log keeps because they were not shipped.
+#[pyfunction]
+pub(crate) fn _configure_shipping(
+    py: Python<'_>,
+    store: &Store,
+    ship_backlog_bytes: Option<u64>,
+) -> PyResult<()> {
+    let inner = store.inner(py)?;
+    patiently(py, store.patience(), || inner.configure_shipping(ship_backlog_bytes)).map(drop)
+}
+
 /// See falaj.Store.maintain.
 #[pyfunction]
 pub(crate) fn _maintain<'py>(py: Python<'py>, store: &Store, dry_run: bool) -> Object<'py> {

@@ -3,7 +3,10 @@
 //! Owns what only one sequence of offsets has: an append that returns an offset, `topic[i]`, and the bounds.
 //! [`AnyTopic`] has all that both kinds of topics have.
 
+use std::time::Duration;
+
 use falaj::internals::error::Error;
+use falaj::internals::log::{Interrupt, Wait};
 use falaj::internals::topic::Topic as Inner;
 use pyo3::prelude::*;
 use pyo3::types::{PyRange, PySlice};
@@ -54,7 +57,9 @@ impl Topic {
     ///     timestamp_ns: The same as nanoseconds since 1970, an int: a datetime has no nanoseconds.
     ///     partition: The topic's only partition, 0, or the one that this is a view of. So a call for topics
     ///         of both kinds may name it.
-    ///     sync: "none", "interval" or "durable", see `falaj.open`.
+    ///     sync: "none", "interval", "durable" or "remote", see `falaj.open`.
+    ///     timeout: Seconds that `sync="remote"` waits for the process that ships the store; None waits as
+    ///         long as that process lives.
     ///     producer: The name of the program that appends, so that a repeat is not appended again; goes with
     ///         `sequence`. A log remembers up to 65,536 producers, fewer where segments are small; see
     ///         `forget_producer`. A `falaj.ExpiringProducer` if the name is used for a short time only.
@@ -76,6 +81,9 @@ impl Topic {
     ///     AppendTooLarge: It is larger than one append may be; the limit is named.
     ///     NoSpace, LockTimeout, SyncFailed, TopicDeleted, NotWritable, HandleClosed: Nothing was appended.
     ///     DurabilityUnknown: It is visible, and perhaps not on the disk.
+    ///     NoShipper, Fenced: No process ships the store; nothing was appended unless the error has an
+    ///         `offset`.
+    ///     RemoteTimeout: It is on the disk from `offset` on, and did not leave the machine in time.
     ///
     /// The exception of a signal's handler may come when the record was appended: `falaj.Receipts` says
     /// whether it was, and at which offset.
@@ -93,7 +101,7 @@ impl Topic {
     ///     falaj.errors.OffsetConflict: another append to topic "orders" came first: the next offset is 2, not 1; ...
     #[pyo3(signature = (
         value, key=None, *, headers=None, timestamp=None, timestamp_ns=None, partition=None, sync=None,
-        producer=None, sequence=None, expect=None
+        timeout=None, producer=None, sequence=None, expect=None
     ))]
     #[allow(clippy::too_many_arguments, reason = "all but one are keywords in Python")]
     #[inline]
@@ -106,6 +114,7 @@ impl Topic {
         timestamp_ns: Option<&Bound<'py, PyAny>>,
         #[pyo3(from_py_with = input::partition)] partition: Option<u32>,
         sync: Option<&Bound<'py, PyAny>>,
+        #[pyo3(from_py_with = input::timeout)] timeout: Option<f64>,
         producer: Option<&Bound<'py, PyAny>>,
         sequence: Option<&Bound<'py, PyAny>>,
         expect: Option<&Bound<'py, PyAny>>,
@@ -114,13 +123,23 @@ impl Topic {
         let is_plain = key.is_none() && headers.is_none();
         let is_now = timestamp.is_none() && timestamp_ns.is_none();
         let any_will_do = producer.is_none() && sequence.is_none() && expect.is_none();
-        if is_plain && is_now && partition.is_none() && sync.is_none() && any_will_do {
+        let is_usual = partition.is_none() && sync.is_none() && timeout.is_none();
+        if is_plain && is_now && is_usual && any_will_do {
             if let Some(offset) = topic.append_at_once(value) {
                 return Ok(offset);
             }
         }
-        let given =
-            Given { headers, timestamp, timestamp_ns, partition, sync, producer, sequence, expect };
+        let given = Given {
+            headers,
+            timestamp,
+            timestamp_ns,
+            partition,
+            sync,
+            timeout,
+            producer,
+            sequence,
+            expect,
+        };
         Ok(topic.append_given(slf.py(), value, key, &given)?.1)
     }
 
@@ -132,7 +151,7 @@ impl Topic {
     ///         key, headers and time. Its bytes stay as they are where its topic has the same codec, or this
     ///         one has none. Else this topic's codec encodes its value. For the rows of a table see
     ///         `Part.append_arrow`.
-    ///     partition, sync, producer, sequence, expect: As for `append`; they stand for all the records together.
+    ///     partition, sync, timeout, producer, sequence, expect: As for `append`; they stand for all the records together.
     ///
     /// Returns:
     ///     The range of their offsets. Without records it is empty, and nothing is appended.
@@ -146,7 +165,7 @@ impl Topic {
     ///     >>> orders.extend([b"plain", (b"eu", b"with a key")])
     ///     range(0, 2)
     #[pyo3(signature = (
-        records, *, partition=None, sync=None, producer=None, sequence=None, expect=None
+        records, *, partition=None, sync=None, timeout=None, producer=None, sequence=None, expect=None
     ))]
     #[allow(clippy::too_many_arguments, reason = "all but one are keywords in Python")]
     fn extend<'py>(
@@ -154,12 +173,14 @@ impl Topic {
         records: &Bound<'py, PyAny>,
         #[pyo3(from_py_with = input::partition)] partition: Option<u32>,
         sync: Option<&Bound<'py, PyAny>>,
+        #[pyo3(from_py_with = input::timeout)] timeout: Option<f64>,
         producer: Option<&Bound<'py, PyAny>>,
         sequence: Option<&Bound<'py, PyAny>>,
         expect: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyRange>> {
         let (py, topic) = (slf.py(), slf.as_super().get());
-        let given = Given { partition, sync, producer, sequence, expect, ..Given::default() };
+        let given =
+            Given { partition, sync, timeout, producer, sequence, expect, ..Given::default() };
         let appended = topic.extend_given(py, records, &given)?;
         let offsets = appended.into_iter().next().map_or(0..0, |(_, offsets)| offsets);
         PyRange::new(py, offsets.start as isize, offsets.end as isize)
@@ -174,7 +195,7 @@ impl Topic {
     ///
     /// Args:
     ///     key: Text (kept as UTF-8) or bytes that tell what is deleted.
-    ///     headers, timestamp, timestamp_ns, partition, sync, producer, sequence, expect: As for `append`.
+    ///     headers, timestamp, timestamp_ns, partition, sync, timeout, producer, sequence, expect: As for `append`.
     ///
     /// Returns:
     ///     The offset of the tombstone.
@@ -190,8 +211,8 @@ impl Topic {
     ///     >>> prices[1].key, prices[1].is_tombstone
     ///     (b'tea', True)
     #[pyo3(signature = (
-        key, *, headers=None, timestamp=None, timestamp_ns=None, partition=None, sync=None, producer=None,
-        sequence=None, expect=None
+        key, *, headers=None, timestamp=None, timestamp_ns=None, partition=None, sync=None,
+        timeout=None, producer=None, sequence=None, expect=None
     ))]
     #[allow(clippy::too_many_arguments, reason = "all but one are keywords in Python")]
     fn tombstone<'py>(
@@ -202,12 +223,22 @@ impl Topic {
         timestamp_ns: Option<&Bound<'py, PyAny>>,
         #[pyo3(from_py_with = input::partition)] partition: Option<u32>,
         sync: Option<&Bound<'py, PyAny>>,
+        #[pyo3(from_py_with = input::timeout)] timeout: Option<f64>,
         producer: Option<&Bound<'py, PyAny>>,
         sequence: Option<&Bound<'py, PyAny>>,
         expect: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<u64> {
-        let given =
-            Given { headers, timestamp, timestamp_ns, partition, sync, producer, sequence, expect };
+        let given = Given {
+            headers,
+            timestamp,
+            timestamp_ns,
+            partition,
+            sync,
+            timeout,
+            producer,
+            sequence,
+            expect,
+        };
         Ok(slf.as_super().get().delete_given(slf.py(), key, &given)?.1)
     }
 
@@ -270,28 +301,58 @@ impl Topic {
         #[pyo3(from_py_with = input::offset)] offset: Option<u64>,
         #[pyo3(from_py_with = input::timeout)] timeout: Option<f64>,
     ) -> PyResult<bool> {
-        let (py, own) = (slf.py(), slf.as_super().get());
-        let partition = own.one(py)?;
-        let open = own.opened.handle.open_existing(py)?;
-        let topic = &open.topic;
-        let until = offset.map_or_else(
-            || topic.committed(partition).or_raise(py),
-            |offset| end_of(py, topic, partition, offset),
-        )?;
-        let timeout = seconds(py, timeout)?;
-        let ended = wait(
-            py,
-            timeout,
-            Some(topic.log()),
-            || own.opened.handle.is_closed(),
-            |slice, interrupt| topic.wait_durable_in(partition, until, Some(slice), interrupt),
-        )?;
-        match ended {
-            falaj::internals::log::Wait::News => Ok(true),
-            falaj::internals::log::Wait::TimedOut => Ok(false),
-            falaj::internals::log::Wait::Interrupted => {
-                Err(raise(py, &Error::HandleClosed { what: "topic" }))
-            }
-        }
+        wait_until(slf, offset, timeout, Inner::wait_durable_in)
+    }
+
+    /// Wait until records have left the machine: the process that ships the store says so.
+    ///
+    /// A store that is open for writing syncs first. A reader waits, whether a process ships or not.
+    ///
+    /// Args:
+    ///     offset: The offset of a record; by default, all that are there.
+    ///     timeout: Seconds; None waits as long as a process ships the store.
+    ///
+    /// Returns:
+    ///     True once it has left the machine, False after the timeout.
+    ///
+    /// Raises:
+    ///     NoShipper, Fenced: No process ships the store, which this process has open for writing.
+    ///     OffsetOutOfRange: The record was not written yet.
+    #[pyo3(signature = (offset=None, timeout=None))]
+    fn wait_remote(
+        slf: &Bound<'_, Self>,
+        #[pyo3(from_py_with = input::offset)] offset: Option<u64>,
+        #[pyo3(from_py_with = input::timeout)] timeout: Option<f64>,
+    ) -> PyResult<bool> {
+        wait_until(slf, offset, timeout, Inner::wait_remote_in)
+    }
+}
+
+/// Wait for the records of the one partition, up to and with an offset.
+fn wait_until(
+    slf: &Bound<'_, Topic>,
+    offset: Option<u64>,
+    timeout: Option<f64>,
+    attempt: impl Fn(&Inner, u32, u64, Option<Duration>, Interrupt<'_>) -> Result<Wait, Error> + Sync,
+) -> PyResult<bool> {
+    let (py, own) = (slf.py(), slf.as_super().get());
+    let partition = own.one(py)?;
+    let open = own.opened.handle.open_existing(py)?;
+    let topic = &open.topic;
+    let until = offset.map_or_else(
+        || topic.committed(partition).or_raise(py),
+        |offset| end_of(py, topic, partition, offset),
+    )?;
+    let ended = wait(
+        py,
+        seconds(py, timeout)?,
+        Some(topic.log()),
+        || own.opened.handle.is_closed(),
+        |slice, interrupt| attempt(topic, partition, until, Some(slice), interrupt),
+    )?;
+    match ended {
+        Wait::News => Ok(true),
+        Wait::TimedOut => Ok(false),
+        Wait::Interrupted => Err(raise(py, &Error::HandleClosed { what: "topic" })),
     }
 }

@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 
 use falaj::internals::consumer::Move;
-use falaj::internals::error::Error;
 use falaj::internals::topic::{
     CursorMove, CursorState, SyncMode, Transaction as Inner, partition_for_key,
 };
@@ -18,6 +17,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyRange, PyString, PyTuple};
 
 use crate::any_topic::AnyTopic;
+use crate::appending::{Where, remote_timeout, settled};
 use crate::calling::of_module;
 use crate::collect::Collector;
 use crate::consumer::Consumer;
@@ -28,7 +28,7 @@ use crate::precondition::{NamedProducer, Preconditions};
 use crate::receipts;
 use crate::store::Store;
 use crate::turn::Shared;
-use crate::wait::{patiently, patiently_after};
+use crate::wait::patiently;
 
 /// Records for several topics that become visible together; see falaj.Transaction.
 #[pyclass(frozen, subclass, module = "falaj._core")]
@@ -36,6 +36,8 @@ use crate::wait::{patiently, patiently_after};
 pub struct Transaction {
     store: Py<Store>,
     sync: Option<SyncMode>,
+    /// How long the end waits for the process that ships the store, in seconds.
+    timeout: Option<f64>,
     /// The name of the producer, and the sequence that all its records have.
     producer: Option<(NamedProducer, u64)>,
     gathered: Mutex<Gathered>,
@@ -150,8 +152,9 @@ impl Transaction {
         for opened in &gathered.topics {
             opened.handle.open(py)?;
         }
-        let durable = inner.sync_mode() == SyncMode::Durable;
-        let log = inner.log().filter(|_| durable).cloned();
+        let sync = inner.sync_mode();
+        let timeout = remote_timeout(py, Some(sync), self.timeout)?;
+        let log = inner.log().filter(|_| sync >= SyncMode::Durable).cloned();
         if let Some((name, sequence)) = &self.producer {
             for opened in &gathered.topics {
                 let topic = &opened.handle.open(py)?.topic;
@@ -177,8 +180,8 @@ impl Transaction {
         if let Some(log) = log {
             // They are visible, whatever the sync returns.
             self.gathered().offsets = Some(offsets.clone().unbind());
-            let visible = |error: Error| error.after_append(committed.first());
-            patiently_after(py, patience, visible, || log.sync_to(committed.end()))?;
+            let appended = (committed.first(), committed.end());
+            settled(py, patience, &log, appended, &Where { partition: None, sync, timeout })?;
         }
         Ok(offsets.unbind())
     }
@@ -247,17 +250,21 @@ fn current<'py>(py: Python<'py>) -> PyResult<&'py Bound<'py, PyAny>> {
 #[pymethods]
 impl Transaction {
     #[new]
-    #[pyo3(signature = (store, sync, producer=None, sequence=None))]
+    #[pyo3(signature = (store, sync, producer=None, sequence=None, timeout=None))]
     fn new(
         py: Python<'_>,
         store: Bound<'_, Store>,
         sync: Option<&Bound<'_, PyAny>>,
         producer: Option<&Bound<'_, PyAny>>,
         sequence: Option<&Bound<'_, PyAny>>,
+        #[pyo3(from_py_with = input::timeout)] timeout: Option<f64>,
     ) -> PyResult<Self> {
         let sync = input::sync_mode(sync)?;
+        if sync.is_some() {
+            remote_timeout(py, sync, timeout)?;
+        }
         let producer = Preconditions::new(py, producer, sequence, None)?.producer;
-        Ok(Self { store: store.unbind(), sync, producer, gathered: Mutex::default() })
+        Ok(Self { store: store.unbind(), sync, timeout, producer, gathered: Mutex::default() })
     }
 
     /// Append a record when the transaction ends.

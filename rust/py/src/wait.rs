@@ -7,10 +7,11 @@
 //! While the interpreter shuts down, pyo3 stops a thread that tries to attach again; `calling` does
 //! so for Python code. So nothing that the main thread would wait for may be held across a detach.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use falaj::internals::error::{Error, Result};
+use falaj::internals::format::address::Address;
 use falaj::internals::log::{Interrupt, Log, Wait};
 use pyo3::prelude::*;
 
@@ -44,16 +45,49 @@ pub(crate) fn patiently_after<T: Send>(
     told: impl Fn(Error) -> Error,
     work: impl FnMut() -> Result<T> + Send,
 ) -> PyResult<T> {
-    let noted = |signal: PyErr| {
-        if let Error::DurabilityUnknown { offset, .. } = told(Error::Interrupted) {
-            let note = format!("falaj: the records were appended, from offset {offset} on");
-            let _ = signal.value(py).call_method1("add_note", (note,));
-        }
-        signal
+    let noted = |signal: PyErr| match told(Error::Interrupted) {
+        Error::DurabilityUnknown { offset, .. } => noted(py, signal, offset),
+        _ => signal,
     };
     let done = retry(py, patience, &told, noted, work)?;
     py.check_signals().map_err(noted)?;
     Ok(done)
+}
+
+/// Wait after an append, from `offset` on, until the process that ships the store acknowledged it.
+/// The exception of a signal's handler gets a note, as above.
+pub(crate) fn wait_shipped(
+    py: Python<'_>,
+    log: &Arc<Log>,
+    (target, offset): (Address, u64),
+    timeout: Option<Duration>,
+) -> PyResult<()> {
+    // An error of the engine ends the wait, and is no exception of a handler.
+    let failed = Mutex::new(None);
+    let attempt = |slice, interrupt: Interrupt<'_>| {
+        log.wait_for_shipper(target, Some(slice), interrupt).or_else(|error| {
+            *failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+            Ok(Wait::News)
+        })
+    };
+    let start = Instant::now();
+    let ended = wait(py, timeout, Some(log), || false, attempt);
+    let ended = ended.map_err(|signal| noted(py, signal, offset))?;
+    let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let waited = start.elapsed();
+    let error = match (ended, failed) {
+        (_, Some(error)) => error,
+        (Wait::News, None) => return Ok(()),
+        _ => Error::RemoteTimeout { path: log.dir().to_path_buf(), waited, offset: None },
+    };
+    Err(raise(py, &error.after_append(offset)))
+}
+
+/// Add to a handler's exception what was appended.
+fn noted(py: Python<'_>, signal: PyErr, offset: u64) -> PyErr {
+    let note = format!("falaj: the records were appended, from offset {offset} on");
+    let _ = signal.value(py).call_method1("add_note", (note,));
+    signal
 }
 
 fn retry<T: Send>(

@@ -33,10 +33,12 @@ pub mod at {
     pub const TRIMMED: u64 = 288;
     /// Address up to which everything is on disk.
     pub const DURABLE: u64 = 320;
-    /// Reserved for the address up to which everything has left the machine.
+    /// Address up to which everything has left the machine.
     pub const REMOTE: u64 = 328;
-    /// Reserved for the address up to which retention need not keep anything for shipping.
+    /// Address up to which retention need not keep anything for the process that ships the store.
     pub const SHIPPED: u64 = 336;
+    /// Bytes that retention removed before they were shipped.
+    pub const UNSHIPPED: u64 = 344;
     /// Failed-sync state and deletion, see [`super::flag`].
     pub const FLAGS: u64 = 384;
     /// Address up to which the active segment is allocated.
@@ -56,7 +58,7 @@ pub mod flag {
 }
 
 /// All words, in no particular order.
-pub const WORDS: [u64; 13] = [
+pub const WORDS: [u64; 16] = [
     at::INCARNATION,
     at::APPEND_LOCK,
     at::SYNC_LOCK,
@@ -66,6 +68,9 @@ pub const WORDS: [u64; 13] = [
     at::WANTED,
     at::TRIMMED,
     at::DURABLE,
+    at::REMOTE,
+    at::SHIPPED,
+    at::UNSHIPPED,
     at::FLAGS,
     at::ALLOCATED,
     at::WAKE,

@@ -17,6 +17,11 @@ use super::{DecodeError, Decoded, VERSION, check_version, names};
 /// number of partitions. This version knows no other.
 pub const PARTITIONER: &str = "crc32";
 
+/// Bytes of files that retention keeps in each log because they were not shipped, unless the store
+/// says otherwise: 16 segments of the usual size. A place that is down for some minutes costs a busy
+/// log nothing then, and one that is forgotten does not fill the disk.
+pub const SHIP_BACKLOG: u64 = 1 << 30;
+
 /// Most bytes of a topic's properties, names and values together.
 pub const MAX_PROPERTIES: usize = 16 << 10;
 /// Longest name of a property, bytes.
@@ -52,7 +57,10 @@ pub struct StoreSettings {
     pub write_mode: WriteMode,
     /// Most bytes of the logs of all topics together; `None` is no limit.
     pub retention_bytes: Option<u64>,
-    /// How often the limit was changed.
+    /// Most bytes of files that retention keeps in each log because they were not shipped; `None` is
+    /// [`SHIP_BACKLOG`].
+    pub ship_backlog_bytes: Option<u64>,
+    /// How often the limits were changed.
     pub revision: u64,
 }
 
@@ -103,7 +111,11 @@ impl StoreSettings {
             ("created_us", self.created_us.into()),
             ("write_mode", self.write_mode.name().into()),
         ];
-        let numbers = [("retention_bytes", self.retention_bytes), revision(self.revision)];
+        let numbers = [
+            ("retention_bytes", self.retention_bytes),
+            ("ship_backlog_bytes", self.ship_backlog_bytes),
+            revision(self.revision),
+        ];
         members.extend(numbers.into_iter().filter_map(given));
         seal(&members)
     }
@@ -124,11 +136,13 @@ impl StoreSettings {
             created_us: members.signed("created_us")?,
             write_mode,
             retention_bytes: members.optional_number("retention_bytes")?,
+            ship_backlog_bytes: members.optional_number("ship_backlog_bytes")?,
             revision: members.optional_number("revision")?.unwrap_or(0),
         };
         members.finish()?;
         // A limit of 0 would let retention delete everything.
-        if settings.retention_bytes.is_none_or(is_limit) { Ok(settings) } else { Err(NO_LIMIT) }
+        let limits = [settings.retention_bytes, settings.ship_backlog_bytes];
+        if limits.into_iter().flatten().all(is_limit) { Ok(settings) } else { Err(NO_LIMIT) }
     }
 }
 

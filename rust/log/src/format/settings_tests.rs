@@ -25,8 +25,9 @@ fn topic() -> TopicSettings {
 }
 
 fn store(write_mode: WriteMode) -> StoreSettings {
-    let (retention_bytes, revision) = (None, 0);
-    StoreSettings { id: [3; 16], created_us: -1, write_mode, retention_bytes, revision }
+    let (id, retention_bytes, ship_backlog_bytes, revision) = ([3; 16], None, None, 0);
+    let created_us = -1;
+    StoreSettings { id, created_us, write_mode, retention_bytes, ship_backlog_bytes, revision }
 }
 
 #[test]
@@ -48,7 +49,8 @@ fn what_nobody_asked_for_stands_nowhere_and_what_somebody_did_comes_back() {
     let retention = Retention { bytes, age_ms, records, waits: true, protected: true };
     let kept = TopicSettings { retention, revision: 9, ..topic() };
     assert_eq!(TopicSettings::decode(kept.encode().as_bytes()), Ok(kept.clone()));
-    let store = StoreSettings { retention_bytes: Some(7), revision: 1, ..store(WriteMode::Mapped) };
+    let limits = StoreSettings { retention_bytes: Some(7), revision: 1, ..store(WriteMode::Mapped) };
+    let store = StoreSettings { ship_backlog_bytes: Some(8), ..limits };
     assert_eq!(StoreSettings::decode(store.encode().as_bytes()), Ok(store));
     let text = kept.encode();
     for wrong in ["\"retention_bytes\":\"1\"", "\"retention_bytes\":-1", "\"retention_bytes\":null"]
@@ -174,6 +176,7 @@ fn a_stores_file_is_one_line_with_its_members_in_order() {
         created_us: -1_234_567_890_123,
         write_mode: WriteMode::Mapped,
         retention_bytes: Some(9_876_543_210),
+        ship_backlog_bytes: None,
         revision: 1,
     };
     let (write_mode, retention_bytes, revision) = (WriteMode::Pwrite, None, 0);

@@ -1,8 +1,8 @@
 //! The shared page on which waiting processes of a store sleep.
 //!
 //! It has a header that never changes, then the counter that is the store's bell, on a cache line
-//! of its own. A process that sleeps on the bell says so in the control pages of the logs that it
-//! waits for. Like a log's control page it is derived: it can be made again while no process
+//! of its own, and the word that names the process that ships the store. A process that sleeps on
+//! the bell says so in the control pages of the logs that it waits for. Like a log's control page it is derived: it can be made again while no process
 //! writes. Layout: `docs/FORMAT.md`, "Wake page".
 
 pub use super::owned::HEADER_LEN;
@@ -20,9 +20,11 @@ pub const OTHER_LEN: &str = "not as long as a wake page";
 pub mod at {
     /// Counter on whose low half processes sleep that wait for several logs.
     pub const COUNTER: u64 = 64;
+    /// Which process ships the store, by `crate::shipper`.
+    pub const SHIPPER: u64 = 128;
 }
 
-const _: () = assert!(at::COUNTER >= HEADER_LEN as u64 && at::COUNTER + 8 <= LEN);
+const _: () = assert!(at::COUNTER >= HEADER_LEN as u64 && at::SHIPPER + 8 <= LEN);
 
 /// Lay out the part that never changes: the id of the page's store.
 pub fn encode_header(store: [u8; 16]) -> [u8; HEADER_LEN] {
@@ -86,6 +88,6 @@ mod tests {
         let store = *b"id of that store";
         let expected = sealed(64, &[(0, b"FALAJWAK"), (8, &[2]), (16, &store)]);
         assert_eq!(encode_header(store).as_slice(), expected);
-        assert_eq!((at::COUNTER, LEN), (64, 4096));
+        assert_eq!((at::COUNTER, at::SHIPPER, LEN), (64, 128, 4096));
     }
 }

@@ -14,6 +14,7 @@ use crate::format::u64_in;
 use crate::format::wake as bell;
 use crate::segment::index::write_file;
 use crate::segment::named::expect_in_place;
+use crate::shipper;
 use crate::storage::real::private_memory;
 use crate::storage::{File, Map, MapAccess, OpenMode, Stat, Storage, Word};
 use crate::sync::update;
@@ -184,6 +185,37 @@ impl Control {
     #[inline]
     pub fn durable(&self) -> Address {
         Address(self.load(at::DURABLE))
+    }
+
+    /// Return how far everything has left the machine, as its shipper said.
+    #[inline]
+    pub fn remote(&self) -> Address {
+        Address(self.load(at::REMOTE))
+    }
+
+    /// Return how far retention need not keep anything for the shipper.
+    pub fn shipped(&self) -> Address {
+        Address(self.load(at::SHIPPED))
+    }
+
+    /// Return the word that names the process that ships the store; 0 for a reader, which has no
+    /// wake page here.
+    pub fn shipper(&self) -> u64 {
+        self.bell.get().map_or(0, |page| page.load(bell::at::SHIPPER))
+    }
+
+    /// Raise a word, and never lower it. If words cannot be changed in place, no other thread of
+    /// this process does so, and no other process may.
+    ///
+    /// # Errors
+    /// As [`Control::set`].
+    pub fn raise(&self, position: u64, to: Address) -> Result<()> {
+        if self.map.shares_memory() {
+            shipper::raise(&self.word(position), to.0);
+        } else if self.load(position) < to.0 {
+            self.set(position, to.0)?;
+        }
+        Ok(())
     }
 
     /// Return how far the active segment is allocated.

@@ -41,6 +41,10 @@ pub struct LogExtent {
     pub committed: Option<Address>,
     /// How far it is on disk, if known.
     pub durable: Option<Address>,
+    /// How far it has left the machine, if known.
+    pub remote: Option<Address>,
+    /// Bytes that retention removed before they were shipped, in this incarnation.
+    pub unshipped: u64,
     /// Incarnation in which it was last opened for writing; 0 for none.
     pub incarnation: u64,
     /// True in the failed-sync state.
@@ -75,6 +79,8 @@ impl Log {
         Ok(LogExtent {
             committed,
             durable,
+            remote: self.remote(),
+            unshipped: self.unshipped_bytes(),
             incarnation: control.map_or(0, super::Control::incarnation),
             latched: flags & flag::LATCHED != 0,
             deleted: flags & flag::DELETED != 0,

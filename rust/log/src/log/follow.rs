@@ -35,6 +35,8 @@ pub enum Visibility {
     Visible,
     /// Records on disk, which no power failure can lose.
     Durable,
+    /// Records that are on disk and have left the machine: the process that ships the store said so.
+    Remote,
 }
 
 impl Visibility {
@@ -43,6 +45,7 @@ impl Visibility {
         match self {
             Self::Visible => "visible",
             Self::Durable => "durable",
+            Self::Remote => "remote",
         }
     }
 }
@@ -99,6 +102,7 @@ impl Log {
         match reach {
             Visibility::Visible => self.committed(),
             Visibility::Durable => self.durable(),
+            Visibility::Remote => self.remote(),
         }
     }
 
@@ -113,6 +117,7 @@ impl Log {
             control.register_waiter(match reach {
                 Visibility::Visible => wake::WATCHERS,
                 Visibility::Durable => wake::SYNC_WATCHERS,
+                Visibility::Remote => wake::REMOTE_WATCHERS,
             });
             if control.is_deleted() {
                 return Err(self.deleted());
@@ -124,7 +129,9 @@ impl Log {
         }
         Ok(match reach {
             Visibility::Visible => self.has_news(seen),
-            Visibility::Durable => self.durable().is_some_and(|durable| durable > seen),
+            Visibility::Durable | Visibility::Remote => {
+                self.reached(reach).is_some_and(|reached| reached > seen)
+            }
         })
     }
 
@@ -161,10 +168,23 @@ impl Log {
         is_due
     }
 
-    fn wait_until(
+    pub(super) fn wait_until(
         &self,
         who: u64,
         done: impl Fn(&Self) -> bool,
+        timeout: Option<Duration>,
+        interrupt: Interrupt<'_>,
+    ) -> Result<Wait> {
+        self.wait_while_sensible(who, done, (BOUND, || false, || Ok(())), timeout, interrupt)
+    }
+
+    /// Wait likewise, while `check` finds no reason to give up. It is asked at each turn, which is
+    /// at most `longest` away, and `stirred` says at once that it should be asked.
+    pub(super) fn wait_while_sensible(
+        &self,
+        who: u64,
+        done: impl Fn(&Self) -> bool,
+        (longest, stirred, check): (Duration, impl Fn() -> bool, impl Fn() -> Result<()>),
         timeout: Option<Duration>,
         interrupt: Interrupt<'_>,
     ) -> Result<Wait> {
@@ -182,15 +202,16 @@ impl Log {
             if interrupt() {
                 return Ok(Wait::Interrupted);
             }
+            check()?;
             let left = timeout.map(|timeout| timeout.saturating_sub(start.elapsed()));
             if left == Some(Duration::ZERO) {
                 return Ok(Wait::TimedOut);
             }
-            let bound = left.unwrap_or(BOUND).min(BOUND);
+            let bound = left.unwrap_or(longest).min(longest);
             match (control, ticket) {
                 (Some(control), Some(ticket)) if control.can_wait() => {
                     let (counter, flag) = (control.word(at::WAKE), control.word(at::WAITING));
-                    wake::park(&counter, &flag, who, ticket, bound, || done(self));
+                    wake::park(&counter, &flag, who, ticket, bound, || done(self) || stirred());
                 }
                 (control, ticket) => {
                     // It may not set a flag: look now and then.

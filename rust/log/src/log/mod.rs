@@ -20,6 +20,7 @@
 //! | `count` | the number of records between two offsets |
 //! | `seek` | from an offset, a time or an address to a place |
 //! | `follow`, `notifier` | waiting for news, in one log or in many |
+//! | `remote` | what has left the machine: acknowledged, waited for |
 //! | `prefault` | space and pages made ready ahead of the writer, by a helper thread |
 //! | `trim` | recording trims, and removing segments without live records |
 //! | `segment_list` | segments with sizes, ages and first offsets, for retention |
@@ -69,6 +70,7 @@ mod read;
 mod record_batch;
 mod recover;
 mod recovered_tail;
+mod remote;
 mod repair;
 mod repair_report;
 mod roll;
@@ -230,6 +232,8 @@ pub struct Log {
     trims: Mutex<trimmed::Trims>,
     /// Record counts of compacted segments.
     counts: OnceLock<Arc<RecordCounts>>,
+    /// One thread at a time acknowledges what was shipped, where words change by writes.
+    acknowledging: Mutex<()>,
     /// When a waiter last compared the control file with its path.
     checked: Mutex<Instant>,
     /// How often waiters of this process were woken.
@@ -295,6 +299,7 @@ impl Log {
             ahead,
             trims,
             counts: OnceLock::new(),
+            acknowledging: Mutex::default(),
             checked,
             roused,
             rolled: AtomicBool::new(false),

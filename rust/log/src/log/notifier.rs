@@ -65,7 +65,8 @@ impl Notifier {
             true => BOUND,
             false => (first * 2_u32.saturating_pow(idle_turns.min(16))).min(last),
         };
-        self.sleep_as(wake::WATCHERS | wake::SYNC_WATCHERS, ticket, bound.min(longest));
+        let who = wake::WATCHERS | wake::SYNC_WATCHERS | wake::REMOTE_WATCHERS;
+        self.sleep_as(who, ticket, bound.min(longest));
     }
 
     /// Sleep until there may be something to sync.

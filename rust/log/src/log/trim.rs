@@ -150,7 +150,7 @@ impl Log {
     }
 
     /// Return the bytes of a segment and its index on disk.
-    pub(super) fn allocated_for(&self, sequence: u64) -> u64 {
+    pub(crate) fn allocated_for(&self, sequence: u64) -> u64 {
         let paths = [names::segment(sequence), names::index(sequence)];
         let allocated =
             |name: &String| self.storage.stat(&self.dir.join(name)).map_or(0, |s| s.allocated);

@@ -294,11 +294,30 @@ impl Store {
     #[doc(hidden)]
     pub fn configure(&self, retention_bytes: Option<u64>) -> Result<StoreSettings> {
         validate("retention_bytes", retention_bytes)?;
+        self.rewrite_store(|store| StoreSettings { retention_bytes, ..store })
+    }
+
+    /// Change how many bytes of files retention keeps in each log because they were not shipped;
+    /// `None` is the default. Otherwise as [`Store::configure_topic`].
+    ///
+    /// # Errors
+    /// As [`Store::configure_topic`].
+    #[doc(hidden)]
+    pub fn configure_shipping(&self, ship_backlog_bytes: Option<u64>) -> Result<StoreSettings> {
+        validate("ship_backlog_bytes", ship_backlog_bytes)?;
+        self.rewrite_store(|store| StoreSettings { ship_backlog_bytes, ..store })
+    }
+
+    fn rewrite_store(
+        &self,
+        change: impl FnOnce(StoreSettings) -> StoreSettings,
+    ) -> Result<StoreSettings> {
         let shared = &*self.shared;
         let claim = shared.claim()?;
         let mut store = self.stored_settings()?;
-        if store.retention_bytes != retention_bytes {
-            store = StoreSettings { retention_bytes, revision: store.revision + 1, ..store };
+        let changed = change(store.clone());
+        if changed != store {
+            store = StoreSettings { revision: store.revision + 1, ..changed };
             self.put_over(&shared.layout.settings(), store.encode().as_bytes())?;
         }
         claim.verify()?;

@@ -15,6 +15,7 @@ use crate::error::{Error, IoResult, Result};
 use crate::format::VERSION;
 use crate::format::settings::{StoreSettings, TopicSettings};
 use crate::log::{Log, LogExtent, LogSettings, TopicEnds};
+use crate::shipper::Shipper;
 use crate::storage::Filesystem;
 
 pub use super::slots::SlotInfo;
@@ -33,6 +34,8 @@ pub struct StoreInfo {
     /// Incarnation of the present writers, or of the last ones if there are none. `None` if this
     /// user may not read it, or no process ever wrote.
     pub incarnation: Option<u64>,
+    /// The process that ships the store, as its wake page names it.
+    pub shipper: Shipper,
     /// Slots that were ever taken. Empty if this user may not read them.
     pub slots: Vec<SlotInfo>,
     /// Its topics, by name.
@@ -137,6 +140,7 @@ impl Store {
             settings: self.stored_settings()?,
             filesystem,
             incarnation: self.incarnation(),
+            shipper: self.shipper(),
             slots: Slots::new(storage, self.layout()).look(),
             topics,
             logs: logs.into_values().map(|looked| looked.info).collect(),

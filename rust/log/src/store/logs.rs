@@ -196,7 +196,13 @@ impl OpenLogs {
         self.retention.lock().unwrap_or_else(PoisonError::into_inner).get(dir).cloned()
     }
 
-    fn living(&self) -> Vec<Arc<Log>> {
+    /// Return the log in a directory, if it is open.
+    pub(super) fn in_dir(&self, dir: &Path) -> Option<Arc<Log>> {
+        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.logs.get(dir).and_then(|opened| opened.log.upgrade())
+    }
+
+    pub(super) fn living(&self) -> Vec<Arc<Log>> {
         let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         inner.logs.values().filter_map(|opened| opened.log.upgrade()).collect()
     }

@@ -196,6 +196,11 @@ impl Membership {
         self.mutexes.of(path, |mutex| mutex.try_lock().is_ok_and(|file| file.is_none()))
     }
 
+    /// Wake the waiters for what leaves the machine, in the logs that this process has open.
+    pub(super) fn notify_remote(&self) {
+        self.logs.living().iter().for_each(|log| log.notify_remote());
+    }
+
     /// Return a number by which others know a thing of this process.
     pub(crate) fn number(&self) -> Numbered {
         self.handles.number()

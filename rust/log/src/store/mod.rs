@@ -24,6 +24,7 @@
 //! | `origin` | which of the copies of the store this is |
 //! | `configure` | changing the settings that may change |
 //! | `retention` | which records expire, and the work of deleting them |
+//! | `shipping` | which process ships the store, and what it acknowledges |
 //! | `staging` | files that bulk loads stage beside a log, and their removal |
 //! | `topics`, `sweep` | creating, listing, deleting topics; removing leftovers |
 //!
@@ -57,6 +58,7 @@ mod registry;
 mod repair;
 mod retention;
 mod sharing;
+mod shipping;
 pub(crate) mod sidecar;
 mod sidecar_check;
 mod slots;
@@ -85,6 +87,7 @@ pub use modes::Modes;
 pub use options::{Access, StoreOptions, TopicOptions};
 pub use repair::{LogRepair, RepairReport, repair};
 pub use retention::{Limit, LogMaintenance, Maintenance, Need, PartitionTrim};
+pub use shipping::Shipping;
 pub(crate) use sidecar_check::{Front, read_consumer};
 pub use slots::DeadSlot;
 pub use staging::{FrameReader, STALE_AFTER, Stale, remove_load, staging_dir, sweep_staging};

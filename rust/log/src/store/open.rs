@@ -29,6 +29,7 @@ use crate::failpoints::{Point, pass};
 use crate::format::settings::{StoreSettings, WriteMode};
 use crate::format::wake;
 use crate::log::Reading;
+use crate::shipper::{Shipper, decode};
 use crate::storage::{self, Filesystem, Map, OpenMode, Storage};
 
 /// Open a store on any storage.
@@ -89,6 +90,7 @@ impl Opening<'_> {
         let mut pending = Vec::new();
         let alone = |claim: &Claim| {
             self.restore_wake_page(&settings, modes)?;
+            self.forget_shipper(&settings)?;
             // Leftovers only use space: a later opening tries again to remove them.
             pending = sweep::sweep_if_interrupted(self.storage(), &self.layout, claim, modes.file)
                 .unwrap_or_default();
@@ -223,8 +225,14 @@ impl Opening<'_> {
         }
         pass(Point::StoreDirectories);
         let id = files::random_id(self.storage(), root)?;
-        let (created_us, retention_bytes, revision) = (self.storage.now_us(), None, 0);
-        let settings = StoreSettings { id, created_us, write_mode, retention_bytes, revision };
+        let settings = StoreSettings {
+            id,
+            created_us: self.storage.now_us(),
+            write_mode,
+            retention_bytes: None,
+            ship_backlog_bytes: None,
+            revision: 0,
+        };
         // This syncs all names in the store's directory; the store's own name is next.
         self.make_wake_page(&settings, modes)?;
         pass(Point::StoreWake);
@@ -289,6 +297,18 @@ impl Opening<'_> {
             Ok(Some(_)) => Ok(()),
             Ok(None) | Err(Error::CorruptData { .. }) => self.make_wake_page(settings, modes),
             Err(error) => Err(error),
+        }
+    }
+
+    /// Forget a shipper of an earlier incarnation, which is dead. That the last one was fenced is
+    /// kept, for people.
+    fn forget_shipper(&self, settings: &StoreSettings) -> Result<()> {
+        let Some(page) = self.wake_page(settings)? else { return Ok(()) };
+        match decode(page.load(wake::at::SHIPPER)) {
+            Shipper::Fenced => Ok(()),
+            Shipper::Nobody | Shipper::Process(_) => {
+                page.store(wake::at::SHIPPER, 0).doing("write", &self.layout.wake())
+            }
         }
     }
 

@@ -6,7 +6,7 @@ use std::ops::Range;
 use crate::error::{Error, Result};
 use crate::format::checksum::{crc32, crc32_of};
 use crate::format::record::{BodyWriter, NewRecord, RecordLead};
-use crate::log::{Appended, NewBlock, Precondition};
+use crate::log::{Appended, NewBlock, Precondition, Wait};
 
 use super::read::topic_error;
 use super::{SyncMode, Topic};
@@ -92,7 +92,8 @@ impl Topic {
     /// # Errors
     /// `AppendTooLarge`, `NoSpace`, `SystemCallFailed`, `LockTimeout`, `SyncFailed`,
     /// `TopicDeleted`, `NotWritable`, `HandleClosed` in a forked child: nothing was appended.
-    /// `DurabilityUnknown`: it is visible, and perhaps not on disk.
+    /// `DurabilityUnknown`: it is visible, and perhaps not on disk. With [`SyncMode::Remote`] also
+    /// `NoShipper`, `Fenced` and `RemoteTimeout`, with an offset if it was appended.
     #[inline]
     #[doc(hidden)]
     pub fn append_to(
@@ -118,7 +119,7 @@ impl Topic {
         record: &NewRecord<'_>,
         sync: Option<SyncMode>,
     ) -> Result<Appended> {
-        self.expect_codec()?;
+        self.expect_ready(sync)?;
         let mut room = RecordLead::empty();
         let Some(lead) = room.encode(record) else {
             return self.commit_long(partition, record, sync);
@@ -151,7 +152,7 @@ impl Topic {
         records: &Encoded<'_>,
         sync: Option<SyncMode>,
     ) -> Result<Appended> {
-        self.expect_codec()?;
+        self.expect_ready(sync)?;
         let block = records.block(self.number(partition)?, self.is_interval(sync));
         self.log.append_block(&block).map_err(|error| topic_error(error, &self.settings))
     }
@@ -215,7 +216,7 @@ impl Topic {
         if parts.is_empty() || parts.iter().any(|(_, body)| body.count() == 0) {
             return Err(nothing());
         }
-        self.expect_codec()?;
+        self.expect_ready(sync)?;
         let interval = self.is_interval(sync);
         let mut blocks = Vec::with_capacity(parts.len());
         for (i, (partition, body)) in parts.iter().enumerate() {
@@ -296,16 +297,44 @@ impl Topic {
         appended: Appended,
         sync: Option<SyncMode>,
     ) -> Result<Appended> {
-        if sync.unwrap_or(self.sync) == SyncMode::Durable {
-            self.make_durable(appended)?;
+        match sync.unwrap_or(self.sync) {
+            SyncMode::Durable => self.make_durable(appended)?,
+            SyncMode::Remote => self.make_remote(appended)?,
+            SyncMode::None | SyncMode::Interval => {}
         }
         Ok(appended)
+    }
+
+    /// Check before an append that it can end as its mode requires.
+    #[inline(always)]
+    pub(super) fn expect_ready(&self, sync: Option<SyncMode>) -> Result<()> {
+        self.expect_codec()?;
+        if sync.unwrap_or(self.sync) == SyncMode::Remote {
+            return self.log.expect_shipper();
+        }
+        Ok(())
     }
 
     #[inline(never)]
     fn make_durable(&self, appended: Appended) -> Result<()> {
         let (offset, end) = (appended.first, appended.end);
         self.log.sync_to(end).map_err(|error| error.after_append(offset))
+    }
+
+    #[cold]
+    fn make_remote(&self, appended: Appended) -> Result<()> {
+        let (log, timeout) = (&self.log, self.remote_timeout);
+        let waited = log
+            .durable_address_of(appended.end)
+            .and_then(|end| log.wait_for_shipper(end, timeout, &|| false));
+        match waited.map_err(|error| error.after_append(appended.first))? {
+            Wait::News => Ok(()),
+            Wait::TimedOut | Wait::Interrupted => Err(Error::RemoteTimeout {
+                path: log.dir().to_path_buf(),
+                waited: timeout.unwrap_or_default(),
+                offset: Some(appended.first),
+            }),
+        }
     }
 }
 

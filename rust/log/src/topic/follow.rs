@@ -104,9 +104,9 @@ impl Follow {
     pub fn is_over(&self) -> bool {
         let is_visible = |partition| match self.topic.visibility {
             Visibility::Visible => true,
-            Visibility::Durable => {
-                let ends = (self.topic.durable(partition), self.topic.committed(partition));
-                matches!(ends, (Ok(durable), Ok(end)) if durable >= end)
+            Visibility::Durable | Visibility::Remote => {
+                let ends = (self.topic.end(partition), self.topic.committed(partition));
+                matches!(ends, (Ok(seen), Ok(end)) if seen >= end)
             }
         };
         let read = || self.merge.ranges().map(|range| range.partition);
@@ -158,6 +158,7 @@ impl Follow {
             }
             Visibility::Visible => log.wait_for_news(seen, timeout, interrupt),
             Visibility::Durable => log.wait_for_durable(Address(seen.0 + 1), timeout, interrupt),
+            Visibility::Remote => log.wait_for_remote(Address(seen.0 + 1), timeout, interrupt),
         };
         waited.map_err(|error| topic_error(error, &self.topic.settings))
     }

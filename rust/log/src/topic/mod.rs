@@ -35,6 +35,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
+use crate::format::address::Address;
 use crate::format::settings::TopicSettings;
 use crate::log::{Interrupt, Log, Removable, Removed, Wait};
 use crate::segment::Check;
@@ -72,6 +73,8 @@ pub enum SyncMode {
     Interval,
     /// Once it is on disk.
     Durable,
+    /// Once it is on disk, and the process that ships the store says that it has left the machine.
+    Remote,
 }
 
 impl SyncMode {
@@ -81,6 +84,7 @@ impl SyncMode {
             Self::None => "none",
             Self::Interval => "interval",
             Self::Durable => "durable",
+            Self::Remote => "remote",
         }
     }
 }
@@ -95,6 +99,8 @@ pub struct Topic {
     /// Dropped right after the log, see there.
     _closing: Option<Closing>,
     sync: SyncMode,
+    /// How long appends wait for the shipper.
+    remote_timeout: Option<Duration>,
     check: Check,
     visibility: Visibility,
     /// The partition of the handle, unless it is for all of them.
@@ -160,6 +166,7 @@ impl Topic {
             log,
             _closing,
             sync,
+            remote_timeout: None,
             check,
             visibility,
             only: None,
@@ -199,6 +206,13 @@ impl Topic {
         Self { sync, ..self.clone() }
     }
 
+    /// Get a handle whose appends in [`SyncMode::Remote`] wait at most this long for the process that
+    /// ships the store; `None` waits for as long as it lives.
+    #[must_use]
+    pub fn with_remote_timeout(&self, timeout: Option<Duration>) -> Self {
+        Self { remote_timeout: timeout, ..self.clone() }
+    }
+
     /// Get a handle that reads without checksums, or with them. Reads without them still check the structure.
     #[must_use]
     pub fn with_verify(&self, verify: bool) -> Self {
@@ -206,8 +220,8 @@ impl Topic {
         Self { check, ..self.clone() }
     }
 
-    /// Get a handle that reads all visible records, or only those on disk. Its end, lookups by
-    /// offset and time, and scans agree.
+    /// Get a handle that reads all visible records, only those on disk, or only those that have left
+    /// the machine too. Its end, lookups by offset and time, and scans agree.
     ///
     /// ```
     /// use falaj::{Store, SyncMode, Visibility};
@@ -413,6 +427,7 @@ impl Topic {
             Visibility::Visible => self.committed(partition),
             // A trimmed record need not be durable to be gone.
             Visibility::Durable => Ok(self.durable(partition)?.max(self.first(partition)?)),
+            Visibility::Remote => Ok(self.remote(partition)?.max(self.first(partition)?)),
         }
     }
 
@@ -433,6 +448,18 @@ impl Topic {
     pub fn durable(&self, partition: u32) -> Result<u64> {
         let number = self.number(partition)?;
         let found = self.log.durable().map_or(Ok(0), |durable| self.log.offset_at(number, durable));
+        found.map_err(|error| self.topic_error(error))
+    }
+
+    /// Return the offset after the last record that is known to have left the machine.
+    ///
+    /// # Errors
+    /// As [`Topic::first`].
+    #[doc(hidden)]
+    pub fn remote(&self, partition: u32) -> Result<u64> {
+        let number = self.number(partition)?;
+        let remote = self.log.remote().filter(|remote| *remote > Address(0));
+        let found = remote.map_or(Ok(0), |remote| self.log.offset_at(number, remote));
         found.map_err(|error| self.topic_error(error))
     }
 
@@ -482,6 +509,44 @@ impl Topic {
         self.log.sync_clean()
     }
 
+    /// Wait until records up to, not including, an offset have left the machine. A process that may
+    /// write syncs first, and gets an error when no process ships the store. A reader waits.
+    ///
+    /// # Errors
+    /// As [`Topic::wait_durable_in`]; `NoShipper`, `Fenced`.
+    #[doc(hidden)]
+    pub fn wait_remote_in(
+        &self,
+        partition: u32,
+        offset: u64,
+        timeout: Option<Duration>,
+        interrupt: Interrupt<'_>,
+    ) -> Result<Wait> {
+        if offset <= self.committed(partition)? && self.remote(partition)? >= offset {
+            return Ok(Wait::News);
+        }
+        if !self.log.is_writable() {
+            let target = self.log.committed().unwrap_or_default();
+            self.expect_written(partition, offset)?;
+            return self.log.wait_for_remote(target, timeout, interrupt);
+        }
+        self.expect_written(partition, offset)?;
+        let end = self.log.sync()?;
+        self.log.wait_for_shipper(self.log.durable_address_of(end)?, timeout, interrupt)
+    }
+
+    /// Check that the records before an offset were written.
+    fn expect_written(&self, partition: u32, offset: u64) -> Result<()> {
+        let end = self.committed(partition)?;
+        if offset <= end {
+            return Ok(());
+        }
+        let (topic, first) = (self.name().to_owned(), self.first(partition)?);
+        // The last of them is the missing one.
+        let offset = i128::from(offset) - 1;
+        Err(Error::OffsetOutOfRange { topic, partition, offset, first, end })
+    }
+
     /// Wait until records up to, not including, an offset are on disk. A process that may write
     /// syncs; a reader waits for others to sync.
     ///
@@ -495,13 +560,7 @@ impl Topic {
         timeout: Option<Duration>,
         interrupt: Interrupt<'_>,
     ) -> Result<Wait> {
-        let end = self.committed(partition)?;
-        if offset > end {
-            let (topic, first) = (self.name().to_owned(), self.first(partition)?);
-            // The last of them is the missing one.
-            let offset = i128::from(offset) - 1;
-            return Err(Error::OffsetOutOfRange { topic, partition, offset, first, end });
-        }
+        self.expect_written(partition, offset)?;
         if self.durable(partition)? >= offset {
             return Ok(Wait::News);
         }

@@ -110,7 +110,7 @@ impl Topic {
         preconditions: &[Precondition<'_>],
         sync: Option<SyncMode>,
     ) -> Result<Appended> {
-        self.expect_codec()?;
+        self.expect_ready(sync)?;
         let number = self.number(partition)?;
         with_encoded(std::slice::from_ref(record), |encoded| {
             // Its checksum must not be computed under the lock.

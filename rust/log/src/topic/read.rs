@@ -103,8 +103,8 @@ const NOTED: u64 = 1 << 20;
 /// again, until [`PartitionScan::skip_damage`] steps over the corruption. Records and
 /// [`PartitionScan::next_batch`] may be mixed.
 ///
-/// Invariant: everything that it returns lies before `end`; if only durable records are visible,
-/// `end` is an offset that was durable when it was set.
+/// Invariant: everything that it returns lies before `end`; if only durable or remote records are
+/// visible, `end` is an offset that was so when it was set.
 #[derive(Debug)]
 pub struct PartitionScan {
     cursor: BlockCursor,
@@ -122,8 +122,8 @@ pub struct PartitionScan {
     range: ScanRange,
     /// For messages.
     topic: Arc<TopicSettings>,
-    /// How far the log was durable when `end` was set, if only durable records are visible.
-    durable: Option<Address>,
+    /// Which records are visible, unless all are, and how far those reached when `end` was set.
+    reached: Option<(Visibility, Address)>,
     /// A scan is a handle of its log too; dropped right after the cursor.
     _closing: Option<Closing>,
 }
@@ -323,14 +323,14 @@ impl PartitionScan {
     /// load if not.
     #[cold]
     fn reaches_further(&mut self) -> Result<bool> {
-        let Some(seen) = self.durable else { return Ok(false) };
+        let Some((visibility, seen)) = self.reached else { return Ok(false) };
         let (log, last) = (self.cursor.log(), self.range.end.unwrap_or(u64::MAX));
-        let durable = log.durable().unwrap_or_default();
-        if self.end == last || durable <= seen {
+        let reached = log.reached(visibility).unwrap_or_default();
+        if self.end == last || reached <= seen {
             return Ok(false);
         }
-        self.end = log.offset_at(self.cursor.topic(), durable)?.max(self.end).min(last);
-        self.durable = Some(durable);
+        self.end = log.offset_at(self.cursor.topic(), reached)?.max(self.end).min(last);
+        self.reached = Some((visibility, reached));
         Ok(self.read < self.end)
     }
 
@@ -416,12 +416,12 @@ impl Topic {
     pub fn get_in(&self, partition: u32, offset: u64) -> Result<Record> {
         match self.visibility {
             Visibility::Visible => self.look_up(partition, offset),
-            Visibility::Durable => self.look_up_durable(partition, offset),
+            Visibility::Durable | Visibility::Remote => self.look_up_reached(partition, offset),
         }
     }
 
     #[inline(never)]
-    fn look_up_durable(&self, partition: u32, offset: u64) -> Result<Record> {
+    fn look_up_reached(&self, partition: u32, offset: u64) -> Result<Record> {
         let found = self.look_up(partition, offset);
         // Corruption after the visible end does not concern the reader.
         if found.is_err() && offset >= self.end(partition)? {
@@ -452,8 +452,11 @@ impl Topic {
     }
 
     fn is_visible(&self, block: &DataBlock) -> bool {
-        let durable = || self.log.durable().is_some_and(|durable| block.address() <= durable);
-        self.visibility == Visibility::Visible || durable()
+        let reached = || {
+            let reached = self.log.reached(self.visibility);
+            reached.is_some_and(|reached| block.address() <= reached)
+        };
+        self.visibility == Visibility::Visible || reached()
     }
 
     /// Make the error for an offset without a record.
@@ -486,9 +489,9 @@ impl Topic {
         }
         let cursor = self.log.cursor_at(number, from, self.check);
         let cursor = cursor.map_err(|error| self.topic_error(error))?;
-        let (end, durable) = match self.visibility {
+        let (end, reached) = match self.visibility {
             Visibility::Visible => (last.unwrap_or(u64::MAX), None),
-            Visibility::Durable => (0, Some(Address::default())),
+            visibility => (0, Some((visibility, Address::default()))),
         };
         let (topic, _closing) = (Arc::clone(&self.settings), self._closing.clone());
         let (has_block, ahead, read, next, noted) = (false, None, from, from, cursor.address());
@@ -503,7 +506,7 @@ impl Topic {
             end,
             range,
             topic,
-            durable,
+            reached,
             _closing,
         })
     }
@@ -517,7 +520,9 @@ impl Topic {
     pub fn offset_at_time(&self, partition: u32, time_ns: i64) -> Result<Option<u64>> {
         let until = match self.visibility {
             Visibility::Visible => Address(u64::MAX),
-            Visibility::Durable => self.log.durable().unwrap_or_default(),
+            Visibility::Durable | Visibility::Remote => {
+                self.log.reached(self.visibility).unwrap_or_default()
+            }
         };
         let found =
             self.log.offset_at_time_before(until, self.number(partition)?, time_ns, Check::Full);

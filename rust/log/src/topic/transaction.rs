@@ -391,7 +391,10 @@ impl Transaction {
             ));
         };
         let sync = self.sync_mode();
-        if sync == SyncMode::Durable {
+        if sync == SyncMode::Remote {
+            home.log.expect_shipper()?;
+        }
+        if sync >= SyncMode::Durable {
             let positions = self.cursors.values().filter_map(|cursor| cursor.position.as_ref());
             positions.into_iter().try_for_each(|position| position.sync_input(home))?;
         }

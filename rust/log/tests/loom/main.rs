@@ -17,6 +17,7 @@ mod lock;
 mod log;
 mod processes;
 mod publish;
+mod remote;
 mod roll;
 mod sync;
 mod watch;

@@ -26,6 +26,7 @@ mod properties;
 mod reading;
 mod record_batches;
 mod recorded;
+mod remote;
 mod retention;
 mod sharing;
 mod sinks;

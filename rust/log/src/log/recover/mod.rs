@@ -355,6 +355,10 @@ impl<'a> Recovery<'a> {
         control.set(at::APPEND_LOCK, 0)?;
         control.set(at::SYNC_LOCK, 0)?;
         control.set(at::WAITING, 0)?;
+        // What left the machine is proved again: the shipper compares the log with its place.
+        for word in [at::REMOTE, at::SHIPPED, at::UNSHIPPED] {
+            control.set(word, 0)?;
+        }
         pass(Point::RecoverLocks);
         control.set(at::INCARNATION, self.incarnation)?;
         pass(Point::RecoverDone);

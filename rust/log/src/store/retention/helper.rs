@@ -16,6 +16,7 @@ use super::super::sweep::settled_id;
 use super::super::topics::read_settings;
 use super::super::{Store, StoreInner};
 use super::plan::{self, LogPlan};
+use super::unshipped::note_gap;
 use super::{carry_out, is_gone};
 use crate::error::{Error, Result};
 use crate::format::names;
@@ -103,6 +104,7 @@ impl Store {
         }
         let firsts = plan.firsts();
         if !firsts.is_empty() {
+            note_gap(&plan)?;
             log.say_trimmed(&firsts)?;
         }
         Ok((true, plan.uncounted))
@@ -116,7 +118,7 @@ impl Store {
             if other != dir {
                 // A reader of an unreadable topic gets the error.
                 let Ok(log) = self.log_to_read(&topics[0]) else { continue };
-                plans.push(LogPlan::new(other, log, self.tenants(topics)?));
+                plans.push(self.begin_plan(&other, log, topics)?);
             }
         }
         plan::apply_store(&mut plans, || self.taken(), most)?;

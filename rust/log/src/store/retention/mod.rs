@@ -15,6 +15,7 @@ mod needs;
 mod plan;
 #[cfg(test)]
 mod tests;
+mod unshipped;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -26,9 +27,10 @@ pub use plan::{Limit, PartitionTrim};
 use super::{Stale, Store, files, sweep, sweep_staging};
 use crate::error::{Error, Result};
 use crate::format::names;
-use crate::format::settings::TopicSettings;
+use crate::format::settings::{SHIP_BACKLOG, TopicSettings};
 use crate::log::{Log, Removed};
 use plan::{LogPlan, Tenant};
+use unshipped::note_gap;
 
 /// The results of maintenance, planned or done.
 #[derive(Debug)]
@@ -138,8 +140,18 @@ impl Store {
 
     /// Apply the limits of its topics to a log.
     fn plan(&self, dir: &Path, log: Arc<Log>, topics: Vec<TopicSettings>) -> Result<LogPlan> {
-        let mut plan = LogPlan::new(dir.to_path_buf(), log, self.tenants(topics)?);
+        let mut plan = self.begin_plan(dir, log, topics)?;
         plan.apply_own(self.storage().now_us())?;
+        Ok(plan)
+    }
+
+    /// Begin a plan, without a limit yet.
+    fn begin_plan(&self, dir: &Path, log: Arc<Log>, topics: Vec<TopicSettings>) -> Result<LogPlan> {
+        let mut plan = LogPlan::new(dir.to_path_buf(), log, self.tenants(topics)?);
+        if self.is_shipped()? {
+            let most = self.stored_settings()?.ship_backlog_bytes.unwrap_or(SHIP_BACKLOG);
+            plan.keep_unshipped(most)?;
+        }
         Ok(plan)
     }
 
@@ -193,6 +205,7 @@ fn would_remove(plan: &LogPlan) -> Result<Removed> {
 }
 
 fn carry_out(plan: &LogPlan) -> Result<Removed> {
+    note_gap(plan)?;
     plan.log.trim(&plan.firsts())
 }
 

@@ -4,7 +4,8 @@
 //! segments, a number of records anywhere. Each limit only raises a topic's first offset. None goes
 //! beyond what is on disk; only the number of records cuts into the active segment. That one counts
 //! existing records ([`Log::start_of_last`]). If they cannot be counted it deletes nothing, and the
-//! reason is reported. Records that a consumer group still needs stay if the topic says so. The
+//! reason is reported. Records that a consumer group still needs stay if the topic says so,
+//! and what was not shipped up to a number of bytes ([`super::unshipped`]). The
 //! store's limit deletes the oldest segment of all logs, by its newest record, and then the next,
 //! until the rest fits. See `docs/PROTOCOL.md`, "Retention by limits".
 
@@ -13,6 +14,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::needs::Need;
+use super::unshipped::Unshipped;
 use crate::error::{Error, Result};
 use crate::format::settings::TopicSettings;
 use crate::log::{Log, Removable, SegmentList};
@@ -60,7 +62,8 @@ pub struct PartitionTrim {
     pub to: u64,
     /// The limit that reached furthest.
     pub limit: Limit,
-    /// Where the limit would have cut, if no consumer group needed earlier records; those stay.
+    /// Where the limit would have cut, if no consumer group and no shipper needed earlier records;
+    /// those stay.
     pub wanted: u64,
     /// How many records stay for that reason.
     pub needed: u64,
@@ -97,6 +100,8 @@ pub(super) struct LogPlan {
     pub(super) cuts: BTreeMap<u32, PartitionTrim>,
     /// Why records could not be counted, so that more of them stay than the limit allows.
     pub(super) uncounted: Option<Error>,
+    /// What stays because it was not shipped, if the store is shipped.
+    pub(super) unshipped: Option<Unshipped>,
 }
 
 /// A segment that the store's limit could delete.
@@ -112,7 +117,22 @@ struct Candidate {
 
 impl LogPlan {
     pub(super) fn new(dir: PathBuf, log: Arc<Log>, tenants: Vec<Tenant>) -> Self {
-        Self { dir, log, tenants, cuts: BTreeMap::new(), uncounted: None }
+        let (cuts, uncounted, unshipped) = Default::default();
+        Self { dir, log, tenants, cuts, uncounted, unshipped }
+    }
+
+    /// Keep what was not shipped, in files of at most this many bytes.
+    pub(super) fn keep_unshipped(&mut self, most: u64) -> Result<()> {
+        let numbers: Vec<u32> = self.tenants.iter().flat_map(Tenant::numbers).collect();
+        self.unshipped = Some(Unshipped::of(&self.log, &numbers, most)?);
+        Ok(())
+    }
+
+    /// Return the offset beyond which no cut of a partition may go.
+    fn held_at(&self, tenant: &Tenant, partition: u32) -> u64 {
+        let number = tenant.settings.number + partition;
+        let kept = self.unshipped.as_ref().map_or(u64::MAX, |kept| kept.kept_from(number));
+        kept.min(tenant.held_at(partition))
     }
 
     /// Return the offsets to trim to.
@@ -143,7 +163,7 @@ impl LogPlan {
     fn note(&mut self, tenant: &Tenant, partition: u32, wanted: u64, limit: Limit) -> Result<()> {
         let number = tenant.settings.number + partition;
         let from = self.log.first_offset(number)?;
-        let to = wanted.min(tenant.held_at(partition)).max(from);
+        let to = wanted.min(self.held_at(tenant, partition)).max(from);
         let known = self.cuts.get(&number).map_or(from, |cut| cut.wanted);
         if wanted <= known {
             return Ok(());
@@ -188,12 +208,14 @@ impl LogPlan {
         Ok(found)
     }
 
-    /// Return true when a consumer group needs a record before a cut.
+    /// Return true when a consumer group or the shipper needs a record before a cut.
     fn is_held(&self, list: &mut SegmentList<'_>, cut: usize) -> Result<bool> {
-        for tenant in self.tenants.iter().filter(|tenant| tenant.settings.retention.waits) {
+        let is_shipped = self.unshipped.is_some();
+        let waits = |tenant: &&Tenant| is_shipped || tenant.settings.retention.waits;
+        for tenant in self.tenants.iter().filter(waits) {
             for partition in 0..tenant.settings.partitions {
                 let first = list.first(cut, tenant.settings.number + partition)?;
-                if first.is_some_and(|first| first > tenant.held_at(partition)) {
+                if first.is_some_and(|first| first > self.held_at(tenant, partition)) {
                     return Ok(true);
                 }
             }
@@ -254,7 +276,7 @@ fn by_records(log: &Arc<Log>, tenant: &Tenant, partition: u32) -> Result<Option<
 
 /// Return the first cut after which all segments, including the active one, have at most this many
 /// bytes. If none is small enough, return the last one.
-fn by_size(list: &SegmentList<'_>, most: u64) -> usize {
+pub(super) fn by_size(list: &SegmentList<'_>, most: u64) -> usize {
     let (mut cut, mut bytes) = (list.sequences().len(), 0u64);
     while cut > 0 {
         bytes = bytes.saturating_add(list.bytes(cut - 1));

@@ -222,7 +222,15 @@ fn assert_members(name: &str, text: &str) {
 #[test]
 fn settings_have_the_members_that_their_tables_name() {
     let (id, write_mode, retention_bytes) = ([3; 16], WriteMode::Pwrite, Some(1 << 30));
-    let store = StoreSettings { id, created_us: 1, write_mode, retention_bytes, revision: 2 };
+    let (created_us, ship_backlog_bytes, revision) = (1, Some(1 << 20), 2);
+    let store = StoreSettings {
+        id,
+        created_us,
+        write_mode,
+        retention_bytes,
+        ship_backlog_bytes,
+        revision,
+    };
     assert_members("falaj.json", &store.encode());
     let topic = TopicSettings {
         name: "orders".into(),
@@ -545,6 +553,7 @@ fn a_control_page_is_as_its_tables_say() {
         (control::at::DURABLE, "DURABLE"),
         (control::at::REMOTE, "REMOTE"),
         (control::at::SHIPPED, "SHIPPED"),
+        (control::at::UNSHIPPED, "UNSHIPPED"),
         (control::at::FLAGS, "FLAGS"),
         (control::at::ALLOCATED, "ALLOCATED"),
         (control::at::WAKE, "WAKE"),

@@ -1,0 +1,70 @@
+//! `Shipping`: this process ships a store, and says so to all others.
+
+use falaj::internals::format::address::Address;
+use falaj::internals::store::Shipping as Inner;
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+
+use crate::store::Store;
+use crate::wait::patiently;
+
+/// Says that this process ships a store, until its block ends; `Store._shipping` makes it.
+#[pyclass(frozen, module = "falaj._core")]
+#[derive(Debug)]
+pub struct Shipping(Inner);
+
+#[pymethods]
+impl Shipping {
+    /// Stop, because another store's process claimed the place: waiters get `Fenced`.
+    fn fence(&self, py: Python<'_>) {
+        py.detach(|| self.0.stop(true));
+    }
+
+    /// Stop: waiters get `NoShipper`. A second call changes nothing.
+    fn close(&self, py: Python<'_>) {
+        py.detach(|| self.0.stop(false));
+    }
+
+    /// True once it was stopped.
+    #[getter]
+    fn closed(&self) -> bool {
+        self.0.is_over()
+    }
+
+    fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) {
+        self.close(py);
+    }
+
+    fn __repr__(&self) -> &'static str {
+        if self.0.is_over() { "<falaj.Shipping, closed>" } else { "<falaj.Shipping>" }
+    }
+}
+
+/// Begin to ship a store.
+#[pyfunction]
+pub(crate) fn _shipping(py: Python<'_>, store: &Store) -> PyResult<Shipping> {
+    let inner = store.inner(py)?;
+    patiently(py, store.patience(), || inner.ship()).map(Shipping)
+}
+
+/// Acknowledge what was shipped: directories of logs, each with the sequence and the position of its
+/// end.
+#[pyfunction]
+#[allow(clippy::needless_pass_by_value, reason = "a list of Python's comes as a vector")]
+pub(crate) fn _acknowledge_ends(
+    py: Python<'_>,
+    store: &Store,
+    ends: Vec<(String, u64, u64)>,
+) -> PyResult<()> {
+    let inner = store.inner(py)?;
+    let ends: Vec<_> = ends
+        .iter()
+        .map(|(log, sequence, position)| (log.as_str(), Address::new(*sequence, *position)))
+        .collect();
+    patiently(py, store.patience(), || inner.acknowledge(&ends))
+}
