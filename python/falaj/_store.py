@@ -23,11 +23,11 @@ if TYPE_CHECKING:
         Verification,
     )
     from falaj._arguments import QueueInfo, Start, Sync, Visibility
-    from falaj._time import Duration
     from falaj._backoff import Backoff
     from falaj._consumer import Consumer, OnPartitions
     from falaj._queue import Queue
     from falaj._retention import Maintenance
+    from falaj._time import Duration
     from falaj._topic import Topic
     from falaj._transaction import Transaction
     from falaj.codecs import Codec
@@ -497,8 +497,8 @@ class Store(StoreTopics):
                 topic they belong to. Topics with `retention_protected` and the file that a log is
                 written to are exempt.
             ship_backlog_bytes: How many bytes of files limits leave in each log because they were
-                not shipped yet, once the store was shipped; None is 1 GiB. Beyond that they are
-                deleted, and `info` counts them as `unshipped`.
+                not shipped yet; None is 1 GiB. It applies once the store was shipped. Limits delete
+                what is beyond it, and `info` counts that as `unshipped`.
 
         Raises:
             NotWritable: The store was opened for reading.

@@ -156,5 +156,5 @@ def test_a_visibility_that_is_none_is_named(store: falaj.Store, wrong: Any) -> N
         lambda: topic.follow(visibility=wrong),
         lambda: topic.afollow(visibility=wrong),
     ):
-        with pytest.raises(ValueError, match='"visible" or "durable"'):
+        with pytest.raises(ValueError, match='"durable" or "remote"'):
             ask()

@@ -541,7 +541,7 @@ impl fmt::Display for Error {
             Error::NoShipper { store, offset: Some(offset) } => write!(
                 f,
                 "the process that shipped {} has ended. The append is on this disk from offset {offset} \
-                 on, and whether it left the machine is unknown: start a process that ships the store, \
+                 on, and whether it left the machine is unknown. Start a process that ships the store, \
                  and wait for those records",
                 store.display()
             ),

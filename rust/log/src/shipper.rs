@@ -1,8 +1,8 @@
 //! Which process ships the store, and how far what it shipped counts.
 //!
-//! Owns the word of the wake page that names the shipper, and the rule by which the words REMOTE
-//! and DURABLE of a log count together. Three promises: two living processes are never named at
-//! once, a word of a log only rises, and nothing counts as remote that is not on this disk.
+//! Owns the word of the wake page that names the shipper, and the rule by which REMOTE and DURABLE
+//! of a log count together. It keeps three promises. Two living processes are never named at once.
+//! A word of a log only rises. Nothing counts as remote that is not on this disk.
 //!
 //! ```text
 //!  63      33    32    31 30 29                0

@@ -49,7 +49,8 @@ fn what_nobody_asked_for_stands_nowhere_and_what_somebody_did_comes_back() {
     let retention = Retention { bytes, age_ms, records, waits: true, protected: true };
     let kept = TopicSettings { retention, revision: 9, ..topic() };
     assert_eq!(TopicSettings::decode(kept.encode().as_bytes()), Ok(kept.clone()));
-    let limits = StoreSettings { retention_bytes: Some(7), revision: 1, ..store(WriteMode::Mapped) };
+    let limits =
+        StoreSettings { retention_bytes: Some(7), revision: 1, ..store(WriteMode::Mapped) };
     let store = StoreSettings { ship_backlog_bytes: Some(8), ..limits };
     assert_eq!(StoreSettings::decode(store.encode().as_bytes()), Ok(store));
     let text = kept.encode();

@@ -1,7 +1,7 @@
 //! The shared page on which waiting processes of a store sleep.
 //!
-//! It has a header that never changes, then the counter that is the store's bell, on a cache line
-//! of its own, and the word that names the process that ships the store. A process that sleeps on
+//! It has a header that never changes. Then comes the counter that is the store's bell. The
+//! word after it names the process that ships the store. Each has a cache line of its own. A process that sleeps on
 //! the bell says so in the control pages of the logs that it waits for. Like a log's control page it is derived: it can be made again while no process
 //! writes. Layout: `docs/FORMAT.md`, "Wake page".
 

@@ -1,4 +1,4 @@
-//! What has left the machine: the words REMOTE and SHIPPED, and the wait for them.
+//! The words REMOTE and SHIPPED, which say what has left the machine, and the wait for them.
 //!
 //! Owns both words. The process that ships the store raises them after its place has the bytes;
 //! waiters sleep under bits of their own ([`crate::wake`]). Invariants: an acknowledged address is
@@ -29,8 +29,8 @@ use super::{Control, Log, enter};
 const ASK_EVERY: Duration = Duration::from_millis(100);
 
 impl Log {
-    /// Return the address up to which readers may rely on it that everything is on disk and has
-    /// left the machine; 0 without a page that says so. It falls to the beginning of a segment that
+    /// Return the address up to which everything is on disk and has left the machine; 0 without a
+    /// page that says so. It is for readers. It falls to the beginning of a segment that
     /// compaction wrote, until the shipper has sent that one.
     pub fn remote(&self) -> Option<Address> {
         let durable = self.durable()?;

@@ -206,8 +206,8 @@ impl Topic {
         Self { sync, ..self.clone() }
     }
 
-    /// Get a handle whose appends in [`SyncMode::Remote`] wait at most this long for the process that
-    /// ships the store; `None` waits for as long as it lives.
+    /// Get a handle whose appends in [`SyncMode::Remote`] wait at most this long for the shipper.
+    /// `None` waits for as long as that process lives.
     #[must_use]
     pub fn with_remote_timeout(&self, timeout: Option<Duration>) -> Self {
         Self { remote_timeout: timeout, ..self.clone() }

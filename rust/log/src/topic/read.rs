@@ -103,7 +103,7 @@ const NOTED: u64 = 1 << 20;
 /// again, until [`PartitionScan::skip_damage`] steps over the corruption. Records and
 /// [`PartitionScan::next_batch`] may be mixed.
 ///
-/// Invariant: everything that it returns lies before `end`; if only durable or remote records are
+/// Invariant: everything that it returns lies before `end`. If only durable or remote records are
 /// visible, `end` is an offset that was so when it was set.
 #[derive(Debug)]
 pub struct PartitionScan {

@@ -1,5 +1,5 @@
-//! What has left the machine: a waiter is woken by the acknowledgement, or by the end of the
-//! shipper, and counts nothing that is not durable here.
+//! Shipping: a waiter is woken by the acknowledgement, or by the end of the
+//! shipper. It counts nothing that is not durable here.
 
 use std::sync::Arc;
 

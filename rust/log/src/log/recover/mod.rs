@@ -355,7 +355,7 @@ impl<'a> Recovery<'a> {
         control.set(at::APPEND_LOCK, 0)?;
         control.set(at::SYNC_LOCK, 0)?;
         control.set(at::WAITING, 0)?;
-        // What left the machine is proved again: the shipper compares the log with its place.
+        // These were true of the log before it. The shipper compares this one with its place.
         for word in [at::REMOTE, at::SHIPPED, at::UNSHIPPED] {
             control.set(word, 0)?;
         }

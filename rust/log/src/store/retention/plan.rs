@@ -100,7 +100,7 @@ pub(super) struct LogPlan {
     pub(super) cuts: BTreeMap<u32, PartitionTrim>,
     /// Why records could not be counted, so that more of them stay than the limit allows.
     pub(super) uncounted: Option<Error>,
-    /// What stays because it was not shipped, if the store is shipped.
+    /// The records that stay because they were not shipped, if the store is shipped.
     pub(super) unshipped: Option<Unshipped>,
 }
 

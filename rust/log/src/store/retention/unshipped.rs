@@ -1,4 +1,4 @@
-//! What retention keeps because it was not shipped yet.
+//! The records that retention keeps because they were not shipped yet.
 //!
 //! Owns the offsets of a log up to which limits may delete while the store is shipped. Two facts
 //! decide: the word SHIPPED of the log, and how many bytes of files the store keeps for a shipper
