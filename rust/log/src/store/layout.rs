@@ -125,11 +125,6 @@ impl Layout {
         self.root.join(top::PRESENCE)
     }
 
-    /// Return the file with the number of this copy of the store, once it was shipped.
-    pub fn origin(&self) -> PathBuf {
-        self.root.join(top::ORIGIN)
-    }
-
     /// Return the page on which waiting processes of the store sleep.
     pub fn wake(&self) -> PathBuf {
         self.root.join(top::WAKE)

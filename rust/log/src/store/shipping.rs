@@ -1,10 +1,10 @@
 //! Shipping: one process sends what the store holds to a place beyond the machine.
 //!
 //! Owns the rule that one process may. The word of the wake page that names it
-//! ([`crate::shipper`]) is changed under the claim, so two living processes are never named. What it
-//! acknowledges raises words of
-//! the logs ([`crate::log`]). A process that dies leaves its name; its slot says that it is dead.
-//! Python owns what is sent, where, and in which order. See `docs/PROTOCOL.md`, "Shipping".
+//! ([`crate::shipper`]) is changed under the claim, so two living processes are never named. An
+//! acknowledgement raises words of the logs ([`crate::log`]). A process that dies leaves its name;
+//! its slot says that it is dead. Python owns what is sent, where, and in which order. See
+//! `docs/PROTOCOL.md`, "Shipping".
 
 use std::path::Path;
 use std::sync::Arc;
