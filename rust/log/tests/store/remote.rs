@@ -67,8 +67,9 @@ impl Pair {
         self.orders.log().durable().unwrap()
     }
 
-    /// Append one record in the remote mode, while `meanwhile` runs once the record waits.
-    fn append_while(&self, meanwhile: impl FnOnce()) -> Result<u64> {
+    /// Append one record in the remote mode. Once the record waits, `meanwhile` runs, and may ask
+    /// whether the append has returned.
+    fn append_asking(&self, meanwhile: impl FnOnce(&dyn Fn() -> bool)) -> Result<u64> {
         let before = self.orders.log().committed().unwrap();
         std::thread::scope(|scope| {
             let orders = self.orders.clone();
@@ -78,9 +79,13 @@ impl Pair {
             while self.durable() <= before && !append.is_finished() {
                 std::thread::yield_now();
             }
-            meanwhile();
+            meanwhile(&|| append.is_finished());
             append.join().unwrap()
         })
+    }
+
+    fn append_while(&self, meanwhile: impl FnOnce()) -> Result<u64> {
+        self.append_asking(|_| meanwhile())
     }
 }
 
@@ -257,7 +262,7 @@ fn an_address_of_a_superseded_segment_acknowledges_nothing() {
     let old = pair.orders.log().committed().unwrap();
     let next = faulty.count(Call::SyncData) + 1;
     faulty.plan(Fault::at(next, FailureKind::Errno(5)).only(Call::SyncData));
-    let done = pair.append_while(|| {
+    let done = pair.append_asking(|has_returned| {
         let moved = pair.durable();
         assert!(moved.sequence() > old.sequence(), "{moved:?}");
         pair.acknowledge(old);
@@ -269,6 +274,9 @@ fn an_address_of_a_superseded_segment_acknowledges_nothing() {
         // The beginning of the new segment is behind the old address as a number, and has nothing.
         pair.acknowledge(Address::new(moved.sequence(), 8192));
         assert_eq!(pair.orders.remote(0).unwrap(), 3);
+        // sleep: no event reports that an append goes on waiting
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(!has_returned(), "the place has nothing of the append");
         pair.acknowledge(moved);
     });
     assert_eq!(done.unwrap(), 6);
