@@ -55,6 +55,7 @@ __all__ = [
     "Receipts",
     "Record",
     "Records",
+    "Shipping",
     "Store",
     "StoreBuilder",
     "Ticket",
@@ -65,11 +66,13 @@ __all__ = [
     "View",
     "Watch",
     "__version__",
+    "_acknowledge_ends",
     "_arrow",
     "_arrow_of",
     "_backoff",
     "_backup",
     "_compact",
+    "_configure_shipping",
     "_configure_store",
     "_configure_topic",
     "_count_from",
@@ -94,6 +97,7 @@ __all__ = [
     "_repair",
     "_seek_group",
     "_set_properties",
+    "_shipping",
     "_topic_in_log",
     "_topic_info",
     "_verify",
@@ -1171,6 +1175,7 @@ class Shipping:
     def __enter__(self) -> Self: ...
     def __exit__(self, *_exception: object) -> None: ...
 
+@disjoint_base
 class Transaction:
     """Records for several topics that become visible together; see falaj.Transaction."""
 
