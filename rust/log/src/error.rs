@@ -564,7 +564,7 @@ impl fmt::Display for Error {
             Error::RemoteTimeout { path, waited, offset } => {
                 match offset {
                     Some(offset) => {
-                        write!(f, "the append is on this disk from offset {offset} on")?
+                        write!(f, "the append is on this disk from offset {offset} on")?;
                     }
                     None => f.write_str("the records are on this disk")?,
                 }
