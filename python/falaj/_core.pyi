@@ -1161,7 +1161,7 @@ class StoreBuilder:
     def __enter__(self) -> Self: ...
     def __exit__(self, *_exception: object) -> None: ...
 
-@disjoint_base
+@final
 class Shipping:
     """Says that this process ships a store, until its block ends; `Store._shipping` makes it."""
 
