@@ -43,6 +43,11 @@ __all__ = [
     "Bell",
     "Consumed",
     "Consumer",
+    "Cut",
+    "CutEnd",
+    "CutFile",
+    "CutLog",
+    "CutSegment",
     "ExpiringProducer",
     "Floor",
     "Follower",
@@ -1047,6 +1052,45 @@ class Store:
     ) -> None: ...
     def _has_topic(self, name: str) -> bool: ...
     def _topic_names(self) -> list[str]: ...
+    def _cut(self, previous: Cut | None = None) -> Cut:
+        """Make a cut: what the store holds now, all of it on the disk, with ends that agree.
+
+        A log in which nothing happened since an earlier cut costs nothing. A log that cannot be
+        synced ends where all of it is on the disk, at or behind its end in the earlier cut.
+
+        Args:
+            previous: The cut before, of the same store.
+
+        Raises:
+            NotWritable: The store was opened for reading.
+            SyncFailed: A log that the earlier cut does not have cannot be synced.
+            CorruptData: A log, or the settings of a topic, are corrupt.
+        """
+    def _contains(
+        self, directory: str, topic: str, partition: int, next_offset: int, checksum: int
+    ) -> bool:
+        """Return whether the store has the end of a partition as an earlier cut had it.
+
+        It is true where the end cannot be there any more: the topic was deleted, or its records were
+        trimmed or compacted. It is false for a store with another history.
+
+        Args:
+            directory: The name of the log's directory.
+            topic: The topic's generation.
+            partition: The partition.
+            next_offset: The offset of the next record.
+            checksum: The checksum of the last block.
+
+        Raises:
+            CorruptData: The block before the end is corrupt.
+        """
+    def _origin(self) -> str:
+        """Return the id that tells the store from its copies, and make it at the first call.
+
+        Raises:
+            NotWritable: The store was opened for reading, and has none.
+            CorruptData: The file is corrupt.
+        """
     def _open_topic(
         self,
         name: str,
@@ -1865,6 +1909,124 @@ class ValuesIterator:
 
     def __iter__(self) -> Self: ...
     def __next__(self) -> memoryview | None: ...
+
+@final
+class Cut:
+    """A store as it was at one moment, all of it on the disk; see `Store._cut`."""
+
+    @property
+    def store(self) -> str:
+        """The store's id, 32 hexadecimal digits."""
+    @property
+    def logs(self) -> tuple[CutLog, ...]:
+        """The logs."""
+    @property
+    def files(self) -> tuple[CutFile, ...]:
+        """The files beside the logs: settings, consumer groups, queues."""
+    def read(self, log: str, sequence: int, start: int, stop: int) -> bytes:
+        """Return bytes of a segment's blocks, from its file.
+
+        Args:
+            log: The name of the log's directory.
+            sequence: The segment.
+            start: The first byte, 8192 at least.
+            stop: The byte after the last, at most the segment's length.
+
+        Raises:
+            CorruptData: The segment is gone, or another one has its name.
+            InvalidArgument: The cut does not have these bytes.
+        """
+
+@final
+class CutLog:
+    """A log of a cut."""
+
+    @property
+    def directory(self) -> str:
+        """The name of its directory below `logs/`."""
+    @property
+    def generation(self) -> str:
+        """The log's generation, 32 hexadecimal digits."""
+    @property
+    def segments(self) -> tuple[CutSegment, ...]:
+        """Its segments, oldest first; only the last one is not sealed."""
+    @property
+    def ends(self) -> tuple[CutEnd, ...]:
+        """Where each partition of its topics ends."""
+
+@final
+class CutSegment:
+    """A segment of a cut. Bytes below its length never change while log, sequence, salt and compaction
+    are the same.
+    """
+
+    @property
+    def sequence(self) -> int:
+        """Its sequence, as in the file's name."""
+    @property
+    def salt(self) -> int:
+        """Its salt."""
+    @property
+    def compaction(self) -> int:
+        """The random number of the compaction that made it; 0 for other segments."""
+    @property
+    def header(self) -> bytes:
+        """Its header, 512 bytes."""
+    @property
+    def end(self) -> int:
+        """Where its content ends."""
+    @property
+    def length(self) -> int:
+        """Where its bytes end: behind the end block of a sealed segment."""
+    @property
+    def sealed(self) -> bool:
+        """False for the last segment of a log, which may grow."""
+    def extents(self, start: int) -> list[tuple[int, int]]:
+        """List the ranges of its bytes from a position on, without the holes of void blocks.
+
+        Args:
+            start: The position.
+
+        Raises:
+            CorruptData: The segment is gone, or another one has its name.
+        """
+
+@final
+class CutEnd:
+    """Where a partition of a topic ends in a cut."""
+
+    @property
+    def topic(self) -> str:
+        """The topic's generation, 32 hexadecimal digits."""
+    @property
+    def name(self) -> str:
+        """The topic's name."""
+    @property
+    def partition(self) -> int:
+        """The partition."""
+    @property
+    def next(self) -> int:
+        """The offset of the next record."""
+    @property
+    def checksum(self) -> int:
+        """The checksum of the body of the last block with records; 0 without one."""
+    @property
+    def time_us(self) -> int:
+        """When that block was appended, microseconds since 1970; 0 if it is not there any more."""
+
+@final
+class CutFile:
+    """A small file of a cut."""
+
+    @property
+    def path(self) -> str:
+        """The path in the store, with slashes."""
+    @property
+    def length(self) -> int:
+        """The length."""
+    @property
+    def parts(self) -> tuple[tuple[int, bytes], ...]:
+        """The bytes, each with their position; all between is zero."""
 
 @final
 class Floor:

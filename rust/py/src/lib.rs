@@ -22,6 +22,7 @@ mod consumed;
 mod consumer;
 mod consumers;
 mod consuming;
+mod cut;
 mod detached;
 mod draft;
 mod errors;

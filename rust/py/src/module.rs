@@ -4,7 +4,7 @@ use pyo3::prelude::*;
 
 use crate::{
     admin, any_topic, arrow, batch, buffer, build, bulk_load, collect, compact, consumed, consumer,
-    consumers, draft, floor, follow, gil_cell, iterate, opened, partitioned_topic, plain,
+    consumers, cut, draft, floor, follow, gil_cell, iterate, opened, partitioned_topic, plain,
     producers, queue, queue_job, receipts, record, retention, shipping, store, topic, transaction,
 };
 
@@ -27,7 +27,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
         any_topic::AnyTopic, partitioned_topic::PartitionedTopic,
         arrow::ArrowBatch, arrow::ArrowStream, batch::Batch, batch::BatchRecords, batch::Batches,
         batch::Values, batch::ValuesIterator, buffer::BatchView, buffer::View, build::StoreBuilder, consumed::Consumed,
-        consumer::Consumer, draft::NewRecord, floor::Floor, follow::Bell, follow::Follower,
+        consumer::Consumer, cut::Cut, cut::CutEnd, cut::CutFile, cut::CutLog, cut::CutSegment, draft::NewRecord,
+        floor::Floor, follow::Bell, follow::Follower,
         follow::Ticket, follow::Watch, iterate::Records, bulk_load::Part, opened::Opened, producers::ExpiringProducer,
         queue::Queue,
         queue_job::Job, receipts::Receipts, record::Record, shipping::Shipping, store::Store, topic::Topic,

@@ -14,6 +14,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyString, PyTuple};
 
 use crate::calling::{call, of_module};
+use crate::cut::{Cut, generation};
 use crate::errors::{OrRaise, raise};
 use crate::handle::Handle;
 use crate::input::{self, sync_mode, visibility as parse_visibility};
@@ -250,6 +251,62 @@ impl Store {
         let inner = self.inner(py)?;
         let topics = py.detach(|| inner.topics()).or_raise(py)?;
         Ok(topics.into_iter().map(|(name, _)| name).collect())
+    }
+
+    /// Make a cut: what the store holds now, all of it on the disk, with ends that agree.
+    ///
+    /// A log in which nothing happened since an earlier cut costs nothing. A log that cannot be
+    /// synced ends where all of it is on the disk, at or behind its end in the earlier cut.
+    ///
+    /// Args:
+    ///     previous: The cut before, of the same store.
+    ///
+    /// Raises:
+    ///     NotWritable: The store was opened for reading.
+    ///     SyncFailed: A log that the earlier cut does not have cannot be synced.
+    ///     CorruptData: A log, or the settings of a topic, are corrupt.
+    #[pyo3(signature = (previous = None))]
+    fn _cut(&self, py: Python<'_>, previous: Option<&Cut>) -> PyResult<Cut> {
+        self.cut(py, previous)
+    }
+
+    /// Return whether the store has the end of a partition as an earlier cut had it.
+    ///
+    /// It is true where the end cannot be there any more: the topic was deleted, or its records were
+    /// trimmed or compacted. It is false for a store with another history.
+    ///
+    /// Args:
+    ///     directory: The name of the log's directory.
+    ///     topic: The topic's generation.
+    ///     partition: The partition.
+    ///     next_offset: The offset of the next record.
+    ///     checksum: The checksum of the last block.
+    ///
+    /// Raises:
+    ///     CorruptData: The block before the end is corrupt.
+    fn _contains(
+        &self,
+        py: Python<'_>,
+        directory: &str,
+        topic: &str,
+        partition: u32,
+        next_offset: u64,
+        checksum: u32,
+    ) -> PyResult<bool> {
+        let (inner, generation) = (self.inner(py)?, generation(py, topic)?);
+        py.detach(|| inner.contains(directory, &generation, partition, next_offset, checksum))
+            .or_raise(py)
+    }
+
+    /// Return the id that tells the store from its copies, and make it at the first call.
+    ///
+    /// Raises:
+    ///     NotWritable: The store was opened for reading, and has none.
+    ///     CorruptData: The file is corrupt.
+    fn _origin(&self, py: Python<'_>) -> PyResult<String> {
+        let inner = self.inner(py)?;
+        let origin = patiently(py, self.patience, || inner.origin())?;
+        Ok(falaj::internals::format::names::hex(&origin.id))
     }
 
     /// Delete a topic and all its records, for all processes; values that were read stay valid.

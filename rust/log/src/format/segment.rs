@@ -166,8 +166,8 @@ impl SegmentHeader {
         Ok(header)
     }
 
-    /// Return the number that tells its bytes from those of other segments with its sequence and
-    /// salt: that of the compaction that made it, else 0.
+    /// Return the number of the compaction that made it, else 0. With sequence and salt it tells the
+    /// segment from all others of the log.
     pub fn compaction(&self) -> u64 {
         self.replaces.map_or(0, |replaces| replaces.compaction)
     }

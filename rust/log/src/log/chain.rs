@@ -535,7 +535,7 @@ pub fn missing(dir: &Path, sequence: u64) -> Error {
 }
 
 /// Convert the kernel's error for such a segment to corruption.
-fn unless_missing(error: Error, dir: &Path, sequence: u64) -> Error {
+pub fn unless_missing(error: Error, dir: &Path, sequence: u64) -> Error {
     if error.is_not_found() { missing(dir, sequence) } else { error }
 }
 

@@ -26,7 +26,8 @@
 //! | `segment_list` | segments with sizes, ages and first offsets, for retention |
 //! | `trimmed` | trims as readers learn of them |
 //! | `compact`, `seal` | keeping the last record of each key, in segments that replace others; ending one for that |
-//! | `copy` | a copy of a log while others write |
+//! | `cut`, `cut_plan` | what a log held at one moment, while others write |
+//! | `copy` | a copy of that |
 //! | `pieces` | segments that come from elsewhere, and the segment with which the log goes on |
 //! | `extent` | the size of a log, and the owners of its locks |
 //! | `header_repair` | restoring a corrupt segment header from its copy |
@@ -49,6 +50,8 @@ mod control;
 mod copy;
 mod count;
 mod create;
+mod cut;
+mod cut_plan;
 mod data_block;
 mod expiring;
 mod extent;
@@ -106,9 +109,9 @@ pub use crate::segment::Reading;
 pub use append::{Appended, NewBlock};
 pub use bulk_load::Token;
 pub use compact::{Compacted, Compacting, Last};
-pub use copy::{CopiedMove, LogCopy, is_overtaken};
 pub use count::RecordCounts;
 pub use create::{LogSpec, create, is_unused, make_rest, mark_deleted, mark_not_deleted};
+pub use cut::{CursorMoved, CutAt, LogCut, SegmentCut, is_overtaken};
 pub use data_block::DataBlock;
 pub use extent::{LockInfo, LogExtent, SegmentInfo};
 pub use follow::{Interrupt, Visibility, Wait};

@@ -278,13 +278,39 @@ impl SegmentWalker {
     /// `UnsupportedVersion` for a block of a newer version, `SystemCallFailed`.
     pub fn go_to(&mut self, segment: &mut Arc<Segment>, until: u64) -> Result<()> {
         while self.position < until {
-            Segment::refresh(segment)?;
-            match self.step(segment, Check::Header) {
-                Ok(Some(_)) => {}
-                Err(bad) if bad.what.is_newer() => {
-                    return Err(segment.error(bad));
-                }
-                Ok(None) | Err(_) => self.pass_damage(segment, until),
+            self.go_on(segment, until)?;
+        }
+        Ok(())
+    }
+
+    fn go_on(&mut self, segment: &mut Arc<Segment>, until: u64) -> Result<()> {
+        Segment::refresh(segment)?;
+        match self.step(segment, Check::Header) {
+            Ok(Some(_)) => {}
+            Err(bad) if bad.what.is_newer() => return Err(segment.error(bad)),
+            Ok(None) | Err(_) => self.pass_damage(segment, until),
+        }
+        Ok(())
+    }
+
+    /// Do as [`SegmentWalker::go_to`], with large reads for blocks of records. No process may write
+    /// before `until` meanwhile.
+    ///
+    /// # Errors
+    /// As [`SegmentWalker::go_to`].
+    pub fn skim_to(&mut self, segment: &mut Arc<Segment>, until: u64) -> Result<()> {
+        // Blocks until skimming is worth another try, and the pause after the last try.
+        let (mut left, mut pause) = (0u32, 0u32);
+        while self.position < until {
+            if left == 0 {
+                let before = self.position;
+                self.skim(segment, until, &mut None);
+                pause = if self.position > before { 0 } else { (2 * pause).clamp(1, 4096) };
+                left = pause;
+            }
+            left = left.saturating_sub(1);
+            if self.position < until {
+                self.go_on(segment, until)?;
             }
         }
         Ok(())

@@ -1,36 +1,30 @@
 //! Backup: a consistent copy of a store while others write to it.
 //!
-//! Owns the copy as a whole: each log up to the end that was committed when the backup began. It
-//! also has the settings, the consumer groups and the state of the queues. It is built under a
-//! temporary name beside its destination, synced completely, and renamed in one step. After an
+//! Owns the copy as a whole: a cut ([`super::cut`]) carried out into a directory. The cut is built
+//! under a temporary name beside its destination, synced completely, and renamed in one step. After an
 //! error nothing has the destination's name, and the next backup of that name removes what a killed
 //! one left ([`super::unfinished`]). A copy is the same store, by its id and the generations of its
 //! topics, so that checkpoints and cursors stay valid. But no process ever had it open. The first
 //! one to open it begins a new incarnation, and makes new lock files, control pages and indexes.
 //!
-//! [`super::backup_ends`] defines which ends are consistent.
-//!
 //! ```text
-//! ends of all logs ─> dest.<random>.tmp/ filled, synced ─> rename ─> dest/  ─> parent synced
+//! cut ─> dest.<random>.tmp/ filled, synced ─> rename ─> dest/  ─> parent synced
 //! ```
 //!
-//! [`crate::log::LogCopy`] defines the copy of a log. See `docs/PROTOCOL.md`, "Backup".
+//! [`crate::log::LogCut`] defines the copy of a log. See `docs/PROTOCOL.md`, "Backup".
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::Arc;
 
-use super::backup_ends::{Floors, agree, floors};
-use super::layout::{self, Layout, TOPIC_SETTINGS, top};
-use super::queue_copy::{self, QueueCopy};
-use super::sidecar_check::read_consumer;
+use super::cut::{Cut, Reach, TRIES, as_they_are, is_gone, plan_log};
+use super::cut_ends::agree;
+use super::cut_files::{self, CutFile};
+use super::layout::{self, Layout, top};
 use super::unfinished::{Unfinished, is_empty_directory, make_new};
-use super::{Access, Store, files, sweep, topics};
+use super::{Store, files, sweep};
 use crate::error::{Error, IoResult, Result};
-use crate::format::settings::TopicSettings;
+use crate::log::is_overtaken;
 use crate::log::verify::Progress;
-use crate::log::{LogCopy, is_overtaken};
-
-/// How often a log is planned again after a segment was removed while it was copied.
-const TRIES: u32 = 5;
 
 /// The copied parts.
 #[derive(Debug, Default)]
@@ -81,14 +75,15 @@ impl Store {
         let storage = &**self.storage();
         self.refuse_nested(&destination)?;
         let replaces = is_empty_directory(storage, &destination, "a backup")?;
-        let plan = BackupPlan::of(self)?;
+        let problems = self.problems_beside();
+        let cut = Cut::make(self, Reach::Committed)?;
         let half = Unfinished::begin(storage, &destination, replaces, self.modes())?;
-        let report = plan.carry_out(self, half.path(), progress);
+        let report = cut.carry_out(self, half.path(), progress);
         let report = report.and_then(|report| half.publish(storage).map(|()| report));
         if report.is_err() {
             half.discard(storage);
         }
-        report
+        report.map(|report| BackupReport { problems, ..report })
     }
 
     /// Refuse a copy inside the store, which would never end, and a store inside the copy.
@@ -130,66 +125,7 @@ impl Store {
     }
 }
 
-/// The parts to copy, as they were at one moment.
-pub(super) struct BackupPlan {
-    pub(super) topics: Vec<TopicSettings>,
-    pub(super) logs: Vec<(PathBuf, LogCopy)>,
-    consumers: Vec<(String, Vec<u8>)>,
-    queues: Vec<QueueCopy>,
-    problems: Vec<Error>,
-    /// See [`super::backup_ends`].
-    pub(super) floors: Floors,
-    /// How many of the logs were copied: their ends stay.
-    pub(super) copied: usize,
-    total: u64,
-}
-
-impl BackupPlan {
-    fn of(store: &Store) -> Result<Self> {
-        for _ in 1..TRIES {
-            match Self::try_of(store) {
-                Err(error) if is_overtaken(&error) => {}
-                done => return done,
-            }
-        }
-        Self::try_of(store)
-    }
-
-    fn try_of(store: &Store) -> Result<Self> {
-        // Before the logs: then no cursor of the copy lies beyond the end of its log.
-        let (consumers, queues) = (read_consumers(store)?, QueueCopy::of_all(store)?);
-        let problems = store.problems_beside();
-        let mut topics: Vec<TopicSettings> = Vec::new();
-        for (_, topic) in store.topics()? {
-            topics.push(topic?);
-        }
-        let mut logs: Vec<(PathBuf, LogCopy)> = Vec::new();
-        let mut gone = Vec::new();
-        // Before any log's end is fixed, and open until all are.
-        let (floors, _held) = floors(store, &topics, &consumers)?;
-        for topic in &topics {
-            let dir = store.log_dir(topic)?;
-            if logs.iter().any(|(other, _)| *other == dir) {
-                continue;
-            }
-            match plan_log(store, topic, &dir) {
-                Ok(copy) => logs.push((dir, copy)),
-                // It was deleted since the topics were listed.
-                Err(_) if is_gone(store, topic) => gone.push(topic.generation),
-                Err(error) => return Err(error),
-            }
-        }
-        // Also from a shared log: a topic with settings now had not been deleted in the copied part
-        // of its log.
-        topics.retain(|topic| !gone.contains(&topic.generation));
-        let topics = as_they_are(store, topics);
-        let (copied, total) = (0, 0);
-        let mut plan = Self { topics, logs, consumers, queues, problems, floors, copied, total };
-        agree(&mut plan, store)?;
-        plan.total = plan.logs.iter().map(|(_, copy)| copy.bytes()).sum();
-        Ok(plan)
-    }
-
+impl Cut {
     fn carry_out(
         mut self,
         store: &Store,
@@ -207,27 +143,17 @@ impl BackupPlan {
             self.copied += 1;
         }
         report.topics = self.topics.len() as u64;
-        report.problems = self.problems;
         files::sync_dir(storage, &layout.logs())?;
-        for topic in &self.topics {
-            make_new(storage, &layout.topic(&topic.name)?, modes.directory)?;
-            let path = layout.topic_settings(&topic.name)?;
-            debug_assert_eq!(path.file_name().and_then(|name| name.to_str()), Some(TOPIC_SETTINGS));
-            files::put_new(storage, &path, topic.encode().as_bytes(), modes.file)?;
-        }
-        files::sync_dir(storage, &layout.topics())?;
-        for (name, bytes) in &self.consumers {
-            files::put_new(storage, &layout.consumer(name)?, bytes, modes.file)?;
-        }
-        files::sync_dir(storage, &layout.consumers())?;
-        queue_copy::put_all(&self.queues, store, &layout)?;
-        let settings = store.stored_settings()?.encode();
-        files::put_new(storage, &layout.settings(), settings.as_bytes(), modes.file)?;
+        let topics: Vec<_> = self.topics.iter().map(CutFile::of_topic).collect();
+        let parts = topics.iter().chain(&self.consumers).chain(&self.queues);
+        cut_files::put_all(parts, store, root)?;
+        CutFile::of_store(store)?.put(store, root)?;
         Ok(report)
     }
 
-    /// Copy one log. If it was deleted since the plan was made, its topics are left out. If a
-    /// segment is gone because a failed-sync state ended, the log is planned again.
+    /// Copy one log. If it was deleted since the cut was made, its topics are left out. If a
+    /// segment is gone because a failed-sync state ended, or compaction replaced it, the cut of the
+    /// log is made again.
     fn copy_log(
         &mut self,
         store: &Store,
@@ -236,80 +162,37 @@ impl BackupPlan {
         progress: Progress<'_>,
     ) -> Result<()> {
         let storage = &**store.storage();
-        let dir = self.logs[self.copied].0.clone();
+        let (dir, generation) =
+            (self.logs[self.copied].dir.clone(), self.logs[self.copied].generation);
         let to = layout.logs().join(dir.file_name().unwrap_or_default());
         let before = report.bytes;
         for attempt in 1.. {
             make_new(storage, &to, store.modes().directory)?;
-            let copy = &self.logs[self.copied].1;
-            let copied = copy.carry_out(storage, &to, &mut report.bytes, self.total, progress);
+            let total = self.logs.iter().map(|log| log.cut.bytes()).sum();
+            let cut = &self.logs[self.copied].cut;
+            let copied = cut.carry_out(storage, &to, &mut report.bytes, total, progress);
             let Err(error) = copied else { break };
-            let is_its = |topic: &TopicSettings| store.log_dir(topic).is_ok_and(|its| its == dir);
-            let lives = |topic: &TopicSettings| is_its(topic) && !is_gone(store, topic);
-            let missing = match &error {
-                Error::CorruptData { path, .. } => files::stat(storage, path)?.is_none(),
-                _ => false,
-            };
-            if !missing {
+            if !is_overtaken(&error) {
                 return Err(error);
             }
             sweep::remove_log(storage, &to)?;
             report.bytes = before;
-            let Some(topic) = self.topics.iter().find(|topic| lives(topic)) else {
-                self.topics.retain(|topic| store.log_dir(topic).map_or(true, |its| its != dir));
+            let (its, others): (Vec<_>, Vec<_>) =
+                self.topics.iter().cloned().partition(|topic| topic.log_generation == generation);
+            let Some(topic) = its.iter().find(|topic| !is_gone(store, topic)) else {
+                self.topics = Arc::new(others);
                 return Ok(());
             };
             if attempt == TRIES {
                 return Err(error);
             }
-            let topic = topic.clone();
-            self.logs[self.copied].1 = plan_log(store, &topic, &dir)?;
-            agree(self, store)?;
-            let (its, others) = self.topics.drain(..).partition(is_its);
-            self.topics = others;
-            self.topics.extend(as_they_are(store, its));
+            self.logs[self.copied].cut = Arc::new(plan_log(store, topic, &dir)?);
+            agree(self)?;
+            let its = as_they_are(store, its.into_iter());
+            self.topics = Arc::new(others.into_iter().chain(its).collect());
         }
         report.logs += 1;
-        report.segments += self.logs[self.copied].1.segments();
+        report.segments += self.logs[self.copied].cut.segments().len() as u64;
         Ok(())
     }
-}
-
-fn plan_log(store: &Store, topic: &TopicSettings, dir: &Path) -> Result<LogCopy> {
-    let recovered = store.access() == Access::Write;
-    // Held until the plan is made: opening for writing recovers.
-    let _log = recovered.then(|| store.open_log(topic)).transpose()?;
-    LogCopy::plan(store.storage(), dir, &store.log_settings(topic), recovered)
-}
-
-fn is_gone(store: &Store, topic: &TopicSettings) -> bool {
-    topics::is_gone(&**store.storage(), store.layout(), &topic.name, &topic.generation)
-}
-
-/// Return the settings of topics as they are once the ends of their logs are known, without those that were deleted.
-/// A codec is named before the first append, so that records in the copy have a named codec there too.
-fn as_they_are(store: &Store, topics: Vec<TopicSettings>) -> Vec<TopicSettings> {
-    let now = |topic: TopicSettings| match topics::read_settings(
-        &**store.storage(),
-        store.layout(),
-        &topic.name,
-    ) {
-        Ok(now) => now.filter(|now| now.generation == topic.generation),
-        Err(_) => Some(topic),
-    };
-    topics.into_iter().filter_map(now).collect()
-}
-
-/// Read the cursors. They are small files with checksums of their own. So a copy that is made
-/// during a write is as good as the previous version.
-fn read_consumers(store: &Store) -> Result<Vec<(String, Vec<u8>)>> {
-    let storage = &**store.storage();
-    let mut read = Vec::new();
-    for name in files::list(storage, &store.layout().consumers())? {
-        let Ok(from) = store.layout().consumer(&name) else { continue };
-        if let Some(bytes) = read_consumer(storage, &from)? {
-            read.push((name, bytes));
-        }
-    }
-    Ok(read)
 }

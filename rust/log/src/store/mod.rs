@@ -15,7 +15,8 @@
 //! | `sidecar`, `queues` | files of consumer groups and queues, and the part of each that a process shares; names of queues |
 //! | `options`, `builder`, `open`, `files` | opening and creating a store |
 //! | `logs` | the logs that this process has open, and the threads that serve them |
-//! | `backup`, `unfinished` | a consistent copy while others write; the directory in which it is built |
+//! | `cut`, `cut_ends`, `cut_files` | what the store held at one moment: logs with ends that agree, and small files |
+//! | `backup`, `unfinished` | a copy of that; the directory in which it is built |
 //! | `build` | a store from pieces that come from elsewhere |
 //! | `catalog`, `verify`, `repair` | checking and repairing a store that may fail to open |
 //! | `sidecar_check` | the same for files of consumer groups and queues |
@@ -33,13 +34,15 @@
 //! races: `docs/PROTOCOL.md`.
 
 mod backup;
-mod backup_ends;
 mod build;
 mod builder;
 mod catalog;
 mod claim;
 mod codec;
 mod configure;
+mod cut;
+mod cut_ends;
+mod cut_files;
 mod files;
 pub mod fork;
 pub(crate) mod handles;
@@ -52,7 +55,6 @@ pub mod modes;
 mod open;
 pub mod options;
 mod origin;
-mod queue_copy;
 mod queues;
 mod registry;
 mod repair;
@@ -78,6 +80,8 @@ pub use build::{Parent, PieceBuilder, PieceOptions, RestoreReport};
 pub use builder::StoreBuilder;
 pub use codec::TopicCodec;
 pub use configure::RetentionChange;
+pub use cut::{Cut, CutLog, TopicEnd};
+pub use cut_files::CutFile;
 pub(crate) use files::make_dir;
 pub use info::{CountFrom, LogInfo, PartitionInfo, SlotInfo, StoreInfo, TopicInfo};
 pub use layout::Layout;
@@ -99,6 +103,7 @@ use crate::log::{Notifier, Reading, RecordCounts};
 use crate::storage::real::RealStorage;
 use crate::storage::{Map, Storage};
 use claim::Patience;
+use cut::CutsState;
 use registry::MembershipRef;
 use sharing::Siblings;
 
@@ -110,6 +115,8 @@ pub struct Store {
 
 #[derive(Debug)]
 struct StoreInner {
+    /// Before the seat: it holds logs of the membership.
+    cuts: CutsState,
     storage: Arc<dyn Storage>,
     layout: Layout,
     settings: StoreSettings,
@@ -274,6 +281,7 @@ impl StoreInner {
             reading: self.reading,
             siblings: Siblings::default(),
             counts: Arc::clone(&self.counts),
+            cuts: CutsState::default(),
         }
     }
 

@@ -111,7 +111,7 @@ impl Opening<'_> {
     ) -> StoreInner {
         let Self { storage, layout, options } = self;
         let (lock_timeout, reading) = (options.lock_timeout, options.reading);
-        let (siblings, counts) = Default::default();
+        let (siblings, counts, cuts) = Default::default();
         StoreInner {
             storage,
             layout,
@@ -123,6 +123,7 @@ impl Opening<'_> {
             reading,
             siblings,
             counts,
+            cuts,
         }
     }
 

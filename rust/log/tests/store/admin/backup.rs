@@ -14,6 +14,7 @@ use falaj::internals::topic::{NewRecord, SyncMode, Topic, Transaction};
 use falaj_twin::faulty::{Call, FailureKind, Fault, FaultyStorage};
 use falaj_twin::memory::MemoryStorage;
 
+use super::cuts::{SMALL, compact, compacted, keyed};
 use crate::stores::{
     assert_holds, fill, log_dir, on_both, open, open_to_read, quietly, segment, snapshot, topic,
 };
@@ -414,7 +415,7 @@ fn what_somebody_builds_or_owns_is_not_swept() {
 }
 
 /// A step of a pipeline: one record forward, with the cursor in the log of the results.
-fn step(consumer: &mut GroupMember, results: &Topic) {
+pub(super) fn step(consumer: &mut GroupMember, results: &Topic) {
     let mut part = consumer.parts().unwrap()[0];
     part.next += 1;
     consumer.handed_out(&part);
@@ -422,6 +423,32 @@ fn step(consumer: &mut GroupMember, results: &Topic) {
     tx.append(results, NewRecord::new(b"result")).unwrap();
     let moves = consumer.commit_in(&mut tx).unwrap();
     consumer.moved(&moves, tx.commit().unwrap().end());
+}
+
+/// Its sequence and salt stay, and a block of it lies across the end of the copy.
+#[test]
+fn a_segment_that_is_compacted_before_it_is_copied_is_looked_at_again() {
+    on_both(|storage, root| {
+        let store = open(storage, &root.join("store")).unwrap();
+        fill(&topic(&store, "orders"), 0, 20);
+        let prices = compacted(&store, "prices", SMALL);
+        keyed(&prices, 0, 80, 7);
+        let (copy, mut is_done) = (root.join("copy"), false);
+        let between = &mut |_, _| {
+            if !is_done {
+                is_done = true;
+                keyed(&prices, 80, 100, 7);
+                assert!(compact(&prices) > 0);
+            }
+            Ok(())
+        };
+        store.backup(&copy, between).unwrap();
+        let reader = open_to_read(storage, &copy).unwrap();
+        let found = reader.verify(None, &mut quietly).unwrap();
+        assert!(found.is_sound(), "{found:?}");
+        let end = compacted(&open(storage, &copy).unwrap(), "prices", SMALL).end(0).unwrap();
+        assert!((80..=100).contains(&end), "{end}");
+    });
 }
 
 /// Two logs, each with the cursor of the pipeline that reads the other.
