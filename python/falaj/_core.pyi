@@ -1212,6 +1212,12 @@ class Shipping:
     @property
     def closed(self) -> bool:
         """True once it was stopped."""
+    def waiting(self) -> bool:
+        """Return whether a process may be asleep until something has left the machine.
+
+        It looks at the logs that this process has open, which a cut leaves open. Costs some
+        nanoseconds a log. A waiter that gave up may count once more.
+        """
     def fence(self) -> None:
         """Stop, because another store's process claimed the place: waiters get `Fenced`."""
     def close(self) -> None:

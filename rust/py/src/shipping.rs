@@ -25,6 +25,11 @@ impl Shipping {
         py.detach(|| self.0.stop(false));
     }
 
+    /// Tell whether a process may be asleep until something has left the machine.
+    fn waiting(&self) -> bool {
+        self.0.is_awaited()
+    }
+
     /// True once it was stopped.
     #[getter]
     fn closed(&self) -> bool {

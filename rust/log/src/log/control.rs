@@ -377,6 +377,12 @@ impl Control {
         can_wait
     }
 
+    /// Return whether a process may be asleep until something has left the machine.
+    pub fn is_remote_awaited(&self) -> bool {
+        let remote = wake::REMOTE_FOLLOWERS | wake::REMOTE_WATCHERS;
+        self.word_value(at::WAITING) & remote != 0
+    }
+
     /// Wake the waiters after an append whose lock was just released, or else after a sync.
     #[inline(always)]
     pub fn notify(&self, appended: bool) {

@@ -200,6 +200,11 @@ impl Log {
         self.control.get().into_iter().for_each(|control| control.notify(false));
     }
 
+    /// Return whether a process may be asleep until something has left the machine.
+    pub fn is_remote_awaited(&self) -> bool {
+        self.control().is_some_and(Control::is_remote_awaited)
+    }
+
     /// Count bytes that retention removes before they were shipped.
     ///
     /// # Errors

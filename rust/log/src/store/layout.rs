@@ -11,6 +11,7 @@
 //!   claim  presence  slots/<n>       lock files, never deleted
 //!   wake                             page on which waiting processes sleep
 //!   origin                           which of the copies of the store this is
+//!   ship.json                        exists once this one was shipped
 //!   settled                          exists except while a process changes topics or logs
 //!   topics/<name>/topic.json         settings of a topic; made last
 //!   logs/<log>@<generation>/…        one log; with `.tmp` while it is being made
@@ -39,6 +40,8 @@ pub(crate) mod top {
     pub const WAKE: &str = "wake";
     pub const SETTLED: &str = "settled";
     pub const ORIGIN: &str = "origin";
+    /// Made by the process that ships the store, once a place is claimed.
+    pub const SHIP: &str = "ship.json";
     pub const SLOTS: &str = "slots";
     pub const TOPICS: &str = "topics";
     pub const LOGS: &str = "logs";
@@ -133,6 +136,11 @@ impl Layout {
     /// Return the file that says which of the copies of the store this is.
     pub fn origin(&self) -> PathBuf {
         self.root.join(top::ORIGIN)
+    }
+
+    /// Return the file that exists once the store was shipped from here.
+    pub fn ship(&self) -> PathBuf {
+        self.root.join(top::SHIP)
     }
 
     /// Return the directory of the slot files.

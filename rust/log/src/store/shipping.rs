@@ -102,7 +102,7 @@ impl Store {
 
     /// Return whether the store was ever shipped. Retention then keeps what was not shipped yet.
     pub(super) fn is_shipped(&self) -> Result<bool> {
-        Ok(files::stat(self.shared.storage(), &self.layout().origin())?.is_some())
+        Ok(files::stat(self.shared.storage(), &self.layout().ship())?.is_some())
     }
 
     /// Return the log with this directory below `logs/`; `None` for one without a topic.
@@ -136,6 +136,12 @@ impl Shipping {
             let _ = self.page.store(at::SHIPPER, encode(next));
         }
         self.member.notify_remote();
+    }
+
+    /// Return true if a process may be asleep until something has left the machine. It looks at the
+    /// logs that this process has open, which a cut leaves open. A waiter that gave up may count once.
+    pub fn is_awaited(&self) -> bool {
+        self.member.logs().living().iter().any(|log| log.is_remote_awaited())
     }
 
     /// Return true once it was stopped.

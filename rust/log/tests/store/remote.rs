@@ -432,7 +432,7 @@ fn beyond_limits() -> Pair {
 }
 
 fn mark_as_shipped(pair: &Pair) {
-    pair.storage.open(&Path::new(STORE).join("origin"), OpenMode::CreateNew(0o600)).unwrap();
+    pair.storage.open(&Path::new(STORE).join("ship.json"), OpenMode::CreateNew(0o600)).unwrap();
 }
 
 #[test]
