@@ -24,6 +24,7 @@ __all__ = [
     "Fenced",
     "FilesRemoved",
     "HandleClosed",
+    "HistoryDeleted",
     "InvalidArgument",
     "InvalidManifest",
     "InvalidName",
@@ -51,6 +52,7 @@ __all__ = [
     "PlaceError",
     "PlaceFull",
     "PlaceNotFound",
+    "PlaceRefused",
     "PlaceUnreachable",
     "RecordCompacted",
     "RemoteTimeout",
@@ -62,7 +64,9 @@ __all__ = [
     "TooManyWriters",
     "TopicDeleted",
     "TopicFinished",
+    "TwinStore",
     "UnknownGroup",
+    "UnknownOrigin",
     "UnknownQueue",
     "UnknownTopic",
     "UnsupportedFilesystem",
@@ -217,6 +221,21 @@ class TopicFinished(ConflictError, ValueError):
     partition: int
 
 
+class Fenced(ConflictError, OSError):
+    """Another process claimed the place of this store."""
+
+
+class TwinStore(ConflictError, OSError):
+    """A copy of this store, of the running process too, ships to the same place."""
+
+
+class PlaceRefused(ConflictError, OSError):
+    """The place has another history than the store: nothing was shipped.
+
+    The message names the topic, and the two ways on.
+    """
+
+
 class ObjectMissing(ConflictError, PlaceError, LookupError):
     """The place has no object under this key: it was deleted, or never written."""
 
@@ -242,6 +261,10 @@ class UnknownTopic(UsageError, KeyError):
 
 class UnknownGroup(UsageError, KeyError):
     """There is no consumer group of this name; the message lists those there are."""
+
+
+class UnknownOrigin(UsageError, KeyError):
+    """The place has no such origin, or several to choose from; the message lists them."""
 
 
 class UnknownQueue(UsageError, KeyError):
@@ -325,6 +348,10 @@ class DecodeFailed(UsageError, ValueError):
 
     topic: str
     partition: int
+
+
+class HistoryDeleted(UsageError, LookupError):
+    """The place no longer has the numbers that a restore to that moment needs."""
 
 
 class OutOfOrderSequence(UsageError, ValueError):

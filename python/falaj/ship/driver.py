@@ -1,0 +1,256 @@
+"""Carries out what the protocol wants from a place, and keeps the view that results.
+
+Owns the way between bodies and the protocol's events: hashes, decoding, and the numbers that were
+read. Invariant: the view is what the protocol said to believe and to apply, nothing else. All
+decisions are `protocol`'s; what a shipper sends when is `shipper`'s.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import OrderedDict
+from typing import TYPE_CHECKING, NoReturn
+
+from falaj.errors import CorruptData, Fenced, HistoryDeleted, TwinStore, UnsupportedPlace
+from falaj.ship import messages as say
+from falaj.ship.checkpoints import Checkpoint, encode_checkpoint
+from falaj.ship.numbers import encode_number, sealed_with
+from falaj.ship.objects import Patience, Stopped, Uploads, salted
+from falaj.ship.packing import repack
+from falaj.ship.protocol import Reading, Shipping
+from falaj.ship.shapes import Claim, Flush, checkpoint_key, number_key
+from falaj.ship.tree import View
+
+if TYPE_CHECKING:
+    from falaj.ship.origin import Origin
+
+__all__ = ["Driver", "read_view"]
+
+_KEPT = 8
+_PAUSE_S = 0.05
+
+_STOPS: dict[say.Reason, type[Exception]] = {
+    say.Reason.FENCED: Fenced,
+    say.Reason.TWIN: TwinStore,
+    say.Reason.BROKEN_CHAIN: CorruptData,
+    say.Reason.OTHER_CHECKPOINT: CorruptData,
+    say.Reason.STALE_LIST: UnsupportedPlace,
+    say.Reason.HISTORY_DELETED: HistoryDeleted,
+}
+_HELP: dict[say.Reason, str] = {
+    say.Reason.FENCED: "find out which of the two is to go on; to ship here again, start again",
+    say.Reason.TWIN: "stop one of the two, restore it from the place, and ship that copy",
+    say.Reason.BROKEN_CHAIN: "restore an earlier number, and ship to another place",
+    say.Reason.OTHER_CHECKPOINT: "restore an earlier number, and ship to another place",
+    say.Reason.STALE_LIST: "its listing is not consistent: use another place",
+    say.Reason.HISTORY_DELETED: "choose a later number or time; `falaj place list` shows them",
+}
+
+
+class Driver:
+    """A machine of the protocol at work on an origin.
+
+    Args:
+        origin: The origin in its place.
+        machine: What decides.
+        patience: How long an answer is awaited.
+    """
+
+    def __init__(self, origin: Origin, machine: Reading | Shipping, patience: Patience) -> None:
+        self.origin, self.patience = origin, patience
+        self.view = View()
+        self.uploads: Uploads | None = None  # needed from the first checkpoint on
+        self.ended: int | None = None
+        self.holds: int | None = None
+        self.acknowledged: list[str] = []
+        self._machine = machine
+        self._numbers: OrderedDict[str, tuple[Claim | Flush, int]] = OrderedDict()
+        self._checkpoints: OrderedDict[int, Checkpoint] = OrderedDict()
+        self._drafts: dict[str, Flush] = {}
+        self._pages: dict[str, int] = {}
+        self._bodies: dict[tuple[say.Head, str], bytes] = {}
+
+    # --- The loop --------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Let the machine begin, until it waits for the driver."""
+        self._machine, actions = self._machine.start()
+        self._run(actions)
+
+    def send(self, event: say.Event) -> None:
+        """Give the machine an event of the driver's own, and do what follows from it."""
+        self._machine, actions = self._machine.on(event)
+        self._run(actions)
+
+    def flush(self, draft: Flush) -> None:
+        """Write a flush, and return when it is acknowledged.
+
+        Raises:
+            Fenced: Another shipper claimed the origin.
+            TwinStore: A copy of this process ships.
+        """
+        token = os.urandom(8).hex()
+        self._drafts[token] = draft
+        self.send(say.Flush(token))
+        del self._drafts[token]
+        self._bodies.clear()
+
+    def _run(self, actions: tuple[say.Action, ...]) -> None:
+        todo = list(actions)
+        while todo:
+            event = self._do(todo.pop(0))
+            if event is not None:
+                self._machine, more = self._machine.on(event)
+                todo += more
+
+    def _do(self, action: say.Action) -> say.Event | None:
+        match action:
+            case say.ListCheckpoints(start):
+                return self._list(start)
+            case say.GetCheckpoint(number):
+                return say.GotCheckpoint(self._get_checkpoint(number))
+            case say.GetNumber(number):
+                return say.GotNumber(self._get_number(number))
+            case say.PutNumber(head, token):
+                return self._put_number(head, token)
+            case say.PutCheckpoint(checkpoint):
+                return self._put_checkpoint(checkpoint)
+            case say.Believe(checkpoint):
+                self._believe(checkpoint)
+            case say.Apply(number):
+                self.view.apply(*self._numbers[number.hash])
+            case say.Ended(number):
+                self.ended = number
+            case say.Hold(claim):
+                self.holds = claim
+            case say.Acknowledge(_, token):
+                self.acknowledged.append(token)
+            case say.Delete(numbers):
+                self._delete(numbers)
+            case say.Stop(reason, number):
+                self._stop(reason, number)
+        return None
+
+    # --- Reading ---------------------------------------------------------------------------------
+
+    def _list(self, start: int) -> say.Listed:
+        numbers = self.patience(lambda: [int(each.key[2:]) for each in self.origin.checkpoints()])
+        return say.Listed(tuple(number for number in numbers if number >= start))
+
+    def _get_checkpoint(self, number: int) -> say.Checkpoint | None:
+        found = self.patience(lambda: self.origin.checkpoint(number))
+        if found is None:
+            return None
+        self._checkpoints[number] = found
+        while len(self._checkpoints) > 2:
+            self._checkpoints.popitem(last=False)
+        return said(found)
+
+    def _get_number(self, number: int) -> say.Number | None:
+        found = self.patience(lambda: self.origin.number(number))
+        if found is None:
+            return None
+        self._remember(*found)
+        return _fact(found[0])
+
+    def _remember(self, number: Claim | Flush, size: int) -> None:
+        self._numbers[number.hash] = number, size
+        while len(self._numbers) > _KEPT:
+            self._numbers.popitem(last=False)
+
+    def _believe(self, checkpoint: say.Checkpoint) -> None:
+        if checkpoint.number == 0:
+            self.view = View()
+        else:
+            self.view = self._checkpoints.pop(checkpoint.number).view
+
+    # --- Writing ---------------------------------------------------------------------------------
+
+    def _put_number(self, head: say.Head, token: str) -> say.PutDone:
+        body = self._bodies.get((head, token))
+        if body is None:
+            body = self._bodies[head, token] = self._encode(head, token)
+        elif self.patience.stop.wait(_PAUSE_S) and head.kind == "claim":
+            raise Stopped
+        key = number_key(head.number)
+        created = self.patience(lambda: self.origin.put_new(key, body))
+        return say.PutDone(sealed_with(body), created)
+
+    def _encode(self, head: say.Head, token: str) -> bytes:
+        number: Claim | Flush
+        if head.kind == "claim":
+            nonce, now = os.urandom(16).hex(), time.time_ns() // 1000
+            number = Claim(head.number, head.previous, nonce, now)
+        else:
+            number = self._drafts[token]
+            number.number, number.claim, number.previous = head.number, head.claim, head.previous
+            self.origin.keep(number_key(head.number), number.inline)
+        body = encode_number(number, self.origin.whose(number_key(head.number)))
+        self._remember(number, len(body))
+        return body
+
+    def _put_checkpoint(self, wanted: say.Checkpoint) -> say.PutCheckpointDone:
+        """Create a checkpoint of the view, which then lies where the checkpoint says."""
+        assert self.uploads is not None
+        uploads = self.uploads
+        self.view.number, self.view.hash = wanted.number, wanted.hash
+        repack(self.view, self.origin, uploads)
+        garbage = self.view.garbage()
+        made = Checkpoint(self.view, self.view.checkpoint, garbage, list(wanted.garbage))
+        key = checkpoint_key(wanted.number)
+        body, self._pages = encode_checkpoint(
+            made, self.origin.whose(key), lambda page: uploads.put("k", salted(page))
+        )
+        created = self.patience(lambda: self.origin.put_new(key, body))
+        return say.PutCheckpointDone(created)
+
+    def checkpoint(self) -> None:
+        """Make a checkpoint of the view, unless the place has one; begin to count from it."""
+        self._checkpoints.clear()
+        before = self.view.checkpoint
+        self.send(say.CheckpointNow())
+        mine, theirs = self.view, self._checkpoints.pop(self.view.number, None)
+        if theirs is None:
+            mine.started_from(mine.number)
+            mine.sizes |= self._pages
+        elif before != mine.number:
+            self.view = theirs.view
+            # Objects that were put for a checkpoint that another body replaced are garbage.
+            lost = mine.sizes.keys() - set(theirs.garbage)
+            self.view.sizes = {key: mine.sizes[key] for key in lost} | self.view.sizes
+
+    def _delete(self, numbers: say.Ranges) -> None:
+        keys = [number_key(each) for first, end in numbers for each in range(first, end)]
+        for at in range(0, len(keys), 500):
+            self.origin.delete(keys[at : at + 500])
+
+    # --- Ends ------------------------------------------------------------------------------------
+
+    def _stop(self, reason: say.Reason, number: int) -> NoReturn:
+        where = self.origin.where(number_key(number))
+        error = _STOPS[reason](f"{reason.value} ({where}): {_HELP[reason]}")
+        raise error
+
+
+def said(checkpoint: Checkpoint) -> say.Checkpoint:
+    """Say of a checkpoint what the protocol decides by."""
+    view = checkpoint.view
+    return say.Checkpoint(view.number, view.claim, view.hash, tuple(checkpoint.numbers))
+
+
+def _fact(number: Claim | Flush) -> say.Number:
+    kind: say.Kind = "claim" if isinstance(number, Claim) else "flush"
+    return say.Number(kind, number.number, number.claim, number.previous, number.hash)
+
+
+def read_view(origin: Origin, patience: Patience, until: int | None = None) -> View:
+    """Read what an origin holds, now or at a number.
+
+    Raises:
+        HistoryDeleted: The numbers up to there are deleted.
+        CorruptData: A number or a checkpoint is not what was written.
+    """
+    driver = Driver(origin, Reading("end", until), patience)
+    driver.start()
+    return driver.view

@@ -1,0 +1,163 @@
+"""Objects below `s/` and `k/`: made of bytes, named by their hash, put in parallel.
+
+Owns the threads that put, and the bound of bytes in flight. Invariant: an object has the hash and
+the claim of its name, and `put` returns only when the place has it. So a number may refer to it. A
+place that does not answer is asked again while `patience` lasts; what it refuses is raised.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+import time
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from typing import TYPE_CHECKING, TypeVar
+
+from falaj.errors import Error, ObjectMissing, RetryableError
+from falaj.ship.shapes import SALT, object_key
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from falaj.ship.origin import Origin
+
+__all__ = ["IN_FLIGHT", "THREADS", "InFlight", "Patience", "Stopped", "Uploads", "salted"]
+
+THREADS = 4
+IN_FLIGHT = 64 << 20
+_PAUSE_FIRST_S, _PAUSE_MOST_S = 0.05, 5.0
+_COMPARED_BELOW = 1 << 20
+
+T = TypeVar("T")
+
+
+class Stopped(Exception):
+    """The process was asked to stop while it waited for the place."""
+
+
+class Patience:
+    """Ask a place again while it does not answer.
+
+    Args:
+        seconds: For how long; None is until `stop` is set.
+        stop: Ends each wait.
+        notice: Called with the error before each wait.
+    """
+
+    def __init__(
+        self,
+        seconds: float | None,
+        stop: threading.Event,
+        notice: Callable[[Error], None] = lambda error: None,
+    ) -> None:
+        self.seconds, self.stop, self.notice = seconds, stop, notice
+
+    def __call__(self, ask: Callable[[], T]) -> T:
+        """Return what `ask` returns, after as many attempts as it takes.
+
+        Raises:
+            RetryableError: The patience ended.
+            Stopped: `stop` was set.
+        """
+        began, pause = time.monotonic(), _PAUSE_FIRST_S
+        while True:
+            try:
+                return ask()
+            except RetryableError as error:
+                spent = time.monotonic() - began
+                if self.seconds is not None and spent + pause > self.seconds:
+                    raise
+                self.notice(error)
+            if self.stop.wait(pause):
+                raise Stopped
+            pause = min(pause * 2, _PAUSE_MOST_S)
+
+
+class InFlight:
+    """A bound of bytes that are in memory at a time; one larger object alone is let through."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._taken = most, 0
+        self._changed = threading.Condition()
+
+    def take(self, size: int) -> int:
+        """Wait until so many bytes may be in memory; return what to `give` back."""
+        size = min(size, self._most)
+        with self._changed:
+            self._changed.wait_for(lambda: self._taken + size <= self._most)
+            self._taken += size
+        return size
+
+    def give(self, size: int) -> None:
+        """Give bytes back."""
+        with self._changed:
+            self._taken -= size
+            self._changed.notify_all()
+
+
+def salted(body: bytes) -> bytes:
+    """Put random bytes before a body, so that no two objects of a claim have one name."""
+    return os.urandom(SALT) + body
+
+
+class Uploads:
+    """Puts objects of one claim, several at a time."""
+
+    def __init__(self, origin: Origin, claim: int, patience: Patience, in_flight: int) -> None:
+        self.origin, self.claim, self.patience = origin, claim, patience
+        self.sizes: dict[str, int] = {}  # of all objects that this process put
+        self._pool = ThreadPoolExecutor(THREADS, "falaj-ship")
+        self._in_flight = InFlight(in_flight)
+
+    def put(self, kind: str, body: bytes) -> str:
+        """Put an object and return its key, once the place has it."""
+        key = object_key(kind, self.claim, hashlib.sha256(body).hexdigest())
+        self.patience(lambda: self._until_there(key, body))
+        self.sizes[key] = len(body)
+        return key
+
+    def _until_there(self, key: str, body: bytes) -> None:
+        while not self.origin.put_new(key, body):
+            if self._is_there(key, body):
+                return
+            if self.patience.stop.wait(_PAUSE_FIRST_S):
+                raise Stopped
+
+    def _is_there(self, key: str, body: bytes) -> bool:
+        """Look whether the place has the object; its name says its bytes."""
+        if len(body) <= _COMPARED_BELOW:
+            return self.origin.get(key) == body
+        try:
+            whole = self.origin.root + key
+            return self.origin.place.get_range(whole, len(body) - 1, len(body)) == body[-1:]
+        except ObjectMissing:
+            return False
+
+    def start(self, kind: str, size: int, make: Callable[[], bytes]) -> Future[str]:
+        """Make and put an object in another thread, when its bytes may be in memory."""
+        taken = self._in_flight.take(size)
+
+        def work() -> str:
+            try:
+                return self.put(kind, make())
+            finally:
+                self._in_flight.give(taken)
+
+        try:
+            return self._pool.submit(work)
+        except RuntimeError:
+            self._in_flight.give(taken)
+            raise
+
+    def close(self) -> None:
+        """Wait for what is under way."""
+        self._pool.shutdown(cancel_futures=True)
+
+
+def all_of(futures: Iterable[Future[T]]) -> list[T]:
+    """Return the results of all in order; the first error is raised once none is under way."""
+    listed = list(futures)
+    wait(listed, return_when=FIRST_EXCEPTION)
+    wait(listed)
+    return [future.result() for future in listed]

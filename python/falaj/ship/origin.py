@@ -1,0 +1,167 @@
+"""The part of a place that one origin of a store owns, and how it is read.
+
+Owns keys below `<store>/o/<origin>/`, the errors of what is missing or corrupt there, and the list
+of stores and origins of a place. Invariant: bytes that `bytes_of` returns have the checksum that
+the piece says. Which numbers are valid is left to `protocol`.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from typing import TYPE_CHECKING, NamedTuple
+
+from falaj.errors import CorruptData, ObjectMissing
+from falaj.ship.checkpoints import Checkpoint, decode_checkpoint
+from falaj.ship.numbers import Whose, decode_number
+from falaj.ship.shapes import Claim, Flush, Piece, checkpoint_key, number_key
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from falaj.ship.place import Listed, Place
+
+__all__ = ["Found", "Origin", "origins_of"]
+
+_ORIGIN = re.compile(r"([0-9a-f]{32})/o/([0-9a-f]{32})/.*")
+_KEPT_BYTES = 8 << 20
+
+
+class Found(NamedTuple):
+    """An origin that a place has: its store, its id, and its newest number."""
+
+    store: str
+    origin: str
+    last: int
+    modified_us: int
+
+
+class Origin:
+    """One origin of a store in a place."""
+
+    def __init__(self, place: Place, store: str, origin: str) -> None:
+        self.place, self.store, self.origin = place, store, origin
+        self.root = f"{store}/o/{origin}/"
+        self._inline: dict[str, bytes] = {}
+
+    def where(self, key: str) -> str:
+        """Name an object in messages."""
+        return f"{self.place.url.rstrip('/')}/{self.root}{key}"
+
+    def whose(self, key: str) -> Whose:
+        """Say of which store and origin a body must be."""
+        return Whose(self.store, self.origin, self.where(key))
+
+    def get(self, key: str) -> bytes | None:
+        """Return an object of this origin, or None."""
+        return self.place.get(self.root + key)
+
+    def put_new(self, key: str, body: bytes) -> bool:
+        """Create an object of this origin."""
+        return self.place.put_new(self.root + key, body)
+
+    def list_after(self, prefix: str, after: str = "") -> Iterator[Listed]:
+        """List objects of this origin; their keys are below it."""
+        for found in self.place.list_after(self.root + prefix, after and self.root + after):
+            yield found._replace(key=found.key.removeprefix(self.root))
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """Delete objects of this origin."""
+        self.place.delete([self.root + key for key in keys])
+
+    def number(self, number: int) -> tuple[Claim | Flush, int] | None:
+        """Read a number, and how many bytes it has; None where there is none."""
+        key = number_key(number)
+        body = self.get(key)
+        if body is None:
+            return None
+        found = decode_number(body, number, self.whose(key))
+        if isinstance(found, Flush) and found.inline:
+            self.keep(key, found.inline)
+        return found, len(body)
+
+    def keep(self, key: str, inline: bytes) -> None:
+        """Remember the bytes in a number, which a checkpoint or a restore soon reads again."""
+        if inline:
+            self._inline[key] = inline
+        while sum(map(len, self._inline.values())) > _KEPT_BYTES:
+            del self._inline[next(iter(self._inline))]
+
+    def checkpoint(self, number: int) -> Checkpoint | None:
+        """Read a checkpoint; None where there is none."""
+        key = checkpoint_key(number)
+        body = self.get(key)
+        if body is None:
+            return None
+        return decode_checkpoint(body, number, self.whose(key), self.get)
+
+    def checkpoints(self) -> list[Listed]:
+        """List the checkpoints, the oldest first."""
+        return [each for each in self.list_after("c") if each.key[2:].isdigit()]
+
+    def bytes_of(self, piece: Piece) -> bytes:
+        """Read the bytes of a piece.
+
+        Raises:
+            CorruptData: They are missing, or not those that were written.
+        """
+        stop = piece.offset + piece.length
+        if piece.key.startswith("n/"):
+            found = self._inline_of(piece)[piece.offset : stop]
+        else:
+            found = self.range_of(piece, piece.offset, stop)
+        if len(found) != piece.length or zlib.crc32(found) != piece.crc:
+            raise self.wrong(piece, f"is corrupt at byte {piece.offset}")
+        return found
+
+    def range_of(self, piece: Piece, start: int, stop: int) -> bytes:
+        """Read a range of the object that a piece is in.
+
+        Raises:
+            CorruptData: It is missing or too short.
+        """
+        try:
+            return self.place.get_range(self.root + piece.key, start, stop)
+        except ObjectMissing:
+            raise self.wrong(piece, "is missing") from None
+
+    def wrong(self, piece: Piece, how: str) -> CorruptData:
+        """Make the error of a piece that cannot be read."""
+        error = CorruptData(
+            f"{self.where(piece.key)} {how}: restore an earlier number, or from another place"
+        )
+        error.path, error.position = self.where(piece.key), piece.offset
+        return error
+
+    def _inline_of(self, piece: Piece) -> bytes:
+        kept = self._inline.get(piece.key)
+        if kept is not None:
+            return kept
+        read = self.number(int(piece.key[2:]))
+        if read is None or not isinstance(read[0], Flush):
+            raise self.wrong(piece, "is missing")
+        return read[0].inline
+
+
+def origins_of(place: Place) -> list[Found]:
+    """List the origins of a place, the one with the latest number last.
+
+    It reads the keys of numbers alone: it skips from origin to origin.
+    """
+    found: list[Found] = []
+    after = ""
+    while True:
+        first = next((each for each in place.list_after("", after)), None)
+        if first is None:
+            return sorted(found, key=lambda each: each.modified_us)
+        match = _ORIGIN.fullmatch(first.key)
+        if match is None:
+            after = first.key
+            continue
+        root = f"{match[1]}/o/{match[2]}/"
+        numbers = list(place.list_after(root + "n"))
+        after = root + "~"
+        if numbers:
+            last = numbers[-1]
+            number = int(last.key.rpartition("/")[2])
+            found.append(Found(match[1], match[2], number, last.modified_us))

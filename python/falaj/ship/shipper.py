@@ -1,0 +1,448 @@
+"""Ships a store to a place: cut, compare, put, number, acknowledge; again and again.
+
+Owns when something is sent, and the order of these steps for one store. Invariant: a number refers
+only to objects that the place has, and the store hears of an acknowledgement after the number lies
+there. Which number may be written is `protocol`'s decision; what differs is found by `delta`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+import zlib
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext, suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+from falaj.errors import CorruptData, PlaceNotFound, PlaceRefused
+from falaj.ship import messages as say
+from falaj.ship.delta import Delta, FileImage, Want, compare
+from falaj.ship.driver import Driver
+from falaj.ship.expire import expire
+from falaj.ship.objects import IN_FLIGHT, Patience, Stopped, Uploads, all_of
+from falaj.ship.origin import Origin
+from falaj.ship.packing import Sealing, Wanted, put_together
+from falaj.ship.probe import probe
+from falaj.ship.protocol import Shipping
+from falaj.ship.shapes import Change, Flush, LogChange, Segment
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from falaj._core import Cut, CutLog, CutSegment
+    from falaj._store import Store
+    from falaj.errors import Error
+    from falaj.ship.place import Place
+    from falaj.ship.tree import View
+
+__all__ = ["Options", "Shipped", "Shipper"]
+
+FLUSH_BYTES = 4 << 20
+FLUSH_S = 10.0
+SPACE_S = 0.1
+"""Seconds between the beginnings of two flushes while processes wait for the place."""
+LOOK_S = 2.0
+_ASK_S = 0.02
+CHECKPOINT_NUMBERS = 256
+CHECKPOINT_BYTES = 8 << 20
+_CHECKPOINT_LEAST = 16
+DAY_S = 86_400.0
+
+
+class Options(NamedTuple):
+    """How a store is shipped.
+
+    Attributes:
+        history: Seconds for which earlier numbers can be restored.
+        in_flight: Bytes of objects that are in memory at a time.
+        patience: Seconds for which a place may give no answer; None is without end.
+        new_origin: Whether the store begins as a new origin, beside the one that it was.
+    """
+
+    history: float = 7 * DAY_S
+    in_flight: int = IN_FLIGHT
+    patience: float | None = None
+    new_origin: bool = False
+
+
+class Shipped(NamedTuple):
+    """What was shipped.
+
+    Attributes:
+        number: The last number that the place acknowledged; a claim if nothing was new.
+        flushes: How many flushes this process wrote.
+        bytes: Bytes of logs and files in them.
+        objects: How many objects it put beside the numbers.
+    """
+
+    number: int
+    flushes: int
+    bytes: int
+    objects: int
+
+
+class Shipper:
+    """A store that is being shipped to a place.
+
+    Args:
+        store: The store, open for writing.
+        place: Where it goes.
+        options: How.
+        notice: Called with errors of a place that gives no answer, while it is asked again.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        place: Place,
+        options: Options | None = None,
+        notice: Callable[[Error], None] = lambda error: None,
+    ) -> None:
+        self.store, self.place, self.options = store, place, options or Options()
+        self.stop = threading.Event()
+        self.patience = Patience(self.options.patience, self.stop, notice)
+        self.flushes = self.bytes = 0
+        self._images: dict[str, FileImage] = {}
+        self._cut: Cut | None = None
+        self._shipped_cut: Cut | None = None
+        self._flushed_at = self._files_at = self._began_at = -FLUSH_S
+        self._sealing: dict[tuple[str, int, int, int], tuple[Sealing, Future[list[str]]]] = {}
+        self._sealer = ThreadPoolExecutor(1, "falaj-seal")
+        self._expired: set[int] = set()
+
+    # --- From start to end -----------------------------------------------------------------------
+
+    def run(self, *, once: bool = False, told: Callable[[Shipped], None] | None = None) -> Shipped:
+        """Ship until `stop` is set, or with `once` until the place has what the store has now.
+
+        Raises:
+            PlaceRefused: The place has another history than the store.
+            Fenced: Another process claimed the place.
+            TwinStore: A copy of this store ships to the same place.
+            CorruptData: The local disk or the place lost bytes.
+        """
+        with self._guard():
+            try:
+                self._claim()
+                self._loop(once, told)
+            except Stopped:
+                pass
+            finally:
+                self._sealer.shutdown(cancel_futures=True)
+                if self._driver.uploads is not None:
+                    self._driver.uploads.close()
+            return self.shipped
+
+    @property
+    def shipped(self) -> Shipped:
+        """What was shipped so far."""
+        uploads = self._driver.uploads
+        objects = 0 if uploads is None else len(uploads.sizes)
+        return Shipped(self._driver.view.number, self.flushes, self.bytes, objects)
+
+    def _guard(self) -> AbstractContextManager[object]:
+        """Say in the store that it is being shipped."""
+        self._shipping = self.store._shipping() if hasattr(self.store, "_shipping") else None
+        return self._shipping or nullcontext()
+
+    def _claim(self) -> None:
+        """Read the place, compare, and claim; again where another process was faster."""
+        if self.options.new_origin:
+            with suppress(FileNotFoundError):
+                os.unlink(os.path.join(self.store.path, "origin"))
+        origin = Origin(self.place, self.store.id, self.store._origin())
+        self.patience(self._probe)
+        self._driver = Driver(origin, Shipping(), self.patience)
+        self._driver.start()
+        while self._driver.holds is None:
+            self._cut = self.store._cut(self._cut)
+            expect_same_history(self._driver.view, self._cut, self.store, origin)
+            self._driver.send(say.Claim())
+        self._driver.uploads = Uploads(
+            origin, self._driver.holds, self.patience, self.options.in_flight
+        )
+        self._note()
+
+    def _probe(self) -> None:
+        """Try once whether the place keeps its promises; that creates a directory, too."""
+        try:
+            probe(self.place)
+        except PlaceNotFound:
+            probe(self.place, again=True)
+
+    def _loop(self, once: bool, told: Callable[[Shipped], None] | None) -> None:
+        while not self.stop.is_set():
+            if self.turn(now=once):
+                self.care()
+                if told:
+                    told(self.shipped)
+            elif once and not self._sealing:
+                break
+            elif once:
+                self._wait_for_seals()
+            if not once:
+                self._sleep()
+        if not once:
+            self.turn(now=True)
+
+    # --- One flush -------------------------------------------------------------------------------
+
+    def turn(self, *, now: bool = True) -> bool:
+        """Ship what is new, if it is enough or time for it; return whether a number was written."""
+        while True:
+            cut = self.store._cut(self._cut)
+            try:
+                return self._ship(cut, now)
+            except CorruptData:
+                # Retention or compaction may have replaced a segment since the cut.
+                if not self._is_overtaken(cut):
+                    raise
+
+    def _is_overtaken(self, cut: Cut) -> bool:
+        newer = self.store._cut(None)
+        there = {_name(log.directory, each) for log in newer.logs for each in log.segments}
+        mine = {_name(log.directory, each) for log in cut.logs for each in log.segments}
+        return not mine <= there
+
+    def _ship(self, cut: Cut, now: bool) -> bool:
+        view, clock = self._driver.view, time.monotonic()
+        now_files = now or clock - self._files_at >= FLUSH_S
+        images = dict(self._images)
+        delta = compare(view, cut, images, now_files=now_files, before=self._shipped_cut)
+        sealed = self._sealed(cut)
+        self._cut = cut
+        if not delta and not sealed:
+            return False
+        late = clock - self._flushed_at >= FLUSH_S
+        if not (now or late or self._waits() or delta.bytes >= FLUSH_BYTES):
+            return False
+        self._began_at = clock
+        flush = self._draft(cut, delta, sealed)
+        self._driver.flush(flush)
+        self._images, self._flushed_at = images, time.monotonic()
+        self._files_at = clock if now_files else self._files_at
+        # Without files of queues it is not all shipped; the next comparison looks at them again.
+        self._shipped_cut = cut if now_files else None
+        self.flushes += 1
+        self.bytes += delta.bytes
+        if hasattr(self.store, "_acknowledge"):
+            self.store._acknowledge(cut)
+        return True
+
+    def _draft(self, cut: Cut, delta: Delta, sealed: list[tuple[str, Segment]]) -> Flush:
+        """Put all bytes, and say what changed."""
+        uploads = self._driver.uploads
+        assert uploads is not None
+        wanted = [_of_log(want, cut) for want in delta.wanted]
+        for changed in delta.files.values():
+            if changed is not None:
+                file, blocks = changed
+                wanted += [
+                    Wanted(at, len(data), data.__bytes__, file.pieces.append)
+                    for at, data in blocks.items()
+                ]
+        self._put_backlog(cut, delta, uploads)
+        objects, inline = put_together(wanted, uploads)
+        flush = Flush(0, 0, "", time.time_ns() // 1000, delta.logs, {}, objects, inline)
+        flush.files = {path: each and each[0] for path, each in delta.files.items()}
+        for directory, segment in sealed:
+            change = flush.logs.setdefault(directory, LogChange())
+            assert change is not None
+            change.segments = [
+                each for each in change.segments if each.segment.sequence != segment.sequence
+            ]
+            change.segments.append(Change(segment, True))
+        for log in flush.logs.values():
+            for each in log.segments if log else ():
+                flush.objects.update(
+                    (piece.key, uploads.sizes[piece.key])
+                    for piece in each.segment.pieces
+                    if piece.key
+                )
+        return flush
+
+    def _put_backlog(self, cut: Cut, delta: Delta, uploads: Uploads) -> None:
+        """Put segments whole of which the place has little or nothing."""
+        started = [
+            (sealing, sealing.start(uploads))
+            for directory, segment in delta.backlog
+            for sealing in [self._sealing_of(directory, segment, cut)]
+        ]
+        for sealing, parts in started:
+            sealing.segment.pieces = sealing.finished(all_of(parts)).pieces
+
+    # --- Sealed segments -------------------------------------------------------------------------
+
+    def care(self) -> None:
+        """Do what is due between flushes: seal, make checkpoints, delete what expired."""
+        self._start_sealing()
+        view = self._driver.view
+        many = view.bytes >= CHECKPOINT_BYTES and view.numbers >= _CHECKPOINT_LEAST
+        if view.numbers >= CHECKPOINT_NUMBERS or many:
+            self.checkpoint()
+
+    def checkpoint(self) -> None:
+        """Make a checkpoint, and delete what is older than the history."""
+        self._driver.checkpoint()
+        expire(self._driver, self.options.history, self._expired)
+
+    def _sealing_of(self, directory: str, segment: Segment, cut: Cut) -> Sealing:
+        found = _segment_in(cut, directory, segment)
+        missing = found.extents(segment.reach) if segment.reach < segment.length else []
+
+        def read(start: int, stop: int) -> bytes:
+            return cut.read(directory, segment.sequence, start, stop)
+
+        return Sealing(directory, segment, missing, read, self._driver.origin)
+
+    def _start_sealing(self) -> None:
+        """Begin to put sealed segments whole; a later flush names them."""
+        uploads, cut = self._driver.uploads, self._cut
+        assert uploads is not None
+        assert cut is not None
+        for directory, log in self._driver.view.logs.items():
+            for segment in log.segments.values():
+                name = (directory, *segment.identity)
+                if segment.sealed and not segment.whole and name not in self._sealing:
+                    sealing = self._sealing_of(directory, _copy(segment), cut)
+                    self._sealing[name] = sealing, self._sealer.submit(sealing.put, uploads)
+
+    def _sealed(self, cut: Cut) -> list[tuple[str, Segment]]:
+        """Take the segments that the place has whole since the last flush."""
+        found: list[tuple[str, Segment]] = []
+        there = {_name(log.directory, each) for log in cut.logs for each in log.segments}
+        for name, (sealing, future) in list(self._sealing.items()):
+            if not future.done():
+                continue
+            del self._sealing[name]
+            try:
+                segment = sealing.finished(future.result())
+            except CorruptData:
+                if name in there:
+                    raise
+                continue  # retention or compaction was faster
+            uploads = self._driver.uploads
+            assert uploads is not None
+            self._driver.view.sizes.update(
+                (piece.key, uploads.sizes[piece.key]) for piece in segment.pieces
+            )
+            if name in there:
+                found.append((sealing.log, segment))
+        return found
+
+    def _wait_for_seals(self) -> None:
+        for _, future in self._sealing.values():
+            future.exception()
+
+    # --- Waiting ---------------------------------------------------------------------------------
+
+    def _waits(self) -> bool:
+        """Tell whether a process waits for the place."""
+        return self._shipping is not None and self._shipping.waiting()
+
+    def _sleep(self) -> None:
+        """Sleep until a process waits for the place, or it is time to look."""
+        self.stop.wait(max(self._began_at + SPACE_S - time.monotonic(), 0.0))
+        until = time.monotonic() + LOOK_S
+        while time.monotonic() < until and not self._waits():
+            if self.stop.wait(_ASK_S if self._shipping else LOOK_S):
+                return
+
+    def _note(self) -> None:
+        """Write `ship.json` into the store, which only informs."""
+        noted = {"place": self.place.url, "claim": self._driver.holds, "process": os.getpid()}
+        path = os.path.join(self.store.path, "ship.json")
+        with open(f"{path}.tmp", "w") as file:
+            json.dump(noted, file)
+        os.replace(f"{path}.tmp", path)
+
+
+def _name(directory: str, segment: CutSegment) -> tuple[str, int, int, int]:
+    return directory, segment.sequence, segment.salt, segment.compaction
+
+
+def _copy(segment: Segment) -> Segment:
+    """Copy a segment of the view, which goes on changing."""
+    return Segment(
+        segment.sequence,
+        segment.salt,
+        segment.compaction,
+        segment.header,
+        segment.end,
+        segment.length,
+        segment.sealed,
+        list(segment.pieces),
+    )
+
+
+def _of_log(want: Want, cut: Cut) -> Wanted:
+    def read() -> bytes:
+        return cut.read(want.log, want.segment.sequence, want.start, want.stop)
+
+    return Wanted(want.start, want.stop - want.start, read, want.segment.pieces.append)
+
+
+def _segment_in(cut: Cut, directory: str, segment: Segment) -> CutSegment:
+    for log in cut.logs:
+        if log.directory == directory:
+            for each in log.segments:
+                if (each.sequence, each.salt, each.compaction) == segment.identity:
+                    return each
+    raise CorruptData(f"log {directory} has segment {segment.sequence} no longer")
+
+
+# --- Before a claim -------------------------------------------------------------------------------
+
+
+def expect_same_history(view: View, cut: Cut, store: Store, origin: Origin) -> None:
+    """Check that a store has everything that its place has.
+
+    A log that the store has no longer was deleted; that is no contradiction.
+
+    Raises:
+        PlaceRefused: The place is ahead, or has other records.
+    """
+    logs = {log.directory: log for log in cut.logs}
+    for directory, known in view.logs.items():
+        log = logs.get(directory)
+        if log is None:
+            continue
+        mine = {(end.topic, end.partition): end.next for end in log.ends}
+        for end in known.ends.values():
+            if end.of not in mine:
+                continue  # the topic was deleted, and shares its log with others
+            if not store._contains(directory, end.topic, end.partition, end.next, end.checksum):
+                ahead = mine[end.of] < end.next
+                how = "has more records" if ahead else "has other records"
+                raise _refused(store, origin, end.name, end.partition, how)
+        _expect_same_bytes(known.segments, log, cut, store, origin)
+
+
+def _expect_same_bytes(
+    known: dict[int, Segment], log: CutLog, cut: Cut, store: Store, origin: Origin
+) -> None:
+    """Compare the checksums of the segment that was open when it was shipped last."""
+    if not known:
+        return
+    last = known[max(known)]
+    for found in log.segments:
+        if (found.sequence, found.salt, found.compaction) != last.identity:
+            continue
+        for piece in last.pieces:
+            if piece.stop <= found.length:
+                data = cut.read(log.directory, found.sequence, piece.position, piece.stop)
+                if zlib.crc32(data) != piece.crc:
+                    raise _refused(store, origin, log.directory, 0, "has other bytes")
+
+
+def _refused(store: Store, origin: Origin, name: str, partition: int, how: str) -> PlaceRefused:
+    error = PlaceRefused(
+        f"{origin.where('')} {how} of {name}, partition {partition}, than {store.path}. So the "
+        "store was replaced by an older or another copy, and nothing was shipped. Either restore "
+        "the place to a new directory and go on there, or ship this store as a new origin beside "
+        "the other: `falaj ship --new-origin`"
+    )
+    error.path = os.fspath(store.path)
+    return error
