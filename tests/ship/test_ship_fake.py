@@ -1,15 +1,27 @@
 """The shipper over a store in memory: every number restores to what the store held then."""
 
+import copy
+import time
 from pathlib import Path
 
 import pytest
-from falaj.errors import CorruptData, Fenced, PlaceRefused
 
 from falaj import _core
+from falaj.errors import (
+    CorruptData,
+    Fenced,
+    HistoryDeleted,
+    PlaceRefused,
+    TwinStore,
+    UnknownOrigin,
+)
 from falaj.ship.place import Place, open_place
+from falaj.ship.probe import probe
 from falaj.ship.restore import restore
 from falaj.ship.shipper import Options, Shipper
+from falaj.ship.verify import verify_place
 from tests.ship.fake import FakeBuilder, FakeStore, objects_of
+from tests.ship.faults import FaultyPlace
 
 
 @pytest.fixture(autouse=True)
@@ -66,3 +78,181 @@ def test_nothing_new_sends_nothing(tmp_path: Path) -> None:
     assert shipper.turn()
     assert not shipper.turn()
     assert shipper.shipped.flushes == 1
+
+
+def test_faults_of_the_place_lose_nothing_that_was_acknowledged(tmp_path: Path) -> None:
+    for seed in range(6):
+        store = FakeStore(tmp_path / f"store{seed}", seed)
+        inner = open_place(f"memory://faults-{seed}")
+        probe(inner)
+        shipper, account = begin(store, FaultyPlace(inner, seed)), {}
+        for step in range(40):
+            chance = store.chance
+            chance.choice(store.logs).append(chance.choice([10, 90_000]))
+            if step % 5 == 0:
+                chance.choice(store.logs).roll()
+            shipper.turn()
+            account[shipper.shipped.number] = store.content()
+            shipper.care()
+            if step % 9 == 8:
+                shipper.checkpoint()
+            if step % 15 == 14:
+                shipper = begin(store, shipper.place)
+        for number, content in account.items():
+            assert restored(inner, tmp_path / f"{seed}-{number}", to_number=number) == content
+
+
+def test_a_second_shipper_fences_the_first_and_has_all_it_acknowledged(
+    place: Place, tmp_path: Path
+) -> None:
+    store = FakeStore(tmp_path / "store")
+    first = begin(store, place)
+    store.logs[0].append(100)
+    first.turn()
+    begin(store, place).turn()
+    store.logs[0].append(100)
+    with pytest.raises(Fenced, match="claimed"):
+        first.turn()
+    assert first.shipped.flushes == 1
+
+
+def test_a_copy_of_the_running_process_is_found_out(place: Place, tmp_path: Path) -> None:
+    store = FakeStore(tmp_path / "store")
+    first = begin(store, place)
+    twin = begin(FakeStore(tmp_path / "store"), open_place("memory://other"))
+    for each in ("_machine", "origin", "view"):
+        setattr(twin._driver, each, copy.copy(getattr(first._driver, each)))
+    twin.store = store
+    store.logs[0].append(100)
+    first.turn()
+    store.logs[0].append(100)
+    with pytest.raises(TwinStore, match="copy of the store"):
+        twin.turn()
+
+
+def test_a_place_that_is_ahead_or_different_is_left_alone(place: Place, tmp_path: Path) -> None:
+    store = FakeStore(tmp_path / "store")
+    store.logs[0].append(100)
+    old_history, old_data = list(store.logs[0].history), bytes(store.logs[0].segments[0].data)
+    store.logs[0].append(100)
+    begin(store, place).turn()
+    number = begin(store, place).shipped.number
+    store.logs[0].history, store.logs[0].segments[0].data = old_history, bytearray(old_data)
+    with pytest.raises(PlaceRefused, match=r"more records of log0.*--new-origin"):
+        begin(store, place)
+    store.logs[0].append(100)
+    with pytest.raises(PlaceRefused, match="other records of log0"):
+        begin(store, place)
+    assert len(list(place.list_after(f"{store.id}/o/{store._origin()}/n"))) == number
+    origin = store._origin()
+    shipper = begin(store, place, new_origin=True)
+    assert shipper.turn()
+    assert store._origin() != origin
+    with pytest.raises(UnknownOrigin, match="several origins"):
+        restore(place, str(tmp_path / "copy"))
+    report = restore(place, str(tmp_path / "copy"), origin=store._origin())
+    assert FakeBuilder.built[report.path] == store.content()
+
+
+def test_bytes_that_rotted_locally_never_replace_a_good_copy(place: Place, tmp_path: Path) -> None:
+    store = FakeStore(tmp_path / "store")
+    store.logs[0].append(60_000)
+    shipper = begin(store, place)
+    shipper.turn()
+    good = store.content()
+    store.logs[0].segments[0].data[30_000] ^= 1
+    store.logs[0].roll()
+    shipper.turn()
+    shipper.care()
+    shipper._wait_for_seals()
+    with pytest.raises(CorruptData, match="other bytes at 8192 than were shipped"):
+        shipper.turn()
+    found = restored(place, tmp_path / "copy")
+    assert all(found[key] == data for key, data in good.items())
+
+
+def test_what_is_missing_or_corrupt_in_the_place_is_named(tmp_path: Path) -> None:
+    store, place = FakeStore(tmp_path / "store"), open_place(tmp_path / "place")
+    store.logs[0].append(90_000)
+    shipper = begin(store, place)
+    shipper.turn()
+    assert verify_place(place)[0].findings == []
+    (pack,) = (tmp_path / "place").glob("*/o/*/k/*")
+    body = bytearray(pack.read_bytes())
+    body[50_000] ^= 1
+    pack.write_bytes(body)
+    (finding,) = verify_place(place)[0].findings
+    assert pack.name in finding
+    with pytest.raises(CorruptData, match=f"{pack.name} is corrupt"):
+        restore(place, str(tmp_path / "copy"))
+    pack.unlink()
+    assert "is missing" in verify_place(place)[0].findings[0] or "no object" in str(
+        verify_place(place)[0].findings
+    )
+    with pytest.raises(CorruptData, match=f"{pack.name} is missing"):
+        restore(place, str(tmp_path / "copy"))
+
+
+def test_old_numbers_are_deleted_and_later_ones_restore(tmp_path: Path) -> None:
+    store, place = FakeStore(tmp_path / "store", logs=1), open_place("memory://old-numbers")
+    shipper, account, most = begin(store, place, history=0.0), {}, 0
+    for step in range(300):
+        store.logs[0].append(50)
+        if step % 50 == 49:
+            store.logs[0].roll()
+        shipper.turn()
+        account[shipper.shipped.number] = store.content()
+        shipper.care()
+        shipper._wait_for_seals()
+        if step % 10 == 9:
+            shipper.checkpoint()
+        most = max(most, len(list(place.list_after(""))))
+    assert most < 80
+    newest = shipper.shipped.number
+    for number in range(newest - 20, newest + 1):
+        if number in account:
+            assert restored(place, tmp_path / f"{number}", to_number=number) == account[number]
+    with pytest.raises(HistoryDeleted):
+        restore(place, str(tmp_path / "copy"), to_number=5)
+    assert verify_place(place)[0].findings == []
+
+
+def test_a_slow_topic_leaves_few_objects_after_a_thousand_flushes(tmp_path: Path) -> None:
+    store, place = FakeStore(tmp_path / "store", logs=2), open_place("memory://slow-topic")
+    shipper = begin(store, place)
+    for step in range(1000):
+        store.logs[0].append(20)
+        if step % 100 == 0:
+            store.logs[1].append(20)
+        shipper.turn()
+        if step % 50 == 49:
+            shipper.checkpoint()
+    assert objects_of(shipper._driver.view) < 12
+    assert restored(place, tmp_path / "copy") == store.content()
+
+
+def test_a_backlog_is_shipped_as_whole_segments(place: Place, tmp_path: Path) -> None:
+    store = FakeStore(tmp_path / "store", logs=1)
+    for _ in range(3):
+        store.logs[0].append(9 << 20)
+        store.logs[0].roll()
+    shipper = begin(store, place)
+    shipper.turn()
+    kinds = {piece.key[0] for piece in shipper._driver.view.pieces()}
+    assert kinds == {"s", "n"}
+    assert restored(place, tmp_path / "copy") == store.content()
+
+
+def test_a_moment_chooses_the_last_flush_before_it(tmp_path: Path) -> None:
+    store, place = FakeStore(tmp_path / "store"), open_place("memory://moments")
+    shipper, moments = begin(store, place), []
+    for step in range(12):
+        store.logs[0].append(50)
+        shipper.turn()
+        moments.append((time.time_ns() // 1000, store.content()))
+        if step == 6:
+            shipper.checkpoint()
+    for at, (moment, content) in enumerate(moments):
+        assert restored(place, tmp_path / f"{at}", to_time_us=moment) == content
+    with pytest.raises(HistoryDeleted, match="no state that is so old"):
+        restore(place, str(tmp_path / "copy"), to_time_us=1)

@@ -235,7 +235,10 @@ def repack(view: View, origin: Origin, uploads: Uploads) -> None:
         return
 
     def joined(pieces: list[Piece]) -> bytes:
-        return b"".join(map(origin.bytes_of, pieces))
+        return b"".join(
+            uploads.patience(lambda piece=piece: origin.bytes_of(piece))  # type: ignore[misc]
+            for piece in pieces
+        )
 
     wanted = [
         Wanted(
