@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from falaj._consumer import Consumer
     from falaj._core import ExpiringProducer, Follower, Job, Part
     from falaj._jobs import Jobs
+    from falaj._place import RestoreReport, ShipReport, restore
     from falaj._producers import Producer
     from falaj._queue import Queue
     from falaj._records import Position, Receipt
@@ -108,7 +109,9 @@ __all__ = [
     "Receipts",
     "Record",
     "RepairReport",
+    "RestoreReport",
     "SegmentInfo",
+    "ShipReport",
     "Skipped",
     "SkippedOfTopic",
     "Slice",
@@ -129,5 +132,6 @@ __all__ = [
     "errors",
     "open",
     "repair",
+    "restore",
     "verify",
 ]

@@ -42,7 +42,9 @@ LAZY = {
     "QueueInfo": "_arguments",
     "Receipt": "_records",
     "RepairReport": "_admin",
+    "RestoreReport": "_place",
     "SegmentInfo": "_admin",
+    "ShipReport": "_place",
     "Skipped": "_admin",
     "SkippedOfTopic": "_admin",
     "SlotInfo": "_admin",
@@ -57,6 +59,7 @@ LAZY = {
     "aconnect": "_connect",
     "connect": "_connect",
     "repair": "_admin",
+    "restore": "_place",
     "verify": "_admin",
 }
 """Public names, and the module that each comes from."""

@@ -12,7 +12,9 @@ from falaj._store_topics import StoreTopics
 
 if TYPE_CHECKING:
     import os
+    import threading
     from collections.abc import Iterable, Mapping, Sequence
+    from datetime import timedelta
     from types import EllipsisType
 
     from falaj._admin import (
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from falaj._arguments import QueueInfo, Start, Sync, Visibility
     from falaj._backoff import Backoff
     from falaj._consumer import Consumer, OnPartitions
+    from falaj._place import ShipReport
     from falaj._queue import Queue
     from falaj._retention import Maintenance
     from falaj._time import Duration
@@ -595,6 +598,54 @@ class Store(StoreTopics):
         """
         function(progress, "progress")
         return _core._backup(self, _local(path), progress)
+
+    def ship(
+        self,
+        place: str | os.PathLike[str],
+        *,
+        once: bool = False,
+        history: timedelta | None = None,
+        new_origin: bool = False,
+        stop: threading.Event | None = None,
+        **options: Any,
+    ) -> ShipReport:
+        """Ship the store to a place, as one process of its own would: `falaj ship`.
+
+        Everything on the disk goes to the place, in order, again and again, until `stop` is set.
+        What the place has can be restored to each earlier moment of the history. Only one process
+        ships a store to a place: a later one takes over, and the earlier one stops.
+
+        Args:
+            place: A directory on another disk, or `s3://…`, `gs://…`, `az://…`.
+            once: Return when the place has what the store has now.
+            history: How far back the place can be restored; without it, seven days.
+            new_origin: Begin as a new origin, beside the one that the store was until now.
+            stop: Set it to end the call in order.
+            **options: Options of the bucket, such as `endpoint`.
+
+        Raises:
+            PlaceRefused: The place has other records than the store, or more.
+            Fenced: Another process ships this store now.
+            TwinStore: A copy of this store ships to the same place.
+            UnsupportedPlace: The place cannot keep what was promised.
+
+        Example:
+            >>> store.topic("orders").append(b"first")
+            0
+            >>> store.ship(store.path.with_name("place"), once=True)["flushes"]
+            1
+        """
+        from falaj._place import ship  # few need it, and it imports much
+
+        return ship(
+            self,
+            place,
+            once=once,
+            history=history,
+            new_origin=new_origin,
+            stop=stop,
+            **options,
+        )
 
     def verify(self, topic: str | None = None, progress: Progress | None = None) -> Verification:
         """Check everything in the store, or in the log of one topic; see `falaj.verify`.

@@ -45,6 +45,9 @@ class Exit(IntEnum):
     USAGE = 2
     MACHINE = 3
     AGAIN = 4
+    FENCED = 5
+    TWIN = 6
+    REFUSED = 7
     INTERRUPTED = 130
 
 
@@ -57,7 +60,13 @@ _BY_BASE: dict[type[Error], Exit] = {
 }
 
 
-_BY_WEIGHT = (Exit.DONE, Exit.AGAIN, Exit.USAGE, Exit.MACHINE, Exit.CORRUPTION)
+_OF_SHIPPING: dict[type[Error], Exit] = {
+    errors.Fenced: Exit.FENCED,
+    errors.TwinStore: Exit.TWIN,
+    errors.PlaceRefused: Exit.REFUSED,
+}
+_SHIPPING = (Exit.FENCED, Exit.TWIN, Exit.REFUSED)
+_BY_WEIGHT = (Exit.DONE, Exit.AGAIN, *_SHIPPING, Exit.USAGE, Exit.MACHINE, Exit.CORRUPTION)
 
 
 class Stop(Exception):
@@ -86,7 +95,8 @@ def code_of(error: Error) -> Exit:
 
 
 def _code(kind: type[Error]) -> Exit:
-    codes = [code for base, code in _BY_BASE.items() if issubclass(kind, base)]
+    known = _OF_SHIPPING | _BY_BASE
+    codes = [code for base, code in known.items() if issubclass(kind, base)]
     return codes[0] if codes else Exit.USAGE
 
 

@@ -32,6 +32,7 @@ __all__ = [
     "YES",
     "choice",
     "limit",
+    "location",
     "moment",
     "offset",
     "path",
@@ -46,6 +47,11 @@ __all__ = [
 def path(text: str) -> str:
     """Read a path or the URL of one; `~` is the home directory."""
     return local_path(os.path.expanduser(text))
+
+
+def location(text: str) -> str:
+    """Read a path, or the URL of a place such as `s3://bucket/prefix`."""
+    return text if text.startswith(("s3://", "gs://", "az://")) else path(text)
 
 
 def store(text: str) -> str:

@@ -16,8 +16,8 @@ __all__ = ["NAMES", "load"]
 
 NAMES = (
     *("append", "cat", "tail", "topic", "group", "queue", "producer", "info", "config", "maintain"),
-    *("metrics", "verify", "repair", "backup", "restore", "serve", "pipeline", "demo"),
-    "completion",
+    *("metrics", "verify", "repair", "backup", "restore", "ship", "place", "serve", "pipeline"),
+    *("demo", "completion"),
 )
 
 

@@ -11,13 +11,13 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, NamedTuple
 
 from falaj.ship.objects import InFlight
-from falaj.ship.shapes import Piece
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from falaj.ship.objects import Patience
     from falaj.ship.origin import Origin
+    from falaj.ship.shapes import Piece
     from falaj.ship.tree import View
 
 __all__ = ["Target", "fetch", "targets_of"]

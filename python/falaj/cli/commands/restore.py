@@ -1,35 +1,113 @@
-"""`falaj restore`: a store made of a backup."""
+"""`falaj restore`: a store made of a backup, or of what a place holds."""
 
 from __future__ import annotations
 
+import json
 import os
+import re
+import sys
 from typing import TYPE_CHECKING
 
 from falaj.cli import options
-from falaj.cli.arguments import Argument, Command
+from falaj.cli.arguments import Argument, Command, Option
 from falaj.cli.commands.backup import copied
 from falaj.cli.exits import Stop
+from falaj.cli.paint import is_terminal
+from falaj.cli.progress import bar
+from falaj.cli.units import count, show_time, size
 
 if TYPE_CHECKING:
     from falaj.cli.stores import Access
 
 __all__ = ["COMMAND", "restore"]
 
+_ID = re.compile(r"[0-9a-f]{32}")
 
-def restore(access: Access, backup: str, as_json: bool) -> None:
-    """Copy a backup to where the store is to be."""
+
+def restore(
+    access: Access,
+    backup: str,
+    origin: str | None,
+    to_number: int | None,
+    to_time: int | None,
+    as_json: bool,
+) -> None:
+    """Make a store of a backup or a place."""
     to = access.path
+    if _is_place(backup):
+        _from_place(backup, to, origin, to_number, to_time, as_json)
+        return
     if not os.path.isdir(backup):
         raise Stop(f"there is no backup at {backup}: check the path")
+    for given, name in ((origin, "--origin"), (to_number, "--to-number"), (to_time, "--to-time")):
+        if given is not None:
+            raise Stop(f"{name} is for places, and {backup} is a backup: leave it out")
     with access._replace(given=backup).store() as opened:
         copied(opened, to, "restore", as_json)
 
 
+def _is_place(path: str) -> bool:
+    """Tell a place from a backup; a backup is a store."""
+    if "://" in path:
+        return True
+    if not os.path.isdir(path) or os.path.exists(os.path.join(path, "falaj.json")):
+        return False
+    return any(_ID.fullmatch(name) for name in os.listdir(path))
+
+
+def _from_place(
+    place: str,
+    to: str,
+    origin: str | None,
+    to_number: int | None,
+    to_time: int | None,
+    as_json: bool,
+) -> None:
+    from falaj.ship import restore as restoring
+    from falaj.ship.place import open_place
+
+    with bar(f"restore to {to}") as advance:
+        done = restoring.restore(
+            open_place(place),
+            to,
+            origin=origin,
+            to_number=to_number,
+            to_time_us=None if to_time is None else to_time // 1000,
+            progress=lambda done, total: advance(done, total=max(total, done)),
+        )
+    if as_json:
+        print(json.dumps(done._asdict()))
+    elif is_terminal(sys.stdout):
+        parts = f"{count(done.topics, 'topic')}, {count(done.segments, 'segment')}"
+        when = show_time(done.time_us * 1000, "iso")
+        print(f"restored {parts}, {size(done.bytes)} as of number {done.number}, {when}, to {to}")
+
+
 COMMAND = Command(
     restore,
-    "Make a store of a backup.",
-    (Argument("backup", "BACKUP", "Directory of the backup.", read=options.path),),
-    (*options.ACCESS, options.AS_JSON._replace(help="Print what was copied as JSON.")),
+    "Make a store of a backup, or of a place.",
+    (
+        Argument(
+            "backup",
+            "FROM",
+            "Directory of a backup, or a place: s3://…, gs://…, az://…, or its path.",
+            read=options.location,
+        ),
+    ),
+    (
+        *options.ACCESS,
+        Option("--origin", "origin", "Of a place: which origin, if it has several.", "ID"),
+        Option("--to-number", "to_number", "Of a place: as of this number.", "N", options.whole(1)),
+        Option(
+            "--to-time",
+            "to_time",
+            "Of a place: as of the last flush by then: 5m (ago), an ISO time.",
+            "TIME",
+            options.moment,
+        ),
+        options.AS_JSON._replace(help="Print what was copied as JSON."),
+    ),
     "The store's directory must be missing or empty: restore replaces nothing. The store appears "
-    "whole or not at all, and is the same store: committed offsets and checkpoints stay valid.",
+    "whole or not at all, and is the same store: committed offsets and checkpoints stay valid. "
+    "`falaj place list` shows the origins and numbers of a place.",
 )

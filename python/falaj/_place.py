@@ -1,0 +1,132 @@
+"""`restore`, `Store.ship`, and the reports that they return.
+
+Owns the public calls about places; the package `falaj.ship` does the work. It is imported when a
+program needs it, since few do.
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from falaj import _time
+from falaj._paths import local_path
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable
+    from datetime import datetime
+
+    from falaj._store import Store
+
+    Progress = Callable[[int, int], None]
+
+__all__ = ["RestoreReport", "ShipReport", "restore", "ship"]
+
+HISTORY = timedelta(days=7)
+
+
+class RestoreReport(TypedDict):
+    """The result of a restore.
+
+    `number` is the number in the place, and `time_us` when that state was cut from the store, in
+    microseconds since 1970.
+    """
+
+    path: str
+    store: str
+    origin: str
+    number: int
+    time_us: int
+    topics: int
+    segments: int
+    bytes: int
+
+
+class ShipReport(TypedDict):
+    """The result of shipping.
+
+    `number` is the last number that the place acknowledged. `flushes`, `bytes` and `objects` count
+    what this call sent.
+    """
+
+    number: int
+    flushes: int
+    bytes: int
+    objects: int
+
+
+def restore(
+    place: str | os.PathLike[str],
+    path: str | os.PathLike[str],
+    *,
+    origin: str | None = None,
+    to_number: int | None = None,
+    to_time: datetime | str | None = None,
+    progress: Progress | None = None,
+    **options: Any,
+) -> RestoreReport:
+    """Make a store of what a place holds, now or at an earlier moment.
+
+    The new store appears whole or not at all, after every byte of it was checked. It is the same
+    store: committed offsets and checkpoints stay valid. Once it ships, it does so as a new origin.
+
+    Args:
+        place: A directory, or `s3://…`, `gs://…`, `az://…`.
+        path: The new store's directory, which must be missing.
+        origin: Which origin, if several have shipped to the place; the first digits are enough.
+        to_number: The state as of this number.
+        to_time: The state of the last flush at or before this time.
+        progress: Called with the bytes done and all bytes; its exception ends the call.
+        **options: Options of the bucket, such as `endpoint`.
+
+    Raises:
+        UnknownOrigin: The place has no store, or several and `origin` names none of them.
+        HistoryDeleted: The place no longer has the state of that moment.
+        CorruptData: Something in the place is missing or corrupt.
+
+    Example:
+        >>> _ = store.topic("orders").append(b"first")
+        >>> place, copy = store.path.with_name("place"), store.path.with_name("copy")
+        >>> _ = store.ship(place, once=True)
+        >>> falaj.restore(place, copy)["topics"]
+        1
+    """
+    from falaj.ship import restore as restoring
+    from falaj.ship.place import open_place
+
+    done = restoring.restore(
+        open_place(place, **options),
+        os.fspath(local_path(path)),
+        origin=origin,
+        to_number=to_number,
+        to_time_us=None if to_time is None else _time.to_ns(to_time) // 1000,
+        progress=progress,
+    )
+    report: Any = done._asdict()
+    checked: RestoreReport = report
+    return checked
+
+
+def ship(
+    store: Store,
+    place: str | os.PathLike[str],
+    *,
+    once: bool = False,
+    history: timedelta | None = None,
+    new_origin: bool = False,
+    stop: threading.Event | None = None,
+    **options: Any,
+) -> ShipReport:
+    """Ship a store; see `Store.ship`."""
+    from falaj.ship.place import open_place
+    from falaj.ship.shipper import Options, Shipper
+
+    chosen = Options(history=(history or HISTORY).total_seconds(), new_origin=new_origin)
+    shipper = Shipper(store, open_place(place, **options), chosen)
+    if stop is not None:
+        shipper.stop = shipper.patience.stop = stop
+    report: Any = shipper.run(once=once)._asdict()
+    checked: ShipReport = report
+    return checked

@@ -1,0 +1,154 @@
+"""`falaj ship`: a store that is sent to a place while processes write to it.
+
+Owns the signals that end it, and what is printed. The work is done in another thread, so that a
+signal finds the main thread waiting.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from falaj.cli import options
+from falaj.cli.arguments import Argument, Command, Option
+from falaj.cli.exits import say
+from falaj.cli.paint import Paint, is_terminal
+from falaj.cli.progress import Bar
+from falaj.cli.units import count, size
+
+if TYPE_CHECKING:
+    from falaj.cli.stores import Access
+    from falaj.errors import Error
+    from falaj.ship.shipper import Shipped, Shipper
+
+__all__ = ["COMMAND", "ship"]
+
+_NOTICE_S = 30.0
+
+
+def ship(
+    access: Access,
+    place: str,
+    once: bool,
+    plan: bool,
+    new_origin: bool,
+    history: float,
+    as_json: bool,
+) -> None:
+    """Ship a store to a place."""
+    with access.store(writes=not plan) as store:
+        if plan:
+            from falaj.cli.ship_plan import print_plan
+
+            print_plan(store, as_json)
+            return
+        from falaj.ship.place import open_place
+        from falaj.ship.shipper import Options, Shipper
+
+        chosen = Options(history=history, new_origin=new_origin, patience=60.0 if once else None)
+        shipper = Shipper(store, open_place(place), chosen, _Notice())
+        shipped = _Run(shipper, once, as_json).wait()
+        _tell(shipped, place, as_json)
+
+
+class _Notice:
+    """Say on stderr that a place gives no answer, now and then."""
+
+    def __init__(self) -> None:
+        self._said = -_NOTICE_S
+
+    def __call__(self, error: Error) -> None:
+        if time.monotonic() > self._said + _NOTICE_S:
+            self._said = time.monotonic()
+            say(f"{error}; trying again")
+
+
+class _Run:
+    """The work in another thread; Ctrl-C and SIGTERM end it after the flush that is under way."""
+
+    def __init__(self, shipper: Shipper, once: bool, as_json: bool) -> None:
+        self._shipper, self._once, self._as_json = shipper, once, as_json
+        self._done: Shipped | None = None
+        self._failed: BaseException | None = None
+        self._signal = 0
+        self._bar = Bar("ship") if is_terminal(sys.stderr) and not as_json else None
+
+    def wait(self) -> Shipped:
+        thread = threading.Thread(target=self._work, name="falaj-ship")
+        before = {each: signal.signal(each, self._stop) for each in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            thread.start()
+            while thread.is_alive():
+                thread.join(0.2)
+        finally:
+            for each, handler in before.items():
+                signal.signal(each, handler)
+            if self._bar:
+                self._bar.clear()
+        if self._failed is not None:
+            raise self._failed
+        if self._signal == signal.SIGINT:
+            raise KeyboardInterrupt
+        assert self._done is not None
+        return self._done
+
+    def _stop(self, number: int, _frame: object) -> None:
+        if self._signal:
+            raise KeyboardInterrupt  # a second one acts at once
+        self._signal = number
+        self._shipper.stop.set()
+
+    def _work(self) -> None:
+        try:
+            self._done = self._shipper.run(once=self._once, told=self._told)
+        except BaseException as error:  # noqa: BLE001  # raised again in the main thread
+            self._failed = error
+
+    def _told(self, shipped: Shipped) -> None:
+        if self._bar:
+            self._bar.draw(0, None, f"number {shipped.number:,}, {size(shipped.bytes)}")
+        elif self._as_json and not self._once:
+            print(json.dumps(shipped._asdict()), flush=True)
+
+
+def _tell(shipped: Shipped, place: str, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(shipped._asdict()))
+    elif is_terminal(sys.stdout):
+        paint = Paint.of(sys.stdout)
+        sent = f"{count(shipped.flushes, 'flush').replace('flushs', 'flushes')}"
+        print(f"shipped {sent}, {size(shipped.bytes)} to {paint.harmless(place)}")
+
+
+COMMAND = Command(
+    ship,
+    "Ship a store to a place: a bucket, or another disk.",
+    (Argument("place", "PLACE", "s3://…, gs://…, az://…, or a directory.", read=options.location),),
+    (
+        *options.ACCESS,
+        Option("--once", "once", "End when the place has what the store has now.", default=False),
+        Option("--plan", "plan", "Send nothing; print requests and cost a month.", default=False),
+        Option(
+            "--history",
+            "history",
+            "How far back the place can be restored (default 7d).",
+            "SPAN",
+            options.span_from,
+            7 * 86_400.0,
+        ),
+        Option(
+            "--new-origin",
+            "new_origin",
+            "Begin as a new origin, where the place has another history.",
+            default=False,
+        ),
+        options.AS_JSON._replace(help="Print what was shipped as JSON."),
+    ),
+    "It runs until Ctrl-C or SIGTERM, which end it in order; start and stop it as you like. Only "
+    "one process ships a store to a place: a later one takes over. `falaj restore` makes a store "
+    "of a place.",
+)
