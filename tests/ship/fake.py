@@ -11,10 +11,12 @@ import random
 import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from falaj.errors import CorruptData
-from falaj.ship.tree import View
+
+if TYPE_CHECKING:
+    from falaj.ship.tree import View
 
 FIRST = 8192
 TOPIC = "c" * 32

@@ -165,7 +165,7 @@ def _paged(
             or hashlib.sha256(page).hexdigest() != key[-_HASH_TEXT:]
         ):
             raise members.wrong(f"has a page {key} that is missing or corrupt")
-        parts.append(page)
+        parts.append(page[SALT:])
         sizes[key] = size
     content = b"".join(parts)
     try:
