@@ -140,7 +140,7 @@ def _build(
             advance,
             in_flight,
         )
-        builder.finish(parent=origin.origin)
+        builder.finish(parent=origin.origin, number=view.number)
     except BaseException:
         builder.discard()
         raise
