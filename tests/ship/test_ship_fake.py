@@ -5,8 +5,6 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.ship.fake import FakeBuilder, FakeStore, objects_of
-from tests.ship.faults import FaultyPlace
 
 from falaj import _core
 from falaj.errors import (
@@ -22,6 +20,8 @@ from falaj.ship.probe import probe
 from falaj.ship.restore import restore
 from falaj.ship.shipper import Options, Shipper
 from falaj.ship.verify import verify_place
+from ship.fake import FakeBuilder, FakeStore, objects_of
+from ship.faults import FaultyPlace
 
 
 @pytest.fixture(autouse=True)

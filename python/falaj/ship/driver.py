@@ -32,6 +32,7 @@ _PAUSE_S = 0.05
 
 _STOPS: dict[say.Reason, type[Exception]] = {
     say.Reason.FENCED: Fenced,
+    say.Reason.OVERTAKEN: Fenced,
     say.Reason.TWIN: TwinStore,
     say.Reason.BROKEN_CHAIN: CorruptData,
     say.Reason.OTHER_CHECKPOINT: CorruptData,
@@ -40,6 +41,7 @@ _STOPS: dict[say.Reason, type[Exception]] = {
 }
 _HELP: dict[say.Reason, str] = {
     say.Reason.FENCED: "find out which of the two is to go on; to ship here again, start again",
+    say.Reason.OVERTAKEN: "find out which of the two is to go on; to ship here again, start again",
     say.Reason.TWIN: "stop one of the two, restore it from the place, and ship that copy",
     say.Reason.BROKEN_CHAIN: "restore an earlier number, and ship to another place",
     say.Reason.OTHER_CHECKPOINT: "restore an earlier number, and ship to another place",
@@ -69,6 +71,7 @@ class Driver:
         self._checkpoints: OrderedDict[int, Checkpoint] = OrderedDict()
         self._drafts: dict[str, Flush] = {}
         self._pages: dict[str, int] = {}
+        self._checkpoint_body = "", b""
         self._bodies: dict[tuple[say.Head, str], bytes] = {}
 
     # --- The loop --------------------------------------------------------------------------------
@@ -83,13 +86,19 @@ class Driver:
         self._machine, actions = self._machine.on(event)
         self._run(actions)
 
-    def flush(self, draft: Flush) -> None:
+    def flush(self, draft: Flush, *, doubts: bool = False) -> None:
         """Write a flush, and return when it is acknowledged.
+
+        Args:
+            draft: What changed.
+            doubts: Whether this process may have slept so long that another went on without it.
 
         Raises:
             Fenced: Another shipper claimed the origin.
             TwinStore: A copy of this process ships.
         """
+        if doubts:
+            self.send(say.Silence())
         token = os.urandom(8).hex()
         self._drafts[token] = draft
         self.send(say.Flush(token))
@@ -192,29 +201,40 @@ class Driver:
 
     def _put_checkpoint(self, wanted: say.Checkpoint) -> say.PutCheckpointDone:
         """Create a checkpoint of the view, which then lies where the checkpoint says."""
+        key = checkpoint_key(wanted.number)
+        if self._checkpoint_body[0] != key:
+            self._checkpoint_body = key, self._encode_checkpoint(wanted)
+        elif self.patience.stop.wait(_PAUSE_S):
+            raise Stopped
+        body = self._checkpoint_body[1]
+        return say.PutCheckpointDone(self.patience(lambda: self.origin.put_new(key, body)))
+
+    def _encode_checkpoint(self, wanted: say.Checkpoint) -> bytes:
         assert self.uploads is not None
         uploads = self.uploads
         self.view.number, self.view.hash = wanted.number, wanted.hash
         repack(self.view, self.origin, uploads)
         garbage = self.view.garbage()
         made = Checkpoint(self.view, self.view.checkpoint, garbage, list(wanted.garbage))
-        key = checkpoint_key(wanted.number)
         body, self._pages = encode_checkpoint(
-            made, self.origin.whose(key), lambda page: uploads.put("k", salted(page))
+            made,
+            self.origin.whose(checkpoint_key(wanted.number)),
+            lambda page: uploads.put("k", salted(page)),
         )
-        created = self.patience(lambda: self.origin.put_new(key, body))
-        return say.PutCheckpointDone(created)
+        return body
 
     def checkpoint(self) -> None:
         """Make a checkpoint of the view, unless the place has one; begin to count from it."""
+        if self.view.checkpoint == self.view.number:
+            return
         self._checkpoints.clear()
-        before = self.view.checkpoint
         self.send(say.CheckpointNow())
+        self._checkpoint_body = "", b""
         mine, theirs = self.view, self._checkpoints.pop(self.view.number, None)
         if theirs is None:
             mine.started_from(mine.number)
             mine.sizes |= self._pages
-        elif before != mine.number:
+        else:
             self.view = theirs.view
             # Objects that were put for a checkpoint that another body replaced are garbage.
             lost = mine.sizes.keys() - set(theirs.garbage)
@@ -223,7 +243,7 @@ class Driver:
     def _delete(self, numbers: say.Ranges) -> None:
         keys = [number_key(each) for first, end in numbers for each in range(first, end)]
         for at in range(0, len(keys), 500):
-            self.origin.delete(keys[at : at + 500])
+            self.patience(lambda some=keys[at : at + 500]: self.origin.delete(some))  # type: ignore[misc]
 
     # --- Ends ------------------------------------------------------------------------------------
 

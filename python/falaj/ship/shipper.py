@@ -45,6 +45,7 @@ SPACE_S = 0.1
 """Seconds between the beginnings of two flushes while processes wait for the place."""
 LOOK_S = 2.0
 _ASK_S = 0.02
+_SLEPT_LEAST_S = 60.0
 CHECKPOINT_NUMBERS = 256
 CHECKPOINT_BYTES = 8 << 20
 _CHECKPOINT_LEAST = 16
@@ -111,6 +112,7 @@ class Shipper:
         self._sealing: dict[tuple[str, int, int, int], tuple[Sealing, Future[list[str]]]] = {}
         self._sealer = ThreadPoolExecutor(1, "falaj-seal")
         self._expired: set[int] = set()
+        self._awake = time.monotonic(), time.time()
 
     # --- From start to end -----------------------------------------------------------------------
 
@@ -220,7 +222,7 @@ class Shipper:
             return False
         self._began_at = clock
         flush = self._draft(cut, delta, sealed)
-        self._driver.flush(flush)
+        self._driver.flush(flush, doubts=self._slept())
         self._images, self._flushed_at = images, time.monotonic()
         self._files_at = clock if now_files else self._files_at
         # Without files of queues it is not all shipped; the next comparison looks at them again.
@@ -230,6 +232,13 @@ class Shipper:
         if hasattr(self.store, "_acknowledge"):
             self.store._acknowledge(cut)
         return True
+
+    def _slept(self) -> bool:
+        """Tell whether by any clock a part of the history passed since the last flush."""
+        now = time.monotonic(), time.time()
+        before, self._awake = self._awake, now
+        longest = max(self.options.history / 4, _SLEPT_LEAST_S)
+        return any(abs(b - a) > longest for a, b in zip(before, now, strict=True))
 
     def _draft(self, cut: Cut, delta: Delta, sealed: list[tuple[str, Segment]]) -> Flush:
         """Put all bytes, and say what changed."""

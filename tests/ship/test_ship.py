@@ -1,0 +1,188 @@
+"""Shipping and restoring real stores: everything a store has comes back, record by record."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import falaj
+from falaj.errors import CorruptData, PlaceRefused, UnknownOrigin
+from falaj.ship.place import open_place
+from falaj.ship.shipper import Options, Shipper
+from falaj.ship.verify import verify_place
+
+
+def records_of(store: falaj.Store) -> dict[str, list[Any]]:
+    """Everything that readers see, by topic and partition."""
+    found: dict[str, list[Any]] = {}
+    for name in sorted(store.topics):
+        topic = store.any_topic(name, codec=falaj.RAW)
+        for number in topic.partitions:
+            found[f"{name}/{number}"] = [
+                (r.offset, r.timestamp_ns, r.key, list(r.headers), bytes(r.raw or b""))
+                for r in topic.partition(number)
+            ]
+    return found
+
+
+def fill(store: falaj.Store) -> None:
+    """Use all that a store has."""
+    orders = store.topic("orders", segment_bytes=1 << 16, retention_bytes=1 << 18)
+    for step in range(40):
+        orders.extend([b"%d-%d" % (step, n) * 40 for n in range(50)])
+    parts = store.partitioned_topic("parts", partitions=3, codec="json")
+    for n in range(200):
+        parts.append({"n": n}, key=f"k{n % 7}")
+    latest = store.topic("latest", compacted=True, segment_bytes=1 << 16)
+    for n in range(3000):
+        latest.append(b"v%d" % n * 10, key=b"k%d" % (n % 5))
+    latest.compact()
+    left, right = store.topic("left", log="both"), store.topic("right", log="both")
+    with store.transaction() as both:
+        both.append(left, b"l")
+        both.append(right, b"r")
+    with store.consumer("readers", [orders]) as group:
+        group.poll(timeout=0)
+        group.commit()
+    queue = store.queue("jobs", topic="tasks")
+    queue.put_many([b"a", b"b", b"c"])
+    queue.take(timeout=0).ack()
+    queue.take(timeout=0)
+
+
+def test_a_store_with_everything_comes_back_record_by_record(tmp_path: Path) -> None:
+    with falaj.open(tmp_path / "store") as store:
+        fill(store)
+        wanted = records_of(store)
+        committed = store.groups["readers"]["partitions"][0]["committed"]
+        shipped = store.ship(tmp_path / "place", once=True)
+        store.topic("orders").extend([b"more"] * 10)
+        assert store.ship(tmp_path / "place", once=True)["bytes"] < shipped["bytes"] / 10
+        wanted["orders/0"] = records_of(store)["orders/0"]
+        identity = store.id
+    done = falaj.restore(tmp_path / "place", tmp_path / "copy")
+    assert falaj.verify(tmp_path / "copy")["worst"] in (None, "note", "rebuildable")
+    with falaj.open(tmp_path / "copy") as copy:
+        assert copy.id == identity == done["store"]
+        assert records_of(copy) == wanted
+        assert copy.groups["readers"]["partitions"][0]["committed"] == committed
+        jobs = copy.queues["jobs"]
+        assert (jobs["ready"], jobs["done"]) == (2, 1)
+        orders = copy.topic("orders")
+        assert orders.append(b"goes on") == orders.end_offset - 1
+    assert verify_place(open_place(tmp_path / "place"), deep=True)[0].findings == []
+
+
+def test_a_restored_store_ships_as_a_new_origin(tmp_path: Path) -> None:
+    place = tmp_path / "place"
+    with falaj.open(tmp_path / "store") as store:
+        store.topic("orders").append(b"one")
+        store.ship(place, once=True)
+    falaj.restore(place, tmp_path / "copy")
+    with falaj.open(tmp_path / "copy") as copy, falaj.open(tmp_path / "store") as store:
+        copy.topic("orders").append(b"two of the copy")
+        store.topic("orders").append(b"two of the store")
+        copy.ship(place, once=True)
+        store.ship(place, once=True)
+        with pytest.raises(UnknownOrigin):
+            falaj.restore(place, tmp_path / "again")
+        falaj.restore(place, tmp_path / "again", origin=copy._origin())
+    with falaj.open(tmp_path / "again") as again:
+        assert again.topic("orders", codec="bytes")[1].value == b"two of the copy"
+
+
+def test_an_older_copy_of_the_store_is_refused(tmp_path: Path) -> None:
+    place = tmp_path / "place"
+    with falaj.open(tmp_path / "store") as store:
+        orders = store.topic("orders")
+        orders.append(b"one")
+        store._origin()
+        store.close()
+    subprocess.run(["cp", "-a", tmp_path / "store", tmp_path / "old"], check=True)
+    with falaj.open(tmp_path / "store") as store:
+        store.topic("orders").append(b"two")
+        store.ship(place, once=True)
+    with falaj.open(tmp_path / "old") as old:
+        with pytest.raises(PlaceRefused, match="more records of orders"):
+            old.ship(place, once=True)
+        old.topic("orders").append(b"another two")
+        with pytest.raises(PlaceRefused, match="other records of orders"):
+            old.ship(place, once=True)
+        assert old.ship(place, once=True, new_origin=True)["flushes"] == 1
+
+
+def test_each_number_restores_to_the_records_of_its_moment(tmp_path: Path) -> None:
+    account: dict[int, dict[str, list[Any]]] = {}
+    with falaj.open(tmp_path / "store") as store:
+        one = store.topic("one", segment_bytes=1 << 16)
+        two = store.topic("two", compacted=True, segment_bytes=1 << 16)
+        shipper = Shipper(store, open_place(tmp_path / "place"), Options())
+        shipper._shipping = None
+        shipper._claim()
+        for step in range(25):
+            one.extend([os.urandom(50) for _ in range(40 * (step % 4))])
+            two.extend([(b"k%d" % (n % 3), os.urandom(200)) for n in range(60)])
+            if step % 6 == 5:
+                two.compact()
+            if step % 8 == 7:
+                one.trim(before_offset=one.end_offset // 2)
+            shipper.turn()
+            account[shipper.shipped.number] = records_of(store)
+            shipper.care()
+            if step % 7 == 6:
+                shipper.checkpoint()
+    for number, wanted in account.items():
+        falaj.restore(tmp_path / "place", tmp_path / f"at{number}", to_number=number)
+        with falaj.open(tmp_path / f"at{number}", read_only=True) as copy:
+            assert records_of(copy) == wanted
+
+
+def test_a_restore_that_meets_corruption_leaves_nothing(tmp_path: Path) -> None:
+    with falaj.open(tmp_path / "store") as store:
+        store.topic("orders").extend([os.urandom(100) for _ in range(1000)])
+        store.ship(tmp_path / "place", once=True)
+    (pack,) = (tmp_path / "place").glob("*/o/*/k/*")
+    body = bytearray(pack.read_bytes())
+    body[len(body) // 2] ^= 1
+    pack.write_bytes(body)
+    with pytest.raises(CorruptData, match="is corrupt at byte"):
+        falaj.restore(tmp_path / "place", tmp_path / "copy")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["place", "store"]
+
+
+def test_shipping_ends_in_order_and_what_came_last_is_there(tmp_path: Path) -> None:
+    stop = threading.Event()
+    with falaj.open(tmp_path / "store") as store:
+        orders = store.topic("orders")
+        shipping = threading.Thread(
+            target=lambda: store.ship(tmp_path / "place", stop=stop), name="shipping"
+        )
+        shipping.start()
+        orders.extend([b"%d" % n for n in range(1000)])
+        stop.set()
+        shipping.join(30)
+        assert not shipping.is_alive()
+    falaj.restore(tmp_path / "place", tmp_path / "copy")
+    with falaj.open(tmp_path / "copy") as copy:
+        assert len(copy.topic("orders")) == 1000
+
+
+def test_sigterm_ends_the_command_after_a_last_flush(tmp_path: Path) -> None:
+    with falaj.open(tmp_path / "store") as store:
+        store.topic("orders").append(b"first")
+        command = [sys.executable, "-m", "falaj", "ship", "-s", tmp_path / "store", "--json"]
+        process = subprocess.Popen([*command, tmp_path / "place"], stdout=subprocess.PIPE)
+        assert process.stdout is not None
+        assert b'"number": 2' in process.stdout.readline()
+        store.topic("orders").append(b"last")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+        process.stdout.close()
+    falaj.restore(tmp_path / "place", tmp_path / "copy")
+    with falaj.open(tmp_path / "copy") as copy:
+        assert len(copy.topic("orders")) == 2
