@@ -221,10 +221,6 @@ class TopicFinished(ConflictError, ValueError):
     partition: int
 
 
-class Fenced(ConflictError, OSError):
-    """Another process claimed the place of this store."""
-
-
 class TwinStore(ConflictError, OSError):
     """A copy of this store, of the running process too, ships to the same place."""
 
@@ -426,6 +422,13 @@ class PathNotFound(SystemCallFailed, FileNotFoundError):
 
 class NoSpace(MachineError, OSError):
     """Disk, quota or inode table are full, or a file-size limit was hit; the message says which."""
+
+
+class Fenced(MachineError, OSError):
+    """The shipper stopped, because the process of another store claimed its place.
+
+    `offset` is as for `NoShipper`. Find out which of the two stores is to continue.
+    """
 
 
 class PlaceDenied(MachineError, PlaceError, PermissionError):

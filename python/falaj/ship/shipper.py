@@ -16,7 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from falaj.errors import CorruptData, PlaceNotFound, PlaceRefused
+from falaj.errors import CorruptData, Fenced, PlaceNotFound, PlaceRefused, TwinStore
 from falaj.ship import messages as say
 from falaj.ship.delta import Delta, FileImage, Want, compare
 from falaj.ship.driver import Driver
@@ -131,6 +131,10 @@ class Shipper:
                 self._loop(once, told)
             except Stopped:
                 pass
+            except (Fenced, TwinStore):
+                if self._shipping is not None:
+                    self._shipping.fence()
+                raise
             finally:
                 self._sealer.shutdown(cancel_futures=True)
                 if self._driver.uploads is not None:
@@ -229,9 +233,17 @@ class Shipper:
         self._shipped_cut = cut if now_files else None
         self.flushes += 1
         self.bytes += delta.bytes
-        if hasattr(self.store, "_acknowledge"):
-            self.store._acknowledge(cut)
+        self._acknowledge(cut)
         return True
+
+    def _acknowledge(self, cut: Cut) -> None:
+        """Let the store know what has left the machine, and wake who waits for it."""
+        if self._shipping is not None:
+            self.store._acknowledge_ends(
+                (log.directory, log.segments[-1].sequence, log.segments[-1].end)
+                for log in cut.logs
+                if log.segments
+            )
 
     def _slept(self) -> bool:
         """Tell whether by any clock a part of the history passed since the last flush."""
