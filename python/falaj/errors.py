@@ -221,11 +221,11 @@ class TopicFinished(ConflictError, ValueError):
     partition: int
 
 
-class TwinStore(ConflictError, OSError):
+class TwinStore(ConflictError, PlaceError):
     """A copy of this store, of the running process too, ships to the same place."""
 
 
-class PlaceRefused(ConflictError, OSError):
+class PlaceRefused(ConflictError, PlaceError):
     """The place has another history than the store: nothing was shipped.
 
     The message names the topic, and the two ways on.
@@ -259,7 +259,7 @@ class UnknownGroup(UsageError, KeyError):
     """There is no consumer group of this name; the message lists those there are."""
 
 
-class UnknownOrigin(UsageError, KeyError):
+class UnknownOrigin(UsageError, PlaceError, LookupError):
     """The place has no such origin, or several to choose from; the message lists them."""
 
 
@@ -346,7 +346,7 @@ class DecodeFailed(UsageError, ValueError):
     partition: int
 
 
-class HistoryDeleted(UsageError, LookupError):
+class HistoryDeleted(UsageError, PlaceError, LookupError):
     """The place no longer has the numbers that a restore to that moment needs."""
 
 

@@ -88,6 +88,7 @@ def every_command() -> dict[str, Command]:
 
 COMMANDS = every_command()
 SHARED = options_of(ACCESS)
+OF_PLACES = ("place list", "place verify")  # they open no store
 
 
 def test_the_page_lists_the_commands_that_there_are() -> None:
@@ -102,7 +103,7 @@ def test_the_page_lists_the_options_that_commands_of_a_store_have() -> None:
 @pytest.mark.parametrize("name", [name for name in COMMANDS if not name.startswith("pipeline ")])
 def test_the_page_lists_the_options_that_a_command_has(name: str) -> None:
     of = options_of(COMMANDS[name].options)
-    assert of >= SHARED or name in ("serve", "demo", "completion")
+    assert of >= SHARED or name in ("serve", "demo", "completion", *OF_PLACES)
     assert options_of_page(name) == (of if name == "serve" else of - SHARED)
 
 

@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 from itertools import count
 
 import falaj
-from falaj._arguments import Sync
 from falaj.ship.place import Listed, Place, open_place
 from falaj.ship.shipper import Options, Shipper
 
@@ -67,9 +66,9 @@ def write(path: str) -> None:
     for step in count():
         for topic in topics:
             start = topic.end_offset
-            sync: Sync = "durable" if step % 5 == 0 else "interval"
             topic.extend(
-                [b"%d" % (start + n) + b"." * (step % 90) for n in range(step % 40)], sync=sync
+                [b"%d" % (start + n) + b"." * (step % 90) for n in range(step % 40)],
+                sync="durable" if step % 5 == 0 else "interval",
             )
         if step % 50 == 49:
             topics[2].trim(before_offset=topics[2].end_offset // 2)

@@ -175,8 +175,9 @@ def test_shipping_ends_in_order_and_what_came_last_is_there(tmp_path: Path) -> N
 def test_sigterm_ends_the_command_after_a_last_flush(tmp_path: Path) -> None:
     with falaj.open(tmp_path / "store") as store:
         store.topic("orders").append(b"first")
-        command = [sys.executable, "-m", "falaj", "ship", "-s", tmp_path / "store", "--json"]
-        process = subprocess.Popen([*command, tmp_path / "place"], stdout=subprocess.PIPE)
+        words = ["ship", "-s", str(tmp_path / "store"), "--json", str(tmp_path / "place")]
+        command = [sys.executable, "-m", "falaj", *words]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE)
         assert process.stdout is not None
         assert b'"number": 2' in process.stdout.readline()
         store.topic("orders").append(b"last")

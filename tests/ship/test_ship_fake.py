@@ -122,7 +122,7 @@ def test_a_copy_of_the_running_process_is_found_out(place: Place, tmp_path: Path
     twin = begin(FakeStore(tmp_path / "store"), open_place("memory://other"))
     for each in ("_machine", "origin", "view"):
         setattr(twin._driver, each, copy.copy(getattr(first._driver, each)))
-    twin.store = store
+    twin.store = store  # type: ignore[assignment]
     store.logs[0].append(100)
     first.turn()
     store.logs[0].append(100)

@@ -1,4 +1,4 @@
-"""What shipping a store would cost a month, by the prices of a large provider.
+"""Estimate what shipping a store costs a month, by the prices of a large provider.
 
 Owns the prices and the arithmetic. It reads sizes and times of the store, and sends nothing.
 """
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from falaj.cli.tables import Column, table
 from falaj.cli.units import size
+from falaj.codecs import RAW
 from falaj.ship.shipper import CHECKPOINT_NUMBERS, FLUSH_BYTES, FLUSH_S, SPACE_S
 
 if TYPE_CHECKING:
@@ -59,14 +60,15 @@ def _row(what: str, requests: float, dollars: float) -> dict[str, Any]:
 
 def print_plan(store: Store, as_json: bool) -> None:
     """Print what shipping a store would cost."""
-    stored, oldest = 0, time.time()
-    info = store.info()
-    for log in info["logs"]:
-        stored += log["live"]
-    for topic in store.topics:
-        for record in store.any_topic(topic).read(limit=1):
-            oldest = min(oldest, record.timestamp.timestamp())
-    seconds = max(time.time() - oldest, 60.0)
+    stored = sum(log["live"] for log in store.info()["logs"])
+    oldest = time.time_ns()
+    for name in store.topics:
+        topic = store.any_topic(name, codec=RAW)
+        for number in topic.partitions:
+            part = topic.partition(number)
+            if len(part):
+                oldest = min(oldest, part[0].timestamp_ns)
+    seconds = max((time.time_ns() - oldest) / 1e9, 60.0)
     rows = plan_of(stored / seconds * MONTH_S, stored)
     if as_json:
         print(json.dumps(rows))

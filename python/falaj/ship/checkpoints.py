@@ -61,7 +61,7 @@ def encode_checkpoint(
 
     Args:
         checkpoint: What it says.
-        whose: Of which store and origin.
+        whose: The store and the origin.
         put: Puts a page behind a salt into an object, and returns its key.
     """
     view = checkpoint.view
@@ -149,7 +149,7 @@ def _digest(body: bytes) -> str:
 def _paged(
     members: Members, whose: Whose, get: Callable[[str], bytes | None]
 ) -> tuple[Members, dict[str, int]]:
-    """Read the content from its pages, each of which must hash to its name."""
+    """Read the content from its pages; each must hash to its name."""
     parts: list[bytes] = []
     sizes: dict[str, int] = {}
     for each in members.take("pages", list):

@@ -1,4 +1,4 @@
-"""What a cut of a store has that a view of its place lacks.
+"""Find what a cut of a store has and a view of its place lacks.
 
 Owns the comparison: segments that are new, grew, were sealed or are gone; ends that moved; small
 files whose blocks changed. It reads no log byte and sends nothing. Invariant: a view to which the
@@ -22,7 +22,7 @@ __all__ = ["BLOCK", "Delta", "FileImage", "Want", "compare", "image_of"]
 BLOCK = 4096
 """Bytes of a block of a small file."""
 WHOLE_FROM = 8 << 20
-"""A sealed segment of which so many bytes are missing is shipped whole at once."""
+"""A sealed segment that lacks so many bytes in the place is shipped whole at once."""
 
 
 class Want(NamedTuple):

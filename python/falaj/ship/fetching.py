@@ -1,4 +1,4 @@
-"""Reads the pieces of a view from a place, in parallel, and hands out bytes that are checked.
+"""Reads the pieces of a view from a place, in parallel, and passes on bytes that are checked.
 
 Owns how neighbouring pieces become one request, and the bound of bytes in flight. Invariant: every
 piece that is passed on has the checksum that its number says.
@@ -65,7 +65,7 @@ def fetch(
     def work(group: list[Target], taken: int) -> None:
         try:
             for target, data in _read(origin, group, patience):
-                write(target, data[: target.length])
+                write(target, bytes(data[: target.length]))
                 done(target.length)
         finally:
             bound.give(taken)

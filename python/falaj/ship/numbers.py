@@ -2,8 +2,8 @@
 
 Owns the bytes of claims, flushes and checkpoints; docs/PLACE.md, "Numbers", says what they mean.
 Invariant: a body that is read was written by these functions, or it raises `CorruptData` with its
-key. So hostile bytes never reach the store that is being restored. What the numbers say together
-is `tree`'s.
+key. So hostile bytes never reach the store that is being restored. `tree` owns what they say
+together.
 """
 
 from __future__ import annotations

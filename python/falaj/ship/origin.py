@@ -49,7 +49,7 @@ class Origin:
         return f"{self.place.url.rstrip('/')}/{self.root}{key}"
 
     def whose(self, key: str) -> Whose:
-        """Say of which store and origin a body must be."""
+        """Name the store and the origin that a body must be of."""
         return Whose(self.store, self.origin, self.where(key))
 
     def get(self, key: str) -> bytes | None:

@@ -2,7 +2,7 @@
 
 Owns the layout inside objects; docs/PLACE.md, "Objects", describes it. Invariant: bytes of a sealed
 segment replace the pieces that the place has only if they have the same checksums. So bytes that
-became corrupt on the local disk never replace a good copy. What is put is left to `objects`.
+became corrupt on the local disk never replace a good copy. Putting is left to `objects`.
 """
 
 from __future__ import annotations

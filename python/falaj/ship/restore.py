@@ -30,7 +30,7 @@ Progress = Callable[[int, int], None]
 
 
 class RestoreReport(NamedTuple):
-    """What was restored.
+    """The result of a restore.
 
     Attributes:
         path: The new store.
@@ -135,7 +135,7 @@ def _build(
             targets,
             wait,
             lambda target, data: builder.write(
-                target.log, target.sequence, target.piece.position, bytes(data)
+                target.log, target.sequence, target.piece.position, data
             ),
             advance,
             in_flight,

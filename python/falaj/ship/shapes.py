@@ -1,7 +1,7 @@
 """The shapes that a place is made of: pieces, segments, ends, files, and what a flush changes.
 
 Owns plain values without behaviour of their own. docs/PLACE.md says what each of them means in
-bytes; `numbers` writes and reads them; `tree` keeps what all numbers together say. Invariant: a
+bytes. `numbers` writes and reads them. `tree` keeps what all numbers together say. Invariant: a
 piece names bytes that never change, because objects of a place are created once.
 """
 

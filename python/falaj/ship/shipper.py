@@ -69,7 +69,7 @@ class Options(NamedTuple):
 
 
 class Shipped(NamedTuple):
-    """What was shipped.
+    """The result of shipping.
 
     Attributes:
         number: The last number that the place acknowledged; a claim if nothing was new.
@@ -143,7 +143,7 @@ class Shipper:
 
     @property
     def shipped(self) -> Shipped:
-        """What was shipped so far."""
+        """Count what was shipped so far."""
         uploads = self._driver.uploads
         objects = 0 if uploads is None else len(uploads.sizes)
         return Shipped(self._driver.view.number, self.flushes, self.bytes, objects)
@@ -285,7 +285,7 @@ class Shipper:
         return flush
 
     def _put_backlog(self, cut: Cut, delta: Delta, uploads: Uploads) -> None:
-        """Put segments whole of which the place has little or nothing."""
+        """Put segments whole, if the place has little or nothing of them."""
         started = [
             (sealing, sealing.start(uploads))
             for directory, segment in delta.backlog

@@ -1,4 +1,4 @@
-"""What a place holds at a number: logs as segments of pieces, small files, and ends of topics.
+"""The state of a place at a number: logs as segments of pieces, small files, and ends of topics.
 
 Owns the view: it applies numbers one after the other, says which objects are live and which are
 garbage, and chooses what a checkpoint repacks. Invariant: a view is a function of the numbers up to
@@ -214,8 +214,8 @@ class Run:
 def keys_to_repack(view: View) -> set[str]:
     """Choose the objects whose live bytes a checkpoint moves into new ones.
 
-    Numbers are always among them, so that no number stays for the bytes in it. So are objects of
-    which less than half is live, and objects of similar size once there are four of them. So a
+    Numbers are always among them, so that no number stays for the bytes in it. So are objects that
+    are mostly garbage, and objects of similar size once there are four of them. So a
     byte is moved a few times, and the number of objects grows with the bytes alone.
     """
     tiers: dict[int, list[str]] = {}

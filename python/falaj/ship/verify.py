@@ -1,7 +1,7 @@
 """Checks a place: that all it needs is there, and has the bytes that were written.
 
-Owns the list of findings. It changes nothing. What a restore would need is read from `tree`; with
-`deep` a store is really made and thrown away, so that the engine checks each block.
+Owns the list of findings. It changes nothing. `tree` says what a restore would need. With `deep` a
+store is really made and thrown away, so that the engine checks each block.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ RANGE = 8 << 20
 
 
 class PlaceReport(NamedTuple):
-    """What a check of an origin found.
+    """The result of a check of an origin.
 
     Attributes:
         store: The store's id.
