@@ -612,8 +612,8 @@ class Store(StoreTopics):
         """Ship the store to a place, as one process of its own would: `falaj ship`.
 
         Everything on the disk goes to the place, in order, again and again, until `stop` is set.
-        What the place has can be restored to each earlier moment of the history. Only one process
-        ships a store to a place: a later one takes over, and the earlier one stops.
+        Each flush of the history can be restored. Only one process ships a store to a place: a
+        later one takes over, and the earlier one stops.
 
         Args:
             place: A directory on another disk, or `s3://…`, `gs://…`, `az://…`.

@@ -361,14 +361,15 @@ class Shipper:
 
     def _waits(self) -> bool:
         """Tell whether a process waits for the place."""
-        return self._shipping is not None and self._shipping.waiting()
+        asks = getattr(self._shipping, "waiting", None)
+        return asks is not None and bool(asks())
 
     def _sleep(self) -> None:
         """Sleep until a process waits for the place, or it is time to look."""
         self.stop.wait(max(self._began_at + SPACE_S - time.monotonic(), 0.0))
         until = time.monotonic() + LOOK_S
         while time.monotonic() < until and not self._waits():
-            if self.stop.wait(_ASK_S if self._shipping else LOOK_S):
+            if self.stop.wait(_ASK_S):
                 return
 
     def _note(self) -> None:

@@ -96,12 +96,14 @@ COMMAND = Command(
     ),
     (
         *options.ACCESS,
-        Option("--origin", "origin", "Of a place: which origin, if it has several.", "ID"),
-        Option("--to-number", "to_number", "Of a place: as of this number.", "N", options.whole(1)),
+        Option("--origin", "origin", "Origin of a place, if it has several.", "ID"),
+        Option(
+            "--to-number", "to_number", "State of a place as of this number.", "N", options.whole(1)
+        ),
         Option(
             "--to-time",
             "to_time",
-            "Of a place: as of the last flush by then: 5m (ago), an ISO time.",
+            "State of a place by then: 5m (ago), or an ISO time.",
             "TIME",
             options.moment,
         ),
