@@ -108,6 +108,7 @@ class Shipper:
         self._images: dict[str, FileImage] = {}
         self._cut: Cut | None = None
         self._shipped_cut: Cut | None = None
+        self._is_proved = False
         self._flushed_at = self._files_at = self._began_at = -FLUSH_S
         self._sealing: dict[tuple[str, int, int, int], tuple[Sealing, Future[list[str]]]] = {}
         self._sealer = ThreadPoolExecutor(1, "falaj-seal")
@@ -220,6 +221,8 @@ class Shipper:
         sealed = self._sealed(cut)
         self._cut = cut
         if not delta and not sealed:
+            if not self._is_proved:  # an earlier process shipped it all
+                self._acknowledge(cut)
             return False
         late = clock - self._flushed_at >= FLUSH_S
         if not (now or late or self._waits() or delta.bytes >= FLUSH_BYTES):
@@ -238,6 +241,7 @@ class Shipper:
 
     def _acknowledge(self, cut: Cut) -> None:
         """Let the store know what has left the machine, and wake who waits for it."""
+        self._is_proved = True
         if self._shipping is not None:
             self.store._acknowledge_ends(
                 (log.directory, log.segments[-1].sequence, log.segments[-1].end)
@@ -366,7 +370,7 @@ class Shipper:
 
     def _sleep(self) -> None:
         """Sleep until a process waits for the place, or it is time to look."""
-        self.stop.wait(max(self._began_at + SPACE_S - time.monotonic(), 0.0))
+        self.stop.wait(max(self._began_at + SPACE_S - time.monotonic(), _ASK_S))
         until = time.monotonic() + LOOK_S
         while time.monotonic() < until and not self._waits():
             if self.stop.wait(_ASK_S):

@@ -1,0 +1,69 @@
+"""`falaj ship`, `falaj place` and `falaj restore` of a place: codes, choices, refusals."""
+
+import json
+import shutil
+
+import falaj as library
+from cli.shell import Shell
+
+
+def fails(falaj: Shell, code: int, *words: str) -> str:
+    """Run a command that fails with a code, and return all that it prints."""
+    ended = falaj(*words)
+    assert ended.code == code, ended
+    return ended.out + ended.err
+
+
+def test_a_place_is_shipped_listed_verified_and_restored(falaj: Shell) -> None:
+    falaj.ok("append", "-s", "s", "orders", given=b"one\ntwo\n")
+    shipped = json.loads(falaj.ok("ship", "-s", "s", "place", "--once", "--json"))
+    assert shipped["flushes"] == 1
+    (row,) = falaj.ok("place", "list", "place").splitlines()
+    origin = row.split("\t")[1]
+    assert row.split("\t")[2:5] == ["1", "2", ""]
+    falaj.ok("place", "verify", "place", "--deep", "--against", "s", "--origin", origin[:6])
+    falaj.ok("restore", "place", "-s", "copy", "--to-number", "2")
+    assert falaj.ok("cat", "-s", "copy", "orders") == "one\ntwo\n"
+
+
+def test_what_restore_cannot_do_is_said(falaj: Shell) -> None:
+    falaj.ok("append", "-s", "s", "orders", given=b"one\n")
+    falaj.ok("ship", "-s", "s", "place", "--once")
+    falaj.ok("backup", "-s", "s", "copied")
+    assert "is a backup: leave it out" in fails(
+        falaj, 2, "restore", "copied", "-s", "x", "--to-number", "2"
+    )
+    assert "no state that is so old" in fails(
+        falaj, 2, "restore", "place", "-s", "x", "--to-time", "3h"
+    )
+    assert "has not one origin" in fails(falaj, 2, "restore", "place", "-s", "x", "--origin", "zz")
+    assert not (falaj.folder / "x").exists()
+
+
+def test_a_store_that_is_behind_its_place_ends_with_its_own_code(falaj: Shell) -> None:
+    falaj.ok("append", "-s", "s", "orders", given=b"one\n")
+    falaj.ok("ship", "-s", "s", "place", "--once")
+    shutil.copytree(falaj.folder / "s", falaj.folder / "old")
+    falaj.ok("append", "-s", "s", "orders", given=b"two\n")
+    falaj.ok("ship", "-s", "s", "place", "--once")
+    assert "--new-origin" in fails(falaj, 7, "ship", "-s", "old", "place", "--once")
+    falaj.ok("ship", "-s", "old", "place", "--once", "--new-origin")
+    assert "several origins" in fails(falaj, 2, "restore", "place", "-s", "x")
+
+
+def test_corruption_in_a_place_ends_with_one(falaj: Shell) -> None:
+    with library.open(falaj.folder / "s") as store:
+        store.topic("orders").extend([bytes([n % 251]) * 1000 for n in range(100)])
+    falaj.ok("ship", "-s", "s", "place", "--once")
+    (pack,) = (falaj.folder / "place").glob("*/o/*/k/*")
+    pack.write_bytes(pack.read_bytes()[:-1] + b"?")
+    assert pack.name in fails(falaj, 1, "place", "verify", "place")
+    assert pack.name in fails(falaj, 1, "restore", "place", "-s", "x")
+    assert not (falaj.folder / "x").exists()
+
+
+def test_a_plan_names_requests_and_dollars_and_sends_nothing(falaj: Shell) -> None:
+    falaj.ok("append", "-s", "s", "orders", given=b"one\n")
+    rows = json.loads(falaj.ok("ship", "-s", "s", "place", "--plan", "--json"))
+    assert all(row["dollars"] >= 0 for row in rows)
+    assert not (falaj.folder / "place").exists()
