@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["RestoreReport", "ShipReport", "restore", "ship"]
 
 HISTORY = timedelta(days=7)
+_PATIENCE_S = 60.0
 
 
 class RestoreReport(TypedDict):
@@ -123,7 +124,8 @@ def ship(
     from falaj.ship.place import open_place
     from falaj.ship.shipper import Options, Shipper
 
-    chosen = Options(history=(history or HISTORY).total_seconds(), new_origin=new_origin)
+    seconds = (HISTORY if history is None else history).total_seconds()
+    chosen = Options(seconds, patience=_PATIENCE_S if once else None, new_origin=new_origin)
     shipper = Shipper(store, open_place(place, **options), chosen)
     if stop is not None:
         shipper.stop = shipper.patience.stop = stop

@@ -87,7 +87,7 @@ def compare(
     same_logs = {log.directory: log for log in before.logs} if before else {}
     same_files = {file.path: file.parts for file in before.files} if before else {}
     for log in cut.logs:
-        if same_logs.get(log.directory) is not log:
+        if same_logs.get(log.directory) != log:
             _compare_log(view.logs.get(log.directory), log, delta)
     there = {log.directory for log in cut.logs}
     delta.logs.update((name, None) for name in view.logs if name not in there)

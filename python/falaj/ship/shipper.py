@@ -138,8 +138,9 @@ class Shipper:
                 raise
             finally:
                 self._sealer.shutdown(cancel_futures=True)
-                if self._driver.uploads is not None:
-                    self._driver.uploads.close()
+                driver = getattr(self, "_driver", None)
+                if driver is not None and driver.uploads is not None:
+                    driver.uploads.close()
             return self.shipped
 
     @property
@@ -160,8 +161,8 @@ class Shipper:
             with suppress(FileNotFoundError):
                 os.unlink(os.path.join(self.store.path, "origin"))
         origin = Origin(self.place, self.store.id, self.store._origin())
-        self.patience(self._probe)
         self._driver = Driver(origin, Shipping(), self.patience)
+        self.patience(self._probe)
         self._driver.start()
         while self._driver.holds is None:
             self._cut = self.store._cut(self._cut)

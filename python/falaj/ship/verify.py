@@ -14,7 +14,7 @@ import threading
 import zlib
 from typing import TYPE_CHECKING, NamedTuple
 
-from falaj.errors import CorruptData, Error
+from falaj.errors import CorruptData, Error, UnknownOrigin
 from falaj.ship.delta import image_of
 from falaj.ship.driver import read_view
 from falaj.ship.objects import Patience
@@ -71,6 +71,10 @@ def verify_place(
         progress: Called with bytes done and of how many.
     """
     found = [each for each in origins_of(place) if each.origin.startswith(origin or "")]
+    if store is not None and not any(_is_of(store, each) for each in found):
+        raise UnknownOrigin(
+            f"{place.url} has nothing that {store.path} shipped: check the place and the store"
+        )
     return [_verify(place, each, deep, store, progress) for each in found]
 
 
@@ -97,9 +101,15 @@ def _verify(
             progress(done, total)
     if deep and not findings:
         findings += _deep(place, found)
-    if store is not None and store.id == found.store and store._origin() == found.origin:
+    if store is not None and _is_of(store, found):
         findings += compare_with(store, view)
     return PlaceReport(found.store, found.origin, view.number, len(live), total, findings)
+
+
+def _is_of(store: Store, found: Found) -> bool:
+    """Tell whether a store shipped this origin; one that never shipped gets no file for that."""
+    shipped = os.path.exists(os.path.join(store.path, "origin"))
+    return shipped and (store.id, store._origin()) == (found.store, found.origin)
 
 
 def _wrong_with(origin: Origin, key: str, size: int, wait: Patience) -> str | None:
