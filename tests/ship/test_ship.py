@@ -1,5 +1,6 @@
 """Shipping and restoring real stores: everything a store has comes back, record by record."""
 
+import hashlib
 import os
 import signal
 import subprocess
@@ -76,6 +77,25 @@ def test_a_store_with_everything_comes_back_record_by_record(tmp_path: Path) -> 
         orders = copy.topic("orders")
         assert orders.append(b"goes on") == orders.end_offset - 1
     assert verify_place(open_place(tmp_path / "place"), deep=True)[0].findings == []
+
+
+def test_a_sealed_segment_is_an_object_that_is_the_file_without_marks(tmp_path: Path) -> None:
+    with falaj.open(tmp_path / "store") as store:
+        orders = store.topic("orders", segment_bytes=1 << 16)
+        orders.extend([os.urandom(100) for _ in range(2000)])
+        store.ship(tmp_path / "place", once=True)
+    objects = {path.name: path.read_bytes() for path in (tmp_path / "place").glob("*/o/*/s/*")}
+    (log,) = (tmp_path / "store" / "logs").iterdir()
+    files = [path.read_bytes() for path in log.glob("*.log")] or [
+        path.read_bytes() for path in log.iterdir() if path.read_bytes()[:8] == b"FALAJSEG"
+    ]
+    assert len(objects) == len(files) - 1 > 1
+    for name, found in objects.items():
+        assert name.endswith(hashlib.sha256(found).hexdigest())
+        assert found[:512] == found[4096:4608]
+        assert not any(found[512:4096] + found[4608:8192])
+        (file,) = [each for each in files if each[:512] == found[:512]]
+        assert file[8192 : len(found)] == found[8192:]
 
 
 def test_a_restored_store_ships_as_a_new_origin(tmp_path: Path) -> None:

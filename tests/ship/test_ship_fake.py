@@ -15,6 +15,7 @@ from falaj.errors import (
     TwinStore,
     UnknownOrigin,
 )
+from falaj.ship import packing
 from falaj.ship.place import Place, open_place
 from falaj.ship.probe import probe
 from falaj.ship.restore import restore
@@ -231,7 +232,12 @@ def test_a_slow_topic_leaves_few_objects_after_a_thousand_flushes(tmp_path: Path
     assert restored(place, tmp_path / "copy") == store.content()
 
 
-def test_a_backlog_is_shipped_as_whole_segments(place: Place, tmp_path: Path) -> None:
+@pytest.mark.parametrize("part", [64 << 20, 5 << 20])
+def test_a_backlog_is_shipped_as_whole_segments(
+    tmp_path: Path, part: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packing, "PART_MAX", part)
+    place = open_place(f"memory://backlog-{part}")
     store = FakeStore(tmp_path / "store", logs=1)
     for _ in range(3):
         store.logs[0].append(9 << 20)
@@ -240,6 +246,8 @@ def test_a_backlog_is_shipped_as_whole_segments(place: Place, tmp_path: Path) ->
     shipper.turn()
     kinds = {piece.key[0] for piece in shipper._driver.view.pieces()}
     assert kinds == {"s", "n"}
+    sealed = [key for key in shipper._driver.view.live() if key.startswith("s/")]
+    assert len(sealed) == (3 if part > 9 << 20 else 9)
     assert restored(place, tmp_path / "copy") == store.content()
 
 

@@ -224,21 +224,13 @@ class Driver:
         return body
 
     def checkpoint(self) -> None:
-        """Make a checkpoint of the view, unless the place has one; begin to count from it."""
+        """Make a checkpoint of the view, and begin to count from it."""
         if self.view.checkpoint == self.view.number:
             return
-        self._checkpoints.clear()
         self.send(say.CheckpointNow())
         self._checkpoint_body = "", b""
-        mine, theirs = self.view, self._checkpoints.pop(self.view.number, None)
-        if theirs is None:
-            mine.started_from(mine.number)
-            mine.sizes |= self._pages
-        else:
-            self.view = theirs.view
-            # Objects that were put for a checkpoint that another body replaced are garbage.
-            lost = mine.sizes.keys() - set(theirs.garbage)
-            self.view.sizes = {key: mine.sizes[key] for key in lost} | self.view.sizes
+        self.view.started_from(self.view.number)
+        self.view.sizes |= self._pages
 
     def _delete(self, numbers: say.Ranges) -> None:
         keys = [number_key(each) for first, end in numbers for each in range(first, end)]

@@ -365,9 +365,11 @@ class Shipper:
     # --- Waiting ---------------------------------------------------------------------------------
 
     def _waits(self) -> bool:
-        """Tell whether a process waits for the place."""
+        """Tell whether a process may wait for the place; without an answer one may."""
+        if self._shipping is None:
+            return False
         asks = getattr(self._shipping, "waiting", None)
-        return asks is not None and bool(asks())
+        return asks is None or bool(asks())
 
     def _sleep(self) -> None:
         """Sleep until a process waits for the place, or it is time to look."""
