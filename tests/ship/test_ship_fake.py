@@ -247,7 +247,7 @@ def test_a_backlog_is_shipped_as_whole_segments(
     kinds = {piece.key[0] for piece in shipper._driver.view.pieces()}
     assert kinds == {"s", "n"}
     sealed = [key for key in shipper._driver.view.live() if key.startswith("s/")]
-    assert len(sealed) == (3 if part > 9 << 20 else 9)
+    assert len(sealed) == (3 if part > 9 << 20 else 6)
     assert restored(place, tmp_path / "copy") == store.content()
 
 
