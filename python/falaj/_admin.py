@@ -61,7 +61,7 @@ class BackupReport(TypedDict):
     error_classes: list[str]
 
 
-class RestoreReport(TypedDict):
+class BuildReport(TypedDict):
     """The parts of a store that was built from pieces.
 
     `origin` is the id of the store as the origin of what it will write. `problems` lists errors in

@@ -15,10 +15,10 @@ from typing_extensions import Buffer, disjoint_base
 
 from falaj._admin import (
     BackupReport,
+    BuildReport,
     GroupInfo,
     Progress,
     RepairReport,
-    RestoreReport,
     Skipped,
     SkippedOfTopic,
     StoreInfo,
@@ -1182,7 +1182,7 @@ class StoreBuilder:
         parent: str | None = None,
         number: int | None = None,
         progress: Progress | None = None,
-    ) -> RestoreReport:
+    ) -> BuildReport:
         """Check every block, and give the store its name. After an error the builder is over, and nothing
         is left.
 

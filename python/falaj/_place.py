@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from falaj import _time
+from falaj._admin import BuildReport
 from falaj._paths import local_path
 
 if TYPE_CHECKING:
@@ -28,21 +29,18 @@ HISTORY = timedelta(days=7)
 _PATIENCE_S = 60.0
 
 
-class RestoreReport(TypedDict):
+class RestoreReport(BuildReport):
     """The result of a restore.
 
-    `number` is the number in the place, and `time_us` when that state was cut from the store, in
-    microseconds since 1970.
+    `parent` is the origin that it came from, `number` the number in the place, and `time_us` when
+    that state was cut from the store, in microseconds since 1970.
     """
 
     path: str
     store: str
-    origin: str
+    parent: str
     number: int
     time_us: int
-    topics: int
-    segments: int
-    bytes: int
 
 
 class ShipReport(TypedDict):
@@ -97,7 +95,7 @@ def restore(
     from falaj.ship import restore as restoring
     from falaj.ship.place import open_place
 
-    done = restoring.restore(
+    return restoring.restore(
         open_place(place, **options),
         os.fspath(local_path(path)),
         origin=origin,
@@ -105,9 +103,6 @@ def restore(
         to_time_us=None if to_time is None else _time.to_ns(to_time) // 1000,
         progress=progress,
     )
-    report: Any = done._asdict()
-    checked: RestoreReport = report
-    return checked
 
 
 def ship(

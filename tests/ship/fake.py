@@ -11,7 +11,7 @@ import random
 import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from falaj.errors import CorruptData
 
@@ -236,12 +236,12 @@ class FakeBuilder:
         assert position - FIRST + len(data) <= len(self.found[key])
         self.found[key][position - FIRST : position - FIRST + len(data)] = data
 
-    def finish(self, **_: Any) -> Self:
+    def finish(self, **_: Any) -> dict[str, Any]:
         """Keep what was collected."""
         self.built[self.path] = {
             key: self.headers.get(key, b"") + bytes(data) for key, data in self.found.items()
         }
-        return self
+        return {}
 
     def discard(self) -> None:
         """Forget it."""

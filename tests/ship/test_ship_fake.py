@@ -2,6 +2,7 @@
 
 import copy
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -39,7 +40,7 @@ def begin(store: FakeStore, place: Place, **options: float) -> Shipper:
 
 def restored(place: Place, to: Path, **how: int) -> dict[str, bytes]:
     report = restore(place, str(to), **how)  # type: ignore[arg-type]
-    return FakeBuilder.built[report.path]
+    return FakeBuilder.built[report["path"]]
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -53,7 +54,9 @@ def test_each_number_restores_to_what_the_store_held_then(
         log = chance.choice(store.logs)
         for _ in range(chance.randrange(4)):
             log.append(chance.choice([10, 100, 30_000, 200_000]))
-        chance.choice([log.roll, log.drop, log.compact, lambda: None, lambda: None])()
+        steps: list[Callable[[], None]] = [log.roll, log.drop, log.compact]
+        if chance.random() < 0.6:
+            chance.choice(steps)()
         store.files["queues/q"] = bytearray(chance.randbytes(20_000))
         if step % 7 == 3:
             store.files.pop("consumers/c", None)
@@ -152,7 +155,7 @@ def test_a_place_that_is_ahead_or_different_is_left_alone(place: Place, tmp_path
     with pytest.raises(UnknownOrigin, match="several origins"):
         restore(place, str(tmp_path / "copy"))
     report = restore(place, str(tmp_path / "copy"), origin=store._origin())
-    assert FakeBuilder.built[report.path] == store.content()
+    assert FakeBuilder.built[report["path"]] == store.content()
 
 
 def test_bytes_that_rotted_locally_never_replace_a_good_copy(place: Place, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from falaj import _core
 from falaj.errors import HistoryDeleted, InvalidArgument, UnknownOrigin
@@ -21,36 +21,14 @@ from falaj.ship.origin import Found, Origin, origins_of
 from falaj.ship.shapes import Flush
 
 if TYPE_CHECKING:
+    from falaj._admin import BuildReport
+    from falaj._place import RestoreReport
     from falaj.ship.place import Place
     from falaj.ship.tree import View
 
-__all__ = ["RestoreReport", "choose_origin", "number_at", "restore"]
+__all__ = ["choose_origin", "number_at", "restore"]
 
 Progress = Callable[[int, int], None]
-
-
-class RestoreReport(NamedTuple):
-    """The result of a restore.
-
-    Attributes:
-        path: The new store.
-        store: Its id, which is that of the store that was shipped.
-        origin: The origin it was restored from.
-        number: The number in the place.
-        time_us: When that state was cut from the store, in microseconds since 1970.
-        topics: How many topics it has.
-        segments: How many segments.
-        bytes: How many bytes were read.
-    """
-
-    path: str
-    store: str
-    origin: str
-    number: int
-    time_us: int
-    topics: int
-    segments: int
-    bytes: int
 
 
 def restore(
@@ -91,24 +69,20 @@ def restore(
     view = read_view(source, wait, to_number)
     if not view.files:
         raise HistoryDeleted(f"{source.where('')} has no flush yet at number {view.number}")
-    _build(source, view, path, wait, in_flight, progress or (lambda done, total: None))
-    topics = sum(each.endswith("/topic.json") for each in view.files)
-    segments = sum(len(log.segments) for log in view.logs.values())
-    return RestoreReport(
-        os.fspath(path),
-        chosen.store,
-        chosen.origin,
-        view.number,
-        view.time_us,
-        topics,
-        segments,
-        view.bytes_to_restore(),
-    )
+    built = _build(source, view, path, wait, in_flight, progress or (lambda done, total: None))
+    return {
+        **built,
+        "path": os.fspath(path),
+        "store": chosen.store,
+        "parent": chosen.origin,
+        "number": view.number,
+        "time_us": view.time_us,
+    }
 
 
 def _build(
     origin: Origin, view: View, path: str, wait: Patience, in_flight: int, progress: Progress
-) -> None:
+) -> BuildReport:
     builder = _core.StoreBuilder(path)
     try:
         for name, file in view.files.items():
@@ -140,7 +114,7 @@ def _build(
             advance,
             in_flight,
         )
-        builder.finish(parent=origin.origin, number=view.number)
+        return builder.finish(parent=origin.origin, number=view.number)
     except BaseException:
         builder.discard()
         raise

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from falaj.cli import options
 from falaj.cli.arguments import Argument, Command, Option
 from falaj.cli.commands.backup import copied
-from falaj.cli.exits import Stop
+from falaj.cli.exits import Stop, told
 from falaj.cli.paint import is_terminal
 from falaj.cli.progress import bar
 from falaj.cli.units import count, show_time, size
@@ -76,11 +76,13 @@ def _from_place(
             progress=lambda done, total: advance(done, total=max(total, done)),
         )
     if as_json:
-        print(json.dumps(done._asdict()))
+        print(json.dumps(done))
     elif is_terminal(sys.stdout):
-        parts = f"{count(done.topics, 'topic')}, {count(done.segments, 'segment')}"
-        when = show_time(done.time_us * 1000, "iso")
-        print(f"restored {parts}, {size(done.bytes)} as of number {done.number}, {when}, to {to}")
+        parts = f"{count(done['topics'], 'topic')}, {count(done['segments'], 'segment')}"
+        when = show_time(done["time_us"] * 1000, "iso")
+        print(f"restored {parts}, {size(done['bytes'])} as of {when}, to {to}")
+    if code := told(zip(done["problems"], done["error_classes"], strict=True)):
+        raise Stop.silent(code)
 
 
 COMMAND = Command(
