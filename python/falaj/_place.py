@@ -32,8 +32,8 @@ _PATIENCE_S = 60.0
 class RestoreReport(BuildReport):
     """The result of a restore.
 
-    `parent` is the origin that it came from, `number` the number in the place, and `time_us` when
-    that state was cut from the store, in microseconds since 1970.
+    `parent` is the origin that it came from, and `number` the number in the place. `time_us` says
+    when that state was cut from the store, in microseconds since 1970.
     """
 
     path: str

@@ -2,7 +2,6 @@
 
 import copy
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -54,9 +53,8 @@ def test_each_number_restores_to_what_the_store_held_then(
         log = chance.choice(store.logs)
         for _ in range(chance.randrange(4)):
             log.append(chance.choice([10, 100, 30_000, 200_000]))
-        steps: list[Callable[[], None]] = [log.roll, log.drop, log.compact]
         if chance.random() < 0.6:
-            chance.choice(steps)()
+            chance.choice([log.roll, log.drop, log.compact])()
         store.files["queues/q"] = bytearray(chance.randbytes(20_000))
         if step % 7 == 3:
             store.files.pop("consumers/c", None)
