@@ -108,7 +108,7 @@ impl Stream {
         loop {
             // Before the look: all that a finished topic has is found by a look from now on.
             let is_over = self.parts.iter().all(|part| part.reading.topic.is_finished());
-            // What came since the last look to the end is news, and so is the end of a topic.
+            // All that came since the last look to the end is news, and so is the end of a topic.
             if !std::mem::take(&mut self.is_at_end) || is_over {
                 match self.look(on).await {
                     Ok(Some(body)) if self.left == 0 => return (Some(body), None),
