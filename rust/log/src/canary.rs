@@ -83,8 +83,6 @@ pub enum Canary {
     ReservationReclaimed,
     /// A job whose reservation ended without a word is delivered together with others.
     ReservationUnsuspected,
-    /// The lease of a reservation counts for a later reservation of its job.
-    ReservationOfAnyDelivery,
     /// A ticket settles the record that took the place of its own in a power failure.
     TicketWithoutMark,
     /// The metadata of a commit is stored before its offset, by a write of its own.
@@ -104,7 +102,7 @@ pub enum Canary {
 
 impl Canary {
     /// All canaries, with their names.
-    pub const ALL: [(Self, &'static str); 44] = [
+    pub const ALL: [(Self, &'static str); 43] = [
         (Self::NoCrc, "no-crc"),
         (Self::CrcWithoutSalt, "crc-without-salt"),
         (Self::CrcWithoutCommitWord, "crc-without-commit-word"),
@@ -141,7 +139,6 @@ impl Canary {
         (Self::CountedAtTake, "counted-at-take"),
         (Self::ReservationReclaimed, "reservation-reclaimed"),
         (Self::ReservationUnsuspected, "reservation-unsuspected"),
-        (Self::ReservationOfAnyDelivery, "reservation-of-any-delivery"),
         (Self::TicketWithoutMark, "ticket-without-mark"),
         (Self::MetadataBeforeOffset, "metadata-before-offset"),
         (Self::PropertiesOneByOne, "properties-one-by-one"),

@@ -279,8 +279,7 @@ impl<'a> Ring<'a> {
     fn reserved(&self, lease: &Lease, now: Now) -> std::result::Result<FoundEntry, &'static str> {
         let found = self.file.entry(lease.offset);
         let entry = &found.entry;
-        let is_this = entry.is_reserved()
-            && (entry.deliveries == lease.delivery || planted(Canary::ReservationOfAnyDelivery));
+        let is_this = entry.is_reserved() && entry.deliveries == lease.delivery;
         match entry.state {
             State::Done => Err(DONE),
             State::Delayed if is_this && entry.when > now.wall => Ok(found),

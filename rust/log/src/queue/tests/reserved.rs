@@ -139,7 +139,8 @@ fn a_ticket_settles_no_record_that_took_the_place_of_a_lost_one() {
     let queue = open(&topic, false);
     assert_eq!(queue.info().unwrap().in_flight, 5);
     for ticket in &tickets[2..] {
-        assert!(matches!(find(&queue, ticket), Err(Error::LeaseExpired { .. })));
+        let is_refused = matches!(find(&queue, ticket), Err(Error::LeaseExpired { .. }));
+        assert!(is_refused, "a ticket counts for the record that took the place of its own");
     }
     for ticket in &tickets[..2] {
         job(&queue, ticket).ack().unwrap();
