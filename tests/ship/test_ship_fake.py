@@ -16,13 +16,16 @@ from falaj.errors import (
     UnknownOrigin,
 )
 from falaj.ship import packing
+from falaj.ship import shipper as shipper_module
+from falaj.ship.objects import Stopped
 from falaj.ship.place import Place, open_place
 from falaj.ship.probe import probe
 from falaj.ship.restore import restore
+from falaj.ship.shapes import number_key
 from falaj.ship.shipper import Options, Shipper
 from falaj.ship.verify import verify_place
 from ship.fake import FakeBuilder, FakeStore, objects_of
-from ship.faults import FaultyPlace
+from ship.faults import FaultyPlace, Rates
 
 
 @pytest.fixture(autouse=True)
@@ -265,3 +268,51 @@ def test_a_moment_chooses_the_last_flush_before_it(tmp_path: Path) -> None:
         assert restored(place, tmp_path / f"{at}", to_time_us=moment) == content
     with pytest.raises(HistoryDeleted, match="no state that is so old"):
         restore(place, str(tmp_path / "copy"), to_time_us=1)
+
+
+def test_claims_alone_are_covered_by_checkpoints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shipper_module, "CHECKPOINT_NUMBERS", 5)
+    store, place = FakeStore(tmp_path / "store"), open_place("memory://claims-alone")
+    store.logs[0].append(50)
+    for _ in range(12):
+        Shipper(store, place).run(once=True)  # type: ignore[arg-type]
+    root = f"{store.id}/o/{store._origin()}"
+    assert len(list(place.list_after(f"{root}/c"))) == 2
+    assert restored(place, tmp_path / "copy") == store.content()
+
+
+def test_a_stopped_place_is_asked_again_and_a_stop_ends_the_wait(tmp_path: Path) -> None:
+    store, inner = FakeStore(tmp_path / "store"), open_place("memory://stopped")
+    store.logs[0].append(50)
+    shipper = begin(store, FaultyPlace(inner, 1, Rates(0, 0, 0, 0)))
+    shipper.turn()
+    before = shipper.shipped.number
+    shipper.place.is_down = True  # type: ignore[attr-defined]
+    store.logs[0].append(50)
+    told: list[Exception] = []
+
+    def notice(error: Exception) -> None:
+        told.append(error)
+        if len(told) == 3:
+            shipper.stop.set()
+
+    shipper.patience.notice = notice
+    with pytest.raises(Stopped):
+        shipper.turn()
+    assert len(told) == 3
+    assert len(list(inner.list_after(f"{store.id}/o/{store._origin()}/n"))) == before
+
+
+def test_only_the_changed_blocks_of_a_small_file_are_sent(tmp_path: Path) -> None:
+    store, place = FakeStore(tmp_path / "store"), open_place("memory://blocks")
+    store.files["consumers/c"] = bytearray(store.chance.randbytes(20_000))
+    shipper = begin(store, place)
+    shipper.turn()
+    store.files["consumers/c"][9000] ^= 1
+    shipper.turn()
+    pieces = shipper._driver.view.files["consumers/c"].pieces
+    newest = number_key(shipper.shipped.number)
+    assert [piece.position for piece in pieces if piece.key == newest] == [8192]
+    assert restored(place, tmp_path / "copy") == store.content()

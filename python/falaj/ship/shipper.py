@@ -129,6 +129,7 @@ class Shipper:
         with self._guard():
             try:
                 self._claim()
+                self.care()  # claims alone grow, too
                 self._loop(once, told)
             except Stopped:
                 pass
