@@ -424,13 +424,6 @@ class NoSpace(MachineError, OSError):
     """Disk, quota or inode table are full, or a file-size limit was hit; the message says which."""
 
 
-class Fenced(MachineError, OSError):
-    """The shipper stopped, because the process of another store claimed its place.
-
-    `offset` is as for `NoShipper`. Find out which of the two stores is to continue.
-    """
-
-
 class PlaceDenied(MachineError, PlaceError, PermissionError):
     """The place refuses these credentials: they are missing, wrong, expired or lack a right."""
 

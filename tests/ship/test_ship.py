@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import falaj
-from falaj.errors import CorruptData, PlaceRefused, UnknownOrigin
+from falaj.errors import CorruptData, LockTimeout, NoShipper, PlaceRefused, UnknownOrigin
 from falaj.ship.place import open_place
 from falaj.ship.shipper import Options, Shipper
 from falaj.ship.verify import verify_place
@@ -208,3 +208,35 @@ def test_sigterm_ends_the_command_after_a_last_flush(tmp_path: Path) -> None:
     falaj.restore(tmp_path / "place", tmp_path / "copy")
     with falaj.open(tmp_path / "copy") as copy:
         assert len(copy.topic("orders")) == 2
+
+
+def test_a_remote_append_returns_once_the_place_has_it(tmp_path: Path) -> None:
+    with falaj.open(tmp_path / "store") as store:
+        orders = store.topic("orders", codec="bytes")
+        with pytest.raises(NoShipper):
+            orders.append(b"not shipped", sync="remote", timeout=10)
+        words = ["ship", "-s", str(tmp_path / "store"), "--json", str(tmp_path / "place")]
+        process = subprocess.Popen([sys.executable, "-m", "falaj", *words], stdout=subprocess.PIPE)
+        assert process.stdout is not None
+        assert process.stdout.readline()
+        for number in range(5):
+            orders.append(b"%d" % number, sync="remote", timeout=30)
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        with pytest.raises(NoShipper):
+            orders.append(b"again", sync="remote", timeout=10)
+    falaj.restore(tmp_path / "place", tmp_path / "copy")
+    with falaj.open(tmp_path / "copy") as copy:
+        found = [record.value for record in copy.topic("orders", codec="bytes")]
+        assert found == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_a_second_process_that_ships_a_store_is_refused_while_the_first_lives(
+    tmp_path: Path,
+) -> None:
+    with falaj.open(tmp_path / "store", lock_timeout=0.2) as store:
+        store.topic("orders").append(b"one")
+        with store._shipping(), pytest.raises(LockTimeout, match="ships the store"):
+            store.ship(tmp_path / "place", once=True)
+        assert store.ship(tmp_path / "place", once=True)["flushes"] == 1
