@@ -11,11 +11,13 @@ import random
 import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from falaj.errors import CorruptData
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from falaj.ship.tree import View
 
 FIRST = 8192
@@ -157,6 +159,23 @@ class FakeLog:
         self.segments[:-1] = [made]
 
 
+class FakeGuard:
+    """Says that the store is shipped; no process waits."""
+
+    def waiting(self) -> bool:
+        """Tell that none waits."""
+        return False
+
+    def fence(self) -> None:
+        """Forget that it was fenced."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End."""
+
+
 class FakeStore:
     """A store of a few logs and files."""
 
@@ -168,6 +187,12 @@ class FakeStore:
         self.logs = [FakeLog(f"log{n}", self.chance) for n in range(logs)]
         self.files: dict[str, bytearray] = {"falaj.json": bytearray(b"{}\n")}
         self.acknowledged = 0
+
+    def _shipping(self) -> FakeGuard:
+        return FakeGuard()
+
+    def _acknowledge_ends(self, ends: Iterable[tuple[str, int, int]]) -> None:
+        self.acknowledged += len(list(ends)) > 0
 
     def _origin(self) -> str:
         path = Path(self.path, "origin")

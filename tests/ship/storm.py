@@ -79,7 +79,6 @@ def ship(path: str, url: str, seed: int) -> None:
     store = falaj.open(path)
     place = KillingPlace(open_place(url), seed, 0.01)
     shipper = Shipper(store, place, Options(history=3600.0))
-    shipper._shipping = None
     shipper._claim()
     print("claimed", flush=True)  # noqa: T201  # the account
     for step in count(1):

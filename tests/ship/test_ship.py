@@ -143,7 +143,6 @@ def test_each_number_restores_to_the_records_of_its_moment(tmp_path: Path) -> No
         one = store.topic("one", segment_bytes=1 << 16)
         two = store.topic("two", compacted=True, segment_bytes=1 << 16)
         shipper = Shipper(store, open_place(tmp_path / "place"), Options())
-        shipper._shipping = None
         shipper._claim()
         for step in range(25):
             one.extend([os.urandom(50) for _ in range(40 * (step % 4))])

@@ -35,7 +35,6 @@ def builder(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def begin(store: FakeStore, place: Place, **options: float) -> Shipper:
     shipper = Shipper(store, place, Options(**options))  # type: ignore[arg-type]
-    shipper._shipping = None
     shipper._claim()
     return shipper
 

@@ -13,7 +13,7 @@ import threading
 import time
 import zlib
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from falaj.errors import CorruptData, Fenced, PlaceNotFound, PlaceRefused, TwinStore
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from falaj._core import Cut, CutLog, CutSegment
+    from falaj._core import Shipping as Guard
     from falaj._store import Store
     from falaj.errors import Error
     from falaj.ship.place import Place
@@ -111,6 +112,7 @@ class Shipper:
         self._is_proved = False
         self._flushed_at = self._files_at = self._began_at = -FLUSH_S
         self._sealing: dict[tuple[str, int, int, int], tuple[Sealing, Future[list[str]]]] = {}
+        self._shipping: Guard | None = None
         self._sealer = ThreadPoolExecutor(1, "falaj-seal")
         self._expired: set[int] = set()
         self._awake = time.monotonic(), time.time()
@@ -151,10 +153,10 @@ class Shipper:
         objects = 0 if uploads is None else len(uploads.sizes)
         return Shipped(self._driver.view.number, self.flushes, self.bytes, objects)
 
-    def _guard(self) -> AbstractContextManager[object]:
+    def _guard(self) -> Guard:
         """Say in the store that it is being shipped."""
-        self._shipping = self.store._shipping() if hasattr(self.store, "_shipping") else None
-        return self._shipping or nullcontext()
+        self._shipping = self.store._shipping()
+        return self._shipping
 
     def _claim(self) -> None:
         """Read the place, compare, and claim; again where another process was faster."""
@@ -366,11 +368,8 @@ class Shipper:
     # --- Waiting ---------------------------------------------------------------------------------
 
     def _waits(self) -> bool:
-        """Tell whether a process may wait for the place; without an answer one may."""
-        if self._shipping is None:
-            return False
-        asks = getattr(self._shipping, "waiting", None)
-        return asks is None or bool(asks())
+        """Tell whether a process waits for the place."""
+        return self._shipping is not None and self._shipping.waiting()
 
     def _sleep(self) -> None:
         """Sleep until a process waits for the place, or it is time to look."""
