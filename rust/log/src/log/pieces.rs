@@ -1,7 +1,7 @@
 //! Segments of a log that come from elsewhere, and the segment with which the log goes on.
 //!
-//! Owns what a log consists of when it is built from pieces: files of segments with fresh marks, the
-//! links between them, and an empty segment behind the last one. That segment has a salt of its own.
+//! Owns the parts of a log that is built from pieces. These are files of segments with fresh marks,
+//! the links between them, and an empty segment behind the last. That one has a salt of its own.
 //! So two logs that are built from the same pieces write later segments that never pass for each
 //! other's. Invariant: a [`SegmentPiece`] has numbers that a segment may have, whatever a caller
 //! says. [`super::verify`] checks the blocks; [`crate::store`] decides where the pieces go. See
@@ -33,8 +33,8 @@ pub struct SegmentPiece {
 }
 
 impl SegmentPiece {
-    /// Check a description. `header` is the first sector of the segment, `end` where its content
-    /// ends, and `len` where its bytes end: behind the end block, if one names the next segment.
+    /// Check a description. `header` is the first sector of the segment, and `end` is where its
+    /// content ends. Its bytes end at `len`, behind the end block if one names the next segment.
     /// Only the last segment of a log is not sealed.
     ///
     /// # Errors
@@ -124,8 +124,8 @@ impl SegmentPiece {
     }
 }
 
-/// Put an empty segment with a salt of its own behind the last one, and sync it, its name and all
-/// other names in the log's directory. Return the log's state there.
+/// Put an empty segment with a salt of its own behind the last one. Sync it, and all names in the
+/// log's directory. Return the log's state there.
 ///
 /// # Errors
 /// `SystemCallFailed`, `NoSpace`; `CorruptData` for a last segment that does not verify.

@@ -10,8 +10,8 @@
 //! ```
 //!
 //! The store is the one that the pieces came from, by its id and the generations of its topics. But
-//! it goes on by itself: behind each log lies an empty segment with a salt of its own, and the file
-//! `origin` says where it came from.
+//! it goes on by itself. Behind each log lies an empty segment with a salt of its own. The file
+//! `origin` says where the store came from.
 //!
 //! | file | owns |
 //! |---|---|
@@ -134,9 +134,9 @@ impl PieceBuilder {
         Ok(())
     }
 
-    /// Begin a segment of a log: `log` is the name of its directory, `header` its first 512 bytes,
-    /// `end` where its content ends and `len` where its bytes end. The last segment of a log is the
-    /// only one that is not sealed.
+    /// Begin a segment of a log: `log` is the name of its directory, `header` its first 512 bytes.
+    /// Its content ends at `end`, and its bytes at `len`. The last segment of a log is the only one
+    /// that is not sealed.
     ///
     /// # Errors
     /// `InvalidArgument` for a log that no store can have, and a segment that was begun before.
