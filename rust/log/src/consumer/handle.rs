@@ -445,13 +445,9 @@ impl GroupMember {
         let mut pending = held.pending;
         let safe = cursors::safe_after(safe, &mut pending, (committed, address), on_medium);
         let serial = held.cursor.serial.wrapping_add(1);
-        let early = planted(Canary::MetadataBeforeOffset).then(|| StoredCursor {
-            serial,
-            metadata,
-            ..held.cursor
-        });
-        let cursor = StoredCursor { serial, committed, safe, incarnation, metadata, ..held.cursor };
-        if let Some(early) = early {
+        let early = StoredCursor { serial, metadata, ..held.cursor };
+        let cursor = StoredCursor { committed, safe, incarnation, ..early };
+        if planted(Canary::MetadataBeforeOffset) {
             cursors::store(&self.file, index, &early)?;
         }
         cursors::store(&self.file, index, &cursor)?;
