@@ -282,6 +282,19 @@ def test_claims_alone_are_covered_by_checkpoints(
     assert restored(place, tmp_path / "copy") == store.content()
 
 
+def test_a_segment_that_retention_deleted_while_no_shipper_ran_stops_none(tmp_path: Path) -> None:
+    store, place = FakeStore(tmp_path / "store", logs=1), open_place("memory://retention-first")
+    shipper = begin(store, place)
+    store.logs[0].append(60_000)
+    shipper.turn()
+    store.logs[0].roll()
+    store.logs[0].append(10)
+    shipper.turn()  # the place has a sealed segment in a pack
+    store.logs[0].drop()
+    Shipper(store, place).run(once=True)  # type: ignore[arg-type]
+    assert restored(place, tmp_path / "copy") == store.content()
+
+
 def test_a_stopped_place_is_asked_again_and_a_stop_ends_the_wait(tmp_path: Path) -> None:
     store, inner = FakeStore(tmp_path / "store"), open_place("memory://stopped")
     store.logs[0].append(50)

@@ -32,7 +32,7 @@ from falaj.ship.tree import LogView, View
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Checkpoint", "decode_checkpoint", "encode_checkpoint"]
+__all__ = ["Checkpoint", "Outline", "decode_checkpoint", "decode_outline", "encode_checkpoint"]
 
 PAGE = 1 << 20
 """Bytes of content above which it goes to pages, objects of their own."""
@@ -49,6 +49,18 @@ class Checkpoint:
     """
 
     view: View
+    before: int
+    garbage: list[str]
+    numbers: list[tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """A checkpoint without what the store held: all that deletion needs, and no page is read."""
+
+    number: int
+    claim: int
+    hash: str
     before: int
     garbage: list[str]
     numbers: list[tuple[int, int]]
@@ -102,13 +114,9 @@ def decode_checkpoint(
         UnsupportedVersion: A newer falaj wrote it.
     """
     members = decode_head(body, number, whose)
-    if members.take("kind", str) != "checkpoint":
-        raise members.wrong("is no checkpoint")
-    view = View(number, members.number("claim", number + 1), members.hash("hash"))
+    outline = _outline(members, number)
+    view = View(number, outline.claim, outline.hash)
     view.time_us = members.number("time_us", 2**63, -(2**63))
-    before = members.number("before", max(number, 1))
-    numbers = _ranges(members, number)
-    garbage = [object_key_of(each, members) for each in members.take("garbage", list)]
     inner, pages = members, dict[str, int]()
     if members.has("pages"):
         inner, pages = _paged(members, whose, get)
@@ -126,7 +134,30 @@ def decode_checkpoint(
             raise members.wrong(f"has file {path} as a change")
         view.files[path] = file
     view.sizes, view.checkpoint = objects | pages, number
-    return Checkpoint(view, before, garbage, numbers)
+    return Checkpoint(view, outline.before, outline.garbage, outline.numbers)
+
+
+def decode_outline(body: bytes, number: int, whose: Whose) -> Outline:
+    """Read what a checkpoint says about deletion.
+
+    Raises:
+        CorruptData: It is none, or of another store, origin or number.
+        UnsupportedVersion: A newer falaj wrote it.
+    """
+    return _outline(decode_head(body, number, whose), number)
+
+
+def _outline(members: Members, number: int) -> Outline:
+    if members.take("kind", str) != "checkpoint":
+        raise members.wrong("is no checkpoint")
+    return Outline(
+        number,
+        members.number("claim", number + 1),
+        members.hash("hash"),
+        members.number("before", max(number, 1)),
+        [object_key_of(each, members) for each in members.take("garbage", list)],
+        _ranges(members, number),
+    )
 
 
 def _ranges(members: Members, number: int) -> list[tuple[int, int]]:

@@ -24,9 +24,12 @@ from falaj.ship.tree import View
 
 if TYPE_CHECKING:
     from falaj.ship.origin import Origin
+    from falaj.ship.past import Past
 
 __all__ = ["Driver", "read_view"]
 
+ORPHANS_MOST = 4096
+"""Orphans that one checkpoint lists; the next one lists more."""
 _KEPT = 8
 _PAUSE_S = 0.05
 
@@ -66,6 +69,9 @@ class Driver:
         self.ended: int | None = None
         self.holds: int | None = None
         self.acknowledged: list[str] = []
+        self.line: set[int] = set()  # checkpoints of this process, and of the past once it is known
+        self.orphans: list[str] = []
+        self.knows_past = False
         self._machine = machine
         self._numbers: OrderedDict[str, tuple[Claim | Flush, int]] = OrderedDict()
         self._checkpoints: OrderedDict[int, Checkpoint] = OrderedDict()
@@ -214,7 +220,9 @@ class Driver:
         uploads = self.uploads
         self.view.number, self.view.hash = wanted.number, wanted.hash
         repack(self.view, self.origin, uploads)
-        garbage = self.view.garbage()
+        live = self.view.live()
+        orphans = {key for key in self.orphans[:ORPHANS_MOST] if key not in live}
+        garbage = sorted(orphans.union(self.view.garbage()))
         made = Checkpoint(self.view, self.view.checkpoint, garbage, list(wanted.garbage))
         body, self._pages = encode_checkpoint(
             made,
@@ -229,8 +237,16 @@ class Driver:
             return
         self.send(say.CheckpointNow())
         self._checkpoint_body = "", b""
+        del self.orphans[:ORPHANS_MOST]
         self.view.started_from(self.view.number)
         self.view.sizes |= self._pages
+        self.line.add(self.view.number)
+
+    def remember(self, past: Past) -> None:
+        """Take what was found out about the past: the next checkpoints list the orphans."""
+        self.line |= past.line
+        self.orphans = list(past.orphans)
+        self.knows_past = True
 
     def _delete(self, numbers: say.Ranges) -> None:
         keys = [number_key(each) for first, end in numbers for each in range(first, end)]

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 __all__ = [
     "FORMAT",
     "NO_HASH",
+    "OBJECT",
     "Members",
     "Whose",
     "canonical",
@@ -56,6 +57,8 @@ __all__ = [
 FORMAT = 1
 NO_HASH = ""
 """The hash before the first number."""
+OBJECT = re.compile(r"[sk]/([0-9]{20})-[0-9a-f]{64}")
+"""The key of an object; its group is the claim."""
 BODY_MAX = 256 << 20
 """Bytes of a body that a reader takes, so that hostile ones cannot fill the memory."""
 
@@ -67,7 +70,6 @@ _NOTHING = re.compile("")
 _NAME = r"[A-Za-z0-9._-]{1,249}"
 _LOG = re.compile(r"(?!\.)[A-Za-z0-9._-]{1,200}@[0-9a-f]{32}|\.[A-Za-z0-9._-]{0,199}@[0-9a-f]{32}")
 _FILE = re.compile(rf"falaj\.json|topics/{_NAME}/topic\.json|consumers/{_NAME}|queues/{_NAME}")
-_OBJECT = re.compile(r"[sk]/([0-9]{20})-[0-9a-f]{64}")
 _U32, _U64, _I64 = 2**32, 2**64, 2**63
 _POSITION_MAX = 2**36
 """Positions lie below this, docs/FORMAT.md, "Limits"."""
@@ -284,7 +286,7 @@ def decode_objects(members: Members, claim: int) -> dict[str, int]:
 
 def object_key_of(found: Any, members: Members) -> str:
     """Check that a text names an object."""
-    if type(found) is not str or not _OBJECT.fullmatch(found):
+    if type(found) is not str or not OBJECT.fullmatch(found):
         raise members.wrong(f"has {str(found)[:80]!r} where an object is named")
     return found
 

@@ -12,7 +12,7 @@ import zlib
 from typing import TYPE_CHECKING, NamedTuple
 
 from falaj.errors import CorruptData, ObjectMissing
-from falaj.ship.checkpoints import Checkpoint, decode_checkpoint
+from falaj.ship.checkpoints import Checkpoint, Outline, decode_checkpoint, decode_outline
 from falaj.ship.numbers import Whose, decode_number
 from falaj.ship.shapes import Claim, Flush, Piece, checkpoint_key, number_key
 
@@ -94,6 +94,12 @@ class Origin:
         if body is None:
             return None
         return decode_checkpoint(body, number, self.whose(key), self.get)
+
+    def outline(self, number: int) -> Outline | None:
+        """Read what a checkpoint says about deletion; None where there is none."""
+        key = checkpoint_key(number)
+        body = self.get(key)
+        return None if body is None else decode_outline(body, number, self.whose(key))
 
     def checkpoints(self) -> list[Listed]:
         """List the checkpoints, the oldest first."""

@@ -24,6 +24,7 @@ from falaj.ship.expire import expire
 from falaj.ship.objects import IN_FLIGHT, Patience, Stopped, Uploads, all_of
 from falaj.ship.origin import Origin
 from falaj.ship.packing import Sealing, Wanted, put_together
+from falaj.ship.past import look_back
 from falaj.ship.probe import probe
 from falaj.ship.protocol import Shipping
 from falaj.ship.shapes import Change, Flush, LogChange, Segment
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from falaj._core import Shipping as Guard
     from falaj._store import Store
     from falaj.errors import Error
+    from falaj.ship.past import Past
     from falaj.ship.place import Place
     from falaj.ship.tree import View
 
@@ -115,6 +117,9 @@ class Shipper:
         self._shipping: Guard | None = None
         self._sealer = ThreadPoolExecutor(1, "falaj-seal")
         self._expired: set[int] = set()
+        self._looker = ThreadPoolExecutor(1, "falaj-look")
+        self._looking: Future[Past] | None = None
+        self._leaves = threading.Event()
         self._awake = time.monotonic(), time.time()
 
     # --- From start to end -----------------------------------------------------------------------
@@ -131,6 +136,9 @@ class Shipper:
         with self._guard():
             try:
                 self._claim()
+                if not once and not self._is_checkpoint_due():
+                    leaving = Patience(self.patience.seconds, self._leaves, self.patience.notice)
+                    self._looking = self._looker.submit(self._past_for(leaving))
                 self.care()  # claims alone grow, too
                 self._loop(once, told)
             except Stopped:
@@ -140,6 +148,8 @@ class Shipper:
                     self._shipping.fence()
                 raise
             finally:
+                self._leaves.set()
+                self._looker.shutdown(cancel_futures=True)
                 self._sealer.shutdown(cancel_futures=True)
                 driver = getattr(self, "_driver", None)
                 if driver is not None and driver.uploads is not None:
@@ -213,9 +223,7 @@ class Shipper:
 
     def _is_overtaken(self, cut: Cut) -> bool:
         newer = self.store._cut(None)
-        there = {_name(log.directory, each) for log in newer.logs for each in log.segments}
-        mine = {_name(log.directory, each) for log in cut.logs for each in log.segments}
-        return not mine <= there
+        return not _names(cut) <= _names(newer)
 
     def _ship(self, cut: Cut, now: bool) -> bool:
         view, clock = self._driver.view, time.monotonic()
@@ -307,15 +315,36 @@ class Shipper:
     def care(self) -> None:
         """Do what is due between flushes: seal, make checkpoints, delete what expired."""
         self._start_sealing()
-        view = self._driver.view
-        many = view.bytes >= CHECKPOINT_BYTES and view.numbers >= _CHECKPOINT_LEAST
-        if view.numbers >= CHECKPOINT_NUMBERS or many:
+        if self._is_checkpoint_due():
             self.checkpoint()
 
+    def _is_checkpoint_due(self) -> bool:
+        view = self._driver.view
+        many = view.bytes >= CHECKPOINT_BYTES and view.numbers >= _CHECKPOINT_LEAST
+        return view.numbers >= CHECKPOINT_NUMBERS or many
+
     def checkpoint(self) -> None:
-        """Make a checkpoint, and delete what is older than the history."""
+        """Make a checkpoint, and delete what is older than the history.
+
+        The past must be known to delete. A process looks back once, beside its other work. If the
+        first checkpoint is due at its claim, it looks at once. So a shipper that is killed often
+        still lists what the ones before it left.
+        """
+        if not self._driver.knows_past:
+            if self._looking is None:
+                self._driver.remember(self._past_for(self.patience)())
+            elif self._looking.done():
+                self._driver.remember(self._looking.result())
         self._driver.checkpoint()
-        expire(self._driver, self.options.history, self._expired)
+        if self._driver.knows_past:
+            expire(self._driver, self.options.history, self._expired)
+
+    def _past_for(self, patience: Patience) -> Callable[[], Past]:
+        """Return what looks back from here; it may be called in another thread."""
+        driver, known = self._driver, frozenset(self._driver.view.sizes)
+        claim, newest = driver.holds, driver.view.checkpoint
+        assert claim is not None
+        return lambda: look_back(driver.origin, newest, claim, known, patience)
 
     def _sealing_of(self, directory: str, segment: Segment, cut: Cut) -> Sealing:
         found = _segment_in(cut, directory, segment)
@@ -331,17 +360,20 @@ class Shipper:
         uploads, cut = self._driver.uploads, self._cut
         assert uploads is not None
         assert cut is not None
+        there = _names(cut)  # retention may have been faster than the place
         for directory, log in self._driver.view.logs.items():
             for segment in log.segments.values():
                 name = (directory, *segment.identity)
-                if segment.sealed and not segment.whole and name not in self._sealing:
+                if name not in there or name in self._sealing:
+                    continue
+                if segment.sealed and not segment.whole:
                     sealing = self._sealing_of(directory, _copy(segment), cut)
                     self._sealing[name] = sealing, self._sealer.submit(sealing.put, uploads)
 
     def _sealed(self, cut: Cut) -> list[tuple[str, Segment]]:
         """Take the segments that the place has whole since the last flush."""
         found: list[tuple[str, Segment]] = []
-        there = {_name(log.directory, each) for log in cut.logs for each in log.segments}
+        there = _names(cut)
         for name, (sealing, future) in list(self._sealing.items()):
             if not future.done():
                 continue
@@ -388,8 +420,13 @@ class Shipper:
         os.replace(f"{path}.tmp", path)
 
 
-def _name(directory: str, segment: CutSegment) -> tuple[str, int, int, int]:
-    return directory, segment.sequence, segment.salt, segment.compaction
+def _names(cut: Cut) -> set[tuple[str, int, int, int]]:
+    """Name the segments of a cut."""
+    return {
+        (log.directory, each.sequence, each.salt, each.compaction)
+        for log in cut.logs
+        for each in log.segments
+    }
 
 
 def _copy(segment: Segment) -> Segment:
