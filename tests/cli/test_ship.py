@@ -22,7 +22,8 @@ def test_a_place_is_shipped_listed_verified_and_restored(falaj: Shell) -> None:
     origin = row.split("\t")[1]
     assert row.split("\t")[2:5] == ["1", "2", ""]
     falaj.ok("place", "verify", "place", "--deep", "--against", "s", "--origin", origin[:6])
-    falaj.ok("restore", "place", "-s", "copy", "--to-number", "2")
+    told = falaj.ok("restore", "place", "-s", "copy", "--to-number", "2").rstrip("\n").split("\t")
+    assert (told[0], told[2], told[5]) == ("2", "1", "copy")
     assert falaj.ok("cat", "-s", "copy", "orders") == "one\ntwo\n"
 
 
@@ -67,3 +68,14 @@ def test_a_plan_names_requests_and_dollars_and_sends_nothing(falaj: Shell) -> No
     rows = json.loads(falaj.ok("ship", "-s", "s", "place", "--plan", "--json"))
     assert all(row["dollars"] >= 0 for row in rows)
     assert not (falaj.folder / "place").exists()
+
+
+def test_a_person_gets_a_table_and_a_pipe_gets_a_line(falaj: Shell) -> None:
+    falaj.ok("append", "-s", "s", "orders", given=b"one\n")
+    row = falaj.ok("ship", "-s", "s", "place", "--once").rstrip("\n").split("\t")
+    assert [row[0], row[1], row[3]] == ["2", "1", "0"]
+    shown = falaj.terminal("ship", "-s", "s", "place", "--once", NO_COLOR="1").end()
+    assert "number  flushes" in shown.out
+    shown = falaj.terminal("restore", "place", "-s", "copy", NO_COLOR="1").end()
+    assert "restore to copy" in shown.out
+    assert "number  as of" in shown.out

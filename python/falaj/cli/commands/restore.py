@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 import os
 import re
-import sys
 from typing import TYPE_CHECKING
 
 from falaj.cli import options
 from falaj.cli.arguments import Argument, Command, Option
 from falaj.cli.commands.backup import copied
 from falaj.cli.exits import Stop, told
-from falaj.cli.paint import is_terminal
 from falaj.cli.progress import bar
-from falaj.cli.units import count, show_time, size
+from falaj.cli.tables import Column, table
+from falaj.cli.units import show_time, size
 
 if TYPE_CHECKING:
     from falaj.cli.stores import Access
@@ -22,6 +21,14 @@ if TYPE_CHECKING:
 __all__ = ["COMMAND", "restore"]
 
 _ID = re.compile(r"[0-9a-f]{32}")
+_COLUMNS = (
+    Column("number", "number", number=True),
+    Column("time_us", "as of", human=lambda us: show_time(us * 1000, "iso")),
+    Column("topics", "topics", number=True),
+    Column("segments", "segments", number=True),
+    Column("bytes", "size", human=size),
+    Column("path", "path"),
+)
 
 
 def restore(
@@ -77,10 +84,8 @@ def _from_place(
         )
     if as_json:
         print(json.dumps(done))
-    elif is_terminal(sys.stdout):
-        parts = f"{count(done['topics'], 'topic')}, {count(done['segments'], 'segment')}"
-        when = show_time(done["time_us"] * 1000, "iso")
-        print(f"restored {parts}, {size(done['bytes'])} as of {when}, to {to}")
+    else:
+        table(_COLUMNS, [done])
     if code := told(zip(done["problems"], done["error_classes"], strict=True)):
         raise Stop.silent(code)
 

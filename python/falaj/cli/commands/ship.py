@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING
 from falaj.cli import options
 from falaj.cli.arguments import Argument, Command, Option
 from falaj.cli.exits import say
-from falaj.cli.paint import Paint, is_terminal
+from falaj.cli.paint import is_terminal
 from falaj.cli.progress import Bar
-from falaj.cli.units import count, size
+from falaj.cli.tables import Column, table
+from falaj.cli.units import size
 
 if TYPE_CHECKING:
     from falaj.cli.stores import Access
@@ -28,6 +29,12 @@ if TYPE_CHECKING:
 __all__ = ["COMMAND", "ship"]
 
 _NOTICE_S = 30.0
+_COLUMNS = (
+    Column("number", "number", number=True),
+    Column("flushes", "flushes", number=True),
+    Column("bytes", "size", human=size),
+    Column("objects", "objects", number=True),
+)
 
 
 def ship(
@@ -52,7 +59,7 @@ def ship(
         chosen = Options(history=history, new_origin=new_origin, patience=60.0 if once else None)
         shipper = Shipper(store, open_place(place), chosen, _Notice())
         shipped = _Run(shipper, once, as_json).wait()
-        _tell(shipped, place, as_json)
+        _tell(shipped, as_json)
 
 
 class _Notice:
@@ -115,13 +122,11 @@ class _Run:
             print(json.dumps(shipped._asdict()), flush=True)
 
 
-def _tell(shipped: Shipped, place: str, as_json: bool) -> None:
+def _tell(shipped: Shipped, as_json: bool) -> None:
     if as_json:
         print(json.dumps(shipped._asdict()))
-    elif is_terminal(sys.stdout):
-        paint = Paint.of(sys.stdout)
-        sent = f"{count(shipped.flushes, 'flush').replace('flushs', 'flushes')}"
-        print(f"shipped {sent}, {size(shipped.bytes)} to {paint.harmless(place)}")
+    else:
+        table(_COLUMNS, [shipped._asdict()])
 
 
 COMMAND = Command(
