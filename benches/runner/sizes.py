@@ -65,6 +65,19 @@ class Sizes:
     idle_followers_s: float = 10.0
     served_topics: int = 1_000
     """Topics of the store that a server is started on."""
+    shipped_mb: int = 96
+    """Megabytes of a log that is shipped and restored in a round."""
+    shipped_step_mb: int = 32
+    """Megabytes between two flushes of it."""
+    puts: int = 25
+    """Appends that wait for a place, and raw puts beside them, in a round."""
+    put_delay_s: float = 0.03
+    """What is added to each put, so that a place of loopback answers as a bucket does."""
+    remote_threads: int = 8
+    """Threads that wait for the place at a time."""
+    flushes: int = 2_000
+    """Small flushes after which the objects of the place are counted."""
+    idle_shipper_s: float = 5.0
     memcpy_bytes: int = 64 << 20
     warm_bytes: int = 1 << 30
     """Memory touched once before anything is measured."""
@@ -107,6 +120,13 @@ TINY = Sizes(
     followers=8,
     idle_followers_s=0.1,
     served_topics=3,
+    shipped_mb=2,
+    shipped_step_mb=1,
+    puts=2,
+    put_delay_s=0.001,
+    remote_threads=2,
+    flushes=3,
+    idle_shipper_s=0.1,
     memcpy_bytes=1 << 20,
     warm_bytes=1 << 20,
 )

@@ -7,18 +7,19 @@ became corrupt on the local disk never replace a good copy. Putting is left to `
 
 from __future__ import annotations
 
+import os
 import zlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from falaj.errors import CorruptData
-from falaj.ship.objects import Uploads, all_of, salted
+from falaj.ship.objects import Uploads, all_of
 from falaj.ship.shapes import FIRST_BLOCK, INLINE, SALT, Piece, Segment
 from falaj.ship.tree import PIECE_MAX, View, keys_to_repack, runs_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from concurrent.futures import Future
+    from concurrent.futures import Executor, Future
 
     from falaj.ship.origin import Origin
 
@@ -27,8 +28,8 @@ __all__ = ["INLINE_MAX", "Read", "Sealing", "Wanted", "put_together", "repack"]
 INLINE_MAX = 48 << 10
 """Bytes that go into the number itself: one request instead of two in a row."""
 PACK_MAX = 8 << 20
-PART_MAX = 64 << 20
-"""Bytes of a part of a sealed segment; a segment of the usual size is one part."""
+PART_MAX = 16 << 20
+"""Bytes of a part of a sealed segment: so small that several parts are under way at a time."""
 _PAGE = FIRST_BLOCK // 2
 
 
@@ -58,7 +59,7 @@ def put_together(
         The objects with their sizes, and the bytes that go into the number instead.
     """
     if sum(each.size for each in wanted) <= inline_most:
-        inline, pieces = _joined(wanted, 0)
+        inline, pieces = _joined(wanted)
         _deliver(wanted, pieces, INLINE)
         return {}, inline
     packs = list(_packs(wanted))
@@ -72,9 +73,9 @@ def put_together(
 
 def _start(pack: Sequence[Wanted], pieces: list[Piece], uploads: Uploads) -> Future[str]:
     def make() -> bytes:
-        body, found = _joined(pack, SALT)
+        body, found = _joined(pack, os.urandom(SALT))
         pieces.extend(found)
-        return salted(body)
+        return body
 
     return uploads.start("k", sum(each.size for each in pack), make)
 
@@ -91,9 +92,10 @@ def _packs(wanted: Sequence[Wanted]) -> Iterator[list[Wanted]]:
     yield pack
 
 
-def _joined(wanted: Sequence[Wanted], offset: int) -> tuple[bytes, list[Piece]]:
-    """Join bytes; the key of their pieces comes later."""
-    parts: list[bytes] = []
+def _joined(wanted: Sequence[Wanted], salt: bytes = b"") -> tuple[bytes, list[Piece]]:
+    """Join bytes behind a salt, in one copy; the key of their pieces comes later."""
+    parts = [salt]
+    offset = len(salt)
     pieces: list[Piece] = []
     for each in wanted:
         data = each.read()
@@ -150,9 +152,12 @@ class Sealing:
             for number in range(len(self._parts))
         ]
 
-    def put(self, uploads: Uploads) -> list[str]:
-        """Put its parts one after the other, so that little memory is needed."""
-        return [uploads.put("s", self._part(number)) for number in range(len(self._parts))]
+    def put_with(self, pool: Executor, uploads: Uploads) -> list[Future[str]]:
+        """Begin to put its parts, as many at a time as the pool has threads."""
+        return [
+            pool.submit(lambda number=number: uploads.put("s", self._part(number)))  # type: ignore[misc]
+            for number in range(len(self._parts))
+        ]
 
     def finished(self, keys: Sequence[str]) -> Segment:
         """Return the segment with its pieces in the objects of these keys."""
@@ -173,20 +178,24 @@ class Sealing:
         offset, pieces = len(parts[0]), list[Piece]()
         for start, stop, old in self._parts[number]:
             data = self._read(start, min(stop, self.segment.length))
-            self._expect_same(start, data, old)
-            pieces.append(Piece(start, len(data), INLINE, offset, zlib.crc32(data)))
+            crc = zlib.crc32(data)
+            self._expect_same(start, data, crc, old)
+            pieces.append(Piece(start, len(data), INLINE, offset, crc))
             parts.append(data)
             offset += len(data)
         self._pieces[number] = pieces
         return b"".join(parts)
 
-    def _expect_same(self, start: int, data: bytes, old: list[Piece]) -> None:
+    def _expect_same(self, start: int, data: bytes, crc: int, old: list[Piece]) -> None:
+        bytes_of = memoryview(data)
         for piece in old:
-            mine = data[piece.position - start : piece.stop - start]
-            if len(mine) == piece.length:
+            mine = bytes_of[piece.position - start : piece.stop - start]
+            if len(mine) == len(data) == piece.length:
+                same = crc == piece.crc
+            elif len(mine) == piece.length:
                 same = zlib.crc32(mine) == piece.crc
             else:  # a later segment cut this one short
-                same = self._origin.bytes_of(piece).startswith(mine)
+                same = self._origin.bytes_of(piece)[: len(mine)] == mine
             if not same:
                 raise CorruptData(
                     f"segment {self.segment.sequence} of log {self.log} has other bytes at "

@@ -12,7 +12,7 @@ import os
 import threading
 import time
 import zlib
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -44,11 +44,14 @@ __all__ = ["Options", "Shipped", "Shipper"]
 
 FLUSH_BYTES = 4 << 20
 FLUSH_S = 10.0
-SPACE_S = 0.1
-"""Seconds between the beginnings of two flushes while processes wait for the place."""
+SPACE_S = 0.02
+"""Least seconds between the beginnings of two flushes: it bounds the requests of a fast place."""
 LOOK_S = 2.0
-_ASK_S = 0.02
+_ASK_LEAST_S, _ASK_MOST_S, _ASK_SHARE = 0.001, 0.01, 1 / 32
+_GATHER_MOST_S, _GATHER_SHARE = 0.002, 1 / 16
 _SLEPT_LEAST_S = 60.0
+_SEALERS = 2
+"""Parts of sealed segments that are under way at a time, beside the bytes in flight."""
 CHECKPOINT_NUMBERS = 256
 CHECKPOINT_BYTES = 8 << 20
 _CHECKPOINT_LEAST = 16
@@ -113,9 +116,9 @@ class Shipper:
         self._shipped_cut: Cut | None = None
         self._is_proved = False
         self._flushed_at = self._files_at = self._began_at = -FLUSH_S
-        self._sealing: dict[tuple[str, int, int, int], tuple[Sealing, Future[list[str]]]] = {}
+        self._sealing: dict[tuple[str, int, int, int], tuple[Sealing, list[Future[str]]]] = {}
         self._shipping: Guard | None = None
-        self._sealer = ThreadPoolExecutor(1, "falaj-seal")
+        self._sealer = ThreadPoolExecutor(_SEALERS, "falaj-seal")
         self._expired: set[int] = set()
         self._looker = ThreadPoolExecutor(1, "falaj-look")
         self._looking: Future[Past] | None = None
@@ -368,18 +371,18 @@ class Shipper:
                     continue
                 if segment.sealed and not segment.whole:
                     sealing = self._sealing_of(directory, _copy(segment), cut)
-                    self._sealing[name] = sealing, self._sealer.submit(sealing.put, uploads)
+                    self._sealing[name] = sealing, sealing.put_with(self._sealer, uploads)
 
     def _sealed(self, cut: Cut) -> list[tuple[str, Segment]]:
         """Take the segments that the place has whole since the last flush."""
         found: list[tuple[str, Segment]] = []
         there = _names(cut)
-        for name, (sealing, future) in list(self._sealing.items()):
-            if not future.done():
+        for name, (sealing, parts) in list(self._sealing.items()):
+            if not all(part.done() for part in parts):
                 continue
             del self._sealing[name]
             try:
-                segment = sealing.finished(future.result())
+                segment = sealing.finished([part.result() for part in parts])
             except CorruptData:
                 if name in there:
                     raise
@@ -394,8 +397,7 @@ class Shipper:
         return found
 
     def _wait_for_seals(self) -> None:
-        for _, future in self._sealing.values():
-            future.exception()
+        wait([part for _, parts in self._sealing.values() for part in parts])
 
     # --- Waiting ---------------------------------------------------------------------------------
 
@@ -404,11 +406,18 @@ class Shipper:
         return self._shipping is not None and self._shipping.waiting()
 
     def _sleep(self) -> None:
-        """Sleep until a process waits for the place, or it is time to look."""
-        self.stop.wait(max(self._began_at + SPACE_S - time.monotonic(), _ASK_S))
-        until = time.monotonic() + LOOK_S
-        while time.monotonic() < until and not self._waits():
-            if self.stop.wait(_ASK_S):
+        """Sleep until a process waits for the place, or it is time to look.
+
+        While a flush is on its way, the next one gathers what is appended. Processes that the
+        last flush woke get a moment to append again, so that one flush takes them all.
+        """
+        now = time.monotonic()
+        pause = pause_after(self._began_at, self._flushed_at, now)
+        # Where a look found nothing, a waiter of a log that cannot be synced may be all there is.
+        self.stop.wait(max(pause, ask_after(now - self._flushed_at)))
+        until = now + LOOK_S
+        while (now := time.monotonic()) < until and not self._waits():
+            if self.stop.wait(ask_after(now - self._flushed_at)):
                 return
 
     def _note(self) -> None:
@@ -427,6 +436,21 @@ def _names(cut: Cut) -> set[tuple[str, int, int, int]]:
         for log in cut.logs
         for each in log.segments
     }
+
+
+def pause_after(began: float, ended: float, now: float) -> float:
+    """Return how long no flush may begin after the last one, in seconds."""
+    gather = min((ended - began) * _GATHER_SHARE, _GATHER_MOST_S)
+    return max(began + SPACE_S, ended + gather) - now
+
+
+def ask_after(quiet: float) -> float:
+    """Return the seconds until the store is asked again for waiters; the longer quiet, the more."""
+    return min(max(quiet * _ASK_SHARE, _ASK_LEAST_S), _ASK_MOST_S)
+
+
+def _name(directory: str, segment: CutSegment) -> tuple[str, int, int, int]:
+    return directory, segment.sequence, segment.salt, segment.compaction
 
 
 def _copy(segment: Segment) -> Segment:

@@ -1,0 +1,1 @@
+"""A store and its place beside the same client without falaj: `make bench-bucket`."""
