@@ -35,7 +35,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .PHONY: help check-tools check venv build test test-proof proof-explore proof-canaries proof-hostile proof-asan proof-storm \
 	proof-power proof-guest proof-crashes proof-outside proof-together proof-models proof-sanitizers proof-programs soak coverage mutants \
 	lint lint-rust lint-python public-api test-rust test-loom test-shuttle test-python test-spark test-spark-release \
-	test-spark-all bench bench-spark bench-peers bench-server bench-plots demo demo-server docs docs-serve wheel wheels format clean \
+	test-spark-all bench bench-spark bench-peers bench-server bench-bucket bench-plots demo demo-server docs docs-serve wheel wheels format clean \
 	build-server build-server-static check-image check-server page-images bucket-servers check-bucket
 
 help: ## list the targets
@@ -266,6 +266,9 @@ bench-server: build-server $(CORE) ## the server beside a bare handler and chukc
 	cd $(SERVER_DIR) && RUSTFLAGS="$${RUSTFLAGS:-} $(NO_PATHS)" $(SERVER) build --release --locked --example doors
 	[ -x "$(CHUKCHA)" ] || GOBIN="$(abspath $(BIN))" go install github.com/YuriyNasretdinov/chukcha@latest 2>/dev/null || true
 	PYTHONPATH=benches $(BIN)/python -m runner.server $(BIN)/falaj-server "$(TARGET)/server/release/examples/doors" --chukcha $(CHUKCHA)
+
+bench-bucket: bucket-servers $(CORE) .venv/.dev ## shipping and restoring beside the bare client of the place; under three minutes
+	PYTHONPATH=benches:tests $(BIN)/python -m runner.bucket
 
 bench-plots: $(CORE) .venv/.bench ## keep the last bench: figures.json, the tables in both READMEs, plots
 	PYTHONPATH=benches $(BIN)/python -m runner.keep

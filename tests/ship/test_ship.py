@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -229,6 +230,26 @@ def test_a_remote_append_returns_once_the_place_has_it(tmp_path: Path) -> None:
     with falaj.open(tmp_path / "copy") as copy:
         found = [record.value for record in copy.topic("orders", codec="bytes")]
         assert found == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_a_remote_append_in_a_loop_waits_for_no_interval_between_flushes(tmp_path: Path) -> None:
+    with falaj.open(tmp_path / "store") as store:
+        orders = store.topic("orders", codec="bytes")
+        orders.append(b"first")
+        stop, shipped = threading.Event(), threading.Event()
+        shipper = Shipper(store, open_place(tmp_path / "place"), Options())
+        shipper.stop = shipper.patience.stop = stop
+        thread = threading.Thread(target=shipper.run, kwargs={"told": lambda _: shipped.set()})
+        thread.start()
+        assert shipped.wait(60)
+        taken = []
+        for number in range(12):
+            begin = time.monotonic()
+            orders.append(b"%d" % number, sync="remote", timeout=60)
+            taken.append(time.monotonic() - begin)
+        stop.set()
+        thread.join()
+    assert sorted(taken)[2] < 0.07  # the quick ones, since other programs run beside this
 
 
 def test_a_second_process_that_ships_a_store_is_refused_while_the_first_lives(

@@ -1,12 +1,14 @@
 """The shipper over a store in memory: every number restores to what the store held then."""
 
 import copy
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
 from falaj import _core
+from falaj.cli.ship_plan import MONTH_S, plan_of
 from falaj.errors import (
     CorruptData,
     Fenced,
@@ -327,4 +329,59 @@ def test_only_the_changed_blocks_of_a_small_file_are_sent(tmp_path: Path) -> Non
     pieces = shipper._driver.view.files["consumers/c"].pieces
     newest = number_key(shipper.shipped.number)
     assert [piece.position for piece in pieces if piece.key == newest] == [8192]
+    assert restored(place, tmp_path / "copy") == store.content()
+
+
+@pytest.mark.parametrize("put_s", [0.02, 0.03, 0.1, 0.5])
+def test_the_next_flush_begins_as_soon_as_the_waiters_of_the_last_could_append_again(
+    put_s: float,
+) -> None:
+    pause = shipper_module.pause_after(5.0, 5.0 + put_s, 5.0 + put_s)
+    assert 0 < pause <= put_s / 10
+    # The worst moment to append is just after a flush was cut: it waits for that one, and its own.
+    ask = shipper_module.ask_after(0.0)
+    assert put_s / 2 + pause + ask + put_s <= 1.8 * put_s
+
+
+def test_a_place_that_answers_at_once_gets_no_more_flushes_than_the_plan_says() -> None:
+    assert shipper_module.pause_after(5.0, 5.001, 5.001) == pytest.approx(0.019)
+    requests = {row["what"]: row["requests"] for row in plan_of(0.0, 0)}
+    (most,) = [
+        found for what, found in requests.items() if what.endswith("at most") and "wait" in what
+    ]
+    assert most >= MONTH_S / shipper_module.SPACE_S
+
+
+def test_a_store_is_asked_for_waiters_less_often_the_longer_there_are_none() -> None:
+    pauses = [shipper_module.ask_after(quiet) for quiet in (0.0, 0.1, 0.3, 1.0, 60.0)]
+    assert pauses == sorted(pauses)
+    assert (pauses[0], pauses[-1]) == (0.001, 0.01)
+
+
+def test_parts_of_a_sealed_segment_are_put_several_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packing, "PART_MAX", 100_000)
+    place = open_place("memory://parts")
+    store = FakeStore(tmp_path / "store", logs=1)
+    shipper = begin(store, place)
+    together, first_two = threading.Barrier(2, timeout=20), [1, 2]
+    put = shipper._driver.uploads.put  # type: ignore[union-attr]
+
+    def slow(kind: str, body: bytes) -> str:
+        if kind == "s" and first_two:
+            first_two.pop()
+            together.wait()  # breaks where one part waits for the other
+        return put(kind, body)
+
+    monkeypatch.setattr(shipper._driver.uploads, "put", slow)
+    for _ in range(4):
+        store.logs[0].append(60_000)
+        shipper.turn()
+    store.logs[0].roll()
+    shipper.turn()
+    shipper.care()
+    shipper._wait_for_seals()
+    shipper.turn()
+    assert {piece.key[0] for piece in shipper._driver.view.pieces() if piece.key[0] == "s"} == {"s"}
     assert restored(place, tmp_path / "copy") == store.content()
