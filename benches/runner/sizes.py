@@ -65,7 +65,7 @@ class Sizes:
     idle_followers_s: float = 10.0
     served_topics: int = 1_000
     """Topics of the store that a server is started on."""
-    shipped_mb: int = 64
+    shipped_mb: int = 96
     """Megabytes of a log that is shipped and restored in a round."""
     shipped_step_mb: int = 32
     """Megabytes between two flushes of it."""
