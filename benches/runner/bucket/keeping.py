@@ -1,4 +1,4 @@
-"""What shipping costs beside bytes: idle requests, objects of a slow topic, memory.
+"""Costs of shipping beside bytes: idle requests, objects of a slow topic, memory.
 
 Memory is what no file backs, beyond that of the same process before it began to ship: it had
 imported falaj, and opened the store and the place.

@@ -28,7 +28,7 @@ __all__ = ["INLINE_MAX", "Read", "Sealing", "Wanted", "put_together", "repack"]
 INLINE_MAX = 48 << 10
 """Bytes that go into the number itself: one request instead of two in a row."""
 PACK_MAX = 8 << 20
-PART_MAX = 16 << 20
+PART_MAX = 8 << 20
 """Bytes of a part of a sealed segment: so small that several parts are under way at a time."""
 _PAGE = FIRST_BLOCK // 2
 
