@@ -35,7 +35,7 @@ class Places:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a process needs beside its own environment."""
+        """Variables that a process needs beside its own environment."""
         return VARIABLES | {"AWS_ENDPOINT_URL_S3": self.server.endpoint}
 
     def url(self, kind: str, prefix: str) -> str:
