@@ -72,7 +72,7 @@ class Sizes:
     puts: int = 25
     """Appends that wait for a place, and raw puts beside them, in a round."""
     put_delay_s: float = 0.03
-    """What is added to each put, so that a place of loopback answers as a bucket does."""
+    """Seconds that are added to each put, so that a place of loopback answers as a bucket does."""
     remote_threads: int = 8
     """Threads that wait for the place at a time."""
     flushes: int = 2_000

@@ -13,6 +13,7 @@ from falaj.errors import (
     CorruptData,
     Fenced,
     HistoryDeleted,
+    LockTimeout,
     PlaceRefused,
     TwinStore,
     UnknownOrigin,
@@ -385,4 +386,23 @@ def test_parts_of_a_sealed_segment_are_put_several_at_a_time(
     shipper._wait_for_seals()
     shipper.turn()
     assert sum(key.startswith("s/") for key in shipper._driver.view.live()) >= 2
+    assert restored(place, tmp_path / "copy") == store.content()
+
+
+def test_a_log_whose_lock_a_writer_holds_is_cut_once_it_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, place = FakeStore(tmp_path / "store", logs=1), open_place("memory://locked")
+    shipper = begin(store, place)
+    store.logs[0].append(20)
+    cut, refusals = store._cut, [1, 2]
+
+    def late(previous: object) -> object:
+        if refusals:
+            refusals.pop()
+            raise LockTimeout("the lock was not free")
+        return cut(previous)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(store, "_cut", late)
+    assert shipper.turn()
     assert restored(place, tmp_path / "copy") == store.content()

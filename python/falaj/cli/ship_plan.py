@@ -25,7 +25,7 @@ GET_DOLLARS = 0.4 / 1e6
 GIB_DOLLARS = 0.023
 """Amazon S3 Standard in us-east-1, late 2026: requests, and a GiB for a month."""
 PUT_S = 0.03
-"""What a small create takes in a bucket of the same region."""
+"""Seconds of a small create in a bucket of the same region."""
 
 
 def plan_of(bytes_a_month: float, stored: int) -> list[dict[str, Any]]:

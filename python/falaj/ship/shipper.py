@@ -181,7 +181,7 @@ class Shipper:
         self.patience(self._probe)
         self._driver.start()
         while self._driver.holds is None:
-            self._cut = self.store._cut(self._cut)
+            self._cut = self._take_cut()
             expect_same_history(self._driver.view, self._cut, self.store, origin)
             self._driver.send(say.Claim())
         self._driver.uploads = Uploads(
@@ -211,12 +211,16 @@ class Shipper:
         if not once:
             self.turn(now=True)
 
+    def _take_cut(self) -> Cut:
+        """Cut the store, again where a busy writer holds the lock of a log too long."""
+        return self.patience(lambda: self.store._cut(self._cut))
+
     # --- One flush -------------------------------------------------------------------------------
 
     def turn(self, *, now: bool = True) -> bool:
         """Ship what is new, if it is enough or time for it; return whether a number was written."""
         while True:
-            cut = self.store._cut(self._cut)
+            cut = self._take_cut()
             try:
                 return self._ship(cut, now)
             except CorruptData:
@@ -447,10 +451,6 @@ def pause_after(began: float, ended: float, now: float) -> float:
 def ask_after(quiet: float) -> float:
     """Return the seconds until the store is asked again for waiters; the longer quiet, the more."""
     return min(max(quiet * _ASK_SHARE, _ASK_LEAST_S), _ASK_MOST_S)
-
-
-def _name(directory: str, segment: CutSegment) -> tuple[str, int, int, int]:
-    return directory, segment.sequence, segment.salt, segment.compaction
 
 
 def _copy(segment: Segment) -> Segment:
