@@ -7,25 +7,26 @@ program needs it, since few do.
 from __future__ import annotations
 
 import os
-from datetime import timedelta
+import threading
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from falaj import _time
+from falaj import _checks, _numbers, _time
 from falaj._admin import BuildReport
 from falaj._paths import local_path
+from falaj.errors import InvalidArgument, named
 
 if TYPE_CHECKING:
-    import threading
     from collections.abc import Callable
     from datetime import datetime
 
     from falaj._store import Store
+    from falaj._time import Duration
 
     Progress = Callable[[int, int], None]
 
 __all__ = ["RestoreReport", "ShipReport", "restore", "ship"]
 
-HISTORY = timedelta(days=7)
+HISTORY_S = 7 * 86_400.0
 _PATIENCE_S = 60.0
 
 
@@ -95,11 +96,16 @@ def restore(
     from falaj.ship import restore as restoring
     from falaj.ship.place import open_place
 
+    _checks.function(progress, "progress")
+    target = os.fspath(local_path(path))
+    number = None if to_number is None else _numbers.number(to_number, "to_number")
+    if number is not None and number < 1:
+        raise InvalidArgument(f"to_number is a number of the place, from 1 on, not {named(number)}")
     return restoring.restore(
         open_place(place, **options),
-        os.fspath(local_path(path)),
-        origin=origin,
-        to_number=to_number,
+        target,
+        origin=None if origin is None else _checks.text(origin, "origin"),
+        to_number=number,
         to_time_us=None if to_time is None else _time.to_ns(to_time) // 1000,
         progress=progress,
     )
@@ -110,7 +116,7 @@ def ship(
     place: str | os.PathLike[str],
     *,
     once: bool = False,
-    history: timedelta | None = None,
+    history: Duration | None = None,
     new_origin: bool = False,
     stop: threading.Event | None = None,
     **options: Any,
@@ -119,7 +125,12 @@ def ship(
     from falaj.ship.place import open_place
     from falaj.ship.shipper import Options, Shipper
 
-    seconds = (HISTORY if history is None else history).total_seconds()
+    _checks.flag(once, "once")
+    _checks.flag(new_origin, "new_origin")
+    seconds = _numbers.seconds(HISTORY_S if history is None else history, "history")
+    assert seconds is not None
+    if not (stop is None or isinstance(stop, threading.Event)):
+        raise TypeError(f"stop takes a threading.Event, not {named(stop)}")
     chosen = Options(seconds, patience=_PATIENCE_S if once else None, new_origin=new_origin)
     shipper = Shipper(store, open_place(place, **options), chosen)
     if stop is not None:

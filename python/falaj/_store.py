@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     import os
     import threading
     from collections.abc import Iterable, Mapping, Sequence
-    from datetime import timedelta
     from types import EllipsisType
 
     from falaj._admin import (
@@ -604,7 +603,7 @@ class Store(StoreTopics):
         place: str | os.PathLike[str],
         *,
         once: bool = False,
-        history: timedelta | None = None,
+        history: Duration | None = None,
         new_origin: bool = False,
         stop: threading.Event | None = None,
         **options: Any,
@@ -618,7 +617,7 @@ class Store(StoreTopics):
         Args:
             place: A directory on another disk, or `s3://…`, `gs://…`, `az://…`.
             once: Return when the place has what the store has now.
-            history: How far back the place can be restored; without it, seven days.
+            history: How far back the place can be restored, such as "14d"; without it, seven days.
             new_origin: Begin as a new origin, beside the one that the store was until now.
             stop: Set it to end the call in order.
             **options: Options of the bucket, such as `endpoint`.

@@ -8,6 +8,7 @@ meaning of the objects is left to the modules that ship and restore. Prose: docs
 
 from __future__ import annotations
 
+import os
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -15,7 +16,6 @@ from falaj._paths import local_path, scheme_of
 from falaj.errors import Error, InvalidArgument, PlaceError, named
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Iterator, Sequence
 
 __all__ = ["Listed", "Place", "check_key", "check_prefix", "error", "is_name", "open_place"]
@@ -116,7 +116,18 @@ def open_place(url: str | os.PathLike[str], **options: Any) -> Place:
     from falaj.ship.directory import DirectoryPlace
 
     wanted = "a place is a directory, or a URL with s3://, gs:// or az://"
-    return DirectoryPlace(local_path(url, "the place", wanted))
+    return DirectoryPlace(_possible(local_path(url, "the place", wanted)))
+
+
+def _possible(path: str) -> str:
+    """Return a path that a directory can have."""
+    if "\0" in path:
+        raise InvalidArgument(f"no path has a zero byte in it, as {named(path)} has")
+    try:
+        os.fsencode(path)
+    except UnicodeEncodeError:
+        raise InvalidArgument(f"no path is {named(path)}: it holds half a character") from None
+    return path
 
 
 def check_key(key: str) -> str:

@@ -173,12 +173,12 @@ class Shipper:
 
     def _claim(self) -> None:
         """Read the place, compare, and claim; again where another process was faster."""
+        self.patience(self._probe)
         if self.options.new_origin:
             with suppress(FileNotFoundError):
                 os.unlink(os.path.join(self.store.path, "origin"))
         origin = Origin(self.place, self.store.id, self.store._origin())
         self._driver = Driver(origin, Shipping(), self.patience)
-        self.patience(self._probe)
         self._driver.start()
         while self._driver.holds is None:
             self._cut = self._take_cut()
@@ -425,12 +425,19 @@ class Shipper:
                 return
 
     def _note(self) -> None:
-        """Write `ship.json` into the store, which only informs."""
+        """Write `ship.json` into the store. Its text only informs; retention asks if it exists."""
         noted = {"place": self.place.url, "claim": self._driver.holds, "process": os.getpid()}
         path = os.path.join(self.store.path, "ship.json")
         with open(f"{path}.tmp", "w") as file:
             json.dump(noted, file)
+            file.flush()
+            os.fsync(file.fileno())
         os.replace(f"{path}.tmp", path)
+        folder = os.open(self.store.path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
 
 def _names(cut: Cut) -> set[tuple[str, int, int, int]]:
