@@ -46,7 +46,9 @@ FINE: dict[str, set[str]] = {
     "CODEC": set(),
     "FILE": set(),
     "FORM": set(),
+    "FROM": set(),
     "GROUP": NAMES,
+    "ID": set(),
     "KEY": TEXTS | {"no UTF-8"},
     "LOG": NAMES,
     "MODE": set(),
@@ -72,6 +74,9 @@ FINE: dict[str, set[str]] = {
     "TO": NAMES | {"two lines", "no UTF-8"},
     "TOPIC": NAMES,
     "append --key-delimiter": TEXTS,
+    "place list PLACE": set(VALUES),
+    "place verify PLACE": set(),
+    "ship PLACE": set(VALUES),
     "queue put --delay": {"a number", "a fraction"},
     "cat --to": {"a number", "negative", "far negative", *NUMBERS},
     "cat --limit": NUMBERS,
@@ -92,6 +97,8 @@ RIGHT: dict[str, list[str]] = {
     "info": [],
     "maintain": [],
     "metrics": [],
+    "place list": ["place"],
+    "place verify": ["place"],
     "producer forget": ["orders", "till"],
     "producer list": ["orders"],
     "queue create": ["new"],
@@ -102,6 +109,7 @@ RIGHT: dict[str, list[str]] = {
     "queue take": ["jobs", "--timeout", "0"],
     "repair": [],
     "restore": ["copy"],
+    "ship": ["place", "--once"],
     "tail": ["orders", "--idle", "0"],
     "topic compact": ["prices"],
     "topic config": ["orders"],
@@ -157,7 +165,9 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def words(title: str, given: Option | Argument, value: str) -> list[str]:
-    right = [*title.split(), "-s", "s", *RIGHT[title]]
+    takes_store = any(option.shown == "--store" for option in COMMANDS[title].options)
+    store = ["-s", "s"] if takes_store else []
+    right = [*title.split(), *store, *RIGHT[title]]
     if isinstance(given, Option):
         if given.shown in right:  # instead of the right value
             at = right.index(given.shown)
@@ -167,7 +177,7 @@ def words(title: str, given: Option | Argument, value: str) -> list[str]:
     at = [each.to for each in COMMANDS[title].arguments].index(given.to)
     options = RIGHT[title][len(positional) :]
     positional[at : at + 1] = [value]
-    return [*title.split(), "-s", "s", *options, "--", *positional]
+    return [*title.split(), *store, *options, "--", *positional]
 
 
 def complaint(ended: Ended, label: str, is_fine: bool) -> str | None:

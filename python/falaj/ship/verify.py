@@ -14,7 +14,7 @@ import threading
 import zlib
 from typing import TYPE_CHECKING, NamedTuple
 
-from falaj.errors import CorruptData, Error, UnknownOrigin
+from falaj.errors import CorruptData, Error, ObjectMissing, PlaceError, UnknownOrigin, named
 from falaj.ship.delta import image_of
 from falaj.ship.driver import read_view
 from falaj.ship.objects import Patience
@@ -69,8 +69,20 @@ def verify_place(
         deep: Restore each into a temporary directory, so that each block is checked.
         store: Compare the place with this store too; only for its own origin.
         progress: Called with bytes done and of how many.
+
+    Raises:
+        UnknownOrigin: The place has no store, or not that origin.
+        PlaceError: The place gives no answer.
     """
-    found = [each for each in origins_of(place) if each.origin.startswith(origin or "")]
+    there = origins_of(place)
+    found = [
+        each for each in there if origin is None or (origin and each.origin.startswith(origin))
+    ]
+    if not there:
+        raise UnknownOrigin(f"{place.url} holds no store: check the URL, or ship one to it")
+    if not found:
+        listed = ", ".join(each.origin for each in there)
+        raise UnknownOrigin(f"{place.url} has no origin {named(origin)}: choose one of {listed}")
     if store is not None and not any(_is_of(store, each) for each in found):
         raise UnknownOrigin(
             f"{place.url} has nothing that {store.path} shipped: check the place and the store"
@@ -90,6 +102,8 @@ def _verify(
     try:
         view = read_view(source, wait)
     except Error as error:
+        if isinstance(error, PlaceError) and not isinstance(error, ObjectMissing):
+            raise
         return PlaceReport(found.store, found.origin, 0, 0, 0, [str(error)])
     live = view.live()
     total, done, findings = sum(view.sizes[key] for key in live), 0, list[str]()
