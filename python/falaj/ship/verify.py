@@ -14,7 +14,15 @@ import threading
 import zlib
 from typing import TYPE_CHECKING, NamedTuple
 
-from falaj.errors import CorruptData, Error, ObjectMissing, PlaceError, UnknownOrigin, named
+from falaj.errors import (
+    CorruptData,
+    Error,
+    PlaceDenied,
+    PlaceNotFound,
+    PlaceUnreachable,
+    UnknownOrigin,
+    named,
+)
 from falaj.ship.delta import image_of
 from falaj.ship.driver import read_view
 from falaj.ship.objects import Patience
@@ -101,9 +109,9 @@ def _verify(
     wait = Patience(60.0, threading.Event())
     try:
         view = read_view(source, wait)
+    except (PlaceDenied, PlaceNotFound, PlaceUnreachable):
+        raise
     except Error as error:
-        if isinstance(error, PlaceError) and not isinstance(error, ObjectMissing):
-            raise
         return PlaceReport(found.store, found.origin, 0, 0, 0, [str(error)])
     live = view.live()
     total, done, findings = sum(view.sizes[key] for key in live), 0, list[str]()
