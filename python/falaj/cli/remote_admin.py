@@ -218,6 +218,7 @@ INSTEAD = {
     "falaj producer list": _THERE,
     "falaj repair": _THERE,
     "falaj restore": f"{_THERE}, and serve what it makes",
+    "falaj ship": f"{_THERE}, since it reads the files",
     "falaj verify": _THERE,
 }
 
