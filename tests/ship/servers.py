@@ -136,12 +136,12 @@ class Server(ABC):
 
 
 class Moto(Server):
-    """moto: AWS in Python, which keeps objects in memory."""
+    """moto: AWS in Python, which keeps objects in memory; it takes one request at a time."""
 
     def command(self) -> list[str]:
         if find_spec("moto") is None:
             raise NotHere("NOT RUN: no package moto; the extra `dev` brings it")
-        return [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)]
+        return [sys.executable, str(Path(__file__).with_name("moto_in_turn.py")), str(self.port)]
 
     def make_bucket(self) -> None:
         signed = "AWS4-HMAC-SHA256 Credential=x/20260101/us-east-1/s3/aws4_request"
