@@ -131,7 +131,11 @@ def test_what_is_left_out_of_tests_is_in_what_the_proof_runs(beside: str) -> Non
         files = [path for path in ROOT.glob("rust/*/**/*.rs") if f"mod {room} " in path.read_text()]
         assert {path.relative_to(ROOT).parts[1] for path in files} == {"sim", "hostile"}
     outside = [line for line in words.splitlines() if "--proof" in line]
-    ignored = set(re.findall(r"--ignore (\S+)", words)) - {"tests/spark", "tests/server", "tests/ship"}
+    ignored = set(re.findall(r"--ignore (\S+)", words)) - {
+        "tests/spark",
+        "tests/server",
+        "tests/ship",
+    }
     assert all(any(path in line.split() for line in outside) for path in ignored)
     assert bool(ignored) == (beside == "1")
     assert ("proof or spark" in words) == (beside == "1")
