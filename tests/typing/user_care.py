@@ -6,6 +6,7 @@ The type checker reads it, and nothing runs it.
 import logging
 from array import array
 from datetime import UTC, datetime, timedelta
+from threading import Event
 from typing import Any, assert_type
 
 import falaj
@@ -85,6 +86,16 @@ def care(store: falaj.Store, orders: falaj.Topic[Any]) -> None:
     assert_type(repaired, falaj.RepairReport)
     assert_type(repaired["logs"], list[falaj.LogRepair])
     assert_type(repaired["logs"][0]["steps"], list[falaj.Step])
+
+
+def beyond(store: falaj.Store, stop: Event) -> None:
+    """Ship a store to a place, wait for it, and restore it from there."""
+    assert_type(store.ship("s3://bucket/shop", once=True, history="14d"), falaj.ShipReport)
+    assert_type(store.ship("/mnt/place", stop=stop)["number"], int)
+    restored = falaj.restore("s3://bucket/shop", "copy", to_time="2026-11-27T08:00:00Z")
+    assert_type(restored, falaj.RestoreReport)
+    assert_type(store.topic("orders").append(b"paid", sync="remote", timeout="2s"), int)
+    falaj.restore("s3://bucket/shop", "copy", to_number=7, endpoint="http://localhost:9000")
 
 
 def numbers(store: falaj.Store) -> None:
