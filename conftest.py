@@ -4,6 +4,7 @@ import doctest
 import gc
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -85,3 +86,11 @@ def _examples(request: pytest.FixtureRequest, doctest_namespace: dict[str, Any])
         doctest_namespace["falaj"] = falaj
         doctest_namespace["path"] = request.getfixturevalue("tmp_path") / "another"
         doctest_namespace["store"] = request.getfixturevalue("store")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown() -> None:
+    """Wait for the timers of a test: they use its folder, which goes away behind it."""
+    for thread in threading.enumerate():
+        if isinstance(thread, threading.Timer):
+            thread.join(30)
