@@ -637,13 +637,7 @@ class Store(StoreTopics):
         from falaj._place import ship  # few need it, and it imports much
 
         return ship(
-            self,
-            place,
-            once=once,
-            history=history,
-            new_origin=new_origin,
-            stop=stop,
-            **options,
+            self, place, once=once, history=history, new_origin=new_origin, stop=stop, **options
         )
 
     def verify(self, topic: str | None = None, progress: Progress | None = None) -> Verification:

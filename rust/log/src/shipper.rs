@@ -30,7 +30,7 @@ pub const FENCED: u64 = 1 << 32;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shipper {
     /// No process ships the store.
-    Nobody,
+    Absent,
     /// No process ships it: the last one met the claim of another store's process.
     Fenced,
     /// This process ships it, if it lives.
@@ -43,7 +43,7 @@ pub fn decode(word: u64) -> Shipper {
     match u32::try_from(word).ok().and_then(Identity::from_bits) {
         Some(process) => Shipper::Process(process),
         None if word == FENCED => Shipper::Fenced,
-        None => Shipper::Nobody,
+        None => Shipper::Absent,
     }
 }
 
@@ -51,7 +51,7 @@ pub fn decode(word: u64) -> Shipper {
 #[must_use]
 pub fn encode(shipper: Shipper) -> u64 {
     match shipper {
-        Shipper::Nobody => 0,
+        Shipper::Absent => 0,
         Shipper::Fenced => FENCED,
         Shipper::Process(process) => process.bits().into(),
     }
@@ -68,7 +68,7 @@ pub fn begin(word: &impl SharedWord, me: Identity, seen: u64) -> bool {
 
 /// Stop naming this process. False when the word names another one by now, which then stays.
 pub fn end(word: &impl SharedWord, me: Identity, fenced: bool) -> bool {
-    let next = encode(if fenced { Shipper::Fenced } else { Shipper::Nobody });
+    let next = encode(if fenced { Shipper::Fenced } else { Shipper::Absent });
     let mine = encode(Shipper::Process(me));
     // Release: a waiter that sees the end sees all that was acknowledged before it.
     word.compare_exchange(mine, next, Ordering::AcqRel, Ordering::Relaxed).is_ok()
@@ -98,11 +98,11 @@ mod tests {
 
     #[test]
     fn the_word_names_one_process_or_says_why_none() {
-        for shipper in [Shipper::Nobody, Shipper::Fenced, Shipper::Process(process(1023))] {
+        for shipper in [Shipper::Absent, Shipper::Fenced, Shipper::Process(process(1023))] {
             assert_eq!(decode(encode(shipper)), shipper);
         }
         let corrupt = [1 << 30, FENCED | 5, FENCED << 1, u64::MAX];
-        assert!(corrupt.into_iter().all(|word| decode(word) == Shipper::Nobody));
+        assert!(corrupt.into_iter().all(|word| decode(word) == Shipper::Absent));
     }
 
     #[test]

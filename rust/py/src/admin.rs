@@ -379,7 +379,7 @@ fn log_info<'py>(py: Python<'py>, log: &LogInfo, slots: &[SlotInfo]) -> Object<'
 /// Describe the process that ships the store; None where none does.
 fn shipper<'py>(py: Python<'py>, info: &StoreInfo) -> PyResult<Option<Bound<'py, PyDict>>> {
     let (state, process) = match info.shipper {
-        Shipper::Nobody => return Ok(None),
+        Shipper::Absent => return Ok(None),
         Shipper::Fenced => ("fenced", None),
         Shipper::Process(process) => ("ships", Some(process)),
     };

@@ -1,5 +1,6 @@
 """Creates and what may become of them: they land, the reply is lost, or they land later."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -10,13 +11,14 @@ from ship.explore.place import OWNED, Flight, Place, Rules, Stored
 from ship.explore.process import UNLANDED, Outcome, Process
 
 
-class Creates:
+class Creates(ABC):
     """Carries out the creates of a shipper in all ways in which a place may answer."""
 
     rules: Rules
 
+    @abstractmethod
     def tell(self, place: Place, process: Process, event: Event, said: str) -> Iterator[Outcome]:
-        raise NotImplementedError
+        """Let a process take an event, and carry out what it then asks for."""
 
     def put(self, place: Place, process: Process, head: Head, token: str) -> Iterator[Outcome]:
         """Create a number.

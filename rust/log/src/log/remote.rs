@@ -191,7 +191,7 @@ impl Log {
                 Fate::Dead(_) => Err(Error::NoShipper { store: self.store(), offset: None }),
             },
             Shipper::Fenced => Err(Error::Fenced { store: self.store(), offset: None }),
-            Shipper::Nobody => Err(Error::NoShipper { store: self.store(), offset: None }),
+            Shipper::Absent => Err(Error::NoShipper { store: self.store(), offset: None }),
         }
     }
 

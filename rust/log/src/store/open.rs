@@ -307,7 +307,7 @@ impl Opening<'_> {
         let Some(page) = self.wake_page(settings)? else { return Ok(()) };
         match decode(page.load(wake::at::SHIPPER)) {
             Shipper::Fenced => Ok(()),
-            Shipper::Nobody | Shipper::Process(_) => {
+            Shipper::Absent | Shipper::Process(_) => {
                 page.store(wake::at::SHIPPER, 0).doing("write", &self.layout.wake())
             }
         }

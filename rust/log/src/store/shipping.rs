@@ -74,7 +74,7 @@ impl Store {
     /// Return the process that ships the store, as the wake page names it.
     #[doc(hidden)]
     pub fn shipper(&self) -> Shipper {
-        self.wake_page().map_or(Shipper::Nobody, |page| decode(page.load(at::SHIPPER)))
+        self.wake_page().map_or(Shipper::Absent, |page| decode(page.load(at::SHIPPER)))
     }
 
     /// Note that logs have left the machine up to these addresses, and wake those that wait for it.
@@ -131,7 +131,7 @@ impl Shipping {
         if self.page.shares_memory() {
             shipper::end(&self.page.word(at::SHIPPER), me, fenced);
         } else if self.store.shipper() == Shipper::Process(me) {
-            let next = if fenced { Shipper::Fenced } else { Shipper::Nobody };
+            let next = if fenced { Shipper::Fenced } else { Shipper::Absent };
             // If it fails, this process counts as the shipper while it lives, and no longer.
             let _ = self.page.store(at::SHIPPER, encode(next));
         }

@@ -302,7 +302,7 @@ fn what_left_the_machine_is_proved_again_after_every_incarnation() {
             assert_eq!(orders.log().remote(), Some(Address(0)));
             assert_eq!((orders.log().shipped(), orders.log().unshipped_bytes()), (Address(0), 0));
             assert_eq!(orders.end(0).unwrap(), orders.first(0).unwrap());
-            assert_eq!(store.shipper(), Shipper::Nobody);
+            assert_eq!(store.shipper(), Shipper::Absent);
         }
     }
 }

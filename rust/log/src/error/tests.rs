@@ -1,0 +1,39 @@
+//! Tests of the sentences that errors say.
+
+use super::*;
+
+#[test]
+fn what_the_operating_system_refused_is_told_with_what_helps() {
+    let said = |errno| {
+        let refused = io::Error::from_raw_os_error(errno);
+        Error::io("open", Path::new("/s/control"), refused).to_string()
+    };
+    for (errno, helps) in [
+        (libc::ENOENT, "check the path"),
+        (libc::EACCES, "give this user permission"),
+        (libc::EROFS, "remount it"),
+        (libc::EMFILE, "ulimit -n"),
+        (libc::ENFILE, "fs.file-max"),
+        (libc::ELOOP, "needs a file here, not a link"),
+        (libc::ENOMEM, "vm.max_map_count"),
+        (libc::ENAMETOOLONG, "a shorter path"),
+        (libc::EIO, "falaj verify"),
+        (libc::ENOSPC, "is lost, free space and retry"),
+        (libc::EDQUOT, "within this user's quota"),
+        (libc::EFBIG, "is lost, raise the limit on the size of files, `ulimit -f`, and retry"),
+        (libc::EBUSY, "fix that, then retry"),
+    ] {
+        let (sentence, number) = (said(errno), format!("(os error {errno}); "));
+        let (situation, remedy) = sentence.split_once(&number).unwrap();
+        assert!(situation.starts_with("cannot open /s/control: "), "{sentence}");
+        assert!(remedy.contains(helps), "{sentence}");
+    }
+}
+#[test]
+fn an_entry_of_a_kind_that_only_a_newer_falaj_knows_is_told_by_its_number() {
+    let told = Error::malformed(Path::new("/s/00.log"), 8192, DecodeError::UnknownEntry(9));
+    assert_eq!(
+        told.to_string(),
+        "/s/00.log at byte 8192 needs a newer falaj (an entry of kind 9): upgrade to read it"
+    );
+}
