@@ -159,7 +159,14 @@ class Server:
 
     def peak_rss(self) -> int:
         """Most memory that the process has had, bytes."""
+        return self._status("VmHWM")
+
+    def anonymous(self) -> int:
+        """Memory of the process that no file backs, bytes."""
+        return self._status("RssAnon")
+
+    def _status(self, line: str) -> int:
         status = Path(f"/proc/{self.process.pid}/status").read_text()
-        peak = re.search(r"VmHWM:\s+(\d+) kB", status)
-        assert peak
-        return int(peak[1]) << 10
+        found = re.search(rf"{line}:\s+(\d+) kB", status)
+        assert found
+        return int(found[1]) << 10

@@ -1,6 +1,5 @@
 """Many followers, and large records: neither takes more memory than was set aside for it."""
 
-import re
 import selectors
 import socket
 import threading
@@ -16,14 +15,6 @@ from server.test_limits import gauge, wait
 FOLLOWERS = 500
 # The benchmark holds a release build to 16 KiB. This build is not optimized, and its buffers count.
 BYTES_MAX = 32 << 10
-
-
-def anonymous(server: Server) -> int:
-    """Memory of the server that no file backs, bytes."""
-    status = Path(f"/proc/{server.process.pid}/status").read_text()
-    found = re.search(r"RssAnon:\s+(\d+) kB", status)
-    assert found
-    return int(found[1]) << 10
 
 
 def budget(most: str, body: str) -> tuple[str, ...]:
@@ -60,7 +51,7 @@ def test_followers_that_wait_cost_little_memory_and_no_part_of_the_budget(
                 client.sendall(ask(server, path, *lines))
                 ready.register(client, selectors.EVENT_READ)
             wait(lambda many=followers: gauge(server, "followers") == many)  # type: ignore[misc]
-            used.append(anonymous(server))
+            used.append(server.anonymous())
         assert gauge(server, "bytes_in_flight") == 0
         # The first half brought the threads of the pool with it.
         assert (used[1] - used[0]) / (FOLLOWERS // 2) < BYTES_MAX

@@ -12,6 +12,7 @@ pub mod access;
 pub mod config;
 pub mod foreign;
 pub mod http;
+pub mod memory;
 pub mod run;
 pub mod store;
 pub mod tls;

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use falaj_server::access::{digest, mint};
 use falaj_server::config::{Begin, Config, LogFormat, load};
+use falaj_server::memory::give_back_large_blocks;
 use falaj_server::run::run;
 use tracing_subscriber::EnvFilter;
 
@@ -29,6 +30,7 @@ fn begin() -> Result<(), String> {
         }
         Begin::Serve(config) => {
             log(&config)?;
+            give_back_large_blocks();
             let runtime = tokio::runtime::Builder::new_multi_thread()
                 .enable_all()
                 .max_blocking_threads(64)
