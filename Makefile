@@ -35,7 +35,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .PHONY: help check-tools check venv build test test-proof proof-explore proof-canaries proof-hostile proof-asan proof-storm \
 	proof-power proof-guest proof-crashes proof-outside proof-together proof-models proof-sanitizers proof-programs soak coverage mutants \
 	lint lint-rust lint-python public-api test-rust test-loom test-shuttle test-python test-spark test-spark-release \
-	test-spark-all bench bench-spark bench-peers bench-server bench-bucket bench-plots demo demo-server docs docs-serve wheel wheels format clean \
+	test-spark-all bench bench-spark bench-peers bench-server bench-bucket bench-plots demo demo-server demo-bucket docs docs-serve wheel wheels format clean \
 	build-server build-server-static check-image check-server page-images bucket-servers check-bucket
 
 help: ## list the targets
@@ -279,6 +279,10 @@ demo: $(CORE) ## the main job on real flights; under three minutes after the bui
 demo-server: build-server $(CORE) ## the flights over HTTP, with a server that is killed on the way; two minutes after the build
 	PYTHONPATH=client $(BIN)/python -m falaj.demo.serving --program $(BIN)/falaj-server
 
+# moto comes with the extra `dev`; the program that serves it is the one of the tests.
+demo-bucket: $(CORE) ## the flights in a bucket on loopback, restored after their directory is gone; two minutes after the build
+	$(BIN)/python -m falaj.demo.shipping --server tests/ship/moto_in_turn.py
+
 # mkdocs.yml says where it lies. What griffe complains of in docstrings, zensical only passes on.
 docs: .venv/.docs ## the documentation site, in .site/html; warnings are errors
 	$(BIN)/python tools/site_pages.py
@@ -306,7 +310,7 @@ format: $(CORE) ## let the formatters have their way
 	$(BIN)/ruff format
 
 clean: ## remove what the targets above made
-	rm -rf .venv .site .cache dist falaj-demo falaj-demo-server $(CORE) benches/results .benchmarks .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .site .cache dist falaj-demo falaj-demo-server falaj-demo-bucket $(CORE) benches/results .benchmarks .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find python tests tools benches -name __pycache__ -prune -exec rm -rf {} +
 	cargo clean
 
