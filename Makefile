@@ -222,7 +222,8 @@ bucket-servers: .venv/.made ## put versitygw and azurite into .venv, where go an
 		timeout 300 npm install --silent --no-audit --no-fund --prefix .venv/azurite $(AZURITE) || true
 
 check-bucket: $(CORE) .venv/.dev ## tests of places and of shipping, on each server that is here
-	$(BIN)/python -m pytest tests/ship -rs -p no:cacheprovider
+	cd $(SERVER_DIR) && $(SERVER) build --locked
+	FALAJ_SERVER="$(TARGET)/server/debug/falaj-server" $(BIN)/python -m pytest tests/ship -rs -p no:cacheprovider
 
 test-python: $(CORE) ## pytest: tests, docstring examples, each benchmark once; all but Spark's
 	$(BIN)/python -m pytest --ignore tests/spark --ignore tests/server --ignore tests/ship $(if $(BESIDE_PROOF),$(patsubst %,--ignore %,$(OUTSIDE) tests/together))

@@ -73,13 +73,13 @@ def restore(
     store: committed offsets and checkpoints stay valid. Once it ships, it does so as a new origin.
 
     Args:
-        place: A directory, or `s3://…`, `gs://…`, `az://…`.
+        place: A directory, or `s3://…`, `gs://…`, `az://…`, `http://…`.
         path: The new store's directory, which must be missing.
         origin: Which origin, if several have shipped to the place; the first digits are enough.
         to_number: The state as of this number.
         to_time: The state of the last flush at or before this time.
         progress: Called with the bytes done and all bytes; its exception ends the call.
-        **options: Options of the bucket, such as `endpoint`.
+        **options: Options of a bucket or a peer, such as `endpoint` or `token`.
 
     Raises:
         UnknownOrigin: The place has no store, or several and `origin` names none of them.

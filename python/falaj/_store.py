@@ -615,12 +615,12 @@ class Store(StoreTopics):
         later one takes over, and the earlier one stops.
 
         Args:
-            place: A directory on another disk, or `s3://…`, `gs://…`, `az://…`.
+            place: A directory on another disk, or `s3://…`, `gs://…`, `az://…`, `http://…`.
             once: Return when the place has what the store has now.
             history: How far back the place can be restored, such as "14d"; without it, seven days.
             new_origin: Begin as a new origin, beside the one that the store was until now.
             stop: Set it to end the call in order.
-            **options: Options of the bucket, such as `endpoint`.
+            **options: Options of a bucket or a peer, such as `endpoint` or `token`.
 
         Raises:
             PlaceRefused: The place has other records than the store, or more.

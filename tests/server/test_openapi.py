@@ -28,20 +28,24 @@ def test_each_route_is_described_and_each_description_is_of_a_route(tmp_path: Pa
         document = server.get("/openapi.json", token="").json
     assert document["openapi"].startswith("3.1")
     described = {path.split(":")[0] for path in document["paths"]}
-    assert described == set(re.findall(r'\.route\(\s*"([^"]+)"', ROUTES.read_text()))
+    # A key of the place has slashes in it, which the description cannot say.
+    routes = ROUTES.read_text().replace("{*", "{")
+    assert described == set(re.findall(r'\.route\(\s*"([^"]+)"', routes))
 
 
 @pytest.mark.parametrize("which", ["--include-path-regex", "--exclude-path-regex"])
 def test_requests_that_the_description_allows_are_answered_as_it_says(
     tmp_path: Path, which: str
 ) -> None:
-    with Server(tmp_path / "events") as server:
+    with Server(tmp_path / "events", "--place", str(tmp_path / "place")) as server:
         document = server.get("/openapi.json", token="").json
         # Nothing waits for long, and no answer is without an end.
         read = document["paths"]["/v1/topics/{topic}/records"]["get"]
         (wait,) = (each for each in read["parameters"] if each.get("name") == "wait")
         wait["schema"] = {"type": "string", "enum": ["0ms", "20ms"]}
         document["components"]["schemas"]["Take"]["properties"]["wait"] = wait["schema"]
+        objects = document["paths"]["/v1/place/{key}"]["get"]["parameters"]
+        objects[0]["schema"] = wait["schema"]
         del read["responses"]["200"]["content"]["text/event-stream"]
         document["components"]["schemas"]["Poll"]["properties"]["wait"] = wait["schema"]
         # Lists of a thousand parts would take minutes to make.

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from falaj.ship.place import Place, open_place
-from ship.servers import SERVERS, VARIABLES, NotHere, Server
+from ship.servers import BUCKETS, SERVERS, VARIABLES, NotHere, Server
 
 _NUMBERS = count()
 
@@ -42,9 +42,9 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Started]:
             server.stop()
 
 
-@pytest.fixture(params=SERVERS)
+@pytest.fixture(params=BUCKETS)
 def server(request: pytest.FixtureRequest, started: Started) -> Server:
-    """Give each server that keeps the promise of a place."""
+    """Give each server of buckets that keeps the promise of a place."""
     return started(request.param)
 
 

@@ -1,4 +1,4 @@
-"""Real servers of buckets for the tests, each on a free port of loopback.
+"""Real servers of buckets and of a peer for the tests, each on a free port of loopback.
 
 Owns their processes: a test starts one and stops it. Where a program cannot be had, its tests say
 `NOT RUN`. moto comes with the extra `dev`. versitygw and azurite are looked for in the environment
@@ -55,12 +55,17 @@ class Server(ABC):
     """A server with an empty bucket."""
 
     scheme = "s3"
+    host = "127.0.0.1"
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = int(free.getsockname()[1])
         self.said = folder / "said"
+        self.start()
+
+    def start(self) -> None:
+        """Start it; after `stop`, at the same address with what it kept."""
         with self.said.open("wb") as said:
             self.process = subprocess.Popen(
                 self.command(),
@@ -68,7 +73,7 @@ class Server(ABC):
                 stdout=said,
                 stderr=subprocess.STDOUT,
                 env=os.environ | self.variables(),
-                cwd=folder,
+                cwd=self.folder,
             )
         try:
             self._wait()
@@ -121,7 +126,7 @@ class Server(ABC):
             if self.process.poll() is not None or time.monotonic() > until:
                 raise AssertionError(f"{type(self).__name__} gave up: {self.said.read_text()}")
             try:
-                socket.create_connection(("127.0.0.1", self.port), 1).close()
+                socket.create_connection((self.host, self.port), 1).close()
                 return
             except OSError:
                 time.sleep(0.05)  # sleep: another program says nothing when it begins to listen
@@ -190,9 +195,50 @@ class Azurite(Server):
         self._ask("PUT", f"/{USER}/{BUCKET}?restype=container", headers)
 
 
-SERVERS: dict[str, type[Server]] = {
+class Peer(Server):
+    """falaj-server with a place, as it would run on another machine."""
+
+    scheme = "http"
+
+    def __init__(self, folder: Path, *flags: str, host: str = "127.0.0.1") -> None:
+        self.flags, self.host = flags, host
+        super().__init__(folder)
+
+    def command(self) -> list[str]:
+        server = os.path.abspath(os.environ.get("FALAJ_SERVER") or program("falaj-server"))
+        place = ["--place", os.fspath(self.folder / "place"), *self.flags]
+        address = f"{self.host}:{self.port}"
+        return [server, os.fspath(self.folder / "store"), "--http", address, *place]
+
+    def make_bucket(self) -> None:
+        """Wait until it serves: it listens before it has a token."""
+        until = time.monotonic() + PATIENCE_S
+        while "http http" not in self.said.read_text():
+            assert self.process.poll() is None, self.said.read_text()
+            assert time.monotonic() < until
+            time.sleep(0.02)  # sleep: another program writes a line when it serves
+
+    @property
+    def token(self) -> str:
+        """Its own token."""
+        return (self.folder / "store" / "server" / "token").read_text()
+
+    @property
+    def endpoint(self) -> str:
+        """Its URL."""
+        has_tls = "--tls-certificate" in self.flags
+        return f"http{'s' * has_tls}://{self.host}:{self.port}"
+
+    def open(self, prefix: str = "", **options: Any) -> Place:
+        """Open its place, or a folder of it, with its token."""
+        return open_place(f"{self.endpoint}/{prefix}", **{"token": self.token, **options})
+
+
+BUCKETS: dict[str, type[Server]] = {
     "moto": Moto,
     "versitygw": VersityGateway,
     "azurite": Azurite,
 }
-"""The servers that keep the promise of a place."""
+"""The servers of buckets that keep the promise of a place."""
+SERVERS: dict[str, type[Server]] = {**BUCKETS, "peer": Peer}
+"""All servers that keep it."""

@@ -95,6 +95,7 @@ def beyond(store: falaj.Store, stop: Event) -> None:
     restored = falaj.restore("s3://bucket/shop", "copy", to_time="2026-11-27T08:00:00Z")
     assert_type(restored, falaj.RestoreReport)
     assert_type(store.topic("orders").append(b"paid", sync="remote", timeout="2s"), int)
+    falaj.restore("https://machine:4437/shop", "copy", token="…", certificate="/etc/ca.pem")
     falaj.restore("s3://bucket/shop", "copy", to_number=7, endpoint="http://localhost:9000")
 
 

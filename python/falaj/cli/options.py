@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _MOST = 2**63 - 1
+_PLACES = ("s3://", "gs://", "az://", "http://", "https://")
 _WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
 
 __all__ = [
@@ -51,7 +52,7 @@ def path(text: str) -> str:
 
 def location(text: str) -> str:
     """Read a path, or the URL of a place such as `s3://bucket/prefix`."""
-    return text if text.startswith(("s3://", "gs://", "az://")) else path(text)
+    return text if text.startswith(_PLACES) else path(text)
 
 
 def store(text: str) -> str:

@@ -9,7 +9,6 @@ message or pickle here has them. Prose: docs/PLACE.md, "Places".
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import time
 from datetime import timedelta
@@ -27,7 +26,7 @@ from falaj.errors import (
     ObjectMissing,
     named,
 )
-from falaj.ship.place import Listed, check_key, check_prefix, error, is_name
+from falaj.ship.place import Listed, check_key, check_prefix, error, is_loopback, is_name
 from falaj.ship.refusals import Refusal, read
 
 if TYPE_CHECKING:
@@ -290,7 +289,7 @@ def _client(scheme: str, options: dict[str, str], allow_http: bool) -> dict[str,
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.username:
             raise InvalidArgument("endpoint is such as https://s3.example.com:9000")
         if parts.scheme == "http":
-            if not (allow_http or _is_loopback(parts.hostname)):
+            if not (allow_http or is_loopback(parts.hostname)):
                 raise InvalidArgument(
                     f"the endpoint {parts.scheme}://{parts.netloc} takes bytes unencrypted: use"
                     " https, or allow_http=True in a network that you trust"
@@ -302,13 +301,6 @@ def _client(scheme: str, options: dict[str, str], allow_http: bool) -> dict[str,
         except OSError as refused:
             raise InvalidArgument(f"certificate: {path}: {refused.strerror}") from None
     return client
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _store(

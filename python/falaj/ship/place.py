@@ -2,12 +2,14 @@
 
 Owns what falaj asks of a place, the form of keys, and the way from a URL to a place. Each place
 keeps one promise: an object is whole or absent, and its bytes are those of the first create that
-succeeded. `directory`, `bucket` and `memory` keep it; `probe` tries whether a server does. The
-meaning of the objects is left to the modules that ship and restore. Prose: docs/PLACE.md, "Places".
+succeeded. `directory`, `bucket`, `peer` and `memory` keep it; `probe` tries whether a server does.
+The meaning of the objects is left to the modules that ship and restore. Prose: docs/PLACE.md,
+"Places".
 """
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -18,7 +20,16 @@ from falaj.errors import Error, InvalidArgument, PlaceError, named
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["Listed", "Place", "check_key", "check_prefix", "error", "is_name", "open_place"]
+__all__ = [
+    "Listed",
+    "Place",
+    "check_key",
+    "check_prefix",
+    "error",
+    "is_loopback",
+    "is_name",
+    "open_place",
+]
 
 KEY_BYTES_MAX = 512
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
@@ -92,9 +103,10 @@ def open_place(url: str | os.PathLike[str], **options: Any) -> Place:
     """Open a place. It sends nothing yet: the first call does.
 
     Args:
-        url: A path or `file://…` for a directory, `s3://bucket/prefix`, `gs://bucket/prefix`,
-            `az://container/prefix`; `memory://name` is for tests, and ends with the process.
-        **options: What `BucketPlace` takes; only for buckets.
+        url: A path or `file://…` for a directory; `s3://bucket/prefix`, `gs://bucket/prefix` or
+            `az://container/prefix` for a bucket. `http://machine:4437` or `https://…` is a server
+            on another machine. `memory://name` is for tests, and ends with the process.
+        **options: What `BucketPlace` or `PeerPlace` takes; only for those.
 
     Raises:
         InvalidArgument: The URL or an option cannot be right.
@@ -105,9 +117,13 @@ def open_place(url: str | os.PathLike[str], **options: Any) -> Place:
         from falaj.ship.bucket import BucketPlace  # few programs need it
 
         return BucketPlace(str(url), **options)
+    if scheme in ("http", "https"):
+        from falaj.ship.peer import PeerPlace
+
+        return PeerPlace(str(url), **options)
     if options:
         raise InvalidArgument(
-            f"{named(next(iter(options)))} is an option of buckets; this place takes none"
+            f"{named(next(iter(options)))} is an option of buckets or peers; this place takes none"
         )
     if scheme == "memory":
         from falaj.ship.memory import MemoryPlace
@@ -115,7 +131,7 @@ def open_place(url: str | os.PathLike[str], **options: Any) -> Place:
         return MemoryPlace(str(url))
     from falaj.ship.directory import DirectoryPlace
 
-    wanted = "a place is a directory, or a URL with s3://, gs:// or az://"
+    wanted = "a place is a directory, or a URL with s3://, gs://, az://, http:// or https://"
     return DirectoryPlace(_possible(local_path(url, "the place", wanted)))
 
 
@@ -149,6 +165,14 @@ def check_prefix(prefix: str) -> str:
     """Return a folder as what the keys in it begin with: `shop/`, or "" for all."""
     folder = prefix.removesuffix("/")
     return f"{check_key(folder)}/" if folder else ""
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a host of a URL is this machine."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def error(kind: type[Error], message: str, url: str, key: str | None = None) -> Error:

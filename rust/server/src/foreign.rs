@@ -30,7 +30,7 @@ const fn target(name: &'static str, feed: fn(&[u8]), seeds: &'static [&'static [
 /// All of them.
 pub const TARGETS: &[Target] = &[
     target("host", host, &[b"localhost:80\nhttp://localhost:80", b"[::1]:4437\nnull", b"127.0.0.1"]),
-    target("queries", queries, &[b"partition=0&from=17&limit=3&wait=5s", b"at=2026-11-27T09:30:00Z&bytes=1", b"sync=durable&timeout=5s&create=false", b"delay=5s&sync=none"]),
+    target("queries", queries, &[b"partition=0&from=17&limit=3&wait=5s", b"at=2026-11-27T09:30:00Z&bytes=1", b"sync=durable&timeout=5s&create=false", b"delay=5s&sync=none", b"prefix=shop/n&after=shop/n/1&limit=10"]),
     target("units", units, &[b"5s", b"1500ms", b"64MiB", b"0B"]),
     target("principals", principals, &[PRINCIPALS]),
     target("settings", settings, &[b"http = \"off\"\n[limits]\nbody = \"1MiB\"\n", b"[access]\nhosts = [\"a\"]\n"]),
@@ -38,6 +38,7 @@ pub const TARGETS: &[Target] = &[
     target("event id", http::event_id, &[b"00112233aabbccdd-0:17,1:4", b"00112233aabbccdd-0:0"]),
     target("time", http::time, &[b"2026-11-27T09:30:00.5Z", b"1677-09-21T00:12:43.145224192Z"]),
     target("headers", http::headers, &[b"authorization: Bearer abc\nif-next: 17\ncontent-encoding: gzip", b"falaj-producer: p\nfalaj-sequence: 3\nlast-event-id: a-0:1\naccept-encoding: gzip;q=0.5, zstd"]),
+    target("objects", http::objects, &[b"shop/n/00000000000000000001\nbytes=0-99", b"a_b.c-d/e/\nbytes=-5", b"s\nbytes=7-"]),
     target("compressed", http::compressed, &[GZIP, ZSTD]),
     target("bodies", http::bodies, &[
         b"\x00{\"a\":1}\n[2]\n\"three\"",
@@ -47,7 +48,7 @@ pub const TARGETS: &[Target] = &[
         b"\x0b{\"key\":\"k\",\"value_base64\":\"dGV4dA==\"}",
         b"\x02line one\r\nline two\n",
     ]),
-    target("documents", http::documents, &[b"{\"partitions\":4,\"retention\":{\"age\":\"7d\",\"bytes\":null}}", b"{\"before\":17}", b"{\"parts\":[{\"topic\":\"a\",\"if_next\":3,\"records\":[{\"value\":\"x\"}],\"finish\":true}],\"cursors\":[{\"group\":\"g\",\"topic\":\"a\",\"partition\":0,\"offset\":3,\"member\":\"m\"}]}", b"{\"tombstones\":\"1d\",\"seal\":true}", POLL, COMMIT, SEEK, TAKE, NACK]),
+    target("documents", http::documents, &[b"{\"partitions\":4,\"retention\":{\"age\":\"7d\",\"bytes\":null}}", b"{\"before\":17}", b"{\"parts\":[{\"topic\":\"a\",\"if_next\":3,\"records\":[{\"value\":\"x\"}],\"finish\":true}],\"cursors\":[{\"group\":\"g\",\"topic\":\"a\",\"partition\":0,\"offset\":3,\"member\":\"m\"}]}", b"{\"tombstones\":\"1d\",\"seal\":true}", POLL, COMMIT, SEEK, TAKE, NACK, b"{\"delete\":[\"shop/n/1\"]}"]),
 ];
 
 const POLL: &[u8] = b"{\"member\":\"m\",\"number\":1,\"topics\":[\"a\"],\"wait\":\"1s\",\"session\":\"30s\",\"start\":{\"time\":\"2026-11-27T09:30:00Z\"}}";

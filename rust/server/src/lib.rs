@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! config ──> run ──> listen (TLS, limits) ──> http (gate, handlers) ──> store (append threads, watcher, readers)
-//!                        access (tokens, principals, grants) ──┘
+//!                        access (tokens, principals, grants) ──┘    └──> place (objects of other machines' stores)
 //! ```
 
 pub mod access;
@@ -13,6 +13,7 @@ pub mod config;
 pub mod foreign;
 pub mod http;
 pub mod memory;
+pub mod place;
 pub mod run;
 pub mod store;
 pub mod tls;

@@ -1,7 +1,7 @@
 //! From a configuration to a server that ends in order.
 //!
 //! ```text
-//! open store -> permissions -> certificates -> listen -> ready -> signals: SIGTERM and SIGINT end, SIGHUP reads again
+//! open place and store -> permissions -> certificates -> listen -> ready -> signals: SIGTERM and SIGINT end, SIGHUP reads again
 //! ```
 
 use std::net::{IpAddr, SocketAddr};
@@ -17,6 +17,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::access::{Access, Browser, Principals, digest, make_or_read, read_token};
 use crate::config::Config;
 use crate::http::{App, listen};
+use crate::place::Place;
 use crate::store::Served;
 use crate::tls::Certificates;
 
@@ -38,9 +39,11 @@ pub async fn run(config: Config) -> Result<(), String> {
     // An address that must not be served is refused before the store is touched.
     access(&config, address.ip(), tls.is_some(), None)?;
     let opening = config.clone();
-    let served = tokio::task::spawn_blocking(move || Served::open(&opening));
-    let served =
-        served.await.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
+    let opened = tokio::task::spawn_blocking(move || {
+        let place = Place::open(&opening)?;
+        Ok::<_, String>((Served::open(&opening).map_err(|error| error.to_string())?, place))
+    });
+    let (served, place) = opened.await.map_err(|error| error.to_string())??;
     let token = match served.is_read_only() {
         true => read_token(Path::new(&config.store))?,
         false => Some(make_or_read(Path::new(&config.store))?),
@@ -55,7 +58,7 @@ pub async fn run(config: Config) -> Result<(), String> {
     }
     let browser =
         Browser::new(&config.access.hosts, &config.access.origins, !address.ip().is_loopback());
-    let app = App::new(served, config, access, browser);
+    let app = App::new(served, place, config, access, browser);
     let has_token = token.is_some();
     // Before the server says that it is ready: a signal right after that must not kill it.
     let signals = signals(app.clone(), address.ip(), tls.clone(), token)?;
@@ -126,7 +129,8 @@ fn announce(app: &App, address: SocketAddr, tls: bool, token: bool) {
     let store = &app.config.store;
     let token_file =
         token.then(|| crate::access::token_path(Path::new(store)).display().to_string());
-    tracing::info!(store, address = %address, token = token_file, read_only = app.served.is_read_only(), page = %format!("{scheme}://{address}/"), "serving");
+    let place = Some(&app.config.place).filter(|place| !place.is_empty());
+    tracing::info!(store, place, address = %address, token = token_file, read_only = app.served.is_read_only(), page = %format!("{scheme}://{address}/"), "serving");
     if app.config.open {
         tracing::warn!("open: every local user and program may read and write this store");
     }

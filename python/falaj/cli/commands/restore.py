@@ -97,7 +97,7 @@ COMMAND = Command(
         Argument(
             "backup",
             "FROM",
-            "Directory of a backup, or a place: s3://…, gs://…, az://…, or its path.",
+            "Directory of a backup, or a place: s3://…, gs://…, az://…, http://…, or its path.",
             read=options.location,
         ),
     ),

@@ -131,8 +131,15 @@ def _tell(shipped: Shipped, as_json: bool) -> None:
 
 COMMAND = Command(
     ship,
-    "Ship a store to a place: a bucket, or another disk.",
-    (Argument("place", "PLACE", "s3://…, gs://…, az://…, or a directory.", read=options.location),),
+    "Ship a store to a place: a bucket, another machine, or another disk.",
+    (
+        Argument(
+            "place",
+            "PLACE",
+            "s3://…, gs://…, az://…, http://…, or a directory.",
+            read=options.location,
+        ),
+    ),
     (
         *options.ACCESS,
         Option("--once", "once", "End when the place has what the store has now.", default=False),

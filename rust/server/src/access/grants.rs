@@ -1,18 +1,18 @@
-//! Grants: which actions a principal may take on which topics and groups.
+//! Grants: which actions a principal may take on which topics, groups and objects of the place.
 
 use serde::Deserialize;
 
-/// An action on a topic or a group.
+/// An action on a topic, a group or an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Action {
-    /// Read records, offsets and settings; poll as a member of a group.
+    /// Read records, offsets and settings; poll as a member of a group; get and list objects.
     Read,
     /// Append records; put jobs.
     Append,
-    /// Create a topic or a queue.
+    /// Create a topic, a queue or an object.
     Create,
-    /// Trim, finish or delete.
+    /// Trim, finish or delete; delete objects.
     Delete,
     /// Change settings; read metrics and what concerns the whole store.
     Admin,
@@ -38,6 +38,8 @@ pub enum Kind {
     Topic,
     /// A consumer group or a queue.
     Group,
+    /// An object of the place by its key, or a folder of objects with a slash at its end.
+    Object,
 }
 
 /// One line of a principal's permissions.
@@ -52,6 +54,9 @@ pub struct Grant {
     /// Consumer groups and queues.
     #[serde(default)]
     pub group: Option<String>,
+    /// Keys of objects in the place.
+    #[serde(default)]
+    pub place: Option<String>,
     /// Actions.
     pub allow: Vec<Action>,
 }
@@ -62,7 +67,7 @@ impl Grant {
         let all = Some("*".to_owned());
         let allow =
             vec![Action::Read, Action::Append, Action::Create, Action::Delete, Action::Admin];
-        Self { topic: all.clone(), group: all, allow }
+        Self { topic: all.clone(), group: all.clone(), place: all, allow }
     }
 
     /// True if it covers this.
@@ -70,6 +75,7 @@ impl Grant {
         let pattern = match kind {
             Kind::Topic => &self.topic,
             Kind::Group => &self.group,
+            Kind::Object => &self.place,
         };
         self.allow.contains(&action)
             && pattern.as_deref().is_some_and(|pattern| matches(pattern, name))

@@ -120,6 +120,28 @@ mod tests {
         assert_eq!(access.authenticate(Some("t2")).unwrap_err(), Refusal::Unauthenticated);
     }
 
+    #[test]
+    fn a_grant_of_the_place_is_none_of_topics_and_the_other_way_round() {
+        let text = |grant: &str| {
+            format!(
+                "[[principal]]\nname = \"p\"\ntokens = [\"{}\"]\n[[principal.grants]]\n{grant}\n\
+                 allow = [\"read\", \"create\", \"delete\"]\n",
+                hex(&digest("t1"))
+            )
+        };
+        let of = |grant: &str| {
+            Access::new(false, None, named(&text(grant))).authenticate(Some("t1")).unwrap()
+        };
+        let shipper = of("place = \"shop/*\"");
+        for action in [Action::Read, Action::Create, Action::Delete] {
+            assert!(shipper.may(action, Kind::Object, "shop/n/1").is_ok());
+            assert!(shipper.may(action, Kind::Object, "shopping/n/1").is_err());
+            assert!(shipper.may(action, Kind::Topic, "shop/n/1").is_err());
+            assert!(shipper.may(action, Kind::Group, "shop/n/1").is_err());
+            assert!(of("topic = \"*\"\ngroup = \"*\"").may(action, Kind::Object, "a").is_err());
+        }
+    }
+
     fn hex(digest: &Digest) -> String {
         digest.iter().map(|byte| format!("{byte:02x}")).collect()
     }

@@ -79,8 +79,13 @@ impl Principal {
         let what = match kind {
             Kind::Topic => "topic",
             Kind::Group => "group",
+            Kind::Object => "objects at",
         };
-        let (principal, verb) = (self.name(), action.verb());
+        let verb = match (action, kind) {
+            (Action::Delete, Kind::Object) => "delete",
+            _ => action.verb(),
+        };
+        let principal = self.name();
         Err(Refusal::Forbidden(format!(
             "principal {principal} may not {verb} {what} {name}; a grant is missing"
         )))
@@ -122,12 +127,13 @@ impl Principals {
             if principals.iter().any(|other| other.name() == entry.name) {
                 return Err(format!("principal {} stands there twice", entry.name));
             }
-            if let Some(grant) =
-                entry.grants.iter().find(|grant| grant.topic.is_none() && grant.group.is_none())
-            {
+            let names_none = |grant: &&Grant| {
+                grant.topic.is_none() && grant.group.is_none() && grant.place.is_none()
+            };
+            if let Some(grant) = entry.grants.iter().find(names_none) {
                 let name = entry.name;
                 return Err(format!(
-                    "a grant of principal {name} names neither a topic nor a group: {:?}",
+                    "a grant of principal {name} names no topic, group or place: {:?}",
                     grant.allow
                 ));
             }
@@ -180,7 +186,7 @@ mod tests {
             (format!("[[principal]]\nname = \"a\"\ntokens = [\"{token}\"]\nadmin = true\n"), "admin"),
             (
                 format!("[[principal]]\nname = \"a\"\ntokens = [\"{token}\"]\n[[principal.grants]]\nallow = [\"read\"]\n"),
-                "neither a topic nor a group",
+                "names no topic, group or place",
             ),
             (
                 format!(

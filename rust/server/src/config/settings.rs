@@ -10,6 +10,8 @@ use super::units::{Bytes, Span};
 pub struct Config {
     /// Directory of the store.
     pub store: String,
+    /// Directory of a place for the stores of other machines; empty: none.
+    pub place: String,
     /// Address of the HTTP door, or `off`.
     pub http: String,
     /// True to let every program on this machine in without a token.
@@ -122,6 +124,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             store: String::new(),
+            place: String::new(),
             http: "127.0.0.1:4437".to_owned(),
             open: false,
             plaintext: false,
@@ -166,6 +169,7 @@ impl Default for Logging {
 /// Each setting and what it does, in the order of `--help`.
 pub(super) const HELP: &[(&str, &str)] = &[
     ("store", "directory of the store; the first argument says the same"),
+    ("place", "directory where other machines keep copies of their stores; empty for none"),
     ("http", "address of the HTTP door, or \"off\"; port 0 takes a free one"),
     ("open", "let every local user and program in without a token"),
     ("plaintext", "serve an address beyond loopback without TLS, behind a proxy that has it"),

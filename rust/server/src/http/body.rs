@@ -208,13 +208,13 @@ pub(super) fn decode(
     }
 }
 
-fn used_up() -> Box<Problem> {
+pub(super) fn used_up() -> Box<Problem> {
     Box::new(Problem::busy(
         "the bodies of all requests together take all memory that limits.bytes_in_flight allows",
     ))
 }
 
-fn too_large(what: &str, limit: Bytes) -> Box<Problem> {
+pub(super) fn too_large(what: &str, limit: Bytes) -> Box<Problem> {
     let detail = format!("{what} is larger than {limit}");
     let problem = Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body-too-large", detail);
     Box::new(problem.with("limit", limit.0).remedy("send it in smaller requests"))

@@ -10,6 +10,7 @@ use super::append::{AppendQuery, number, producer};
 use super::bodies::{Form, Records};
 use super::body::{Whole, coding, decode};
 use super::compress::Coding;
+use super::place::{self, GetQuery, ListQuery, Part};
 use super::queue_admin::PutQuery;
 use super::read::ReadQuery;
 use super::shape::{iso, parse_iso};
@@ -17,6 +18,7 @@ use super::{events, gate, groups, queue_admin, queues, together, topics};
 use crate::access::{Access, Principal, Principals};
 use crate::config::Limits;
 use crate::config::units::Bytes;
+use crate::place::{KEY_BYTES_MAX, check_key, check_prefix};
 use crate::store::read::{Reads, Share};
 
 /// Bytes that a target may take.
@@ -49,6 +51,8 @@ pub fn queries(address: &Uri) {
     if let Ok(Query(query)) = Query::<PutQuery>::try_from_uri(address) {
         let _ = query.not_before();
     }
+    let _ = Query::<ListQuery>::try_from_uri(address);
+    let _ = Query::<GetQuery>::try_from_uri(address);
     if let Ok(Query(query)) = Query::<ReadQuery>::try_from_uri(address) {
         let _ = query.start();
     }
@@ -141,4 +145,24 @@ pub fn documents(bytes: &[u8]) {
     groups::parse_any(bytes);
     queues::parse_any(bytes);
     queue_admin::parse_any(bytes);
+    place::parse_any(bytes);
+}
+
+/// A key of the place and a range of its object, a line each.
+pub fn objects(bytes: &[u8]) {
+    let (key, range) = text(bytes).split_once('\n').unwrap_or((text(bytes), ""));
+    if check_key(key).is_ok() {
+        assert!(!key.is_empty() && key.len() <= KEY_BYTES_MAX && !key.contains('\0'), "{key:?}");
+        assert!(key.split('/').all(|part| !part.is_empty() && !part.starts_with('.')), "{key:?}");
+    }
+    if let Ok(prefix) = check_prefix(key) {
+        assert!(
+            prefix.is_empty() || prefix.strip_suffix('/').is_some_and(|it| check_key(it).is_ok())
+        );
+    }
+    for size in [0, 1, 1000, u64::MAX] {
+        if let Part::Some(start, end) = place::part(range, size) {
+            assert!(start < end && end <= size, "{range:?}");
+        }
+    }
 }

@@ -39,6 +39,12 @@ pub struct Metrics {
     pub appended: Counter<u64, AtomicU64>,
     /// Bytes of values that were read through the server.
     pub read_bytes: Counter<u64, AtomicU64>,
+    /// Objects that were created in the place.
+    pub created: Counter<u64, AtomicU64>,
+    /// Bytes of these.
+    pub created_bytes: Counter<u64, AtomicU64>,
+    /// Bytes of objects that were read from the place.
+    pub sent_bytes: Counter<u64, AtomicU64>,
 }
 
 impl Default for Metrics {
@@ -49,6 +55,9 @@ impl Default for Metrics {
             connections: Gauge::default(),
             appended: Counter::default(),
             read_bytes: Counter::default(),
+            created: Counter::default(),
+            created_bytes: Counter::default(),
+            sent_bytes: Counter::default(),
         }
     }
 }
@@ -80,6 +89,14 @@ pub async fn metrics(State(app): State<App>, Extension(principal): Extension<Pri
     registry.register("connections", "Open connections", counts.connections.clone());
     registry.register("appended_records", "Records appended", counts.appended.clone());
     registry.register("read_bytes", "Bytes of values read", counts.read_bytes.clone());
+    let of_place = [
+        ("place_created_objects", "Objects created in the place", &counts.created),
+        ("place_created_bytes", "Bytes of objects created in the place", &counts.created_bytes),
+        ("place_read_bytes", "Bytes of objects read from the place", &counts.sent_bytes),
+    ];
+    for (name, help, count) in of_place {
+        registry.register(name, help, count.clone());
+    }
     let gauge = |value: usize| {
         let gauge = Gauge::<i64, AtomicI64>::default();
         gauge.set(i64::try_from(value).unwrap_or(i64::MAX));

@@ -23,6 +23,7 @@ pub mod metrics;
 mod openapi;
 mod overview;
 mod page;
+mod place;
 pub mod problem;
 mod queue_admin;
 mod queues;
@@ -42,6 +43,7 @@ use tokio::sync::Semaphore;
 
 use crate::access::{Access, Browser};
 use crate::config::Config;
+use crate::place::Place;
 use crate::store::Served;
 use problem::Problem;
 
@@ -54,6 +56,8 @@ pub struct App(Arc<Shared>);
 pub struct Shared {
     /// The store.
     pub served: Arc<Served>,
+    /// Objects of other machines' stores, if a place is served.
+    pub place: Option<Arc<Place>>,
     /// The configuration.
     pub config: Config,
     /// Names and origins that requests may have.
@@ -83,12 +87,19 @@ impl std::ops::Deref for App {
 
 impl App {
     /// Put together the state that the handlers share.
-    pub fn new(served: Arc<Served>, config: Config, access: Access, browser: Browser) -> Self {
+    pub fn new(
+        served: Arc<Served>,
+        place: Option<Arc<Place>>,
+        config: Config,
+        access: Access,
+        browser: Browser,
+    ) -> Self {
         let followers = usize::try_from(config.limits.followers)
             .unwrap_or(usize::MAX)
             .min(Semaphore::MAX_PERMITS);
         Self(Arc::new(Shared {
             served,
+            place,
             browser,
             followers: Arc::new(Semaphore::new(followers)),
             looks: overview::Looks::default(),
@@ -141,6 +152,8 @@ impl App {
             .route("/v1/append", post(together::append))
             .route("/v1/store", get(overview::overview))
             .route("/v1/logs/{log}", get(overview::log))
+            .route("/v1/place", get(place::list).post(place::act))
+            .route("/v1/place/{*key}", get(place::get).put(place::create).delete(place::delete))
             .route("/v1/groups", get(groups::list))
             .route("/v1/groups/{group}", get(groups::describe).delete(groups::delete))
             .route("/v1/groups/{group}/poll", post(groups::poll))

@@ -10,6 +10,6 @@ __all__ = ["GROUP"]
 GROUP = Group(
     "Look at places, to which stores are shipped.",
     {"list": list_.COMMAND, "verify": verify.COMMAND},
-    "A place is a bucket or a directory: s3://…, gs://…, az://…, or a path. `falaj ship` fills "
-    "it, and `falaj restore` makes a store of it.",
+    "A place is a bucket, another machine or a directory: s3://…, gs://…, az://…, http://…, or a "
+    "path. `falaj ship` fills it, and `falaj restore` makes a store of it.",
 )

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 __all__ = ["COMMAND", "PLACE", "list_"]
 
-PLACE = Argument("place", "PLACE", "s3://…, gs://…, az://…, or a directory.", read=options.location)
+PLACE = Argument(
+    "place", "PLACE", "s3://…, gs://…, az://…, http://…, or a directory.", read=options.location
+)
 
 
 def _time(us: int | None) -> str:
