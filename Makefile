@@ -37,6 +37,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 	lint lint-rust lint-python public-api test-rust test-loom test-shuttle test-python test-spark test-spark-release \
 	test-spark-all bench bench-spark bench-peers bench-server bench-bucket bench-plots demo demo-server demo-bucket docs docs-serve wheel wheels format clean \
 	build-server build-server-static check-image check-server page-images bucket-servers check-bucket
+	test-spark-all bench bench-spark bench-peers bench-server bench-bucket bench-plots demo demo-server docs docs-serve wheel wheels format clean \
+	build-server build-server-static check-image check-server page-images bucket-servers bucket-servers-all check-bucket
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -215,11 +217,17 @@ check-server: $(CORE) .venv/.dev ## tests and lints of the server
 # Servers of buckets that are no Python: where go or npm cannot bring one, tests/ship says NOT RUN for it.
 VERSITYGW := github.com/versity/versitygw/cmd/versitygw@v1.8.0
 AZURITE := azurite@3.35.0
+S3S_FS := s3s-fs@0.14.1
 
 bucket-servers: .venv/.made ## put versitygw and azurite into .venv, where go and npm can; some minutes
 	[ -x $(BIN)/versitygw ] || GOBIN="$(abspath $(BIN))" timeout 900 go install $(VERSITYGW) || true
 	[ -x .venv/azurite/node_modules/.bin/azurite-blob ] || \
 		timeout 300 npm install --silent --no-audit --no-fund --prefix .venv/azurite $(AZURITE) || true
+
+# The probe must refuse it. Its crates took one busy core six minutes, so CI leaves it out.
+bucket-servers-all: bucket-servers ## s3s-fs as well, a server that is no place; some more minutes
+	[ -x .venv/s3s/bin/s3s-fs ] || CARGO_TARGET_DIR="$(TARGET)/s3s" timeout 1800 \
+		cargo install --quiet --locked --features binary --root .venv/s3s $(S3S_FS) || true
 
 check-bucket: $(CORE) .venv/.dev ## tests of places and of shipping, on each server that is here
 	cd $(SERVER_DIR) && $(SERVER) build --locked

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from falaj.ship.place import Place, open_place
-from ship.servers import BUCKETS, SERVERS, VARIABLES, NotHere, Server
+from ship.servers import BUCKETS, SERVERS, UNFIT, VARIABLES, NotHere, Server
 
 _NUMBERS = count()
 
@@ -23,7 +23,7 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Started]:
     def start(name: str) -> Server:
         if name not in running:
             try:
-                running[name] = SERVERS[name](tmp_path_factory.mktemp(name))
+                running[name] = (SERVERS | UNFIT)[name](tmp_path_factory.mktemp(name))
             except NotHere as missing:
                 running[name] = missing
         found = running[name]

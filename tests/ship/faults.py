@@ -27,6 +27,7 @@ class Rates:
         reply: It is carried out, and its reply is lost.
         late: It is carried out after one of the next calls, and the caller knows nothing of it.
         twice: It is carried out now, and once more later.
+        busy: The place answers that it did nothing, as a server does with 409, 412, 500 or 503.
         calls: The most calls that something is on its way for.
     """
 
@@ -34,6 +35,7 @@ class Rates:
     reply: float = 0.05
     late: float = 0.05
     twice: float = 0.05
+    busy: float = 0.0
     calls: int = 8
 
 
@@ -46,11 +48,12 @@ class Counts:
     reply: int = 0
     late: int = 0
     twice: int = 0
+    busy: int = 0
 
     @property
     def faults(self) -> int:
         """All faults together."""
-        return self.lost + self.reply + self.late + self.twice
+        return self.lost + self.reply + self.late + self.twice + self.busy
 
 
 @dataclass
@@ -114,7 +117,7 @@ class FaultyPlace:
     def _pass(self, ask: Callable[[], T], unknown: Callable[[], T], writes: bool = True) -> T:
         with self._lock:
             fate = self._fate(ask, writes)
-        if fate in ("lost", "late"):
+        if fate in ("lost", "busy", "late"):
             return unknown()
         answer = ask()
         return unknown() if fate == "reply" else answer
@@ -125,7 +128,7 @@ class FaultyPlace:
         if self.is_down:
             return "lost"
         rates, left = self.rates, self._chance.random()
-        for fate in ("lost", "reply", "late", "twice")[: 4 if writes else 2]:
+        for fate in ("lost", "reply", "busy", "late", "twice")[: 5 if writes else 3]:
             left -= getattr(rates, fate)
             if left < 0:
                 setattr(self.counts, fate, getattr(self.counts, fate) + 1)

@@ -1,8 +1,8 @@
 """Real servers of buckets and of a peer for the tests, each on a free port of loopback.
 
 Owns their processes: a test starts one and stops it. Where a program cannot be had, its tests say
-`NOT RUN`. moto comes with the extra `dev`. versitygw and azurite are looked for in the environment
-of Python first, where `make bucket-servers` puts them, then on `PATH`.
+`NOT RUN`. moto comes with the extra `dev`. The others are looked for in the environment of Python
+first, where `make bucket-servers` and `make bucket-servers-all` put them, then on `PATH`.
 """
 
 import base64
@@ -48,7 +48,7 @@ def program(*names: str) -> str:
         for found in (beside / name, beside.parent / name, shutil.which(name)):
             if found is not None and Path(found).is_file():
                 return os.fspath(found)
-    raise NotHere(f"NOT RUN: no program {names[0]}; `make bucket-servers` installs it")
+    raise NotHere(f"NOT RUN: no program {names[-1]}; `make bucket-servers-all` installs it")
 
 
 class Server(ABC):
@@ -234,6 +234,19 @@ class Peer(Server):
         return open_place(f"{self.endpoint}/{prefix}", **{"token": self.token, **options})
 
 
+class S3sFs(Server):
+    """s3s-fs: a server of S3 in Rust over a directory, which is no place; see docs/PLACE.md."""
+
+    def command(self) -> list[str]:
+        (self.folder / "buckets" / BUCKET).mkdir(parents=True)
+        options = ["--host", "127.0.0.1", "--port", f"{self.port}"]
+        keys = ["--access-key", USER, "--secret-key", SECRET]
+        return [program("s3s/bin/s3s-fs", "s3s-fs"), *options, *keys, f"{self.folder / 'buckets'}"]
+
+    def make_bucket(self) -> None:
+        pass  # it is a directory
+
+
 BUCKETS: dict[str, type[Server]] = {
     "moto": Moto,
     "versitygw": VersityGateway,
@@ -242,3 +255,5 @@ BUCKETS: dict[str, type[Server]] = {
 """The servers of buckets that keep the promise of a place."""
 SERVERS: dict[str, type[Server]] = {**BUCKETS, "peer": Peer}
 """All servers that keep it."""
+UNFIT: dict[str, type[Server]] = {"s3s-fs": S3sFs}
+"""Servers that do not: the probe must refuse them."""

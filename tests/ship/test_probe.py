@@ -12,7 +12,7 @@ from falaj.ship.place import Listed, Place, open_place
 from falaj.ship.probe import PASSED, probe
 from ship.faults import FaultyPlace, Rates
 from ship.scripted import Answer, Asked, Scripted
-from ship.servers import VARIABLES
+from ship.servers import VARIABLES, Server
 
 
 def test_a_place_that_keeps_its_promise_passes_and_is_not_tried_again(place: Place) -> None:
@@ -193,6 +193,20 @@ def test_a_place_that_failed_is_tried_again() -> None:
     for _ in range(2):
         with pytest.raises(UnsupportedPlace):
             probe(place)
+
+
+def test_a_real_server_whose_condition_does_not_hold_among_creates_that_race_is_refused(
+    started: Callable[[str], Server],
+) -> None:
+    server, said = started("s3s-fs"), list[str]()
+    assert [server.open("x").put_new("late", body) for body in (b"a", b"b")] == [True, False]
+    for number in range(6):
+        place = server.open(f"probe{number}")
+        with pytest.raises(UnsupportedPlace) as refused:
+            probe(place)
+        said.append(str(refused.value))
+        assert place.get(PASSED) is None
+    assert sum("creates of one key succeeded" in one for one in said) >= 3, said
 
 
 def test_lost_replies_are_no_reason_to_refuse_a_place(

@@ -207,12 +207,14 @@ def test_a_soak_has_one_row_which_grows_and_the_newest_stands_on_top() -> None:
     today = datetime.date(2026, 11, 22)
     done = Counter({"states": 1234567, "flips": 9, "whole variants": 1, "faults": 1})
     done.update({"faults in all": 2, "schedules": 7, "together": 8, "cuts in guests": 35})
+    done.update({"faulty replies": 9})
     one = ledger.row(a_state(), done, today)
     assert one == (
         "| 2026-11-22 | 0.1.0, abc | 3 h 2 min | 1,234,567 | 0, 0 at points | 0 "
         "| 0 (not run); 35 in guests | 9; 1 of 4 variants whole | 1 of 2 | 0; with ASan 0 "
         "| 7; 8 rounds of sharing "
-        "| 0 tests; 0 lists of moves | 77 | 1 by kill |"
+        "| 0 tests; 0 lists of moves | 0 kills, 0 at points, 0 numbers; 9 faulty replies "
+        "| 77 | 1 by kill |"
     )
     assert len(one.split(" | ")) == len(ledger.HEADS)
     entered = ledger.enter(page, one, 5)
@@ -240,12 +242,14 @@ def test_below_the_soaks_stands_what_all_of_them_did() -> None:
     page = f"{ledger.HEAD}\n{ledger.RULE}\n\nMore.\n"
     done = {"states": 1_234_567, "kills": 1_000, "records": 5, "cuts": 10, "cuts ext4": 9}
     done |= {"flips": 900, "whole variants": 1, "faults": 7, "faults in all": 7, "fuzzed": 40}
+    done |= {"kills in shipping": 1_100, "their points": 500, "numbers": 3, "faulty replies": 7}
     # The first has not run power cuts; it is entered twice, and counts once.
     for state, did in ((a_state(), {}), (a_state(), done), (State(78, "0.2.0", "x", 3480), done)):
         page = ledger.enter(page, ledger.row(state, Counter(did), today), 1_600_000)
     assert page.splitlines()[4:] == [
         "| all of them |  | 4 h 0 min | 1,600,000 different of 2,469,134 | 2,000 | 10 | 10 "
-        "| 1,800; 2 times a whole variant | at most 7 in one | 80 |  |  |  |  |",
+        "| 1,800; 2 times a whole variant | at most 7 in one | 80 |  |  "
+        "| 2,200 kills, 1,000 at points, 6 numbers, 14 faulty replies |  |  |",
         "",
         "More.",
     ]
@@ -342,6 +346,12 @@ def test_what_the_harnesses_keep_is_what_is_counted(tmp_path: Path) -> None:
     (tmp_path / "b.json").write_text('{"cases": 4, "next": 4, "to": 9}')
     assert counts.flips(tmp_path) == Counter({"flips": 13, "whole variants": 1})
     assert counts.sanitized(tmp_path)["sanitized"] == 143
+    ship = tmp_path / "ship"
+    ship.mkdir()
+    (ship / "a.json").write_text('{"rounds": 2, "kills": 7, "kills_at_points": 4, "numbers": 5}')
+    (ship / "b.json").write_text('{"worlds": 2, "kills": 70, "faults": 800, "restored": 6}')
+    told = {"kills in shipping": 7, "their points": 4, "numbers": 11, "faulty replies": 800}
+    assert counts.ship(ship) == Counter(told)
     decoders = (ROOT / "rust/hostile/src/bytes/decoders.rs").read_text()
     assert decoders.count("    Target { name:") + 2 == harnesses.TARGETS_OF_BYTES
 

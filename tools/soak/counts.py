@@ -142,6 +142,17 @@ def outside(folder: Path) -> Counter[str]:
     return Counter(outside=sum(last_number(PASSED, log) for log in folder.glob("*.log")))
 
 
+def ship(folder: Path) -> Counter[str]:
+    """Read kills of the storm of shipping, numbers that were restored, and faulty replies."""
+    found: Counter[str] = Counter()
+    for kept in kept_in(folder):
+        found["kills in shipping"] += kept.get("kills", 0) if "rounds" in kept else 0
+        found["their points"] += kept.get("kills_at_points", 0)
+        found["numbers"] += kept.get("numbers", 0) + kept.get("restored", 0)
+        found["faulty replies"] += kept.get("faults", 0)
+    return found
+
+
 READERS: dict[str, Reader] = {
     "explore": explore,
     "kill": kill,
@@ -153,6 +164,7 @@ READERS: dict[str, Reader] = {
     "sanitized": sanitized,
     "together": together,
     "combined": combined,
+    "ship": ship,
     "schedules": schedules,
     "outside": outside,
 }

@@ -104,6 +104,7 @@ def everything(programs: Path, python: str = sys.executable) -> Harnesses:
         *_with_sanitizer(programs),
         _schedules(programs / "shuttle"),
         Job("combined", "combined", 4, _combined(programs, python)),
+        *_of_shipping(programs, python),
         Job("outside", "outside", 4, _outside(programs, python), seconds_min=120),
     ]
     return Harnesses(jobs, counts.READERS, TARGETS)
@@ -122,6 +123,9 @@ TARGETS = [
     Target("sanitized", "sanitized"),
     Target("together", "together"),
     Target("combined", "combined"),
+    Target("kills in shipping", "ship", 20_000),
+    Target("numbers", "ship"),
+    Target("faulty replies", "ship", 100_000),
     Target("schedules", "schedules"),
     Target("outside", "outside"),
 ]
@@ -271,6 +275,23 @@ def _combined(programs: Path, python: str) -> Command:
         ]
 
     return combined
+
+
+def _of_shipping(programs: Path, python: str) -> list[Job]:
+    """Kills of the processes around a place, and faulty replies of one in memory."""
+
+    def job(module: str, *words: str) -> Command:
+        return lambda turn: [
+            *("env", f"PYTHONPATH={programs / 'python'}:{programs / 'tests'}"),
+            *(f"TMPDIR={turn.scratch}", python, "-m", module, "--seed", str(turn.seed)),
+            *("--seconds", _whole(turn.seconds), "--state", f"{turn.kept}.json"),
+            *(word.format(turn.scratch) for word in words),
+        ]
+
+    return [
+        Job("ship-kills", "ship", 6, job("ship.storm", "--dir", "{}")),
+        Job("ship-replies", "ship", 2, job("ship.replies")),
+    ]
 
 
 def _outside(programs: Path, python: str) -> Command:

@@ -13,9 +13,9 @@ from soak.state import State
 
 HEADS = (
     *("date", "version", "time", "states", "kills", "records", "cuts", "flips", "faults"),
-    *("fuzz executions", "schedules", "from outside", "seed", "found"),
+    *("fuzz executions", "schedules", "from outside", "shipping", "seed", "found"),
 )
-SUMMED = ("states", "kills", "records", "cuts", "flips", "fuzz executions")
+SUMMED = ("states", "kills", "records", "cuts", "flips", "fuzz executions", "shipping")
 """The first figure of each row is added up; whole variants of flips are counted. Failing calls are
 the same in each soak, so the most that one soak did tells more."""
 ALL = "all of them"
@@ -50,6 +50,8 @@ def row(state: State, done: Counter[str], today: datetime.date) -> str:
         f"{done['fuzzed']:,}; with ASan {sanitizer}",
         f"{done['schedules']:,}; {done['together']:,} rounds of sharing",
         f"{done['outside']:,} tests; {done['combined']:,} lists of moves",
+        f"{done['kills in shipping']:,} kills, {done['their points']:,} at points,"
+        f" {done['numbers']:,} numbers; {done['faulty replies']:,} faulty replies",
         f"{state.seed}",
         ", ".join(f"{count} by {name}" for name, count in found.items()) or "nothing",
     )
@@ -91,6 +93,10 @@ def total(rows: list[str], different: int) -> str:
     for name in SUMMED:
         cells[name] = f"{sum(figure(row[name], 0) for row in told):,}"
     cells["states"] = f"{different:,} different of {cells['states']}"
+    cells["shipping"] += " kills, " + ", ".join(
+        f"{sum(figure(row['shipping'], at) for row in told):,} {what}"
+        for at, what in ((1, "at points"), (2, "numbers"), (3, "faulty replies"))
+    )
     whole = sum(figure(row["flips"], 1) for row in told)
     cells["flips"] += f"; {whole} times a whole variant"
     most = max((figure(row["faults"], 0) for row in told), default=0)

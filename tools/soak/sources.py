@@ -23,8 +23,9 @@ NO_PYTHON = ("demo", "pipeline", "spark")
 TESTS = (
     *("tests/proof", "tests/hostile", "tests/together", "tests/cli/shell.py", "tests/cli/warm.py"),
     *("tests/python/children.py", "tests/storm_worker.py", "conftest.py", "tools/guest.py"),
+    *("tests/ship/storm", "tests/ship/replies", "tests/ship/fake.py", "tests/ship/faults.py"),
 )
-BESIDE = ("tests/cli/__init__.py", "pyproject.toml")
+BESIDE = ("tests/cli/__init__.py", "tests/ship/__init__.py", "pyproject.toml")
 """Files that those need to be run, and that decide nothing."""
 
 

@@ -1,0 +1,70 @@
+"""The account of a round: lines that processes told outside, in one file beside the store.
+
+Owns the form of these lines. Each is one write at the end of the file, so a kill loses none that
+was told. *Drafted* stands before the create of a number, with the ends of its cut. So a number has
+its line, whether its writer lived to hear of it or not.
+"""
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+TOPICS = ("one", "two", "three", "latest")
+Ends = tuple[int, ...]
+
+
+class Teller:
+    """Writes lines, from any thread."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def tell(self, *words: object) -> None:
+        """Write a line."""
+        os.write(self._file, " ".join(map(str, words)).encode() + b"\n")
+
+
+@dataclass
+class Account:
+    """What was told.
+
+    Attributes:
+        drafted: The ends of the cut of each flush that was sent, by the hash of its body.
+        acknowledged: The hash of each number that was acknowledged.
+        remote: For each topic the offset up to which appends returned from the place.
+        returned: Each of these returns: topic, offset, and how many flushes were drafted before.
+    """
+
+    drafted: dict[str, Ends] = field(default_factory=dict)
+    acknowledged: dict[int, str] = field(default_factory=dict)
+    remote: dict[str, int] = field(default_factory=lambda: dict.fromkeys(TOPICS, 0))
+    returned: list[tuple[str, int, int]] = field(default_factory=list)
+
+    def too_early(self, landed: set[str]) -> list[tuple[str, int]]:
+        """List appends that returned before a flush with them lay in the place."""
+        drafts = list(self.drafted.items())
+        found, most, at = [], (0,) * len(TOPICS), 0
+        for name, end, count in self.returned:
+            for hash_, ends in drafts[at:count]:
+                if hash_ in landed:
+                    most = tuple(map(max, most, ends))
+            at = count
+            if most[TOPICS.index(name)] < end:
+                found.append((name, end))
+        return found
+
+
+def read(path: Path) -> Account:
+    """Read all lines."""
+    found = Account()
+    for line in path.read_text().splitlines() if path.exists() else ():
+        what, *words = line.split()
+        if what == "drafted":
+            found.drafted[words[0]] = tuple(map(int, words[1:]))
+        elif what == "acknowledged":
+            known = found.acknowledged.setdefault(int(words[0]), words[1])
+            assert known == words[1], f"number {words[0]} was acknowledged for two bodies"
+        elif what == "remote":
+            found.remote[words[0]] = max(found.remote[words[0]], int(words[1]))
+            found.returned.append((words[0], int(words[1]), len(found.drafted)))
+    return found

@@ -1,0 +1,97 @@
+"""The judgement of a round: each number is restored, and compared with the account.
+
+Owns what must be true of a place after a storm:
+
+- An acknowledged number lies there as it was acknowledged, and no claim made it void.
+- Each valid number restores to the ends that its cut had, and each record says its own offset.
+- When an append with `sync="remote"` returned, a flush with its record lay there.
+- The newest number has all that the store has.
+- Nothing that a number needs is missing or corrupt, and no directory of a killed restore is left.
+"""
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import falaj
+from falaj.ship.origin import Origin, origins_of
+from falaj.ship.place import open_place
+from falaj.ship.shapes import Flush
+from falaj.ship.verify import verify_place
+from ship.storm.account import Account, Ends, read
+from ship.storm.actors import ends_of, remove, whole_or_absent
+
+
+def judge(base: Path, chance: random.Random, most: int) -> None:
+    """Judge a round; it tells how many numbers it restored in the file `judged`.
+
+    Args:
+        base: The directory of the round; no process works there any more.
+        chance: Chooses the numbers, where there are more than `most`.
+        most: Numbers that are restored.
+    """
+    account = read(base / "account")
+    whole_or_absent(base)
+    with falaj.open(base / "store") as store:
+        if not store.topics:
+            return
+        store.ship(base / "place", once=True)
+    place = open_place(base / "place")
+    (found,) = origins_of(place)
+    origin = Origin(place, found.store, found.origin)
+    floor = _floor(origin)
+    wanted, landed = dict[int, Ends](), set[str]()
+    for body in _flushes(origin, account):
+        landed.add(body.hash)
+        if body.number >= floor and body.hash in account.drafted:  # not the one just shipped
+            wanted[body.number] = account.drafted[body.hash]
+    assert floor or account.too_early(landed) == []
+    numbers = sorted(wanted)
+    if len(numbers) > most:
+        numbers = sorted(chance.sample(numbers, most))
+    for number in numbers:
+        assert _restored(base, number) == wanted[number], (
+            f"number {number} restores to other ends than {wanted[number]}"
+        )
+    assert _restored(base, None) == ends_of(base / "store")
+    assert verify_place(place)[0].findings == []
+    left = [path.name for path in base.iterdir() if path.name.startswith("copy")]
+    assert left == []
+    (base / "judged").write_text(str(len(numbers) + 1))
+
+
+def _floor(origin: Origin) -> int:
+    """Return the number from which on all can be restored."""
+    listed = origin.checkpoints()
+    oldest = int(listed[0].key[2:]) if listed else 0
+    return 0 if origin.number(1) and _has_all(origin, oldest) else oldest
+
+
+def _has_all(origin: Origin, until: int) -> bool:
+    there = {int(each.key[2:]) for each in origin.list_after("n")}
+    return there.issuperset(range(1, until + 1))
+
+
+def _flushes(origin: Origin, account: Account) -> Iterator[Flush]:
+    """Yield the flushes that no claim made void; each that was acknowledged is one of them."""
+    claim = 0
+    for each in origin.list_after("n"):
+        found = origin.number(int(each.key[2:]))
+        assert found is not None
+        body = found[0]
+        if not isinstance(body, Flush):
+            claim = body.number
+            continue
+        known, is_void = account.acknowledged.get(body.number), body.claim < claim
+        assert known in (None, body.hash), f"number {body.number} is not what was acknowledged"
+        assert known is None or not is_void, f"number {body.number} was acknowledged, and is void"
+        if not is_void:
+            yield body
+
+
+def _restored(base: Path, number: int | None) -> Ends:
+    to = base / "copy"
+    falaj.restore(base / "place", to, to_number=number)
+    ends = ends_of(to)
+    remove(to)
+    return ends
