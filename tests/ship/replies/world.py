@@ -269,7 +269,7 @@ class World:
         except Killed:
             self.counts["kills"] += 1
         except (Fenced, CorruptData) as error:
-            # What a fenced shipper needs may have expired since.
+            # Objects that a fenced shipper needs may have expired since.
             expect(shipper is not None and self._is_fenced(shipper), f"a shipper stopped: {error}")
             self.counts["fenced"] += 1
         else:
@@ -312,13 +312,13 @@ class World:
         is_back = driver.view.number < before
         expect(not is_back or self._pauses > pauses, f"a follower went back from {before}")
         self.counts["back"] += is_back
-        # Its pieces may lie where an older checkpoint has them; a reader then begins anew.
+        # Its pieces may lie where an older checkpoint has them; a reader then begins again.
         self._expect_true(driver.view, "a follower", was_paused=True)
         self.counts["followed"] += 1
         self.followers[at] = driver if self.chance.random() < 0.97 else None
 
     def _restore(self) -> None:
-        """Restore the newest, or any number; only one below the floor may be gone."""
+        """Restore the newest, or any number; only one below the history may be gone."""
         acknowledged, before = list(self.witness.acknowledged), self._pauses
         number = self.chance.choice([None, *acknowledged[-20:]])
         try:

@@ -3,7 +3,7 @@
 | module | owns |
 |---|---|
 | `points` | named points at which a process dies, and the wrappers that meet them |
-| `account` | what was told outside of the store and of the place, and survives each kill |
+| `account` | what was written outside of the store and of the place, and survives each kill |
 | `actors` | what each process does until it dies |
 | `rounds` | the processes of one round: they are forked, killed, and replaced |
 | `judge` | each number of a round is restored, and compared with the account |

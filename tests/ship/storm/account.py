@@ -1,7 +1,7 @@
 """The account of a round: lines that processes told outside, in one file beside the store.
 
 Owns the form of these lines. Each is one write at the end of the file, so a kill loses none that
-was told. *Drafted* stands before the create of a number, with the ends of its cut. So a number has
+was written. *Drafted* stands before the create of a number, with the ends of its cut. So a number has
 its line, whether its writer lived to hear of it or not.
 """
 
@@ -26,7 +26,7 @@ class Teller:
 
 @dataclass
 class Account:
-    """What was told.
+    """The lines of a round, by their kind.
 
     Attributes:
         drafted: The ends of the cut of each flush that was sent, by the hash of its body.

@@ -1,4 +1,4 @@
-"""What the processes of a storm do until they die: write, ship, restore.
+"""The processes of a storm: each writes, ships or restores until it dies.
 
 Owns the three programs. Each gets a directory with `store`, `place` and `account`, and dies by the
 points that it is given or by its parent. Any error that a kill cannot explain ends it with 1.
