@@ -3,6 +3,7 @@
 import copy
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -405,4 +406,48 @@ def test_a_log_whose_lock_a_writer_holds_is_cut_once_it_is_free(
 
     monkeypatch.setattr(store, "_cut", late)
     assert shipper.turn()
+    assert restored(place, tmp_path / "copy") == store.content()
+
+
+class Gone:
+    """A cut whose segments cannot be read any more."""
+
+    def __init__(self, cut: object, told: Callable[[], None]) -> None:
+        self._cut, self._told = cut, told
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._cut, name)
+
+    def read(self, *_: object) -> bytes:
+        self._told()
+        raise CorruptData("another segment than the one in the cut")
+
+
+@pytest.mark.parametrize("is_replaced", [True, False])
+def test_a_claim_cuts_again_where_compaction_replaced_the_segment_that_it_compares(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_replaced: bool
+) -> None:
+    store, place = FakeStore(tmp_path / "store"), open_place(f"memory://replaced-{is_replaced}")
+    store.logs[0].append(100)
+    begin(store, place).turn()
+    store.logs[0].roll()
+    cut, told = store._cut, list[int]()
+
+    def replaced() -> None:
+        told.append(1)
+        if is_replaced:
+            store.logs[0].compact()
+
+    def first(previous: object = None) -> object:
+        found = cut(None)
+        return found if told else Gone(found, replaced)
+
+    monkeypatch.setattr(store, "_cut", first)
+    if not is_replaced:
+        with pytest.raises(CorruptData, match="another segment"):
+            begin(store, place)
+        return
+    shipper = begin(store, place)
+    assert told == [1]
+    shipper.turn()
     assert restored(place, tmp_path / "copy") == store.content()

@@ -280,17 +280,19 @@ def _combined(programs: Path, python: str) -> Command:
 def _of_shipping(programs: Path, python: str) -> list[Job]:
     """Kills of the processes around a place, and faulty replies of one in memory."""
 
-    def job(module: str, *words: str) -> Command:
+    def job(module: str, first: int, *words: str) -> Command:
         return lambda turn: [
             *("env", f"PYTHONPATH={programs / 'python'}:{programs / 'tests'}"),
-            *(f"TMPDIR={turn.scratch}", python, "-m", module, "--seed", str(turn.seed)),
+            *(f"TMPDIR={turn.scratch}", python, "-m", module, "--seed", str(turn.seed + first)),
             *("--seconds", _whole(turn.seconds), "--state", f"{turn.kept}.json"),
             *(word.format(turn.scratch) for word in words),
         ]
 
+    # A round's seed is the first one and its number: shards go through others.
+    storms = [job("ship.storm", shard * 1_000_000, "--dir", "{}") for shard in (0, 1)]
     return [
-        Job("ship-kills", "ship", 6, job("ship.storm", "--dir", "{}")),
-        Job("ship-replies", "ship", 2, job("ship.replies")),
+        *(Job(f"ship-kills-{shard}", "ship", 4, storm) for shard, storm in enumerate(storms)),
+        Job("ship-replies", "ship", 1, job("ship.replies", 0)),
     ]
 
 

@@ -181,8 +181,14 @@ class Shipper:
         self._driver = Driver(origin, Shipping(), self.patience)
         self._driver.start()
         while self._driver.holds is None:
-            self._cut = self._take_cut()
-            expect_same_history(self._driver.view, self._cut, self.store, origin)
+            self._cut = cut = self._take_cut()
+            try:
+                expect_same_history(self._driver.view, cut, self.store, origin)
+            except CorruptData:
+                # Retention or compaction may have replaced a segment since the cut.
+                if not self._is_overtaken(cut):
+                    raise
+                continue
             self._driver.send(say.Claim())
         self._driver.uploads = Uploads(
             origin, self._driver.holds, self.patience, self.options.in_flight
