@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from falaj._core import ExpiringProducer, Follower, Job, Part
     from falaj._jobs import Jobs
     from falaj._place import RestoreReport, ShipReport, restore
+    from falaj._place_store import PlaceState, PlaceStore, open_place
     from falaj._producers import Producer
     from falaj._queue import Queue
     from falaj._records import Position, Receipt
@@ -101,6 +102,8 @@ __all__ = [
     "Part",
     "PartitionInfo",
     "PartitionedTopic",
+    "PlaceState",
+    "PlaceStore",
     "Position",
     "Producer",
     "Queue",
@@ -131,6 +134,7 @@ __all__ = [
     "connect",
     "errors",
     "open",
+    "open_place",
     "repair",
     "restore",
     "verify",

@@ -56,6 +56,7 @@ __all__ = [
     "Opened",
     "Part",
     "PartitionedTopic",
+    "PlaceView",
     "Queue",
     "Receipts",
     "Record",
@@ -1011,6 +1012,7 @@ class Store:
         lock_timeout: float,
         allow_network_fs: bool,
         mapped: bool,
+        view: PlaceView | None = None,
     ) -> Self: ...
     @property
     def path(self) -> Path:
@@ -1108,6 +1110,45 @@ class Store:
         compacted: bool | None = None,
         create: bool = True,
     ) -> Opened: ...
+
+@final
+class PlaceView:
+    """A directory that is read as a store, and kept as a place beyond the machine has it.
+
+    Args:
+        path: The directory, which must be missing.
+        bring: Called with the name of a log's directory, a sequence, and whether the whole of that
+            segment is needed or only its beginning. It calls `put` or `put_beginning`. Without a
+            sequence, it publishes the log. Its exceptions reach the reader.
+    """
+
+    def __new__(cls, path: object, bring: Callable[[str, int | None, bool], None]) -> Self: ...
+    def file(self, path: str, length: int, parts: Iterable[tuple[int, bytes]]) -> None:
+        """Put a small file: its path, its length, positions and bytes."""
+    def remove_file(self, path: str) -> None:
+        """Remove a small file."""
+    def blank(self, path: object, log: str, segment: tuple[bytes, int, int, bool]) -> None:
+        """Make a file for a segment at any path, with its header pages."""
+    def stand_in(self, log: str, segment: tuple[bytes, int, int, bool], following: bytes) -> None:
+        """Put a stand-in for a sealed segment; `following` is the header of the one behind it."""
+    def put(self, log: str, sequence: int, path: object) -> None:
+        """Rename a whole file of a segment into its place."""
+    def put_beginning(self, log: str, sequence: int, data: bytes) -> None:
+        """Keep the first bytes of the blocks of a stand-in in memory."""
+    def stands_in(self, log: str, sequence: int) -> bool:
+        """Return whether a segment is a stand-in now."""
+    def remove_segment(self, log: str, sequence: int) -> None:
+        """Remove a segment."""
+    def store(self, log: str, position: int, data: bytes) -> None:
+        """Store bytes of the segment in which a log ends, behind the end that readers see."""
+    def publish(self, log: str, segment: tuple[bytes, int, int, bool]) -> None:
+        """Let readers see that a log ends in this segment, and all that was stored before."""
+    def allow_compaction(self, log: str) -> None:
+        """Say that compaction may leave out records of a log."""
+    def begin_log(self, log: str) -> None:
+        """Make the directory of a log, which stands for the log until `publish`."""
+    def remove_log(self, log: str) -> None:
+        """Tell readers that a log was deleted, and remove it."""
 
 @final
 class StoreBuilder:

@@ -9,7 +9,7 @@ import os
 
 from falaj.errors import InvalidArgument, named
 
-__all__ = ["local_path", "scheme_of"]
+__all__ = ["is_place", "local_path", "scheme_of"]
 
 _LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz")
 _IN_A_SCHEME = _LETTERS | frozenset("0123456789+.-")
@@ -30,6 +30,16 @@ def scheme_of(text: str) -> str | None:
     if not colon or not is_scheme:
         return None
     return scheme if rest.startswith("/") or scheme == "file" else None
+
+
+def is_place(text: str) -> bool:
+    """Return whether text is the URL of a place beyond the machine.
+
+    Example:
+        >>> is_place("s3://bucket/shop"), is_place("file:///data/shop"), is_place("shop")
+        (True, False, False)
+    """
+    return scheme_of(text) in ("s3", "gs", "az", "memory")
 
 
 def local_path(given: str | os.PathLike[str], what: str = "the path", instead: str = "") -> str:

@@ -61,6 +61,8 @@ def open(  # noqa: A001  # falaj.open is how it reads
 
     Args:
         path: Directory of the store, or its URL `file:///…`. A leading `~` is the home directory.
+            With `read_only` also `s3://…`, `gs://…` or `az://…`, to which a store was shipped: then
+            `verify` and `io` count, and `open_place` has more options.
         read_only: Whether to only read. Then nothing is created or changed, and no lock is taken.
         permissions: Permission bits of a store that is created: 0o750 lets the group read, 0o770
             write. By default only its owner may use it, 0o700.
@@ -86,7 +88,7 @@ def open(  # noqa: A001  # falaj.open is how it reads
         StoreNotFound: There is no store and none was created, or the directory above it does not
             exist. It is a `FileNotFoundError`.
         NotAStore: Something else is at the path.
-        InvalidArgument: The path is a URL of another scheme, such as `s3://…`.
+        InvalidArgument: The path is a URL of another scheme, or one of a place without `read_only`.
         UnsupportedFilesystem: It lies on a network file system or FUSE.
         PermissionDenied: The operating system does not allow it.
         UnsupportedVersion: A newer version of falaj wrote it.
@@ -98,8 +100,13 @@ def open(  # noqa: A001  # falaj.open is how it reads
         ...     store.topic("orders").append(b"first")
         0
     """
+    local = _local(path)
+    if local is None:
+        from falaj._place_store import open_url  # few programs need it
+
+        return open_url(str(path), flag(read_only, "read_only"), verify=verify, io=io)
     return Store(
-        _local(path),
+        local,
         read_only=flag(read_only, "read_only"),
         permissions=_OWNER_ONLY if permissions is None else permissions,
         create=flag(create, "create"),
@@ -111,14 +118,15 @@ def open(  # noqa: A001  # falaj.open is how it reads
     )
 
 
-def _local(path: str | os.PathLike[str]) -> str | os.PathLike[str]:
+def _local(path: str | os.PathLike[str]) -> str | os.PathLike[str] | None:
+    """Return a path on this machine; None for the URL of a place."""
     is_path = hasattr(type(path), "__fspath__")
     text: Any = path.__fspath__() if is_path else path  # type: ignore[union-attr]
     if not isinstance(text, str) or (":" not in text and text[:1] != "~"):
         return path  # no URL, no home: importing `os` takes longer than opening a store
-    from falaj._paths import local_path
+    from falaj._paths import is_place, local_path
 
-    return local_path(path)
+    return None if is_place(text) else local_path(path)
 
 
 #: The class of transactions once it was needed: few need it, and it imports contextvars; an import

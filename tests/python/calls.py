@@ -155,6 +155,8 @@ KINDS: dict[str, Kind] = {
     "before_offset": NOTHING | OFFSET,
     "before_time": NOTHING | TIME,
     "checksum": NUMBER,
+    "cache": NOTHING | PATH,
+    "cache_bytes": NOTHING | COUNT,
     "codec": NOTHING | CODEC,
     "columns": COLUMNS,
     "compacted": NOTHING | FLAG,
@@ -413,6 +415,7 @@ GIVEN: dict[str, Callable[[World], Any]] = {
     "Store.ship.place": lambda world: world.folder / "place",
     "Store.ship.once": lambda _: True,
     "falaj.restore.place": lambda world: world.folder / "nothing",
+    "falaj.open_place.place": lambda world: world.folder / "nothing",
     "falaj.restore.path": lambda world: world.folder / "copy",
     "Store.configure.retention_bytes": lambda _: 1 << 30,
     # It goes with sync="remote" alone.

@@ -97,6 +97,11 @@ def beyond(store: falaj.Store, stop: Event) -> None:
     assert_type(store.topic("orders").append(b"paid", sync="remote", timeout="2s"), int)
     falaj.restore("https://machine:4437/shop", "copy", token="…", certificate="/etc/ca.pem")
     falaj.restore("s3://bucket/shop", "copy", to_number=7, endpoint="http://localhost:9000")
+    with falaj.open_place("s3://bucket/shop", cache="cache", cache_bytes=1 << 30) as shop:
+        assert_type(shop, falaj.PlaceStore)
+        assert_type(shop.place, falaj.PlaceState)
+        assert_type(shop.place.number, int)
+    assert_type(falaj.open("s3://bucket/shop", read_only=True), falaj.Store)
 
 
 def numbers(store: falaj.Store) -> None:

@@ -6,7 +6,7 @@ import os
 import re
 from typing import TYPE_CHECKING
 
-from falaj._paths import local_path
+from falaj._paths import is_place, local_path
 from falaj.cli.arguments import Argument, Option
 from falaj.cli.units import SECONDS_MAX, moment, place, size_from, span_from
 from falaj.errors import InvalidArgument
@@ -56,8 +56,8 @@ def location(text: str) -> str:
 
 
 def store(text: str) -> str:
-    """Read a path as `path` does, or the URL of a server."""
-    return text if text.startswith(("http://", "https://")) else path(text)
+    """Read a path as `path` does, or the URL of a server or of a place."""
+    return text if text.startswith(("http://", "https://")) or is_place(text) else path(text)
 
 
 def whole(least: int = 0, *, far: bool = False) -> Callable[[str], int]:

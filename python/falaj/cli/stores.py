@@ -2,6 +2,7 @@
 
 Invariant: a command that only reads opens the store for reading, so it changes and creates nothing.
 Only `append`, `topic create` and `queue create` create anything, so a mistyped path makes no store.
+A store may also be a place to which one was shipped: then it is only read.
 The codec of a topic never runs here, so commands can show pickles and custom codecs, too.
 """
 
@@ -11,7 +12,7 @@ import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from falaj._paths import local_path
+from falaj._paths import is_place, local_path
 from falaj._store import Store
 from falaj._store import open as open_store
 from falaj._topic import Topic, handle_of
@@ -64,6 +65,8 @@ class Access(NamedTuple):
         found = os.environ.get(VARIABLE)
         if not found:
             raise Stop(f"name the store: --store PATH, or the variable {VARIABLE}")
+        if is_place(found):
+            return found
         try:
             return local_path(os.path.expanduser(found), VARIABLE)
         except InvalidArgument as error:
@@ -84,7 +87,7 @@ class Access(NamedTuple):
             Stop: There is nothing.
         """
         path = self.path
-        if not os.path.lexists(path):
+        if not is_place(path) and not os.path.lexists(path):
             raise Stop(
                 f"there is no store at {path}: check --store or {VARIABLE}; `falaj append` and "
                 "`falaj topic create` make one"
@@ -92,8 +95,18 @@ class Access(NamedTuple):
         return path
 
     def _open(self, *, writes: bool, creates: bool = False) -> Store:
+        path = self.path
+        if is_place(path) or _holds_a_place(path):
+            if writes:
+                raise Stop(
+                    f"nothing is written to {path}: it is a place that is read. Name the store "
+                    "that is shipped there, or a copy that `falaj restore` makes"
+                )
+            from falaj._place_store import open_place  # few commands need it
+
+            return open_place(path)
         return open_store(
-            self.path,
+            path,
             read_only=not writes,
             create=creates,
             lock_timeout=self.lock_timeout,
@@ -123,6 +136,17 @@ class Access(NamedTuple):
             expect_topics(store, name)  # before anything is opened for writing
         with self.store(writes=writes) as store, raw_topic(store, name) as topic:
             yield topic
+
+
+def _holds_a_place(path: str) -> bool:
+    """Tell whether a directory is no store, and a store was shipped to it."""
+    if os.path.lexists(os.path.join(path, "falaj.json")):
+        return False
+    try:
+        names = os.listdir(path)
+    except OSError:
+        return False
+    return any(len(name) == 32 and os.path.isdir(os.path.join(path, name, "o")) for name in names)
 
 
 class NewTopic(NamedTuple):

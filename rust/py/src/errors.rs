@@ -82,11 +82,21 @@ pub(crate) fn raise(py: Python<'_>, error: &Error) -> PyErr {
             return signal;
         }
     }
+    if let Some(raised) = raised_by_python(py, error) {
+        return raised;
+    }
     build(py, error).unwrap_or_else(|failed| failed)
 }
 
+/// Return the exception of Python code that the engine called, such as one that fetches a segment.
+fn raised_by_python(py: Python<'_>, error: &Error) -> Option<PyErr> {
+    let Error::SystemCallFailed { source, .. } = error else { return None };
+    source.get_ref()?.downcast_ref::<PyErr>().map(|raised| raised.clone_ref(py))
+}
+
 fn build(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
-    let exception = call(&classes(py)?.getattr(class(error))?, (error.to_string(),))?;
+    let text = of_place(error).unwrap_or_else(|| error.to_string());
+    let exception = call(&classes(py)?.getattr(class(error))?, (text,))?;
     if let Some(number) = error.os_error() {
         exception.setattr("errno", number)?;
         exception.setattr("strerror", std::io::Error::from_raw_os_error(number).to_string())?;
@@ -143,6 +153,27 @@ fn build(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
         exception.setattr("__cause__", build(py, source)?.into_value(py))?;
     }
     Ok(PyErr::from_value(exception))
+}
+
+/// Describe an error of a store that is read from a place, which is named beside its directory: users do
+/// not know the directory.
+fn of_place(error: &Error) -> Option<String> {
+    let (Error::NotWritable { path }
+    | Error::UnknownTopic { store: path, .. }
+    | Error::UnknownGroup { store: path, .. }
+    | Error::UnknownQueue { store: path, .. }) = error
+    else {
+        return None;
+    };
+    let root = path.ancestors().take(4).find(|path| path.ends_with("store"))?;
+    let place = std::fs::read_to_string(root.with_file_name("place.url")).ok()?;
+    if !matches!(error, Error::NotWritable { .. }) {
+        return Some(error.to_string().replace(&*root.to_string_lossy(), &place));
+    }
+    Some(format!(
+        "nothing is written to {place}, which is a place that is read. Write to the store that is \
+         shipped there, or to a copy that falaj.restore() makes"
+    ))
 }
 
 fn classes(py: Python<'_>) -> PyResult<&Bound<'_, PyModule>> {

@@ -53,4 +53,5 @@ mod store;
 mod topic;
 mod transaction;
 mod turn;
+mod view;
 mod wait;

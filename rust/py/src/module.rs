@@ -6,6 +6,7 @@ use crate::{
     admin, any_topic, arrow, batch, buffer, build, bulk_load, collect, compact, consumed, consumer,
     consumers, cut, draft, floor, follow, gil_cell, iterate, opened, partitioned_topic, plain,
     producers, queue, queue_job, receipts, record, retention, shipping, store, topic, transaction,
+    view,
 };
 
 /// Add classes or functions to a module.
@@ -32,7 +33,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
         follow::Ticket, follow::Watch, iterate::Records, bulk_load::Part, opened::Opened, producers::ExpiringProducer,
         queue::Queue,
         queue_job::Job, receipts::Receipts, record::Record, shipping::Shipping, store::Store, topic::Topic,
-        transaction::Transaction);
+        transaction::Transaction, view::PlaceView);
     add!(module, add_function:
         admin::_backup, admin::_count_from, admin::_info, admin::_repair, admin::_topic_info,
         admin::_verify,

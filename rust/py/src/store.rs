@@ -21,6 +21,7 @@ use crate::input::{self, sync_mode, visibility as parse_visibility};
 use crate::opened::{Asked, Opened};
 use crate::retention::change;
 use crate::turn::Shared;
+use crate::view::PlaceView;
 use crate::wait::{ATTEMPT, patiently, seconds};
 
 /// An open store; see falaj.Store.
@@ -105,7 +106,8 @@ impl Store {
 impl Store {
     #[new]
     #[pyo3(signature = (
-        path, *, read_only, permissions, create, sync, verify, lock_timeout, allow_network_fs, mapped
+        path, *, read_only, permissions, create, sync, verify, lock_timeout, allow_network_fs, mapped,
+        view=None
     ))]
     #[allow(clippy::too_many_arguments, reason = "all but one are keywords in Python")]
     #[allow(clippy::needless_pass_by_value, reason = "pyo3 makes a path of what it is given")]
@@ -120,6 +122,7 @@ impl Store {
         #[pyo3(from_py_with = input::lock_timeout)] lock_timeout: f64,
         allow_network_fs: bool,
         mapped: bool,
+        view: Option<&PlaceView>,
     ) -> PyResult<Self> {
         let patience = seconds(py, Some(lock_timeout))?.unwrap_or(Duration::MAX);
         let sync = sync_mode(Some(sync))?.unwrap_or_default();
@@ -132,7 +135,10 @@ impl Store {
             reading: if mapped { Reading::Map } else { Reading::Pread },
             ..StoreOptions::default()
         };
-        let inner = patiently(py, patience, || Inner::open_with(&path, &options))?;
+        let inner = patiently(py, patience, || match view {
+            Some(view) => view.0.open(&options),
+            None => Inner::open_with(&path, &options),
+        })?;
         let path = inner.path().to_path_buf();
         let (handles, named, consumers) = Default::default();
         let inner = RwLock::new(Some(inner));

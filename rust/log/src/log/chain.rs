@@ -21,6 +21,9 @@ use crate::storage::{OpenMode, Storage};
 use super::open_segments::{self, OpenSegments, with_room};
 use super::{LogSettings, enter};
 
+#[path = "chain_elsewhere.rs"]
+mod elsewhere;
+
 #[derive(Debug)]
 pub struct Chain {
     storage: Arc<dyn Storage>,
@@ -31,6 +34,8 @@ pub struct Chain {
     /// Locked before `known` if both are.
     open: Arc<Mutex<OpenSegments>>,
     known: Mutex<KnownSegment>,
+    /// Segments that have only their beginning on this machine, since the last listing.
+    begun: Mutex<BTreeMap<u64, Arc<Segment>>>,
 }
 
 #[derive(Debug, Default)]
@@ -85,7 +90,7 @@ impl Chain {
         let (generation, reach) = (settings.generation, settings.segment_bytes);
         let (dir, reading, known) = (dir.to_path_buf(), settings.reading, Mutex::default());
         let open = open_segments::of_log(reading, reach);
-        Self { storage, dir, generation, reach, reading, known, open }
+        Self { storage, dir, generation, reach, reading, known, open, begun: Mutex::default() }
     }
 
     /// Return the log's directory.
@@ -120,6 +125,15 @@ impl Chain {
 
     /// Return the segment with this sequence, open for reading.
     pub fn segment(&self, sequence: u64) -> Result<Arc<Segment>> {
+        if !self.storage.is_elsewhere() {
+            return self.segment_here(sequence);
+        }
+        let open = enter(&self.open).get(sequence);
+        open.map_or_else(|| self.brought(sequence, || self.segment_here(sequence)), Ok)
+    }
+
+    /// Return the segment with this sequence, open for reading, if its bytes are on this machine.
+    fn segment_here(&self, sequence: u64) -> Result<Arc<Segment>> {
         // Held until it is open, so that it is opened once.
         let mut open = enter(&self.open);
         if let Some(segment) = open.get(sequence) {
@@ -142,7 +156,12 @@ impl Chain {
     /// Do as [`Chain::segment`] for a single look: a segment that was not open does not stay open.
     pub fn open_uncached(&self, sequence: u64) -> Result<Arc<Segment>> {
         let open = enter(&self.open).peek(sequence);
-        open.map_or_else(|| with_room(None, || self.open_segment(sequence)), Ok)
+        let new = || with_room(None, || self.open_segment(sequence));
+        match open {
+            Some(segment) => Ok(segment),
+            None if self.storage.is_elsewhere() => self.brought(sequence, new),
+            None => new(),
+        }
     }
 
     /// Note that a reader moved from this segment to another one.
@@ -165,6 +184,7 @@ impl Chain {
 
     /// List the log's segments, oldest first, as the directory has them now.
     pub fn refresh(&self) -> Result<Vec<u64>> {
+        enter(&self.begun).clear();
         let mut listed = list_segments(&*self.storage, &self.dir)?;
         let mut forgotten = Vec::new();
         let whole = loop {
@@ -375,7 +395,12 @@ impl Chain {
         };
         let previous = header.previous.filter(|previous| listed.contains(&previous.sequence));
         let Some(previous) = previous else { return Ok(false) };
-        let before = match self.segment(previous.sequence) {
+        // The end block is here, even if the segment is elsewhere.
+        let before = match self.storage.is_elsewhere() {
+            true => self.open_stand_in(previous.sequence).map(Arc::new),
+            false => self.segment(previous.sequence),
+        };
+        let before = match before {
             Ok(before) => before,
             Err(error) => return disconnects(error),
         };

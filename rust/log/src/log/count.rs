@@ -264,7 +264,7 @@ impl Log {
     }
 
     fn base_in(&self, sequence: u64, topic: u32) -> Result<Option<u64>> {
-        let segment = self.chain.open_uncached(sequence)?;
+        let segment = self.chain.beginning_uncached(sequence)?;
         Ok(self.opening(&segment)?.bases.get(topic))
     }
 

@@ -76,6 +76,7 @@ mod recovered_tail;
 mod remote;
 mod repair;
 mod repair_report;
+mod replica;
 mod roll;
 mod seal;
 mod seek;
@@ -95,7 +96,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::canary::{Canary, planted};
-use crate::error::{Error, Result};
+use crate::error::{Error, IoResult, Result};
 use crate::format::FIRST_BLOCK;
 use crate::format::address::Address;
 use crate::format::control::at;
@@ -103,7 +104,7 @@ use crate::format::names;
 use crate::format::settings::WriteMode;
 use crate::group_commit::CommitDelay;
 use crate::lock::{Fate, Identity};
-use crate::storage::{File, Map, MapAccess, OpenMode, Storage};
+use crate::storage::{File, Map, MapAccess, Needed, OpenMode, Storage};
 
 pub use crate::segment::Reading;
 pub use append::{Appended, NewBlock};
@@ -127,6 +128,7 @@ pub(crate) use record_batch::BatchBuilder;
 pub use record_batch::{BatchBlock, RecordBatch, RecordRef, RecordRefs};
 pub use recover::{Planned, mend, plan};
 pub use repair_report::{RepairKind, RepairStep};
+pub use replica::ReplicaLog;
 pub use segment_list::SegmentList;
 pub use trim::{Removable, Removed};
 
@@ -263,6 +265,7 @@ impl Log {
         member: Option<Arc<dyn Member>>,
     ) -> Result<Arc<Self>> {
         let (control, mut known) = (OnceLock::new(), None);
+        storage.bring(dir, Needed::Whole).doing("fetch", dir)?;
         if let Some(member) = &member {
             let (opened, recovered) = match recover::ensure(&storage, dir, &settings, &**member)? {
                 Some(recovered) => recovered,

@@ -12,10 +12,11 @@ use std::sync::Arc;
 
 use crate::error::{IoResult, Result};
 use crate::format::address::{ALIGN, MAX_POSITION, MAX_SEQUENCE};
+use crate::format::block::Kind;
 use crate::format::segment::{HEADER_LEN, Mark, Previous, SegmentHeader, pages_around};
 use crate::format::state::{End, LogState};
-use crate::format::{DecodeError, Decoded, FIRST_BLOCK, names};
-use crate::segment::create::own_len;
+use crate::format::{DecodeError, Decoded, FIRST_BLOCK, checksum, names};
+use crate::segment::create::{own_header, own_len};
 use crate::segment::{Reading, Segment};
 use crate::storage::{File, OpenMode, Storage};
 
@@ -41,13 +42,7 @@ impl SegmentPiece {
     /// `Damaged` for what no segment of this log can be, `Unknown` or `Version` for a header of
     /// another version.
     pub fn new(log: [u8; 16], header: &[u8], end: u64, len: u64, sealed: bool) -> Decoded<Self> {
-        let Ok(sector) = <[u8; HEADER_LEN]>::try_from(header) else {
-            return Err(DecodeError::Damaged("a segment header of another length than 512 bytes"));
-        };
-        let header = SegmentHeader::decode(&sector)?;
-        if header.log != log {
-            return Err(DecodeError::Damaged("the header of a segment of another log"));
-        }
+        let (header, sector) = decode_sector(log, header)?;
         // The segment that goes on behind the last one has the next number.
         if header.sequence >= MAX_SEQUENCE {
             return Err(DecodeError::Damaged("a segment behind which no other one can come"));
@@ -82,18 +77,61 @@ impl SegmentPiece {
     /// # Errors
     /// `SystemCallFailed` or `NoSpace`; then no file is left.
     pub fn create(&self, storage: &dyn Storage, dir: &Path, mode: u32) -> Result<Arc<dyn File>> {
-        let path = dir.join(names::segment(self.sequence()));
-        let file = storage.open(&path, OpenMode::CreateNew(mode)).doing("create", &path)?;
-        let pages = pages_around(&self.sector, self.header.salt, &self.mark(1, self.sealed));
-        let written = file.write_at(&pages, 0);
-        let written = written.and_then(|()| file.write_at(&[0; 8], self.len - 8));
-        if written.is_err() {
-            let _ = storage.unlink(&path);
-        }
-        written.doing("write", &path).map(|()| file)
+        self.create_at(storage, &dir.join(names::segment(self.sequence())), mode, &[0; 8])
     }
 
-    fn mark(&self, serial: u64, succeeded: bool) -> Mark {
+    /// Do as [`SegmentPiece::create`] at any path. `last` is what the file ends with.
+    ///
+    /// # Errors
+    /// As that one.
+    pub fn create_at(
+        &self,
+        storage: &dyn Storage,
+        path: &Path,
+        mode: u32,
+        last: &[u8],
+    ) -> Result<Arc<dyn File>> {
+        let file = storage.open(path, OpenMode::CreateNew(mode)).doing("create", path)?;
+        let pages = pages_around(&self.sector, self.header.salt, &self.mark(1, self.sealed));
+        let written = file.write_at(&pages, 0);
+        let written = written.and_then(|()| file.write_at(last, self.len - last.len() as u64));
+        if written.is_err() {
+            let _ = storage.unlink(path);
+        }
+        written.doing("write", path).map(|()| file)
+    }
+
+    /// Return the end block that names `next`, as this segment has it, if it has one.
+    pub fn end_block(&self, next: &SegmentHeader) -> Vec<u8> {
+        if self.len == self.end {
+            return vec![0; 8];
+        }
+        let body = End { sequence: next.sequence, salt: next.salt }.encode();
+        let header = own_header(Kind::End, &body, 0);
+        let salt = self.header.salt;
+        let head = header.lay_out(salt, self.end).seal(checksum::seed(salt), || header.body_crc);
+        let words = [head.word()].into_iter().chain(head.fixed());
+        let mut bytes: Vec<_> = words.flat_map(u64::to_le_bytes).collect();
+        bytes.extend(body);
+        bytes.resize((self.len - self.end) as usize, 0);
+        bytes
+    }
+
+    /// Read the first sector of a segment of this log.
+    ///
+    /// # Errors
+    /// As [`SegmentPiece::new`].
+    pub fn header_of(log: [u8; 16], header: &[u8]) -> Decoded<SegmentHeader> {
+        decode_sector(log, header).map(|(header, _)| header)
+    }
+
+    /// Return its header.
+    pub fn header(&self) -> &SegmentHeader {
+        &self.header
+    }
+
+    /// Make a mark which says that all of its content is on disk.
+    pub(super) fn mark(&self, serial: u64, succeeded: bool) -> Mark {
         Mark { serial, position: self.end, succeeded, ..Mark::default() }
     }
 
@@ -122,6 +160,17 @@ impl SegmentPiece {
     pub fn is_last(&self) -> bool {
         !self.sealed
     }
+}
+
+fn decode_sector(log: [u8; 16], header: &[u8]) -> Decoded<(SegmentHeader, [u8; HEADER_LEN])> {
+    let Ok(sector) = <[u8; HEADER_LEN]>::try_from(header) else {
+        return Err(DecodeError::Damaged("a segment header of another length than 512 bytes"));
+    };
+    let header = SegmentHeader::decode(&sector)?;
+    if header.log != log {
+        return Err(DecodeError::Damaged("the header of a segment of another log"));
+    }
+    Ok((header, sector))
 }
 
 /// Put an empty segment with a salt of its own behind the last one. Sync it, and all names in the

@@ -269,7 +269,7 @@ impl Log {
 
     fn find_first(&self, topic: u32) -> Result<u64> {
         let sequences = self.current_sequences()?;
-        let oldest = self.chain.segment(sequences[0])?;
+        let oldest = self.chain.beginning_of(sequences[0])?;
         let newest = self.chain.segment(sequences[sequences.len() - 1])?;
         let base = self.opening(&oldest)?.bases.get(topic).unwrap_or(0);
         let trimmed = self.trimmed(topic);
@@ -305,9 +305,12 @@ impl Log {
     ) -> Result<Arc<Segment>> {
         let mut sequences = self.current_sequences()?;
         let (mut low, mut high) = (0, sequences.len() - 1);
+        // If segments are elsewhere, the newest is here: it is asked first.
+        let mut asks_newest = self.storage.is_elsewhere();
         while low < high {
-            let middle = high - (high - low) / 2;
-            let segment = self.chain.segment(sequences[middle]);
+            let middle = if asks_newest { high } else { high - (high - low) / 2 };
+            asks_newest = false;
+            let segment = self.chain.beginning_of(sequences[middle]);
             match segment.and_then(|segment| before(&segment)) {
                 Ok(true) => low = middle,
                 Ok(false) => high = middle - 1,

@@ -105,7 +105,7 @@ impl SegmentList<'_> {
         let known = self.open.take().filter(|(open, _)| *open == i);
         let opened = match known {
             Some((_, segment)) => segment,
-            None => self.log.chain.open_uncached(self.sequences[i])?,
+            None => self.log.chain.beginning_uncached(self.sequences[i])?,
         };
         self.log.opening(&self.open.insert((i, opened)).1)
     }

@@ -8,6 +8,7 @@
 //! The module knows nothing of segments or topics. Errors are plain [`std::io::Error`]s with the
 //! kernel's number kept (`raw_os_error`); the modules above add path, position and remedy.
 
+pub mod elsewhere;
 pub mod map;
 pub mod raw_map;
 pub mod real;
@@ -17,6 +18,7 @@ use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
 
+pub use elsewhere::{Elsewhere, Needed, Source};
 pub use map::{Map, StoreSink, Word};
 pub use raw_map::{RawMap, StoreTarget};
 
@@ -122,6 +124,15 @@ pub trait Storage: Send + Sync + std::fmt::Debug + 'static {
     }
     /// Return a random number, from the kernel on a real machine, from a seed in tests.
     fn random(&self) -> io::Result<u64>;
+    /// Return true if files may stand for bytes that are elsewhere, see [`Storage::bring`].
+    fn is_elsewhere(&self) -> bool {
+        false
+    }
+    /// Bring what a caller is about to read of a file to this machine. It may take long and run a
+    /// program's code, so no lock is held meanwhile. Costs nothing if all files are here.
+    fn bring(&self, _path: &Path, _needed: Needed) -> io::Result<()> {
+        Ok(())
+    }
     /// Return which process of the memory twin this is; 0 for a real machine.
     fn process_number(&self) -> u64 {
         0
@@ -148,6 +159,10 @@ pub trait File: Send + Sync + std::fmt::Debug {
             }
         }
         Ok(done)
+    }
+    /// Return true for a file that only stands for bytes elsewhere: most of it cannot be read.
+    fn is_stand_in(&self) -> bool {
+        false
     }
     /// Let the kernel read ahead, for a file that is read from end to end. It is off by default.
     /// Read-ahead after the end of a log fills the page cache in pieces of up to 256 KiB. A

@@ -27,6 +27,7 @@
 //! | `retention` | which records expire, and the work of deleting them |
 //! | `shipping` | which process ships the store, and what it acknowledges |
 //! | `staging` | files that bulk loads stage beside a log, and their removal |
+//! | `view` | a directory that is read as a store, and kept as a place beyond the machine has it |
 //! | `topics`, `sweep` | creating, listing, deleting topics; removing leftovers |
 //!
 //! Invariant: everything is created under a temporary name and gets its own name when it is whole.
@@ -70,6 +71,7 @@ pub(crate) mod sync_coalescer;
 mod topics;
 mod unfinished;
 mod verify;
+mod view;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -96,6 +98,7 @@ pub(crate) use sidecar_check::{Front, read_consumer};
 pub use slots::DeadSlot;
 pub use staging::{FrameReader, STALE_AFTER, Stale, remove_load, staging_dir, sweep_staging};
 pub use verify::{Finding, LogReport, Progress, Severity, TopicReport, Verification, verify};
+pub use view::{PlaceView, ViewSegment};
 
 use crate::error::{Error, Result};
 use crate::format::settings::{StoreSettings, TopicSettings};

@@ -42,7 +42,8 @@ use crate::storage::real::RealStorage;
 
 pub use finish::{Parent, RestoreReport};
 use open_files::OpenFiles;
-use pieces::{Pieces, SmallFile};
+use pieces::Pieces;
+pub(super) use pieces::{SmallFile, log_generation, malformed};
 
 /// How to build a store.
 #[derive(Clone, Copy, Debug)]
@@ -292,7 +293,11 @@ fn choose_mode(
 }
 
 /// Make the directories that every store has; return the permission bits that the file system kept.
-fn make_directories(storage: &dyn Storage, layout: &Layout, asked: Modes) -> Result<Modes> {
+pub(super) fn make_directories(
+    storage: &dyn Storage,
+    layout: &Layout,
+    asked: Modes,
+) -> Result<Modes> {
     let modes = make_first_directory(storage, layout, asked)?;
     for name in top::DIRECTORIES.into_iter().filter(|name| *name != top::TOPICS) {
         make_new(storage, &layout.root().join(name), modes.directory)?;

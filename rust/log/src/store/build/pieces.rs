@@ -19,7 +19,7 @@ use crate::log::SegmentPiece;
 
 /// A small file, by the shape of its path.
 #[derive(Debug)]
-pub(super) enum SmallFile {
+pub(in crate::store) enum SmallFile {
     /// `falaj.json`.
     Settings,
     /// `topic.json` of the topic with this name.
@@ -32,7 +32,7 @@ pub(super) enum SmallFile {
 
 impl SmallFile {
     /// Recognise a path.
-    pub(super) fn of(layout: &Layout, path: &str) -> Result<Self> {
+    pub(in crate::store) fn of(layout: &Layout, path: &str) -> Result<Self> {
         let parts: Vec<_> = path.split('/').collect();
         match parts[..] {
             [top::SETTINGS] => Ok(Self::Settings),
@@ -58,7 +58,7 @@ impl SmallFile {
     }
 
     /// Check its length, and that its parts rise and lie in it.
-    pub(super) fn expect_fitting(
+    pub(in crate::store) fn expect_fitting(
         &self,
         path: &str,
         len: u64,
@@ -87,7 +87,7 @@ impl SmallFile {
 }
 
 /// Return the generation of a log by the name of its directory.
-pub(super) fn log_generation(log: &str) -> Result<[u8; 16]> {
+pub(in crate::store) fn log_generation(log: &str) -> Result<[u8; 16]> {
     let parsed = names::parse_log_dir(log);
     let own = parsed.filter(|(name, generation)| names::log_dir(name, generation) == log);
     own.map(|(_, generation)| generation).ok_or_else(|| {
@@ -119,7 +119,7 @@ pub(super) fn topic_settings(bytes: &[u8], name: &str, path: &Path) -> Result<To
 }
 
 /// Convert what a decoder found wrong: corruption here is a fault of the pieces.
-pub(super) fn malformed(path: &Path, what: DecodeError) -> Error {
+pub(in crate::store) fn malformed(path: &Path, what: DecodeError) -> Error {
     match what {
         DecodeError::Damaged(what) => Error::corrupt_pieces(path, 0, what),
         newer => Error::malformed(path, 0, newer),

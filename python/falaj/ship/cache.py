@@ -1,0 +1,174 @@
+"""Segments that readers of places share on this machine, and the directories of their views.
+
+Owns the cache directory. Below `segments` lie whole sealed segments, which never change. Below
+`views` each process has a directory of its own, whose lock it holds while it lives. Invariants: a
+file below `segments` is whole, since it comes by a link from a view. It is taken only if its bytes
+have the checksums that the place says. A view whose lock is free belonged to a dead process, and is
+removed. Which segments a view has is left to `replica`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import zlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from falaj.ship.shapes import FIRST_BLOCK
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from falaj.ship.shapes import Segment
+
+__all__ = ["CACHE_BYTES", "Cache", "ViewDirectory", "default_cache"]
+
+CACHE_BYTES = 4 << 30
+_CHUNK = 4 << 20
+
+
+def default_cache() -> Path:
+    """Return the directory of the cache: `FALAJ_CACHE`, else below the user's cache."""
+    given = os.environ.get("FALAJ_CACHE")
+    if given:
+        return Path(given).expanduser()
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(base) if base.startswith("/") else Path.home() / ".cache") / "falaj"
+
+
+class ViewDirectory:
+    """The directory of one view, as long as this process holds its lock."""
+
+    def __init__(self, path: Path, lock: int) -> None:
+        self.path, self._lock, self._made_by = path, lock, os.getpid()
+        self._temporary = 0
+
+    @property
+    def store(self) -> Path:
+        """The directory that is read as a store."""
+        return self.path / "store"
+
+    def temporary(self) -> Path:
+        """Return a new path on the same file system."""
+        self._temporary += 1
+        return self.path / f"{self._temporary}.tmp"
+
+    def remove(self) -> None:
+        """Remove it, unless it is a parent process's. Mapped files stay readable."""
+        if self._made_by == os.getpid():
+            shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self._lock)
+
+
+class Cache:
+    """A cache directory.
+
+    Args:
+        path: The directory.
+        most: Bytes of segments that it keeps; the least recently used go first.
+    """
+
+    def __init__(self, path: Path, most: int) -> None:
+        self.path, self.most = path, most
+        self._segments, self._views = path / "segments", path / "views"
+        for each in (self._segments, self._views):
+            each.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Be the only process that makes or removes views."""
+        lock = os.open(self._views / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(lock)
+
+    def new_view(self) -> ViewDirectory:
+        """Make a directory for a view; remove those of dead processes."""
+        with self._alone():
+            self._sweep()
+            path = self._views / os.urandom(8).hex()
+            path.mkdir(mode=0o700)
+            lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            return ViewDirectory(path, lock)
+
+    def _sweep(self) -> None:
+        for view in self._views.iterdir():
+            if not view.is_dir():
+                continue
+            try:
+                lock = os.open(view / "lock", os.O_RDWR | os.O_CLOEXEC)
+            except FileNotFoundError:  # killed before it had one
+                shutil.rmtree(view, ignore_errors=True)
+                continue
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(view, ignore_errors=True)
+            except BlockingIOError:
+                pass
+            finally:
+                os.close(lock)
+
+    def _path(self, origin: str, log: str, segment: Segment) -> Path:
+        numbers = (segment.sequence, segment.salt, segment.compaction, segment.end, segment.length)
+        name = "-".join(f"{number:x}" for number in numbers)
+        return self._segments / f"{origin}-{log.rpartition('@')[2]}-{name}"
+
+    def take(self, origin: str, log: str, segment: Segment, to: Path) -> bool:
+        """Link a segment to a path, if the cache has it and each of its bytes is right."""
+        path = self._path(origin, log, segment)
+        try:
+            os.link(path, to)
+        except FileNotFoundError:
+            return False
+        if _is_right(to, segment):
+            os.utime(to)
+            return True
+        for wrong in (path, to):
+            wrong.unlink(missing_ok=True)
+        return False
+
+    def keep(self, origin: str, log: str, segment: Segment, whole: Path) -> None:
+        """Let others take a whole segment, and remove what is used least beyond the bound."""
+        path = self._path(origin, log, segment)
+        with contextlib.suppress(FileExistsError):
+            os.link(whole, path)
+        self.shrink()
+
+    def shrink(self) -> None:
+        """Remove segments beyond the bound, the least recently used first."""
+        found = []
+        for entry in os.scandir(self._segments):
+            with contextlib.suppress(FileNotFoundError):  # another process removed it
+                stat = entry.stat()
+                found.append((stat.st_mtime_ns, stat.st_blocks * 512, entry.path))
+        surplus = sum(size for _, size, _ in found) - self.most
+        for _, size, path in sorted(found):
+            if surplus <= 0:
+                return
+            Path(path).unlink(missing_ok=True)
+            surplus -= size
+
+
+def _is_right(path: Path, segment: Segment) -> bool:
+    """Compare a file with what the place says of it."""
+    with path.open("rb", buffering=0) as file:
+        if os.fstat(file.fileno()).st_size != segment.length:
+            return False
+        if any(os.pread(file.fileno(), 512, at) != segment.header for at in (0, FIRST_BLOCK // 2)):
+            return False
+        for piece in segment.pieces:
+            if piece.stop > segment.length:
+                continue  # a later segment cut it short, so its checksum covers more than is here
+            checksum = 0
+            for at in range(piece.position, piece.stop, _CHUNK):
+                data = os.pread(file.fileno(), min(_CHUNK, piece.stop - at), at)
+                checksum = zlib.crc32(data, checksum)
+            if checksum != piece.crc:
+                return False
+    return True

@@ -1,0 +1,163 @@
+"""Follows an origin of a place, and keeps a view of it on this machine.
+
+Owns the thread that asks for the next number, with pauses from 50 milliseconds to one second. If
+the place does not answer, readers keep what they have, and the thread asks again.
+Invariant: the view is what `protocol` said to believe and to apply, and each state that readers see
+is a beginning of the next. `replica` changes the files; `protocol` decides what is true.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from falaj.errors import CorruptData, Error, HistoryDeleted
+from falaj.ship import messages as say
+from falaj.ship.driver import Driver
+from falaj.ship.objects import Patience, Stopped
+from falaj.ship.protocol import Reading
+from falaj.ship.replica import Replica
+
+if TYPE_CHECKING:
+    from falaj.ship.cache import Cache
+    from falaj.ship.origin import Origin
+
+__all__ = ["Reader"]
+
+PATIENCE_S = 30.0
+PAUSE_FIRST_S, PAUSE_MOST_S = 0.05, 1.0
+SILENCE_S = 30.0
+RENEW_S = 5.0
+"""Pause before the place is read again after an error that no repeat removes."""
+
+
+class _Follower(Driver):
+    """A driver whose view other threads read: it changes only while they do not look."""
+
+    def __init__(self, origin: Origin, replica: Replica, patience: Patience) -> None:
+        super().__init__(origin, Reading("follow"), patience)
+        self._replica = replica
+
+    def _do(self, action: say.Action) -> say.Event | None:
+        if not isinstance(action, say.Believe | say.Apply):
+            return super()._do(action)
+        with self._replica.changing, self._replica.lock:
+            return super()._do(action)
+
+
+class Reader:
+    """A view of an origin that follows it.
+
+    Args:
+        origin: The origin in its place.
+        cache: The cache of this machine.
+
+    Raises:
+        PlaceError: The place refuses, or gave no answer.
+        HistoryDeleted: Nothing was shipped yet.
+        CorruptData: A number or a checkpoint is not what was written.
+    """
+
+    def __init__(self, origin: Origin, cache: Cache) -> None:
+        self.origin = origin
+        self.error: Exception | None = None
+        self.checked_us = 0
+        self._stop = threading.Event()
+        self._changed = threading.Condition()
+        self._renewals = self._asked = 0
+        self._wake = threading.Event()
+        waits = Patience(PATIENCE_S, self._stop)
+        self.directory = cache.new_view()
+        try:
+            self.replica = Replica(origin, self.directory, cache, waits, self._renew)
+            self._driver = self._begun(waits)
+        except BaseException:
+            self.directory.remove()
+            raise
+        self._thread = threading.Thread(target=self._follow, name="falaj-place", daemon=True)
+        self._thread.start()
+
+    @property
+    def number(self) -> int:
+        """The number of the place that readers see."""
+        return self._seen
+
+    @property
+    def time_us(self) -> int:
+        """When the state that readers see was cut from its store."""
+        return self._seen_us
+
+    def close(self) -> None:
+        """Stop following, and remove the view."""
+        self._stop.set()
+        self._wake.set()
+        if self._thread is not threading.current_thread():
+            self._thread.join()
+        self.directory.remove()
+
+    def _begun(self, patience: Patience) -> Driver:
+        """Read the place from its newest checkpoint on, and show that."""
+        driver = _Follower(self.origin, self.replica, patience)
+        driver.start()
+        if not driver.view.files:
+            where = self.origin.where("")
+            raise HistoryDeleted(f"{where} has no flush yet at number {driver.view.number}")
+        with self.replica.changing, self.replica.lock:
+            self.replica.view = driver.view
+        self._show(driver)
+        driver.patience = Patience(None, self._stop, self._note)
+        return driver
+
+    def _show(self, driver: Driver) -> None:
+        with self.replica.changing, self.replica.lock:
+            self.replica.view = driver.view
+        self.replica.apply()
+        self._seen, self._seen_us = driver.view.number, driver.view.time_us
+
+    def _note(self, error: Error) -> None:
+        self.error = error
+
+    # --- The thread ------------------------------------------------------------------------------
+
+    def _follow(self) -> None:
+        pause, heard = PAUSE_FIRST_S, time.monotonic()
+        driver: Driver | None = self._driver
+        while not self._stop.is_set():
+            self._wake.wait(pause)
+            self._wake.clear()
+            if self._stop.is_set():
+                return
+            asked = self._asked
+            try:
+                if driver is None or asked > self._renewals:
+                    driver = self._begun(Patience(None, self._stop, self._note))
+                silent = time.monotonic() - heard >= SILENCE_S
+                driver.send(say.Silence() if silent else say.Again())
+                if silent:
+                    heard = time.monotonic()
+                news = driver.view.number != self._seen
+                if news:
+                    self._show(driver)
+                self.error = None
+            except Stopped:
+                return
+            except Exception as error:  # noqa: BLE001  # readers keep what they have
+                self.error, driver, pause = error, None, RENEW_S
+            else:
+                self.checked_us = time.time_ns() // 1000
+                if news:
+                    pause, heard = PAUSE_FIRST_S, time.monotonic()
+                else:
+                    pause = min(pause * 2, PAUSE_MOST_S)
+            with self._changed:
+                self._renewals = max(self._renewals, asked)
+                self._changed.notify_all()
+
+    def _renew(self) -> bool:
+        """Have the place read again, for a reader that did not find what its view names."""
+        with self._changed:
+            self._asked = mine = self._renewals + 1
+            self._wake.set()
+            done = self._changed.wait_for(lambda: self._renewals >= mine, PATIENCE_S)
+        return done and not isinstance(self.error, CorruptData)
