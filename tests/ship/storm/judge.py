@@ -61,10 +61,14 @@ def judge(base: Path, chance: random.Random, most: int) -> None:
 
 
 def _floor(origin: Origin) -> int:
-    """Return the number from which on all can be restored."""
+    """Return the number from which on all can be restored: a kill may leave older ones in part."""
     listed = origin.checkpoints()
-    oldest = int(listed[0].key[2:]) if listed else 0
-    return 0 if origin.number(1) and _has_all(origin, oldest) else oldest
+    newest = int(listed[-1].key[2:]) if listed else 0
+    if _has_all(origin, newest):
+        return 0
+    outline = origin.outline(newest)
+    assert outline is not None
+    return outline.before
 
 
 def _has_all(origin: Origin, until: int) -> bool:
