@@ -126,6 +126,51 @@ def test_an_idle_store_of_the_engine_sends_no_request(tmp_path: Path) -> None:
         assert place.calls == Counter()
 
 
+def test_a_sealed_segment_is_put_once_though_no_flush_is_due_when_it_is_there(
+    tmp_path: Path, clock: Clock, inner: MemoryPlace
+) -> None:
+    store, place = FakeStore(tmp_path / "store", logs=1), Counting(inner)
+    shipper = begin(store, place, clock)
+    store.logs[0].append(60_000)
+    shipper.turn()
+    store.logs[0].roll()
+    clock.move(20.0)
+    assert shipper.turn(now=False)
+    shipper.care()
+    place.calls.clear()
+    for _ in range(60):
+        clock.move(1.0)
+        store.logs[0].append(10)
+        if shipper.turn(now=False):
+            shipper.care()
+    segments = shipper._driver.view.logs[store.logs[0].directory].segments
+    assert segments[1].whole
+    sealed = list(origin_of(store, inner).list_after("s"))
+    assert len(sealed) == 1
+    assert place.calls["put_new"] < 10
+
+
+def test_what_a_shipper_remembers_does_not_grow_with_its_flushes(
+    tmp_path: Path, clock: Clock, inner: MemoryPlace
+) -> None:
+    store = FakeStore(tmp_path / "store", logs=1)
+    shipper = begin(store, inner, clock)
+    for _ in range(40):
+        store.logs[0].append(60_000)
+        store.logs[0].roll()
+        shipper.turn()
+        shipper.care()
+        if len(store.logs[0].segments) > 3:
+            store.logs[0].drop()
+    shipper.turn()
+    shipper.checkpoint()
+    driver = shipper._driver
+    assert driver.uploads is not None
+    assert shipper.shipped.objects > 40
+    assert len(driver.uploads.sizes) < 10
+    assert driver.acknowledged == shipper.flushes
+
+
 # --- Pauses that are longer than the history ------------------------------------------------------
 
 
@@ -196,12 +241,12 @@ def test_a_shipper_that_is_paused_longer_than_the_history_acknowledges_nothing_m
     store = FakeStore(tmp_path / "store")
     sleeper = begin(store, inner, clock)
     go_on(store, sleeper, clock, 2)
-    acknowledged = len(sleeper._driver.acknowledged)
+    acknowledged = sleeper._driver.acknowledged
     go_on(store, begin(store, inner, clock), clock, 12)
     store.logs[0].append(100)
     with pytest.raises(Fenced):
         sleeper.turn()
-    assert len(sleeper._driver.acknowledged) == acknowledged
+    assert sleeper._driver.acknowledged == acknowledged
 
 
 # --- Outages --------------------------------------------------------------------------------------

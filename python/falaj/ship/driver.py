@@ -68,7 +68,7 @@ class Driver:
         self.uploads: Uploads | None = None  # needed from the first checkpoint on
         self.ended: int | None = None
         self.holds: int | None = None
-        self.acknowledged: list[str] = []
+        self.acknowledged = 0
         self.line: set[int] = set()  # checkpoints of this process, and of the past once it is known
         self.orphans: list[str] = []
         self.knows_past = False
@@ -139,8 +139,8 @@ class Driver:
                 self.ended = number
             case say.Hold(claim):
                 self.holds = claim
-            case say.Acknowledge(_, token):
-                self.acknowledged.append(token)
+            case say.Acknowledge():
+                self.acknowledged += 1
             case say.Delete(numbers):
                 self._delete(numbers)
             case say.Stop(reason, number):
@@ -240,6 +240,8 @@ class Driver:
         del self.orphans[:ORPHANS_MOST]
         self.view.started_from(self.view.number)
         self.view.sizes |= self._pages
+        if self.uploads is not None:
+            self.uploads.forget(self.view.sizes)
         self.line.add(self.view.number)
 
     def remember(self, past: Past) -> None:

@@ -106,7 +106,8 @@ class Uploads:
 
     def __init__(self, origin: Origin, claim: int, patience: Patience, in_flight: int) -> None:
         self.origin, self.claim, self.patience = origin, claim, patience
-        self.sizes: dict[str, int] = {}  # of all objects that this process put
+        self.sizes: dict[str, int] = {}  # of the objects that no number or checkpoint has yet
+        self._named = 0
         self._pool = ThreadPoolExecutor(THREADS, "falaj-ship")
         self._in_flight = InFlight(in_flight)
 
@@ -116,6 +117,15 @@ class Uploads:
         self.patience(lambda: self._until_there(key, body))
         self.sizes[key] = len(body)
         return key
+
+    def forget(self, keys: Iterable[str]) -> None:
+        """Forget the sizes of objects that a number or a checkpoint in the place has now."""
+        self._named += sum(self.sizes.pop(key, None) is not None for key in keys)
+
+    @property
+    def count(self) -> int:
+        """Count the objects that this process put."""
+        return self._named + len(self.sizes)
 
     def _until_there(self, key: str, body: bytes) -> None:
         while not self.origin.put_new(key, body):

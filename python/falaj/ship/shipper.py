@@ -163,7 +163,7 @@ class Shipper:
     def shipped(self) -> Shipped:
         """Count what was shipped so far."""
         uploads = self._driver.uploads
-        objects = 0 if uploads is None else len(uploads.sizes)
+        objects = 0 if uploads is None else uploads.count
         return Shipped(self._driver.view.number, self.flushes, self.bytes, objects)
 
     def _guard(self) -> Guard:
@@ -250,11 +250,15 @@ class Shipper:
                 self._acknowledge(cut)
             return False
         late = clock - self._flushed_at >= FLUSH_S
-        if not (now or late or self._waits() or delta.bytes >= FLUSH_BYTES):
+        # What was sealed is named now: it costs a request, and else it would be put again.
+        due = now or late or bool(sealed) or delta.bytes >= FLUSH_BYTES
+        if not (due or self._waits()):
             return False
         self._began_at = clock
         flush = self._draft(cut, delta, sealed)
         self._driver.flush(flush, doubts=self._slept())
+        assert self._driver.uploads is not None
+        self._driver.uploads.forget(flush.objects)
         self._images, self._flushed_at = images, time.monotonic()
         self._files_at = clock if now_files else self._files_at
         # Without files of queues it is not all shipped; the next comparison looks at them again.
