@@ -310,6 +310,7 @@ def test_settings_that_differ_are_refused_by_name(falaj: Shell) -> None:
         (["--segment-size", "big"], "'big' is no size"),
         (["--segment-size", "1"], "a segment has"),
         (["--sync", "often"], "'often'"),
+        (["--timeout", "5s"], "--timeout limits the wait of --sync remote"),
         (["missing.txt"], "there is no file missing.txt"),
         (["--partition", "1"], "has no partition 1: choose one from 0 to 0"),
         (["--partitions", "3", "--partition", "3"], "choose one from 0 to 2"),

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import threading
 
 import falaj as library
 from cli.shell import Shell
@@ -79,3 +80,42 @@ def test_a_person_gets_a_table_and_a_pipe_gets_a_line(falaj: Shell) -> None:
     shown = falaj.terminal("restore", "place", "-s", "copy", NO_COLOR="1").end()
     assert "restore to copy" in shown.out
     assert "number  as of" in shown.out
+
+
+def test_sync_remote_appends_nothing_without_a_shipper_and_waits_with_one(falaj: Shell) -> None:
+    remote = ("append", "-s", "s", "orders", "--sync", "remote")
+    falaj.ok("append", "-s", "s", "orders", given=b"one\n")
+    without = falaj(*remote, given=b"two\n")
+    assert without.code == 3
+    assert "ship" in without.err
+    assert falaj.ok("cat", "-s", "s", "orders") == "one\n"
+    stop = threading.Event()
+    with library.open(falaj.folder / "s") as store:
+        shipper = threading.Thread(
+            target=store.ship, args=(falaj.folder / "place",), kwargs={"stop": stop}
+        )
+        shipper.start()
+        try:
+            while store.info()["shipper"] is None:
+                stop.wait(0.01)
+            falaj.ok(*remote, "--timeout", "60s", given=b"three\n")
+            topic = store.topic("orders", codec="bytes")
+            assert topic.wait_remote(timeout=0), "it returned once it was in the place"
+        finally:
+            stop.set()
+            shipper.join()
+    falaj.ok("restore", "place", "-s", "copy")
+    assert falaj.ok("cat", "-s", "copy", "orders") == "one\nthree\n"
+
+
+def test_a_wait_for_the_place_that_takes_too_long_says_that_the_record_is_here(
+    falaj: Shell,
+) -> None:
+    falaj.ok("append", "-s", "s", "orders", given=b"one\n")
+    with library.open(falaj.folder / "s") as store, store._shipping():
+        late = falaj(
+            *("append", "-s", "s", "orders", "--sync", "remote", "--timeout", "1s"),
+            given=b"two\n",
+        )
+    assert late.code == 3
+    assert falaj.ok("cat", "-s", "s", "orders") == "one\ntwo\n"

@@ -49,8 +49,17 @@ def _total(sources: list[str]) -> int | None:
 class Appending:
     """An append of lines in progress, with its counts."""
 
-    def __init__(self, topic: EitherTopic, maker: Maker, partition: int | None, batch: int) -> None:
+    def __init__(
+        self,
+        topic: EitherTopic,
+        maker: Maker,
+        partition: int | None,
+        batch: int,
+        timeout: float | None = None,
+    ) -> None:
         self.topic, self.maker, self.partition, self.batch = topic, maker, partition, batch
+        # A time belongs to the mode "remote" alone, which the topic was then opened with.
+        self._wait: dict[str, Any] = {} if timeout is None else {"timeout": timeout}
         self.records = self.bytes = self.read = 0
         self.offsets: dict[int, range] = {}
 
@@ -118,7 +127,8 @@ class Appending:
         try:
             with interrupt_after():  # so that the summary counts exactly what is in the topic
                 topic = self.topic if partition is None else self.topic.partition(partition)
-                self._count(made, partition or 0, topic.extend([each.record for each in made]))
+                records = [each.record for each in made]
+                self._count(made, partition or 0, topic.extend(records, **self._wait))
         except AppendTooLarge as error:
             if len(made) == 1:
                 line = numbered[0][0]

@@ -233,6 +233,7 @@ def _append(
     partition: int | None,
     batch: int,
     sync: str | None,
+    timeout: float | None,
     create: bool | None,
     codec: str | None,
     partitions: int | None,
@@ -242,7 +243,7 @@ def _append(
 ) -> None:
     line = Line(ndjson, records, tombstone, key, key_field, key_delimiter, headers, timestamp)
     line.check()
-    refuse(sync=sync)
+    refuse(sync=sync, timeout=timeout)
     sources = files or ["-"]
     for source in sources:
         check_readable(source)

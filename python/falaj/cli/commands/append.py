@@ -49,6 +49,7 @@ def append(
     partition: int | None,
     batch: int,
     sync: Sync | None,
+    timeout: float | None,
     create: bool | None,
     codec: str | None,
     partitions: int | None,
@@ -65,6 +66,8 @@ def append(
     line.check()
     if single and files:
         raise Stop("--tombstone with --key deletes that one key: leave out the files")
+    if timeout is not None and sync != "remote":
+        raise Stop("--timeout limits the wait of --sync remote: leave it out, or name that mode")
     for source in sources:
         check_readable(source)
     wanted.check(topic)
@@ -79,7 +82,7 @@ def append(
         access.store(creates=True) as opened,
         _topic(opened, topic, wanted, line, partition, create) as to,
     ):
-        work = Appending(to, maker_of(to.codec, line), partition, batch)
+        work = Appending(to, maker_of(to.codec, line), partition, batch, timeout)
         if single:
             assert key is not None
             record = NewRecord.tombstone(os.fsencode(key), headers=headers, timestamp=timestamp)
@@ -149,7 +152,7 @@ def _source(text: str) -> str:
     return local_path(text, "the file")
 
 
-_SYNC = options.choice("none", "interval", "durable")
+_SYNC = options.choice("none", "interval", "durable", "remote")
 CREATING = (
     Option(
         "--codec",
@@ -241,7 +244,20 @@ COMMAND = Command(
             options.whole(1),
             BATCH_RECORDS,
         ),
-        Option("--sync", "sync", "When an append is done: none, interval, durable.", "MODE", _SYNC),
+        Option(
+            "--sync",
+            "sync",
+            "When an append is done: none, interval, durable, remote.",
+            "MODE",
+            _SYNC,
+        ),
+        Option(
+            "--timeout",
+            "timeout",
+            "Longest wait of --sync remote for the process that ships.",
+            "SPAN",
+            options.span_from,
+        ),
         Option(
             "--create",
             "create",
