@@ -75,6 +75,30 @@ class PlaceStore(Store):
             reader.error,
         )
 
+    def refresh(self, number: int | None = None, *, pause: float = 0.0) -> None:
+        """Look now whether the place has more; needed only with `follow=False`.
+
+        Args:
+            number: A number that the place has: readers see at least that when this returns.
+            pause: Ask nothing if the place was asked less than so many seconds ago.
+
+        Raises:
+            PlaceError: The place refuses, or gives no answer.
+            HistoryDeleted: It does not have the number.
+
+        Example:
+            >>> _ = store.topic("orders").append(b"first")
+            >>> place = store.path.with_name("place")
+            >>> _ = store.ship(place, once=True)
+            >>> with falaj.open_place(place, follow=False) as shop:
+            ...     _ = store.topic("orders").append(b"second")
+            ...     _ = store.ship(place, once=True)
+            ...     shop.refresh()
+            ...     len(shop.topic("orders"))
+            2
+        """
+        self._reader.refresh(number, pause)
+
     def close(self) -> None:
         """Close all topics that were opened through it, and stop following; values stay valid."""
         try:
@@ -98,6 +122,7 @@ def open_place(
     origin: str | None = None,
     cache: str | os.PathLike[str] | None = None,
     cache_bytes: int | None = None,
+    follow: bool = True,
     verify: bool = True,
     io: Literal["mmap", "pread"] = "mmap",
     **options: Any,
@@ -114,6 +139,8 @@ def open_place(
             directory. It must be on a disk of this machine.
         cache_bytes: Bytes of sealed segments that the cache keeps, 4 GiB by default. Each process
             keeps as many that it uses, most of them the same files. The ends of logs come on top.
+        follow: Whether to follow the place, by a request a second at most. If not, it shows what
+            the place has when it is opened, and what it has at each call of `refresh`.
         verify: As for `falaj.open`.
         io: As for `falaj.open`.
         **options: Options of the bucket, such as `endpoint`.
@@ -143,6 +170,7 @@ def open_place(
     from falaj.ship.reader import Reader
     from falaj.ship.restore import choose_origin
 
+    _checks.flag(follow, "follow")
     _checks.flag(verify, "verify")
     _checks.choice(io, "io", "mmap", "pread")
     most = caching.CACHE_BYTES
@@ -155,7 +183,7 @@ def open_place(
     chosen = choose_origin(there, wanted)
     path = caching.default_cache() if cache is None else Path(local_path(cache, "cache"))
     source = Origin(there, chosen.store, chosen.origin)
-    reader = Reader(source, caching.Cache(path, most))
+    reader = Reader(source, caching.Cache(path, most), follow=follow)
     try:
         opened = PlaceStore(
             reader.directory.store,

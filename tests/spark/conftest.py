@@ -15,6 +15,7 @@ import falaj
 import falaj.spark.session
 from falaj.spark.source import FalajReader, FalajSource
 from falaj.spark.streaming.stream import HAS_LIMITS
+from ship.servers import VARIABLES
 from spark import drivers
 
 if TYPE_CHECKING:
@@ -108,6 +109,9 @@ def told_users(words: Words) -> Callable[[str], str]:
 def spark(desk: Path, words: Words) -> Iterator[SparkSession]:
     with contextlib.chdir(desk), words.heard(), pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", drivers.environment()["PYTHONPATH"])
+        patch.setenv("FALAJ_CACHE", str(desk / "cache"))
+        for name, value in VARIABLES.items():  # for workers that read a bucket
+            patch.setenv(name, value)
         session = falaj.spark.session.local("tests", cores="2,2", spark_sql_shuffle_partitions="1")
     yield session
     session.stop()

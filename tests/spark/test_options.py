@@ -55,7 +55,10 @@ def test_names_may_come_in_any_case_and_topics_with_spaces() -> None:
         (GIVEN | {"minOffsetsPerTrigger": "9"}, "minOffsetsPerTrigger is not there, for no batch"),
         (GIVEN | {"maxTriggerDelay": "1m"}, "maxTriggerDelay is not there, for no batch waits"),
         (GIVEN | {"maxRecordsPerPartition": "9"}, "say into how many tasks to cut with minPart"),
-        (GIVEN | {"store": "s3://b/k"}, "option store is a path on this machine or a URL file:///"),
+        (
+            GIVEN | {"store": "http://b/k"},
+            "option store is a path on this machine or a URL file:///",
+        ),
         (GIVEN | {"store": "file://b/k"}, "option store 'file://b/k' names the machine 'b'"),
         (GIVEN | {"subscribePattern": "a.*"}, "subscribe and subscribePattern exclude each other"),
         ({"store": "s", "subscribePattern": "a("}, "subscribePattern is no expression: missing )"),

@@ -52,6 +52,7 @@ class Reader:
     Args:
         origin: The origin in its place.
         cache: The cache of this machine.
+        follow: Whether a thread follows the place. If not, `refresh` does.
 
     Raises:
         PlaceError: The place refuses, or gave no answer.
@@ -59,11 +60,12 @@ class Reader:
         CorruptData: A number or a checkpoint is not what was written.
     """
 
-    def __init__(self, origin: Origin, cache: Cache) -> None:
+    def __init__(self, origin: Origin, cache: Cache, *, follow: bool = True) -> None:
         self.origin = origin
+        self._later = Patience(None if follow else PATIENCE_S, threading.Event(), self._note)
         self.error: Exception | None = None
         self.checked_us = 0
-        self._stop = threading.Event()
+        self._stop = self._later.stop
         self._changed = threading.Condition()
         self._renewals = self._asked = 0
         self._wake = threading.Event()
@@ -71,12 +73,16 @@ class Reader:
         self.directory = cache.new_view()
         try:
             self.replica = Replica(origin, self.directory, cache, waits, self._renew)
-            self._driver = self._begun(waits)
+            self._driver: Driver | None = self._begun(waits)
         except BaseException:
             self.directory.remove()
             raise
-        self._thread = threading.Thread(target=self._follow, name="falaj-place", daemon=True)
-        self._thread.start()
+        self._turn = threading.RLock()
+        self._heard = self._looked = time.monotonic()
+        self._thread: threading.Thread | None = None
+        if follow:
+            self._thread = threading.Thread(target=self._follow, name="falaj-place", daemon=True)
+            self._thread.start()
 
     @property
     def number(self) -> int:
@@ -92,7 +98,7 @@ class Reader:
         """Stop following, and remove the view."""
         self._stop.set()
         self._wake.set()
-        if self._thread is not threading.current_thread():
+        if self._thread not in (None, threading.current_thread()):
             self._thread.join()
         self.directory.remove()
 
@@ -106,7 +112,7 @@ class Reader:
         with self.replica.changing, self.replica.lock:
             self.replica.view = driver.view
         self._show(driver)
-        driver.patience = Patience(None, self._stop, self._note)
+        driver.patience = self._later
         return driver
 
     def _show(self, driver: Driver) -> None:
@@ -121,8 +127,7 @@ class Reader:
     # --- The thread ------------------------------------------------------------------------------
 
     def _follow(self) -> None:
-        pause, heard = PAUSE_FIRST_S, time.monotonic()
-        driver: Driver | None = self._driver
+        pause = PAUSE_FIRST_S
         while not self._stop.is_set():
             self._wake.wait(pause)
             self._wake.clear()
@@ -130,32 +135,73 @@ class Reader:
                 return
             asked = self._asked
             try:
-                if driver is None or asked > self._renewals:
-                    driver = self._begun(Patience(None, self._stop, self._note))
-                silent = time.monotonic() - heard >= SILENCE_S
-                driver.send(say.Silence() if silent else say.Again())
-                if silent:
-                    heard = time.monotonic()
-                news = driver.view.number != self._seen
-                if news:
-                    self._show(driver)
-                self.error = None
+                news = self._look(again=asked > self._renewals)
+                pause = PAUSE_FIRST_S if news else min(pause * 2, PAUSE_MOST_S)
             except Stopped:
                 return
-            except Exception as error:  # noqa: BLE001  # readers keep what they have
-                self.error, driver, pause = error, None, RENEW_S
-            else:
-                self.checked_us = time.time_ns() // 1000
-                if news:
-                    pause, heard = PAUSE_FIRST_S, time.monotonic()
-                else:
-                    pause = min(pause * 2, PAUSE_MOST_S)
+            except Exception:  # noqa: BLE001  # `error` has it, and readers keep what they have
+                pause = RENEW_S
             with self._changed:
                 self._renewals = max(self._renewals, asked)
                 self._changed.notify_all()
 
+    def _look(self, *, again: bool = False) -> bool:
+        """Ask the place for what comes next, and show it; return whether there was more.
+
+        Args:
+            again: Read it from its newest checkpoint on.
+        """
+        try:
+            if self._driver is None or again:
+                self._driver = self._begun(self._later)
+            self._looked = time.monotonic()
+            silent = self._looked - self._heard >= SILENCE_S
+            self._driver.send(say.Silence() if silent else say.Again())
+            news = self._driver.view.number != self._seen
+            if news or silent:
+                self._heard = self._looked
+            if news:
+                self._show(self._driver)
+        except Exception as error:
+            if not isinstance(error, Stopped):
+                self.error, self._driver = error, None
+            raise
+        self.error, self.checked_us = None, time.time_ns() // 1000
+        return news
+
+    # --- Without a thread ------------------------------------------------------------------------
+
+    def refresh(self, number: int | None = None, pause: float = 0.0) -> None:
+        """Ask the place for later numbers, in this thread.
+
+        Args:
+            number: A number that the place has: readers see it when this returns.
+            pause: Ask nothing if the place was asked less than so many seconds ago.
+
+        Raises:
+            PlaceError: The place refuses, or gave no answer.
+            HistoryDeleted: It does not have the number.
+        """
+        with self._turn:
+            if number is None:
+                if time.monotonic() - self._looked >= pause:
+                    self._look()
+                return
+            for again in (False, True):
+                if self._seen < number:
+                    self._look(again=again)
+            if self._seen < number:
+                where = self.origin.where("")
+                raise HistoryDeleted(
+                    f"{where} ends at number {self._seen}, and had {number} before"
+                )
+
     def _renew(self) -> bool:
         """Have the place read again, for a reader that did not find what its view names."""
+        if self._thread is None:
+            with self._turn:
+                self._look(again=True)
+            return True
         with self._changed:
             self._asked = mine = self._renewals + 1
             self._wake.set()

@@ -11,13 +11,21 @@ import difflib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from falaj._paths import local_path
+from falaj._paths import is_place, local_path
 from falaj.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["boolean", "directory", "one_of", "positive", "refuse_unknown", "required"]
+__all__ = [
+    "boolean",
+    "directory",
+    "directory_or_place",
+    "one_of",
+    "positive",
+    "refuse_unknown",
+    "required",
+]
 
 # A table of the catalog: `schema` is given its properties instead, a reader or writer nothing.
 _OF_CATALOG = "option."
@@ -76,7 +84,23 @@ def directory(options: Mapping[str, str]) -> Path:
     Raises:
         InvalidArgument: It is missing, or is a URL with another scheme than `file`.
     """
-    return Path(local_path(required(options, "store", "'events'"), "option store")).absolute()
+    text = required(options, "store", "'events'")
+    if is_place(text):
+        raise InvalidArgument(
+            f"option store is {text}, and a place is only read: write to the store that is "
+            "shipped there"
+        )
+    return Path(local_path(text, "option store")).absolute()
+
+
+def directory_or_place(options: Mapping[str, str]) -> Path | str:
+    """Return the absolute path of the store, or the URL of a place as it is given.
+
+    Raises:
+        InvalidArgument: It is missing, or is a URL that names neither.
+    """
+    text = required(options, "store", "'events'")
+    return text if is_place(text) else directory(options)
 
 
 def boolean(options: Mapping[str, str], name: str, *, default: bool) -> bool:

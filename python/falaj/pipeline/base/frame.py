@@ -35,10 +35,10 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
-import falaj
 from falaj import errors
-from falaj._paths import local_path, scheme_of
+from falaj._paths import is_place, local_path, scheme_of
 from falaj.errors import Error, InvalidArgument
+from falaj.spark import stores
 from falaj.spark.reading.ranges import open_raw
 
 if TYPE_CHECKING:
@@ -97,13 +97,16 @@ class Config:
     This class checks values against the annotations, so these must be importable at run time.
 
     Attributes:
-        store: Directory of the store; the executors must see it under the same path.
+        store: Directory of the store; the executors must see it under the same path. Pipelines that
+            only read also take the URL of a place.
     """
 
     paths: ClassVar[tuple[str, ...]] = ("store",)
     """Fields that are paths on this machine: made absolute, because executors may run elsewhere."""
     urls: ClassVar[tuple[str, ...]] = ()
     """Fields that Spark alone reads, and that may be URLs of any scheme it knows."""
+    only_reads: ClassVar[bool] = False
+    """Whether `store` may be a place, which is only read."""
 
     store: Path | str
 
@@ -129,6 +132,8 @@ class Config:
         """Make a path absolute; leave a URL as it is where Spark reads it."""
         if name in cls.urls and isinstance(given, str) and scheme_of(given) not in (None, "file"):
             return given
+        if name == "store" and cls.only_reads and isinstance(given, str) and is_place(given):
+            return given
         instead = f"Only {_READ_BY_SPARK} may be URLs that Spark reads"
         return Path(os.path.abspath(local_path(given, name, instead)))
 
@@ -139,7 +144,7 @@ class Config:
             Error: The store, a topic, a folder or a file does not exist, or is of another kind.
         """
         if (topic := getattr(self, "topic", None)) is not None:
-            with falaj.open(self.store, read_only=True) as store:
+            with stores.opened(self.store, getattr(self, "origin", None)) as store:
                 open_raw(store, topic).close()
 
     @classmethod

@@ -34,6 +34,7 @@ from falaj.pipeline.base.frame import Config, Result, cores, struct_of, watched
 from falaj.pipeline.exporting import lakes, merging
 from falaj.pipeline.exporting.folders import Commit, Folder, Plan
 from falaj.pipeline.exporting.pieces import Work, date_of_path
+from falaj.spark import stores
 from falaj.spark.reading import columns, ranges
 from falaj.spark.reading.options import ReadOptions
 from falaj.spark.streaming import checkpoint
@@ -63,7 +64,8 @@ class ExportConfig(Config):
     The first run to a folder fixes the settings from `columns` to `zone`.
 
     Attributes:
-        store: Directory of the store.
+        store: Directory of the store, or the URL of a place.
+        origin: With a place, which origin, if it has several.
         topic: Name of the topic.
         into: The folder: empty, missing, or that of an export. All executors must see its file
             system under the same path.
@@ -98,8 +100,10 @@ class ExportConfig(Config):
     """
 
     paths: ClassVar[tuple[str, ...]] = ("store", "into")
+    only_reads: ClassVar[bool] = True
 
     topic: str
+    origin: str | None = None
     into: Path | str
     format: Literal["parquet", "delta", "iceberg"] = "parquet"
     table: str | None = None
@@ -123,6 +127,11 @@ class ExportConfig(Config):
         super().__post_init__()
         lakes.check(self)
         bad.check(self.on_bad, self.topic)
+        if isinstance(self.store, str) and bad.topic_of(self.on_bad) is not None:
+            raise InvalidArgument(
+                f"on_bad is 'fail' or 'skip' here, not a topic: {self.store} is a place, which is "
+                "only read"
+            )
         if self.values == "binary" and self.on_bad is not None:
             raise InvalidArgument(
                 "on_bad is for values='string' or 'json': as bytes no value is bad"
@@ -229,7 +238,7 @@ def export(
         Error: Store or folder cannot be used.
     """
     began = time.perf_counter()
-    with falaj.open(config.store, read_only=True) as store:
+    with stores.opened(config.store, config.origin) as store:
         _opened(store, config).close()  # before a folder is made for it
     folder = Folder(Path(config.into))
     with folder.locked():
@@ -259,7 +268,7 @@ class _Run:
         self._progress = progress
         schema = _schema(config)
         written = StructType([schema[name] for name in config.columns])
-        with falaj.open(config.store, read_only=True) as store, _opened(store, config) as topic:
+        with stores.opened(config.store, config.origin) as store, _opened(store, config) as topic:
             options = _options(config, None if folder.last() else topic)
             store_id = store.id
         self._reader = FalajStreamReader(options, schema, _CHOICES)
@@ -357,7 +366,7 @@ class _Run:
         if into is None or not commit.bad:
             return
         bad.make(config.store, into)
-        with falaj.open(config.store, read_only=True) as store, _opened(store, config) as topic:
+        with stores.opened(config.store, config.origin) as store, _opened(store, config) as topic:
             generation = topic.generation
         # In a topic that was created again since, these offsets are other records.
         whole = [each for each in commit.whole if each.generation == generation]
@@ -393,7 +402,7 @@ class _Run:
         begun, until = checkpoint.decode(start), checkpoint.decode(end)
         name = self._config.topic
         with (
-            falaj.open(self._config.store, read_only=True) as store,
+            stores.opened(self._config.store, self._config.origin) as store,
             _opened(store, self._config) as topic,
         ):
             standing = until.get(name)
@@ -496,6 +505,7 @@ def _options(config: ExportConfig, first: falaj.AnyTopic[Any] | None) -> ReadOpt
     """Say to the connector what is read; where from, in the first run."""
     given = {
         "store": str(config.store),
+        **({} if config.origin is None else {"origin": config.origin}),
         "subscribe": config.topic,
         "values": config.values,
         "visibility": config.visibility,

@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pyarrow
 from pyspark.sql import functions as F  # noqa: N812  # as every Spark program names it
 
-import falaj
 from falaj.arrow import lanes
 from falaj.errors import InvalidArgument, SystemCallFailed
 from falaj.pipeline.base import places
 from falaj.pipeline.base.frame import Config, Result, watched
 from falaj.pipeline.profiling import figures
 from falaj.pipeline.profiling.figures import Bucket, Compression, Key, Partition
+from falaj.spark import stores
 from falaj.spark.reading.ranges import open_raw
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ class ProfileConfig(Config):
 
     Attributes:
         topic: The topic.
+        origin: With the URL of a place as store, which origin, if it has several.
         start: The first record: "earliest", an offset, or a time.
         end: Where to end: before an offset, or a time; None for the current end.
         top: How many keys and pauses to report.
@@ -67,8 +68,10 @@ class ProfileConfig(Config):
     """
 
     paths: ClassVar[tuple[str, ...]] = ("store", "html")
+    only_reads: ClassVar[bool] = True
 
     topic: str
+    origin: str | None = None
     start: int | str | datetime = "earliest"
     end: int | str | datetime | None = None
     top: int = 10
@@ -170,7 +173,7 @@ def profile(
     began = time.monotonic()
     write = _page() if config.html is not None else None  # whether it can be is better known now
     with ExitStack() as held:
-        store = held.enter_context(falaj.open(config.store, read_only=True))
+        store = held.enter_context(stores.opened(config.store, config.origin))
         topic = held.enter_context(open_raw(store, config.topic))
         todo = lanes(topic, config.start, config.end)
         found = _Counting(spark, topic, todo, config.top, progress).count()

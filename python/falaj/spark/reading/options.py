@@ -12,7 +12,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, cast
 
 from falaj.errors import InvalidArgument
-from falaj.spark.given import boolean, directory, one_of, positive, refuse_unknown, required
+from falaj.spark.given import (
+    boolean,
+    directory_or_place,
+    one_of,
+    positive,
+    refuse_unknown,
+    required,
+)
 from falaj.spark.reading import offsets
 
 if TYPE_CHECKING:
@@ -30,6 +37,7 @@ Mode = Literal["failfast", "dropmalformed", "permissive"]
 
 NAMES = (
     "store",
+    "origin",
     "subscribe",
     "subscribePattern",
     "startingOffsets",
@@ -80,7 +88,9 @@ class ReadOptions:
     """Options of a read.
 
     Attributes:
-        store: Directory of the store; it is absolute because executors may run elsewhere.
+        store: Directory of the store, absolute because executors may run elsewhere. Or the URL of a
+            place, which executors read by themselves.
+        origin: Which origin of the place to read, or None if it has one.
         topics: Names of the topics, in the given order; None with a pattern.
         pattern: A pattern that whole names of topics match, or None.
         starting: Where to begin in each partition.
@@ -100,7 +110,8 @@ class ReadOptions:
         ignored: Options that do nothing here, as they were spelled.
     """
 
-    store: Path
+    store: Path | str
+    origin: str | None
     topics: tuple[str, ...] | None
     pattern: str | None
     starting: Bound
@@ -146,8 +157,11 @@ class ReadOptions:
             starting.expect_topics(topics)
             ending.expect_topics(topics)
         far = "durable" if kind == "stream" else "visible"
+        store = directory_or_place(options)
+        _refuse_of_the_other_kind_of_store(options, store)
         return cls(
-            store=directory(options),
+            store=store,
+            origin=required(options, "origin", "'4f2a'") if "origin" in options else None,
             topics=topics,
             pattern=pattern,
             starting=starting,
@@ -212,6 +226,19 @@ def _refuse_of_the_other(options: Mapping[str, str], kind: Kind) -> None:
     for name in others:
         if name.lower() in options:
             raise InvalidArgument(f"option {name} is for spark.{verb}: leave it away here")
+
+
+def _refuse_of_the_other_kind_of_store(options: Mapping[str, str], store: Path | str) -> None:
+    if isinstance(store, str) and "consumer" in options:
+        raise InvalidArgument(
+            f"option consumer keeps cursors in the store, and {store} is a place, which is only "
+            "read: leave it away; the checkpoint of the query has its position"
+        )
+    if not isinstance(store, str) and "origin" in options:
+        raise InvalidArgument(
+            "option origin chooses among the stores that were shipped to a place, such as "
+            "s3://bucket/shop; a directory is one store: leave it away"
+        )
 
 
 def _topics(options: Mapping[str, str]) -> tuple[tuple[str, ...] | None, str | None]:

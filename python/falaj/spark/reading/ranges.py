@@ -10,14 +10,15 @@ from __future__ import annotations
 import itertools
 import os
 import socket
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import InputPartition
 
 import falaj
 from falaj.errors import InvalidArgument, NotAStore, TopicDeleted, UnknownTopic
+from falaj.spark import stores
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,6 +45,8 @@ class Range(InputPartition):
     partition: int
     start: int
     end: int
+    number: int = 0
+    """The number of the place that this was planned from."""
 
     def __len__(self) -> int:
         return self.end - self.start
@@ -70,14 +73,14 @@ def plan(options: ReadOptions, loss: Loss, pruning: Pruning | None = None) -> li
         Error: The store or a topic cannot be read.
     """
     whole: list[Range] = []
-    with falaj.open(options.store, read_only=True) as store:
+    with stores.opened(options.store, options.origin) as store:
         names = options.chosen(list(store.topics))
         if options.topics is None:
             options.starting.expect_topics(names)
             options.ending.expect_topics(names)
         for name in names:
             with open_raw(store, name, options.visibility) as topic:
-                whole += _bounds(topic, options, loss, pruning)
+                whole += _bounds(topic, options, loss, pruning, stores.number_of(store))
     return split([bounds for bounds in whole if len(bounds)], options.partitions_min)
 
 
@@ -102,10 +105,7 @@ def split(whole: list[Range], partitions_min: int | None) -> list[Range]:
         # Rounded up, so that the sum reaches the minimum.
         parts = min(len(bounds), -(-len(bounds) * partitions_min // records))
         cuts = [bounds.start + len(bounds) * part // parts for part in range(parts + 1)]
-        pieces += [
-            Range(bounds.topic, bounds.generation, bounds.partition, start, end)
-            for start, end in itertools.pairwise(cuts)
-        ]
+        pieces += [replace(bounds, start=start, end=end) for start, end in itertools.pairwise(cuts)]
     return pieces
 
 
@@ -120,14 +120,14 @@ def opened(options: ReadOptions, bounds: Range, loss: Loss) -> Iterator[falaj.To
         NotAStore: This machine does not see the store.
         TopicDeleted: The topic was deleted or created again since the range was planned.
     """
-    try:
-        at = falaj.open(options.store, read_only=True)
-    except NotAStore as error:
-        raise NotAStore(
-            f"the executor on {socket.gethostname()} does not see the store that the driver reads:"
-            f" {error}; executors must see it under the same path, {options.store}"
-        ) from None
-    with at:
+    with ExitStack() as held:
+        try:
+            at = held.enter_context(stores.opened(options.store, options.origin, bounds.number))
+        except NotAStore as error:
+            raise NotAStore(
+                f"the executor on {socket.gethostname()} does not see the store that the driver "
+                f"reads: {error}; executors must see it under the same path, {options.store}"
+            ) from None
         try:
             topic = open_raw(at, bounds.topic)
         except UnknownTopic:
@@ -170,7 +170,11 @@ def make(store: falaj.Store, name: str, partitions: int, codec: str | None = Non
 
 
 def _bounds(
-    topic: falaj.AnyTopic[Any], options: ReadOptions, loss: Loss, pruning: Pruning | None
+    topic: falaj.AnyTopic[Any],
+    options: ReadOptions,
+    loss: Loss,
+    pruning: Pruning | None,
+    number: int,
 ) -> Iterator[Range]:
     options.starting.expect_partitions(topic.name, topic.partitions)
     options.ending.expect_partitions(topic.name, topic.partitions)
@@ -186,4 +190,4 @@ def _bounds(
             )
         if pruning is not None:
             start, stop = pruning.cut(part, start, stop)
-        yield Range(topic.name, topic.generation, partition, start, stop)
+        yield Range(topic.name, topic.generation, partition, start, stop, number)

@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import ArrayType, DataType, StructType
 
-import falaj
 from falaj.errors import Error
+from falaj.spark import stores
 from falaj.spark.reading.ranges import open_raw
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
+    import falaj
     from falaj.spark.reading.loss import Loss
     from falaj.spark.reading.options import ReadOptions
     from falaj.spark.reading.ranges import Range
@@ -66,13 +67,13 @@ class Seen:
                 self._add(path, each)
 
 
-def look(store: Path | str, ranges: Sequence[Range]) -> Seen:
+def look(store: Path | str, ranges: Sequence[Range], origin: str | None = None) -> Seen:
     """Look at the first and the last records of ranges; skip what cannot be read."""
     seen = Seen()
     whole = [each for each in ranges if len(each)]
     # Some of many ranges, from everywhere: topics and partitions differ.
     chosen = whole[:: max(1, -(-len(whole) // _RANGES))]
-    with suppress(Error), falaj.open(store, read_only=True) as opened:
+    with suppress(Error), stores.opened(store, origin) as opened:
         for each in chosen:
             with suppress(Error), open_raw(opened, each.topic) as topic:
                 for raw in _values(topic.partition(each.partition), each.start, each.end):
@@ -113,7 +114,7 @@ def unknown(kind: DataType, seen: Seen, ignored: Iterable[str] = ()) -> list[str
 def warn(options: ReadOptions, schema: StructType, ranges: Sequence[Range], loss: Loss) -> None:
     """Report members that the schema names, but no record of a sample has."""
     if options.values == "json" and "value" in schema.names:
-        seen = look(options.store, ranges)
+        seen = look(options.store, ranges, options.origin)
         for sentence in unknown(schema["value"].dataType, seen, (options.corrupt_record,)):
             loss.warn(sentence)
 

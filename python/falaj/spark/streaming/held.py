@@ -10,11 +10,11 @@ shows that: it is written once, as a new file, and never changed in place (docs/
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
-import falaj
 from falaj.errors import UnknownTopic
+from falaj.spark import stores
 from falaj.spark.reading.ranges import open_raw
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ class HeldTopics:
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
         self._store: Store | None = None
+        self._held = ExitStack()
         self._topics: dict[str, tuple[_Mark, AnyTopic[Any] | None]] = {}
 
     def now(self) -> dict[str, AnyTopic[Any]]:
@@ -43,7 +44,10 @@ class HeldTopics:
         if any(self._mark(name) != mark for name, (mark, _) in self._topics.items()):
             self.close()  # the store may be another one, too
         if self._store is None:
-            self._store = falaj.open(self._options.store, read_only=True)
+            at = stores.opened(self._options.store, self._options.origin)
+            self._store = self._held.enter_context(at)
+        else:
+            stores.renew(self._store)
         known = [] if self._options.pattern is None else list(self._store.topics)
         names = self._options.chosen(known)
         for name in names:
@@ -62,16 +66,20 @@ class HeldTopics:
             if topic is not None:
                 topic.close()
         self._topics = {}
-        if self._store is not None:
-            self._store.close()
-            self._store = None
+        self._store = None
+        self._held.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_options": self._options, "_store": None, "_topics": {}}
+        return {"_options": self._options, "_store": None, "_held": ExitStack(), "_topics": {}}
 
     def _mark(self, name: str) -> _Mark:
+        at = self._options.store
+        if isinstance(at, str):  # a place, whose settings files are where it is read
+            if self._store is None:
+                return None
+            at = self._store.path
         try:
-            found = os.stat(self._options.store / "topics" / name / "topic.json")
+            found = os.stat(at / "topics" / name / "topic.json")
         except (OSError, ValueError):  # no such file, or no name of a file
             return None
         return found.st_ino, found.st_mtime_ns, found.st_size

@@ -17,12 +17,13 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-import falaj
 from falaj.errors import InvalidArgument, LogTruncated, TopicDeleted
+from falaj.spark import stores
 from falaj.spark.reading import columns, ranges, sampling
 from falaj.spark.reading.loss import STREAM_CHOICES, Loss, out_of_range
 from falaj.spark.streaming import checkpoint
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     )
     from pyspark.sql.types import StructType
 
+    import falaj
     from falaj.spark.reading.options import ReadOptions
 
     HAS_LIMITS = True
@@ -92,7 +94,7 @@ class FalajStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Find where a query without a checkpoint begins."""
         found: Places = {}
         starting = self.options.starting
-        with falaj.open(self.options.store, read_only=True) as store:
+        with stores.opened(self.options.store, self.options.origin) as store:
             names = self.options.chosen(list(store.topics))
             if self.options.topics is None:
                 starting.expect_topics(names)
@@ -184,7 +186,10 @@ class FalajStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         before, until = began or checkpoint.decode(start), checkpoint.decode(end)
         self._initial = None
         whole = []
-        with falaj.open(self.options.store, read_only=True) as store, ExitStack() as opened:
+        with (
+            stores.opened(self.options.store, self.options.origin) as store,
+            ExitStack() as opened,
+        ):
             topics = {}
             for name, standing in until.items():
                 if before.get(name) == standing and not self._reads(name):
@@ -205,7 +210,10 @@ class FalajStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     first = begun[name].partitions[number].offset
                     stop = self._there(part, until[name].partitions[number])
                     if first < stop:
-                        whole.append(ranges.Range(name, topic.generation, number, first, stop))
+                        planned = stores.number_of(store)
+                        whole.append(
+                            ranges.Range(name, topic.generation, number, first, stop, planned)
+                        )
         if whole and not self._sampled:
             self._sampled = True
             sampling.warn(self.options, self.schema, whole, self.loss)
@@ -311,7 +319,7 @@ class FalajStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         if not self._started:
             self.options.warn_of_ignored()
-            if self.options.consumer is not None:
+            if self.options.consumer is not None and isinstance(self.options.store, Path):
                 self._cursors = Cursors(self.options.store, self.options.consumer, self.loss)
                 self._cursors.begin(begun)
             self._started = True

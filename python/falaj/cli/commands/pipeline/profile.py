@@ -24,5 +24,11 @@ COMMAND = command(
     _load,
     "Show rates, sizes, keys and gaps, also as a page.",
     (options.TOPIC,),
-    (text("--html", "FILE", "Write a page with plots, too."), START, END, TOP),
+    (
+        text("--html", "FILE", "Write a page with plots, too."),
+        START,
+        END,
+        TOP,
+        text("--origin", "ORIGIN", "Of a place with several: which."),
+    ),
 )
