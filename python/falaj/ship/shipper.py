@@ -250,7 +250,7 @@ class Shipper:
                 self._acknowledge(cut)
             return False
         late = clock - self._flushed_at >= FLUSH_S
-        # What was sealed is named now: it costs a request, and else it would be put again.
+        # A number names a sealed segment at once: else it would be put again.
         due = now or late or bool(sealed) or delta.bytes >= FLUSH_BYTES
         if not (due or self._waits()):
             return False
