@@ -75,16 +75,16 @@ class PlaceStore(Store):
             reader.error,
         )
 
-    def refresh(self, number: int | None = None, *, pause: float = 0.0) -> None:
+    def refresh(self, number: int | None = None) -> None:
         """Look now whether the place has more; needed only with `follow=False`.
 
         Args:
             number: A number that the place has: readers see at least that when this returns.
-            pause: Ask nothing if the place was asked less than so many seconds ago.
 
         Raises:
             PlaceError: The place refuses, or gives no answer.
             HistoryDeleted: It does not have the number.
+            InvalidArgument: No place has such a number.
 
         Example:
             >>> _ = store.topic("orders").append(b"first")
@@ -97,7 +97,11 @@ class PlaceStore(Store):
             ...     len(shop.topic("orders"))
             2
         """
-        self._reader.refresh(number, pause)
+        if number is not None:
+            number = _numbers.number(number, "number")
+            if not 1 <= number < 10**20:
+                raise InvalidArgument(f"number is one of the place, from 1, not {named(number)}")
+        self._reader.refresh(number)
 
     def close(self) -> None:
         """Close all topics that were opened through it, and stop following; values stay valid."""

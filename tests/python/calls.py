@@ -213,6 +213,9 @@ KINDS: dict[str, Kind] = {
     "parts": Kind("manifest", _fine("a list", "a load of no records")),
     "history": NOTHING | SECONDS,
     "new_origin": FLAG,
+    "follow": FLAG,
+    "PlaceStore.refresh.number": NOTHING
+    | Kind("number", _fine(NUMBERS, "a number of the place"), "number"),
     "once": FLAG,
     "origin": NOTHING | TEXT | Kind("origin|store"),
     "path": PATH,
@@ -327,6 +330,8 @@ class World:
         """Close all handles, and end the transaction without its records."""
         if "transaction" in vars(self):
             self.transaction.__exit__(Exception, Exception(), None)
+        if "place_store" in vars(self):
+            self.place_store.close()
         self.store.close()
 
     @cached_property
@@ -345,6 +350,14 @@ class World:
     def part(self) -> falaj.Part:
         """A part that is open."""
         return self.topic.stage("load", "0")
+
+    @cached_property
+    def place_store(self) -> falaj.PlaceStore:
+        """The store as it was shipped, read from there; its cache lies outside of the world."""
+        place = self.folder / "place"
+        self.store.ship(place, once=True)
+        cache = self.folder.with_name(f"{self.folder.name}-cache")
+        return falaj.open_place(place, cache=cache, follow=False)
 
     @cached_property
     def jobs(self) -> falaj.Jobs[Any]:
@@ -384,6 +397,7 @@ OBJECTS: dict[str, Callable[[World], Any]] = {
     "NewRecord": lambda world: falaj.NewRecord(b"x"),
     "Outbox": lambda world: world.outbox,
     "Part": lambda world: world.part,
+    "PlaceStore": lambda world: world.place_store,
     "PartitionedTopic": lambda world: world.many,
     "Queue": lambda world: world.queue,
     "Reader": lambda world: world.topic.to_reader(),
@@ -415,6 +429,7 @@ GIVEN: dict[str, Callable[[World], Any]] = {
     "Store.ship.place": lambda world: world.folder / "place",
     "Store.ship.once": lambda _: True,
     "falaj.restore.place": lambda world: world.folder / "nothing",
+    "PlaceStore.refresh.number": lambda _: 1,
     "falaj.open_place.place": lambda world: world.folder / "nothing",
     "falaj.restore.path": lambda world: world.folder / "copy",
     "Store.configure.retention_bytes": lambda _: 1 << 30,

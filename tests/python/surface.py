@@ -120,9 +120,12 @@ def _is_report(thing: type) -> bool:
 def _of_class(name: str, thing: type) -> Iterator[Call]:
     if name in MADE_BY_USERS:
         yield _call(name, "", thing)
+    # A store that is read from a place has the calls of a store, which refuse to write.
+    tried = falaj.Store.__mro__ if thing is falaj.PlaceStore else ()
     members = {
         each: member
         for base in reversed(thing.__mro__)
+        if base not in tried
         if base.__module__.partition(".")[0] in ("falaj", "builtins") and base is not object
         if base.__module__ != "builtins" or base.__name__ in _compiled()
         for each, member in vars(base).items()

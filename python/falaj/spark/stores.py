@@ -58,9 +58,9 @@ def opened(at: Path | str, origin: str | None = None, number: int | None = None)
 
 
 def renew(store: Store) -> None:
-    """Look whether a place has more, if nobody looked for a while; a directory shows it anyway."""
+    """Look whether a place has more, unless it was asked a moment ago."""
     if isinstance(store, falaj.PlaceStore):
-        store.refresh(pause=PAUSE_S)
+        store._reader.refresh(pause=PAUSE_S)
 
 
 def number_of(store: Store) -> int:

@@ -39,7 +39,7 @@ COMMAND = command(
         mode("--format", "Files, or a table over them.", "parquet", "delta", "iceberg"),
         text("--table", "NAME", "Iceberg's name of the table: sales.orders."),
         text("--catalog", "NAME", "Iceberg's name of the catalog (default)."),
-        text("--origin", "ORIGIN", "Of a place with several: which."),
+        text("--origin", "ORIGIN", "Which origin of the place, if several."),
         mode("--visibility", "Which records are exported.", "durable", "visible"),
         mode("--on-loss", "How to handle missing records.", "fail", "continue"),
         mode("--on-corrupt", "How to handle corrupt records.", "fail", "skip"),

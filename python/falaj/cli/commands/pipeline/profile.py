@@ -29,6 +29,6 @@ COMMAND = command(
         START,
         END,
         TOP,
-        text("--origin", "ORIGIN", "Of a place with several: which."),
+        text("--origin", "ORIGIN", "Which origin of the place, if several."),
     ),
 )
