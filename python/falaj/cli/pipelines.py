@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 __all__ = ["command", "names", "pairs", "run"]
 
+#: The config of a pipeline says whether it takes a place.
+_STORE = options.STORE._replace(read=options.store)
 _SHARED = (
     Option("--config", "config", "TOML file with options; those here win.", "FILE", options.path),
     Option("--spark", "spark", "A setting of Spark; may be repeated.", "NAME=VALUE", many=True),
@@ -69,7 +71,7 @@ def command(
         run(load, given, needs_spark=needs_spark)
 
     optional = tuple(each._replace(needed=False) for each in arguments)
-    return Command(do, summary, optional, (options.STORE, *own, *_SHARED), details)
+    return Command(do, summary, optional, (_STORE, *own, *_SHARED), details)
 
 
 def names(text: str) -> tuple[str, ...]:

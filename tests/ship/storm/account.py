@@ -1,8 +1,8 @@
 """The account of a round: lines that processes told outside, in one file beside the store.
 
 Owns the form of these lines. Each is one write at the end of the file, so a kill loses none that
-was written. *Drafted* stands before the create of a number, with the ends of its cut. So a number has
-its line, whether its writer lived to hear of it or not.
+was written. *Drafted* stands before the create of a number, with the ends of its cut. So a number
+has its line, whether its writer lived to hear of it or not.
 """
 
 import os
