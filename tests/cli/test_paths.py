@@ -5,30 +5,30 @@ import pytest
 import falaj as library
 from cli.shell import Shell
 
-REFUSED = "falaj locks, syncs and renames files, which s3 does not offer"
+REFUSED = "falaj locks, syncs and renames files, which hdfs does not offer"
 
 
 @pytest.mark.parametrize(
     "words",
     [
-        ["topic", "list", "-s", "s3://bucket/x"],
-        ["append", "-s", "s3://bucket/x", "t"],
-        ["append", "-s", "s", "t", "s3://bucket/lines.txt"],
-        ["cat", "-s", "s3://bucket/x", "t"],
-        ["backup", "-s", "s", "s3://bucket/x"],
-        ["verify", "-s", "s3://bucket/x"],
-        ["repair", "-s", "s3://bucket/x"],
-        ["demo", "s3://bucket/x"],
+        ["topic", "list", "-s", "hdfs://bucket/x"],
+        ["append", "-s", "hdfs://bucket/x", "t"],
+        ["append", "-s", "s", "t", "hdfs://bucket/lines.txt"],
+        ["cat", "-s", "hdfs://bucket/x", "t"],
+        ["backup", "-s", "s", "hdfs://bucket/x"],
+        ["verify", "-s", "hdfs://bucket/x"],
+        ["repair", "-s", "hdfs://bucket/x"],
+        ["demo", "hdfs://bucket/x"],
     ],
 )
 def test_a_verb_refuses_a_url_by_name_and_makes_nothing(falaj: Shell, words: list[str]) -> None:
     with library.open(falaj.folder / "s"):
         pass
-    (falaj.folder / "s3:" / "bucket").mkdir(parents=True)
+    (falaj.folder / "hdfs:" / "bucket").mkdir(parents=True)
     done = falaj(*words)
     assert done.code == 2
     assert REFUSED in " ".join(done.err.replace("│", " ").split())
-    assert not list((falaj.folder / "s3:" / "bucket").iterdir())
+    assert not list((falaj.folder / "hdfs:" / "bucket").iterdir())
 
 
 def test_verbs_take_urls_of_files(falaj: Shell) -> None:
@@ -38,3 +38,9 @@ def test_verbs_take_urls_of_files(falaj: Shell) -> None:
     assert falaj.ok("cat", "-s", f"file:{here}/s", "t") == "one\n"
     falaj.ok("backup", "-s", "s", f"file://{here}/a%20copy")
     assert (here / "a copy").is_dir()
+
+
+def test_a_place_is_read_and_a_verb_that_writes_says_where_to_write(falaj: Shell) -> None:
+    done = falaj("append", "-s", "s3://bucket/x", "t")
+    assert done.code == 2
+    assert "it is a place that is read" in " ".join(done.err.replace("│", " ").split())

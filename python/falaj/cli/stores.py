@@ -114,7 +114,9 @@ class Access(NamedTuple):
         )
 
     def finds(self) -> bool:
-        """Tell whether there is a store."""
+        """Tell whether there is a store; a place is taken for one."""
+        if is_place(self.path):
+            return True
         try:
             self._open(writes=False).close()
         except NotAStore:
