@@ -100,7 +100,7 @@ def open(  # noqa: A001  # falaj.open is how it reads
         ...     store.topic("orders").append(b"first")
         0
     """
-    local = _local(path)
+    local = _local(path, remote=True)
     if local is None:
         from falaj._place_store import open_url  # few programs need it
 
@@ -118,15 +118,15 @@ def open(  # noqa: A001  # falaj.open is how it reads
     )
 
 
-def _local(path: str | os.PathLike[str]) -> str | os.PathLike[str] | None:
-    """Return a path on this machine; None for the URL of a place."""
+def _local(path: str | os.PathLike[str], *, remote: bool = False) -> str | os.PathLike[str] | None:
+    """Return a path on this machine; with `remote`, None for the URL of a place."""
     is_path = hasattr(type(path), "__fspath__")
     text: Any = path.__fspath__() if is_path else path  # type: ignore[union-attr]
     if not isinstance(text, str) or (":" not in text and text[:1] != "~"):
         return path  # no URL, no home: importing `os` takes longer than opening a store
     from falaj._paths import is_place, local_path
 
-    return None if is_place(text) else local_path(path)
+    return None if remote and is_place(text) else local_path(path)
 
 
 #: The class of transactions once it was needed: few need it, and it imports contextvars; an import

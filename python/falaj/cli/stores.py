@@ -114,7 +114,7 @@ class Access(NamedTuple):
         )
 
     def finds(self) -> bool:
-        """Tell whether there is a store; a place is taken for one."""
+        """Tell whether there is a store; a place counts as one."""
         if is_place(self.path):
             return True
         try:
