@@ -13,6 +13,7 @@ import pytest
 from children import Child, child
 
 import falaj
+from falaj import _core
 from falaj.errors import (
     Fenced,
     InvalidArgument,
@@ -26,13 +27,13 @@ SHIPPER = """
 import threading, time
 store = falaj.open(path)
 topics = [store.any_topic(name) for name in store.topics]
-shipping = store._shipping()
+shipping = falaj._core._shipping(store)
 going = threading.Event()
 def acknowledge():
     while True:
         going.wait()
         for log in store.info()["logs"]:
-            store._acknowledge_ends([(os.path.basename(log["path"]), *log["durable"])])
+            falaj._core._acknowledge_ends(store, [(os.path.basename(log["path"]), *log["durable"])])
         time.sleep(0.002)  # sleep: what stands for a shipper has nothing to wait for
 threading.Thread(target=acknowledge, daemon=True).start()
 say("ships")
@@ -219,13 +220,13 @@ def test_a_child_of_a_shipper_does_not_ship_and_does_not_end_it(
     orders = store.topic("orders")
     program = """
     store = falaj.open(path)
-    shipping = store._shipping()
+    shipping = falaj._core._shipping(store)
     child = os.fork()
     if child == 0:
         shipping.close()
         del shipping
         try:
-            store._acknowledge_ends([])
+            falaj._core._acknowledge_ends(store, [])
         except falaj.errors.InvalidArgument:
             os._exit(7)
         os._exit(1)
@@ -245,18 +246,18 @@ def test_a_child_of_a_shipper_does_not_ship_and_does_not_end_it(
 def test_a_second_shipper_is_told_which_process_ships(path: Path, store: falaj.Store) -> None:
     with shipping(path) as shipper:
         with pytest.raises(LockTimeout, match=f"process {shipper.child.process.pid} "):
-            store._shipping()
+            _core._shipping(store)
         with pytest.raises(InvalidArgument, match="does not ship"):
-            store._acknowledge_ends([])
-    with store._shipping() as own:
+            _core._acknowledge_ends(store, [])
+    with _core._shipping(store) as own:
         closed = [own.closed]
         with pytest.raises(LockTimeout, match=f"process {os.getpid()} "):
-            store._shipping()
+            _core._shipping(store)
     assert [*closed, own.closed] == [False, True]
-    with store._shipping():
-        store._acknowledge_ends([])
+    with _core._shipping(store):
+        _core._acknowledge_ends(store, [])
     with falaj.open(path, read_only=True) as reader, pytest.raises(falaj.errors.NotWritable):
-        reader._shipping()
+        _core._shipping(reader)
 
 
 def test_readers_of_remote_records_see_no_other_and_follow_acknowledgements(

@@ -3,7 +3,6 @@
 //! Reads by `pread` alone, so a look at many segments maps none of them. Invariant: every returned
 //! value was decoded from checksummed bytes. Bytes: `docs/FORMAT.md`, "Segment".
 
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -61,22 +60,6 @@ pub(super) fn open_file(
     let header = read_header(&*file, &path)?;
     expect_own(&header, log, sequence, &path)?;
     Ok((path, file, header))
-}
-
-/// Open a segment file as [`open_file`], if its bytes are on this machine. If a file only stands for
-/// them, the bytes that it lacks read as zero, which would be an end.
-pub(super) fn open_here(
-    storage: &dyn Storage,
-    dir: &Path,
-    log: [u8; 16],
-    sequence: u64,
-    how: OpenMode,
-) -> Result<(PathBuf, Arc<dyn File>, SegmentHeader)> {
-    let opened = open_file(storage, dir, log, sequence, how)?;
-    if opened.1.is_stand_in() {
-        return Err(Error::io("read", &opened.0, io::Error::from_raw_os_error(libc::ESTALE)));
-    }
-    Ok(opened)
 }
 
 /// Check that a file's header belongs to its name.

@@ -19,6 +19,7 @@ pub mod index;
 pub mod named;
 pub mod pack;
 pub mod skip_table;
+mod stand_in;
 mod verified;
 pub mod walk;
 pub mod window;
@@ -39,8 +40,8 @@ use crate::format::{DecodeError, Decoded, FIRST_BLOCK, PAGE, checksum};
 use crate::storage::{File, Map, MapAccess, OpenMode, Storage};
 pub use block::{Block, BlockError, BodyExtent};
 pub use header_pages::{corrupt_header, expect_own, read_header, read_header_pages};
-use header_pages::{open_file, open_here};
 use skip_table::SkipTable;
+use stand_in::open_here;
 use verified::VerifiedBitmap;
 use window::{UNREADABLE, Window};
 
@@ -113,21 +114,6 @@ impl Segment {
         let how = if access == MapAccess::Read { OpenMode::Read } else { OpenMode::ReadWrite };
         let (path, file, header) = open_here(storage, dir, log, sequence, how)?;
         Self::from_file(path, file, header, access, reach)
-    }
-
-    /// Open a segment for reading without a map. Its file may stand for bytes that are elsewhere:
-    /// then only the parts that are on this machine can be read.
-    ///
-    /// # Errors
-    /// As [`Segment::open`].
-    pub fn open_stand_in(
-        storage: &dyn Storage,
-        dir: &Path,
-        log: [u8; 16],
-        sequence: u64,
-    ) -> Result<Self> {
-        let (path, file, header) = open_file(storage, dir, log, sequence, OpenMode::Read)?;
-        Self::without_map(path, file, header, 0)
     }
 
     /// Open as [`Segment::open`], for reading in the requested way.
