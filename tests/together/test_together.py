@@ -10,7 +10,7 @@ import pytest
 from together.machine import run
 
 FEW, MANY = 6, 60
-"""Number of lists of moves; 700 find two cases of limits and trims that are in doubt."""
+"""Number of lists of moves; 700 find that `retention_waits` keeps more than the model expects."""
 SEED = 20
 
 
