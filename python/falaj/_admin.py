@@ -9,7 +9,7 @@ take an open store.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from falaj import _core
 from falaj._checks import flag, function
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from falaj._arguments import QueueInfo
     from falaj._retention import TopicRetention
+    from falaj._store import Store
 
 __all__ = [
     "BackupReport",
@@ -36,6 +37,7 @@ __all__ = [
     "StoreInfo",
     "TrimReport",
     "Verification",
+    "counted",
     "repair",
     "verify",
 ]
@@ -416,3 +418,19 @@ def repair(
         lock_timeout=lock_timeout,
         allow_network_fs=flag(allow_network_fs, "allow_network_fs"),
     )
+
+
+def counted(
+    store: Store, groups: list[GroupInfo], queues: list[Any]
+) -> tuple[list[GroupInfo], list[QueueInfo]]:
+    """Count what lies ahead of groups and queues: each log is looked at once."""
+    cursors = [cursor for each in groups for cursor in each["partitions"]]
+    places = [(c["topic"], c["generation"], c["partition"], c["committed"]) for c in cursors]
+    places += [(q["topic"] or "", q["generation"] or "", 0, q.pop("head")) for q in queues]
+    counts = iter(_core._count_from(store, places))
+    for cursor in cursors:
+        cursor["lag"] = next(counts)
+    for queue in queues:
+        new = next(counts)
+        queue["ready"] = None if new is None else queue["ready"] + new
+    return groups, queues

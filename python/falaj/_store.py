@@ -13,7 +13,7 @@ from falaj._store_topics import StoreTopics
 if TYPE_CHECKING:
     import os
     import threading
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from types import EllipsisType
 
     from falaj._admin import (
@@ -526,6 +526,30 @@ class Store(StoreTopics):
         if retention_bytes is not ...:
             _core._configure_store(self, limit("retention_bytes", retention_bytes))
 
+    def _shipping(self) -> _core.Shipping:
+        """Begin to ship the store: appends with `sync="remote"` wait for this process from now on.
+
+        Returns:
+            A context manager: at the end of its block this process stops.
+
+        Raises:
+            LockTimeout: A process ships the store already; the message names it.
+            NotWritable: The store was opened for reading.
+        """
+        return _core._shipping(self)
+
+    def _acknowledge_ends(self, ends: Iterable[tuple[str, int, int]]) -> None:
+        """Acknowledge what left the machine, and wake those that wait for it.
+
+        Args:
+            ends: For each log the name of its directory, and sequence and position of an address up
+                to which the place has everything. A log that is gone is left out.
+
+        Raises:
+            InvalidArgument: This process does not ship the store.
+        """
+        _core._acknowledge_ends(self, list(ends))
+
     def maintain(self, *, dry_run: bool = False) -> Maintenance:
         """Delete records beyond the limits in all topics, and finish interrupted work.
 
@@ -653,17 +677,9 @@ class Store(StoreTopics):
     def _counted(
         self, groups: list[GroupInfo], queues: list[Any]
     ) -> tuple[list[GroupInfo], list[QueueInfo]]:
-        """Count what lies ahead of groups and queues: each log is looked at once."""
-        cursors = [cursor for each in groups for cursor in each["partitions"]]
-        places = [(c["topic"], c["generation"], c["partition"], c["committed"]) for c in cursors]
-        places += [(q["topic"] or "", q["generation"] or "", 0, q.pop("head")) for q in queues]
-        counted = iter(_core._count_from(self, places))
-        for cursor in cursors:
-            cursor["lag"] = next(counted)
-        for queue in queues:
-            new = next(counted)
-            queue["ready"] = None if new is None else queue["ready"] + new
-        return groups, queues
+        from falaj._admin import counted  # few need it, and it imports typing
+
+        return counted(self, groups, queues)
 
     def metrics(self) -> Metrics:
         """Return the store in numbers, for monitoring: the facts of `info`, shorter and by name.

@@ -6,7 +6,6 @@ import threading
 
 import falaj as library
 from cli.shell import Shell
-from falaj import _core
 
 
 def fails(falaj: Shell, code: int, *words: str) -> str:
@@ -113,7 +112,7 @@ def test_a_wait_for_the_place_that_takes_too_long_says_that_the_record_is_here(
     falaj: Shell,
 ) -> None:
     falaj.ok("append", "-s", "s", "orders", given=b"one\n")
-    with library.open(falaj.folder / "s") as store, _core._shipping(store):
+    with library.open(falaj.folder / "s") as store, store._shipping():
         late = falaj(
             *("append", "-s", "s", "orders", "--sync", "remote", "--timeout", "1s"),
             given=b"two\n",

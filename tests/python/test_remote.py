@@ -13,7 +13,6 @@ import pytest
 from children import Child, child
 
 import falaj
-from falaj import _core
 from falaj.errors import (
     Fenced,
     InvalidArgument,
@@ -27,13 +26,13 @@ SHIPPER = """
 import threading, time
 store = falaj.open(path)
 topics = [store.any_topic(name) for name in store.topics]
-shipping = falaj._core._shipping(store)
+shipping = store._shipping()
 going = threading.Event()
 def acknowledge():
     while True:
         going.wait()
         for log in store.info()["logs"]:
-            falaj._core._acknowledge_ends(store, [(os.path.basename(log["path"]), *log["durable"])])
+            store._acknowledge_ends([(os.path.basename(log["path"]), *log["durable"])])
         time.sleep(0.002)  # sleep: what stands for a shipper has nothing to wait for
 threading.Thread(target=acknowledge, daemon=True).start()
 say("ships")
@@ -220,13 +219,13 @@ def test_a_child_of_a_shipper_does_not_ship_and_does_not_end_it(
     orders = store.topic("orders")
     program = """
     store = falaj.open(path)
-    shipping = falaj._core._shipping(store)
+    shipping = store._shipping()
     child = os.fork()
     if child == 0:
         shipping.close()
         del shipping
         try:
-            falaj._core._acknowledge_ends(store, [])
+            store._acknowledge_ends([])
         except falaj.errors.InvalidArgument:
             os._exit(7)
         os._exit(1)
@@ -246,18 +245,18 @@ def test_a_child_of_a_shipper_does_not_ship_and_does_not_end_it(
 def test_a_second_shipper_is_told_which_process_ships(path: Path, store: falaj.Store) -> None:
     with shipping(path) as shipper:
         with pytest.raises(LockTimeout, match=f"process {shipper.child.process.pid} "):
-            _core._shipping(store)
+            store._shipping()
         with pytest.raises(InvalidArgument, match="does not ship"):
-            _core._acknowledge_ends(store, [])
-    with _core._shipping(store) as own:
+            store._acknowledge_ends([])
+    with store._shipping() as own:
         closed = [own.closed]
         with pytest.raises(LockTimeout, match=f"process {os.getpid()} "):
-            _core._shipping(store)
+            store._shipping()
     assert [*closed, own.closed] == [False, True]
-    with _core._shipping(store):
-        _core._acknowledge_ends(store, [])
+    with store._shipping():
+        store._acknowledge_ends([])
     with falaj.open(path, read_only=True) as reader, pytest.raises(falaj.errors.NotWritable):
-        _core._shipping(reader)
+        reader._shipping()
 
 
 def test_readers_of_remote_records_see_no_other_and_follow_acknowledgements(

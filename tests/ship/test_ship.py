@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 import falaj
-from falaj import _core
 from falaj.errors import CorruptData, LockTimeout, NoShipper, PlaceRefused, UnknownOrigin
 from falaj.ship.place import open_place
 from falaj.ship.shipper import Options, Shipper
@@ -258,6 +257,6 @@ def test_a_second_process_that_ships_a_store_is_refused_while_the_first_lives(
 ) -> None:
     with falaj.open(tmp_path / "store", lock_timeout=0.2) as store:
         store.topic("orders").append(b"one")
-        with _core._shipping(store), pytest.raises(LockTimeout, match="ships the store"):
+        with store._shipping(), pytest.raises(LockTimeout, match="ships the store"):
             store.ship(tmp_path / "place", once=True)
         assert store.ship(tmp_path / "place", once=True)["flushes"] == 1

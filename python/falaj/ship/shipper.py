@@ -16,7 +16,6 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from falaj import _core
 from falaj.errors import CorruptData, Fenced, PlaceNotFound, PlaceRefused, TwinStore
 from falaj.ship import messages as say
 from falaj.ship.delta import Delta, FileImage, Want, compare
@@ -169,7 +168,7 @@ class Shipper:
 
     def _guard(self) -> Guard:
         """Say in the store that it is being shipped."""
-        self._shipping = _core._shipping(self.store)
+        self._shipping = self.store._shipping()
         return self._shipping
 
     def _claim(self) -> None:
@@ -273,13 +272,10 @@ class Shipper:
         """Let the store know what has left the machine, and wake who waits for it."""
         self._is_proved = True
         if self._shipping is not None:
-            _core._acknowledge_ends(
-                self.store,
-                [
-                    (log.directory, log.segments[-1].sequence, log.segments[-1].end)
-                    for log in cut.logs
-                    if log.segments
-                ],
+            self.store._acknowledge_ends(
+                (log.directory, log.segments[-1].sequence, log.segments[-1].end)
+                for log in cut.logs
+                if log.segments
             )
 
     def _slept(self) -> bool:
