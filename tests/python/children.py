@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -111,6 +112,10 @@ def ends_within(limit_s: float, end: Callable[[], float]) -> bool:
 def stop_in_the_middle_of_an_append(pid: int, topic: falaj.Topic[Any]) -> None:
     """Stop a process that appends all the time at a moment when it holds the lock."""
     for _ in range(20_000):
+        # One that is stopped again before it runs would never come to the lock.
+        before, until = topic.end_offset, time.monotonic() + 10
+        while topic.end_offset == before and time.monotonic() < until:
+            pass
         os.kill(pid, signal.SIGSTOP)
         os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOWAIT)
         if _lock_is_held(topic):
