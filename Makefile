@@ -36,8 +36,6 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 	proof-power proof-guest proof-crashes proof-outside proof-together proof-models proof-sanitizers proof-programs soak coverage mutants \
 	lint lint-rust lint-python public-api test-rust test-loom test-shuttle test-python test-spark test-spark-release \
 	test-spark-all bench bench-spark bench-peers bench-server bench-bucket bench-plots demo demo-server demo-bucket docs docs-serve wheel wheels format clean \
-	build-server build-server-static check-image check-server page-images bucket-servers check-bucket
-	test-spark-all bench bench-spark bench-peers bench-server bench-bucket bench-plots demo demo-server docs docs-serve wheel wheels format clean \
 	build-server build-server-static check-image check-server page-images bucket-servers bucket-servers-all check-bucket
 
 help: ## list the targets
