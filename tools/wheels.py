@@ -74,6 +74,8 @@ TARGETS = [
 def run(*command: str | Path) -> str:
     """Run a program to its end; return what it prints, and show its complaints."""
     environment = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
+    # maturin looks for zig by the `python3` on the path.
+    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
     done = subprocess.run(
         command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=False
     )
