@@ -206,6 +206,17 @@ fn a_group_goes_on_where_it_was_committed_and_delivers_the_rest_again() {
 }
 
 #[test]
+fn a_group_is_moved_to_an_offset_that_the_call_returns() {
+    let (_dir, store) = store();
+    store.topic("orders").unwrap().extend(["1", "2", "3"]).unwrap();
+    drop(store.consumer("billing", ["orders"]).unwrap());
+    assert_eq!(store.seek_group("billing", "orders", 0, falaj::Start::Offset(2)).unwrap(), 2);
+    assert_eq!(store.seek_group("billing", "orders", 0, falaj::Start::Latest).unwrap(), 3);
+    let mut billing = store.consumer("billing", ["orders"]).unwrap();
+    assert_eq!(billing.position("orders", 0).unwrap(), 3);
+}
+
+#[test]
 fn members_of_a_group_share_the_partitions_and_each_record_is_read_once() {
     let (_dir, store) = store();
     let clicks = parted(&store);

@@ -464,3 +464,49 @@ fn an_input_that_was_rewound_is_told_although_the_cursor_is_elsewhere() {
     }
     assert!(rewound > 0);
 }
+
+#[test]
+fn a_group_that_keeps_its_cursors_in_a_file_moves_none_with_a_transaction() {
+    let machine = MemoryStorage::new();
+    let store = store(&machine);
+    let orders = topic(&store, 1);
+    append(&orders, 0, 1);
+    let mut billing = open(&store, &orders);
+    hand_out(&mut billing, 0);
+    let refused = billing.moves().unwrap_err();
+    assert!(
+        matches!(&refused, Error::InvalidArgument { what } if what.contains("cursor_in=")),
+        "{refused}"
+    );
+    billing.commit_all(false).unwrap();
+    assert_eq!(billing.committed("orders", 0).unwrap(), 1);
+}
+
+/// The offset from which retention keeps records of the group's topic.
+fn needed(store: &Store, orders: &Topic) -> u64 {
+    let needs = store.needs(&orders.settings().generation).unwrap();
+    needs.iter().map(|need| need.offset).min().unwrap()
+}
+
+#[test]
+fn retention_waits_for_the_lower_of_a_cursor_and_of_where_a_transaction_moves_it() {
+    let machine = MemoryStorage::new();
+    let store = store(&machine);
+    let (orders, sums) = (topic(&store, 1), sums(&store));
+    append(&orders, 0, 6);
+    let mut billing = open_in(&store, &orders, &sums);
+    for n in 1..=3 {
+        work(&mut billing, &sums, SyncMode::Durable);
+        assert_eq!(needed(&store, &orders), n, "a durable commit counts");
+    }
+    hand_out(&mut billing, 0);
+    let forward = billing.moves().unwrap();
+    assert_eq!(needed(&store, &orders), 3, "the log does not have the move yet");
+    let end = commit(&sums, &forward, SyncMode::Durable).unwrap();
+    billing.moved(&forward, end);
+    assert_eq!(needed(&store, &orders), 4);
+    billing.seek_all(Some("orders"), Some(0), Start::Offset(1)).unwrap();
+    let back = billing.moves().unwrap();
+    assert_eq!(back.len(), 1);
+    assert_eq!(needed(&store, &orders), 1, "the cursor goes back as soon as the log has the move");
+}

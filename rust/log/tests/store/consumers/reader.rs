@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use falaj::internals::consumer::GroupReader;
+use falaj::internals::topic::Transaction;
 use falaj::{Consumer, NewRecord, RecordBatch};
 
 use super::*;
@@ -215,4 +217,37 @@ fn a_member_of_a_deleted_topic_gets_an_error_that_names_it() {
     topic(&store, 2).append_to(0, &NewRecord::new(b"x"), None).unwrap();
     billing.pause("audit", 0).unwrap();
     assert_eq!(billing.poll(NOW).unwrap().unwrap().offset(), 2);
+}
+
+#[test]
+fn a_transaction_of_another_thread_moves_the_cursor_before_the_reader_commits_again() {
+    let (_machine, store) = filled(3);
+    let audit = store.topic("audit").unwrap();
+    let sums = store.topic_options("sums").segment_bytes(64 << 10).open().unwrap();
+    let member = GroupMember::open_in(&store, "billing", from_ref(&audit), Start::Earliest, &sums);
+    let mut reader = GroupReader::new(member.unwrap(), None);
+    for offset in 0..2 {
+        assert!(reader.prepare().unwrap());
+        assert!(reader.next_ref().unwrap().is_some());
+        let moves = reader.settled().moves().unwrap();
+        let mut tx = Transaction::new(&store);
+        tx.append(&sums, NewRecord::new(b"a result")).unwrap();
+        moves.iter().try_for_each(|moved| moved.join(&sums, &mut tx)).unwrap();
+        // Without the note the second transaction would expect the cursor where it no longer is.
+        let end = tx.commit().unwrap().end();
+        reader.moved().note(moves, end);
+        assert_eq!(reader.settled().committed("audit", 0).unwrap(), offset + 1);
+    }
+}
+
+#[test]
+fn a_topic_is_read_for_a_while_before_the_next_one_has_its_turn() {
+    let (_machine, store) = filled(100);
+    let mut billing = store.consumer("billing", ["orders", "audit"]).unwrap();
+    let topics: Vec<String> = std::iter::from_fn(|| billing.poll(NOW).unwrap())
+        .map(|record| record.topic().to_owned())
+        .collect();
+    assert_eq!(topics.len(), 300);
+    let changes = topics.windows(2).filter(|pair| pair[0] != pair[1]).count();
+    assert!((1..20).contains(&changes), "{changes} changes of the topic: a turn has many records");
 }
