@@ -36,15 +36,22 @@ class Target(NamedTuple):
 
 
 def targets_of(view: View) -> list[Target]:
-    """List the pieces of all segments, those of one object together."""
+    """List the pieces of all segments, those of one object together.
+
+    Objects come in the order of the segments in them. So segments become whole one after the other,
+    and the engine checks each while the next ones are on their way.
+    """
     found = [
         Target(name, sequence, piece, min(piece.stop, segment.length) - piece.position)
         for name, log in view.logs.items()
-        for sequence, segment in log.segments.items()
+        for sequence, segment in sorted(log.segments.items())
         for piece in segment.pieces
         if piece.position < segment.length
     ]
-    return sorted(found, key=lambda each: (each.piece.key, each.piece.offset))
+    first: dict[str, int] = {}
+    for number, each in enumerate(found):
+        first.setdefault(each.piece.key, number)
+    return sorted(found, key=lambda each: (first[each.piece.key], each.piece.offset))
 
 
 def fetch(

@@ -26,15 +26,24 @@ const REPORT_EVERY: u64 = 1 << 20;
 
 /// The state carried from one segment to the next.
 #[derive(Default)]
-struct SegmentCarry {
+pub(super) struct SegmentCarry {
     /// The log's state at the end of the previous segment; `None` if unknown.
-    state: Option<LogState>,
+    pub(super) state: Option<LogState>,
     /// Offset of the next record, by topic number.
-    expected: HashMap<u32, u64>,
+    pub(super) expected: HashMap<u32, u64>,
+    /// Offset that was found first, by topic number.
+    pub(super) began: HashMap<u32, u64>,
     /// Corruption whose lost offsets are not known yet.
     pending: Option<PendingCorruption>,
     /// The segment that the previous segment's end block named.
-    named: Option<End>,
+    pub(super) named: Option<End>,
+}
+
+impl SegmentCarry {
+    /// Return true when no corruption waits for the offsets that it lost.
+    pub(super) fn is_sure(&self) -> bool {
+        self.pending.is_none()
+    }
 }
 
 /// Corruption whose lost offsets a later block will tell.
@@ -78,6 +87,11 @@ impl Pass<'_> {
                 // The next snapshot tells how much is missing.
                 carried.state = None;
             }
+            if let Some((end, bytes)) = self.proved(link, &mut carried) {
+                committed = end;
+                self.tell(bytes)?;
+                continue;
+            }
             let hint = carried.named.take().filter(|end| end.sequence == link.sequence);
             let made_up = hint.map(|end| self.made_up(link.sequence, end.salt));
             let segment = link.header.as_ref().or(made_up.as_ref()).and_then(|h| self.open(h));
@@ -99,7 +113,7 @@ impl Pass<'_> {
         Ok(carried.state.unwrap_or_default())
     }
 
-    fn segment(
+    pub(super) fn segment(
         &mut self,
         link: &Link,
         segment: Arc<Segment>,
@@ -259,6 +273,9 @@ impl Pass<'_> {
     /// Compare the offsets of a topic's block, `first` up to `next`, with what came before.
     fn expect(&mut self, tour: &mut Tour<'_>, topic: u32, first: u64, next: u64, at: u64) {
         let expected = tour.carried.expected.insert(topic, next);
+        if expected.is_none() {
+            tour.carried.began.insert(topic, first);
+        }
         let Some(expected) = expected.filter(|expected| *expected != first) else { return };
         let (name, partition) = self.name(topic);
         let finding = match &mut tour.carried.pending {
@@ -279,7 +296,7 @@ impl Pass<'_> {
     }
 
     /// Note corruption that was found and not reported yet.
-    fn flush(&mut self, carried: &mut SegmentCarry) {
+    pub(super) fn flush(&mut self, carried: &mut SegmentCarry) {
         let pending = carried.pending.take().filter(|pending| !pending.told);
         self.report.note_all(pending.map(|pending| pending.finding));
     }

@@ -10,6 +10,7 @@
 //! | `mod` | the report; the log's properties, from its control page and its directory |
 //! | `survey` | which files belong to the log: headers, the chain between them, missing and left-over files |
 //! | `blocks` | the blocks of a segment: checksums, groups, offsets, snapshots |
+//! | `proof` | segments that were checked one by one, before their log is whole |
 //! | `hints` | the index against the blocks |
 //!
 //! It decides as readers do. Below the durable mark everything must be there. Up to the committed
@@ -19,6 +20,7 @@
 
 mod blocks;
 mod hints;
+mod proof;
 mod survey;
 
 use std::borrow::Cow;
@@ -43,6 +45,8 @@ use super::chain::list_segments;
 use super::control::Control;
 use super::lost_offsets::doubted;
 use super::recover::recovered_end;
+
+pub use proof::{Proof, Proofs, prove};
 
 /// The finding for a topic that the log does not know: it may have been deleted meanwhile.
 pub const UNKNOWN_NUMBER: &str = "the log does not know the topic number";
@@ -295,9 +299,24 @@ pub fn verify_log(
     total: u64,
     progress: Progress<'_>,
 ) -> Result<LogReport> {
+    verify_with(storage, subject, &Proofs::new(), done, total, progress)
+}
+
+/// Do as [`verify_log`], and walk no segment that was checked before and fits.
+///
+/// # Errors
+/// As [`verify_log`].
+pub fn verify_with(
+    storage: &Arc<dyn Storage>,
+    subject: &Subject,
+    proofs: &Proofs,
+    done: &mut u64,
+    total: u64,
+    progress: Progress<'_>,
+) -> Result<LogReport> {
     let mut tries = 1;
     loop {
-        let mut pass = Pass::new(storage, subject, *done, total, progress);
+        let mut pass = Pass::new(storage, subject, *done, total, progress, proofs);
         let before = pass.run()?;
         let (report, reached) = (pass.report, pass.done);
         // Missing segments were put away or replaced meanwhile: the findings may be about them.
@@ -343,6 +362,7 @@ struct Pass<'a> {
     done: u64,
     total: u64,
     progress: Progress<'a>,
+    proofs: &'a Proofs,
 }
 
 impl<'a> Pass<'a> {
@@ -352,6 +372,7 @@ impl<'a> Pass<'a> {
         done: u64,
         total: u64,
         progress: Progress<'a>,
+        proofs: &'a Proofs,
     ) -> Self {
         let report = LogReport { dir: subject.dir.clone(), ..LogReport::default() };
         Self {
@@ -365,6 +386,7 @@ impl<'a> Pass<'a> {
             done,
             total,
             progress,
+            proofs,
         }
     }
 

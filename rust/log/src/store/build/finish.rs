@@ -17,7 +17,7 @@ use super::{Error, FIRST_BLOCK, Layout, LogSettings, PieceBuilder, Result, Segme
 use crate::format::origin::{Origin, OriginEnd, ParentOrigin};
 use crate::format::settings::{StoreSettings, TopicSettings};
 use crate::format::state::LogState;
-use crate::log::verify::{IN_DOUBT, Progress, verify_log};
+use crate::log::verify::{IN_DOUBT, Progress, Proofs, verify_log, verify_with};
 use crate::log::{begin_timeline, make_rest};
 
 /// The state that the pieces are of.
@@ -53,6 +53,8 @@ struct WholeLog<'a> {
     generation: [u8; 16],
     topics: Vec<TopicSettings>,
     segments: Vec<&'a SegmentPiece>,
+    /// Segments that were checked while the pieces came.
+    proofs: &'a Proofs,
 }
 
 impl PieceBuilder {
@@ -141,7 +143,7 @@ impl PieceBuilder {
             }
             let segments = self.linked(&name, log)?;
             let (dir, generation) = (self.layout.logs().join(&name), log.generation);
-            Ok(WholeLog { dir, generation, topics, segments })
+            Ok(WholeLog { dir, generation, topics, segments, proofs: &log.proofs })
         };
         topics.into_iter().map(whole).collect()
     }
@@ -149,7 +151,7 @@ impl PieceBuilder {
     /// Return the segments of a log, oldest first, if each is whole and continues the one before it.
     fn linked<'a>(&self, name: &str, log: &'a LogPieces) -> Result<Vec<&'a SegmentPiece>> {
         let at = |piece: &SegmentPiece| self.shown(name, Some(piece.sequence()));
-        for Written { piece, written } in log.segments.values() {
+        for Written { piece, written, .. } in log.segments.values() {
             let gap = written.gap(FIRST_BLOCK..piece.bytes());
             // The blocks of a compacted one say where its holes are.
             if let Some(gap) = gap.filter(|_| !piece.is_compacted()) {
@@ -185,7 +187,8 @@ impl PieceBuilder {
         Ok(())
     }
 
-    /// Check every block of a log. Facts that it calls doubtful itself are no fault of the pieces.
+    /// Check every block of a log, but those of segments that were checked when they were whole. Facts
+    /// that it calls doubtful itself are no fault of the pieces.
     fn verify(
         &self,
         log: &WholeLog<'_>,
@@ -196,12 +199,17 @@ impl PieceBuilder {
     ) -> Result<()> {
         let (generation, topics) = (log.generation, log.topics.clone());
         let subject = CatalogLog { generation, topics, exists: true }.subject(&log.dir);
-        let report = verify_log(&self.storage, &subject, done, total, progress)?;
+        let before = *done;
+        let report = verify_with(&self.storage, &subject, log.proofs, done, total, progress)?;
         let is_fault = |finding: &&Finding| {
             finding.severity > Severity::Rebuildable && finding.what != IN_DOUBT
         };
         if let Some(finding) = report.findings.iter().find(is_fault) {
-            return Err(self.fault(finding));
+            // A walk from the log's beginning knows best what is lost, and where.
+            *done = before;
+            let walked = verify_log(&self.storage, &subject, done, total, progress)?;
+            let found = walked.findings.iter().find(is_fault);
+            return Err(self.fault(found.unwrap_or(finding)));
         }
         let doubt = report.findings.iter().find(|finding| finding.what == IN_DOUBT);
         problems.extend(

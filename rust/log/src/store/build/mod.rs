@@ -25,6 +25,7 @@ mod finish;
 mod open_files;
 mod pieces;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -36,6 +37,7 @@ use super::unfinished::{Unfinished, is_empty_directory, make_new};
 use crate::error::{Error, IoResult, Result};
 use crate::format::settings::WriteMode;
 use crate::format::{FIRST_BLOCK, names};
+use crate::log::verify::{Subject, prove};
 use crate::log::{LogSettings, SegmentPiece};
 use crate::storage::Storage;
 use crate::storage::real::RealStorage;
@@ -177,7 +179,8 @@ impl PieceBuilder {
     ///
     /// # Errors
     /// `InvalidArgument` for a segment that was not begun, and for bytes outside of it or written
-    /// before. `NoSpace`, `SystemCallFailed`: then the call may be repeated.
+    /// before. `NoSpace`, `SystemCallFailed`: then the call may be repeated. If a sync failed,
+    /// [`PieceBuilder::finish`] fails, too.
     pub fn write(&self, log: &str, sequence: u64, position: u64, data: &[u8]) -> Result<()> {
         if data.is_empty() {
             return Ok(());
@@ -200,16 +203,35 @@ impl PieceBuilder {
             if !segment.written.add(range.clone()) {
                 return refuse("some of them were written before");
             }
+            segment.writing += 1;
         }
         let path = self.layout.logs().join(log).join(names::segment(sequence));
         let file = self.open.get(self.storage(), &path);
         let written = file.and_then(|file| file.write_at(data, position).doing("write", &path));
-        if written.is_err() {
-            if let Some(segment) = self.pieces().segment(log, sequence) {
+        let whole = self.pieces().segment(log, sequence).and_then(|segment| {
+            segment.writing -= 1;
+            if written.is_err() {
                 segment.written.remove(range);
             }
+            segment.became_whole()
+        });
+        written?;
+        whole.map_or(Ok(()), |piece| self.settle(log, &piece, &path))
+    }
+
+    /// Sync and check a segment that is whole, in the thread that wrote its last bytes, while others go
+    /// on. [`PieceBuilder::finish`] reports what is wrong.
+    fn settle(&self, log: &str, piece: &SegmentPiece, path: &Path) -> Result<()> {
+        self.open.close(path)?;
+        let generation = pieces::log_generation(log)?;
+        let dir = self.layout.logs().join(log);
+        let subject = Subject { dir, generation, topics: BTreeMap::new() };
+        if let Some(proof) = prove(&self.storage, &subject, piece) {
+            if let Some(known) = self.pieces().logs.get_mut(log) {
+                known.proofs.insert(piece.sequence(), *proof);
+            }
         }
-        written
+        Ok(())
     }
 
     /// Remove what was built.

@@ -2,9 +2,11 @@
 //!
 //! A store may have more segments than a process has descriptors, so only some stay open. Invariant: a file
 //! that was written is synced through the descriptor that wrote to it, before that is closed. So no
-//! failed write of the kernel goes unseen.
+//! failed write of the kernel goes unseen. A sync that failed once is never tried again: the kernel
+//! reports a lost page once.
 
 use std::collections::HashMap;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -20,7 +22,11 @@ type Known = HashMap<PathBuf, Arc<dyn File>>;
 
 /// Open files by path.
 #[derive(Debug, Default)]
-pub(super) struct OpenFiles(Mutex<Known>);
+pub(super) struct OpenFiles {
+    files: Mutex<Known>,
+    /// The file whose sync failed, and the number of the error.
+    lost: Mutex<Option<(PathBuf, i32)>>,
+}
 
 impl OpenFiles {
     /// Return a file that exists, opened for writing.
@@ -44,7 +50,27 @@ impl OpenFiles {
     /// Sync all files and close them.
     pub(super) fn sync_all(&self) -> Result<()> {
         let files = std::mem::take(&mut *self.known());
-        files.iter().try_for_each(|(path, file)| files::sync(&**file, path))
+        files.iter().try_for_each(|(path, file)| self.sync(&**file, path))?;
+        match &*self.lost.lock().unwrap_or_else(PoisonError::into_inner) {
+            None => Ok(()),
+            Some((path, error)) => Err(io::Error::from_raw_os_error(*error)).doing("sync", path),
+        }
+    }
+
+    /// Sync a file and close it, if it is open.
+    pub(super) fn close(&self, path: &Path) -> Result<()> {
+        let file = self.known().remove(path);
+        file.map_or(Ok(()), |file| self.sync(&*file, path))
+    }
+
+    fn sync(&self, file: &dyn File, path: &Path) -> Result<()> {
+        let synced = files::sync(file, path);
+        if let Err(error) = &synced {
+            let number = error.os_error().unwrap_or(libc::EIO);
+            let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
+            lost.get_or_insert((path.to_path_buf(), number));
+        }
+        synced
     }
 
     /// Close files that no thread uses, if too many are open.
@@ -57,10 +83,10 @@ impl OpenFiles {
             let paths: Vec<_> = unused.map(|(path, _)| path.clone()).take(surplus).collect();
             idle.extend(paths.iter().filter_map(|path| known.remove_entry(path)));
         }
-        idle.iter().try_for_each(|(path, file)| files::sync(&**file, path))
+        idle.iter().try_for_each(|(path, file)| self.sync(&**file, path))
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

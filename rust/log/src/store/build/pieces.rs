@@ -14,8 +14,9 @@ use crate::error::{Error, Result};
 use crate::format::consumer::{self, ENTRIES_MAX};
 use crate::format::queue::{CAPACITY_MAX, Parts};
 use crate::format::settings::{StoreSettings, TopicSettings};
-use crate::format::{DecodeError, names};
+use crate::format::{DecodeError, FIRST_BLOCK, names};
 use crate::log::SegmentPiece;
+use crate::log::verify::Proofs;
 
 /// A small file, by the shape of its path.
 #[derive(Debug)]
@@ -141,6 +142,8 @@ pub(super) struct Pieces {
 pub(super) struct LogPieces {
     pub(super) generation: [u8; 16],
     pub(super) segments: BTreeMap<u64, Written>,
+    /// Segments that were checked when they were whole.
+    pub(super) proofs: Proofs,
 }
 
 /// A segment, and which of its bytes were written.
@@ -148,6 +151,20 @@ pub(super) struct LogPieces {
 pub(super) struct Written {
     pub(super) piece: SegmentPiece,
     pub(super) written: Ranges,
+    /// Threads that write to it now.
+    pub(super) writing: u32,
+    settled: bool,
+}
+
+impl Written {
+    /// Return the segment once: when its last missing bytes are written. One that may have holes is
+    /// never known to be whole.
+    pub(super) fn became_whole(&mut self) -> Option<SegmentPiece> {
+        let is_whole = self.writing == 0
+            && !self.piece.is_compacted()
+            && self.written.gap(FIRST_BLOCK..self.piece.bytes()).is_none();
+        (is_whole && !std::mem::replace(&mut self.settled, true)).then(|| self.piece.clone())
+    }
 }
 
 impl Pieces {
@@ -165,8 +182,8 @@ impl Pieces {
     }
 
     pub(super) fn add_log(&mut self, log: &str, generation: [u8; 16]) {
-        let segments = BTreeMap::new();
-        self.logs.insert(log.to_owned(), LogPieces { generation, segments });
+        let (segments, proofs) = Default::default();
+        self.logs.insert(log.to_owned(), LogPieces { generation, segments, proofs });
     }
 
     pub(super) fn segment(&mut self, log: &str, sequence: u64) -> Option<&mut Written> {
@@ -176,7 +193,8 @@ impl Pieces {
     pub(super) fn add_segment(&mut self, log: &str, piece: SegmentPiece) {
         if let Some(log) = self.logs.get_mut(log) {
             let written = Ranges::default();
-            log.segments.insert(piece.sequence(), Written { piece, written });
+            let written = Written { piece, written, writing: 0, settled: false };
+            log.segments.insert(written.piece.sequence(), written);
         }
     }
 }

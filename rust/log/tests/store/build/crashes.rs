@@ -1,7 +1,7 @@
 //! Errors, deaths and power failures while a store is built: it is whole, or it is not there.
 
 use falaj::internals::topic::Topic;
-use falaj_twin::faulty::{FailureKind, Fault, FaultyStorage};
+use falaj_twin::faulty::{Call, FailureKind, Fault, FaultyStorage};
 use falaj_twin::memory::MemoryStorage;
 
 use super::*;
@@ -123,4 +123,77 @@ fn a_build_that_is_stopped_or_discarded_leaves_nothing() {
     builder.discard();
     assert_eq!(beside(&storage, Path::new("/")), ["store"]);
     build(&storage, &taken, at, 1).unwrap();
+}
+
+#[test]
+fn a_sync_that_failed_while_pieces_came_is_not_forgotten_at_the_end() {
+    let machine = MemoryStorage::new();
+    let taken = pieces(&machine);
+    let run = |faulty: &FaultyStorage| {
+        let storage: Arc<dyn Storage> = Arc::new(faulty.clone());
+        let builder = begin(&storage, Path::new("/copy")).unwrap();
+        for file in &taken.files {
+            give_file(&builder, file).unwrap();
+        }
+        let given = faulty.count(Call::SyncAll);
+        let mut failed = 0;
+        for segment in &taken.segments {
+            give_segment(&builder, segment).unwrap();
+            let bytes = &segment.bytes[FIRST_BLOCK as usize..];
+            failed += u32::from(
+                builder.write(&segment.log, segment.sequence, FIRST_BLOCK, bytes).is_err(),
+            );
+        }
+        let written = faulty.count(Call::SyncAll);
+        (given..written, failed, builder.finish(Some(PARENT), &mut quietly))
+    };
+    let whole = FaultyStorage::over_memory(machine.restart());
+    let (syncs, failed, done) = run(&whole);
+    assert_eq!(syncs.end - syncs.start, taken.segments.len() as u64, "each one, once it is whole");
+    assert_eq!(failed, 0);
+    done.unwrap();
+    for nth in syncs {
+        let faulty = FaultyStorage::over_memory(machine.restart());
+        faulty.plan(Fault::at(nth + 1, FailureKind::Errno(libc::EIO)).only(Call::SyncAll));
+        let (_, failed, done) = run(&faulty);
+        assert_eq!(failed, 1, "sync {nth}");
+        let error = done.expect_err("what was not synced is not a store");
+        assert!(error.to_string().contains(".log"), "sync {nth}: {error}");
+        assert!(faulty.stat(Path::new("/copy")).is_err(), "sync {nth}");
+    }
+}
+
+#[test]
+fn a_segment_is_checked_once_and_while_the_others_come() {
+    let machine = MemoryStorage::new();
+    let taken = pieces(&machine);
+    for early in [true, false] {
+        let faulty = FaultyStorage::over_memory(machine.restart());
+        let storage: Arc<dyn Storage> = Arc::new(faulty.clone());
+        let builder = begin(&storage, Path::new("/copy")).unwrap();
+        taken.files.iter().for_each(|file| give_file(&builder, file).unwrap());
+        let (oldest, rest) = taken.segments.split_first().unwrap();
+        let write = |segment: &TakenSegment| {
+            let bytes = &segment.bytes[FIRST_BLOCK as usize..];
+            builder.write(&segment.log, segment.sequence, FIRST_BLOCK, bytes).unwrap();
+        };
+        taken.segments.iter().for_each(|segment| give_segment(&builder, segment).unwrap());
+        let spoil = || {
+            let names = storage.list(Path::new("/")).unwrap();
+            let half = names.iter().find(|name| name.ends_with(".tmp")).unwrap();
+            let name = names::segment(oldest.sequence);
+            let path = Path::new("/").join(half).join("logs").join(&oldest.log).join(name);
+            faulty.spoil(&path, FIRST_BLOCK + 600..FIRST_BLOCK + 700).unwrap();
+        };
+        if early {
+            spoil();
+        }
+        write(oldest);
+        if !early {
+            spoil();
+        }
+        rest.iter().for_each(write);
+        let done = builder.finish(Some(PARENT), &mut quietly);
+        assert_eq!(done.is_err(), early, "{done:?}");
+    }
 }

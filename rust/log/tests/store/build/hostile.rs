@@ -143,6 +143,29 @@ fn segments_that_do_not_continue_each_other_are_refused() {
 }
 
 #[test]
+fn a_segment_that_was_cut_short_is_found_by_its_blocks_or_by_the_offsets_of_the_next_one() {
+    let (storage, taken) = pieces();
+    let mut gaps = 0;
+    for cut in (8..=1024).step_by(8) {
+        let mut bad = taken.clone();
+        let segment = &mut bad.segments[1];
+        segment.end -= cut;
+        segment.bytes.truncate(segment.end as usize);
+        let end = segment.end;
+        // As after a recovery that cut it short, which needs no end block.
+        bad.segments[2].header = reheaded(&bad.segments[2], |header| {
+            header.supersedes = true;
+            header.previous = header.previous.map(|previous| Previous { end, ..previous });
+        });
+        let error = refused(&storage, &bad, &format!("{cut} bytes are missing")).to_string();
+        let next = names::segment(bad.segments[2].sequence);
+        gaps += u32::from(error.contains("offsets with a gap") && error.contains(&next));
+    }
+    // Where whole blocks are missing, nothing in the segment itself tells.
+    assert!(gaps > 0);
+}
+
+#[test]
 fn headers_and_numbers_that_no_segment_of_the_log_can_have_are_refused_at_once() {
     let (storage, taken) = pieces();
     let builder = begin(&storage, Path::new("/copy")).unwrap();
